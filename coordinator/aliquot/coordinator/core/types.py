@@ -1,0 +1,141 @@
+"""Values that the whole core speaks in: what a node has, what a request demands, what a placement gives.
+
+They are `msgspec.Struct`s because they are journalled inside facts and made on the hot path: construction costs a tenth
+of a frozen dataclass, and they encode to MessagePack without a second description. All are immutable; all numbers are
+integers with their unit in the name. Zero and the empty string mean "not asked for" or "unknown", as stated per field,
+so that a value never needs a float, and `None` never reaches the journal.
+"""
+
+from __future__ import annotations
+
+import enum
+
+import msgspec
+
+WHOLE_SHARE_MILLI = 1000
+UNKNOWN = -1
+
+
+class DeviceSpec(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One physical GPU, or one MIG instance of it, as its node describes it."""
+
+    uuid: str
+    model: str
+    """Canonical model name of the catalogue (`A100-80`), or the declared string for models it does not know."""
+    memory_total_bytes: int
+    memory_reserved_bytes: int = 0
+    """What the driver keeps for itself: never leasable."""
+    vendor: str = "nvidia"
+    index: int = 0
+    mig_profile: str = ""
+    """`1g.10gb` for a MIG instance; such a device is leased whole, and only to who asks for it."""
+    parent_uuid: str = ""
+    nvlink_island: int = UNKNOWN
+    """Devices of one node with the same number reach one another over NVLink; -1: none or unknown."""
+    numa_node: int = UNKNOWN
+
+    @property
+    def leasable_bytes(self) -> int:
+        """Memory that leases may hold while no foreign process is on the device."""
+        return self.memory_total_bytes - self.memory_reserved_bytes
+
+
+class NodeSpec(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A machine with devices, as declared by an administrator or registered by its agent."""
+
+    node_id: str
+    name: str
+    devices: tuple[DeviceSpec, ...]
+    labels: tuple[tuple[str, str], ...] = ()
+    """Sorted by key."""
+    pool: str = "default"
+    failure_domain: str = ""
+    """Rack, row or zone; the value of the label `topology.aliquot.dev/domain` when that is set."""
+    cpu_milli: int = UNKNOWN
+    host_memory_bytes: int = UNKNOWN
+    agentless: bool = False
+    """Declared as capacity without an agent: grants there are accounting only and never become ACTIVE."""
+
+
+class Topology(enum.IntEnum):
+    """What several slices of one member want of the links between their devices."""
+
+    ANY = 0
+    PREFER_ISLAND = 1
+    REQUIRE_ISLAND = 2
+
+
+class Demand(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What one request needs of the inventory. Equal demands are interchangeable, so it is also the cache key.
+
+    `gang_size` members are placed all or nothing; each member's `count` slices sit on distinct devices of one node.
+    """
+
+    count: int = 1
+    share_milli: int = 0
+    """1..1000 per slice; 0: the share proportional to `memory_bytes` on the device chosen, rounded up."""
+    memory_bytes: int = 0
+    """Per slice; 0: proportional to the share on the device chosen, rounded down to a MiB."""
+    models: tuple[tuple[str, ...], ...] = ()
+    """Alternatives in order of preference, each a set of model names; empty: any."""
+    vendor: str = ""
+    mig_profile: str = ""
+    pool: str = ""
+    gang_size: int = 1
+    cpu_milli: int = 0
+    """Per member; only nodes that report their CPU are held to it."""
+    host_memory_bytes: int = 0
+    node_selector: tuple[tuple[str, str], ...] = ()
+    node_ids: tuple[str, ...] = ()
+    """When not empty, only these nodes."""
+    avoid_node_ids: tuple[str, ...] = ()
+    avoid_device_uuids: tuple[str, ...] = ()
+    """Devices in back-off after a failed slice."""
+    affinity_group: str = ""
+    """Leases with the same group (within a tenant) count against `max_per_node` and `spread`."""
+    max_per_node: int = 0
+    """At most so many members of the affinity group on one node; 0: no limit."""
+    spread_domains: bool = False
+    """Prefer the failure domain that holds the fewest members of the affinity group."""
+    topology: Topology = Topology.PREFER_ISLAND
+    min_tier: int = 0
+
+
+class SlicePlan(msgspec.Struct, frozen=True):
+    """One slice of a placement: an exact part of one device."""
+
+    node_id: str
+    device_uuid: str
+    share_milli: int
+    memory_bytes: int
+
+
+class Placement(msgspec.Struct, frozen=True):
+    """Where a demand goes. `members[i]` are the slices of gang member i, all on one node."""
+
+    members: tuple[tuple[SlicePlan, ...], ...]
+    note: str = ""
+    """What was got beyond the numbers, for people: topology, model alternative, domain."""
+
+
+class Missing(msgspec.Struct, frozen=True):
+    """Why one class of devices can't serve a demand now, and the smallest change with which it could."""
+
+    device_class: str
+    """Model and memory, such as `A100-80 (79.3Gi)`."""
+    reason: str
+    """Stable word: see `placement.explain.Reason`."""
+    detail: str
+    """One sentence with the numbers."""
+    smallest_change: str = ""
+    devices: int = 0
+    """Devices of this class in the pool."""
+
+
+class Shortfall(msgspec.Struct, frozen=True):
+    """Why a demand was not placed."""
+
+    impossible: bool
+    """True where it would not fit the whole pool even if it were empty and every node were ready."""
+    missing: tuple[Missing, ...]
+    summary: str
