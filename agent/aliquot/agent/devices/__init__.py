@@ -1,0 +1,1 @@
+"""Device backends: one protocol, one module per way of reading GPUs."""

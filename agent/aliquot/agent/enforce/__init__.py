@@ -1,0 +1,1 @@
+"""Enforcement tiers: one module per way of holding a slice to its limits."""

@@ -1,0 +1,1 @@
+"""The SDK: ask for parts of GPUs from a Python program and hold them while it runs."""

@@ -1,0 +1,1 @@
+"""Where a request goes: feasible devices, scores, and the rule for ties."""

@@ -1,0 +1,1 @@
+"""Where facts become durable: one protocol with several stores behind it."""

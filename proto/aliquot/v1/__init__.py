@@ -1,0 +1,1 @@
+"""The wire contract: modules generated from the .proto files beside this one at build time."""
