@@ -1,0 +1,139 @@
+"""The build hook: Python stubs of the contract, and the C parts.
+
+Neither is committed. Hatchling runs the hook for wheels and for editable installs; `make proto` runs the first half by
+itself (`python hatch_build.py`). Both write beside their sources, so that an editable install finds them too.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+
+PROTO_ROOT = Path("proto")
+NATIVE_DIR = Path("agent/aliquot/agent/native")
+PLUGINS = ("protoc-gen-mypy", "protoc-gen-mypy_grpc")
+SKIP_NATIVE_VARIABLE = "ALIQUOT_SKIP_NATIVE"
+
+
+class BuildError(RuntimeError):
+    """The build can't go on; the message says what to install or set."""
+
+
+class AliquotBuildHook(BuildHookInterface[Any]):
+    """Generates and compiles before hatchling collects files, and marks the wheel as built for this platform."""
+
+    PLUGIN_NAME = "custom"
+
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:  # noqa: ARG002 - hatchling's signature
+        """Run for wheels (standard and editable); an sdist carries sources only."""
+        if self.target_name != "wheel":
+            return
+        root = Path(self.root)
+        generate_stubs(root)
+        compile_native(root)
+        build_data["artifacts"] += [
+            "/proto/aliquot/v1/*_pb2.py",
+            "/proto/aliquot/v1/*_pb2.pyi",
+            "/proto/aliquot/v1/*_pb2_grpc.py",
+            "/proto/aliquot/v1/*_pb2_grpc.pyi",
+            f"/{NATIVE_DIR}/**/*.so",
+            f"/{NATIVE_DIR}/**/*.so.*",
+        ]
+        # The C parts are plain shared libraries: any Python will do, this platform only.
+        platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
+        build_data["pure_python"] = False
+        build_data["tag"] = f"py3-none-{platform}"
+
+
+def generate_stubs(root: Path) -> list[Path]:
+    """Generate messages, services and their types beside each `.proto`; return the files that changed.
+
+    Files are put in place one by one and only when they differ, so that a process importing them meanwhile never reads
+    half a file and nothing is rebuilt for nothing.
+
+    Raises:
+        BuildError: a plugin is missing, or protoc refused a file.
+    """
+    protos = sorted(path.relative_to(root / PROTO_ROOT) for path in (root / PROTO_ROOT).rglob("*.proto"))
+    if not protos:
+        return []
+    with tempfile.TemporaryDirectory(prefix="aliquot-protoc-") as scratch:
+        command = [sys.executable, "-m", "grpc_tools.protoc"]
+        command += [f"-I{directory}" for directory in [root / PROTO_ROOT, *_library_includes()]]
+        command += [f"--plugin={name}={_find_script(name)}" for name in PLUGINS]
+        command += [f"--{kind}_out={scratch}" for kind in ("python", "grpc_python")]
+        command += [f"--{kind}_out=quiet:{scratch}" for kind in ("mypy", "mypy_grpc")]
+        result = subprocess.run(
+            [*command, *map(str, protos)], check=False, capture_output=True, text=True, cwd=root / PROTO_ROOT
+        )
+        if result.returncode != 0:
+            raise BuildError(f"protoc refused the contract:\n{result.stderr}")
+        return _move_changed(Path(scratch), root / PROTO_ROOT)
+
+
+def compile_native(root: Path) -> None:
+    """Build the C parts by their own Makefile, or leave them out where the user asked for that.
+
+    Raises:
+        BuildError: no compiler or make, or the compilation failed.
+    """
+    directory = root / NATIVE_DIR
+    if not (directory / "Makefile").is_file() or os.environ.get(SKIP_NATIVE_VARIABLE) == "1":
+        return
+    missing = [tool for tool in (os.environ.get("CC", "cc"), "make") if shutil.which(tool.split()[0]) is None]
+    if missing:
+        raise BuildError(
+            f"the C parts need {' and '.join(missing)}: `apt-get install gcc libc6-dev make`, "
+            f"or set {SKIP_NATIVE_VARIABLE}=1 to install without the preload tier and the simulated GPU"
+        )
+    result = subprocess.run(["make", "-C", str(directory)], check=False, capture_output=True, text=True)
+    if result.returncode != 0:
+        raise BuildError(f"the C parts don't compile:\n{result.stdout}{result.stderr}")
+
+
+def _library_includes() -> list[Path]:
+    """Folders of the .proto files that libraries bring: protobuf's own and google/rpc."""
+    import google.rpc
+    import grpc_tools
+
+    well_known = Path(grpc_tools.__path__[0]) / "_proto"
+    return [well_known, *(Path(path).parent.parent for path in google.rpc.__path__)]
+
+
+def _find_script(name: str) -> str:
+    """Find a protoc plugin on PATH (an isolated build) or beside this interpreter (a venv that isn't activated)."""
+    path = os.pathsep.join([sysconfig.get_path("scripts"), os.environ.get("PATH", "")])
+    found = shutil.which(name, path=path)
+    if found is None:
+        raise BuildError(f"{name} is missing: `pip install mypy-protobuf`")
+    return found
+
+
+def _move_changed(source: Path, target: Path) -> list[Path]:
+    changed = []
+    for path in sorted(p for p in source.rglob("*") if p.is_file()):
+        destination = target / path.relative_to(source)
+        if destination.is_file() and destination.read_bytes() == path.read_bytes():
+            continue
+        # Same folder as the destination, because a rename is atomic only within one file system.
+        staging = destination.with_name(f".{destination.name}.{os.getpid()}")
+        shutil.copyfile(path, staging)
+        staging.replace(destination)
+        changed.append(destination)
+    return changed
+
+
+if __name__ == "__main__":
+    try:
+        for stub in generate_stubs(Path(__file__).resolve().parent):
+            print(f"generated {stub.name}")
+    except BuildError as error:
+        sys.exit(f"error: {error}")
