@@ -1,0 +1,75 @@
+# Everything is done in .venv, which each target sets up by itself; nothing has to be activated.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DELETE_ON_ERROR:
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+
+PYTHON ?= python3
+BIN := .venv/bin
+NATIVE := agent/aliquot/agent/native
+SOURCES := $(wildcard agent client common coordinator tests bench hatch_build.py)
+
+# Pytest's own arguments, as in: make test ARGS='-k placement'
+ARGS ?=
+# Parallel test processes: our floor is a machine with two cores.
+JOBS ?= 2
+# Lines and branches of the two pure cores that the tests must reach, in percent.
+COVERAGE_MIN ?= 90
+
+.PHONY: help venv proto native demo test test-long check format bench clean
+
+help: ## show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+venv: .venv/installed ## create .venv with every extra (again when pyproject.toml changes)
+
+# The lock keeps two makes in one checkout from installing at once; the second then finds the work done.
+.venv/installed: pyproject.toml hatch_build.py
+	@PYTHON=$(PYTHON) .ci/prerequisites
+	@exec 9>.venv.lock; flock 9; \
+	if [[ .venv/installed -nt pyproject.toml && .venv/installed -nt hatch_build.py ]]; then exit 0; fi; \
+	echo "installing into .venv (about a minute the first time)"; \
+	[[ -x $(BIN)/python ]] || $(PYTHON) -m venv .venv; \
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'; \
+	touch .venv/installed
+
+proto: venv ## generate the Python stubs of proto/aliquot/v1 (only what changed)
+	@$(BIN)/python hatch_build.py
+
+native: venv ## compile the C parts (only what changed)
+	@if [[ -f $(NATIVE)/Makefile ]]; then $(MAKE) --silent -C $(NATIVE); fi
+
+demo: proto native ## start a simulated pool, run real processes in it, break things, show who used what
+	$(BIN)/aliquot demo $(ARGS)
+
+test: proto native ## run the tests, with the coverage gate on the two pure cores
+	$(BIN)/python -m pytest -m 'not slow' -n $(JOBS) \
+	    --cov=aliquot.coordinator.core --cov=aliquot.agent.core --cov-report=term \
+	    --cov-fail-under=$(COVERAGE_MIN) $(ARGS)
+
+test-long: proto native ## run every test, slow ones too, with many more generated examples
+	HYPOTHESIS_PROFILE=thorough $(BIN)/python -m pytest -n $(JOBS) --timeout=1800 $(ARGS)
+
+check: proto ## lint, formatting, types, layers
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy $(SOURCES)
+	$(BIN)/lint-imports
+
+format: venv ## apply the formatter and the linter's safe fixes
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+bench: proto native ## run every benchmark in bench/ for a few seconds each (one JSON line each)
+	@for script in $(sort $(wildcard bench/*.py)); do \
+	    case $$script in */_*) continue ;; esac; \
+	    echo "== $$script"; $(BIN)/python $$script --json $(ARGS) | tail -n 1; \
+	done
+
+clean: ## remove .venv, stubs, compiled parts and caches
+	@if [[ -f $(NATIVE)/Makefile ]]; then $(MAKE) --silent -C $(NATIVE) clean; fi
+	rm -rf .venv .venv.lock build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage*
+	rm -f proto/aliquot/v1/*_pb2.py proto/aliquot/v1/*_pb2.pyi proto/aliquot/v1/*_pb2_grpc.py proto/aliquot/v1/*_pb2_grpc.pyi
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
