@@ -1,7 +1,7 @@
 """The build hook: Python stubs of the contract, and the C parts.
 
-Neither is committed. Hatchling runs the hook for wheels and for editable installs; `make proto` runs the first half by
-itself (`python hatch_build.py`). Both write beside their sources, so that an editable install finds them too.
+Neither is committed. Hatchling runs the hook for wheels and for editable installs; `make proto` runs the
+first half by itself (`python hatch_build.py`). Both write beside their sources, where editable installs look.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import google.rpc
+import grpc_tools
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 PROTO_ROOT = Path("proto")
@@ -28,11 +30,11 @@ class BuildError(RuntimeError):
 
 
 class AliquotBuildHook(BuildHookInterface[Any]):
-    """Generates and compiles before hatchling collects files, and marks the wheel as built for this platform."""
+    """Generates and compiles before hatchling collects files, and gives the wheel this platform's tag."""
 
     PLUGIN_NAME = "custom"
 
-    def initialize(self, version: str, build_data: dict[str, Any]) -> None:  # noqa: ARG002 - hatchling's signature
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Run for wheels (standard and editable); an sdist carries sources only."""
         if self.target_name != "wheel":
             return
@@ -56,8 +58,8 @@ class AliquotBuildHook(BuildHookInterface[Any]):
 def generate_stubs(root: Path) -> list[Path]:
     """Generate messages, services and their types beside each `.proto`; return the files that changed.
 
-    Files are put in place one by one and only when they differ, so that a process importing them meanwhile never reads
-    half a file and nothing is rebuilt for nothing.
+    Files are put in place one by one and only when they differ, so that a process importing them meanwhile
+    never reads half a file and nothing is rebuilt for nothing.
 
     Raises:
         BuildError: a plugin is missing, or protoc refused a file.
@@ -101,15 +103,12 @@ def compile_native(root: Path) -> None:
 
 def _library_includes() -> list[Path]:
     """Folders of the .proto files that libraries bring: protobuf's own and google/rpc."""
-    import google.rpc
-    import grpc_tools
-
     well_known = Path(grpc_tools.__path__[0]) / "_proto"
     return [well_known, *(Path(path).parent.parent for path in google.rpc.__path__)]
 
 
 def _find_script(name: str) -> str:
-    """Find a protoc plugin on PATH (an isolated build) or beside this interpreter (a venv that isn't activated)."""
+    """Find a protoc plugin beside this interpreter (a venv not activated) or on PATH (an isolated build)."""
     path = os.pathsep.join([sysconfig.get_path("scripts"), os.environ.get("PATH", "")])
     found = shutil.which(name, path=path)
     if found is None:

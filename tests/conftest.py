@@ -1,0 +1,52 @@
+"""What every test may count on: Hypothesis profiles, markers that skip with a reason, the public traces."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+# No deadlines: tests run on loaded machines and assert behaviour, not times. CI explores the same examples each
+# run, so that a red run is about the change; developers explore new ones, and `make test-long` many.
+_UNTIMED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)
+settings.register_profile("default", _UNTIMED)
+settings.register_profile("ci", _UNTIMED, derandomize=True)
+settings.register_profile("thorough", _UNTIMED, max_examples=2_000)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.get("CI") else "default"))
+
+
+def postgres_bin_dir() -> Path | None:
+    """Folder of PostgreSQL's server programs; Debian keeps them off PATH, one folder a version."""
+    found = shutil.which("pg_ctl")
+    if found is not None:
+        return Path(found).resolve().parent
+    versions = [path.parent for path in Path("/usr/lib/postgresql").glob("*/bin/pg_ctl")]
+    return max(versions, key=lambda path: int(path.parent.name), default=None)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip what this machine can't run, and say why."""
+    skips: dict[str, pytest.MarkDecorator] = {}
+    if os.geteuid() != 0:
+        skips["root"] = pytest.mark.skip(reason="needs root")
+    if postgres_bin_dir() is None:
+        skips["postgres"] = pytest.mark.skip(reason="needs PostgreSQL: apt-get install postgresql")
+    for item in items:
+        for name, skip in skips.items():
+            if item.get_closest_marker(name) is not None:
+                item.add_marker(skip)
+
+
+@pytest.fixture(scope="session")
+def traces_dir() -> Path:
+    """Folder of the public traces that ALIQUOT_TRACES names."""
+    value = os.environ.get("ALIQUOT_TRACES")
+    if not value:
+        pytest.skip("ALIQUOT_TRACES names no folder of public traces")
+    path = Path(value)
+    if not path.is_dir():
+        pytest.fail(f"ALIQUOT_TRACES={value} is no folder")
+    return path
