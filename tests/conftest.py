@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-# No deadlines: tests run on loaded machines and assert behaviour, not times. CI explores the same examples each
-# run, so that a red run is about the change; developers explore new ones, and `make test-long` many.
+# No deadlines: tests run on loaded machines and assert behaviour, not times. CI explores the same examples
+# each run, so that a red run is about the change; developers explore new ones, and `make test-long` many.
 _UNTIMED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)
 settings.register_profile("default", _UNTIMED)
 settings.register_profile("ci", _UNTIMED, derandomize=True)
