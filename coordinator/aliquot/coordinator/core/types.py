@@ -53,6 +53,8 @@ class NodeSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     """Rack, row or zone; the value of the label `topology.aliquot.dev/domain` when that is set."""
     cpu_milli: int = UNKNOWN
     host_memory_bytes: int = UNKNOWN
+    best_tier: int = UNKNOWN
+    """Strongest enforcement tier that its agent can give; unknown counts as any, and is checked when it confirms."""
     agentless: bool = False
     """Declared as capacity without an agent: grants there are accounting only and never become ACTIVE."""
 
@@ -99,6 +101,7 @@ class Demand(msgspec.Struct, frozen=True, omit_defaults=True):
     """Prefer the failure domain that holds the fewest members of the affinity group."""
     topology: Topology = Topology.PREFER_ISLAND
     min_tier: int = 0
+    """Enforcement tier that the node's agent must be able to give; see `NodeSpec.best_tier`."""
 
 
 class SlicePlan(msgspec.Struct, frozen=True):
@@ -114,6 +117,8 @@ class Placement(msgspec.Struct, frozen=True):
     """Where a demand goes. `members[i]` are the slices of gang member i, all on one node."""
 
     members: tuple[tuple[SlicePlan, ...], ...]
+    node_ids: tuple[str, ...] = ()
+    """The node of each member: says where a member without slices (`count` 0, CPU only) goes."""
     note: str = ""
     """What was got beyond the numbers, for people: topology, model alternative, domain."""
 

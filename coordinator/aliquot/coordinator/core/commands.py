@@ -1,0 +1,193 @@
+"""What somebody wants: the inputs of `decide`. Never journalled; ids and times come in with them.
+
+A command names everything that `decide` can't know by itself: fresh ids, the agent's report, the launcher's wish. It is
+either carried out as facts or refused with a `DomainError`.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+from aliquot.coordinator.core.facts import EndReason, RequestSpec
+from aliquot.coordinator.core.types import NodeSpec
+
+
+@dataclass(frozen=True, slots=True)
+class StartLeading:
+    """A coordinator has taken over with this epoch, which must be higher than any before."""
+
+    leader_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Allocate:
+    """Ask for a lease. `lease_id` is fresh; with a known (tenant, key) the old lease is the answer instead."""
+
+    lease_id: str
+    request: RequestSpec
+    key: str = ""
+    body_sha256: bytes = b""
+    no_queue: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Explain:
+    """What would become of this request now? Ends before anything changes."""
+
+    request: RequestSpec
+
+
+@dataclass(frozen=True, slots=True)
+class ExplainLease:
+    """Why is this lease where it is?"""
+
+    lease_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """End a lease for this reason. Ending a lease that has ended is answered with that lease."""
+
+    lease_id: str
+    reason: EndReason = EndReason.RELEASED
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Admit:
+    """Try the next waiting requests; `attempts` bounds the turn."""
+
+    attempts: int = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """Carry out what is due by now: time limits, back-offs, confirmations overdue, records to forget."""
+
+    limit: int = 256
+
+
+@dataclass(frozen=True, slots=True)
+class DeclareNode:
+    """An administrator describes a node."""
+
+    spec: NodeSpec
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveNode:
+    """Forget a node that holds nothing; with `force` also a LOST one, whose slices are written off."""
+
+    node_id: str
+    force: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Cordon:
+    """Close (or with `cordoned=False` open) a node for new grants; `drain` also ends its leases."""
+
+    node_id: str
+    cordoned: bool = True
+    drain: bool = False
+    reason: str = ""
+    grace_ms: int = 0
+    """For drained leases; 0: each lease's own."""
+
+
+class ReportStatus(enum.IntEnum):
+    """What an agent says of a slice; numbers equal those of the contract."""
+
+    PENDING = 1
+    ACTIVE = 2
+    STOPPING = 3
+    GONE = 4
+    FAILED = 5
+
+
+@dataclass(frozen=True, slots=True)
+class SliceReport:
+    """One confirmation of an agent."""
+
+    slice_id: str
+    lease_epoch: int
+    status: ReportStatus
+    tier: int = 0
+    reason: str = ""
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RegisterNode:
+    """An agent has connected and described its node; the session layer gave it this epoch."""
+
+    spec: NodeSpec
+    session_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReconcileNode:
+    """The agent's full list of slices: adopt, revoke or quarantine each, then the node is READY."""
+
+    node_id: str
+    session_epoch: int
+    reports: tuple[SliceReport, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ReportSlices:
+    """Confirmations on a running session."""
+
+    node_id: str
+    session_epoch: int
+    reports: tuple[SliceReport, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSilent:
+    """The node has not been heard: SUSPECT, or with `lost` LOST."""
+
+    node_id: str
+    session_epoch: int
+    lost: bool
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeHeard:
+    """A SUSPECT node spoke again on the same session."""
+
+    node_id: str
+    session_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReportDevice:
+    """What a device can give has changed."""
+
+    node_id: str
+    session_epoch: int
+    uuid: str
+    foreign_bytes: int
+    healthy: bool
+    reason: str = ""
+
+
+Command = (
+    StartLeading
+    | Allocate
+    | Explain
+    | ExplainLease
+    | Release
+    | Admit
+    | Tick
+    | DeclareNode
+    | RemoveNode
+    | Cordon
+    | RegisterNode
+    | ReconcileNode
+    | ReportSlices
+    | NodeSilent
+    | NodeHeard
+    | ReportDevice
+)

@@ -1,0 +1,52 @@
+"""`decide(state, command, now_ms)`: what follows from a command, as facts, changing nothing.
+
+Every decision is a function of its arguments: ids and times come in with them. A command that can't be carried out is
+refused with a DomainError. Two work lists of the State are consumed while deciding, because they hold hints and no truth:
+the timers and the walk over the waiting lines. Whoever carries out a decision applies its facts at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from aliquot.coordinator.core import commands as c
+from aliquot.coordinator.core.decide import admission, allocate, explain, lifecycle, nodes, reconcile, reports, tick
+from aliquot.coordinator.core.decide.outcomes import (
+    AdmitOutcome,
+    AllocateOutcome,
+    Decision,
+    Explained,
+    TickOutcome,
+)
+from aliquot.coordinator.core.state import State
+
+__all__ = ["AdmitOutcome", "AllocateOutcome", "Decision", "Explained", "TickOutcome", "decide"]
+
+
+def decide(state: State, command: c.Command, now_ms: int) -> Decision:
+    """What to do about `command`. Raises DomainError when it is refused.
+
+    `now_ms` is never below the time of the last fact: the writer's clock sees to it, and it is enforced here once more.
+    """
+    return _DECIDE[type(command)](state, command, max(now_ms, state.now_ms))
+
+
+_DECIDE: dict[type[Any], Callable[[State, Any, int], Decision]] = {
+    c.StartLeading: nodes.start_leading,
+    c.Allocate: allocate.allocate,
+    c.Explain: explain.explain_request,
+    c.ExplainLease: explain.explain_lease,
+    c.Release: lifecycle.release,
+    c.Admit: admission.admit,
+    c.Tick: tick.tick,
+    c.DeclareNode: nodes.declare,
+    c.RemoveNode: nodes.remove,
+    c.Cordon: nodes.cordon,
+    c.RegisterNode: nodes.register,
+    c.NodeSilent: nodes.silent,
+    c.NodeHeard: nodes.heard,
+    c.ReportDevice: nodes.report_device,
+    c.ReconcileNode: reconcile.reconcile,
+    c.ReportSlices: reports.report_slices,
+}

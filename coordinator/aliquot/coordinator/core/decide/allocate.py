@@ -1,0 +1,74 @@
+"""Allocate: grant now, or put in line, or refuse."""
+
+from __future__ import annotations
+
+from aliquot.coordinator.core.commands import Allocate
+from aliquot.coordinator.core.decide.outcomes import AllocateOutcome, Decision
+from aliquot.coordinator.core.errors import IdempotencyMismatch, NeverFits, NoCapacity, QueueFull
+from aliquot.coordinator.core.facts import LeaseGranted, LeaseQueued, SliceGrant
+from aliquot.coordinator.core.leases import slice_id_of
+from aliquot.coordinator.core.state import State
+from aliquot.coordinator.core.types import Placement
+
+
+def allocate(state: State, command: Allocate, now_ms: int) -> Decision:
+    """One atomic group: the request is accepted, and granted where that jumps nobody's turn."""
+    request = command.request
+    if command.key:
+        known = state.keys.get((request.tenant, command.key))
+        if known is not None:
+            return _replayed(state, command, known)
+    if not state.engine.possible(request.demand):
+        raise NeverFits(state.engine.explain(request.demand))
+    queued = LeaseQueued(
+        at_ms=now_ms,
+        lease_id=command.lease_id,
+        arrival=state.next_arrival,
+        request=request,
+        key=command.key,
+        body_sha256=command.body_sha256,
+    )
+    outcome = AllocateOutcome(command.lease_id)
+    if command.no_queue or not _others_first(state, queued):
+        placement = state.engine.place(request.demand, arrival=queued.arrival)
+        if placement is not None:
+            return Decision((queued, granted(command.lease_id, 1, placement, now_ms)), outcome)
+    if command.no_queue:
+        raise NoCapacity(state.engine.explain(request.demand))
+    if len(state.lines) >= state.config.queued_max:
+        raise QueueFull(
+            f"{len(state.lines)} requests are waiting, which is the bound (`queued_max`)",
+            hint="try again later, or raise `queued_max`",
+        )
+    return Decision((queued,), outcome)
+
+
+def granted(lease_id: str, lease_epoch: int, placement: Placement, now_ms: int) -> LeaseGranted:
+    """The fact that holds a placement's capacity for a lease."""
+    slices = []
+    for member, plans in enumerate(placement.members):
+        for plan in plans:
+            slices.append(SliceGrant(slice_id_of(lease_id, lease_epoch, len(slices)), member, plan))
+    return LeaseGranted(
+        at_ms=now_ms, lease_id=lease_id, lease_epoch=lease_epoch, slices=tuple(slices), note=placement.note
+    )
+
+
+def _replayed(state: State, command: Allocate, lease_id: str) -> Decision:
+    if state.leases[lease_id].body_sha256 != command.body_sha256:
+        raise IdempotencyMismatch(
+            f"the idempotency key {command.key!r} was used for another request (lease {lease_id})",
+            hint="use a fresh key for a new request, or send the very same request to get that lease",
+        )
+    return Decision((), AllocateOutcome(lease_id, replayed=True))
+
+
+def _others_first(state: State, queued: LeaseQueued) -> bool:
+    """Whether somebody who waits has the first claim on what is free.
+
+    While freed capacity has not been offered along the lines yet, newcomers stand in line too. Once it has been, all that
+    wait are known not to fit now, so that a newcomer takes nothing from them, except from its equals.
+    """
+    if state.wants_admission():
+        return True
+    return state.lines.has_line((queued.request.demand, ()))

@@ -1,0 +1,94 @@
+"""Tick: carry out what is due. One subject a call, so that a turn stays short."""
+
+from __future__ import annotations
+
+from aliquot.coordinator.core.commands import Tick
+from aliquot.coordinator.core.decide import lifecycle
+from aliquot.coordinator.core.decide.outcomes import Decision, TickOutcome
+from aliquot.coordinator.core.facts import EndReason, Fact, LeasesForgotten
+from aliquot.coordinator.core.leases import SliceState
+from aliquot.coordinator.core.state import State
+from aliquot.coordinator.core.timers import Due
+
+
+def tick(state: State, command: Tick, now_ms: int) -> Decision:
+    """Look at due entries until one of them asks for something, or `limit` asked for nothing."""
+    for _ in range(command.limit):
+        entry = state.timers.take_due(now_ms)
+        if entry is None:
+            break
+        _, kind, subject = entry
+        facts = _LOOK[kind](state, subject, now_ms)
+        if facts:
+            return Decision(tuple(facts), TickOutcome(_more(state, now_ms)))
+    return Decision((), TickOutcome(_more(state, now_ms)))
+
+
+def _more(state: State, now_ms: int) -> bool:
+    due_ms = state.timers.next_due_ms()
+    return due_ms is not None and due_ms <= now_ms
+
+
+def _time_limit(state: State, lease_id: str, now_ms: int) -> list[Fact]:
+    lease = state.leases.get(lease_id)
+    if lease is None or lease.ended or lease.ending or lease.waiting:
+        return []
+    due_ms = lease.granted_ms + lease.request.time_limit_ms
+    if not lease.request.time_limit_ms:
+        return []
+    if due_ms > now_ms:  # granted again since
+        return []
+    return lifecycle.end(state, lease, EndReason.TIME_LIMIT, now_ms, detail=f"{lease.request.time_limit_ms} ms")
+
+
+def _confirm(state: State, lease_id: str, now_ms: int) -> list[Fact]:
+    """A grant that its agents have not confirmed: try elsewhere. Agentless nodes never confirm, and need not."""
+    lease = state.leases.get(lease_id)
+    if lease is None or lease.ended or lease.ending or lease.waiting or lease.active_ms:
+        return []
+    if lease.granted_ms + state.config.confirm_timeout_ms > now_ms:  # granted again since
+        return []
+    silent = [
+        piece
+        for piece in lease.holding
+        if (piece.resume or piece.state) is SliceState.GRANTED and not lifecycle.is_agentless(state, piece)
+    ]
+    if not silent:
+        return []
+    story = f"not confirmed by the agent of {silent[0].plan.node_id} in {state.config.confirm_timeout_ms} ms"
+    if lease.requeues >= state.config.requeues_max:
+        return lifecycle.end(state, lease, EndReason.FAILED, now_ms, detail=story)
+    avoid = [piece.plan.device_uuid for piece in silent]
+    return lifecycle.retry_elsewhere(state, lease, list(lease.holding), avoid, story, now_ms)
+
+
+def _retry(state: State, lease_id: str, now_ms: int) -> list[Fact]:
+    if state.lines.wake(lease_id):
+        state.capacity_freed = True
+    return []
+
+
+def _forget(state: State, _: str, now_ms: int) -> list[Fact]:
+    """Drop ended leases that are old enough, or too many. At most 1,000 a step."""
+    config = state.config
+    surplus = len(state.ended) - config.retain_ended_max
+    old: list[str] = []
+    for lease_id in state.ended:
+        overdue = state.leases[lease_id].ended_ms + config.retain_ended_ms <= now_ms
+        if len(old) == 1000 or not (overdue or len(old) < surplus):
+            break
+        old.append(lease_id)
+    if old:
+        return [LeasesForgotten(at_ms=now_ms, lease_ids=tuple(old))]
+    if state.ended:
+        due_ms = state.leases[state.ended[0]].ended_ms + config.retain_ended_ms
+        state.timers.add(max(due_ms, now_ms + 1), Due.FORGET, "")
+    return []
+
+
+_LOOK = {
+    Due.TIME_LIMIT: _time_limit,
+    Due.CONFIRM: _confirm,
+    Due.RETRY: _retry,
+    Due.FORGET: _forget,
+}

@@ -1,0 +1,110 @@
+"""What the core refuses, and why. `rpc.errors` is the one place that turns these into gRPC codes and details."""
+
+from __future__ import annotations
+
+from aliquot.common.errors import AliquotError
+from aliquot.coordinator.core.types import Shortfall
+
+
+class DomainError(AliquotError):
+    """Root of what the core refuses."""
+
+
+class InvalidField(DomainError):
+    """A field of a request is out of its range. `field` is its path in the message."""
+
+    reason = "INVALID_FIELD"
+
+    def __init__(self, field: str, message: str, hint: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.field = field
+
+
+class NeverFits(DomainError):
+    """The demand would not fit the whole pool, even were it empty."""
+
+    reason = "NEVER_FITS"
+
+    def __init__(self, shortfall: Shortfall) -> None:
+        super().__init__(shortfall.summary, hint="ask for less, or for another model; `aliquot nodes` shows the pool")
+        self.shortfall = shortfall
+
+
+class NoCapacity(DomainError):
+    """The demand fits the pool but not now, and the caller would rather not queue."""
+
+    reason = "NO_CAPACITY"
+
+    def __init__(self, shortfall: Shortfall) -> None:
+        super().__init__(shortfall.summary, hint="drop `no_queue` to wait in the queue")
+        self.shortfall = shortfall
+
+
+class QueueFull(DomainError):
+    """The bound on queued requests is reached."""
+
+    reason = "QUEUE_FULL"
+
+
+class IdempotencyMismatch(DomainError):
+    """The same idempotency key came with another body."""
+
+    reason = "IDEMPOTENCY_MISMATCH"
+
+
+class LeaseNotFound(DomainError):
+    """No such lease, or it ended so long ago that its record is gone."""
+
+    reason = "LEASE_NOT_FOUND"
+
+
+class LeaseEndedError(DomainError):
+    """The lease has ended or is ending."""
+
+    reason = "LEASE_ENDED"
+
+
+class LeaseExpired(LeaseEndedError):
+    """The lease ended because no keep-alive named it in time."""
+
+    reason = "LEASE_EXPIRED"
+
+
+class NodeNotFound(DomainError):
+    """No such node."""
+
+    reason = "NODE_NOT_FOUND"
+
+
+class NodeNameTaken(DomainError):
+    """Another node has this name."""
+
+    reason = "NODE_NAME_TAKEN"
+
+
+class DeviceClaimed(DomainError):
+    """Another node has a device with this UUID."""
+
+    reason = "DEVICE_CLAIMED"
+
+
+class NodeInUse(DomainError):
+    """The node, or a device that would vanish, still holds slices."""
+
+    reason = "NODE_IN_USE"
+
+
+class SessionReplaced(DomainError):
+    """Another agent with the same node id has connected since."""
+
+    reason = "SESSION_REPLACED"
+
+
+class StaleLeader(DomainError):
+    """A newer coordinator has taken over."""
+
+    reason = "NOT_LEADER"
+
+
+class BrokenInvariant(AssertionError):
+    """The core's own state contradicts itself: a defect, never the caller's fault."""

@@ -1,0 +1,362 @@
+"""`evolve(state, fact)`: the only way the State changes, live and at replay alike.
+
+One small function per fact. They trust the fact: whether it should happen was decided before it was journalled. What they
+do not trust is the book-keeping, so the inventory and the transition table raise where it would become inexact.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from msgspec.structs import replace
+
+from aliquot.coordinator.core import facts as f
+from aliquot.coordinator.core.errors import BrokenInvariant
+from aliquot.coordinator.core.leases import (
+    TERMINAL,
+    Lease,
+    Slice,
+    SliceEvent,
+    SliceState,
+    advance,
+    readopt,
+)
+from aliquot.coordinator.core.state import Device, Node, State
+from aliquot.coordinator.core.timers import Due
+
+
+def evolve(state: State, fact: f.Fact) -> None:
+    """Apply one fact. Raises BrokenInvariant or InventoryError when the books would contradict themselves."""
+    state.seq += 1
+    state.now_ms = max(state.now_ms, fact.at_ms)
+    _APPLY[type(fact)](state, fact)
+
+
+# -- the coordinator itself
+
+
+def _leader_started(state: State, fact: f.LeaderStarted) -> None:
+    state.leader_epoch = fact.leader_epoch
+
+
+# -- nodes and devices
+
+
+def _node_put(state: State, fact: f.NodePut) -> None:
+    spec = fact.spec
+    old = state.nodes.get(spec.node_id)
+    if old is not None:
+        state.node_ids_by_name.pop(old.spec.name, None)
+        kept = {device.uuid for device in spec.devices}
+        for device in old.spec.devices:
+            if device.uuid not in kept:
+                state.devices.pop(device.uuid, None)
+    state.node_ids_by_name[spec.name] = spec.node_id
+    for device in spec.devices:
+        state.devices.setdefault(device.uuid, Device())
+        state.touch_device(device.uuid)
+    state.inventory.put_node(spec)
+    state.slice_ids_by_node.setdefault(spec.node_id, {})
+    registered = fact.registered or (old is not None and old.registered)
+    node = (
+        replace(old, spec=spec, registered=registered)
+        if old is not None
+        else Node(spec=spec, state=f.NodeState.DECLARED, registered=registered)
+    )
+    _set_node(state, node)
+
+
+def _node_state_changed(state: State, fact: f.NodeStateChanged) -> None:
+    node = state.nodes[fact.node_id]
+    _set_node(
+        state,
+        replace(
+            node,
+            state=fact.state,
+            session_epoch=max(node.session_epoch, fact.session_epoch),
+            reason=fact.reason,
+        ),
+    )
+    if fact.state is f.NodeState.LOST:
+        for slice_id in list(state.slice_ids_by_node[fact.node_id]):
+            _move_slice(state, slice_id, SliceEvent.LOSE, fact.at_ms)
+
+
+def _node_cordoned(state: State, fact: f.NodeCordoned) -> None:
+    node = state.nodes[fact.node_id]
+    _set_node(state, replace(node, cordoned=fact.cordoned, draining=fact.draining, reason=fact.reason))
+
+
+def _node_removed(state: State, fact: f.NodeRemoved) -> None:
+    if state.slice_ids_by_node[fact.node_id]:
+        raise BrokenInvariant(f"node {fact.node_id} is removed while it holds slices")
+    node = state.nodes.pop(fact.node_id)
+    state.inventory.remove_node(fact.node_id)
+    state.node_ids_by_name.pop(node.spec.name, None)
+    del state.slice_ids_by_node[fact.node_id]
+    for device in node.spec.devices:
+        state.devices.pop(device.uuid, None)
+        state.touch_device(device.uuid)
+    state.touch_node(fact.node_id)
+
+
+def _set_node(state: State, node: Node) -> None:
+    node_id = node.spec.node_id
+    state.nodes[node_id] = replace(node, seq=state.seq)
+    state.inventory.set_grantable(node_id, node.grantable)
+    state.touch_node(node_id)
+    if node.grantable:
+        state.capacity_freed = True
+
+
+def _device_changed(state: State, fact: f.DeviceChanged) -> None:
+    state.devices[fact.uuid] = Device(foreign_bytes=fact.foreign_bytes, healthy=fact.healthy, reason=fact.reason)
+    state.inventory.set_device(fact.uuid, foreign_bytes=fact.foreign_bytes, healthy=fact.healthy)
+    state.touch_device(fact.uuid)
+    state.capacity_freed = True
+
+
+# -- leases
+
+
+def _lease_queued(state: State, fact: f.LeaseQueued) -> None:
+    lease = Lease(
+        lease_id=fact.lease_id,
+        arrival=fact.arrival,
+        request=fact.request,
+        created_ms=fact.at_ms,
+        key=fact.key,
+        body_sha256=fact.body_sha256,
+        seq=state.seq,
+    )
+    state.next_arrival = max(state.next_arrival, fact.arrival + 1)
+    if fact.key:
+        state.keys[(fact.request.tenant, fact.key)] = fact.lease_id
+    state.leases[fact.lease_id] = lease
+    state.lines.add(lease)
+    state.engine.note_demand(fact.request.demand)
+    state.touch_lease(fact.lease_id)
+
+
+def _lease_granted(state: State, fact: f.LeaseGranted) -> None:
+    lease = state.leases[fact.lease_id]
+    state.lines.remove(lease)
+    new = tuple(
+        Slice(
+            slice_id=grant.slice_id,
+            lease_epoch=fact.lease_epoch,
+            member=grant.member,
+            plan=grant.plan,
+            state=SliceState.GRANTED,
+            since_ms=fact.at_ms,
+        )
+        for grant in fact.slices
+    )
+    demand = lease.request.demand
+    member = -1
+    for piece in new:
+        state.inventory.reserve(piece.plan)
+        state.slice_ids_by_node[piece.plan.node_id][piece.slice_id] = None
+        if piece.member != member:
+            member = piece.member
+            state.inventory.reserve_member(
+                piece.plan.node_id,
+                cpu_milli=demand.cpu_milli,
+                host_memory_bytes=demand.host_memory_bytes,
+                affinity_group=demand.affinity_group,
+            )
+    _set_lease(
+        state,
+        replace(
+            lease,
+            slices=lease.slices + new,
+            lease_epoch=fact.lease_epoch,
+            granted_ms=fact.at_ms,
+            active_ms=0,
+            note=fact.note,
+            not_before_ms=0,
+        ),
+    )
+    if lease.request.time_limit_ms:
+        state.timers.add(fact.at_ms + lease.request.time_limit_ms, Due.TIME_LIMIT, fact.lease_id)
+    state.timers.add(fact.at_ms + state.config.confirm_timeout_ms, Due.CONFIRM, fact.lease_id)
+
+
+def _slice_active(state: State, fact: f.SliceActive) -> None:
+    lease = _move_slice(state, fact.slice_id, SliceEvent.CONFIRM, fact.at_ms, tier=fact.tier)
+    if not lease.active_ms and all(
+        piece.state is SliceState.ACTIVE for piece in lease.slices if piece.lease_epoch == lease.lease_epoch
+    ):
+        _set_lease(state, replace(lease, active_ms=fact.at_ms))
+
+
+def _slice_failed(state: State, fact: f.SliceFailed) -> None:
+    _move_slice(state, fact.slice_id, SliceEvent.FAIL, fact.at_ms, reason=fact.reason)
+
+
+def _slice_gone(state: State, fact: f.SliceGone) -> None:
+    _move_slice(state, fact.slice_id, SliceEvent.GONE, fact.at_ms)
+
+
+def _slices_adopted(state: State, fact: f.SlicesAdopted) -> None:
+    for slice_id in fact.slice_ids:
+        lease = state.leases[_lease_id(slice_id)]
+        _set_lease(state, _with_slice(lease, slice_id, lambda piece: readopt(piece, fact.at_ms)))
+
+
+def _lease_releasing(state: State, fact: f.LeaseReleasing) -> None:
+    lease = state.leases[fact.lease_id]
+    if lease.waiting:
+        state.lines.remove(lease)
+    event = SliceEvent.PREEMPT if fact.requeue else SliceEvent.RELEASE
+    slices = tuple(
+        advance(piece, event, fact.at_ms, reason=fact.reason, deadline_ms=fact.deadline_ms)
+        if piece.holds_capacity and not _already(piece, event)
+        else piece
+        for piece in lease.slices
+    )
+    _set_lease(
+        state,
+        replace(lease, slices=slices, end_reason=fact.reason, end_detail=fact.detail, requeue=fact.requeue),
+    )
+
+
+def _already(piece: Slice, event: SliceEvent) -> bool:
+    """Whether the slice is on its way out at least as far as `event` would bring it."""
+    state = piece.resume or piece.state
+    return state is SliceState.RELEASING or (event is SliceEvent.PREEMPT and state is SliceState.PREEMPTING)
+
+
+def _slices_releasing(state: State, fact: f.SlicesReleasing) -> None:
+    for slice_id in fact.slice_ids:
+        _move_slice(state, slice_id, SliceEvent.RELEASE, fact.at_ms, reason=fact.reason)
+
+
+def _lease_requeued(state: State, fact: f.LeaseRequeued) -> None:
+    lease = state.leases[fact.lease_id]
+    lease = replace(
+        lease,
+        slices=lease.holding,  # of the failed grant, only what still holds capacity
+        lease_epoch=lease.lease_epoch + 1,
+        end_reason="",
+        end_detail="",
+        requeue=False,
+        note=fact.reason,
+        requeues=lease.requeues + 1,
+        not_before_ms=fact.not_before_ms,
+        avoid_device_uuids=fact.avoid_device_uuids,
+    )
+    _set_lease(state, lease)
+    resting = fact.not_before_ms > fact.at_ms
+    state.lines.add(lease, resting=resting)
+    if resting:
+        state.timers.add(fact.not_before_ms, Due.RETRY, fact.lease_id)
+    else:
+        state.capacity_freed = True
+
+
+def _lease_ended(state: State, fact: f.LeaseEnded) -> None:
+    lease = state.leases[fact.lease_id]
+    if lease.holding:
+        raise BrokenInvariant(f"lease {fact.lease_id} ends while it holds {len(lease.holding)} slices")
+    if lease.waiting:
+        state.lines.remove(lease)
+    _set_lease(
+        state,
+        replace(lease, ended_ms=max(fact.at_ms, 1), end_reason=fact.reason, end_detail=fact.detail, requeue=False),
+    )
+    state.ended.append(fact.lease_id)
+    if len(state.ended) == 1:
+        state.timers.add(fact.at_ms + state.config.retain_ended_ms, Due.FORGET, "")
+
+
+def _leases_forgotten(state: State, fact: f.LeasesForgotten) -> None:
+    for lease_id in fact.lease_ids:
+        lease = state.leases.pop(lease_id)
+        if lease.key and state.keys.get((lease.request.tenant, lease.key)) == lease_id:
+            del state.keys[(lease.request.tenant, lease.key)]
+        if state.ended and state.ended[0] == lease_id:
+            state.ended.popleft()
+        else:
+            state.ended.remove(lease_id)
+        state.touch_lease(lease_id)
+    if state.ended:
+        due_ms = state.leases[state.ended[0]].ended_ms + state.config.retain_ended_ms
+        state.timers.add(max(due_ms, fact.at_ms + 1000), Due.FORGET, "")
+
+
+# -- helpers
+
+
+def _lease_id(slice_id: str) -> str:
+    return slice_id.partition(".")[0]
+
+
+def _set_lease(state: State, lease: Lease) -> None:
+    state.leases[lease.lease_id] = replace(lease, seq=state.seq)
+    state.touch_lease(lease.lease_id)
+
+
+def _with_slice(lease: Lease, slice_id: str, change: Callable[[Slice], Slice]) -> Lease:
+    return replace(
+        lease, slices=tuple(change(piece) if piece.slice_id == slice_id else piece for piece in lease.slices)
+    )
+
+
+def _move_slice(
+    state: State, slice_id: str, event: SliceEvent, at_ms: int, *, tier: int = 0, reason: str = ""
+) -> Lease:
+    """Advance one slice; give its capacity back when it has reached a terminal state."""
+    lease = state.leases[_lease_id(slice_id)]
+    piece = lease.find(slice_id)
+    if piece is None:
+        raise BrokenInvariant(f"lease {lease.lease_id} has no slice {slice_id}")
+    moved = advance(piece, event, at_ms, tier=tier, reason=reason)
+    slices = tuple(moved if other is piece else other for other in lease.slices)
+    if moved.state in TERMINAL:
+        if moved.lease_epoch != lease.lease_epoch:
+            slices = tuple(other for other in slices if other is not moved)  # a leftover: its story is over
+        _free(state, lease, moved, slices)
+    lease = replace(lease, slices=slices, seq=state.seq)
+    state.leases[lease.lease_id] = lease
+    state.touch_lease(lease.lease_id)
+    return lease
+
+
+def _free(state: State, lease: Lease, piece: Slice, slices: tuple[Slice, ...]) -> None:
+    state.inventory.release(piece.plan)
+    del state.slice_ids_by_node[piece.plan.node_id][piece.slice_id]
+    if not any(
+        other.member == piece.member and other.lease_epoch == piece.lease_epoch and other.holds_capacity
+        for other in slices
+    ):
+        demand = lease.request.demand
+        state.inventory.release_member(
+            piece.plan.node_id,
+            cpu_milli=demand.cpu_milli,
+            host_memory_bytes=demand.host_memory_bytes,
+            affinity_group=demand.affinity_group,
+        )
+    state.capacity_freed = True
+
+
+_APPLY: dict[type[f.Fact], Callable[[State, Any], None]] = {
+    f.LeaderStarted: _leader_started,
+    f.NodePut: _node_put,
+    f.NodeStateChanged: _node_state_changed,
+    f.NodeCordoned: _node_cordoned,
+    f.NodeRemoved: _node_removed,
+    f.DeviceChanged: _device_changed,
+    f.LeaseQueued: _lease_queued,
+    f.LeaseGranted: _lease_granted,
+    f.SliceActive: _slice_active,
+    f.SliceFailed: _slice_failed,
+    f.SliceGone: _slice_gone,
+    f.SlicesAdopted: _slices_adopted,
+    f.LeaseReleasing: _lease_releasing,
+    f.SlicesReleasing: _slices_releasing,
+    f.LeaseRequeued: _lease_requeued,
+    f.LeaseEnded: _lease_ended,
+    f.LeasesForgotten: _leases_forgotten,
+}

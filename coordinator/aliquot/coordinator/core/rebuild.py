@@ -1,0 +1,60 @@
+"""Derive every index of the State from its books: after a snapshot is loaded, and to check what `evolve` kept up."""
+
+from __future__ import annotations
+
+from aliquot.coordinator.core.leases import Lease, Slice
+from aliquot.coordinator.core.state import State
+from aliquot.coordinator.core.timers import Due
+
+
+def rebuild_indexes(state: State) -> None:
+    """Fill the indexes of a State whose books are set and whose indexes are empty."""
+    for node_id, node in state.nodes.items():
+        state.node_ids_by_name[node.spec.name] = node_id
+        state.slice_ids_by_node[node_id] = {}
+        state.inventory.put_node(node.spec)
+        state.inventory.set_grantable(node_id, node.grantable)
+    for uuid, device in state.devices.items():
+        state.inventory.set_device(uuid, foreign_bytes=device.foreign_bytes, healthy=device.healthy)
+    for lease in state.leases.values():
+        if lease.key:
+            state.keys[(lease.request.tenant, lease.key)] = lease.lease_id
+        if lease.ended:
+            continue
+        _hold(state, lease)
+        _await(state, lease)
+    if state.ended:
+        oldest = state.leases[state.ended[0]]
+        state.timers.add(oldest.ended_ms + state.config.retain_ended_ms, Due.FORGET, "")
+    state.capacity_freed = True
+
+
+def _hold(state: State, lease: Lease) -> None:
+    demand = lease.request.demand
+    members: dict[tuple[int, int], Slice] = {}
+    for piece in lease.holding:
+        state.inventory.reserve(piece.plan)
+        state.slice_ids_by_node[piece.plan.node_id][piece.slice_id] = None
+        members.setdefault((piece.lease_epoch, piece.member), piece)
+    for piece in members.values():
+        state.inventory.reserve_member(
+            piece.plan.node_id,
+            cpu_milli=demand.cpu_milli,
+            host_memory_bytes=demand.host_memory_bytes,
+            affinity_group=demand.affinity_group,
+        )
+
+
+def _await(state: State, lease: Lease) -> None:
+    if lease.waiting:
+        resting = lease.not_before_ms > state.now_ms
+        state.lines.add(lease, resting=resting)
+        if resting:
+            state.timers.add(lease.not_before_ms, Due.RETRY, lease.lease_id)
+        return
+    if lease.ending:
+        return
+    if lease.request.time_limit_ms:
+        state.timers.add(lease.granted_ms + lease.request.time_limit_ms, Due.TIME_LIMIT, lease.lease_id)
+    if not lease.active_ms:
+        state.timers.add(lease.granted_ms + state.config.confirm_timeout_ms, Due.CONFIRM, lease.lease_id)

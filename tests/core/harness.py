@@ -1,0 +1,133 @@
+"""Drives the core as the writer does, without any I/O, and checks every invariant after every command."""
+
+from __future__ import annotations
+
+import itertools
+
+import msgspec
+
+from aliquot.coordinator.core import commands as c
+from aliquot.coordinator.core.decide import AdmitOutcome, AllocateOutcome, Decision, TickOutcome, decide
+from aliquot.coordinator.core.evolve import evolve
+from aliquot.coordinator.core.facts import AnyFact, Fact, RequestSpec
+from aliquot.coordinator.core.invariants import check
+from aliquot.coordinator.core.leases import Lease, SliceState
+from aliquot.coordinator.core.snapshot import from_snapshot, state_hash, to_snapshot
+from aliquot.coordinator.core.state import CoreConfig, State
+from aliquot.coordinator.core.types import Demand, DeviceSpec, NodeSpec
+
+GIB = 1 << 30
+
+_decoder = msgspec.msgpack.Decoder(list[AnyFact])
+
+
+def node(name: str, devices: int = 4, *, model: str = "A100-40", memory_gib: int = 40, **more: object) -> NodeSpec:
+    """A node with equal devices and nothing reserved by a driver."""
+    return NodeSpec(
+        node_id=f"n-{name}",
+        name=name,
+        devices=tuple(
+            DeviceSpec(uuid=f"GPU-{name}-{i}", model=model, memory_total_bytes=memory_gib * GIB, index=i)
+            for i in range(devices)
+        ),
+        **more,  # type: ignore[arg-type]
+    )
+
+
+def request(share_milli: int = 1000, memory_bytes: int = 0, *, count: int = 1, tenant: str = "a", **more: object) -> RequestSpec:
+    """A request; fields of Demand and of RequestSpec may be mixed."""
+    of_demand = {k: v for k, v in more.items() if k in Demand.__struct_fields__}
+    rest = {k: v for k, v in more.items() if k not in Demand.__struct_fields__}
+    demand = Demand(count=count, share_milli=share_milli, memory_bytes=memory_bytes, **of_demand)  # type: ignore[arg-type]
+    return RequestSpec(demand=demand, tenant=tenant, **rest)  # type: ignore[arg-type]
+
+
+class Books:
+    """A State, the journal that led to it, and a clock."""
+
+    def __init__(self, config: CoreConfig | None = None) -> None:
+        self.config = config or CoreConfig()
+        self.state = State.fresh(self.config)
+        self.now_ms = 1_000_000
+        self.facts: list[Fact] = []
+        self.sessions: dict[str, int] = {}
+        self._ids = itertools.count(1)
+        self.do(c.StartLeading(1))
+
+    def do(self, command: c.Command) -> Decision:
+        """Decide and apply, then check everything."""
+        before = state_hash(self.state)
+        decision = decide(self.state, command, self.now_ms)
+        assert state_hash(self.state) == before, "decide changed the books"
+        for fact in decision.facts:
+            evolve(self.state, fact)
+            self.facts.append(fact)
+        check(self.state)
+        return decision
+
+    def settle(self) -> None:
+        """What the writer does between commands: everything due, then everything admissible."""
+        while True:
+            outcome = self.do(c.Tick()).outcome
+            assert isinstance(outcome, TickOutcome)
+            if not outcome.more:
+                break
+        while self.state.wants_admission():
+            outcome = self.do(c.Admit()).outcome
+            assert isinstance(outcome, AdmitOutcome)
+            if not outcome.more:
+                break
+
+    def advance(self, milliseconds: int) -> None:
+        """Let time pass and do what is due."""
+        self.now_ms += milliseconds
+        self.settle()
+
+    def allocate(self, spec: RequestSpec, **more: object) -> Lease:
+        """Ask for a lease; its record afterwards."""
+        lease_id = f"l-{next(self._ids):013d}"
+        outcome = self.do(c.Allocate(lease_id, spec, **more)).outcome  # type: ignore[arg-type]
+        assert isinstance(outcome, AllocateOutcome)
+        return self.state.leases[outcome.lease_id]
+
+    def connect(self, spec: NodeSpec, reports: tuple[c.SliceReport, ...] = ()) -> None:
+        """Register a node's agent and reconcile it."""
+        epoch = self.sessions.get(spec.node_id, 0) + 1
+        self.sessions[spec.node_id] = epoch
+        self.do(c.RegisterNode(spec, epoch))
+        self.do(c.ReconcileNode(spec.node_id, epoch, reports))
+
+    def report(self, lease: Lease, status: c.ReportStatus, *, index: int | None = None, tier: int = 2, **more: object) -> None:
+        """Let the agents say the same of all (or one) of a lease's slices."""
+        lease = self.state.leases[lease.lease_id]
+        for number, piece in enumerate(lease.holding):
+            if index is not None and number != index:
+                continue
+            node_id = piece.plan.node_id
+            said = c.SliceReport(piece.slice_id, piece.lease_epoch, status, tier, **more)  # type: ignore[arg-type]
+            self.do(c.ReportSlices(node_id, self.sessions[node_id], (said,)))
+
+    def activate(self, lease: Lease) -> Lease:
+        """Every agent confirms."""
+        self.report(lease, c.ReportStatus.ACTIVE)
+        return self.again(lease)
+
+    def again(self, lease: Lease) -> Lease:
+        """The lease's record now."""
+        return self.state.leases[lease.lease_id]
+
+    def held(self, state: SliceState) -> int:
+        """How many slices are in this state."""
+        return sum(piece.state is state for lease in self.state.leases.values() for piece in lease.slices)
+
+    def replayed(self) -> State:
+        """A State from the encoded journal alone."""
+        state = State.fresh(self.config)
+        for fact in _decoder.decode(msgspec.msgpack.encode(self.facts)):
+            evolve(state, fact)
+        return state
+
+    def restored(self) -> State:
+        """A State from an encoded snapshot."""
+        snapshot = to_snapshot(self.state)
+        return from_snapshot(msgspec.msgpack.decode(msgspec.msgpack.encode(snapshot), type=type(snapshot)), self.config)

@@ -1,0 +1,261 @@
+"""A lease's life: granted, confirmed, released, failed, expired; each state says what it holds."""
+
+from __future__ import annotations
+
+import pytest
+
+from aliquot.coordinator.core import commands as c
+from aliquot.coordinator.core.errors import IdempotencyMismatch, LeaseNotFound, NeverFits, NoCapacity, QueueFull
+from aliquot.coordinator.core.facts import EndReason
+from aliquot.coordinator.core.leases import LeaseState, SliceState
+from aliquot.coordinator.core.state import CoreConfig
+from tests.core.harness import GIB, Books, node, request
+
+
+@pytest.fixture
+def books() -> Books:
+    books = Books()
+    books.connect(node("one"))
+    return books
+
+
+def test_a_lease_is_granted_then_active_then_gone(books: Books) -> None:
+    lease = books.allocate(request(250, 10 * GIB))
+    assert lease.state is LeaseState.GRANTED
+    assert lease.slices[0].plan.share_milli == 250
+    assert lease.slices[0].plan.memory_bytes == 10 * GIB
+
+    lease = books.activate(lease)
+    assert lease.state is LeaseState.ACTIVE
+    assert lease.slices[0].tier == 2
+    assert lease.active_ms == books.now_ms
+
+    books.do(c.Release(lease.lease_id))
+    lease = books.again(lease)
+    assert lease.state is LeaseState.RELEASING
+    assert books.state.inventory.device(lease.slices[0].plan.device_uuid).share_used_milli == 250
+
+    books.report(lease, c.ReportStatus.GONE)
+    lease = books.again(lease)
+    assert lease.state is LeaseState.ENDED
+    assert lease.end_reason == EndReason.RELEASED
+    assert books.state.inventory.device(lease.slices[0].plan.device_uuid).share_used_milli == 0
+
+
+def test_releasing_twice_changes_nothing(books: Books) -> None:
+    lease = books.allocate(request(500))
+    books.do(c.Release(lease.lease_id))
+    assert books.do(c.Release(lease.lease_id)).facts == ()
+    books.report(lease, c.ReportStatus.GONE)
+    assert books.do(c.Release(lease.lease_id)).facts == ()
+
+
+def test_a_lease_without_an_agent_ends_at_once() -> None:
+    books = Books()
+    books.do(c.DeclareNode(node("plan", agentless=True)))
+    lease = books.allocate(request(1000, count=4))
+    assert lease.state is LeaseState.GRANTED
+    books.do(c.Release(lease.lease_id))
+    assert books.again(lease).state is LeaseState.ENDED
+
+
+def test_nothing_is_granted_on_a_declared_node_before_its_agent_comes() -> None:
+    books = Books()
+    books.do(c.DeclareNode(node("soon")))
+    lease = books.allocate(request(1000))
+    assert lease.state is LeaseState.QUEUED
+    books.connect(node("soon"))
+    books.settle()
+    assert books.again(lease).state is LeaseState.GRANTED
+
+
+def test_an_agent_takes_over_the_declaration_of_its_name() -> None:
+    books = Books()
+    declared = node("rack-7", labels=(("zone", "b"),), pool="research")
+    books.do(c.DeclareNode(declared))
+    import msgspec
+
+    books.connect(msgspec.structs.replace(node("rack-7"), node_id="n-stable"))
+    found = books.state.node("rack-7")
+    assert found.spec.node_id == "n-stable"
+    assert found.spec.pool == "research"
+    assert dict(found.spec.labels) == {"zone": "b"}
+
+
+def test_an_impossible_request_is_refused_at_once(books: Books) -> None:
+    with pytest.raises(NeverFits) as refused:
+        books.allocate(request(500, 50 * GIB))
+    assert refused.value.shortfall.impossible
+    assert refused.value.shortfall.missing
+    assert not books.state.leases
+
+
+def test_no_queue_refuses_with_the_reason(books: Books) -> None:
+    books.allocate(request(1000, count=4))
+    with pytest.raises(NoCapacity) as refused:
+        books.allocate(request(100), no_queue=True)
+    assert not refused.value.shortfall.impossible
+
+
+def test_a_waiting_request_gets_what_is_freed_in_order_of_priority_then_arrival(books: Books) -> None:
+    first = books.allocate(request(1000, count=4))
+    low = books.allocate(request(1000, count=4))
+    high = books.allocate(request(1000, count=4, priority=10))
+    books.settle()
+    assert books.again(low).state is LeaseState.QUEUED
+    for expected in (high, low):
+        books.do(c.Release(first.lease_id))
+        books.report(first, c.ReportStatus.GONE)
+        books.settle()
+        assert books.again(expected).state is LeaseState.GRANTED
+        first = expected
+
+
+def test_a_newcomer_does_not_jump_its_equals(books: Books) -> None:
+    running = books.allocate(request(1000, count=4))
+    waiting = books.allocate(request(1000))
+    books.settle()
+    books.do(c.Release(running.lease_id))
+    books.report(running, c.ReportStatus.GONE)
+    newcomer = books.allocate(request(1000))
+    assert newcomer.state is LeaseState.QUEUED
+    books.settle()
+    assert books.again(waiting).state is LeaseState.GRANTED
+    assert books.again(newcomer).state is LeaseState.GRANTED
+
+
+def test_the_same_key_gives_the_same_lease(books: Books) -> None:
+    spec = request(500)
+    lease = books.allocate(spec, key="k", body_sha256=b"x")
+    assert books.allocate(spec, key="k", body_sha256=b"x").lease_id == lease.lease_id
+    with pytest.raises(IdempotencyMismatch):
+        books.allocate(request(250), key="k", body_sha256=b"y")
+    assert books.allocate(request(500, tenant="b"), key="k", body_sha256=b"x").lease_id != lease.lease_id
+
+
+def test_a_key_is_kept_for_ten_minutes_after_the_end(books: Books) -> None:
+    lease = books.allocate(request(500), key="k", body_sha256=b"x")
+    books.do(c.Release(lease.lease_id))
+    books.report(lease, c.ReportStatus.GONE)
+    books.advance(599_000)
+    assert books.allocate(request(500), key="k", body_sha256=b"x").lease_id == lease.lease_id
+    books.advance(2_000)
+    with pytest.raises(LeaseNotFound):
+        books.state.lease(lease.lease_id)
+    assert books.allocate(request(500), key="k", body_sha256=b"x").lease_id != lease.lease_id
+
+
+def test_never_more_ended_leases_are_kept_than_the_bound() -> None:
+    books = Books(CoreConfig(retain_ended_max=10))
+    books.do(c.DeclareNode(node("plan", agentless=True)))
+    for _ in range(50):
+        lease = books.allocate(request(100))
+        books.do(c.Release(lease.lease_id))
+        books.settle()
+    assert len(books.state.ended) <= 10
+
+
+def test_the_queue_is_bounded() -> None:
+    books = Books(CoreConfig(queued_max=2))
+    books.connect(node("one", 1))
+    for _ in range(3):
+        books.allocate(request(1000))
+    with pytest.raises(QueueFull):
+        books.allocate(request(1000))
+
+
+def test_a_failed_slice_sends_its_lease_elsewhere_with_its_place_in_line(books: Books) -> None:
+    books.connect(node("two"))
+    lease = books.allocate(request(1000, count=2))
+    device = lease.slices[0].plan.device_uuid
+    books.report(lease, c.ReportStatus.FAILED, index=0, reason="LIMIT_NOT_SET")
+    lease = books.again(lease)
+    assert lease.state is LeaseState.QUEUED
+    assert [piece.state for piece in lease.slices] == [SliceState.RELEASING]
+    books.advance(1_500)
+    lease = books.again(lease)
+    assert lease.state is LeaseState.GRANTED
+    assert lease.requeues == 1
+    current = [piece for piece in lease.slices if piece.lease_epoch == lease.lease_epoch]
+    assert device not in {piece.plan.device_uuid for piece in current}
+    leftover = next(piece for piece in lease.slices if piece.lease_epoch != lease.lease_epoch)
+    said = c.SliceReport(leftover.slice_id, leftover.lease_epoch, c.ReportStatus.GONE)
+    books.do(c.ReportSlices(leftover.plan.node_id, books.sessions[leftover.plan.node_id], (said,)))
+    assert books.again(lease).slices == tuple(current)
+
+
+def test_a_lease_that_keeps_failing_ends_as_failed() -> None:
+    books = Books(CoreConfig(requeues_max=3))
+    books.connect(node("one", 8))
+    lease = books.allocate(request(1000))
+    for _ in range(4):
+        books.report(lease, c.ReportStatus.FAILED, reason="LIMIT_NOT_SET")
+        books.advance(120_000)
+    lease = books.again(lease)
+    assert lease.state is LeaseState.ENDED
+    assert lease.end_reason == EndReason.FAILED
+
+
+def test_losing_a_device_under_a_running_lease_ends_it(books: Books) -> None:
+    lease = books.activate(books.allocate(request(1000, count=2)))
+    books.report(lease, c.ReportStatus.FAILED, index=1, reason="GPU_LOST", detail="XID 79")
+    lease = books.again(lease)
+    assert lease.state is LeaseState.RELEASING
+    books.report(lease, c.ReportStatus.GONE)
+    lease = books.again(lease)
+    assert lease.end_reason == EndReason.FAILED
+    assert "XID 79" in lease.end_detail
+
+
+def test_a_grant_that_nobody_confirms_is_tried_elsewhere(books: Books) -> None:
+    lease = books.allocate(request(1000))
+    books.advance(30_000)
+    lease = books.again(lease)
+    assert lease.state is LeaseState.QUEUED
+    assert lease.slices[0].state is SliceState.RELEASING
+    books.advance(1_000)
+    assert books.again(lease).state is LeaseState.GRANTED
+    assert books.again(lease).slices[1].plan.device_uuid != lease.slices[0].plan.device_uuid
+
+
+def test_a_time_limit_ends_the_lease(books: Books) -> None:
+    lease = books.activate(books.allocate(request(500, time_limit_ms=60_000)))
+    books.advance(59_999)
+    assert books.again(lease).state is LeaseState.ACTIVE
+    books.advance(1)
+    assert books.again(lease).end_reason == EndReason.TIME_LIMIT
+
+
+def test_cancelling_a_waiting_request_frees_its_place(books: Books) -> None:
+    books.allocate(request(1000, count=4))
+    waiting = books.allocate(request(500))
+    books.do(c.Release(waiting.lease_id))
+    waiting = books.again(waiting)
+    assert waiting.state is LeaseState.ENDED
+    assert waiting.end_reason == EndReason.CANCELLED
+    assert len(books.state.lines) == 0
+
+
+def test_a_gang_comes_whole_or_not_at_all(books: Books) -> None:
+    books.connect(node("two", 2))
+    gang = books.allocate(request(1000, count=2, gang_size=3))
+    assert len(gang.slices) == 6
+    assert {piece.member for piece in gang.slices} == {0, 1, 2}
+    second = books.allocate(request(1000, count=2, gang_size=2))
+    assert second.state is LeaseState.QUEUED
+    assert books.held(SliceState.GRANTED) == 6
+
+
+def test_explaining_changes_nothing_and_says_what_is_missing(books: Books) -> None:
+    from aliquot.coordinator.core.decide import Explained
+
+    books.allocate(request(1000, count=4))
+    waiting = books.allocate(request(500))
+    told = books.do(c.ExplainLease(waiting.lease_id)).outcome
+    assert isinstance(told, Explained)
+    assert not told.fits_now
+    assert told.queue_position == 1
+    assert told.missing
+    dry = books.do(c.Explain(request(1000, count=8))).outcome
+    assert isinstance(dry, Explained)
+    assert dry.impossible

@@ -1,0 +1,157 @@
+"""Nodes that fall silent, come back, are drained, removed, or claim what is not theirs."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from aliquot.coordinator.core import commands as c
+from aliquot.coordinator.core.errors import DeviceClaimed, NodeInUse, NodeNameTaken, SessionReplaced, StaleLeader
+from aliquot.coordinator.core.facts import NodeState
+from aliquot.coordinator.core.leases import LeaseState, SliceState
+from tests.core.harness import GIB, Books, node, request
+
+
+@pytest.fixture
+def books() -> Books:
+    books = Books()
+    books.connect(node("one"))
+    return books
+
+
+def lose(books: Books, name: str) -> None:
+    node_id = f"n-{name}"
+    books.do(c.NodeSilent(node_id, books.sessions[node_id], lost=False))
+    books.do(c.NodeSilent(node_id, books.sessions[node_id], lost=True))
+
+
+def reports(books: Books, name: str, status: c.ReportStatus = c.ReportStatus.ACTIVE) -> tuple[c.SliceReport, ...]:
+    found = []
+    for slice_id in books.state.slice_ids_by_node[f"n-{name}"]:
+        piece = books.state.leases[slice_id.partition(".")[0]].find(slice_id)
+        assert piece is not None
+        found.append(c.SliceReport(slice_id, piece.lease_epoch, status, 2))
+    return tuple(found)
+
+
+def test_a_suspect_node_gets_no_grants_and_recovers_when_heard(books: Books) -> None:
+    books.do(c.NodeSilent("n-one", 1, lost=False))
+    waiting = books.allocate(request(1000))
+    assert waiting.state is LeaseState.QUEUED
+    books.do(c.NodeHeard("n-one", 1))
+    books.settle()
+    assert books.again(waiting).state is LeaseState.GRANTED
+
+
+def test_a_lost_node_keeps_its_slices_and_they_resume_when_it_returns(books: Books) -> None:
+    lease = books.activate(books.allocate(request(500)))
+    told = reports(books, "one")
+    lose(books, "one")
+    assert books.again(lease).state is LeaseState.UNREACHABLE
+    assert books.state.inventory.device(lease.slices[0].plan.device_uuid).share_used_milli == 500
+    books.connect(node("one"), told)
+    assert books.again(lease).state is LeaseState.ACTIVE
+    assert books.state.nodes["n-one"].state is NodeState.READY
+
+
+def test_what_was_released_while_its_node_was_lost_ends_when_it_returns(books: Books) -> None:
+    lease = books.activate(books.allocate(request(500)))
+    told = reports(books, "one")
+    lose(books, "one")
+    books.do(c.Release(lease.lease_id))
+    assert books.again(lease).state is LeaseState.RELEASING
+    books.connect(node("one"), told)
+    assert books.again(lease).slices[0].state is SliceState.RELEASING
+    books.report(lease, c.ReportStatus.GONE)
+    assert books.again(lease).state is LeaseState.ENDED
+
+
+def test_an_ending_slice_that_the_agent_no_longer_holds_is_gone(books: Books) -> None:
+    lease = books.activate(books.allocate(request(500)))
+    lose(books, "one")
+    books.do(c.Release(lease.lease_id))
+    books.connect(node("one"))
+    assert books.again(lease).state is LeaseState.ENDED
+
+
+def test_nothing_is_placed_on_a_node_before_it_is_reconciled(books: Books) -> None:
+    books.do(c.RegisterNode(node("one"), 2))
+    assert books.allocate(request(100)).state is LeaseState.QUEUED
+
+
+def test_reports_of_an_older_session_are_not_believed(books: Books) -> None:
+    lease = books.allocate(request(500))
+    books.connect(node("one"))
+    piece = lease.slices[0]
+    said = c.SliceReport(piece.slice_id, piece.lease_epoch, c.ReportStatus.ACTIVE, 2)
+    assert books.do(c.ReportSlices("n-one", 1, (said,))).facts == ()
+    stale = c.SliceReport(piece.slice_id, piece.lease_epoch + 7, c.ReportStatus.ACTIVE, 2)
+    assert books.do(c.ReportSlices("n-one", 2, (stale,))).facts == ()
+    with pytest.raises(SessionReplaced):
+        books.do(c.RegisterNode(node("one"), 2))
+
+
+def test_two_nodes_cannot_have_one_name_or_one_device(books: Books) -> None:
+    with pytest.raises(NodeNameTaken):
+        books.connect(msgspec.structs.replace(node("one"), node_id="n-other"))
+    with pytest.raises(DeviceClaimed):
+        books.connect(msgspec.structs.replace(node("one"), node_id="n-other", name="other"))
+
+
+def test_draining_ends_leases_and_requeues_the_preemptible(books: Books) -> None:
+    firm = books.activate(books.allocate(request(500)))
+    soft = books.activate(books.allocate(request(500, preemptible=True)))
+    books.do(c.Cordon("one", drain=True, reason="firmware"))
+    assert books.again(firm).state is LeaseState.RELEASING
+    assert books.again(soft).state is LeaseState.PREEMPTING
+    for lease in (firm, soft):
+        books.report(lease, c.ReportStatus.GONE)
+    books.settle()
+    assert books.again(firm).state is LeaseState.ENDED
+    assert books.again(soft).state is LeaseState.QUEUED
+    books.do(c.Cordon("one", cordoned=False))
+    books.settle()
+    assert books.again(soft).state is LeaseState.GRANTED
+
+
+def test_a_node_in_use_is_not_removed_but_a_lost_one_can_be_written_off(books: Books) -> None:
+    books.connect(node("two"))
+    lease = books.activate(books.allocate(request(1000, count=4, gang_size=2)))
+    with pytest.raises(NodeInUse):
+        books.do(c.RemoveNode("n-one"))
+    with pytest.raises(NodeInUse):
+        books.do(c.RemoveNode("n-one", force=True))
+    lose(books, "one")
+    books.do(c.RemoveNode("n-one", force=True))
+    assert books.again(lease).state is LeaseState.RELEASING
+    books.report(lease, c.ReportStatus.GONE)
+    assert books.again(lease).state is LeaseState.ENDED
+    assert set(books.state.nodes) == {"n-two"}
+
+
+def test_slices_on_a_device_that_vanished_are_failed(books: Books) -> None:
+    lease = books.activate(books.allocate(request(1000, count=4)))
+    books.connect(node("one", 3))
+    lease = books.again(lease)
+    assert lease.state is LeaseState.RELEASING
+    assert sum(piece.state is SliceState.FAILED for piece in lease.slices) == 1
+
+
+def test_foreign_memory_and_bad_health_take_capacity_away(books: Books) -> None:
+    for index in range(4):
+        books.do(c.ReportDevice("n-one", 1, f"GPU-one-{index}", 30 * GIB, healthy=True))
+    waiting = books.allocate(request(250, 20 * GIB))
+    assert waiting.state is LeaseState.QUEUED
+    books.do(c.ReportDevice("n-one", 1, "GPU-one-2", 0, healthy=False, reason="XID 79"))
+    books.settle()
+    assert books.again(waiting).state is LeaseState.QUEUED
+    books.do(c.ReportDevice("n-one", 1, "GPU-one-2", 0, healthy=True))
+    books.settle()
+    assert books.again(waiting).slices[0].plan.device_uuid == "GPU-one-2"
+
+
+def test_a_new_leader_needs_a_higher_epoch_and_finds_its_nodes_suspect(books: Books) -> None:
+    with pytest.raises(StaleLeader):
+        books.do(c.StartLeading(1))
+    books.do(c.StartLeading(2))
+    assert books.state.nodes["n-one"].state is NodeState.SUSPECT
