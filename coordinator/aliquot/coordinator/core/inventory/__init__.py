@@ -1,0 +1,19 @@
+"""The pool's books and the arrays that placement scans."""
+
+from aliquot.coordinator.core.inventory.errors import InventoryError
+from aliquot.coordinator.core.inventory.inventory import Inventory, resolve_slice
+from aliquot.coordinator.core.inventory.records import UNLIMITED, DeviceClass, DeviceView, NodeRecord, Totals, member_kind
+from aliquot.coordinator.core.inventory.table import DeviceTable
+
+__all__ = [
+    "UNLIMITED",
+    "DeviceClass",
+    "DeviceTable",
+    "DeviceView",
+    "Inventory",
+    "InventoryError",
+    "NodeRecord",
+    "Totals",
+    "member_kind",
+    "resolve_slice",
+]

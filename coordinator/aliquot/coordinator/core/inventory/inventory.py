@@ -1,0 +1,478 @@
+"""The pool's books: which devices there are, what is held on each, and the arrays that placement scans.
+
+Changed only by `evolve` applying facts, and by the engine's own trials (which it undoes). Every mutation either raises
+`InventoryError` and changes nothing, or leaves records, arrays and totals in step and notes the rows it touched, from
+which the engine knows what to score again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, TypeVar
+
+from aliquot.coordinator.core.types import WHOLE_SHARE_MILLI, Demand, NodeSpec, SlicePlan
+from aliquot.coordinator.core.inventory.errors import InventoryError
+from aliquot.coordinator.core.inventory.records import (
+    MIB,
+    DeviceClass,
+    DeviceRecord,
+    DeviceView,
+    NodeRecord,
+    Totals,
+    device_class_of,
+    domain_of,
+)
+from aliquot.coordinator.core.inventory.table import DeviceTable
+
+_T = TypeVar("_T")
+
+CHANGE_LOG_MAX = 8192
+"""Longer than this, the log of changed rows is dropped and engines score everything again: cheaper than replaying it."""
+
+
+class Inventory:
+    """All nodes and devices of the coordinator, with what is held on them."""
+
+    def __init__(self) -> None:
+        self.table = DeviceTable()
+        self.structure_version = 0
+        """Moves whenever nodes or devices come, go or are described differently."""
+        self.layout_version = 0
+        """Moves whenever row numbers change their meaning."""
+        self.change_log: list[int] = []
+        """Rows changed, oldest first; position p of the log stands for change `change_base + p`."""
+        self.change_base = 0
+        self.classes: list[DeviceClass] = []
+        self.domains: list[str] = []
+        self.pools: list[str] = []
+        self.groups: dict[str, dict[str, int]] = {}
+        """Members of each affinity group, by node."""
+        self.reports_utilisation = False
+        self._class_ids: dict[DeviceClass, int] = {}
+        self._domain_ids: dict[str, int] = {}
+        self._pool_ids: dict[str, int] = {}
+        self._nodes: dict[str, NodeRecord] = {}
+        self._devices: dict[str, DeviceRecord] = {}
+        self._totals: dict[tuple[str, str], Totals] = {}
+        self._next_rank = 0
+        self._dead_rows = 0
+
+    # -- reading ---------------------------------------------------------------------------------------------------
+
+    def has_node(self, node_id: str) -> bool:
+        """Is the node known?"""
+        return node_id in self._nodes
+
+    def has_device(self, uuid: str) -> bool:
+        """Is the device known?"""
+        return uuid in self._devices
+
+    def node_ids(self) -> Iterator[str]:
+        """Every node, in order of rank."""
+        return iter(self._nodes)
+
+    def device_uuids(self) -> Iterator[str]:
+        """Every device, node by node."""
+        for node in self._nodes.values():
+            for device in node.devices:
+                yield device.spec.uuid
+
+    def node(self, node_id: str) -> NodeRecord:
+        """The record of a node: read it, never write it. InventoryError when unknown."""
+        try:
+            return self._nodes[node_id]
+        except KeyError:
+            raise InventoryError(f"node {node_id!r} is not in the inventory") from None
+
+    def device_record(self, uuid: str) -> DeviceRecord:
+        """The record of a device: read it, never write it. InventoryError when unknown."""
+        try:
+            return self._devices[uuid]
+        except KeyError:
+            raise InventoryError(f"device {uuid!r} is not in the inventory") from None
+
+    def device(self, uuid: str) -> DeviceView:
+        """What readers may see of a device. InventoryError when unknown."""
+        record = self.device_record(uuid)
+        node = self._nodes[record.node_id]
+        return DeviceView(
+            uuid=uuid,
+            node_id=record.node_id,
+            model=record.spec.model,
+            mig_profile=record.spec.mig_profile,
+            pool=node.spec.pool,
+            share_used_milli=record.share_used_milli,
+            memory_used_bytes=record.memory_used_bytes,
+            leasable_bytes=record.spec.leasable_bytes,
+            foreign_bytes=record.foreign_bytes,
+            slices=record.slices,
+            healthy=record.healthy,
+            present=record.present,
+            grantable=node.grantable,
+            utilisation_milli=record.utilisation_milli,
+            withheld_for=record.withheld_for,
+        )
+
+    def totals(self) -> dict[tuple[str, str], Totals]:
+        """Capacity and use by (pool, model): live objects, read only."""
+        return self._totals
+
+    def resolve(self, demand: Demand, device_class: DeviceClass) -> tuple[int, int]:
+        """(share_milli, memory_bytes) of one slice of `demand` on an idle device of that class without foreign memory.
+
+        A whole device takes all leasable memory; part of one takes its part, rounded down to a MiB so that the parts
+        of a device never exceed it; a demand that states only memory takes the share that goes with it, rounded up.
+        MIG instances are leased whole.
+        """
+        leasable = device_class.leasable_bytes
+        if device_class.mig_profile:
+            return WHOLE_SHARE_MILLI, max(leasable, demand.memory_bytes)
+        return resolve_slice(demand.share_milli, demand.memory_bytes, leasable, leasable)
+
+    def canonical(self) -> tuple[Any, ...]:
+        """Everything that facts determine, in an order that does not depend on history: what a state hash covers."""
+        return tuple(
+            (
+                node_id,
+                node.spec,
+                node.grantable,
+                node.cpu_used_milli,
+                node.host_memory_used_bytes,
+                tuple(sorted(node.groups.items())),
+                tuple(
+                    sorted(
+                        (
+                            d.spec.uuid,
+                            d.share_used_milli,
+                            d.memory_used_bytes,
+                            d.slices,
+                            d.foreign_bytes,
+                            d.healthy,
+                            d.present,
+                            d.withheld_for,
+                        )
+                        for d in node.devices
+                    )
+                ),
+            )
+            for node_id, node in sorted(self._nodes.items())
+        )
+
+    # -- nodes -----------------------------------------------------------------------------------------------------
+
+    def put_node(self, spec: NodeSpec) -> None:
+        """Add a node, or describe it anew.
+
+        A node described anew keeps its rank and what is held on its devices, by UUID. A device that is gone from the
+        description but still carries slices stays, unavailable, until they are released. InventoryError if a UUID
+        belongs to another node or is named twice.
+        """
+        uuids = [device.uuid for device in spec.devices]
+        if len(set(uuids)) != len(uuids):
+            raise InventoryError(f"node {spec.node_id!r} names a device twice; device UUIDs must be unique")
+        for uuid in uuids:
+            known = self._devices.get(uuid)
+            if known is not None and known.node_id != spec.node_id:
+                raise InventoryError(
+                    f"device {uuid!r} belongs to node {known.node_id!r}; remove that node or drop the device from it first"
+                )
+        old = self._nodes.get(spec.node_id)
+        if old is None:
+            node = NodeRecord(spec, self._next_rank, self._new_devices(spec, {}))
+            self._next_rank += 1
+            self._nodes[spec.node_id] = node
+            self._register(node)
+            self._append_rows(node)
+        else:
+            self._count(old, -1)
+            kept = {device.spec.uuid: device for device in old.devices}
+            before = [(row, len(self.table.devices_of_row[row])) for row in self._rows_of(old)]
+            old.spec = spec
+            old.devices = self._new_devices(spec, kept)
+            for uuid in kept:
+                del self._devices[uuid]
+            self._register(old)
+            parts = _by_class(old.devices)
+            if [len(part) for part in parts] == [width for _, width in before]:
+                for (row, _), part in zip(before, parts, strict=True):
+                    self.table.describe_row(row, old, part, domain=self._domain(spec), pool=self._pool(spec))
+                self.table.refresh_node(old)
+                self._changed(old)
+            else:
+                self._rebuild()
+        self.structure_version += 1
+
+    def remove_node(self, node_id: str) -> None:
+        """Forget a node. InventoryError while anything is held on it."""
+        node = self.node(node_id)
+        if any(device.slices for device in node.devices) or node.groups or node.cpu_used_milli:
+            raise InventoryError(f"node {node_id!r} still carries leases; release or drain them before removing it")
+        self._count(node, -1)
+        for device in node.devices:
+            del self._devices[device.spec.uuid]
+        del self._nodes[node_id]
+        for row in self._rows_of(node):
+            self.table.kill_row(row)
+            self._log(row)
+        self._dead_rows += node.row_count
+        self.structure_version += 1
+        if self._dead_rows > 64 and self._dead_rows * 4 > self.table.rows:
+            self._rebuild()
+
+    def set_grantable(self, node_id: str, grantable: bool) -> None:
+        """May new slices be placed on the node (ready, and neither cordoned, draining nor suspect)?"""
+        node = self.node(node_id)
+        if node.grantable != grantable:
+            node.grantable = grantable
+            self.table.refresh_node(node)
+            self._changed(node)
+
+    # -- devices ---------------------------------------------------------------------------------------------------
+
+    def set_device(self, uuid: str, *, foreign_bytes: int, healthy: bool) -> None:
+        """What the agent reports of a device: bytes held by processes outside any lease, and its health."""
+        if foreign_bytes < 0:
+            raise InventoryError(f"foreign_bytes of {uuid!r} must be >= 0, not {foreign_bytes}")
+        device = self.device_record(uuid)
+        if (device.foreign_bytes, device.healthy) != (foreign_bytes, healthy):
+            device.foreign_bytes, device.healthy = foreign_bytes, healthy
+            self.table.refresh_device(device)
+            self._log(device.row)
+
+    def set_utilisation(self, uuid: str, milli: int) -> None:
+        """How busy the device is, in thousandths. Volatile: it decides only between equal places."""
+        device = self.device_record(uuid)
+        device.utilisation_milli = milli
+        self.table.utilisation[device.row, device.col] = milli
+        self.reports_utilisation = True
+
+    def withhold(self, uuid: str, owner: str) -> None:
+        """Place nobody else on the device while it drains for `owner`; an empty owner ends that."""
+        device = self.device_record(uuid)
+        if device.withheld_for != owner:
+            device.withheld_for = owner
+            self.table.refresh_device(device)
+            self._log(device.row)
+
+    # -- what is held ----------------------------------------------------------------------------------------------
+
+    def reserve(self, plan: SlicePlan) -> None:
+        """Hold a slice. InventoryError if share or memory would exceed the device.
+
+        The memory of foreign processes is not counted here: a grant that was right when it was decided stays right
+        when a foreign process grows afterwards.
+        """
+        device = self.device_record(plan.device_uuid)
+        share = device.share_used_milli + plan.share_milli
+        memory = device.memory_used_bytes + plan.memory_bytes
+        if plan.share_milli <= 0 or plan.memory_bytes < 0:
+            raise InventoryError(f"a slice needs a share of 1..1000 and memory >= 0: {plan}")
+        if share > WHOLE_SHARE_MILLI or memory > device.spec.leasable_bytes:
+            raise InventoryError(
+                f"device {plan.device_uuid!r} can't hold share {plan.share_milli} and {plan.memory_bytes} bytes more: "
+                f"{device.share_used_milli} of {WHOLE_SHARE_MILLI} and {device.memory_used_bytes} of "
+                f"{device.spec.leasable_bytes} bytes are held"
+            )
+        self._hold(device, plan.share_milli, plan.memory_bytes, 1)
+
+    def release(self, plan: SlicePlan) -> None:
+        """Give a slice back. InventoryError if the device does not hold that much."""
+        device = self.device_record(plan.device_uuid)
+        if (
+            device.slices < 1
+            or device.share_used_milli < plan.share_milli
+            or device.memory_used_bytes < plan.memory_bytes
+        ):
+            raise InventoryError(f"device {plan.device_uuid!r} does not hold {plan}; released twice?")
+        self._hold(device, -plan.share_milli, -plan.memory_bytes, -1)
+        if not device.present and not device.slices:
+            self._forget_device(device)
+
+    def _hold(self, device: DeviceRecord, share_milli: int, memory_bytes: int, slices: int) -> None:
+        device.share_used_milli += share_milli
+        device.memory_used_bytes += memory_bytes
+        device.slices += slices
+        table, row, col = self.table, device.row, device.col
+        table.share_left[row, col] = device.share_left_milli
+        table.memory_left[row, col] = device.memory_left_bytes
+        totals = self._totals[self._nodes[device.node_id].spec.pool, device.spec.model]
+        totals.share_used_milli += share_milli
+        totals.memory_used_bytes += memory_bytes
+        self._log(row)
+
+    def reserve_member(
+        self,
+        node_id: str,
+        *,
+        cpu_milli: int = 0,
+        host_memory_bytes: int = 0,
+        affinity_group: str = "",
+        kind: int = 0,
+    ) -> None:
+        """Hold the host's part of one gang member, and count it in its affinity group.
+
+        `kind` is `member_kind` of what it holds, for policies that put like with like; 0 where nobody cares.
+        InventoryError if a node that reports its CPU or memory has not so much left.
+        """
+        node = self.node(node_id)
+        if cpu_milli > node.cpu_left_milli or host_memory_bytes > node.host_memory_left_bytes:
+            raise InventoryError(
+                f"node {node_id!r} has {node.cpu_left_milli} CPU milli and {node.host_memory_left_bytes} bytes of memory "
+                f"left; {cpu_milli} and {host_memory_bytes} were asked for"
+            )
+        self._hold_member(node, cpu_milli, host_memory_bytes, affinity_group, kind, 1)
+
+    def release_member(
+        self,
+        node_id: str,
+        *,
+        cpu_milli: int = 0,
+        host_memory_bytes: int = 0,
+        affinity_group: str = "",
+        kind: int = 0,
+    ) -> None:
+        """Give the host's part of one member back. InventoryError if it is not held."""
+        node = self.node(node_id)
+        if (
+            node.cpu_used_milli < cpu_milli
+            or node.host_memory_used_bytes < host_memory_bytes
+            or (affinity_group and not node.groups.get(affinity_group))
+        ):
+            raise InventoryError(f"node {node_id!r} does not hold that member; released twice?")
+        self._hold_member(node, -cpu_milli, -host_memory_bytes, affinity_group, kind, -1)
+
+    def _hold_member(
+        self, node: NodeRecord, cpu_milli: int, host_memory_bytes: int, affinity_group: str, kind: int, count: int
+    ) -> None:
+        if affinity_group:
+            members = node.groups.get(affinity_group, 0) + count
+            by_node = self.groups.setdefault(affinity_group, {})
+            if members:
+                node.groups[affinity_group] = by_node[node.spec.node_id] = members
+            else:
+                del node.groups[affinity_group], by_node[node.spec.node_id]
+                if not by_node:
+                    del self.groups[affinity_group]
+        if kind:
+            node.kinds[kind] = node.kinds.get(kind, 0) + count
+            if not node.kinds[kind]:
+                del node.kinds[kind]
+            self.table.refresh_node(node)
+            self._changed(node)
+        if cpu_milli or host_memory_bytes:
+            node.cpu_used_milli += cpu_milli
+            node.host_memory_used_bytes += host_memory_bytes
+            cpu_left, host_left = node.cpu_left_milli, node.host_memory_left_bytes
+            table = self.table
+            for row in self._rows_of(node):
+                table.cpu_left[row] = cpu_left
+                table.host_left[row] = host_left
+                self._log(row)
+
+    # -- keeping arrays, totals and the log in step -----------------------------------------------------------------
+
+    def _rows_of(self, node: NodeRecord) -> range:
+        return range(node.first_row, node.first_row + node.row_count)
+
+    def _log(self, row: int) -> None:
+        log = self.change_log
+        if len(log) >= CHANGE_LOG_MAX:
+            self.change_base += len(log)
+            log.clear()
+        log.append(row)
+
+    def _changed(self, node: NodeRecord) -> None:
+        for row in self._rows_of(node):
+            self._log(row)
+
+    def _domain(self, spec: NodeSpec) -> int:
+        return _number(domain_of(spec), self._domain_ids, self.domains)
+
+    def _pool(self, spec: NodeSpec) -> int:
+        return _number(spec.pool, self._pool_ids, self.pools)
+
+    def _new_devices(self, spec: NodeSpec, kept: dict[str, DeviceRecord]) -> list[DeviceRecord]:
+        records: list[DeviceRecord] = []
+        named = set()
+        for device_spec in spec.devices:
+            named.add(device_spec.uuid)
+            class_id = _number(device_class_of(device_spec), self._class_ids, self.classes)
+            record = kept.get(device_spec.uuid)
+            if record is None:
+                record = DeviceRecord(device_spec, spec.node_id, class_id)
+            else:
+                record.spec, record.class_id, record.present = device_spec, class_id, True
+            records.append(record)
+        for uuid, record in kept.items():
+            if uuid not in named and record.slices:
+                record.present = False
+                records.append(record)
+        records.sort(key=lambda d: (d.class_id, d.spec.index, d.spec.uuid))
+        return records
+
+    def _register(self, node: NodeRecord) -> None:
+        for device in node.devices:
+            self._devices[device.spec.uuid] = device
+        self._count(node, 1)
+
+    def _count(self, node: NodeRecord, sign: int) -> None:
+        for device in node.devices:
+            totals = self._totals.setdefault((node.spec.pool, device.spec.model), Totals())
+            totals.devices += sign
+            totals.share_capacity_milli += sign * WHOLE_SHARE_MILLI
+            totals.memory_capacity_bytes += sign * device.spec.leasable_bytes
+            totals.share_used_milli += sign * device.share_used_milli
+            totals.memory_used_bytes += sign * device.memory_used_bytes
+            if not totals.devices:
+                del self._totals[node.spec.pool, device.spec.model]
+
+    def _append_rows(self, node: NodeRecord) -> None:
+        parts = _by_class(node.devices)
+        node.first_row, node.row_count = self.table.rows, len(parts)
+        for part in parts:
+            self._log(self.table.add_row(node, part, domain=self._domain(node.spec), pool=self._pool(node.spec)))
+        self.table.refresh_node(node)
+
+    def _forget_device(self, device: DeviceRecord) -> None:
+        node = self._nodes[device.node_id]
+        self._count(node, -1)
+        node.devices.remove(device)
+        del self._devices[device.spec.uuid]
+        self._count(node, 1)
+        self._rebuild()
+        self.structure_version += 1
+
+    def _rebuild(self) -> None:
+        self.table = DeviceTable()
+        self._dead_rows = 0
+        for node in self._nodes.values():
+            self._append_rows(node)
+        self.layout_version += 1
+
+
+def resolve_slice(share_milli: int, memory_bytes: int, leasable_bytes: int, base_bytes: int) -> tuple[int, int]:
+    """(share_milli, memory_bytes) that a slice takes on a device; `base_bytes` is what a share is a share of."""
+    share = share_milli
+    if not share:
+        share = max(1, -(-memory_bytes * WHOLE_SHARE_MILLI // leasable_bytes)) if memory_bytes else WHOLE_SHARE_MILLI
+    if memory_bytes:
+        return share, memory_bytes
+    if share == WHOLE_SHARE_MILLI:
+        return share, base_bytes
+    return share, base_bytes * share // WHOLE_SHARE_MILLI // MIB * MIB
+
+
+def _by_class(devices: Iterable[DeviceRecord]) -> list[list[DeviceRecord]]:
+    """Rows of one node: its devices by class; one empty row for a node without devices."""
+    parts: dict[int, list[DeviceRecord]] = {}
+    for device in devices:
+        parts.setdefault(device.class_id, []).append(device)
+    return list(parts.values()) or [[]]
+
+
+def _number(value: _T, numbers: dict[_T, int], values: list[_T]) -> int:
+    number = numbers.get(value)
+    if number is None:
+        number = numbers[value] = len(values)
+        values.append(value)
+    return number

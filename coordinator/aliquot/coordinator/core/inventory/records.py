@@ -1,0 +1,162 @@
+"""What is known of each node and device: the exact books, in Python integers.
+
+The arrays that policies scan (`table.py`) mirror these records; where the two could differ, the records are the truth.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from aliquot.coordinator.core.types import UNKNOWN, WHOLE_SHARE_MILLI, DeviceSpec, NodeSpec
+
+UNLIMITED = 1 << 50
+"""Stands for the CPU or host memory of a node that does not report it: fits everything, and never overflows a sum."""
+
+MIB = 1 << 20
+
+FOREIGN_TOLERANCE_DIVISOR = 16
+"""A device whose foreign processes hold more than 1/16 of its leasable memory serves only requests that state their
+memory: giving "half of the device" out of what happens to be left would be a surprise."""
+
+DOMAIN_LABEL = "topology.aliquot.dev/domain"
+
+
+class DeviceClass(NamedTuple):
+    """Devices that are interchangeable for a request: the unit in which `explain` speaks."""
+
+    vendor: str
+    model: str
+    leasable_bytes: int
+    mig_profile: str
+
+    @property
+    def label(self) -> str:
+        """`A100-80 (79.3Gi)`, with the MIG profile where there is one."""
+        model = f"{self.model} {self.mig_profile}" if self.mig_profile else self.model
+        return f"{model} ({self.leasable_bytes / (1 << 30):.1f}Gi)"
+
+
+def device_class_of(spec: DeviceSpec) -> DeviceClass:
+    """The class of one device."""
+    return DeviceClass(spec.vendor, spec.model, spec.leasable_bytes, spec.mig_profile)
+
+
+def member_kind(count: int, share_milli: int) -> int:
+    """What sort of neighbour one member is: 0 no device, 1 part of one device, k + 1 for k whole devices."""
+    if not count:
+        return 0
+    return count + 1 if share_milli == WHOLE_SHARE_MILLI or count > 1 else 1
+
+
+def domain_of(spec: NodeSpec) -> str:
+    """The failure domain of a node: its label where it has one, else its declared domain."""
+    for key, value in spec.labels:
+        if key == DOMAIN_LABEL:
+            return value
+    return spec.failure_domain
+
+
+@dataclass(slots=True)
+class DeviceRecord:
+    """The books of one device. `row`, `col` say where the arrays mirror it."""
+
+    spec: DeviceSpec
+    node_id: str
+    class_id: int
+    row: int = -1
+    col: int = -1
+    share_used_milli: int = 0
+    memory_used_bytes: int = 0
+    slices: int = 0
+    foreign_bytes: int = 0
+    healthy: bool = True
+    present: bool = True
+    """False once its node was described without it while slices were still on it; it goes with the last of them."""
+    utilisation_milli: int = 0
+    withheld_for: str = ""
+    """Who waits for this device to drain: nobody else is placed on it. Empty: nobody."""
+
+    @property
+    def share_left_milli(self) -> int:
+        """Share that a new slice could take: nothing of a sick, vanished or withheld device."""
+        if self.healthy and self.present and not self.withheld_for:
+            return WHOLE_SHARE_MILLI - self.share_used_milli
+        return 0
+
+    @property
+    def memory_left_bytes(self) -> int:
+        """Memory that a new slice could take; negative where foreign processes grew over what is leased."""
+        return self.spec.leasable_bytes - self.foreign_bytes - self.memory_used_bytes
+
+    @property
+    def proportional_base_bytes(self) -> int:
+        """What a share is a share of; -1 where foreign processes hold too much for "proportional" to mean anything."""
+        leasable = self.spec.leasable_bytes
+        if self.foreign_bytes * FOREIGN_TOLERANCE_DIVISOR > leasable:
+            return -1
+        return leasable - self.foreign_bytes
+
+
+@dataclass(slots=True)
+class NodeRecord:
+    """The books of one node."""
+
+    spec: NodeSpec
+    rank: int
+    devices: list[DeviceRecord]
+    """Ordered by class and index, as the rows are; vanished devices that still carry slices included."""
+    first_row: int = -1
+    row_count: int = 0
+    grantable: bool = False
+    cpu_used_milli: int = 0
+    host_memory_used_bytes: int = 0
+    groups: dict[str, int] = field(default_factory=dict)
+    kinds: dict[int, int] = field(default_factory=dict)
+    """How many members of each kind sit here (`member_kind`); only clustering policies look at it."""
+
+    @property
+    def cpu_left_milli(self) -> int:
+        """CPU that a new member could take."""
+        if self.spec.cpu_milli == UNKNOWN:
+            return UNLIMITED
+        return self.spec.cpu_milli - self.cpu_used_milli
+
+    @property
+    def host_memory_left_bytes(self) -> int:
+        """Host memory that a new member could take."""
+        if self.spec.host_memory_bytes == UNKNOWN:
+            return UNLIMITED
+        return self.spec.host_memory_bytes - self.host_memory_used_bytes
+
+
+@dataclass(slots=True, frozen=True)
+class DeviceView:
+    """What readers (List, Explain, metrics) may see of one device."""
+
+    uuid: str
+    node_id: str
+    model: str
+    mig_profile: str
+    pool: str
+    share_used_milli: int
+    memory_used_bytes: int
+    leasable_bytes: int
+    foreign_bytes: int
+    slices: int
+    healthy: bool
+    present: bool
+    grantable: bool
+    utilisation_milli: int
+    withheld_for: str
+
+
+@dataclass(slots=True)
+class Totals:
+    """Capacity and use of one (pool, model), kept incrementally."""
+
+    devices: int = 0
+    share_capacity_milli: int = 0
+    share_used_milli: int = 0
+    memory_capacity_bytes: int = 0
+    memory_used_bytes: int = 0

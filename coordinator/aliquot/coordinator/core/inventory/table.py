@@ -1,0 +1,166 @@
+"""The structure of arrays that policies scan: one row per node and device class, one column per device.
+
+A row holds devices of one class only, so that what a demand resolves to (share, memory) is one number per row, and a
+member's slices sit on interchangeable devices. Rows stand in the order of their nodes' ranks, so that the first of
+several equal scores is the lowest rank. A removed node leaves a dead row behind until the next rebuild.
+
+Padding, sick and vanished devices have `share_left == 0`, which no demand fits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from aliquot.coordinator.core.types import UNKNOWN
+from aliquot.coordinator.core.inventory.records import DeviceRecord, NodeRecord
+
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+_FLAGS = ("grantable", "first_of_node", "has_foreign", "numa_known")
+_MATRICES = ("share_left", "memory_left", "base", "utilisation", "island", "numa")
+_VECTORS = (
+    "width",
+    "class_id",
+    "node_rank",
+    "domain",
+    "pool",
+    "cpu_left",
+    "cpu_capacity",
+    "host_left",
+    "host_capacity",
+    "grantable",
+    "first_of_node",
+    "islands",
+    "kinds",
+    "has_foreign",
+    "numa_known",
+)
+
+
+class DeviceTable:
+    """Arrays of `rows` live or dead rows; every array is longer than `rows` (amortised growth): slice before scanning."""
+
+    share_left: Ints
+    memory_left: Ints
+    base: Ints
+    """What a proportional slice is a share of, in bytes; -1: no proportional slice here."""
+    utilisation: Ints
+    island: Ints
+    """NVLink island, numbered from 0 in each row; -1: none or unknown."""
+    numa: Ints
+    width: Ints
+    class_id: Ints
+    node_rank: Ints
+    domain: Ints
+    pool: Ints
+    cpu_left: Ints
+    cpu_capacity: Ints
+    host_left: Ints
+    host_capacity: Ints
+    grantable: Bools
+    first_of_node: Bools
+    """Rows of one node follow one another; this marks the first."""
+    islands: Ints
+    """How many NVLink islands the row knows; 0: none."""
+    kinds: Ints
+    """Bit k is set while a member of kind k sits on the node."""
+    has_foreign: Bools
+    """Some device of the row has foreign memory, so that proportional slices differ from device to device."""
+    numa_known: Bools
+    """Every device of the row says which NUMA node it hangs on."""
+
+    def __init__(self) -> None:
+        self.rows = 0
+        self.columns = 1
+        self._capacity = 0
+        self.node_of_row: list[NodeRecord | None] = []
+        self.devices_of_row: list[tuple[DeviceRecord, ...]] = []
+        self._allocate(16, 1)
+
+    def _allocate(self, capacity: int, columns: int) -> None:
+        for name in _MATRICES:
+            fresh = np.zeros((capacity, columns), np.int64)
+            if self.rows:
+                old: Ints = getattr(self, name)
+                fresh[: self.rows, : self.columns] = old[: self.rows]
+            setattr(self, name, fresh)
+        for name in _VECTORS:
+            vector = np.zeros(capacity, np.bool_ if name in _FLAGS else np.int64)
+            if self.rows:
+                vector[: self.rows] = getattr(self, name)[: self.rows]
+            setattr(self, name, vector)
+        self._capacity, self.columns = capacity, columns
+
+    def add_row(self, node: NodeRecord, devices: Sequence[DeviceRecord], *, domain: int, pool: int) -> int:
+        """Append one row of `node`; returns its index. The caller refreshes it afterwards."""
+        row = self.rows
+        columns = max(self.columns, len(devices))
+        if row >= self._capacity or columns > self.columns:
+            self._allocate(max(16, self._capacity * 2) if row >= self._capacity else self._capacity, columns)
+        self.rows = row + 1
+        self.node_of_row.append(node)
+        self.devices_of_row.append(())
+        self.describe_row(row, node, devices, domain=domain, pool=pool)
+        return row
+
+    def describe_row(
+        self, row: int, node: NodeRecord, devices: Sequence[DeviceRecord], *, domain: int, pool: int
+    ) -> None:
+        """(Re)write everything of a row that does not change with leases."""
+        self.node_of_row[row] = node
+        self.devices_of_row[row] = tuple(devices)
+        self.width[row] = len(devices)
+        self.class_id[row] = devices[0].class_id if devices else -1
+        self.node_rank[row] = node.rank
+        self.domain[row] = domain
+        self.pool[row] = pool
+        self.cpu_capacity[row] = node.spec.cpu_milli
+        self.host_capacity[row] = node.spec.host_memory_bytes
+        for name in _MATRICES:
+            getattr(self, name)[row] = 0
+        self.island[row] = self.numa[row] = UNKNOWN
+        known = sorted({d.spec.nvlink_island for d in devices} - {UNKNOWN})
+        numbers = {island: number for number, island in enumerate(known)}
+        self.islands[row] = len(known)
+        self.numa_known[row] = len(devices) > 1 and all(d.spec.numa_node >= 0 for d in devices)
+        for col, device in enumerate(devices):
+            device.row, device.col = row, col
+            self.island[row, col] = numbers.get(device.spec.nvlink_island, UNKNOWN)
+            self.numa[row, col] = device.spec.numa_node
+            self.refresh_device(device)
+
+    def refresh_device(self, device: DeviceRecord) -> None:
+        """Mirror one device's record."""
+        row, col = device.row, device.col
+        self.share_left[row, col] = device.share_left_milli
+        self.memory_left[row, col] = device.memory_left_bytes
+        self.base[row, col] = device.proportional_base_bytes
+        self.utilisation[row, col] = device.utilisation_milli
+        self.has_foreign[row] = any(d.foreign_bytes for d in self.devices_of_row[row])
+
+    def refresh_node(self, node: NodeRecord) -> None:
+        """Mirror the node's part of each of its rows."""
+        first = node.first_row
+        kinds = sum(1 << min(kind, 62) for kind in node.kinds)
+        for row in range(first, first + node.row_count):
+            self.cpu_left[row] = node.cpu_left_milli
+            self.host_left[row] = node.host_memory_left_bytes
+            self.grantable[row] = node.grantable
+            self.first_of_node[row] = row == first
+            self.kinds[row] = kinds
+
+    def kill_row(self, row: int) -> None:
+        """Make a removed node's row fit nothing."""
+        self.node_of_row[row] = None
+        self.devices_of_row[row] = ()
+        self.share_left[row] = 0
+        self.memory_left[row] = 0
+        self.width[row] = 0
+        self.class_id[row] = -1
+        self.grantable[row] = False
+        self.first_of_node[row] = False
+        self.islands[row] = 0

@@ -1,0 +1,112 @@
+"""How many members of a demand every row could take: what decides at once whether a gang can fit at all.
+
+Members of a gang are alike, so rows fill independently of one another and the sum over nodes is exact: a gang that
+fits by this count can be placed, and one that does not need not be tried.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from aliquot.coordinator.core.inventory import Inventory
+from aliquot.coordinator.core.placement.shapes import Bools, Ints, ShapeTable, proportional_memory
+from aliquot.coordinator.core.types import WHOLE_SHARE_MILLI, Demand, Topology
+
+MANY = 1 << 30
+
+
+def slots_per_device(inventory: Inventory, shapes: ShapeTable, slot: int, *, empty: bool = False) -> Ints:
+    """[row, device] how many slices of the shape fit; `empty`: were nothing held and every device well."""
+    table = inventory.table
+    rows = table.rows
+    classes = table.class_id[:rows]
+    share = shapes.share[classes, slot][:, None]
+    if empty:
+        leasable = np.array([c.leasable_bytes for c in inventory.classes] + [0], np.int64)[classes][:, None]
+        exists = np.arange(table.columns)[None, :] < table.width[:rows, None]
+        left = np.where(exists, WHOLE_SHARE_MILLI, 0)
+        memory_left = np.broadcast_to(leasable, left.shape)
+        base = memory_left
+    else:
+        left, memory_left, base = table.share_left[:rows], table.memory_left[:rows], table.base[:rows]
+    if shapes.proportional[slot]:
+        memory = np.where(base >= 0, proportional_memory(base, share), np.int64(1) << 60)
+    else:
+        memory = np.broadcast_to(shapes.memory[classes, slot][:, None], left.shape)
+    by_memory = np.where(memory > 0, np.maximum(memory_left, 0) // np.maximum(memory, 1), MANY)
+    return np.minimum(left // share, by_memory)
+
+
+def members_by_slots(slots: Ints, count: int) -> Ints:
+    """[row] members of `count` slices on distinct devices that devices with so many slots can take.
+
+    m members fit if and only if the sum of min(slots, m) reaches m * count (Gale–Ryser for equal columns).
+    """
+    if count == 1:
+        return slots.sum(axis=1)
+    low: Ints = np.zeros(len(slots), np.int64)
+    high: Ints = slots.sum(axis=1) // count
+    while (low < high).any():
+        middle = (low + high + 1) // 2
+        fits = np.minimum(slots, middle[:, None]).sum(axis=1) >= middle * count
+        low = np.where(fits, middle, low)
+        high = np.where(fits, high, middle - 1)
+    return low
+
+
+def members_per_row(
+    inventory: Inventory, shapes: ShapeTable, slot: int, eligible: Bools, *, empty: bool = False
+) -> Ints:
+    """[row] members that the devices of each eligible row could take, by devices, links, CPU and host memory."""
+    table, shape = inventory.table, shapes.shapes[slot]
+    rows = table.rows
+    if shape.count:
+        slots = slots_per_device(inventory, shapes, slot, empty=empty)
+        if shape.topology == Topology.REQUIRE_ISLAND:
+            members: Ints = np.zeros(rows, np.int64)
+            for island in range(int(table.islands[:rows].max(initial=0))):
+                members += members_by_slots(np.where(table.island[:rows] == island, slots, 0), shape.count)
+        else:
+            members = members_by_slots(slots, shape.count)
+    else:
+        members = np.full(rows, MANY, np.int64)
+    members = np.where(eligible, members, 0)
+    if not empty:
+        members = np.where(table.grantable[:rows], members, 0)
+    return np.minimum(members, _host_members(inventory, shape, empty=empty))
+
+
+def _host_members(inventory: Inventory, shape: Demand, *, empty: bool) -> Ints:
+    table = inventory.table
+    rows = table.rows
+    limit: Ints = np.full(rows, MANY, np.int64)
+    for wanted, left in (
+        (shape.cpu_milli, table.cpu_capacity if empty else table.cpu_left),
+        (shape.host_memory_bytes, table.host_capacity if empty else table.host_left),
+    ):
+        if wanted:
+            have = left[:rows]
+            limit = np.minimum(limit, np.where(have < 0, MANY if empty else 0, have // wanted))
+    return limit
+
+
+def members_per_node(
+    inventory: Inventory, demand: Demand, shape: Demand, per_row: Ints, *, empty: bool = False
+) -> Ints:
+    """`per_row` with the rows of one node brought under what they share, put on the node's first row.
+
+    That is CPU, host memory, and the limit on members of the affinity group.
+    """
+    table = inventory.table
+    rows = table.rows
+    first = np.maximum.accumulate(np.where(table.first_of_node[:rows], np.arange(rows), 0))
+    per_node: Ints = np.zeros(rows, np.int64)
+    np.add.at(per_node, first, per_row)
+    per_node = np.minimum(per_node, _host_members(inventory, shape, empty=empty))
+    if demand.max_per_node:
+        limit: Ints = np.full(rows, demand.max_per_node, np.int64)
+        if not empty:
+            for node_id, members in inventory.groups.get(demand.affinity_group, {}).items():
+                limit[inventory.node(node_id).first_row] -= members
+        per_node = np.minimum(per_node, np.maximum(limit, 0))
+    return per_node

@@ -1,0 +1,188 @@
+"""One member of a demand: the row by the index and the request's own filters, then the devices.
+
+The filters (nodes and devices to avoid or keep to, anti-affinity, spreading) differ from request to request, so they
+are laid over a copy of the shape's cached keys rather than cached themselves.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from aliquot.coordinator.core.inventory import Inventory
+from aliquot.coordinator.core.inventory.records import DeviceRecord
+from aliquot.coordinator.core.placement.index import BLOCK, Index
+from aliquot.coordinator.core.placement.picking import busy_class, pick, slice_on
+from aliquot.coordinator.core.placement.policy import Policy
+from aliquot.coordinator.core.placement.scoring import NEVER
+from aliquot.coordinator.core.placement.shapes import Bools, Ints
+from aliquot.coordinator.core.types import WHOLE_SHARE_MILLI, Demand, SlicePlan
+
+
+class Chosen(NamedTuple):
+    """Where one member goes."""
+
+    node_id: str
+    slices: tuple[SlicePlan, ...]
+    note: str
+
+
+class Chooser:
+    """Chooses for one inventory, policy and index."""
+
+    def __init__(self, inventory: Inventory, policy: Policy, index: Index) -> None:
+        self.inventory = inventory
+        self.policy = policy
+        self.index = index
+
+    def choose(self, demand: Demand, shape: Demand, arrival: int, within: Bools | None = None) -> Chosen | None:
+        """The best place for one member of `demand`, or None. `within`: only these rows."""
+        slot = self.index.slot(shape)
+        if within is not None or _has_filters(demand):
+            keys = self._filtered(demand, slot, within)
+            row = int(keys.argmax()) if len(keys) else 0
+            key = int(keys[row]) if len(keys) else NEVER
+        elif self.policy.at_random:
+            keys = self.index.column(slot)
+            row, key = 0, 0
+        else:
+            row, key = self.index.best(slot)
+            keys = None
+        if key == NEVER:
+            return None
+        if self.policy.at_random:
+            assert keys is not None
+            return self._at_random(demand, shape, keys, arrival)
+        if self.policy.utilisation_ties and self.inventory.reports_utilisation:
+            row = self._least_busy(slot, row, key, keys)
+        return self._on_row(demand, shape, slot, row)
+
+    def _filtered(self, demand: Demand, slot: int, within: Bools | None) -> Ints:
+        inventory, table = self.inventory, self.inventory.table
+        keys = self.index.column(slot)
+        if within is not None:
+            keys[~within] = NEVER
+        if demand.node_ids:
+            keep: Bools = np.zeros(len(keys), np.bool_)
+            for node_id in demand.node_ids:
+                if inventory.has_node(node_id):
+                    keep[_rows(inventory, node_id)] = True
+            keys[~keep] = NEVER
+        for node_id in demand.avoid_node_ids:
+            if inventory.has_node(node_id):
+                keys[_rows(inventory, node_id)] = NEVER
+        group = inventory.groups.get(demand.affinity_group, {})
+        if demand.max_per_node:
+            for node_id, members in group.items():
+                if members >= demand.max_per_node:
+                    keys[_rows(inventory, node_id)] = NEVER
+        if demand.avoid_device_uuids:
+            self._score_without(demand, slot, keys)
+        if demand.spread_domains and (keys > NEVER).any():
+            members_by_domain = np.zeros(len(inventory.domains), np.int64)
+            for node_id, members in group.items():
+                members_by_domain[table.domain[inventory.node(node_id).first_row]] += members
+            crowding = np.where(keys > NEVER, members_by_domain[table.domain[: len(keys)]], np.iinfo(np.int64).max)
+            keys[crowding > crowding.min()] = NEVER
+        return keys
+
+    def _score_without(self, demand: Demand, slot: int, keys: Ints) -> None:
+        """Score the rows of avoided devices as if those were full."""
+        table = self.inventory.table
+        records = [self.inventory.device_record(u) for u in demand.avoid_device_uuids if self.inventory.has_device(u)]
+        rows = np.array(sorted({record.row for record in records if keys[record.row] > NEVER}), np.int64)
+        if not len(rows):
+            return
+        saved = table.share_left[rows].copy()
+        try:
+            for record in records:
+                table.share_left[record.row, record.col] = 0
+            eligible: Bools = np.ones((len(rows), 1), np.bool_)
+            keys[rows] = self.index.scorer.keys(rows, slice(slot, slot + 1), eligible)[0][:, 0]
+        finally:
+            for record in records:
+                table.share_left[record.row, record.col] = record.share_left_milli
+        assert (table.share_left[rows] == saved).all()
+
+    def _least_busy(self, slot: int, row: int, key: int, keys: Ints | None) -> int:
+        """Among the rows as good as `row` (in its block), the least busy one; the lowest of equals."""
+        first = row // BLOCK * BLOCK
+        block = (self.index.column(slot) if keys is None else keys)[first : first + BLOCK]
+        equals = np.flatnonzero(block == key)
+        if len(equals) < 2:
+            return row
+        table = self.inventory.table
+        return min(
+            (first + int(offset) for offset in equals),
+            key=lambda r: (min((busy_class(d) for d in table.devices_of_row[r]), default=0), r),
+        )
+
+    def _on_row(self, demand: Demand, shape: Demand, slot: int, row: int) -> Chosen | None:
+        table = self.inventory.table
+        node = table.node_of_row[row]
+        assert node is not None
+        node_id = node.spec.node_id
+        if not shape.count:
+            return Chosen(node_id, (), "")
+        devices = table.devices_of_row[row]
+        ties = self.policy.utilisation_ties and self.inventory.reports_utilisation
+        if shape.count == 1 and self.policy.per_device and not demand.avoid_device_uuids:
+            best = devices[self.index.device_column(row, slot)]
+            if ties:
+                best = _least_busy_twin(devices, best)
+            plan = slice_on(best, shape)
+            assert plan is not None, "a cached score said that the slice fits"
+            return Chosen(node_id, (plan,), "")
+        picked = pick(devices, shape, avoid=demand.avoid_device_uuids, by_utilisation=ties)
+        assert picked is not None, "a cached score said that the member fits"
+        return Chosen(node_id, *picked)
+
+    def _at_random(self, demand: Demand, shape: Demand, keys: Ints, arrival: int) -> Chosen | None:
+        """A uniform draw of a feasible row, then of its fitting devices, from the arrival number."""
+        rows = np.flatnonzero(keys > NEVER)
+        if not len(rows):
+            return None
+        row = int(rows[mix64(arrival) % len(rows)])
+        node = self.inventory.table.node_of_row[row]
+        assert node is not None
+        if not shape.count:
+            return Chosen(node.spec.node_id, (), "")
+        devices = list(self.inventory.table.devices_of_row[row])
+        if shape.count == 1 and shape.share_milli != WHOLE_SHARE_MILLI:
+            avoid = demand.avoid_device_uuids
+            fitting = [d for d in devices if d.spec.uuid not in avoid and slice_on(d, shape) is not None]
+            devices = [fitting[mix64(arrival ^ 0x5DEECE66D) % len(fitting)]]
+        picked = pick(devices, shape, avoid=demand.avoid_device_uuids)
+        assert picked is not None, "a cached score said that the member fits"
+        return Chosen(node.spec.node_id, *picked)
+
+
+def mix64(number: int) -> int:
+    """SplitMix64's finaliser: an even hash of a counter, the same on every machine."""
+    z = (number + 1) * 0x9E3779B97F4A7C15 & 0xFFFFFFFFFFFFFFFF
+    z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9 & 0xFFFFFFFFFFFFFFFF
+    z = (z ^ z >> 27) * 0x94D049BB133111EB & 0xFFFFFFFFFFFFFFFF
+    return z ^ z >> 31
+
+
+def _has_filters(demand: Demand) -> bool:
+    return bool(
+        demand.node_ids
+        or demand.avoid_node_ids
+        or demand.avoid_device_uuids
+        or demand.max_per_node
+        or demand.spread_domains
+    )
+
+
+def _rows(inventory: Inventory, node_id: str) -> slice:
+    node = inventory.node(node_id)
+    return slice(node.first_row, node.first_row + node.row_count)
+
+
+def _least_busy_twin(devices: tuple[DeviceRecord, ...], best: DeviceRecord) -> DeviceRecord:
+    """Of the devices in the same state as `best`, the least busy one; the lowest of equals."""
+    state = (best.share_left_milli, best.memory_left_bytes)
+    twins = [d for d in devices if (d.share_left_milli, d.memory_left_bytes) == state]
+    return min(twins, key=lambda d: (busy_class(d), d.col))

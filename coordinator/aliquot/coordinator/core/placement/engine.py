@@ -1,0 +1,83 @@
+"""Placement: which devices a demand gets, decided on cached scores and never changing the inventory.
+
+The engine itself knows what is feasible and what equals what; how good a place is, its policy says. A decision is a
+function of the inventory, the policy's parameters, the demand and the arrival number, and of nothing else: no clock, no
+hash order, no randomness.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+from aliquot.coordinator.core.inventory import Inventory
+from aliquot.coordinator.core.placement import explain
+from aliquot.coordinator.core.placement.chooser import Chooser
+from aliquot.coordinator.core.placement.gang import place_gang
+from aliquot.coordinator.core.placement.index import Index, ScoreIndex
+from aliquot.coordinator.core.placement.policy import Policy
+from aliquot.coordinator.core.placement.scan import ScanIndex
+from aliquot.coordinator.core.placement.scoring import Scorer
+from aliquot.coordinator.core.placement.shapes import ShapeTable, shape_of
+from aliquot.coordinator.core.types import Demand, Placement, Shortfall
+
+POSSIBLE_CACHE_MAX = 4096
+
+
+class Engine:
+    """Places demands on one inventory by one policy."""
+
+    def __init__(self, inventory: Inventory, policy: Policy, *, full_scan: bool = False) -> None:
+        """`full_scan` decides without cached scores: the same decisions, slower; for tests and comparisons."""
+        self.inventory = inventory
+        self.policy = policy
+        self.shapes = ShapeTable(inventory)
+        scorer = Scorer(inventory, policy, self.shapes)
+        self.index: Index = ScanIndex(scorer) if full_scan else ScoreIndex(scorer)
+        self._chooser = Chooser(inventory, policy, self.index)
+        self._possible: OrderedDict[Demand, bool] = OrderedDict()
+        self._possible_version = -1
+
+    def place(self, demand: Demand, *, arrival: int = 0) -> Placement | None:
+        """Where the demand goes now, or None if it does not fit. The inventory is as before on return.
+
+        `arrival` numbers the request; only the `random` policy draws from it.
+        """
+        alternatives = demand.models or ((),)
+        for position, models in enumerate(alternatives):
+            shape = shape_of(demand, models)
+            if demand.gang_size > 1:
+                placement = place_gang(self._chooser, self.shapes, demand, shape, arrival)
+            else:
+                placement = self._place_one(demand, shape, arrival)
+            if placement is not None:
+                if position:
+                    note = f"model alternative {position + 1} of {len(alternatives)} ({', '.join(models)})"
+                    placement = _with_note(placement, note)
+                return placement
+        return None
+
+    def _place_one(self, demand: Demand, shape: Demand, arrival: int) -> Placement | None:
+        chosen = self._chooser.choose(demand, shape, arrival)
+        if chosen is None:
+            return None
+        return Placement((chosen.slices,), (chosen.node_id,), chosen.note)
+
+    def possible(self, demand: Demand) -> bool:
+        """Would the demand fit an empty pool with every node ready? Cached until the structure changes."""
+        if self._possible_version != self.inventory.structure_version:
+            self._possible.clear()
+            self._possible_version = self.inventory.structure_version
+        known = self._possible.get(demand)
+        if known is None:
+            known = self._possible[demand] = explain.possible(self.inventory, demand)
+            if len(self._possible) > POSSIBLE_CACHE_MAX:
+                self._possible.popitem(last=False)
+        return known
+
+    def explain(self, demand: Demand) -> Shortfall:
+        """Why the demand does not fit now, by device class, with the smallest change that would fit."""
+        return explain.shortfall(self.inventory, demand)
+
+
+def _with_note(placement: Placement, note: str) -> Placement:
+    return Placement(placement.members, placement.node_ids, f"{note}; {placement.note}" if placement.note else note)

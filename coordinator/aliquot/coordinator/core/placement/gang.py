@@ -1,0 +1,159 @@
+"""Gangs: all members or none.
+
+Whether a gang fits is known before anything is tried (`capacity.py`), so a refusal costs a few array operations. Then
+members are placed one after another on trial, each seeing the ones before it, and every trial is undone before the
+placement is returned. Members prefer one failure domain, the smallest that has room for all, unless they ask to be
+spread: traffic between members is cheapest there, and the larger domains stay whole.
+"""
+
+from __future__ import annotations
+
+import msgspec
+import numpy as np
+
+from aliquot.coordinator.core.placement.capacity import members_per_node, members_per_row
+from aliquot.coordinator.core.placement.chooser import Chooser, Chosen
+from aliquot.coordinator.core.placement.picking import slice_on
+from aliquot.coordinator.core.placement.shapes import Bools, ShapeTable
+from aliquot.coordinator.core.types import UNKNOWN, Demand, Placement, SlicePlan, Topology
+
+TRIAL_GROUP = "\x00gang"
+"""Affinity group of a gang on trial whose demand names none, so that its members still see one another."""
+
+
+def place_gang(
+    chooser: Chooser, shapes: ShapeTable, demand: Demand, shape: Demand, arrival: int
+) -> Placement | None:
+    """Place every member, or None. The inventory is as before on return."""
+    inventory = chooser.inventory
+    slot = chooser.index.slot(shape)
+    if not demand.affinity_group:
+        demand = msgspec.structs.replace(demand, affinity_group=TRIAL_GROUP)
+    allowed = _allowed_rows(chooser, demand)
+    eligible = shapes.eligible_rows(slot) & allowed
+    per_node = members_per_node(inventory, demand, shape, members_per_row(inventory, shapes, slot, eligible))
+    if int(per_node.sum()) < demand.gang_size:
+        return None
+    within, note = _smallest_domain(chooser, demand, per_node)
+    trial = _Trial(chooser, demand)
+    try:
+        for member in range(demand.gang_size):
+            chosen = chooser.choose(demand, shape, arrival * 65537 + member, within)
+            if chosen is None:
+                break
+            trial.add(chosen)
+        else:
+            return trial.placement(note)
+    finally:
+        trial.undo()
+    # Several parts of distinct devices for each member can be cornered by a policy that fills devices one by one.
+    try:
+        for row in np.flatnonzero(eligible if within is None else eligible & within).tolist():
+            while len(trial.chosen) < demand.gang_size and trial.add_balanced(row, shape):
+                pass
+        return trial.placement(note) if len(trial.chosen) == demand.gang_size else None
+    finally:
+        trial.undo()
+
+
+def _allowed_rows(chooser: Chooser, demand: Demand) -> Bools:
+    """Rows that the demand's own node lists leave."""
+    inventory = chooser.inventory
+    rows = inventory.table.rows
+    allowed: Bools = np.full(rows, not demand.node_ids, np.bool_)
+    for node_ids, value in ((demand.node_ids, True), (demand.avoid_node_ids, False)):
+        for node_id in node_ids:
+            if inventory.has_node(node_id):
+                node = inventory.node(node_id)
+                allowed[node.first_row : node.first_row + node.row_count] = value
+    return allowed
+
+
+def _smallest_domain(chooser: Chooser, demand: Demand, per_node: np.ndarray) -> tuple[Bools | None, str]:
+    inventory = chooser.inventory
+    if demand.spread_domains or demand.topology == Topology.ANY or len(inventory.domains) < 2:
+        return None, ""
+    domain = inventory.table.domain[: len(per_node)]
+    room = np.bincount(domain, weights=per_node, minlength=len(inventory.domains)).astype(np.int64)
+    named = [d for d, name in enumerate(inventory.domains) if name and room[d] >= demand.gang_size]
+    if not named:
+        return None, "members in several failure domains: none has room for all"
+    best = min(named, key=lambda d: (int(room[d]), d))
+    return domain == best, f"all members in failure domain {inventory.domains[best]}"
+
+
+class _Trial:
+    """Members placed so far, reserved so that the next ones see them."""
+
+    def __init__(self, chooser: Chooser, demand: Demand) -> None:
+        self._chooser = chooser
+        self._demand = demand
+        self.chosen: list[Chosen] = []
+
+    def add(self, chosen: Chosen) -> None:
+        """Reserve one member."""
+        inventory, demand = self._chooser.inventory, self._demand
+        for plan in chosen.slices:
+            inventory.reserve(plan)
+        inventory.reserve_member(
+            chosen.node_id,
+            cpu_milli=demand.cpu_milli,
+            host_memory_bytes=demand.host_memory_bytes,
+            affinity_group=demand.affinity_group,
+        )
+        self.chosen.append(chosen)
+
+    def add_balanced(self, row: int, shape: Demand) -> bool:
+        """Place one member on the row's emptiest devices: reaches every count that `members_by_slots` promises."""
+        inventory, demand = self._chooser.inventory, self._demand
+        table = inventory.table
+        node = table.node_of_row[row]
+        if node is None or not node.grantable:
+            return False
+        if node.cpu_left_milli < demand.cpu_milli or node.host_memory_left_bytes < demand.host_memory_bytes:
+            return False
+        if demand.max_per_node and node.groups.get(demand.affinity_group, 0) >= demand.max_per_node:
+            return False
+        roomy: list[tuple[int, int, int, SlicePlan]] = []
+        for device in table.devices_of_row[row]:
+            plan = None if device.spec.uuid in demand.avoid_device_uuids else slice_on(device, shape)
+            if plan is not None:
+                by_memory = device.memory_left_bytes // max(plan.memory_bytes, 1)
+                slots = min(device.share_left_milli // plan.share_milli, by_memory)
+                roomy.append((-slots, device.col, device.spec.nvlink_island, plan))
+        roomy.sort(key=lambda item: item[:2])
+        if shape.topology == Topology.REQUIRE_ISLAND:
+            islands = {island for _, _, island, _ in roomy if island != UNKNOWN}
+            groups = [[item for item in roomy if item[2] == island] for island in sorted(islands)]
+        else:
+            groups = [roomy]
+        enough = [group for group in groups if len(group) >= shape.count]
+        if not enough:
+            return False
+        plans = [item[3] for item in enough[0][: shape.count]]
+        self.add(Chosen(node.spec.node_id, tuple(plans), ""))
+        return True
+
+    def placement(self, note: str) -> Placement:
+        """What was reserved, as a placement."""
+        notes = [note] if note else []
+        notes += sorted({chosen.note for chosen in self.chosen if chosen.note})
+        return Placement(
+            tuple(chosen.slices for chosen in self.chosen),
+            tuple(chosen.node_id for chosen in self.chosen),
+            "; ".join(notes),
+        )
+
+    def undo(self) -> None:
+        """Release everything."""
+        inventory, demand = self._chooser.inventory, self._demand
+        for chosen in reversed(self.chosen):
+            inventory.release_member(
+                chosen.node_id,
+                cpu_milli=demand.cpu_milli,
+                host_memory_bytes=demand.host_memory_bytes,
+                affinity_group=demand.affinity_group,
+            )
+            for plan in chosen.slices:
+                inventory.release(plan)
+        self.chosen = []

@@ -1,0 +1,209 @@
+"""Cached scores: which row is best for a shape, kept up to date row by row.
+
+`keys[row, slot]` holds every shape's score of every row; `block_keys[block, slot]` the best of each run of 64 rows. A
+change to a row scores that row again for all shapes in one pass over a few thousand numbers and takes the maximum of
+its block; a question looks at one number a block and then at 64 rows. Neither grows with the number of devices in a way
+that matters, and, unlike bringing a shape up to date when it is next asked for, neither has a tail: a rare shape costs
+what a common one costs.
+
+A shape never seen, or one pushed out by 256 others, costs one full scan.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+
+from aliquot.coordinator.core.inventory import Inventory
+from aliquot.coordinator.core.placement.scoring import NEVER, Columns, Scorer
+from aliquot.coordinator.core.placement.shapes import SHAPES_MAX, Bools, Ints
+from aliquot.coordinator.core.types import Demand
+
+BLOCK = 64
+BATCH_PAIRS = 2048
+"""Pairs of (row, shape) scored at once when many rows changed: arrays that stay in the cache."""
+
+
+class Index(Protocol):
+    """Answers which rows are how good for a shape. Two kinds: cached (here) and scanning (`scan.py`, the oracle)."""
+
+    scorer: Scorer
+
+    def slot(self, shape: Demand) -> int:
+        """The slot of a shape, brought up to date; valid until the inventory changes."""
+
+    def best(self, slot: int) -> tuple[int, int]:
+        """(row, key) of the best row, the lowest of equals; key `NEVER` if none fits."""
+
+    def column(self, slot: int) -> Ints:
+        """A copy of the keys of all rows."""
+
+    def device_column(self, row: int, slot: int) -> int:
+        """The best device of a row, for policies that score devices."""
+
+
+class ScoreIndex:
+    """The cached index."""
+
+    def __init__(self, scorer: Scorer) -> None:
+        self.scorer = scorer
+        self._inventory: Inventory = scorer.inventory
+        self._position = 0
+        self._layout = -1
+        self._structure = -1
+        self._policy_version = scorer.policy.version
+        self._slots_capacity = 8
+        self._allocate(0)
+        self._fresh: list[bool] = []
+        self._used_at: list[int] = []
+        self._clock = 0
+
+    def _allocate(self, rows: int) -> None:
+        blocks = -(-max(rows, 1) // BLOCK)
+        blocks += blocks // 4 + 1
+        self._rows_capacity = blocks * BLOCK
+        slots = self._slots_capacity
+        self.keys: Ints = np.full((self._rows_capacity, slots), NEVER, np.int64)
+        self.columns: Columns = np.zeros((self._rows_capacity, slots), np.int16)
+        self.eligible: Bools = np.zeros((self._rows_capacity, slots), np.bool_)
+        self.block_keys: Ints = np.full((blocks, slots), NEVER, np.int64)
+
+    # -- the questions ---------------------------------------------------------------------------------------------
+
+    def slot(self, shape: Demand) -> int:
+        """See `Index.slot`."""
+        self._sync()
+        shapes = self.scorer.shapes
+        slot = shapes.slots.get(shape, -1)
+        self._clock += 1
+        if slot < 0:
+            slot = self._make_room()
+            shapes.put(slot, shape)
+            self._fresh[slot] = False
+        if not self._fresh[slot]:
+            self._scan(slot)
+        self._used_at[slot] = self._clock
+        return slot
+
+    def best(self, slot: int) -> tuple[int, int]:
+        """See `Index.best`."""
+        block = int(self.block_keys[:, slot].argmax())
+        first = block * BLOCK
+        row = first + int(self.keys[first : first + BLOCK, slot].argmax())
+        return row, int(self.keys[row, slot])
+
+    def column(self, slot: int) -> Ints:
+        """See `Index.column`."""
+        return self.keys[: self._inventory.table.rows, slot].copy()
+
+    def device_column(self, row: int, slot: int) -> int:
+        """See `Index.device_column`."""
+        return int(self.columns[row, slot])
+
+    # -- keeping up ------------------------------------------------------------------------------------------------
+
+    def _make_room(self) -> int:
+        """The slot for a new shape: the next free one, or that of the shape not asked for the longest."""
+        used = len(self._fresh)
+        if used >= SHAPES_MAX:
+            return min(range(used), key=self._used_at.__getitem__)
+        self._fresh.append(False)
+        self._used_at.append(0)
+        if used >= self._slots_capacity:
+            old = self._slots_capacity
+            self._slots_capacity = min(old * 2, SHAPES_MAX)
+            for name in ("keys", "columns", "eligible", "block_keys"):
+                array = getattr(self, name)
+                grown = np.zeros((array.shape[0], self._slots_capacity), array.dtype)
+                grown[:, :old] = array
+                setattr(self, name, grown)
+            self.keys[:, old:] = NEVER
+            self.block_keys[:, old:] = NEVER
+        return used
+
+    def _sync(self) -> None:
+        """Score again what changed since the last question."""
+        inventory = self._inventory
+        end = inventory.change_base + len(inventory.change_log)
+        policy_version = self.scorer.policy.version
+        if (
+            inventory.layout_version != self._layout
+            or self._position < inventory.change_base
+            or policy_version != self._policy_version
+        ):
+            self._restart(end)
+            return
+        if inventory.structure_version != self._structure:
+            self._restructure()
+        if end == self._position:
+            return
+        changed = inventory.change_log[self._position - inventory.change_base :]
+        self._position = end
+        self._update(sorted(set(changed)))
+
+    def _restart(self, end: int) -> None:
+        """Forget every score; shapes are scanned again when they are next asked for."""
+        inventory = self._inventory
+        self.scorer.sync_classes()
+        self._allocate(inventory.table.rows)
+        self._fresh = [False] * len(self._fresh)
+        self._layout, self._structure = inventory.layout_version, inventory.structure_version
+        self._policy_version = self.scorer.policy.version
+        self._position = end
+
+    def _restructure(self) -> None:
+        """Nodes came or were described anew: which rows suit which shape may have changed."""
+        inventory, scorer = self._inventory, self.scorer
+        scorer.sync_classes()
+        rows = inventory.table.rows
+        if rows > self._rows_capacity:
+            self._restart(inventory.change_base + len(inventory.change_log))
+            return
+        for slot, fresh in enumerate(self._fresh):
+            if fresh:
+                self.eligible[:rows, slot] = scorer.shapes.eligible_rows(slot)
+        self._structure = inventory.structure_version
+
+    def _scan(self, slot: int) -> None:
+        rows = self._inventory.table.rows
+        eligible = self.scorer.shapes.eligible_rows(slot)
+        self.eligible[:rows, slot] = eligible
+        keys, columns = scan_shape(self.scorer, slot, eligible)
+        self.keys[:rows, slot] = keys
+        self.keys[rows:, slot] = NEVER
+        self.columns[:rows, slot] = columns
+        self.block_keys[:, slot] = self.keys[:, slot].reshape(-1, BLOCK).max(axis=1)
+        self._fresh[slot] = True
+
+    def _update(self, rows: list[int]) -> None:
+        used = len(self._fresh)
+        if not used:
+            return
+        slots = slice(0, used)
+        step = max(1, BATCH_PAIRS // used)
+        for start in range(0, len(rows), step):
+            part = np.array(rows[start : start + step], np.int64)
+            keys, columns = self.scorer.keys(part, slots, self.eligible[part, :used], distinct=len(part) == 1)
+            self.keys[part, :used] = keys
+            self.columns[part, :used] = columns
+        for block in sorted({row // BLOCK for row in rows}):
+            first = block * BLOCK
+            self.keys[first : first + BLOCK, :used].max(axis=0, out=self.block_keys[block, :used])
+
+
+SCAN_ROWS = 4096
+"""Rows scored at once in a full scan: larger arrays leave the cache and are slower."""
+
+
+def scan_shape(scorer: Scorer, slot: int, eligible: Bools) -> tuple[Ints, Columns]:
+    """Score every row for one shape, from the arrays alone."""
+    total = len(eligible)
+    keys: Ints = np.empty(total, np.int64)
+    columns: Columns = np.empty(total, np.int16)
+    slots = slice(slot, slot + 1)
+    for start in range(0, total, SCAN_ROWS):
+        rows = np.arange(start, min(start + SCAN_ROWS, total))
+        part_keys, part_columns = scorer.keys(rows, slots, eligible[rows, None])
+        keys[rows], columns[rows] = part_keys[:, 0], part_columns[:, 0]
+    return keys, columns

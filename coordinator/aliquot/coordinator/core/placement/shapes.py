@@ -1,0 +1,159 @@
+"""Demands compiled for scanning.
+
+A *shape* is what of a demand decides which rows suit it and how well: everything but the lists that differ from request
+to request (nodes and devices to avoid or to keep to, the affinity group), which are applied when a shape's scores are
+read. Shapes are few, so their scores are worth caching; their numbers stand in arrays, one slot a shape, so that one row
+can be scored for all of them at once.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from aliquot.coordinator.core.inventory import Inventory
+from aliquot.coordinator.core.inventory.records import MIB, member_kind
+from aliquot.coordinator.core.types import UNKNOWN, WHOLE_SHARE_MILLI, Demand, Topology
+
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+NEVER_SHARE = 1 << 20
+"""A share that no device has: what a shape asks of classes that don't suit it."""
+
+SHAPES_MAX = 256
+"""Shapes with cached scores; the least recently asked for makes room."""
+
+
+def shape_of(demand: Demand, models: tuple[str, ...]) -> Demand:
+    """The shape of `demand` for one of its model alternatives."""
+    return Demand(
+        count=demand.count,
+        share_milli=demand.share_milli,
+        memory_bytes=demand.memory_bytes,
+        models=(models,) if models else (),
+        vendor=demand.vendor,
+        mig_profile=demand.mig_profile,
+        pool=demand.pool,
+        cpu_milli=demand.cpu_milli,
+        host_memory_bytes=demand.host_memory_bytes,
+        node_selector=demand.node_selector,
+        topology=demand.topology if demand.count > 1 else Topology.ANY,
+        min_tier=demand.min_tier,
+    )
+
+
+def class_suits(shape: Demand, inventory: Inventory, class_id: int) -> bool:
+    """May a slice of the shape sit on devices of this class, were they empty?"""
+    device_class = inventory.classes[class_id]
+    if shape.models and device_class.model not in shape.models[0]:
+        return False
+    if shape.vendor and device_class.vendor != shape.vendor:
+        return False
+    if device_class.mig_profile != shape.mig_profile or device_class.leasable_bytes <= 0:
+        return False
+    share, memory = inventory.resolve(shape, device_class)
+    return share <= WHOLE_SHARE_MILLI and memory <= device_class.leasable_bytes
+
+
+class ShapeTable:
+    """The numbers of all shapes; `[class, slot]` where they depend on the device class, else `[slot]`."""
+
+    def __init__(self, inventory: Inventory) -> None:
+        self._inventory = inventory
+        self.shapes: list[Demand] = []
+        self.slots: dict[Demand, int] = {}
+        self._allocate(8, len(inventory.classes))
+
+    def _allocate(self, capacity: int, classes: int) -> None:
+        self.capacity, self.classes = capacity, classes
+        self.count: Ints = np.zeros(capacity, np.int64)
+        self.cpu: Ints = np.zeros(capacity, np.int64)
+        self.host: Ints = np.zeros(capacity, np.int64)
+        self.kind: Ints = np.zeros(capacity, np.int64)
+        self.linked: Bools = np.zeros(capacity, np.bool_)
+        """Wants its slices close together."""
+        self.require_island: Bools = np.zeros(capacity, np.bool_)
+        self.proportional: Bools = np.zeros(capacity, np.bool_)
+        """Memory follows from the share."""
+        self.share: Ints = np.full((classes + 1, capacity), NEVER_SHARE, np.int64)
+        self.memory: Ints = np.zeros((classes + 1, capacity), np.int64)
+        self.size: Ints = np.zeros((classes + 1, capacity), np.int64)
+        """The larger of share and memory, in thousandths of the device: what a slice costs a policy."""
+        for slot, shape in enumerate(self.shapes):
+            self._write(slot, shape)
+
+    @property
+    def used(self) -> int:
+        """Slots in use."""
+        return len(self.shapes)
+
+    def sync_classes(self) -> bool:
+        """Take up device classes that came since; True if there were any."""
+        if len(self._inventory.classes) == self.classes:
+            return False
+        self._allocate(self.capacity, len(self._inventory.classes))
+        return True
+
+    def put(self, slot: int, shape: Demand) -> None:
+        """Write a shape to `slot`, which is the next free one or replaces another."""
+        if slot == len(self.shapes):
+            self.shapes.append(shape)
+            if slot >= self.capacity:
+                self._allocate(self.capacity * 2, self.classes)
+        else:
+            del self.slots[self.shapes[slot]]
+            self.shapes[slot] = shape
+        self.slots[shape] = slot
+        self._write(slot, shape)
+
+    def _write(self, slot: int, shape: Demand) -> None:
+        self.count[slot] = shape.count
+        self.cpu[slot] = shape.cpu_milli
+        self.host[slot] = shape.host_memory_bytes
+        self.linked[slot] = shape.topology != Topology.ANY
+        self.require_island[slot] = shape.topology == Topology.REQUIRE_ISLAND
+        self.proportional[slot] = shape.memory_bytes == 0
+        self.kind[slot] = member_kind(shape.count, shape.share_milli)
+        self.share[:, slot] = NEVER_SHARE
+        self.memory[:, slot] = 0
+        self.size[:, slot] = 0
+        for class_id in range(self.classes):
+            if shape.count and class_suits(shape, self._inventory, class_id):
+                leasable = self._inventory.classes[class_id].leasable_bytes
+                share, memory = self._inventory.resolve(shape, self._inventory.classes[class_id])
+                self.share[class_id, slot] = share
+                self.memory[class_id, slot] = memory
+                self.size[class_id, slot] = max(share, min(WHOLE_SHARE_MILLI, -(-memory * WHOLE_SHARE_MILLI // leasable)))
+
+    def eligible_rows(self, slot: int) -> Bools:
+        """Rows that suit the shape whatever is held on them: class, pool, selector, width."""
+        inventory, shape = self._inventory, self.shapes[slot]
+        table = inventory.table
+        rows = table.rows
+        if shape.count:
+            suits = self.share[table.class_id[:rows], slot] <= WHOLE_SHARE_MILLI
+            suits &= table.width[:rows] >= shape.count
+        else:
+            suits = table.first_of_node[:rows].copy()
+        if shape.pool:
+            pools = inventory.pools
+            suits &= table.pool[:rows] == (pools.index(shape.pool) if shape.pool in pools else -1)
+        if shape.topology == Topology.REQUIRE_ISLAND:
+            suits &= table.islands[:rows] > 0
+        if shape.node_selector or shape.min_tier:
+            wanted = set(shape.node_selector)
+            for row in np.flatnonzero(suits).tolist():
+                node = table.node_of_row[row]
+                suits[row] = (
+                    node is not None
+                    and wanted.issubset(node.spec.labels)
+                    and (node.spec.best_tier == UNKNOWN or node.spec.best_tier >= shape.min_tier)
+                )
+        return suits
+
+
+def proportional_memory(base: Ints, share: Ints) -> Ints:
+    """`resolve_slice` for arrays: what a share of `base` bytes is, to a MiB; whole devices take all of it."""
+    part = base * share // WHOLE_SHARE_MILLI // MIB * MIB
+    return np.where(share == WHOLE_SHARE_MILLI, base, part)
