@@ -52,11 +52,15 @@ test: proto native ## run the tests, with the coverage gate on the two pure core
 test-long: proto native ## run every test, slow ones too, with many more generated examples
 	HYPOTHESIS_PROFILE=thorough $(BIN)/python -m pytest -n $(JOBS) --timeout=1800 $(ARGS)
 
+# All four run, so that one look shows everything.
 check: proto ## lint, formatting, types, layers
-	$(BIN)/ruff check
-	$(BIN)/ruff format --check
-	$(BIN)/mypy $(SOURCES)
-	$(BIN)/lint-imports
+	@failed=(); \
+	run() { echo "$$*"; "$$@" || failed+=("$$(basename "$$1")"); }; \
+	run $(BIN)/ruff check; \
+	run $(BIN)/ruff format --check; \
+	run $(BIN)/mypy $(SOURCES); \
+	run $(BIN)/lint-imports; \
+	if (($${#failed[@]})); then echo "failed: $${failed[*]}" >&2; exit 1; fi
 
 format: venv ## apply the formatter and the linter's safe fixes
 	$(BIN)/ruff check --fix
