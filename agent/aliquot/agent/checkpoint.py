@@ -1,0 +1,251 @@
+"""Reservations and attachments on disk: what an agent that was killed at any moment needs to go on as before.
+
+    <state>/lock                 held while an agent runs here
+    <state>/node.record          the node's id, and the highest leader epoch obeyed
+    <state>/slices/<slice>.record        one reservation each; durable before it is acted on
+    <state>/attachments/<lease>.record   which processes were attached, by whom
+    <state>/damaged/             what could not be read, for people
+
+A damaged file is set aside with a message and never stops the agent: the coordinator still knows the slice
+and names it again, and its processes are found in their cgroup. Attachments need not survive a loss of power,
+since their processes do not; a boot id in each says whether they are of this start of the machine.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import IO
+from urllib.parse import quote
+
+import msgspec
+
+from aliquot.agent import durable
+from aliquot.agent.core.attribution import Attachment
+from aliquot.agent.core.model import Holder, Intent, ProcessKey, Reservation, StopOrder
+from aliquot.common.errors import AliquotError
+
+log = logging.getLogger(__name__)
+
+_SLICE_KIND = "slice"
+_ATTACHMENT_KIND = "attachments"
+_SUFFIX = ".record"
+
+
+class StateDirError(AliquotError):
+    """The state directory can't be used."""
+
+    reason = "STATE_DIR"
+
+
+class StoredSlice(msgspec.Struct, frozen=True):
+    """What is on disk of a reservation. The boot id gives the monotonic times of a stop order their meaning."""
+
+    boot_id: str
+    reservation: Reservation
+
+
+class StoredAttachment(msgspec.Struct, frozen=True):
+    """One attached process."""
+
+    lease_epoch: int
+    member: int
+    pid: int
+    start_ticks: int
+    order: int
+    leads_session: bool = False
+    leads_group: bool = False
+
+
+class StoredLease(msgspec.Struct, frozen=True):
+    """What is on disk of a lease's attachments."""
+
+    boot_id: str
+    lease_id: str
+    uid: int
+    """Of who first attached: from then on only this user (and root) may."""
+    attachments: tuple[StoredAttachment, ...] = ()
+
+
+class Checkpoint:
+    """The state directory. One agent at a time: `open` takes a lock that dies with the process."""
+
+    def __init__(self, directory: Path, boot_id: str, lock: IO[str]) -> None:
+        self.directory = directory
+        self.notes: list[str] = []
+        """What could not be read, for the log, the status and people."""
+        self._boot_id = boot_id
+        self._lock = lock
+        self._slices = directory / "slices"
+        self._attachments = directory / "attachments"
+        self._damaged = directory / "damaged"
+
+    @classmethod
+    def open(cls, directory: Path, boot_id: str) -> Checkpoint:
+        """Take the directory, making it where needed. Raises `StateDirError`."""
+        try:
+            for part in (directory, directory / "slices", directory / "attachments", directory / "damaged"):
+                part.mkdir(mode=0o700, parents=True, exist_ok=True)
+            lock = (directory / "lock").open("a", encoding="ascii")
+        except OSError as error:
+            raise StateDirError(
+                f"the state directory {directory} can't be used: {error.strerror}",
+                hint="give the agent a directory it may write to with --state-dir",
+            ) from error
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            lock.close()
+            raise StateDirError(
+                f"another agent is running on the state directory {directory}",
+                hint="stop it, or give this one another directory with --state-dir",
+            ) from error
+        return cls(directory, boot_id, lock)
+
+    def close(self) -> None:
+        """Let another agent take the directory."""
+        self._lock.close()
+
+    @property
+    def node_record(self) -> Path:
+        """Where the node's identity is."""
+        return self.directory / f"node{_SUFFIX}"
+
+    # -----------------------------------------------------------------------------------------------
+    # reservations
+
+    def load(self) -> list[Reservation]:
+        """Every readable reservation. A stop order of an earlier start of the machine begins its grace anew:
+        its processes are gone anyway.
+        """
+        found = []
+        for path, data in self._read_all(self._slices, _SLICE_KIND):
+            try:
+                stored = msgspec.json.decode(data, type=StoredSlice)
+            except (msgspec.DecodeError, ValueError) as error:
+                self._set_aside(path, str(error))
+                continue
+            record = stored.reservation
+            if self._path_of(record.slice_id) != path:
+                self._set_aside(path, f"it is of slice {record.slice_id!r}, which belongs elsewhere")
+            elif record.intent is Intent.ENDED:
+                path.unlink(missing_ok=True)
+            elif stored.boot_id != self._boot_id and record.stop is not None:
+                stop = StopOrder(0, record.stop.grace_ms, record.stop.reason)
+                found.append(msgspec.structs.replace(record, stop=stop))
+            else:
+                found.append(record)
+        return found
+
+    def save(self, records: Iterable[Reservation]) -> None:
+        """Make reservations durable, all with one wait for the directory. Raises `OSError`."""
+        files = {
+            self._path_of(record.slice_id): durable.encode(_SLICE_KIND, StoredSlice(self._boot_id, record))
+            for record in records
+        }
+        if files:
+            durable.write_many(files)
+
+    def forget(self, slice_ids: Iterable[str]) -> None:
+        """Remove reservations durably; unknown ones are no error. Raises `OSError`."""
+        paths = [self._path_of(slice_id) for slice_id in slice_ids]
+        for path in paths:
+            path.unlink(missing_ok=True)
+        if paths:
+            durable.sync_directory(self._slices)
+
+    # ------------------------------------------------------------------------------------------------
+    # attachments
+
+    def load_attachments(self) -> tuple[dict[str, int], list[Attachment]]:
+        """Owners by lease, and attachments, as far as they are of this start of the machine."""
+        owners: dict[str, int] = {}
+        found: list[Attachment] = []
+        for path, data in self._read_all(self._attachments, _ATTACHMENT_KIND):
+            try:
+                stored = msgspec.json.decode(data, type=StoredLease)
+            except (msgspec.DecodeError, ValueError) as error:
+                self._set_aside(path, str(error))
+                continue
+            if stored.boot_id != self._boot_id:
+                path.unlink(missing_ok=True)
+                continue
+            owners[stored.lease_id] = stored.uid
+            found += [
+                Attachment(
+                    holder=Holder(stored.lease_id, item.lease_epoch, item.member),
+                    process=ProcessKey(item.pid, item.start_ticks),
+                    order=item.order,
+                    leads_session=item.leads_session,
+                    leads_group=item.leads_group,
+                )
+                for item in stored.attachments
+            ]
+        return owners, found
+
+    def save_attachments(self, lease_id: str, uid: int, attachments: Sequence[Attachment]) -> None:
+        """Write down who is attached to a lease. Survives this process, not a loss of power. Raises
+        `OSError`.
+        """
+        stored = StoredLease(
+            boot_id=self._boot_id,
+            lease_id=lease_id,
+            uid=uid,
+            attachments=tuple(
+                StoredAttachment(
+                    item.holder.lease_epoch,
+                    item.holder.member,
+                    item.process.pid,
+                    item.process.start_ticks,
+                    item.order,
+                    item.leads_session,
+                    item.leads_group,
+                )
+                for item in attachments
+            ),
+        )
+        durable.write_record(self._attachment_path(lease_id), _ATTACHMENT_KIND, stored, durable=False)
+
+    def forget_attachments(self, lease_id: str) -> None:
+        """The lease holds nothing here any more."""
+        self._attachment_path(lease_id).unlink(missing_ok=True)
+
+    # ------------------------------------------------------------------------------------------------------
+    # files
+
+    def _path_of(self, slice_id: str) -> Path:
+        return self._slices / (quote(slice_id, safe="") + _SUFFIX)
+
+    def _attachment_path(self, lease_id: str) -> Path:
+        return self._attachments / (quote(lease_id, safe="") + _SUFFIX)
+
+    def _read_all(self, directory: Path, kind: str) -> list[tuple[Path, bytes]]:
+        found = []
+        for path in sorted(directory.iterdir()):
+            if path.name.endswith(durable.TEMPORARY_SUFFIX):
+                path.unlink(missing_ok=True)  # the write it belonged to never happened
+                continue
+            if path.suffix != _SUFFIX:
+                continue
+            try:
+                found.append((path, durable.read_bytes(path, kind)))
+            except (durable.Damaged, OSError) as error:
+                self._set_aside(path, str(error))
+        return found
+
+    def _set_aside(self, path: Path, why: str) -> None:
+        target = self._damaged / path.name
+        counter = 0
+        while target.exists():
+            counter += 1
+            target = self._damaged / f"{path.name}.{counter}"
+        note = f"{path.name} could not be read ({why}); kept as {target}"
+        self.notes.append(note)
+        log.error("%s", note)
+        try:
+            os.rename(path, target)
+        except OSError as error:
+            log.error("%s could not be moved: %s", path, error)

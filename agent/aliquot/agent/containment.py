@@ -1,0 +1,149 @@
+"""Following a lease's processes: by cgroup where that can be had, else by session, process group and
+ancestry.
+
+Both answer the same questions: put this process under a holder, who is under it now, whose is this process.
+The second one is weaker and says so: a process that leaves its session while no proven relative of it lives
+is lost from sight, and counts as foreign.
+"""
+
+from __future__ import annotations
+
+import enum
+import logging
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+
+from aliquot.agent import processes
+from aliquot.agent.cgroups import CgroupTree, ContainmentError
+from aliquot.agent.core.attribution import Attachment, Attributor, Belonging
+from aliquot.agent.core.model import Holder, ProcessKey
+
+log = logging.getLogger(__name__)
+
+
+class ContainmentKind(enum.StrEnum):
+    """How descendants are followed. The words are the local protocol's."""
+
+    CGROUP = "CGROUP"
+    PROCESS_GROUP = "PROCESS_GROUP"
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """How one process is followed, and why not better."""
+
+    kind: ContainmentKind
+    note: str = ""
+
+
+class Containment:
+    """Knows which processes belong to which holder.
+
+    `held` says whether a reservation stands behind a holder: processes of holders without one are foreign.
+    `attachments` are those of all holders, as kept on disk.
+    """
+
+    def __init__(
+        self,
+        tree: CgroupTree | None,
+        held: Callable[[Holder], bool],
+        attachments: Callable[[], Collection[Attachment]],
+        why_no_tree: str = "",
+    ) -> None:
+        self._tree = tree
+        self._held = held
+        self._attachments = attachments
+        self._why_no_tree = why_no_tree
+        self._leaves: dict[str, Holder] = dict(tree.holders()) if tree is not None else {}
+        self._proven: dict[ProcessKey, tuple[Holder, ...]] = {}
+
+    @property
+    def note(self) -> str:
+        """Empty when cgroups are at work, else why they are not."""
+        if self._tree is not None:
+            return ""
+        return f"processes are followed by session and ancestry only: {self._why_no_tree}"
+
+    def place(self, process: ProcessKey, holder: Holder) -> Placement:
+        """Have a process, and what it starts from now on, followed for a holder."""
+        if self._tree is None:
+            return Placement(ContainmentKind.PROCESS_GROUP, self.note)
+        try:
+            self._tree.add(process.pid, holder)
+        except ContainmentError as error:
+            note = f"pid {process.pid} is followed by session and ancestry only: {error.message}"
+            log.warning("%s", note)
+            return Placement(ContainmentKind.PROCESS_GROUP, note)
+        self._leaves[self._tree.path_of(holder)] = holder
+        return Placement(ContainmentKind.CGROUP)
+
+    def attributor(self) -> Attributor:
+        """For one scan: ask it about pids, then hand it to `learn`."""
+        return Attributor(
+            lookup=processes.facts_of,
+            cgroups={path: holder for path, holder in self._leaves.items() if self._held(holder)},
+            attachments=[item for item in self._attachments() if self._held(item.holder)],
+            proven={key: kept for key, holders in self._proven.items() if (kept := self._kept(holders))},
+        )
+
+    def learn(self, scan: Attributor) -> None:
+        """Remember members a scan has proven, as long as they live: they prove their relatives later."""
+        alive = {key: holders for key, holders in self._proven.items() if processes.alive(key)}
+        self._proven = alive | scan.found
+
+    def belongs(self, pid: int, holder: Holder) -> bool:
+        """Whether a process is the holder's, looked at afresh."""
+        found = self.belonging(pid)
+        return found is not None and holder in found.holders
+
+    def belonging(self, pid: int) -> Belonging | None:
+        """Whose a process is, looked at afresh; None: foreign, or gone."""
+        return self.attributor().belonging(pid)
+
+    def members(self, holder: Holder) -> list[ProcessKey]:
+        """The holder's live processes. Costs a look at every process of the machine where any is not in the
+        cgroup.
+        """
+        found = set(self._in_cgroup(holder))
+        if any(item.holder == holder for item in self._attachments()):
+            scan = self.attributor()
+            for pid in processes.pids():
+                if pid in found:
+                    continue
+                belonging = scan.belonging(pid)
+                if belonging is not None and holder in belonging.holders:
+                    found.add(pid)
+            self.learn(scan)
+        keys = (processes.key_of(pid) for pid in sorted(found))
+        return [key for key in keys if key is not None and processes.alive(key)]
+
+    def freeze(self, holder: Holder, *, frozen: bool) -> None:
+        """Keep the holder's processes from forking while they are being ended, where there is a cgroup."""
+        if self._tree is not None:
+            self._tree.freeze(holder, frozen=frozen)
+
+    def release(self, holder: Holder) -> None:
+        """The holder has no processes any more: drop its cgroup."""
+        if self._tree is not None:
+            self._tree.remove(holder)
+            self._leaves.pop(self._tree.path_of(holder), None)
+
+    def sweep(self) -> list[Holder]:
+        """Drop empty cgroups of holders without a reservation; answers those that still have processes."""
+        left = []
+        for holder in [holder for holder in self._leaves.values() if not self._held(holder)]:
+            if self._in_cgroup(holder):
+                left.append(holder)
+            else:
+                self.release(holder)
+        return left
+
+    def cgroup_of(self, holder: Holder) -> str | None:
+        """The holder's leaf cgroup, for tiers that limit by cgroup."""
+        return None if self._tree is None else self._tree.path_of(holder)
+
+    def _in_cgroup(self, holder: Holder) -> list[int]:
+        return [] if self._tree is None else self._tree.members(holder)
+
+    def _kept(self, holders: tuple[Holder, ...]) -> tuple[Holder, ...]:
+        return tuple(holder for holder in holders if self._held(holder))

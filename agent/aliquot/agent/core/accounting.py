@@ -1,0 +1,132 @@
+"""Where a device's memory is: reserved, observed per slice, foreign, and what no process accounts for.
+
+The driver may answer "not available" for a process's memory. That is unknown, not zero: such a slice's
+observation is a lower bound, and what unknown foreign processes hold is estimated from what is used but not
+accounted for, on the side of granting less.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from aliquot.agent.core.model import Holder, ProcessKey, Reservation
+from aliquot.agent.core.samples import MemorySample
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessUse:
+    """One process that the driver lists on a device."""
+
+    pid: int
+    process: ProcessKey | None
+    """None: /proc does not show it, so it can be counted but never identified, and so never signalled."""
+    memory_bytes: int | None
+    holders: tuple[Holder, ...] = ()
+    """Whom it may count against; empty: foreign."""
+
+
+@dataclass(frozen=True, slots=True)
+class SliceUsage:
+    """What a slice's processes hold on its device."""
+
+    reservation: Reservation
+    uses: tuple[ProcessUse, ...] = ()
+
+    @property
+    def known_bytes(self) -> int:
+        """Memory of the processes whose memory is known: a lower bound."""
+        return sum(use.memory_bytes for use in self.uses if use.memory_bytes is not None)
+
+    @property
+    def observed_bytes(self) -> int | None:
+        """Memory of all its processes; None where any of them is unknown."""
+        return None if any(use.memory_bytes is None for use in self.uses) else self.known_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceUsage:
+    """A device's memory, by who holds it."""
+
+    device_uuid: str
+    slices: tuple[SliceUsage, ...]
+    strays: tuple[ProcessUse, ...]
+    """Processes of leases that have no slice on this device."""
+    foreign: tuple[ProcessUse, ...]
+    foreign_bytes: int
+    unattributed_bytes: int | None
+    """Used, but by no process that is listed with its memory."""
+
+
+def account(
+    device_uuid: str,
+    memory: MemorySample | None,
+    processes: Sequence[ProcessUse],
+    reservations: Sequence[Reservation],
+) -> DeviceUsage:
+    """Sort a device's processes by holder. `reservations`: those on this device that hold a part of it.
+
+    Processes of a lease without a slice here (strays) count as foreign memory: nothing is reserved for them.
+    """
+    by_slice: dict[str, list[ProcessUse]] = {record.slice_id: [] for record in reservations}
+    slice_of = _slices_by_holder(reservations)
+    strays: list[ProcessUse] = []
+    foreign: list[ProcessUse] = []
+    for use in processes:
+        slice_id = next(
+            (found for holder in use.holders if (found := _find(slice_of, holder)) is not None), None
+        )
+        if slice_id is not None:
+            by_slice[slice_id].append(use)
+        elif use.holders:
+            strays.append(use)
+        else:
+            foreign.append(use)
+    slices = tuple(SliceUsage(record, tuple(by_slice[record.slice_id])) for record in reservations)
+    listed = sum(use.memory_bytes for use in processes if use.memory_bytes is not None)
+    unattributed = None if memory is None else max(0, memory.used_bytes - listed)
+    return DeviceUsage(
+        device_uuid=device_uuid,
+        slices=slices,
+        strays=tuple(strays),
+        foreign=tuple(foreign),
+        foreign_bytes=_foreign_bytes((*strays, *foreign), slices, unattributed),
+        unattributed_bytes=unattributed,
+    )
+
+
+def _slices_by_holder(reservations: Sequence[Reservation]) -> Mapping[tuple[str, int], dict[int, str]]:
+    """(lease, member) -> epoch -> slice."""
+    result: dict[tuple[str, int], dict[int, str]] = {}
+    for record in reservations:
+        result.setdefault((record.spec.lease_id, record.spec.member), {})[record.spec.lease_epoch] = (
+            record.slice_id
+        )
+    return result
+
+
+def _find(slice_of: Mapping[tuple[str, int], dict[int, str]], holder: Holder) -> str | None:
+    """The slice of the process's own grant; else of the next later one, else of the latest before it: a lease
+    that grew while the process ran may have got its slice here after it attached.
+    """
+    epochs = slice_of.get((holder.lease_id, holder.member))
+    if not epochs:
+        return None
+    nearest = min(epochs, key=lambda epoch: (epoch < holder.lease_epoch, abs(epoch - holder.lease_epoch)))
+    return epochs[nearest]
+
+
+def _foreign_bytes(
+    foreign: Sequence[ProcessUse], slices: Sequence[SliceUsage], unattributed: int | None
+) -> int:
+    known = sum(use.memory_bytes for use in foreign if use.memory_bytes is not None)
+    if unattributed is None or all(use.memory_bytes is not None for use in foreign):
+        return known
+    # Some foreign process's memory is unknown: it is within what nobody accounts for, less what unknown
+    # processes of leases may hold of that within their own reservations.
+    room = sum(
+        max(0, usage.reservation.spec.memory_bytes - usage.known_bytes)
+        for usage in slices
+        if usage.observed_bytes is None
+    )
+    return known + max(0, unattributed - room)

@@ -1,0 +1,137 @@
+"""What is worth telling the coordinator: a snapshot, then only what has changed enough, at most so often.
+
+Deadbands keep a thousand jittering devices quiet. A value is compared with what was last *sent*, so that slow
+drift gets through, and a difference within its deadband is sent after `SETTLE_MS` all the same, so that
+readers end up exact.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+MIB = 1 << 20
+SETTLE_MS = 60_000
+
+
+@dataclass(frozen=True, slots=True)
+class SliceUseReport:
+    """What a slice really uses."""
+
+    slice_id: str
+    observed_bytes: int | None
+    processes: int
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceReport:
+    """What is told of one device. `None` is unknown."""
+
+    uuid: str
+    healthy: bool
+    health_reason: str
+    foreign_bytes: int | None
+    memory_used_bytes: int | None = None
+    unattributed_bytes: int | None = None
+    gpu_percent: int | None = None
+    memory_percent: int | None = None
+    temperature_c: int | None = None
+    power_mw: int | None = None
+    sampled_ms: int | None = None
+    """Wall clock; no change by itself."""
+    slices: tuple[SliceUseReport, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Deadbands:
+    """How much a value must differ from the last one sent to be worth a message."""
+
+    memory_bytes: int = 64 * MIB
+    foreign_bytes: int = 16 * MIB
+    percent: int = 5
+    temperature_c: int = 3
+    power_mw: int = 15_000
+
+
+def differs(sent: DeviceReport, now: DeviceReport, bands: Deadbands) -> bool:
+    """Whether `now` must be told, given that `sent` was."""
+    if (sent.healthy, sent.health_reason) != (now.healthy, now.health_reason):
+        return True
+    pairs = (
+        (sent.foreign_bytes, now.foreign_bytes, bands.foreign_bytes),
+        (sent.memory_used_bytes, now.memory_used_bytes, bands.memory_bytes),
+        (sent.unattributed_bytes, now.unattributed_bytes, bands.memory_bytes),
+        (sent.gpu_percent, now.gpu_percent, bands.percent),
+        (sent.memory_percent, now.memory_percent, bands.percent),
+        (sent.temperature_c, now.temperature_c, bands.temperature_c),
+        (sent.power_mw, now.power_mw, bands.power_mw),
+    )
+    return any(_apart(old, new, band) for old, new, band in pairs) or _slices_differ(sent, now, bands)
+
+
+def _apart(old: int | None, new: int | None, band: int) -> bool:
+    if old is None or new is None:
+        return (old is None) != (new is None)
+    # Falling to nothing or rising from it is news, however little it was.
+    return abs(new - old) >= band or (old != new and (old == 0 or new == 0))
+
+
+def _slices_differ(sent: DeviceReport, now: DeviceReport, bands: Deadbands) -> bool:
+    before = {use.slice_id: use for use in sent.slices}
+    if before.keys() != {use.slice_id for use in now.slices}:
+        return True
+    return any(
+        use.processes != before[use.slice_id].processes
+        or _apart(before[use.slice_id].observed_bytes, use.observed_bytes, bands.memory_bytes)
+        for use in now.slices
+    )
+
+
+@dataclass(slots=True)
+class DeltaTracker:
+    """Remembers what was sent on this connection. Start one with each snapshot."""
+
+    min_interval_ms: int
+    bands: Deadbands = field(default_factory=Deadbands)
+    seq: int = 0
+    _sent: dict[str, DeviceReport] = field(default_factory=dict)
+    _sent_at_ms: dict[str, int] = field(default_factory=dict)
+    _last_ms: int | None = None
+
+    def reset(self, reports: Iterable[DeviceReport], now_ms: int) -> int:
+        """A snapshot with these reports is about to be sent. Returns its sequence number, 1."""
+        self._sent = {report.uuid: report for report in reports}
+        self._sent_at_ms = dict.fromkeys(self._sent, now_ms)
+        self._last_ms = now_ms
+        self.seq = 1
+        return self.seq
+
+    def offer(self, reports: Mapping[str, DeviceReport], now_ms: int) -> tuple[DeviceReport, ...]:
+        """What to send now of these reports; then `seq` has risen by one. Empty: nothing, or not yet."""
+        if self._last_ms is not None and now_ms - self._last_ms < self.min_interval_ms:
+            return ()
+        changed = tuple(report for report in reports.values() if self._worth(report, now_ms))
+        if not changed:
+            return ()
+        for report in changed:
+            self._sent[report.uuid] = report
+            self._sent_at_ms[report.uuid] = now_ms
+        self._last_ms = now_ms
+        self.seq += 1
+        return changed
+
+    def _worth(self, report: DeviceReport, now_ms: int) -> bool:
+        sent = self._sent.get(report.uuid)
+        if sent is None:
+            return True
+        if differs(sent, report, self.bands):
+            return True
+        settled = now_ms - self._sent_at_ms[report.uuid] >= SETTLE_MS
+        return settled and not _same(sent, report)
+
+
+def _same(sent: DeviceReport, now: DeviceReport) -> bool:
+    """Equal but for the time of sampling, and for load, which never holds still."""
+    return (sent.foreign_bytes, sent.memory_used_bytes, sent.slices) == (
+        now.foreign_bytes, now.memory_used_bytes, now.slices
+    )  # fmt: skip

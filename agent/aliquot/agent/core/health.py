@@ -1,0 +1,81 @@
+"""Whether a device may take new leases: at once no, and only slowly yes again.
+
+Health goes both ways. A device turns unhealthy on the first bad sign, and healthy again when every sign has
+been good for `CALM_SAMPLES` samples in a row and `CALM_MS` have passed since the last bad one. Signs, in the
+order asked: the agent's own calls (a hung or lost device), the driver's recovery action, row remapping, XIDs.
+Pure: samples and times come in. Times are milliseconds of the monotonic clock.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from aliquot.agent.core.samples import HealthSample, RecoveryAction
+from aliquot.agent.core.xid import DISPUTED, UNSCHEDULABLE, action_of
+
+CALM_SAMPLES = 3
+CALM_MS = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """A device's standing. Start with `Health()`: innocent until a sign says otherwise."""
+
+    healthy: bool = True
+    reason: str = ""
+    bad_ms: int = 0
+    """When the last bad sign was seen."""
+    good_samples: int = 0
+    """In a row, since then."""
+    xid: int | None = None
+    """The last one that took it out of service, until a good recovery action or a calm period clears it."""
+
+
+def on_failure(health: Health, reason: str, now_ms: int) -> Health:
+    """A call to the device failed, hung, or answered that it is lost."""
+    return replace(health, healthy=False, reason=reason, bad_ms=now_ms, good_samples=0)
+
+
+def on_xid(health: Health, xid: int, recovery: RecoveryAction | None, now_ms: int) -> Health:
+    """The driver reported an XID. `recovery` is the recovery action read right after it, where the driver has
+    one.
+    """
+    action = action_of(xid)
+    if action not in UNSCHEDULABLE or (xid in DISPUTED and recovery in (None, RecoveryAction.NONE)):
+        return health
+    return replace(
+        health, healthy=False, reason=f"XID {xid}: {action.value}", bad_ms=now_ms, good_samples=0, xid=xid
+    )
+
+
+def on_sample(health: Health, sample: HealthSample, now_ms: int) -> Health:
+    """The device was asked how it is, and answered."""
+    reason = _complaint(sample)
+    if reason:
+        return replace(health, healthy=False, reason=reason, bad_ms=now_ms, good_samples=0)
+    if health.healthy:
+        return health
+    if health.xid is not None and sample.recovery_action is None and _needs_restart(health.xid):
+        # Nothing on this driver can say that it is over; the process that answers now may be a new driver's,
+        # in which case the agent has been restarted too.
+        return replace(health, good_samples=0)
+    good = health.good_samples + 1
+    if good >= CALM_SAMPLES and now_ms - health.bad_ms >= CALM_MS:
+        return Health()
+    return replace(health, good_samples=good)
+
+
+def _needs_restart(xid: int) -> bool:
+    return xid == 79
+
+
+def _complaint(sample: HealthSample) -> str:
+    action = sample.recovery_action
+    if action is not None and action is not RecoveryAction.NONE:
+        return f"the driver asks for: {action.name.lower().replace('_', ' ')}"
+    if sample.remap_failed:
+        return "a memory row could not be remapped: the device needs service"
+    if sample.remap_pending and action is None:
+        # With a recovery action at hand, that one says whether a pending remap matters.
+        return "memory rows wait to be remapped: reset the device"
+    return ""

@@ -1,0 +1,135 @@
+"""Values the agent's core speaks in: what a slice is, what is recorded of it, and what is true of it now.
+
+A `Reservation` is what must survive a crash: the slice as it was ordered, and whether it is to run or to
+stop. Whether its limit is set is never written down; it is read back from the device after every start, so
+that the record cannot lie about it. All times are milliseconds of the machine's monotonic clock unless a name
+says otherwise.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+import msgspec
+
+from aliquot.common.limits import DEFAULT_GRACE_S, WHOLE_SHARE_MILLI
+from aliquot.common.tiers import Tier
+
+DEFAULT_GRACE_MS = DEFAULT_GRACE_S * 1000
+
+
+class Holder(msgspec.Struct, frozen=True, order=True):
+    """Whose processes they are: one member of one grant of a lease.
+
+    The epoch belongs to it because a lease that went back to its queue may be granted again on the same node
+    while processes of the former grant are still being ended: those must not be taken for the new one's.
+    """
+
+    lease_id: str
+    lease_epoch: int
+    member: int
+
+
+class SliceSpec(msgspec.Struct, frozen=True):
+    """A slice as the coordinator ordered it."""
+
+    slice_id: str
+    lease_id: str
+    lease_epoch: int
+    device_uuid: str
+    share_milli: int
+    memory_bytes: int
+    member: int = 0
+    min_tier: Tier | None = None
+    """The weakest it may be held by; None: any."""
+    grace_ms: int = DEFAULT_GRACE_MS
+    """Between SIGTERM and SIGKILL."""
+    secret_sha256: bytes = b""
+    tenant: str = ""
+    queue: str = ""
+
+    @property
+    def holder(self) -> Holder:
+        """Whose processes may use it."""
+        return Holder(self.lease_id, self.lease_epoch, self.member)
+
+    @property
+    def whole_device(self) -> bool:
+        """True where nobody else can be on the device, so that there is nobody to protect."""
+        return self.share_milli >= WHOLE_SHARE_MILLI
+
+
+class Intent(enum.StrEnum):
+    """What is to become of a reservation."""
+
+    RUN = "run"
+    STOP = "stop"
+    ENDED = "ended"
+    """Nothing is held any more; kept in memory only, until the coordinator has settled it."""
+
+
+class Ending(enum.StrEnum):
+    """How a reservation ended."""
+
+    GONE = "gone"
+    FAILED = "failed"
+
+
+class StopOrder(msgspec.Struct, frozen=True):
+    """An order to end a slice's processes, and since when it counts."""
+
+    learned_ms: int
+    grace_ms: int
+    reason: str = ""
+
+
+class Reservation(msgspec.Struct, frozen=True):
+    """The agent's record of one slice."""
+
+    spec: SliceSpec
+    intent: Intent = Intent.RUN
+    leader_epoch: int = 0
+    """Of the coordinator that last ordered something about it."""
+    quarantined: bool = False
+    """True while the coordinator's full list does not name it: it stays counted, runs under its limit, takes
+    no new processes, and ends only by an order.
+    """
+    stop: StopOrder | None = None
+    ending: Ending | None = None
+    reason: str = ""
+    """Stable word, for FAILED."""
+    detail: str = ""
+
+    @property
+    def slice_id(self) -> str:
+        """The slice it records."""
+        return self.spec.slice_id
+
+    @property
+    def holds(self) -> bool:
+        """Whether its part of the device is taken."""
+        return self.intent is not Intent.ENDED
+
+
+@dataclass(frozen=True, slots=True)
+class Actual:
+    """What is true of a slice now, as far as the agent has seen since it started."""
+
+    limit_set: bool = False
+    tier: Tier | None = None
+    """What holds it, as read back; None until its limit is set."""
+    tier_notes: tuple[str, ...] = ()
+    asked_to_end: bool = False
+    """SIGTERM has been sent to what ran when it was told to stop."""
+    live_processes: int | None = 0
+    """None: not known at the moment."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class ProcessKey:
+    """One process, for ever: the kernel may give its pid to another one, which starts later."""
+
+    pid: int
+    start_ticks: int
+    """Field 22 of /proc/pid/stat: clock ticks after boot."""

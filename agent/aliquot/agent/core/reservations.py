@@ -1,0 +1,195 @@
+"""The life of a reservation: one table of what orders and events may do to it, and what to do next about it.
+
+    RUN --stop ordered--> STOP --processes gone, limit cleared--> ENDED (gone) --settled--> forgotten
+    RUN --can't be set up-----------------------------------> ENDED (failed) --settled--> forgotten
+    STOP --run ordered again (a reprieve)--> RUN
+
+`next_step` compares what is ordered with what is true and names one action. It is asked again after each
+action and after every restart, so that nothing depends on remembering which actions were already under way
+when the agent died.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import msgspec
+
+from aliquot.agent.core.model import Actual, Ending, Holder, Intent, Reservation, StopOrder
+
+
+class Event(enum.Enum):
+    """What can happen to a reservation."""
+
+    RUN_ORDERED = "run ordered"
+    STOP_ORDERED = "stop ordered"
+    SETUP_FAILED = "set-up failed"
+    CLEARED = "processes gone and limit cleared"
+
+
+TRANSITIONS: dict[tuple[Intent, Event], Intent] = {
+    (Intent.RUN, Event.RUN_ORDERED): Intent.RUN,
+    (Intent.RUN, Event.STOP_ORDERED): Intent.STOP,
+    (Intent.RUN, Event.SETUP_FAILED): Intent.ENDED,
+    (Intent.STOP, Event.RUN_ORDERED): Intent.RUN,
+    (Intent.STOP, Event.STOP_ORDERED): Intent.STOP,
+    (Intent.STOP, Event.CLEARED): Intent.ENDED,
+}
+"""Pairs that are not here change nothing: an ended reservation stays ended, whatever arrives late."""
+
+
+class SliceStatus(enum.IntEnum):
+    """What is reported of a slice. Numbers equal those of the contract."""
+
+    PENDING = 1
+    ACTIVE = 2
+    STOPPING = 3
+    GONE = 4
+    FAILED = 5
+
+
+def status_of(reservation: Reservation, actual: Actual) -> SliceStatus:
+    """The status to report: derived, never stored, so that it can't disagree with the record."""
+    if reservation.intent is Intent.ENDED:
+        return SliceStatus.FAILED if reservation.ending is Ending.FAILED else SliceStatus.GONE
+    if reservation.intent is Intent.STOP:
+        return SliceStatus.STOPPING
+    return SliceStatus.ACTIVE if actual.limit_set else SliceStatus.PENDING
+
+
+class Step(enum.Enum):
+    """The one thing to do next about a slice."""
+
+    NOTHING = "nothing"
+    SET_LIMIT = "set the limit"
+    ASK_TO_END = "send SIGTERM"
+    WAIT = "wait for the grace to pass"
+    KILL = "send SIGKILL"
+    CLEAR_LIMIT = "clear the limit"
+    CONCLUDE = "record that it is gone"
+
+
+def next_step(reservation: Reservation, actual: Actual, now_ms: int) -> Step:
+    """What to do about a slice, given what is true of it. `now_ms` is the monotonic clock."""
+    if reservation.intent is Intent.RUN:
+        return Step.NOTHING if actual.limit_set else Step.SET_LIMIT
+    if reservation.intent is Intent.ENDED:
+        return Step.NOTHING
+    if actual.live_processes is None:
+        return Step.WAIT
+    if actual.live_processes > 0:
+        stop = reservation.stop
+        if not actual.asked_to_end:
+            return Step.ASK_TO_END
+        if stop is not None and now_ms - stop.learned_ms < stop.grace_ms:
+            return Step.WAIT
+        return Step.KILL
+    return Step.CLEAR_LIMIT if actual.limit_set else Step.CONCLUDE
+
+
+def order_run(reservation: Reservation, leader_epoch: int) -> Reservation:
+    """The reservation after the coordinator named it as running; unchanged when it has ended."""
+    if (reservation.intent, Event.RUN_ORDERED) not in TRANSITIONS:
+        return reservation
+    return msgspec.structs.replace(
+        reservation, intent=Intent.RUN, stop=None, quarantined=False, leader_epoch=leader_epoch
+    )
+
+
+def order_stop(reservation: Reservation, stop: StopOrder, leader_epoch: int) -> Reservation:
+    """The reservation after the coordinator ordered its end. A repeated order keeps the first one's clock,
+    but may shorten the grace.
+    """
+    target = TRANSITIONS.get((reservation.intent, Event.STOP_ORDERED))
+    if target is None:
+        return reservation
+    if reservation.stop is not None:
+        stop = StopOrder(
+            reservation.stop.learned_ms, min(stop.grace_ms, reservation.stop.grace_ms), stop.reason
+        )
+    return msgspec.structs.replace(
+        reservation, intent=target, stop=stop, quarantined=False, leader_epoch=leader_epoch
+    )
+
+
+def fail(reservation: Reservation, reason: str, detail: str) -> Reservation:
+    """The reservation after its limit could not be set: nothing is held for it."""
+    target = TRANSITIONS.get((reservation.intent, Event.SETUP_FAILED))
+    if target is None:
+        return reservation
+    return msgspec.structs.replace(
+        reservation, intent=target, ending=Ending.FAILED, reason=reason, detail=detail
+    )
+
+
+def conclude(reservation: Reservation) -> Reservation:
+    """The reservation after its processes are gone and its limit is cleared."""
+    target = TRANSITIONS.get((reservation.intent, Event.CLEARED))
+    if target is None:
+        return reservation
+    return msgspec.structs.replace(reservation, intent=target, ending=Ending.GONE)
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceLoad:
+    """What reservations hold of one device."""
+
+    share_milli: int = 0
+    memory_bytes: int = 0
+    slices: int = 0
+
+
+class Book:
+    """All reservations of this node, by slice id. Quarantined ones count like any other."""
+
+    __slots__ = ("_records",)
+
+    def __init__(self, records: Iterable[Reservation] = ()) -> None:
+        self._records: dict[str, Reservation] = {record.slice_id: record for record in records}
+
+    def __iter__(self) -> Iterator[Reservation]:
+        return iter(tuple(self._records.values()))
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def __contains__(self, slice_id: str) -> bool:
+        return slice_id in self._records
+
+    def get(self, slice_id: str) -> Reservation | None:
+        """The record of this slice, if there is one."""
+        return self._records.get(slice_id)
+
+    def put(self, record: Reservation) -> None:
+        """Add or replace a record."""
+        self._records[record.slice_id] = record
+
+    def forget(self, slice_id: str) -> None:
+        """Drop a record; unknown ids are no error."""
+        self._records.pop(slice_id, None)
+
+    def holding(self) -> list[Reservation]:
+        """Records that take part of a device."""
+        return [record for record in self._records.values() if record.holds]
+
+    def of_lease(self, lease_id: str) -> list[Reservation]:
+        """Records of one lease that take part of a device, of any epoch."""
+        return [
+            record for record in self._records.values() if record.holds and record.spec.lease_id == lease_id
+        ]
+
+    def of_holder(self, holder: Holder) -> list[Reservation]:
+        """Records of one member of one grant that take part of a device."""
+        return [record for record in self._records.values() if record.holds and record.spec.holder == holder]
+
+    def load_of(self, device_uuid: str) -> DeviceLoad:
+        """What is reserved on a device."""
+        share_milli = memory_bytes = slices = 0
+        for record in self._records.values():
+            if record.holds and record.spec.device_uuid == device_uuid:
+                share_milli += record.spec.share_milli
+                memory_bytes += record.spec.memory_bytes
+                slices += 1
+        return DeviceLoad(share_milli, memory_bytes, slices)

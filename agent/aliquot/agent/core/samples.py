@@ -1,0 +1,118 @@
+"""What a device backend can say about a device, as plain values. `None` is "not known", never zero."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceInfo:
+    """What does not change while the agent runs, except by re-partitioning."""
+
+    uuid: str
+    index: int
+    product_name: str
+    model: str
+    """Canonical name of the catalogue, or the product name."""
+    vendor: str
+    memory_total_bytes: int
+    memory_reserved_bytes: int
+    """Kept by the driver for itself: never leasable."""
+    pci_bus_id: str = ""
+    numa_node: int | None = None
+    nvlink_island: int | None = None
+    """Devices of one node with the same number reach one another over NVLink."""
+    mig_profile: str = ""
+    parent_uuid: str = ""
+    gpu_instance_id: int | None = None
+
+    @property
+    def leasable_bytes(self) -> int:
+        """Memory that leases may hold while no foreign process is on the device."""
+        return max(0, self.memory_total_bytes - self.memory_reserved_bytes)
+
+    @property
+    def physical_uuid(self) -> str:
+        """The card it is, or is a part of."""
+        return self.parent_uuid or self.uuid
+
+
+@dataclass(frozen=True, slots=True)
+class MemorySample:
+    """Device memory in bytes."""
+
+    total_bytes: int
+    reserved_bytes: int
+    used_bytes: int
+    """By processes, without what is reserved."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessSample:
+    """One process that the driver lists on a device."""
+
+    pid: int
+    memory_bytes: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessList:
+    """The processes of one device."""
+
+    processes: tuple[ProcessSample, ...]
+    complete: bool = True
+    """False where one of the driver's lists could not be read: who is missing may still be there."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoadSample:
+    """How busy and how hot a device is."""
+
+    gpu_percent: int | None = None
+    memory_percent: int | None = None
+    temperature_c: int | None = None
+    power_mw: int | None = None
+    sm_clock_mhz: int | None = None
+
+
+class RecoveryAction(enum.IntEnum):
+    """What the driver asks an administrator to do (NVML field 230)."""
+
+    NONE = 0
+    RESET = 1
+    REBOOT = 2
+    DRAIN_P2P = 3
+    DRAIN_AND_RESET = 4
+
+
+@dataclass(frozen=True, slots=True)
+class HealthSample:
+    """What the device says of its own state."""
+
+    recovery_action: RecoveryAction | None = None
+    remap_pending: bool | None = None
+    remap_failed: bool | None = None
+    uncorrected_errors: int | None = None
+    """Double-bit memory errors since the driver was loaded."""
+    memory_temperature_c: int | None = None
+    clock_event_reasons: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceEvent:
+    """An XID the driver reported."""
+
+    uuid: str
+    """Of the physical device; empty when the driver did not say."""
+    xid: int
+    gpu_instance_id: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DriverInfo:
+    """Versions, for people and for the gates of tiers."""
+
+    driver_version: str
+    library_version: str
+    cuda_version: tuple[int, int] | None = None

@@ -1,0 +1,118 @@
+"""Small files that are whole or absent, whatever happens while they are written.
+
+A record is one line that says what it is, and the payload:
+
+    aliquot <kind> <version> <sha256 of the payload>
+    {json}
+
+It is written to a temporary file beside it, fsynced, renamed over the old one, and the directory is fsynced.
+Reading checks the sum. A record of a newer version is not damaged, it is unknown: the message says which
+agent to run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+VERSION = 1
+MAX_RECORD_BYTES = 1 << 20
+TEMPORARY_SUFFIX = ".tmp"
+
+
+class Damaged(Exception):
+    """A record that can't be believed. The message says what is wrong with it."""
+
+
+def encode(kind: str, payload: Mapping[str, Any] | msgspec.Struct) -> bytes:
+    """The bytes of a record."""
+    body = msgspec.json.encode(payload)
+    digest = hashlib.sha256(body).hexdigest()
+    return f"aliquot {kind} {VERSION} {digest}\n".encode() + body + b"\n"
+
+
+def decode(data: bytes, kind: str) -> bytes:
+    """The payload of a record. Raises `Damaged`."""
+    head, separator, rest = data.partition(b"\n")
+    words = head.decode("ascii", errors="replace").split(" ")
+    if not separator or len(words) != 4 or words[0] != "aliquot":
+        raise Damaged("not a record of aliquot, or cut off in its first line")
+    if words[1] != kind:
+        raise Damaged(f"a record of kind {words[1]!r} where {kind!r} was expected")
+    if not words[2].isdecimal() or int(words[2]) > VERSION:
+        raise Damaged(
+            f"written by a newer agent (format {words[2]}; this one reads up to {VERSION}): update this one"
+        )
+    body = rest.removesuffix(b"\n")
+    if hashlib.sha256(body).hexdigest() != words[3]:
+        raise Damaged("its checksum does not match: cut off or changed")
+    return body
+
+
+def read_bytes(path: Path, kind: str) -> bytes:
+    """The payload of the record in a file. Raises `Damaged` and `OSError`."""
+    with path.open("rb") as file:
+        data = file.read(MAX_RECORD_BYTES + 1)
+    if len(data) > MAX_RECORD_BYTES:
+        raise Damaged(f"larger than {MAX_RECORD_BYTES} bytes")
+    return decode(data, kind)
+
+
+def read_record(path: Path, kind: str) -> dict[str, Any]:
+    """The payload of the record in a file, as a mapping. Raises `Damaged` and `OSError`."""
+    try:
+        found = msgspec.json.decode(read_bytes(path, kind))
+    except msgspec.DecodeError as error:
+        raise Damaged(str(error)) from error
+    if not isinstance(found, dict):
+        raise Damaged("its payload is no mapping")
+    return found
+
+
+def write_record(
+    path: Path, kind: str, payload: Mapping[str, Any] | msgspec.Struct, *, durable: bool = True
+) -> None:
+    """Write a record. With `durable`, it survives a loss of power from the moment this returns; without, it
+    survives the death of this process only. Raises `OSError`; the old record is then still there.
+    """
+    write_many({path: encode(kind, payload)}, durable=durable)
+
+
+def write_many(files: Mapping[Path, bytes], *, durable: bool = True) -> None:
+    """Write several files; each is whole or as it was. One directory fsync for those of one directory."""
+    written: list[tuple[Path, Path]] = []
+    try:
+        for path, data in files.items():
+            temporary = path.with_name(path.name + TEMPORARY_SUFFIX)
+            written.append((temporary, path))
+            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(data)
+                file.flush()
+                if durable:
+                    os.fsync(file.fileno())
+        for temporary, path in written:
+            temporary.replace(path)
+    except OSError:
+        for temporary, _ in written:
+            with contextlib.suppress(OSError):
+                temporary.unlink(missing_ok=True)
+        raise
+    if durable:
+        for directory in {path.parent for path in files}:
+            sync_directory(directory)
+
+
+def sync_directory(directory: Path) -> None:
+    """Make renames and removals in a directory durable."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

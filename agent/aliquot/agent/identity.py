@@ -1,0 +1,78 @@
+"""Who this node is: an id that survives a new name, a restart and, where the hardware can vouch for it, a
+reimage.
+
+The id is made once and kept in the state directory. It is derived from the UUIDs of the node's physical
+devices where there are any, so that a machine whose disk was wiped comes back as the node it was; a machine
+without devices gets a random one. A configured id wins over both.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Iterable
+from pathlib import Path
+
+from aliquot.agent.durable import Damaged, read_record, write_record
+from aliquot.common.ids import ALPHABET, ID_CHARS, IdGenerator
+from aliquot.common.names import validate_node
+
+log = logging.getLogger(__name__)
+
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+_KIND = "node"
+
+
+def boot_id() -> str:
+    """Changes when the machine restarts: no process of before is alive then."""
+    return BOOT_ID.read_text(encoding="ascii").strip()
+
+
+def derive(device_uuids: Iterable[str]) -> str:
+    """The id for a node of these physical devices; random where there are none."""
+    uuids = sorted(device_uuids)
+    if not uuids:
+        return IdGenerator().node_id()
+    # The smallest one is enough to tell nodes apart, and the others may be swapped while the disk is being
+    # replaced.
+    number = int.from_bytes(hashlib.sha256(f"aliquot node {uuids[0]}".encode()).digest())
+    return "n-" + "".join(ALPHABET[number >> shift & 31] for shift in range(0, ID_CHARS * 5, 5))
+
+
+class Identity:
+    """The node's durable facts about itself: its id, and the highest leader epoch it has obeyed."""
+
+    def __init__(self, path: Path, node_id: str, leader_epoch: int) -> None:
+        self._path = path
+        self.node_id = node_id
+        self.leader_epoch = leader_epoch
+
+    @classmethod
+    def open(cls, path: Path, configured_id: str, device_uuids: Iterable[str]) -> Identity:
+        """Read the node's record or make it. Raises `OSError` when the state directory can't be written, and
+        `InvalidFieldError` for a configured id that is none.
+        """
+        if configured_id:
+            validate_node(configured_id, "node_id")
+        stored: dict[str, object] = {}
+        try:
+            stored = read_record(path, _KIND) if path.exists() else {}
+        except Damaged as error:
+            aside = path.with_suffix(".damaged")
+            path.rename(aside)
+            log.error("the node's record was damaged (%s); kept as %s, a new one is made", error, aside)
+        node_id = configured_id or str(stored.get("node_id") or "") or derive(device_uuids)
+        epoch = stored.get("leader_epoch", 0)
+        identity = cls(path, node_id, epoch if isinstance(epoch, int) else 0)
+        if stored.get("node_id") != node_id:
+            identity._write()
+        return identity
+
+    def obey(self, leader_epoch: int) -> None:
+        """Make it durable that a coordinator of this epoch is obeyed, before it is. Raises `OSError`."""
+        if leader_epoch > self.leader_epoch:
+            self.leader_epoch = leader_epoch
+            self._write()
+
+    def _write(self) -> None:
+        write_record(self._path, _KIND, {"node_id": self.node_id, "leader_epoch": self.leader_epoch})

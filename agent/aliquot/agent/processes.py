@@ -1,0 +1,115 @@
+"""What /proc says of processes: the agent's only way of looking at them.
+
+A process is identified by its pid *and* its start time; the pid alone may mean another process a moment
+later. Every reader answers None for a process that is gone or can't be seen, and raises nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from aliquot.agent.core.attribution import ProcessFacts
+from aliquot.agent.core.model import ProcessKey
+
+PROC = Path("/proc")
+_ZOMBIE_STATES = frozenset("ZXx")
+# Positions in /proc/pid/stat after the command's closing parenthesis, counted from the state (field 3) as 0.
+_STATE, _PARENT, _GROUP, _SESSION, _THREADS, _START = 0, 1, 2, 3, 17, 19
+
+
+def _stat(pid: int) -> list[str] | None:
+    try:
+        text = (PROC / str(pid) / "stat").read_text(encoding="ascii", errors="replace")
+    except OSError:
+        return None
+    # The command may itself hold blanks and parentheses; what follows the last one never does.
+    fields = text.rpartition(")")[2].split()
+    return fields if len(fields) > _START else None
+
+
+def key_of(pid: int) -> ProcessKey | None:
+    """The process that has this pid now. A zombie still has it, and is answered."""
+    fields = _stat(pid)
+    return None if fields is None else ProcessKey(pid, int(fields[_START]))
+
+
+def alive(process: ProcessKey) -> bool:
+    """Whether this very process still runs. A zombie does not: it has given back its files and its device
+    memory.
+
+    A process whose first thread has ended while others go on shows as a zombie with more than one thread: it
+    runs.
+    """
+    fields = _stat(process.pid)
+    if fields is None or int(fields[_START]) != process.start_ticks:
+        return False
+    return fields[_STATE] not in _ZOMBIE_STATES or int(fields[_THREADS]) > 1
+
+
+def facts_of(pid: int) -> ProcessFacts | None:
+    """What attribution needs to know of a process."""
+    fields = _stat(pid)
+    if fields is None:
+        return None
+    return ProcessFacts(
+        key=ProcessKey(pid, int(fields[_START])),
+        parent_pid=int(fields[_PARENT]),
+        group_id=int(fields[_GROUP]),
+        session_id=int(fields[_SESSION]),
+        cgroup=cgroup_of(pid),
+    )
+
+
+def cgroup_of(pid: int) -> str | None:
+    """Its path in the cgroup v2 hierarchy, as seen from the agent's cgroup namespace; None where there is
+    none.
+    """
+    try:
+        text = (PROC / str(pid) / "cgroup").read_text(encoding="utf-8", errors="surrogateescape")
+    except OSError:
+        return None
+    for line in text.splitlines():
+        if line.startswith("0::"):
+            return line.removeprefix("0::").removesuffix(" (deleted)")
+    return None
+
+
+def uids_of(pid: int) -> frozenset[int] | None:
+    """Its real, effective and saved user ids."""
+    try:
+        text = (PROC / str(pid) / "status").read_text(encoding="ascii", errors="replace")
+    except OSError:
+        return None
+    for line in text.splitlines():
+        if line.startswith("Uid:"):
+            return frozenset(int(word) for word in line.split()[1:4])
+    return None
+
+
+def name_of(pid: int) -> str:
+    """The command's short name, for people; empty when it is gone."""
+    try:
+        return (PROC / str(pid) / "comm").read_text(encoding="utf-8", errors="replace").strip()
+    except OSError:
+        return ""
+
+
+def pids() -> Iterator[int]:
+    """All processes that can be seen. Costs a directory listing: for ending a lease, not for every poll."""
+    for entry in PROC.iterdir():
+        if entry.name.isdecimal():
+            yield int(entry.name)
+
+
+def ancestors(pid: int) -> frozenset[int]:
+    """The pids above this one."""
+    found: set[int] = set()
+    fields = _stat(pid)
+    while fields is not None:
+        parent = int(fields[_PARENT])
+        if parent < 1 or parent in found:
+            break
+        found.add(parent)
+        fields = _stat(parent)
+    return frozenset(found)

@@ -1,0 +1,140 @@
+"""The only place that sends signals.
+
+A signal goes to a process only when all of this holds in the moment before it is sent, while a pidfd pins the
+process so that its pid can't come to mean another: it has the start time it was identified by; it still
+belongs to the holder it is to be signalled for (by cgroup or proven attachment, looked at afresh); that
+holder still has a reservation here; and it is neither the agent, nor above it, nor init. Anything else is
+refused, and every outcome is a line in the audit log: who, which signal, which lease, why.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+import logging
+import os
+import select
+import signal
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from aliquot.agent import processes
+from aliquot.agent.core.model import Holder, ProcessKey
+
+audit = logging.getLogger("aliquot.agent.audit")
+
+
+class Outcome(enum.StrEnum):
+    """What became of a signal."""
+
+    SENT = "sent"
+    GONE = "gone"
+    """The process had ended."""
+    NOT_THE_SAME = "pid taken by another process"
+    NOT_ITS_LEASE = "not a process of the lease"
+    NOT_HELD = "no reservation here"
+    PROTECTED = "the agent itself, or above it"
+    FORBIDDEN = "not permitted"
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Whom to signal, on whose account, and why."""
+
+    process: ProcessKey
+    holder: Holder
+    why: str
+    slice_id: str = ""
+
+
+def available() -> str:
+    """Empty when processes can be signalled safely here, else what is missing."""
+    if not hasattr(os, "pidfd_open") or not hasattr(signal, "pidfd_send_signal"):
+        return "this Python was built without pidfd support"
+    try:
+        os.close(os.pidfd_open(os.getpid()))
+    except OSError as error:
+        return f"the kernel offers no pidfd ({error.strerror}); Linux 5.3 and newer do"
+    return ""
+
+
+class Signaller:
+    """Sends signals, each checked and written down.
+
+    `belongs(pid, holder)` looks at the process afresh; `held(holder)` says whether a reservation stands
+    behind it.
+    """
+
+    def __init__(self, belongs: Callable[[int, Holder], bool], held: Callable[[Holder], bool]) -> None:
+        self._belongs = belongs
+        self._held = held
+        self.outcomes: dict[tuple[str, Outcome], int] = {}
+        """(signal name, outcome) -> how often, for metrics."""
+
+    def send(self, target: Target, what: signal.Signals) -> Outcome:
+        """Check, send, write down. Raises nothing: a signal that can't be sent is an outcome."""
+        outcome = self._send(target, what)
+        self.outcomes[what.name, outcome] = self.outcomes.get((what.name, outcome), 0) + 1
+        level = logging.WARNING if outcome in (Outcome.SENT, Outcome.FORBIDDEN) else logging.INFO
+        audit.log(
+            level,
+            "signal %s to pid %d: %s; lease %s: %s",
+            what.name,
+            target.process.pid,
+            outcome.value,
+            target.holder.lease_id,
+            target.why,
+            extra={
+                "signal": what.name,
+                "outcome": outcome.name,
+                "pid": target.process.pid,
+                "start_ticks": target.process.start_ticks,
+                "lease_id": target.holder.lease_id,
+                "lease_epoch": target.holder.lease_epoch,
+                "member": target.holder.member,
+                "slice_id": target.slice_id,
+                "why": target.why,
+            },
+        )
+        return outcome
+
+    def _send(self, target: Target, what: signal.Signals) -> Outcome:
+        pid = target.process.pid
+        if pid <= 1 or pid == os.getpid() or pid in processes.ancestors(os.getpid()):
+            return Outcome.PROTECTED
+        try:
+            pidfd = os.pidfd_open(pid)
+        except ProcessLookupError:
+            return Outcome.GONE
+        except OSError:
+            return Outcome.FORBIDDEN
+        try:
+            # From here on the process can't be replaced unnoticed: all that is read of the pid is read of the
+            # process that the pidfd pins, or of nobody.
+            now = processes.key_of(pid)
+            if now is None:
+                return Outcome.GONE
+            if now != target.process:
+                return Outcome.NOT_THE_SAME
+            if not self._held(target.holder):
+                return Outcome.NOT_HELD
+            if not self._belongs(pid, target.holder):
+                return Outcome.NOT_ITS_LEASE
+            if _ended(pidfd):
+                return Outcome.GONE
+            signal.pidfd_send_signal(pidfd, what)
+        except ProcessLookupError:
+            return Outcome.GONE
+        except PermissionError:
+            return Outcome.FORBIDDEN
+        finally:
+            with contextlib.suppress(OSError):
+                os.close(pidfd)
+        return Outcome.SENT
+
+
+def _ended(pidfd: int) -> bool:
+    """A pidfd becomes readable when its process has ended."""
+    poll = select.poll()
+    poll.register(pidfd, select.POLLIN)
+    return bool(poll.poll(0))
