@@ -34,7 +34,9 @@ def node(name: str, devices: int = 4, *, model: str = "A100-40", memory_gib: int
     )
 
 
-def request(share_milli: int = 1000, memory_bytes: int = 0, *, count: int = 1, tenant: str = "a", **more: object) -> RequestSpec:
+def request(
+    share_milli: int = 1000, memory_bytes: int = 0, *, count: int = 1, tenant: str = "a", **more: object
+) -> RequestSpec:
     """A request; fields of Demand and of RequestSpec may be mixed."""
     of_demand = {k: v for k, v in more.items() if k in Demand.__struct_fields__}
     rest = {k: v for k, v in more.items() if k not in Demand.__struct_fields__}
@@ -97,7 +99,9 @@ class Books:
         self.do(c.RegisterNode(spec, epoch))
         self.do(c.ReconcileNode(spec.node_id, epoch, reports))
 
-    def report(self, lease: Lease, status: c.ReportStatus, *, index: int | None = None, tier: int = 2, **more: object) -> None:
+    def report(
+        self, lease: Lease, status: c.ReportStatus, *, index: int | None = None, tier: int = 2, **more: object
+    ) -> None:
         """Let the agents say the same of all (or one) of a lease's slices."""
         lease = self.state.leases[lease.lease_id]
         for number, piece in enumerate(lease.holding):

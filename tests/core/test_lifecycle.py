@@ -5,7 +5,13 @@ from __future__ import annotations
 import pytest
 
 from aliquot.coordinator.core import commands as c
-from aliquot.coordinator.core.errors import IdempotencyMismatch, LeaseNotFound, NeverFits, NoCapacity, QueueFull
+from aliquot.coordinator.core.errors import (
+    IdempotencyMismatch,
+    LeaseNotFound,
+    NeverFits,
+    NoCapacity,
+    QueueFull,
+)
 from aliquot.coordinator.core.facts import EndReason
 from aliquot.coordinator.core.leases import LeaseState, SliceState
 from aliquot.coordinator.core.state import CoreConfig

@@ -6,7 +6,13 @@ import msgspec
 import pytest
 
 from aliquot.coordinator.core import commands as c
-from aliquot.coordinator.core.errors import DeviceClaimed, NodeInUse, NodeNameTaken, SessionReplaced, StaleLeader
+from aliquot.coordinator.core.errors import (
+    DeviceClaimed,
+    NodeInUse,
+    NodeNameTaken,
+    SessionReplaced,
+    StaleLeader,
+)
 from aliquot.coordinator.core.facts import NodeState
 from aliquot.coordinator.core.leases import LeaseState, SliceState
 from tests.core.harness import GIB, Books, node, request
@@ -131,7 +137,8 @@ def test_a_node_in_use_is_not_removed_but_a_lost_one_can_be_written_off(books: B
 
 def test_slices_on_a_device_that_vanished_are_failed(books: Books) -> None:
     lease = books.activate(books.allocate(request(1000, count=4)))
-    books.connect(node("one", 3))
+    told = reports(books, "one")
+    books.connect(node("one", 3), told)
     lease = books.again(lease)
     assert lease.state is LeaseState.RELEASING
     assert sum(piece.state is SliceState.FAILED for piece in lease.slices) == 1

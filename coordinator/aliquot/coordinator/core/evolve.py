@@ -1,6 +1,7 @@
 """`evolve(state, fact)`: the only way the State changes, live and at replay alike.
 
-One small function per fact. They trust the fact: whether it should happen was decided before it was journalled. What they
+One small function per fact. They trust the fact: whether it should happen was decided before it was journalled. What
+they
 do not trust is the book-keeping, so the inventory and the transition table raise where it would become inexact.
 """
 
@@ -135,7 +136,6 @@ def _lease_queued(state: State, fact: f.LeaseQueued) -> None:
         state.keys[(fact.request.tenant, fact.key)] = fact.lease_id
     state.leases[fact.lease_id] = lease
     state.lines.add(lease)
-    state.engine.note_demand(fact.request.demand)
     state.touch_lease(fact.lease_id)
 
 
@@ -267,8 +267,11 @@ def _lease_ended(state: State, fact: f.LeaseEnded) -> None:
         replace(lease, ended_ms=max(fact.at_ms, 1), end_reason=fact.reason, end_detail=fact.detail, requeue=False),
     )
     state.ended.append(fact.lease_id)
+    surplus = len(state.ended) - state.config.retain_ended_max
     if len(state.ended) == 1:
         state.timers.add(fact.at_ms + state.config.retain_ended_ms, Due.FORGET, "")
+    elif surplus > state.config.retain_ended_max // 64:  # a little slack, so that they are forgotten by the hundred
+        state.timers.add(fact.at_ms, Due.FORGET, "")
 
 
 def _leases_forgotten(state: State, fact: f.LeasesForgotten) -> None:

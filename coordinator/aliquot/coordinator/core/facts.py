@@ -71,20 +71,20 @@ class Fact(msgspec.Struct, frozen=True, array_like=True, tag_field="k"):
     at_ms: int
 
 
-class LeaderStarted(Fact, tag="leader"):
+class LeaderStarted(Fact, frozen=True, tag="leader"):
     """A coordinator took over. Every TTL starts again in full."""
 
     leader_epoch: int
 
 
-class NodePut(Fact, tag="node"):
+class NodePut(Fact, frozen=True, tag="node"):
     """A node was declared, or registered by its agent, or its hardware changed."""
 
     spec: NodeSpec
     registered: bool
 
 
-class NodeStateChanged(Fact, tag="nstate"):
+class NodeStateChanged(Fact, frozen=True, tag="nstate"):
     """A node's liveness changed. LOST makes its slices UNREACHABLE; see `leases.TRANSITIONS`."""
 
     node_id: str
@@ -93,7 +93,7 @@ class NodeStateChanged(Fact, tag="nstate"):
     reason: str = ""
 
 
-class NodeCordoned(Fact, tag="cordon"):
+class NodeCordoned(Fact, frozen=True, tag="cordon"):
     """An administrator opened or closed a node for new grants."""
 
     node_id: str
@@ -102,13 +102,13 @@ class NodeCordoned(Fact, tag="cordon"):
     reason: str = ""
 
 
-class NodeRemoved(Fact, tag="nremove"):
+class NodeRemoved(Fact, frozen=True, tag="nremove"):
     """A node that held nothing was forgotten."""
 
     node_id: str
 
 
-class DeviceChanged(Fact, tag="device"):
+class DeviceChanged(Fact, frozen=True, tag="device"):
     """What a device can give has changed: its health, or what processes outside any lease hold on it."""
 
     uuid: str
@@ -117,7 +117,7 @@ class DeviceChanged(Fact, tag="device"):
     reason: str = ""
 
 
-class LeaseQueued(Fact, tag="queued"):
+class LeaseQueued(Fact, frozen=True, tag="queued"):
     """A request was accepted. `arrival` orders requests for ever, also across requeues."""
 
     lease_id: str
@@ -127,7 +127,7 @@ class LeaseQueued(Fact, tag="queued"):
     body_sha256: bytes = b""
 
 
-class LeaseGranted(Fact, tag="granted"):
+class LeaseGranted(Fact, frozen=True, tag="granted"):
     """Capacity is held for a queued lease. `lease_epoch` rises by one with every grant."""
 
     lease_id: str
@@ -136,7 +136,7 @@ class LeaseGranted(Fact, tag="granted"):
     note: str = ""
 
 
-class SliceActive(Fact, tag="active"):
+class SliceActive(Fact, frozen=True, tag="active"):
     """The agent has set the slice's limit and read it back."""
 
     lease_id: str
@@ -144,7 +144,7 @@ class SliceActive(Fact, tag="active"):
     tier: int
 
 
-class SliceFailed(Fact, tag="failed"):
+class SliceFailed(Fact, frozen=True, tag="failed"):
     """The slice could not be set up, or was lost on its device; nothing is held for it any more."""
 
     lease_id: str
@@ -153,21 +153,21 @@ class SliceFailed(Fact, tag="failed"):
     detail: str = ""
 
 
-class SliceGone(Fact, tag="gone"):
+class SliceGone(Fact, frozen=True, tag="gone"):
     """Processes gone, limit cleared: the slice's capacity is free."""
 
     lease_id: str
     slice_id: str
 
 
-class SlicesAdopted(Fact, tag="adopted"):
+class SlicesAdopted(Fact, frozen=True, tag="adopted"):
     """A node came back and still holds these slices: they go on as they were before it was lost."""
 
     node_id: str
     slice_ids: tuple[str, ...]
 
 
-class LeaseReleasing(Fact, tag="releasing"):
+class LeaseReleasing(Fact, frozen=True, tag="releasing"):
     """A lease is ending: its slices keep their capacity until each is gone. A queued lease has none and ends at once.
 
     With `requeue`, it goes back to its queue with its arrival when the last slice is gone.
@@ -180,7 +180,7 @@ class LeaseReleasing(Fact, tag="releasing"):
     requeue: bool = False
 
 
-class SlicesReleasing(Fact, tag="sreleasing"):
+class SlicesReleasing(Fact, frozen=True, tag="sreleasing"):
     """Single slices of a lease are ending, because a sibling failed: the lease itself goes back to its queue."""
 
     lease_id: str
@@ -188,7 +188,7 @@ class SlicesReleasing(Fact, tag="sreleasing"):
     reason: str
 
 
-class LeaseRequeued(Fact, tag="requeued"):
+class LeaseRequeued(Fact, frozen=True, tag="requeued"):
     """A lease is back in its queue, at its old place, not to be tried before `not_before_ms`."""
 
     lease_id: str
@@ -197,7 +197,7 @@ class LeaseRequeued(Fact, tag="requeued"):
     avoid_device_uuids: tuple[str, ...] = ()
 
 
-class LeaseEnded(Fact, tag="ended"):
+class LeaseEnded(Fact, frozen=True, tag="ended"):
     """Nothing is held any more. The record stays for a while, for Get, List and the idempotency key."""
 
     lease_id: str
@@ -205,7 +205,7 @@ class LeaseEnded(Fact, tag="ended"):
     detail: str = ""
 
 
-class LeasesForgotten(Fact, tag="forgotten"):
+class LeasesForgotten(Fact, frozen=True, tag="forgotten"):
     """Ended leases left the books of the living: their records and idempotency keys are gone."""
 
     lease_ids: tuple[str, ...]

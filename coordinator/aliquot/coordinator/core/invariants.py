@@ -1,4 +1,4 @@
-"""What must be true between any two facts. Checked by tests and simulation after every step, never in production's path."""
+"""What must be true between any two groups of facts. Tests and simulation check it after every step; production never does."""
 
 from __future__ import annotations
 
@@ -27,7 +27,10 @@ def check(state: State) -> None:
             waiting.add(lease.lease_id)
     for uuid in state.devices:
         device = state.inventory.device(uuid)
-        _require(device.share_used_milli == share[uuid], f"{uuid}: books say {share[uuid]} milli, inventory otherwise")
+        _require(
+            device.share_used_milli == share[uuid],
+            f"{uuid}: books say {share[uuid]} milli, inventory otherwise",
+        )
         _require(device.memory_used_bytes == memory[uuid], f"{uuid}: books and inventory differ in memory")
         _require(share[uuid] <= WHOLE_SHARE_MILLI, f"{uuid}: {share[uuid]} milli are reserved")
         _require(memory[uuid] <= device.leasable_bytes, f"{uuid}: {memory[uuid]} bytes are reserved")
@@ -46,7 +49,10 @@ def check(state: State) -> None:
 def _check_lease(lease: Lease) -> None:
     name = lease.lease_id
     _require(not (lease.ended and lease.holding), f"{name} has ended and holds capacity")
-    _require(all(piece.lease_epoch <= lease.lease_epoch for piece in lease.slices), f"{name}: a slice of the future")
+    _require(
+        all(piece.lease_epoch <= lease.lease_epoch for piece in lease.slices),
+        f"{name}: a slice of the future",
+    )
     ids = [piece.slice_id for piece in lease.slices]
     _require(len(ids) == len(set(ids)), f"{name}: the same slice twice")
     _require(not lease.ending or bool(lease.holding), f"{name} is ending but holds nothing")
@@ -60,6 +66,6 @@ def _check_lease(lease: Lease) -> None:
         _require(len({plan.device_uuid for plan in pieces}) == len(pieces), f"{name}: two slices on one device")
 
 
-def _require(condition: bool, message: str) -> None:
+def _require(condition: object, message: str) -> None:
     if not condition:
         raise BrokenInvariant(message)

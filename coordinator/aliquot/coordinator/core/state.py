@@ -15,7 +15,7 @@ from aliquot.coordinator.core.errors import LeaseNotFound, NodeNotFound
 from aliquot.coordinator.core.facts import NodeState
 from aliquot.coordinator.core.inventory import Inventory
 from aliquot.coordinator.core.leases import Lease
-from aliquot.coordinator.core.placement import Engine, policy_named
+from aliquot.coordinator.core.placement import Engine, make_policy
 from aliquot.coordinator.core.queueing import AdmissionPass, WaitingLines
 from aliquot.coordinator.core.timers import Timers
 from aliquot.coordinator.core.types import NodeSpec
@@ -35,7 +35,7 @@ class CoreConfig(msgspec.Struct, frozen=True):
     queued_max: int = 200_000
     retain_ended_ms: int = 600_000
     retain_ended_max: int = 100_000
-    """Ended leases, and with them their idempotency keys, are kept for so long, and never more than so many."""
+    """Ended leases, and with them their idempotency keys, are kept for so long, and never many more than so many."""
 
 
 class Node(msgspec.Struct, frozen=True):
@@ -88,7 +88,7 @@ class State:
         self.devices: dict[str, Device] = {}
 
         self.inventory = Inventory()
-        self.engine = Engine(self.inventory, policy_named(config.policy))
+        self.engine = Engine(self.inventory, make_policy(config.policy))
         self.keys: dict[tuple[str, str], str] = {}
         self.node_ids_by_name: dict[str, str] = {}
         self.slice_ids_by_node: dict[str, dict[str, None]] = {}

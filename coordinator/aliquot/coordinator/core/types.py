@@ -103,6 +103,12 @@ class Demand(msgspec.Struct, frozen=True, omit_defaults=True):
     min_tier: int = 0
     """Enforcement tier that the node's agent must be able to give; see `NodeSpec.best_tier`."""
 
+    def avoiding(self, device_uuids: tuple[str, ...]) -> Demand:
+        """The same demand, away from these devices as well."""
+        if not device_uuids:
+            return self
+        return msgspec.structs.replace(self, avoid_device_uuids=self.avoid_device_uuids + device_uuids)
+
 
 class SlicePlan(msgspec.Struct, frozen=True):
     """One slice of a placement: an exact part of one device."""

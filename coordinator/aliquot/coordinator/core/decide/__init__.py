@@ -1,7 +1,8 @@
 """`decide(state, command, now_ms)`: what follows from a command, as facts, changing nothing.
 
 Every decision is a function of its arguments: ids and times come in with them. A command that can't be carried out is
-refused with a DomainError. Two work lists of the State are consumed while deciding, because they hold hints and no truth:
+refused with a DomainError. Two work lists of the State are consumed while deciding, because they hold hints and no
+truth:
 the timers and the walk over the waiting lines. Whoever carries out a decision applies its facts at once.
 """
 
@@ -11,7 +12,16 @@ from collections.abc import Callable
 from typing import Any
 
 from aliquot.coordinator.core import commands as c
-from aliquot.coordinator.core.decide import admission, allocate, explain, lifecycle, nodes, reconcile, reports, tick
+from aliquot.coordinator.core.decide import (
+    admission,
+    allocate,
+    explain,
+    lifecycle,
+    nodes,
+    reconcile,
+    reports,
+    tick,
+)
 from aliquot.coordinator.core.decide.outcomes import (
     AdmitOutcome,
     AllocateOutcome,

@@ -11,7 +11,8 @@ from aliquot.coordinator.core.state import State
 def admit(state: State, command: Admit, now_ms: int) -> Decision:
     """Grant at most one request, trying at most `attempts` lines.
 
-    A pass runs to its end before the next begins, so that a pool where something is freed all the time still reaches the
+    A pass runs to its end before the next begins, so that a pool where something is freed all the time still reaches
+    the
     back of the line.
     """
     if state.admission is None:

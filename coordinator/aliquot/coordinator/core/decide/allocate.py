@@ -45,7 +45,7 @@ def allocate(state: State, command: Allocate, now_ms: int) -> Decision:
 
 def granted(lease_id: str, lease_epoch: int, placement: Placement, now_ms: int) -> LeaseGranted:
     """The fact that holds a placement's capacity for a lease."""
-    slices = []
+    slices: list[SliceGrant] = []
     for member, plans in enumerate(placement.members):
         for plan in plans:
             slices.append(SliceGrant(slice_id_of(lease_id, lease_epoch, len(slices)), member, plan))
@@ -66,7 +66,8 @@ def _replayed(state: State, command: Allocate, lease_id: str) -> Decision:
 def _others_first(state: State, queued: LeaseQueued) -> bool:
     """Whether somebody who waits has the first claim on what is free.
 
-    While freed capacity has not been offered along the lines yet, newcomers stand in line too. Once it has been, all that
+    While freed capacity has not been offered along the lines yet, newcomers stand in line too. Once it has been, all
+    that
     wait are known not to fit now, so that a newcomer takes nothing from them, except from its equals.
     """
     if state.wants_admission():

@@ -29,7 +29,13 @@ def release(state: State, command: Release, now_ms: int) -> Decision:
 
 
 def end(
-    state: State, lease: Lease, reason: EndReason, now_ms: int, *, detail: str = "", grace_ms: int | None = None
+    state: State,
+    lease: Lease,
+    reason: EndReason,
+    now_ms: int,
+    *,
+    detail: str = "",
+    grace_ms: int | None = None,
 ) -> list[Fact]:
     """Facts that end a lease for good: at once where nothing is held, else when its agents have confirmed."""
     if not lease.holding:
@@ -74,7 +80,8 @@ def settle(
     """Facts for slices of one lease that hold nothing any more, and what follows for the lease.
 
     `failed` maps slice ids to (reason, detail). A slice that ends while the lease is ending is simply gone. Of a lease
-    that wasn't, one failed slice takes its siblings along: before the lease was ever active it goes back to its queue and
+    that wasn't, one failed slice takes its siblings along: before the lease was ever active it goes back to its queue
+    and
     avoids that device for a while; afterwards its program has lost a device, and only its launcher can know what to do.
     """
     gone = set(gone)
@@ -86,7 +93,11 @@ def settle(
             reason, detail = failed[piece.slice_id]
             facts.append(
                 SliceFailed(
-                    at_ms=now_ms, lease_id=lease.lease_id, slice_id=piece.slice_id, reason=reason, detail=detail
+                    at_ms=now_ms,
+                    lease_id=lease.lease_id,
+                    slice_id=piece.slice_id,
+                    reason=reason,
+                    detail=detail,
                 )
             )
     over = gone | failed.keys()

@@ -117,9 +117,7 @@ def heard(state: State, command: c.NodeHeard, now_ms: int) -> Decision:
 
 
 def _changed(node_id: str, target: NodeState, session_epoch: int, reason: str, now_ms: int) -> Decision:
-    fact = NodeStateChanged(
-        at_ms=now_ms, node_id=node_id, state=target, session_epoch=session_epoch, reason=reason
-    )
+    fact = NodeStateChanged(at_ms=now_ms, node_id=node_id, state=target, session_epoch=session_epoch, reason=reason)
     return Decision((fact,))
 
 
@@ -147,9 +145,7 @@ def cordon(state: State, command: c.Cordon, now_ms: int) -> Decision:
                 continue
             grace_ms = command.grace_ms or lease.request.grace_ms
             if lease.request.preemptible:
-                facts += lifecycle.send_back(
-                    state, lease, EndReason.DRAINED, now_ms, detail=detail, grace_ms=grace_ms
-                )
+                facts += lifecycle.send_back(state, lease, EndReason.DRAINED, now_ms, detail=detail, grace_ms=grace_ms)
             else:
                 facts += lifecycle.end(state, lease, EndReason.DRAINED, now_ms, detail=detail, grace_ms=grace_ms)
     return Decision(tuple(facts))
@@ -167,7 +163,8 @@ def remove(state: State, command: c.RemoveNode, now_ms: int) -> Decision:
         )
     if node.state in (NodeState.READY, NodeState.SUSPECT, NodeState.RECONCILING):
         raise NodeInUse(
-            f"the agent of node {node.spec.name} is connected", hint="stop the agent first, then remove the node"
+            f"the agent of node {node.spec.name} is connected",
+            hint="stop the agent first, then remove the node",
         )
     facts: list[Fact] = []
     for lease_id in dict.fromkeys(lease_id_of(slice_id) for slice_id in held):
@@ -206,7 +203,8 @@ def _check_claims(state: State, spec: NodeSpec, ignoring: Node | None = None) ->
     ignored = ignoring.spec.node_id if ignoring is not None else None
     if owner is not None and owner not in (spec.node_id, ignored):
         raise NodeNameTaken(
-            f"the name {spec.name!r} belongs to node {owner}", hint="give this node another name (--node-name)"
+            f"the name {spec.name!r} belongs to node {owner}",
+            hint="give this node another name (--node-name)",
         )
     seen: set[str] = set()
     for number, device in enumerate(spec.devices):

@@ -13,7 +13,8 @@ from aliquot.coordinator.core.state import State
 def reconcile(state: State, command: ReconcileNode, now_ms: int) -> Decision:
     """Adopt what is held and known; count as gone what was ending and is no longer held; then READY.
 
-    A slice that should run and that the agent does not hold stays as it is: the desired state tells the agent to set it up
+    A slice that should run and that the agent does not hold stays as it is: the desired state tells the agent to set
+    it up
     (again). Slices that only the agent knows are its business: it keeps them quarantined, reports their memory as
     foreign, and the outbox tells it which of them have ended.
     """

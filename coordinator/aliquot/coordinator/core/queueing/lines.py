@@ -124,7 +124,8 @@ class WaitingLines:
 class AdmissionPass:
     """One walk over the lines in the order of their ranks, in turns: the caller stops and resumes at will.
 
-    A line whose first request could not be placed is left for this pass (`block`). A line whose first request was granted
+    A line whose first request could not be placed is left for this pass (`block`). A line whose first request was
+    granted
     comes again with its next.
     """
 

@@ -1,0 +1,239 @@
+"""A hostile month in the life of the core: random commands in any order, every invariant after each of them."""
+
+from __future__ import annotations
+
+import os
+
+import msgspec
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from aliquot.coordinator.core import commands as c
+from aliquot.coordinator.core.errors import DomainError
+from aliquot.coordinator.core.facts import EndReason, NodeState
+from aliquot.coordinator.core.leases import Lease
+from aliquot.coordinator.core.snapshot import state_hash
+from aliquot.coordinator.core.state import CoreConfig
+from tests.core.harness import GIB, Books, node, request
+
+NODES = ("one", "two", "three")
+SPECS = {
+    "one": node("one", 4),
+    "two": node("two", 2, model="H100-80", memory_gib=80),
+    "three": node("three", 4, agentless=True),
+}
+CONFIG = CoreConfig(
+    confirm_timeout_ms=5_000, retain_ended_ms=20_000, retain_ended_max=30, requeues_max=3, queued_max=25
+)
+
+
+class PoolMachine(RuleBasedStateMachine):
+    """Whatever launchers, agents, administrators and time do, the books stay exact."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.books = Books(CONFIG)
+        self.epochs: dict[str, int] = {}
+        self.keys: dict[tuple[str, str], str] = {}
+        for spec in SPECS.values():
+            self.books.do(c.DeclareNode(spec))
+            if not spec.agentless:
+                self.books.connect(spec)
+
+    def refused(self, command: c.Command) -> bool:
+        try:
+            self.books.do(command)
+        except DomainError as error:
+            assert error.reason
+            assert str(error)
+            return True
+        return False
+
+    def some_lease(self, pick: int) -> Lease | None:
+        leases = list(self.books.state.leases.values())
+        return leases[pick % len(leases)] if leases else None
+
+    @rule(
+        share=st.sampled_from([1, 100, 250, 333, 500, 900, 1000]),
+        memory_gib=st.sampled_from([0, 0, 1, 10, 40, 79, 200]),
+        count=st.sampled_from([1, 1, 1, 2, 4, 9]),
+        gang=st.sampled_from([1, 1, 1, 2, 3]),
+        models=st.sampled_from([(), (("A100",),), (("H100",), ("A100",)), (("A100", "H100"),), (("B200",),)]),
+        tenant=st.sampled_from(["a", "b"]),
+        key=st.sampled_from(["", "", "k1", "k2"]),
+        priority=st.integers(-2, 2),
+        preemptible=st.booleans(),
+        time_limit_ms=st.sampled_from([0, 0, 3_000]),
+        no_queue=st.booleans(),
+        group=st.sampled_from(["", "g"]),
+    )
+    def allocate(self, **a: object) -> None:
+        spec = request(
+            a["share"],  # type: ignore[arg-type]
+            a["memory_gib"] * GIB,  # type: ignore[operator]
+            count=a["count"] if a["share"] == 1000 or a["count"] == 1 else 2,  # type: ignore[arg-type]
+            gang_size=a["gang"],
+            models=a["models"],
+            tenant=a["tenant"],  # type: ignore[arg-type]
+            priority=a["priority"],
+            preemptible=a["preemptible"],
+            time_limit_ms=a["time_limit_ms"],
+            affinity_group=a["group"],
+            max_per_node=1 if a["group"] else 0,
+        )
+        key = (str(a["tenant"]), str(a["key"]))
+        body = msgspec.msgpack.encode(spec)
+        try:
+            lease = self.books.allocate(spec, key=key[1], body_sha256=body, no_queue=a["no_queue"])
+        except DomainError as error:
+            assert error.reason
+            return
+        if key[1]:
+            known = self.keys.get(key)
+            if known in self.books.state.leases:
+                assert lease.lease_id == known, "one key, two leases"
+            self.keys[key] = lease.lease_id
+
+    @rule(share=st.sampled_from([100, 500, 1000]), priority=st.integers(-1, 1))
+    def allocate_a_part(self, share: int, priority: int) -> None:
+        try:
+            self.books.allocate(request(share, priority=priority))
+        except DomainError as error:
+            assert error.reason
+
+    @rule()
+    def agents_catch_up(self) -> None:
+        """Every agent confirms what it should run, and what has ended."""
+        for lease in list(self.books.state.leases.values()):
+            if all(p.plan.node_id in self.books.sessions for p in lease.holding):
+                self.books.report(lease, c.ReportStatus.GONE if lease.ending else c.ReportStatus.ACTIVE)
+
+    @rule(pick=st.integers(0), status=st.sampled_from(c.ReportStatus))
+    def confirm(self, pick: int, status: c.ReportStatus) -> None:
+        lease = self.some_lease(pick)
+        if lease is not None and all(p.plan.node_id in self.books.sessions for p in lease.holding):
+            self.books.report(lease, status)
+
+    @rule(pick=st.integers(0), reason=st.sampled_from([EndReason.RELEASED, EndReason.EXPIRED]))
+    def release(self, pick: int, reason: EndReason) -> None:
+        lease = self.some_lease(pick)
+        if lease is not None:
+            self.books.do(c.Release(lease.lease_id, reason))
+
+    @rule(
+        name=st.sampled_from(NODES[:2]),
+        fewer=st.booleans(),
+        forget=st.booleans(),
+        status=st.sampled_from(c.ReportStatus),
+    )
+    def connect(self, name: str, fewer: bool, forget: bool, status: c.ReportStatus) -> None:
+        spec = SPECS[name]
+        if fewer:
+            spec = msgspec.structs.replace(spec, devices=spec.devices[:-1])
+        epoch = self.books.sessions.get(spec.node_id, 0) + 1
+        self.books.sessions[spec.node_id] = epoch
+        self.books.do(c.RegisterNode(spec, epoch))
+        held = () if forget else self.said(spec.node_id, status)
+        self.books.do(c.ReconcileNode(spec.node_id, epoch, held))
+
+    def said(self, node_id: str, status: c.ReportStatus) -> tuple[c.SliceReport, ...]:
+        found = []
+        for slice_id in self.books.state.slice_ids_by_node.get(node_id, ()):
+            piece = self.books.state.leases[slice_id.partition(".")[0]].find(slice_id)
+            assert piece is not None
+            found.append(c.SliceReport(slice_id, piece.lease_epoch, status, 2))
+        return tuple(found)
+
+    @rule(
+        name=st.sampled_from(NODES[:2]),
+        status=st.sampled_from(c.ReportStatus),
+        first=st.integers(0, 3),
+        stale_session=st.booleans(),
+        stale_epoch=st.booleans(),
+    )
+    def report(self, name: str, status: c.ReportStatus, first: int, stale_session: bool, stale_epoch: bool) -> None:
+        node_id = f"n-{name}"
+        epoch = self.books.sessions.get(node_id, 0) - stale_session
+        said = self.said(node_id, status)[first:]
+        if stale_epoch:
+            said = tuple(c.SliceReport(r.slice_id, r.lease_epoch + 1, r.status, r.tier) for r in said)
+        decision = self.books.do(c.ReportSlices(node_id, epoch, said))
+        assert not ((stale_session or stale_epoch) and decision.facts)
+
+    @rule(name=st.sampled_from(NODES[:2]), lost=st.booleans())
+    def silence(self, name: str, lost: bool) -> None:
+        node_id = f"n-{name}"
+        self.books.do(c.NodeSilent(node_id, self.books.sessions.get(node_id, 0), lost=lost))
+
+    @rule(name=st.sampled_from(NODES[:2]))
+    def hear(self, name: str) -> None:
+        self.books.do(c.NodeHeard(f"n-{name}", self.books.sessions.get(f"n-{name}", 0)))
+
+    @rule(name=st.sampled_from(NODES), cordoned=st.booleans(), drain=st.booleans())
+    def cordon(self, name: str, cordoned: bool, drain: bool) -> None:
+        self.refused(c.Cordon(f"n-{name}", cordoned=cordoned, drain=cordoned and drain))
+
+    @rule(name=st.sampled_from(NODES), force=st.booleans())
+    def remove_and_declare_again(self, name: str, force: bool) -> None:
+        if not self.refused(c.RemoveNode(f"n-{name}", force=force)):
+            self.books.do(c.DeclareNode(SPECS[name]))
+            self.books.sessions.pop(f"n-{name}", None)
+
+    @rule(
+        name=st.sampled_from(NODES[:2]),
+        index=st.integers(0, 3),
+        foreign_gib=st.sampled_from([0, 0, 1, 39, 500]),
+        healthy=st.booleans(),
+    )
+    def device(self, name: str, index: int, foreign_gib: int, healthy: bool) -> None:
+        node_id = f"n-{name}"
+        epoch = self.books.sessions.get(node_id, 0)
+        self.books.do(c.ReportDevice(node_id, epoch, f"GPU-{name}-{index}", foreign_gib * GIB, healthy))
+
+    @rule(milliseconds=st.sampled_from([1, 1_000, 5_000, 30_000]))
+    def time_passes(self, milliseconds: int) -> None:
+        self.books.advance(milliseconds)
+
+    @rule()
+    def offer(self) -> None:
+        self.books.settle()
+
+    @rule()
+    def clock_jumps_back(self) -> None:
+        self.books.now_ms -= 10_000
+
+    @rule()
+    def fail_over(self) -> None:
+        self.books.do(c.StartLeading(self.books.state.leader_epoch + 1))
+
+    @rule()
+    def restart_from_a_snapshot(self) -> None:
+        before = state_hash(self.books.state)
+        self.books.state = self.books.restored()
+        assert state_hash(self.books.state) == before
+
+    @invariant()
+    def epochs_only_rise(self) -> None:
+        for lease_id, lease in self.books.state.leases.items():
+            assert lease.lease_epoch >= self.epochs.get(lease_id, 0)
+            self.epochs[lease_id] = lease.lease_epoch
+
+    @invariant()
+    def nothing_is_newly_placed_on_a_node_that_is_not_ready(self) -> None:
+        for found in self.books.state.nodes.values():
+            if found.state in (NodeState.LOST, NodeState.RECONCILING):
+                assert not found.grantable
+
+    def teardown(self) -> None:
+        assert state_hash(self.books.restored()) == state_hash(self.books.state), "a snapshot gives other books"
+        assert state_hash(self.books.replayed()) == state_hash(self.books.state), "replay gives other books"
+
+
+PoolMachine.TestCase.settings = settings(
+    max_examples=int(os.environ.get("ALIQUOT_MACHINE_EXAMPLES", "150")),
+    stateful_step_count=50,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+)
+TestPool = PoolMachine.TestCase
