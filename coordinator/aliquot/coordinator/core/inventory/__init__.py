@@ -2,7 +2,14 @@
 
 from aliquot.coordinator.core.inventory.errors import InventoryError
 from aliquot.coordinator.core.inventory.inventory import Inventory, resolve_slice
-from aliquot.coordinator.core.inventory.records import UNLIMITED, DeviceClass, DeviceView, NodeRecord, Totals, member_kind
+from aliquot.coordinator.core.inventory.records import (
+    UNLIMITED,
+    DeviceClass,
+    DeviceView,
+    NodeRecord,
+    Totals,
+    member_kind,
+)
 from aliquot.coordinator.core.inventory.table import DeviceTable
 
 __all__ = [

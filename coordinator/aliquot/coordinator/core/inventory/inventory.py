@@ -1,8 +1,8 @@
 """The pool's books: which devices there are, what is held on each, and the arrays that placement scans.
 
-Changed only by `evolve` applying facts, and by the engine's own trials (which it undoes). Every mutation either raises
-`InventoryError` and changes nothing, or leaves records, arrays and totals in step and notes the rows it touched, from
-which the engine knows what to score again.
+Changed only by `evolve` applying facts, and by the engine's own trials (which it undoes). Every mutation
+either raises `InventoryError` and changes nothing, or leaves records, arrays and totals in step and notes the
+rows it touched, from which the engine knows what to score again.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any, TypeVar
 
-from aliquot.coordinator.core.types import WHOLE_SHARE_MILLI, Demand, NodeSpec, SlicePlan
 from aliquot.coordinator.core.inventory.errors import InventoryError
 from aliquot.coordinator.core.inventory.records import (
     MIB,
@@ -23,11 +22,13 @@ from aliquot.coordinator.core.inventory.records import (
     domain_of,
 )
 from aliquot.coordinator.core.inventory.table import DeviceTable
+from aliquot.coordinator.core.types import WHOLE_SHARE_MILLI, Demand, NodeSpec, SlicePlan
 
 _T = TypeVar("_T")
 
 CHANGE_LOG_MAX = 8192
-"""Longer than this, the log of changed rows is dropped and engines score everything again: cheaper than replaying it."""
+"""Longer than this, the log of changed rows is dropped and engines score everything again: cheaper than
+replaying it."""
 
 
 class Inventory:
@@ -57,7 +58,7 @@ class Inventory:
         self._next_rank = 0
         self._dead_rows = 0
 
-    # -- reading ---------------------------------------------------------------------------------------------------
+    # -- reading ---------------------------------------------------------------------------------------------
 
     def has_node(self, node_id: str) -> bool:
         """Is the node known?"""
@@ -118,11 +119,12 @@ class Inventory:
         return self._totals
 
     def resolve(self, demand: Demand, device_class: DeviceClass) -> tuple[int, int]:
-        """(share_milli, memory_bytes) of one slice of `demand` on an idle device of that class without foreign memory.
+        """(share_milli, memory_bytes) of one slice of `demand` on an idle device of that class without
+        foreign memory.
 
-        A whole device takes all leasable memory; part of one takes its part, rounded down to a MiB so that the parts
-        of a device never exceed it; a demand that states only memory takes the share that goes with it, rounded up.
-        MIG instances are leased whole.
+        A whole device takes all leasable memory; part of one takes its part, rounded down to a MiB so that
+        the parts of a device never exceed it; a demand that states only memory takes the share that goes with
+        it, rounded up. MIG instances are leased whole.
         """
         leasable = device_class.leasable_bytes
         if device_class.mig_profile:
@@ -130,7 +132,9 @@ class Inventory:
         return resolve_slice(demand.share_milli, demand.memory_bytes, leasable, leasable)
 
     def canonical(self) -> tuple[Any, ...]:
-        """Everything that facts determine, in an order that does not depend on history: what a state hash covers."""
+        """Everything that facts determine, in an order that does not depend on history: what a state hash
+        covers.
+        """
         return tuple(
             (
                 node_id,
@@ -158,14 +162,14 @@ class Inventory:
             for node_id, node in sorted(self._nodes.items())
         )
 
-    # -- nodes -----------------------------------------------------------------------------------------------------
+    # -- nodes -----------------------------------------------------------------------------------------------
 
     def put_node(self, spec: NodeSpec) -> None:
         """Add a node, or describe it anew.
 
-        A node described anew keeps its rank and what is held on its devices, by UUID. A device that is gone from the
-        description but still carries slices stays, unavailable, until they are released. InventoryError if a UUID
-        belongs to another node or is named twice.
+        A node described anew keeps its rank and what is held on its devices, by UUID. A device that is gone
+        from the description but still carries slices stays, unavailable, until they are released.
+        InventoryError if a UUID belongs to another node or is named twice.
         """
         uuids = [device.uuid for device in spec.devices]
         if len(set(uuids)) != len(uuids):
@@ -173,9 +177,7 @@ class Inventory:
         for uuid in uuids:
             known = self._devices.get(uuid)
             if known is not None and known.node_id != spec.node_id:
-                raise InventoryError(
-                    f"device {uuid!r} belongs to node {known.node_id!r}; remove that node or drop the device from it first"
-                )
+                raise InventoryError(f"device {uuid!r} belongs to node {known.node_id!r}; remove it there first")
         old = self._nodes.get(spec.node_id)
         if old is None:
             node = NodeRecord(spec, self._next_rank, self._new_devices(spec, {}))
@@ -219,7 +221,7 @@ class Inventory:
         if self._dead_rows > 64 and self._dead_rows * 4 > self.table.rows:
             self._rebuild()
 
-    def set_grantable(self, node_id: str, grantable: bool) -> None:
+    def set_grantable(self, node_id: str, grantable: bool) -> None:  # noqa: FBT001
         """May new slices be placed on the node (ready, and neither cordoned, draining nor suspect)?"""
         node = self.node(node_id)
         if node.grantable != grantable:
@@ -227,7 +229,7 @@ class Inventory:
             self.table.refresh_node(node)
             self._changed(node)
 
-    # -- devices ---------------------------------------------------------------------------------------------------
+    # -- devices ---------------------------------------------------------------------------------------------
 
     def set_device(self, uuid: str, *, foreign_bytes: int, healthy: bool) -> None:
         """What the agent reports of a device: bytes held by processes outside any lease, and its health."""
@@ -254,13 +256,13 @@ class Inventory:
             self.table.refresh_device(device)
             self._log(device.row)
 
-    # -- what is held ----------------------------------------------------------------------------------------------
+    # -- what is held ----------------------------------------------------------------------------------------
 
     def reserve(self, plan: SlicePlan) -> None:
         """Hold a slice. InventoryError if share or memory would exceed the device.
 
-        The memory of foreign processes is not counted here: a grant that was right when it was decided stays right
-        when a foreign process grows afterwards.
+        The memory of foreign processes is not counted here: a grant that was right when it was decided stays
+        right when a foreign process grows afterwards.
         """
         device = self.device_record(plan.device_uuid)
         share = device.share_used_milli + plan.share_milli
@@ -269,7 +271,7 @@ class Inventory:
             raise InventoryError(f"a slice needs a share of 1..1000 and memory >= 0: {plan}")
         if share > WHOLE_SHARE_MILLI or memory > device.spec.leasable_bytes:
             raise InventoryError(
-                f"device {plan.device_uuid!r} can't hold share {plan.share_milli} and {plan.memory_bytes} bytes more: "
+                f"device {plan.device_uuid!r} can't hold {plan.share_milli} milli and {plan.memory_bytes} bytes: "
                 f"{device.share_used_milli} of {WHOLE_SHARE_MILLI} and {device.memory_used_bytes} of "
                 f"{device.spec.leasable_bytes} bytes are held"
             )
@@ -317,7 +319,7 @@ class Inventory:
         node = self.node(node_id)
         if cpu_milli > node.cpu_left_milli or host_memory_bytes > node.host_memory_left_bytes:
             raise InventoryError(
-                f"node {node_id!r} has {node.cpu_left_milli} CPU milli and {node.host_memory_left_bytes} bytes of memory "
+                f"node {node_id!r} has {node.cpu_left_milli} milli CPU, {node.host_memory_left_bytes} bytes "
                 f"left; {cpu_milli} and {host_memory_bytes} were asked for"
             )
         self._hold_member(node, cpu_milli, host_memory_bytes, affinity_group, kind, 1)
@@ -342,7 +344,13 @@ class Inventory:
         self._hold_member(node, -cpu_milli, -host_memory_bytes, affinity_group, kind, -1)
 
     def _hold_member(
-        self, node: NodeRecord, cpu_milli: int, host_memory_bytes: int, affinity_group: str, kind: int, count: int
+        self,
+        node: NodeRecord,
+        cpu_milli: int,
+        host_memory_bytes: int,
+        affinity_group: str,
+        kind: int,
+        count: int,
     ) -> None:
         if affinity_group:
             members = node.groups.get(affinity_group, 0) + count
@@ -369,7 +377,7 @@ class Inventory:
                 table.host_left[row] = host_left
                 self._log(row)
 
-    # -- keeping arrays, totals and the log in step -----------------------------------------------------------------
+    # -- keeping arrays, totals and the log in step ----------------------------------------------------------
 
     def _rows_of(self, node: NodeRecord) -> range:
         return range(node.first_row, node.first_row + node.row_count)
@@ -451,7 +459,7 @@ class Inventory:
 
 
 def resolve_slice(share_milli: int, memory_bytes: int, leasable_bytes: int, base_bytes: int) -> tuple[int, int]:
-    """(share_milli, memory_bytes) that a slice takes on a device; `base_bytes` is what a share is a share of."""
+    """(share_milli, memory_bytes) of a slice; `base_bytes` is what a share is a share of."""
     share = share_milli
     if not share:
         share = max(1, -(-memory_bytes * WHOLE_SHARE_MILLI // leasable_bytes)) if memory_bytes else WHOLE_SHARE_MILLI

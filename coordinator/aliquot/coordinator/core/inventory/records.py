@@ -1,6 +1,7 @@
 """What is known of each node and device: the exact books, in Python integers.
 
-The arrays that policies scan (`table.py`) mirror these records; where the two could differ, the records are the truth.
+The arrays that policies scan (`table.py`) mirror these records; where the two could differ, the records are
+the truth.
 """
 
 from __future__ import annotations
@@ -11,13 +12,14 @@ from typing import NamedTuple
 from aliquot.coordinator.core.types import UNKNOWN, WHOLE_SHARE_MILLI, DeviceSpec, NodeSpec
 
 UNLIMITED = 1 << 50
-"""Stands for the CPU or host memory of a node that does not report it: fits everything, and never overflows a sum."""
+"""Stands for the CPU or host memory of a node that does not report it: fits everything, and never overflows a
+sum."""
 
 MIB = 1 << 20
 
 FOREIGN_TOLERANCE_DIVISOR = 16
-"""A device whose foreign processes hold more than 1/16 of its leasable memory serves only requests that state their
-memory: giving "half of the device" out of what happens to be left would be a surprise."""
+"""A device whose foreign processes hold more than 1/16 of its leasable memory serves only requests that state
+their memory: giving "half of the device" out of what happens to be left would be a surprise."""
 
 DOMAIN_LABEL = "topology.aliquot.dev/domain"
 
@@ -72,7 +74,8 @@ class DeviceRecord:
     foreign_bytes: int = 0
     healthy: bool = True
     present: bool = True
-    """False once its node was described without it while slices were still on it; it goes with the last of them."""
+    """False once its node was described without it while slices were still on it; it goes with the last of
+    them."""
     utilisation_milli: int = 0
     withheld_for: str = ""
     """Who waits for this device to drain: nobody else is placed on it. Empty: nobody."""
@@ -91,7 +94,9 @@ class DeviceRecord:
 
     @property
     def proportional_base_bytes(self) -> int:
-        """What a share is a share of; -1 where foreign processes hold too much for "proportional" to mean anything."""
+        """What a share is a share of; -1 where foreign processes hold too much for "proportional" to mean
+        anything.
+        """
         leasable = self.spec.leasable_bytes
         if self.foreign_bytes * FOREIGN_TOLERANCE_DIVISOR > leasable:
             return -1

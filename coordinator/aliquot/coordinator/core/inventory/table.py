@@ -1,8 +1,9 @@
 """The structure of arrays that policies scan: one row per node and device class, one column per device.
 
-A row holds devices of one class only, so that what a demand resolves to (share, memory) is one number per row, and a
-member's slices sit on interchangeable devices. Rows stand in the order of their nodes' ranks, so that the first of
-several equal scores is the lowest rank. A removed node leaves a dead row behind until the next rebuild.
+A row holds devices of one class only, so that what a demand resolves to (share, memory) is one number per
+row, and a member's slices sit on interchangeable devices. Rows stand in the order of their nodes' ranks, so
+that the first of several equal scores is the lowest rank. A removed node leaves a dead row behind until the
+next rebuild.
 
 Padding, sick and vanished devices have `share_left == 0`, which no demand fits.
 """
@@ -10,12 +11,13 @@ Padding, sick and vanished devices have `share_left == 0`, which no demand fits.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from aliquot.coordinator.core.types import UNKNOWN
 from aliquot.coordinator.core.inventory.records import DeviceRecord, NodeRecord
+from aliquot.coordinator.core.types import UNKNOWN
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -42,7 +44,9 @@ _VECTORS = (
 
 
 class DeviceTable:
-    """Arrays of `rows` live or dead rows; every array is longer than `rows` (amortised growth): slice before scanning."""
+    """Arrays of `rows` live or dead rows; every array is longer than `rows` (amortised growth): slice before
+    scanning.
+    """
 
     share_left: Ints
     memory_left: Ints
@@ -89,7 +93,7 @@ class DeviceTable:
                 fresh[: self.rows, : self.columns] = old[: self.rows]
             setattr(self, name, fresh)
         for name in _VECTORS:
-            vector = np.zeros(capacity, np.bool_ if name in _FLAGS else np.int64)
+            vector: npt.NDArray[Any] = np.zeros(capacity, np.bool_ if name in _FLAGS else np.int64)
             if self.rows:
                 vector[: self.rows] = getattr(self, name)[: self.rows]
             setattr(self, name, vector)

@@ -1,11 +1,11 @@
 """What a policy sees: some rows against some shapes, as arrays that broadcast.
 
-Every array has the axes (row, shape) or (row, shape, column), an axis being 1 long where its value does not depend on
-it. One formula therefore serves one row against all shapes (an update), all rows against one shape (a full scan) and a
-block of both (a rebuild), and gives the same integers in each.
+Every array has the axes (row, shape) or (row, shape, column), an axis being 1 long where its value does not
+depend on it. One formula therefore serves one row against all shapes (an update), all rows against one shape
+(a full scan) and a block of both (a rebuild), and gives the same integers in each.
 
-Columns are devices, or, where one row is scored, its distinct device states: `left` and its siblings describe the
-columns, `all_left` and `all_usable` always every device.
+Columns are devices, or, where one row is scored, its distinct device states: `left` and its siblings describe
+the columns, `all_left` and `all_usable` always every device.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from aliquot.coordinator.core.placement.shapes import Bools, Ints, ShapeTable, p
 from aliquot.coordinator.core.types import WHOLE_SHARE_MILLI
 
 CPU_SCORED_MAX = 1 << 30
-"""More CPU than this (a node that doesn't report it) counts as this in scores, so that products stay in 64 bits."""
+"""More CPU than this (a node that doesn't report it) counts as this in scores, so that products stay in 64
+bits."""
 
 
 @dataclass(slots=True)
@@ -29,7 +30,8 @@ class Candidates:
     all_left: Ints
     """[row, 1, device] share left; 0 for padding and for devices that can't serve."""
     all_usable: Ints
-    """[row, 1, device] the smaller of share left and memory left: what is left of the device as one number."""
+    """[row, 1, device] the smaller of share left and memory left: what is left of the device as one number.
+    """
     left: Ints
     """[row, 1, column] share left of the devices to choose from."""
     usable: Ints
@@ -87,7 +89,8 @@ def gather(
     *,
     distinct: bool = False,
 ) -> Feasible:
-    """Put `rows` and the shapes in `slots` together. `distinct` (for one row): columns are device states, not devices.
+    """Put `rows` and the shapes in `slots` together. `distinct` (for one row): columns are device states, not
+    devices.
 
     `leasable` is the leasable memory by class; `eligible` is [row, shape].
     """
@@ -104,7 +107,11 @@ def gather(
     topology = bool(linked.any()) and bool((table.islands[rows] > 0).any() or table.numa_known[rows].any())
     if distinct and not foreign and not topology:
         first_column, counts = _distinct(left[0, 0].tolist(), memory_left[0, 0].tolist())
-        left, memory_left, usable = left[:, :, first_column], memory_left[:, :, first_column], usable[:, :, first_column]
+        left, memory_left, usable = (
+            left[:, :, first_column],
+            memory_left[:, :, first_column],
+            usable[:, :, first_column],
+        )
         weight = np.array(counts, np.int64)
     share = shapes.share[classes, slots]
     fits = left >= share[:, :, None]
@@ -168,7 +175,7 @@ def _distinct(left: list[int], memory_left: list[int]) -> tuple[list[int], list[
 
 
 def _topology_tier(table: DeviceTable, rows: Ints, fits: Bools, count: Ints) -> Ints:
-    """Whether `count` fitting devices share an island (2) or a NUMA node (1), for rows that know their links."""
+    """Do `count` fitting devices share an island (2) or a NUMA node (1)? For rows that know."""
     tier = np.zeros(fits.shape[:2], np.int64)
     numa = table.numa[rows][:, None, :]
     for node in range(int(numa.max()) + 1):

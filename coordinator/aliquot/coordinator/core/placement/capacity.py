@@ -1,7 +1,7 @@
 """How many members of a demand every row could take: what decides at once whether a gang can fit at all.
 
-Members of a gang are alike, so rows fill independently of one another and the sum over nodes is exact: a gang that
-fits by this count can be placed, and one that does not need not be tried.
+Members of a gang are alike, so rows fill independently of one another and the sum over nodes is exact: a gang
+that fits by this count can be placed, and one that does not need not be tried.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ def slots_per_device(inventory: Inventory, shapes: ShapeTable, slot: int, *, emp
     else:
         memory = np.broadcast_to(shapes.memory[classes, slot][:, None], left.shape)
     by_memory = np.where(memory > 0, np.maximum(memory_left, 0) // np.maximum(memory, 1), MANY)
-    return np.minimum(left // share, by_memory)
+    slots: Ints = np.minimum(left // share, by_memory)
+    return slots
 
 
 def members_by_slots(slots: Ints, count: int) -> Ints:
@@ -42,10 +43,10 @@ def members_by_slots(slots: Ints, count: int) -> Ints:
 
     m members fit if and only if the sum of min(slots, m) reaches m * count (Gale–Ryser for equal columns).
     """
-    if count == 1:
-        return slots.sum(axis=1)
     low: Ints = np.zeros(len(slots), np.int64)
     high: Ints = slots.sum(axis=1) // count
+    if count == 1:
+        return high
     while (low < high).any():
         middle = (low + high + 1) // 2
         fits = np.minimum(slots, middle[:, None]).sum(axis=1) >= middle * count
@@ -57,7 +58,7 @@ def members_by_slots(slots: Ints, count: int) -> Ints:
 def members_per_row(
     inventory: Inventory, shapes: ShapeTable, slot: int, eligible: Bools, *, empty: bool = False
 ) -> Ints:
-    """[row] members that the devices of each eligible row could take, by devices, links, CPU and host memory."""
+    """[row] members that each eligible row could take, by devices, links, CPU and host memory."""
     table, shape = inventory.table, shapes.shapes[slot]
     rows = table.rows
     if shape.count:
@@ -110,3 +111,15 @@ def members_per_node(
                 limit[inventory.node(node_id).first_row] -= members
         per_node = np.minimum(per_node, np.maximum(limit, 0))
     return per_node
+
+
+def listed_rows(inventory: Inventory, demand: Demand, *, empty: bool = False) -> Bools:
+    """[row] what the demand's own node lists leave. `empty` ignores the nodes to avoid: back-offs pass."""
+    rows = inventory.table.rows
+    listed: Bools = np.full(rows, not demand.node_ids, np.bool_)
+    for node_ids, value in ((demand.node_ids, True), (() if empty else demand.avoid_node_ids, False)):
+        for node_id in node_ids:
+            if inventory.has_node(node_id):
+                node = inventory.node(node_id)
+                listed[node.first_row : node.first_row + node.row_count] = value
+    return listed

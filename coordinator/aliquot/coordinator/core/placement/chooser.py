@@ -1,7 +1,7 @@
 """One member of a demand: the row by the index and the request's own filters, then the devices.
 
-The filters (nodes and devices to avoid or keep to, anti-affinity, spreading) differ from request to request, so they
-are laid over a copy of the shape's cached keys rather than cached themselves.
+The filters (nodes and devices to avoid or keep to, anti-affinity, spreading) differ from request to request,
+so they are laid over a copy of the shape's cached keys rather than cached themselves.
 """
 
 from __future__ import annotations

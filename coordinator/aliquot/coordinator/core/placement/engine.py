@@ -1,8 +1,8 @@
 """Placement: which devices a demand gets, decided on cached scores and never changing the inventory.
 
-The engine itself knows what is feasible and what equals what; how good a place is, its policy says. A decision is a
-function of the inventory, the policy's parameters, the demand and the arrival number, and of nothing else: no clock, no
-hash order, no randomness.
+The engine itself knows what is feasible and what equals what; how good a place is, its policy says. A
+decision is a function of the inventory, the policy's parameters, the demand and the arrival number, and of
+nothing else: no clock, no hash order, no randomness.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Engine:
     """Places demands on one inventory by one policy."""
 
     def __init__(self, inventory: Inventory, policy: Policy, *, full_scan: bool = False) -> None:
-        """`full_scan` decides without cached scores: the same decisions, slower; for tests and comparisons."""
+        """`full_scan` decides without cached scores: the same decisions, slower; to compare with."""
         self.inventory = inventory
         self.policy = policy
         self.shapes = ShapeTable(inventory)

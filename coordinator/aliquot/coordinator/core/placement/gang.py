@@ -1,9 +1,10 @@
 """Gangs: all members or none.
 
-Whether a gang fits is known before anything is tried (`capacity.py`), so a refusal costs a few array operations. Then
-members are placed one after another on trial, each seeing the ones before it, and every trial is undone before the
-placement is returned. Members prefer one failure domain, the smallest that has room for all, unless they ask to be
-spread: traffic between members is cheapest there, and the larger domains stay whole.
+Whether a gang fits is known before anything is tried (`capacity.py`), so a refusal costs a few array
+operations. Then members are placed one after another on trial, each seeing the ones before it, and every
+trial is undone before the placement is returned. Members prefer one failure domain, the smallest that has
+room for all, unless they ask to be spread: traffic between members is cheapest there, and the larger domains
+stay whole.
 """
 
 from __future__ import annotations
@@ -11,26 +12,23 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 
-from aliquot.coordinator.core.placement.capacity import members_per_node, members_per_row
+from aliquot.coordinator.core.placement.capacity import listed_rows, members_per_node, members_per_row
 from aliquot.coordinator.core.placement.chooser import Chooser, Chosen
 from aliquot.coordinator.core.placement.picking import slice_on
-from aliquot.coordinator.core.placement.shapes import Bools, ShapeTable
+from aliquot.coordinator.core.placement.shapes import Bools, Ints, ShapeTable
 from aliquot.coordinator.core.types import UNKNOWN, Demand, Placement, SlicePlan, Topology
 
 TRIAL_GROUP = "\x00gang"
 """Affinity group of a gang on trial whose demand names none, so that its members still see one another."""
 
 
-def place_gang(
-    chooser: Chooser, shapes: ShapeTable, demand: Demand, shape: Demand, arrival: int
-) -> Placement | None:
+def place_gang(chooser: Chooser, shapes: ShapeTable, demand: Demand, shape: Demand, arrival: int) -> Placement | None:
     """Place every member, or None. The inventory is as before on return."""
     inventory = chooser.inventory
     slot = chooser.index.slot(shape)
     if not demand.affinity_group:
         demand = msgspec.structs.replace(demand, affinity_group=TRIAL_GROUP)
-    allowed = _allowed_rows(chooser, demand)
-    eligible = shapes.eligible_rows(slot) & allowed
+    eligible = shapes.eligible_rows(slot) & listed_rows(inventory, demand)
     per_node = members_per_node(inventory, demand, shape, members_per_row(inventory, shapes, slot, eligible))
     if int(per_node.sum()) < demand.gang_size:
         return None
@@ -46,7 +44,7 @@ def place_gang(
             return trial.placement(note)
     finally:
         trial.undo()
-    # Several parts of distinct devices for each member can be cornered by a policy that fills devices one by one.
+    # A policy that fills devices one by one can corner members of several parts of devices each.
     try:
         for row in np.flatnonzero(eligible if within is None else eligible & within).tolist():
             while len(trial.chosen) < demand.gang_size and trial.add_balanced(row, shape):
@@ -56,20 +54,7 @@ def place_gang(
         trial.undo()
 
 
-def _allowed_rows(chooser: Chooser, demand: Demand) -> Bools:
-    """Rows that the demand's own node lists leave."""
-    inventory = chooser.inventory
-    rows = inventory.table.rows
-    allowed: Bools = np.full(rows, not demand.node_ids, np.bool_)
-    for node_ids, value in ((demand.node_ids, True), (demand.avoid_node_ids, False)):
-        for node_id in node_ids:
-            if inventory.has_node(node_id):
-                node = inventory.node(node_id)
-                allowed[node.first_row : node.first_row + node.row_count] = value
-    return allowed
-
-
-def _smallest_domain(chooser: Chooser, demand: Demand, per_node: np.ndarray) -> tuple[Bools | None, str]:
+def _smallest_domain(chooser: Chooser, demand: Demand, per_node: Ints) -> tuple[Bools | None, str]:
     inventory = chooser.inventory
     if demand.spread_domains or demand.topology == Topology.ANY or len(inventory.domains) < 2:
         return None, ""
@@ -104,7 +89,9 @@ class _Trial:
         self.chosen.append(chosen)
 
     def add_balanced(self, row: int, shape: Demand) -> bool:
-        """Place one member on the row's emptiest devices: reaches every count that `members_by_slots` promises."""
+        """Place one member on the row's emptiest devices: reaches every count that `members_by_slots`
+        promises.
+        """
         inventory, demand = self._chooser.inventory, self._demand
         table = inventory.table
         node = table.node_of_row[row]

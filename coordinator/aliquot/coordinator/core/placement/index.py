@@ -1,10 +1,10 @@
 """Cached scores: which row is best for a shape, kept up to date row by row.
 
-`keys[row, slot]` holds every shape's score of every row; `block_keys[block, slot]` the best of each run of 64 rows. A
-change to a row scores that row again for all shapes in one pass over a few thousand numbers and takes the maximum of
-its block; a question looks at one number a block and then at 64 rows. Neither grows with the number of devices in a way
-that matters, and, unlike bringing a shape up to date when it is next asked for, neither has a tail: a rare shape costs
-what a common one costs.
+`keys[row, slot]` holds every shape's score of every row; `block_keys[block, slot]` the best of each run of 64
+rows. A change to a row scores that row again for all shapes in one pass over a few thousand numbers and takes
+the maximum of its block; a question looks at one number a block and then at 64 rows. Neither grows with the
+number of devices in a way that matters, and, unlike bringing a shape up to date when it is next asked for,
+neither has a tail: a rare shape costs what a common one costs.
 
 A shape never seen, or one pushed out by 256 others, costs one full scan.
 """
@@ -26,7 +26,9 @@ BATCH_PAIRS = 2048
 
 
 class Index(Protocol):
-    """Answers which rows are how good for a shape. Two kinds: cached (here) and scanning (`scan.py`, the oracle)."""
+    """Answers which rows are how good for a shape. Two kinds: cached (here) and scanning (`scan.py`, the
+    oracle).
+    """
 
     scorer: Scorer
 
@@ -69,7 +71,7 @@ class ScoreIndex:
         self.eligible: Bools = np.zeros((self._rows_capacity, slots), np.bool_)
         self.block_keys: Ints = np.full((blocks, slots), NEVER, np.int64)
 
-    # -- the questions ---------------------------------------------------------------------------------------------
+    # -- the questions ---------------------------------------------------------------------------------------
 
     def slot(self, shape: Demand) -> int:
         """See `Index.slot`."""
@@ -101,7 +103,7 @@ class ScoreIndex:
         """See `Index.device_column`."""
         return int(self.columns[row, slot])
 
-    # -- keeping up ------------------------------------------------------------------------------------------------
+    # -- keeping up ------------------------------------------------------------------------------------------
 
     def _make_room(self) -> int:
         """The slot for a new shape: the next free one, or that of the shape not asked for the longest."""

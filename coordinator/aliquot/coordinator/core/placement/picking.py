@@ -1,5 +1,6 @@
-"""Which devices of the chosen row a member gets: plain integers over a handful of records, after the arrays have
-decided on the row."""
+"""Which devices of the chosen row a member gets: plain integers over a handful of records, after the arrays
+have decided on the row.
+"""
 
 from __future__ import annotations
 
@@ -54,9 +55,7 @@ def pick(
                 fitting.append((device, plan))
     if len(fitting) < shape.count:
         return None
-    fitting.sort(
-        key=lambda item: (item[0].share_left_milli, busy_class(item[0]) if by_utilisation else 0, item[0].col)
-    )
+    fitting.sort(key=lambda item: (item[0].share_left_milli, busy_class(item[0]) if by_utilisation else 0, item[0].col))
     if shape.count == 1 or shape.topology == Topology.ANY:
         return tuple(plan for _, plan in fitting[: shape.count]), ""
     return _close_together(fitting, shape)

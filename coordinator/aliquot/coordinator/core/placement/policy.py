@@ -1,10 +1,10 @@
 """What a placement policy is: a score for each (row, shape), higher is better, in integers.
 
-The engine decides what is feasible, breaks ties (lowest node rank; where the policy allows it, the least utilised
-first), picks devices and keeps scores up to date; a policy only says how good a place is. Scores must be integers below
-`SCORE_LIMIT` in size and depend on nothing but the candidates and the policy's own parameters: the same row and shape
-must score the same however they are batched. Floats are allowed on the way as long as the result is rounded and does
-not depend on the order of a sum.
+The engine decides what is feasible, breaks ties (lowest node rank; where the policy allows it, the least
+utilised first), picks devices and keeps scores up to date; a policy only says how good a place is. Scores
+must be integers below `SCORE_LIMIT` in size and depend on nothing but the candidates and the policy's own
+parameters: the same row and shape must score the same however they are batched. Floats are allowed on the way
+as long as the result is rounded and does not depend on the order of a sum.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ class Policy:
     summary: ClassVar[str] = ""
     """One line for `aliquot plan --help` and the documentation."""
     per_device: ClassVar[bool] = False
-    """Scores each device of a row; the engine takes the best one. Otherwise a slice goes to the fitting device with the
-    least share left (whole devices: the first free ones)."""
+    """Scores each device of a row; the engine takes the best one. Otherwise a slice goes to the fitting
+    device with the least share left (whole devices: the first free ones)."""
     utilisation_ties: ClassVar[bool] = True
-    """Between equal scores, prefer the node whose devices are less busy. Off where the published policy's fixed order
-    matters."""
+    """Between equal scores, prefer the node whose devices are less busy. Off where the published policy's
+    fixed order matters."""
     at_random: ClassVar[bool] = False
     """Ignore scores: the engine draws a feasible row and device from the arrival number."""
     mix_dependent: ClassVar[bool] = False
@@ -45,7 +45,9 @@ class Policy:
         raise TypeError(f"policy {self.name!r} overrides neither node_scores nor device_scores")
 
     def device_scores(self, c: Candidates) -> Ints:
-        """[row, shape, column]: how good it is to put the member's `count` slices on devices in that column's state."""
+        """[row, shape, column]: how good it is to put the member's `count` slices on devices in that column's
+        state.
+        """
         return self.node_scores(c)[:, :, None] - np.zeros_like(c.left)
 
     def set_mix(self, mix: tuple[tuple[Demand, int], ...]) -> None:

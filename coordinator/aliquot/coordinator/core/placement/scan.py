@@ -1,4 +1,6 @@
-"""The plain way: score every row for every question. Slow, and obviously right, so the cached index is tested on it."""
+"""The plain way: score every row for every question. Slow, and obviously right, so the cached index is tested
+on it.
+"""
 
 from __future__ import annotations
 

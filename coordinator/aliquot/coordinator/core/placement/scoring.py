@@ -37,7 +37,9 @@ class Scorer:
         return self.shapes.sync_classes()
 
     def keys(self, rows: Ints, slots: slice, eligible: Bools, *, distinct: bool = False) -> tuple[Ints, Columns]:
-        """(keys, columns), both [row, shape]: `NEVER` where it does not fit; the best device's column otherwise."""
+        """(keys, columns), both [row, shape]: `NEVER` where it does not fit; the best device's column
+        otherwise.
+        """
         found = gather(self.inventory.table, self.shapes, self._leasable, rows, slots, eligible, distinct=distinct)
         c = found.candidates
         policy = self.policy

@@ -1,9 +1,9 @@
 """Demands compiled for scanning.
 
-A *shape* is what of a demand decides which rows suit it and how well: everything but the lists that differ from request
-to request (nodes and devices to avoid or to keep to, the affinity group), which are applied when a shape's scores are
-read. Shapes are few, so their scores are worth caching; their numbers stand in arrays, one slot a shape, so that one row
-can be scored for all of them at once.
+A *shape* is what of a demand decides which rows suit it and how well: everything but the lists that differ
+from request to request (nodes and devices to avoid or to keep to, the affinity group), which are applied when
+a shape's scores are read. Shapes are few, so their scores are worth caching; their numbers stand in arrays,
+one slot a shape, so that one row can be scored for all of them at once.
 """
 
 from __future__ import annotations
@@ -124,7 +124,9 @@ class ShapeTable:
                 share, memory = self._inventory.resolve(shape, self._inventory.classes[class_id])
                 self.share[class_id, slot] = share
                 self.memory[class_id, slot] = memory
-                self.size[class_id, slot] = max(share, min(WHOLE_SHARE_MILLI, -(-memory * WHOLE_SHARE_MILLI // leasable)))
+                self.size[class_id, slot] = max(
+                    share, min(WHOLE_SHARE_MILLI, -(-memory * WHOLE_SHARE_MILLI // leasable))
+                )
 
     def eligible_rows(self, slot: int) -> Bools:
         """Rows that suit the shape whatever is held on them: class, pool, selector, width."""
@@ -132,7 +134,7 @@ class ShapeTable:
         table = inventory.table
         rows = table.rows
         if shape.count:
-            suits = self.share[table.class_id[:rows], slot] <= WHOLE_SHARE_MILLI
+            suits: Bools = self.share[table.class_id[:rows], slot] <= WHOLE_SHARE_MILLI
             suits &= table.width[:rows] >= shape.count
         else:
             suits = table.first_of_node[:rows].copy()

@@ -17,8 +17,11 @@ class BinPack(Policy):
     per_device = True
 
     def device_scores(self, c: Candidates) -> Ints:
-        """A device's left counts before its node's: 1001 devices' worth of node never outweighs 1 milli of device."""
-        return -(c.left * (1 << 20) + c.all_left.sum(axis=2, keepdims=True) + 0 * c.size[:, :, None])
+        """A device's left counts before its node's: 1001 devices' worth of node never outweighs 1 milli of
+        device.
+        """
+        scores: Ints = -(c.left * (1 << 20) + c.all_left.sum(axis=2, keepdims=True) + 0 * c.size[:, :, None])
+        return scores
 
 
 class Spread(Policy):
@@ -30,5 +33,5 @@ class Spread(Policy):
 
     def device_scores(self, c: Candidates) -> Ints:
         """The node's idle part in thousandths, then the device's."""
-        idle = c.all_left.sum(axis=2, keepdims=True) // np.maximum(c.width[:, :, None], 1)
+        idle: Ints = c.all_left.sum(axis=2, keepdims=True) // np.maximum(c.width[:, :, None], 1)
         return idle * 1024 + c.left + 0 * c.size[:, :, None]

@@ -1,0 +1,232 @@
+"""The first obstacle between a demand and one class of devices, in the order in which a user could remove it:
+what can never fit there, what the request's own filters exclude, what is not ready, what is held.
+"""
+
+from __future__ import annotations
+
+from aliquot.coordinator.core.inventory import Inventory
+from aliquot.coordinator.core.placement.capacity import (
+    listed_rows,
+    members_per_node,
+    members_per_row,
+    slots_per_device,
+)
+from aliquot.coordinator.core.placement.reasons import Reason
+from aliquot.coordinator.core.placement.shapes import Bools, Ints, ShapeTable, class_suits, shape_of
+from aliquot.coordinator.core.types import WHOLE_SHARE_MILLI, Demand, Missing, Topology
+
+GIB = 1 << 30
+
+
+def gib(memory_bytes: int) -> str:
+    """Bytes for people: `10.0Gi`."""
+    return f"{memory_bytes / GIB:.1f}Gi"
+
+
+def describe(demand: Demand) -> str:
+    """The demand in a few words."""
+    parts = []
+    if demand.share_milli and demand.share_milli != WHOLE_SHARE_MILLI:
+        parts.append(f"share {demand.share_milli / 1000:g}")
+    if demand.memory_bytes:
+        parts.append(gib(demand.memory_bytes))
+    what = demand.mig_profile or " and ".join(parts) or "whole"
+    text = f"{demand.count} device{'s' if demand.count != 1 else ''} ({what})"
+    return f"a gang of {demand.gang_size} × {text}" if demand.gang_size > 1 else text
+
+
+class ClassObstacles:
+    """Looks at one demand and one device class."""
+
+    def __init__(self, inventory: Inventory, demand: Demand, class_id: int) -> None:
+        self._inventory = inventory
+        self._demand = demand
+        self._class_id = class_id
+        self._class = inventory.classes[class_id]
+        table = inventory.table
+        self._rows = table.rows
+        self._mine: Bools = table.class_id[: table.rows] == class_id
+        self.devices = int(table.width[: table.rows][self._mine].sum())
+        named = any(self._class.model in models for models in demand.models)
+        self._shape = shape_of(demand, (self._class.model,) if named else ())
+        self._shapes = ShapeTable(inventory)
+        self._shapes.put(0, self._shape)
+
+    def first(self) -> Missing:
+        """The first obstacle; `FITS` where there is none."""
+        return self._kind() or self._structure() or self._room()
+
+    def _missing(self, reason: Reason, detail: str, change: str = "") -> Missing:
+        return Missing(self._class.label, reason.value, detail, change, self.devices)
+
+    def _kind(self) -> Missing | None:
+        demand, own = self._demand, self._class
+        wanted = sorted({model for models in demand.models for model in models})
+        if wanted and own.model not in wanted:
+            return self._missing(Reason.OTHER_MODEL, f"the request names {', '.join(wanted)}", f"allow {own.model}")
+        if demand.vendor and own.vendor != demand.vendor:
+            return self._missing(Reason.OTHER_VENDOR, f"the request is for {demand.vendor}", f"allow {own.vendor}")
+        if own.mig_profile != demand.mig_profile:
+            if demand.mig_profile:
+                detail, change = f"not a {demand.mig_profile} instance", "ask without a MIG profile"
+            else:
+                detail, change = (
+                    "MIG instances serve only who names their profile",
+                    f"ask for {own.mig_profile}",
+                )
+            return self._missing(Reason.OTHER_PROFILE, detail, change)
+        if not class_suits(self._shape, self._inventory, self._class_id):
+            _, memory = self._inventory.resolve(self._shape, own)
+            return self._missing(
+                Reason.MEMORY_OVER_DEVICE,
+                f"{gib(memory)} on one device was asked for; these have {gib(own.leasable_bytes)} to lease",
+                f"ask for at most {gib(own.leasable_bytes)} per device",
+            )
+        return None
+
+    def _structure(self) -> Missing | None:
+        inventory, shape, table, rows = self._inventory, self._shape, self._inventory.table, self._rows
+        mine = self._mine
+        if shape.pool:
+            pool = inventory.pools.index(shape.pool) if shape.pool in inventory.pools else -1
+            mine = mine & (table.pool[:rows] == pool)
+            if not mine.any():
+                return self._missing(Reason.OTHER_POOL, f"none in pool {shape.pool!r}", "ask in another pool")
+        widest = int(table.width[:rows][mine].max(initial=0))
+        if widest < shape.count:
+            return self._missing(
+                Reason.TOO_FEW_DEVICES_ON_NODE,
+                f"{shape.count} on one node were asked for; no node has more than {widest}",
+                f"ask for at most {widest} per member, or for a gang",
+            )
+        if shape.topology == Topology.REQUIRE_ISLAND and self._largest_island(mine) < shape.count:
+            return self._missing(
+                Reason.NO_ISLAND,
+                f"no NVLink island has {shape.count} of these devices",
+                "prefer an island instead of requiring it",
+            )
+        eligible = self._shapes.eligible_rows(0) & mine
+        if not eligible.any():
+            return self._unselected()
+        if not (eligible & listed_rows(inventory, self._demand)).any():
+            return self._missing(
+                Reason.NODE_LIST,
+                "the request keeps to, or avoids, nodes so that none is left",
+                "widen the node list",
+            )
+        return None
+
+    def _unselected(self) -> Missing:
+        labels = ", ".join(f"{key}={value}" for key, value in self._shape.node_selector)
+        if labels:
+            return self._missing(
+                Reason.SELECTOR,
+                f"no node with these devices has the labels {labels}",
+                "drop the node selector",
+            )
+        return self._missing(
+            Reason.TIER, "no agent of these devices can give the tier asked for", "ask for a lower tier"
+        )
+
+    def _largest_island(self, mine: Bools) -> int:
+        table = self._inventory.table
+        islands = table.island[: self._rows][mine]
+        numbers = range(int(table.islands[: self._rows][mine].max(initial=0)))
+        return max((int((islands == number).sum(axis=1).max(initial=0)) for number in numbers), default=0)
+
+    def _members(self, rows: Bools, demand: Demand, *, empty: bool = False) -> int:
+        per_row = members_per_row(self._inventory, self._shapes, 0, rows, empty=empty)
+        return int(members_per_node(self._inventory, demand, self._shape, per_row, empty=empty).sum())
+
+    def _room(self) -> Missing:
+        """Obstacles of quantity: what the hosts have, then what comes and goes."""
+        demand, shape = self._demand, self._shape
+        eligible = self._shapes.eligible_rows(0) & self._mine & listed_rows(self._inventory, demand)
+        empty = self._members(eligible, demand, empty=True)
+        if not empty:
+            return self._missing(
+                Reason.HOST_TOO_SMALL,
+                f"no node has {shape.cpu_milli / 1000:g} CPUs and {gib(shape.host_memory_bytes)} of memory",
+                "ask for less CPU or memory",
+            )
+        if empty < demand.gang_size:
+            return self._missing(
+                Reason.GANG_OVER_POOL,
+                f"{demand.gang_size} members were asked for; the empty pool has room for {empty}",
+                f"ask for at most {empty} members",
+            )
+        now = self._members(eligible, demand)
+        if now >= demand.gang_size:
+            return self._missing(Reason.FITS, "it fits now")
+        if now:
+            return self._missing(
+                Reason.GANG_TOO_LARGE_NOW,
+                f"{now} of {demand.gang_size} members fit now",
+                f"a gang of {now}, or {demand.gang_size - now} more places of {describe(shape)}",
+            )
+        ready = eligible & self._inventory.table.grantable[: self._rows]
+        if not ready.any():
+            return self._missing(
+                Reason.NOT_READY,
+                "no node with these devices accepts grants now",
+                "wait for a node to become ready",
+            )
+        if demand.max_per_node and self._members(ready, shape):
+            return self._missing(
+                Reason.ANTI_AFFINITY,
+                f"every node that fits already has {demand.max_per_node} of group {demand.affinity_group!r}",
+                f"allow {demand.max_per_node + 1} per node",
+            )
+        return self._held(ready)
+
+    def _held(self, ready: Bools) -> Missing:
+        shape, table, rows = self._shape, self._inventory.table, self._rows
+        slots = slots_per_device(self._inventory, self._shapes, 0)[ready]
+        fitting = (slots > 0).sum(axis=1)
+        best = int(fitting.max(initial=0))
+        if best >= shape.count:
+            if shape.topology == Topology.REQUIRE_ISLAND and members_of_any(slots, shape.count):
+                return self._missing(
+                    Reason.FRAGMENTED,
+                    f"{best} devices of one node fit, but not {shape.count} of one NVLink island",
+                    "prefer an island instead of requiring it",
+                )
+            return self._missing(
+                Reason.HOST_HELD,
+                "CPU or memory of every node whose devices fit is held",
+                "ask for less CPU or memory",
+            )
+        if best:
+            return self._missing(
+                Reason.FRAGMENTED,
+                f"{int(fitting.sum())} devices fit, but at most {best} of the {shape.count} on one node",
+                f"ask for {best} per member, or wait for {shape.count - best} more on one node",
+            )
+        return self._no_device(table.share_left[:rows][ready], table.memory_left[:rows][ready])
+
+    def _no_device(self, left: Ints, memory_left: Ints) -> Missing:
+        """No single device fits: by share or by memory, and by how little."""
+        share, memory = self._inventory.resolve(self._shape, self._class)
+        top = int(left.max(initial=0))
+        if not top:
+            return self._missing(
+                Reason.UNAVAILABLE, "every device is fully held, unhealthy or draining", "wait for a release"
+            )
+        if top < share:
+            what = "whole devices were" if share == WHOLE_SHARE_MILLI else f"share {share / 1000:g} was"
+            return self._missing(
+                Reason.SHARE_HELD,
+                f"{what} asked for; the most any device has left is {top / 1000:g}",
+                f"ask for share {top / 1000:g}, or wait for {(share - top) / 1000:g} more there",
+            )
+        most = max(int(memory_left[left >= share].max(initial=0)), 0)
+        return self._missing(
+            Reason.MEMORY_HELD,
+            f"{gib(memory)} was asked for; devices with the share left have at most {gib(most)}",
+            f"ask for {gib(most)}, or wait for {gib(memory - most)} more there",
+        )
+
+
+def members_of_any(slots: Ints, count: int) -> bool:
+    """Does some row have `count` devices with a slot?"""
+    return bool(((slots > 0).sum(axis=1) >= count).any())

@@ -1,0 +1,51 @@
+"""The stable words for what a demand lacks, and which of them waiting does not cure."""
+
+from __future__ import annotations
+
+import enum
+
+
+class Reason(enum.StrEnum):
+    """What is missing."""
+
+    NO_DEVICES = "NO_DEVICES"
+    OTHER_MODEL = "OTHER_MODEL"
+    OTHER_VENDOR = "OTHER_VENDOR"
+    OTHER_PROFILE = "OTHER_PROFILE"
+    OTHER_POOL = "OTHER_POOL"
+    MEMORY_OVER_DEVICE = "MEMORY_OVER_DEVICE"
+    TOO_FEW_DEVICES_ON_NODE = "TOO_FEW_DEVICES_ON_NODE"
+    NO_ISLAND = "NO_ISLAND"
+    SELECTOR = "SELECTOR"
+    TIER = "TIER"
+    NODE_LIST = "NODE_LIST"
+    HOST_TOO_SMALL = "HOST_TOO_SMALL"
+    GANG_OVER_POOL = "GANG_OVER_POOL"
+    NOT_READY = "NOT_READY"
+    UNAVAILABLE = "UNAVAILABLE"
+    ANTI_AFFINITY = "ANTI_AFFINITY"
+    SHARE_HELD = "SHARE_HELD"
+    MEMORY_HELD = "MEMORY_HELD"
+    HOST_HELD = "HOST_HELD"
+    FRAGMENTED = "FRAGMENTED"
+    GANG_TOO_LARGE_NOW = "GANG_TOO_LARGE_NOW"
+    FITS = "FITS"
+    """Nothing is missing: it would be placed now."""
+
+
+OTHER_KIND = frozenset({Reason.OTHER_MODEL, Reason.OTHER_VENDOR, Reason.OTHER_PROFILE})
+"""The request is simply for other devices: the least interesting thing to say of a class."""
+
+PERMANENT = OTHER_KIND | {
+    Reason.NO_DEVICES,
+    Reason.OTHER_POOL,
+    Reason.MEMORY_OVER_DEVICE,
+    Reason.TOO_FEW_DEVICES_ON_NODE,
+    Reason.NO_ISLAND,
+    Reason.SELECTOR,
+    Reason.TIER,
+    Reason.NODE_LIST,
+    Reason.HOST_TOO_SMALL,
+    Reason.GANG_OVER_POOL,
+}
+"""Reasons that waiting does not remove."""
