@@ -1,0 +1,153 @@
+"""The value that a request text stands for, always valid, and the one text that stands for it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from aliquot.common import catalog, limits
+from aliquot.common.errors import InvalidFieldError
+from aliquot.common.quantity import format_bytes, format_milli
+
+MIG_PROFILE: Final = re.compile(r"[1-9][0-9]?g\.[1-9][0-9]{0,3}gb(?:\+me\.all|\+me|\+gfx|-me)?")
+"""As NVML names profiles; which of them exist is for the device to say, not for a table."""
+
+
+@dataclass(frozen=True, slots=True)
+class GpuRequest:
+    """`count` slices, each on its own device of one node.
+
+    `share_milli` and `memory_bytes` are per slice; None means proportional to the other on the device
+    chosen, and at least one is given. `models` holds sets in order of preference, empty for any. A MIG
+    request asks for whole instances: share 1000 and no memory. Raises `InvalidFieldError` when made with
+    anything else; `build` makes one from raw values.
+    """
+
+    count: int = 1
+    share_milli: int | None = None
+    memory_bytes: int | None = None
+    models: tuple[tuple[str, ...], ...] = ()
+    vendor: str | None = None
+    mig_profile: str | None = None
+
+    def __post_init__(self) -> None:
+        _check_range(self.count, "count", 1, limits.MAX_SLICES_PER_REQUEST)
+        if self.share_milli is not None:
+            _check_range(self.share_milli, "share_milli", 1, limits.WHOLE_SHARE_MILLI)
+        if self.memory_bytes is not None:
+            _check_range(self.memory_bytes, "memory_bytes", 1, limits.MAX_SLICE_MEMORY_BYTES)
+        if self.share_milli is None and self.memory_bytes is None:
+            raise InvalidFieldError("share_milli", "neither a share nor memory is asked for")
+        _check_models(self.models, self.vendor)
+        if self.mig_profile is not None:
+            self._check_mig(self.mig_profile)
+
+    def _check_mig(self, profile: str) -> None:
+        if not MIG_PROFILE.fullmatch(profile):
+            raise InvalidFieldError("mig_profile", f"{profile!r} is no MIG profile", hint="write one such as 1g.10gb")
+        if self.share_milli != limits.WHOLE_SHARE_MILLI:
+            raise InvalidFieldError("share_milli", "a MIG instance is held whole", hint="leave the share out")
+        if self.memory_bytes is not None:
+            raise InvalidFieldError("memory_bytes", "a MIG profile states its memory", hint="leave the memory out")
+        if self.vendor not in (None, "nvidia"):
+            raise InvalidFieldError("vendor", f"MIG is NVIDIA's, not {self.vendor}'s")
+
+    def __str__(self) -> str:
+        return format_request(self)
+
+    @classmethod
+    def build(
+        cls,
+        *,
+        count: int = 1,
+        share_milli: int | None = None,
+        memory_bytes: int | None = None,
+        models: Iterable[Iterable[str]] = (),
+        vendor: str | None = None,
+        mig_profile: str | None = None,
+    ) -> GpuRequest:
+        """Makes a request from values as they come over the wire: names in any spelling, zero and empty for
+        unset.
+
+        A MIG profile brings its share of 1000 along. Raises `InvalidFieldError`.
+        """
+        known_vendor = catalog.parse_vendor(vendor) if vendor else None
+        if vendor and known_vendor is None:
+            raise InvalidFieldError("vendor", f"{vendor!r} is no vendor", hint=f"one of {', '.join(catalog.VENDORS)}")
+        return cls(
+            count=count or 1,
+            share_milli=share_milli or (limits.WHOLE_SHARE_MILLI if mig_profile else None),
+            memory_bytes=memory_bytes or None,
+            models=canonical_models(models),
+            vendor=known_vendor,
+            mig_profile=mig_profile.lower() if mig_profile else None,
+        )
+
+
+def canonical_models(models: Iterable[Iterable[str]]) -> tuple[tuple[str, ...], ...]:
+    """Model sets with canonical names, sorted, each name only where it is preferred most.
+
+    Two requests that mean the same are thereby equal. Raises `InvalidFieldError` for an empty or endless
+    name.
+    """
+    seen: set[str] = set()
+    preferences: list[tuple[str, ...]] = []
+    for level, names in enumerate(models):
+        fresh = {_canonical(name, f"models[{level}]") for name in names} - seen
+        seen |= fresh
+        if fresh:
+            preferences.append(tuple(sorted(fresh)))
+    return tuple(preferences)
+
+
+def format_request(request: GpuRequest) -> str:
+    """The canonical text: `parse_request(format_request(r)) == r` for every request."""
+    where = ">".join("|".join(names) for names in request.models)
+    where = ",".join(part for part in (request.vendor, where) if part)
+    brackets = f"({where})" if where else ""
+    times = f"{request.count}x" if request.count > 1 else ""
+    if request.mig_profile is not None:
+        return f"{times}{request.mig_profile}{brackets}"
+    # Never bare: a bare number counts GPUs here.
+    memory = None if request.memory_bytes is None else format_bytes(request.memory_bytes, bare=False)
+    if request.share_milli is None:
+        return f"{times}{memory}{brackets}"
+    whole = request.share_milli == limits.WHOLE_SHARE_MILLI
+    compute = str(request.count) if whole else times + format_milli(request.share_milli)
+    return f"{compute}{brackets}" + (f",{memory}" if memory else "")
+
+
+def _canonical(name: str, field: str) -> str:
+    if not 0 < len(name.strip()) <= limits.MAX_MODEL_CHARS:
+        raise InvalidFieldError(field, f"a model's name has 1 to {limits.MAX_MODEL_CHARS} characters")
+    mistake = catalog.mistaken_model(name)
+    if mistake is not None:
+        hint = f"did you mean {mistake.suggestion}?" if mistake.suggestion else ""
+        raise InvalidFieldError(field, f"{name!r} is no model's name", hint=hint)
+    return catalog.canonical_name(name)
+
+
+def _check_models(models: tuple[tuple[str, ...], ...], vendor: str | None) -> None:
+    if len(models) > limits.MAX_MODEL_PREFERENCES:
+        raise InvalidFieldError("models", f"{len(models)} preferences; at most {limits.MAX_MODEL_PREFERENCES} are read")
+    if models != canonical_models(models):
+        raise InvalidFieldError("models", "not in canonical form", hint="make the request with GpuRequest.build")
+    if vendor is not None and vendor not in catalog.VENDORS:
+        raise InvalidFieldError("vendor", f"{vendor!r} is no vendor", hint=f"one of {', '.join(catalog.VENDORS)}")
+    for level, names in enumerate(models):
+        if len(names) > limits.MAX_MODELS_PER_SET:
+            raise InvalidFieldError(f"models[{level}]", f"{len(names)} models; at most {limits.MAX_MODELS_PER_SET}")
+        for name in names:
+            other = catalog.vendor_of(name)
+            if vendor is not None and other not in (None, vendor):
+                raise InvalidFieldError(f"models[{level}]", f"{name} is a model of {other}, not {vendor}")
+
+
+def _check_range(value: object, field: str, least: int, most: int) -> None:
+    # bool is an int, and True GPUs would be one GPU.
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise InvalidFieldError(field, f"{value!r} is no integer")
+    if not least <= value <= most:
+        raise InvalidFieldError(field, f"{value} is not within {least}..{most}")

@@ -1,0 +1,104 @@
+"""The table behind `catalog`: the GPU models that have a name of their own here.
+
+`memory_mib` is the total that a recent NVIDIA or AMD driver reports (ECC on where it is the default), and
+the nominal figure for other vendors; it stands in only where nobody has reported the device itself.
+`products` are regular expressions against the driver's product name, upper-cased and without the vendor's;
+the table is searched from top to bottom, so the more special product comes first. Where one product name
+covers several sizes, `by_memory` says that the reported memory decides.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """One GPU model. `family` is what a request may name to get any size of it."""
+
+    name: str
+    family: str
+    vendor: str
+    memory_mib: int
+    products: tuple[str, ...]
+    aliases: tuple[str, ...] = ()
+    by_memory: bool = False
+
+    @property
+    def memory_total_bytes(self) -> int:
+        return self.memory_mib << 20
+
+
+def _nvidia(
+    name: str,
+    family: str,
+    memory_mib: int,
+    *products: str,
+    aliases: tuple[str, ...] = (),
+    by_memory: bool = False,
+) -> Model:
+    return Model(name, family, "nvidia", memory_mib, products or (name,), aliases, by_memory)
+
+
+def _other(vendor: str, name: str, memory_mib: int, *products: str, aliases: tuple[str, ...] = ()) -> Model:
+    return Model(name, name, vendor, memory_mib, products or (name,), aliases)
+
+
+_SXM: Final = r"(?:-(?:SXM\d?|PCIE|PG\d+\w*|DGXS|FHHL))?"
+
+MODELS: Final[tuple[Model, ...]] = (
+    _nvidia("T4", "T4", 15360),
+    _nvidia("P4", "P4", 7680),
+    _nvidia("P40", "P40", 24576),
+    _nvidia("P100", "P100", 16384, "P100.*"),
+    _nvidia("V100-16", "V100", 16384, rf"V100{_SXM}-16GB(?:-\w+)?", aliases=("V100M16",)),
+    _nvidia("V100-32", "V100", 32768, rf"V100S?{_SXM}-32GB(?:-\w+)?", aliases=("V100M32",)),
+    _nvidia("V100-16", "V100", 16384, rf"V100{_SXM}", by_memory=True),
+    _nvidia("V100-32", "V100", 32768, rf"V100{_SXM}", by_memory=True),
+    _nvidia("A2", "A2", 15356),
+    _nvidia("A10", "A10", 23028),
+    _nvidia("A10G", "A10G", 23028),
+    _nvidia("A16", "A16", 15356),
+    _nvidia("A30", "A30", 24576),
+    _nvidia("A40", "A40", 46068),
+    _nvidia("A100-40", "A100", 40960, rf"A100{_SXM}-40GB"),
+    _nvidia("A100-80", "A100", 81920, rf"A100{_SXM}-80GB", "A100 80GB PCIE"),
+    _nvidia("A100-40", "A100", 40960, "A100.*", by_memory=True),
+    _nvidia("A100-80", "A100", 81920, "A100.*", by_memory=True),
+    _nvidia("A800-40", "A800", 40960, rf"A800{_SXM}-40GB", "A800 40GB ACTIVE"),
+    _nvidia("A800-80", "A800", 81920, rf"A800{_SXM}-80GB", "A800 80GB PCIE"),
+    _nvidia("H100-80", "H100", 81559, "H100 80GB HBM3", "H100 PCIE"),
+    _nvidia("H100-94", "H100", 95830, "H100 NVL", "H100 HBM2E 94GB"),
+    _nvidia("H100-80", "H100", 81559, "H100.*", by_memory=True),
+    _nvidia("H100-94", "H100", 95830, "H100.*", by_memory=True),
+    _nvidia("H800", "H800", 81559, "H800.*"),
+    _nvidia("H20", "H20", 97871, "H20.*"),
+    _nvidia("H200", "H200", 143771, r"H200(?: NVL| \d+GB.*)?", aliases=("H200-141",)),
+    _nvidia("GH200-96", "GH200", 97871, "GH200.*", by_memory=True),
+    _nvidia("GB200", "GB200", 189471, "GB200.*"),
+    _nvidia("B200", "B200", 183359, "B200.*", aliases=("B200-180", "B200-192")),
+    _nvidia("L4", "L4", 23034),
+    _nvidia("L20", "L20", 46068),
+    _nvidia("L40", "L40", 46068),
+    _nvidia("L40S", "L40S", 46068),
+    _nvidia("A6000", "A6000", 49140, "RTX A6000", aliases=("RTXA6000",)),
+    _nvidia("RTX6000-ADA", "RTX6000-ADA", 49140, "RTX 6000 ADA GENERATION", aliases=("6000ADA",)),
+    _nvidia("RTX2080TI", "RTX2080TI", 11264, "GEFORCE RTX 2080 TI", aliases=("2080TI",)),
+    _nvidia("RTX3090", "RTX3090", 24576, "GEFORCE RTX 3090", aliases=("3090",)),
+    _nvidia("RTX4090", "RTX4090", 24564, "GEFORCE RTX 4090", aliases=("4090",)),
+    _nvidia("RTX5090", "RTX5090", 32607, "GEFORCE RTX 5090", aliases=("5090",)),
+    _other("amd", "MI210", 65520, "INSTINCT MI210.*"),
+    _other("amd", "MI250", 65520, "INSTINCT MI250(?!X).*"),
+    _other("amd", "MI250X", 65520, "INSTINCT MI250X.*"),
+    _other("amd", "MI300X", 196592, "INSTINCT MI300X.*"),
+    _other("amd", "MI325X", 262128, "INSTINCT MI325X.*"),
+    _other("intel", "MAX1100", 49152, "DATA CENTER GPU MAX 1100"),
+    _other("intel", "MAX1550", 131072, "DATA CENTER GPU MAX 1550"),
+    _other("intel", "GAUDI2", 98304, "(?:HL-225.*|GAUDI ?2)"),
+    _other("intel", "GAUDI3", 131072, "(?:HL-325.*|GAUDI ?3)"),
+    _other("npu", "310P", 21504, "(?:ASCEND ?)?310P\\d?", aliases=("ASCEND310P",)),
+    _other("npu", "910A", 32768, "(?:ASCEND ?)?910(?:A|PROA)?", aliases=("ASCEND910A", "910")),
+    _other("npu", "910B", 65536, "(?:ASCEND ?)?910B\\d?", aliases=("ASCEND910B",)),
+    _other("npu", "910C", 65536, "(?:ASCEND ?)?910(?:C|_93\\d+)", aliases=("ASCEND910C",)),
+)

@@ -1,0 +1,178 @@
+"""GPU models and vendors: one canonical name per model, whatever a driver, a trace or a user calls it.
+
+`A100-80` is a canonical name, `A100` its family. A request that names a family is served by any size of it;
+one that names a canonical model by that only. Names the catalogue does not know stay as they are
+(upper-cased) and match themselves only, so that a pool may declare models that nobody here has heard of.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+from types import MappingProxyType
+from typing import Final
+
+from aliquot.common._models import MODELS, Model
+from aliquot.common.limits import MAX_MODEL_CHARS
+
+VENDORS: Final = ("nvidia", "amd", "intel", "npu")
+VENDOR_ALIASES: Final = MappingProxyType({"huawei": "npu", "ascend": "npu"})
+NEUTRAL_WORDS: Final = frozenset({"gpu", "vgpu"})
+"""Read where a vendor may stand, and mean none in particular."""
+RESOURCE_NAMES: Final = MappingProxyType(
+    {"nvidia": "nvidia.com/gpu", "amd": "amd.com/gpu", "intel": "intel.com/gpu", "npu": "huawei.com/npu"}
+)
+"""The Kubernetes extended resource of each vendor's device plugin."""
+DEFAULT_RESOURCE_NAME: Final = RESOURCE_NAMES["nvidia"]
+
+MODEL_NAME: Final = re.compile(r"[A-Z0-9](?:[A-Z0-9._-]*[A-Z0-9])?")
+"""A name as `canonical_name` gives it."""
+
+_MIG_SUFFIX = re.compile(r"\s+MIG\s+\d+[cg]\..*$", re.IGNORECASE)
+_VENDOR_PREFIX = re.compile(r"^(?:(?:NVIDIA|TESLA|QUADRO|AMD|RADEON|INTEL|HUAWEI)[ -]+)+")
+_MARKS = re.compile(r"\((?:R|TM|C)\)")
+_MEMORY_TOLERANCE_PERCENT: Final = 10
+# Drivers of different ages report up to 3 % less for one model; the nearest two sizes of one family are 17
+# % apart.
+
+
+def _key(name: str) -> str:
+    """What two spellings of one known name have in common: `rtx-3090`, `RTX 3090` and `RTX3090`."""
+    return re.sub(r"[\s_-]+", "", name).upper()
+
+
+BY_NAME: Final = MappingProxyType({model.name: model for model in reversed(MODELS)})
+FAMILIES: Final = frozenset(model.family for model in MODELS)
+_BY_KEY: Final = {
+    **{_key(name): name for name in FAMILIES},
+    **{_key(alias): model.name for model in MODELS for alias in model.aliases},
+    **{_key(name): name for name in BY_NAME},
+}
+# Longest first, so that `GEFORCE RTX 3090` is never taken for something shorter that it begins with.
+_PRODUCTS: Final = tuple((re.compile(pattern), model) for model in MODELS for pattern in model.products)
+
+
+@lru_cache(maxsize=4096)
+def canonical_name(name: str) -> str:
+    """The one spelling of a model's name: `v100m16` is `V100-16`, `A100-SXM4-80GB` is `A100-80`, `g2` is
+    `G2`.
+
+    Blanks inside an unknown name become `-`, so that every name can be written in a request.
+    """
+    known = _BY_KEY.get(_key(name)) or _from_product(name, None)
+    if known is not None:
+        return known
+    cleaned = _cleaned(name)
+    return _BY_KEY.get(_key(cleaned)) or _from_product(cleaned, None) or cleaned
+
+
+def canonical_model(product_name: str, memory_total_bytes: int | None = None) -> str:
+    """The model of a device from its driver's product name (`NVIDIA A100-SXM4-80GB` is `A100-80`).
+
+    Where a product comes in several sizes and its name does not say which, the memory decides; where that
+    fits none of them, or is unknown, the answer is the family. A MIG instance has its parent's model. An
+    unknown product keeps its name, cleaned of what could not be written in a request.
+    """
+    return _from_product(product_name, memory_total_bytes) or canonical_name(product_name)
+
+
+@lru_cache(maxsize=65_536)
+def model_matches(wanted: str, device_model: str) -> bool:
+    """Whether a device of this model serves a request for `wanted`: the same model, or the family it
+    belongs to.
+    """
+    want, have = canonical_name(wanted), canonical_name(device_model)
+    return want == have or (have in BY_NAME and BY_NAME[have].family == want)
+
+
+def vendor_of(name: str) -> str | None:
+    """The vendor of a known model or family; None for a name the catalogue does not know."""
+    canonical = canonical_name(name)
+    return next((model.vendor for model in MODELS if canonical in (model.name, model.family)), None)
+
+
+def memory_total_bytes(name: str) -> int | None:
+    """The memory of a known model; None for unknown names and for families of several sizes."""
+    canonical = canonical_name(name)
+    sizes = {model.memory_total_bytes for model in MODELS if canonical in (model.name, model.family)}
+    return sizes.pop() if len(sizes) == 1 else None
+
+
+def parse_vendor(word: str) -> str | None:
+    """The vendor that a word names (`nvidia`, `AMD`, `ascend`); None when it names none."""
+    folded = word.lower()
+    return folded if folded in VENDORS else VENDOR_ALIASES.get(folded)
+
+
+@dataclass(frozen=True, slots=True)
+class Mistake:
+    """Why a name can't be a model's, and what was probably meant by it."""
+
+    expected: str
+    suggestion: str | None
+
+
+def mistaken_model(name: str) -> Mistake | None:
+    """Whether a name is surely no model's: a vendor's, a vendor's misspelled, or one with look-alikes
+    (`A10O`).
+
+    Nothing else is taken for a mistake: a pool may well have an H300 that the catalogue does not know.
+    """
+    canonical = canonical_name(name)
+    if canonical in BY_NAME or canonical in FAMILIES:
+        return None
+    word = canonical.lower()
+    if parse_vendor(word) is not None or word in NEUTRAL_WORDS:
+        return Mistake("a model; a vendor stands apart, after a comma", None)
+    vendor = difflib.get_close_matches(word, _LONG_VENDOR_WORDS, n=1, cutoff=0.8)
+    if vendor:
+        return Mistake("a model or a vendor", vendor[0])
+    lookalike = _BY_LOOKS.get(_key(canonical).translate(_LOOKS_LIKE))
+    return Mistake("a model", lookalike) if lookalike is not None else None
+
+
+def nearest_names(name: str, candidates: Iterable[str] | None = None, limit: int = 3) -> tuple[str, ...]:
+    """The names most like this one, best first: among `candidates`, such as a pool's models, or all the
+    catalogue's.
+    """
+    among = sorted({*BY_NAME, *FAMILIES} if candidates is None else {canonical_name(each) for each in candidates})
+    return tuple(difflib.get_close_matches(canonical_name(name), among, n=limit, cutoff=0.5))
+
+
+# Short ones are too near to real names: a TPU is no misspelled NPU.
+_LONG_VENDOR_WORDS: Final = tuple(word for word in (*VENDORS, *VENDOR_ALIASES) if len(word) >= 5)
+_LOOKS_LIKE: Final = str.maketrans("OIL", "011")
+_BY_LOOKS: Final = {key.translate(_LOOKS_LIKE): name for key, name in _BY_KEY.items()}
+
+
+def _from_product(product_name: str, memory_bytes: int | None) -> str | None:
+    is_mig = _MIG_SUFFIX.search(product_name) is not None
+    product = _plain_product(_MIG_SUFFIX.sub("", product_name))
+    found = [model for pattern, model in _PRODUCTS if pattern.fullmatch(product)]
+    if not found:
+        return None
+    exact = next((model.name for model in found if not model.by_memory), None)
+    # A MIG instance reports its own part of the memory, which says nothing of its parent's size.
+    return exact or (None if is_mig else _nearest_size(found, memory_bytes)) or found[0].family
+
+
+def _nearest_size(models: list[Model], memory_bytes: int | None) -> str | None:
+    if not memory_bytes:
+        return None
+    best = min(models, key=lambda model: abs(model.memory_total_bytes - memory_bytes))
+    off_percent = abs(best.memory_total_bytes - memory_bytes) * 100 // best.memory_total_bytes
+    return best.name if off_percent < _MEMORY_TOLERANCE_PERCENT else None
+
+
+def _plain_product(product_name: str) -> str:
+    """A product name upper-cased, without marks such as `(R)` and without the vendor's name."""
+    return _VENDOR_PREFIX.sub("", " ".join(_MARKS.sub(" ", product_name.upper()).split()))
+
+
+def _cleaned(name: str) -> str:
+    """An unknown name with only what can be written in a request; stable when applied again."""
+    kept = re.sub(r"[^A-Z0-9._-]+", "-", _plain_product(name))
+    return _VENDOR_PREFIX.sub("", kept).strip("._-")[:MAX_MODEL_CHARS].strip("._-") or "UNKNOWN"

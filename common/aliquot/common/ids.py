@@ -1,0 +1,72 @@
+"""Making ids: short, sortable by eye, impossible to misread, and from a source of randomness that is an
+argument.
+
+An id is a prefix and 13 Crockford base32 characters (65 random bits; no i, l, o, u). At 10⁸ ids the chance
+that any two are the same is about 10⁻⁴, so whoever makes one looks whether it exists. Validation of ids and
+names from outside is in `names`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from typing import Final, Protocol
+
+ALPHABET: Final = "0123456789abcdefghjkmnpqrstvwxyz"
+ID_CHARS: Final = 13
+SECRET_CHARS: Final = 26
+_BITS_PER_CHAR: Final = 5
+
+
+class RandomBits(Protocol):
+    """What `random.Random` and `random.SystemRandom` offer."""
+
+    def getrandbits(self, k: int, /) -> int:
+        """A number of k random bits."""
+
+
+class IdGenerator:
+    """Makes ids from one source of random bits: the system's by default, a seeded one in simulation and
+    tests.
+    """
+
+    __slots__ = ("_source",)
+
+    def __init__(self, source: RandomBits | None = None) -> None:
+        self._source: RandomBits = random.SystemRandom() if source is None else source
+
+    def lease_id(self) -> str:
+        """`l-` and a token."""
+        return "l-" + self.token()
+
+    def slice_id(self) -> str:
+        """`s-` and a token."""
+        return "s-" + self.token()
+
+    def hold_id(self) -> str:
+        """`h-` and a token."""
+        return "h-" + self.token()
+
+    def node_id(self) -> str:
+        """`n-` and a token, for a node whose machine offers nothing stable."""
+        return "n-" + self.token()
+
+    def idempotency_key(self) -> str:
+        """`k-` and a token, for one call and its retries."""
+        return "k-" + self.token()
+
+    def secret(self) -> str:
+        """130 random bits that prove who holds a lease. Compare hashes (`secret_sha256`), and never log
+        it.
+        """
+        return self.token(SECRET_CHARS)
+
+    def token(self, chars: int = ID_CHARS) -> str:
+        """So many random base32 characters."""
+        bits = self._source.getrandbits(chars * _BITS_PER_CHAR)
+        return "".join(ALPHABET[bits >> shift & 31] for shift in range(chars * _BITS_PER_CHAR - 5, -1, -5))
+
+
+def secret_sha256(secret: str) -> bytes:
+    """What is kept and sent around instead of a lease's secret."""
+    return hashlib.sha256(secret.encode()).digest()
