@@ -1,0 +1,164 @@
+"""Who may listen where, and credentials from certificate files.
+
+Listening on anything but this machine without TLS is refused unless the operator says `--insecure`, because a tenant is
+whatever its caller claims to be, and leases carry secrets. Servers read their files again when they change, so that a
+renewed certificate needs no restart.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import logging
+import ssl
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import grpc
+
+from aliquot.common.errors import SecurityError
+
+_log = logging.getLogger(__name__)
+_LOCAL_SCHEMES: Final = ("unix:", "unix-abstract:")
+_NETWORK_SCHEMES: Final = ("dns:///", "dns:", "ipv4:", "ipv6:")
+
+
+@dataclass(frozen=True, slots=True)
+class ServerTls:
+    """PEM files of a server. With `client_ca_file` every client must show a certificate signed by it."""
+
+    certificate_file: Path
+    key_file: Path
+    client_ca_file: Path | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ClientTls:
+    """PEM files of a client: the authority it trusts (None: the system's), and its own certificate for mutual TLS."""
+
+    ca_file: Path | None = None
+    certificate_file: Path | None = None
+    key_file: Path | None = None
+
+
+def is_local_address(address: str) -> bool:
+    """Whether only this machine can reach a gRPC address: a Unix socket, `localhost` or a loopback IP.
+
+    Names other than `localhost` are not resolved, and count as reachable; so do `0.0.0.0` and `[::]`.
+    """
+    if address.startswith(_LOCAL_SCHEMES):
+        return True
+    host = _host(address)
+    if host.lower() in ("localhost", "ip6-localhost"):
+        return True
+    try:
+        ip = ipaddress.ip_address(host.partition("%")[0])
+    except ValueError:
+        return False
+    mapped = ip.ipv4_mapped if isinstance(ip, ipaddress.IPv6Address) else None
+    return (mapped or ip).is_loopback
+
+
+def require_secure(address: str, tls: ServerTls | None, *, insecure: bool) -> None:
+    """Refuses to listen in the clear where others can connect. Raises `SecurityError`."""
+    if tls is None and not insecure and not is_local_address(address):
+        raise SecurityError(
+            f"refusing to listen on {address} without TLS: anybody who can reach it could act as any tenant",
+            hint="give a certificate and its key, listen on 127.0.0.1 or a unix: socket, or say --insecure",
+        )
+
+
+def server_credentials(tls: ServerTls) -> grpc.ServerCredentials:
+    """Credentials that follow their files. Raises `SecurityError` when they can't be used now.
+
+    Files that can't be used later on are logged, and the certificate from before stays in service.
+    """
+    source = _CertificateSource(tls)
+    return grpc.dynamic_ssl_server_credentials(
+        source.load(),
+        source.refreshed,  # type: ignore[arg-type]  # the stub forgets None: "keep the one in service"
+        require_client_authentication=tls.client_ca_file is not None,
+    )
+
+
+def channel_credentials(tls: ClientTls) -> grpc.ChannelCredentials:
+    """Credentials of a client. Raises `SecurityError` when the files can't be used."""
+    if (tls.certificate_file is None) != (tls.key_file is None):
+        raise SecurityError(
+            "a client certificate needs its key, and a key its certificate", hint="give both or neither"
+        )
+    ca = None if tls.ca_file is None else _read_pem(tls.ca_file, "CERTIFICATE")
+    if tls.certificate_file is None or tls.key_file is None:
+        return grpc.ssl_channel_credentials(root_certificates=ca)
+    key, chain = _key_pair(tls.certificate_file, tls.key_file)
+    return grpc.ssl_channel_credentials(root_certificates=ca, private_key=key, certificate_chain=chain)
+
+
+class _CertificateSource:
+    """A server's certificate files, and whether they have changed since they were read last."""
+
+    def __init__(self, tls: ServerTls) -> None:
+        self._tls = tls
+        self._seen: tuple[tuple[int, int], ...] | None = None
+
+    def load(self) -> grpc.ServerCertificateConfiguration:
+        # Noted before reading: a change in between is then seen at the next handshake.
+        self._seen = self._stamps()
+        key, chain = _key_pair(self._tls.certificate_file, self._tls.key_file)
+        ca = None if self._tls.client_ca_file is None else _read_pem(self._tls.client_ca_file, "CERTIFICATE")
+        return grpc.ssl_server_certificate_configuration([(key, chain)], root_certificates=ca)
+
+    def refreshed(self) -> grpc.ServerCertificateConfiguration | None:
+        """Called by gRPC at every handshake: the new certificate, or None to keep the one in service."""
+        if self._stamps() == self._seen:
+            return None
+        try:
+            return self.load()
+        except SecurityError as error:
+            _log.error("the renewed certificate can't be used; the old one stays", extra={"problem": error.message})
+            return None
+
+    def _stamps(self) -> tuple[tuple[int, int], ...]:
+        files = (self._tls.certificate_file, self._tls.key_file, self._tls.client_ca_file)
+        return tuple(_stamp(file) for file in files if file is not None)
+
+
+def _stamp(file: Path) -> tuple[int, int]:
+    try:
+        stat = file.stat()
+    except OSError:
+        return (0, 0)
+    return (stat.st_mtime_ns, stat.st_ino)
+
+
+def _key_pair(certificate_file: Path, key_file: Path) -> tuple[bytes, bytes]:
+    key, chain = _read_pem(key_file, "PRIVATE KEY"), _read_pem(certificate_file, "CERTIFICATE")
+    try:
+        # gRPC would accept a pair that does not match, and then fail every handshake without saying why. The password
+        # is there so that an encrypted key fails too, instead of asking on the terminal.
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate_file, key_file, password="")
+    except (OSError, ValueError) as error:  # SSLError is an OSError
+        raise SecurityError(
+            f"{certificate_file} and {key_file} are no usable pair: {error}",
+            hint="give a certificate and its own, unencrypted key, both in PEM",
+        ) from error
+    return key, chain
+
+
+def _read_pem(file: Path, kind: str) -> bytes:
+    try:
+        content = file.read_bytes()
+    except OSError as error:
+        raise SecurityError(f"{file}: {error.strerror}", hint="name a PEM file that exists and can be read") from error
+    if f"{kind}-----".encode() not in content:
+        raise SecurityError(f"{file}: no {kind} in it", hint="give a PEM file")
+    return content
+
+
+def _host(address: str) -> str:
+    for scheme in _NETWORK_SCHEMES:
+        address = address.removeprefix(scheme)
+    if address.startswith("["):
+        return address[1:].partition("]")[0]
+    # `::1` without brackets has more than one colon and no port.
+    return address if address.count(":") > 1 else address.partition(":")[0]
