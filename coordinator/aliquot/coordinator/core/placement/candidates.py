@@ -11,6 +11,7 @@ the columns, `all_left` and `all_usable` always every device.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -21,6 +22,15 @@ from aliquot.coordinator.core.types import WHOLE_SHARE_MILLI
 CPU_SCORED_MAX = 1 << 30
 """More CPU than this (a node that doesn't report it) counts as this in scores, so that products stay in 64
 bits."""
+
+
+class Extent(NamedTuple):
+    """The largest node there is, by device class and by size."""
+
+    leasable_bytes: Ints
+    """[class] leasable memory; the last entry stands for rows without devices."""
+    widest_milli: int
+    largest_cpu_milli: int
 
 
 @dataclass(slots=True)
@@ -58,6 +68,8 @@ class Candidates:
     """[row, 1] devices of the row."""
     rows: Ints
     """Numbers of the rows."""
+    extent: Extent
+    """The largest node of the pool, to which some policies scale."""
 
 
 def usable_of(left: Ints, memory_left: Ints, leasable: Ints) -> Ints:
@@ -82,7 +94,7 @@ class Feasible:
 def gather(
     table: DeviceTable,
     shapes: ShapeTable,
-    leasable: Ints,
+    extent: Extent,
     rows: Ints,
     slots: slice,
     eligible: Bools,
@@ -92,12 +104,12 @@ def gather(
     """Put `rows` and the shapes in `slots` together. `distinct` (for one row): columns are device states, not
     devices.
 
-    `leasable` is the leasable memory by class; `eligible` is [row, shape].
+    `eligible` is [row, shape].
     """
     classes = table.class_id[rows]
     left = table.share_left[rows][:, None, :]
     memory_left = table.memory_left[rows][:, None, :]
-    usable = usable_of(left, memory_left, leasable[classes][:, None, None])
+    usable = usable_of(left, memory_left, extent.leasable_bytes[classes][:, None, None])
     base = table.base[rows][:, None, :]
     foreign = bool(table.has_foreign[rows].any())
     all_left, all_usable = left, usable
@@ -152,6 +164,7 @@ def gather(
         kinds=table.kinds[rows][:, None],
         width=table.width[rows][:, None],
         rows=rows,
+        extent=extent,
     )
     return Feasible(candidates, allowed, tier, first_column)
 

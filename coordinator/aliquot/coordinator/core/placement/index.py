@@ -147,7 +147,7 @@ class ScoreIndex:
     def _restart(self, end: int) -> None:
         """Forget every score; shapes are scanned again when they are next asked for."""
         inventory = self._inventory
-        self.scorer.sync_classes()
+        self.scorer.sync()
         self._allocate(inventory.table.rows)
         self._fresh = [False] * len(self._fresh)
         self._layout, self._structure = inventory.layout_version, inventory.structure_version
@@ -157,9 +157,9 @@ class ScoreIndex:
     def _restructure(self) -> None:
         """Nodes came or were described anew: which rows suit which shape may have changed."""
         inventory, scorer = self._inventory, self.scorer
-        scorer.sync_classes()
+        moved = scorer.sync()
         rows = inventory.table.rows
-        if rows > self._rows_capacity:
+        if moved or rows > self._rows_capacity:
             self._restart(inventory.change_base + len(inventory.change_log))
             return
         for slot, fresh in enumerate(self._fresh):

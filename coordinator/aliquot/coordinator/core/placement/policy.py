@@ -13,6 +13,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from aliquot.coordinator.core.inventory import Inventory
 from aliquot.coordinator.core.placement.candidates import Candidates
 from aliquot.coordinator.core.placement.shapes import Ints
 from aliquot.coordinator.core.types import Demand
@@ -49,6 +50,9 @@ class Policy:
         state.
         """
         return self.node_scores(c)[:, :, None] - np.zeros_like(c.left)
+
+    def learn_classes(self, inventory: Inventory) -> None:
+        """Take note of the pool's device classes; called before scoring whenever nodes came or went."""
 
     def set_mix(self, mix: tuple[tuple[Demand, int], ...]) -> None:
         """Take note of the shapes that arrive and how often. Does nothing unless `mix_dependent`."""

@@ -23,7 +23,7 @@ class ScanIndex:
     def slot(self, shape: Demand) -> int:
         """See `Index.slot`."""
         shapes = self.scorer.shapes
-        self.scorer.sync_classes()
+        self.scorer.sync()
         slot = shapes.slots.get(shape, -1)
         if slot < 0:
             slot = shapes.used

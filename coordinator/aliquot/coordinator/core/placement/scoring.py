@@ -6,9 +6,10 @@ import numpy as np
 import numpy.typing as npt
 
 from aliquot.coordinator.core.inventory import Inventory
-from aliquot.coordinator.core.placement.candidates import gather
+from aliquot.coordinator.core.placement.candidates import Extent, gather
 from aliquot.coordinator.core.placement.policy import Policy
 from aliquot.coordinator.core.placement.shapes import Bools, Ints, ShapeTable
+from aliquot.coordinator.core.types import WHOLE_SHARE_MILLI
 
 NEVER = np.iinfo(np.int64).min
 """The key of a row that a shape does not fit."""
@@ -26,21 +27,32 @@ class Scorer:
         self.inventory = inventory
         self.policy = policy
         self.shapes = shapes
-        self._leasable: Ints = np.zeros(1, np.int64)
-        self.sync_classes()
+        self._extent = Extent(np.ones(1, np.int64), WHOLE_SHARE_MILLI, 1)
+        self._structure = -1
+        self.sync()
 
-    def sync_classes(self) -> bool:
-        """Take up new device classes; True if shapes' numbers moved."""
-        classes = self.inventory.classes
-        if len(self._leasable) != len(classes) + 1:
-            self._leasable = np.array([c.leasable_bytes for c in classes] + [1], np.int64)
-        return self.shapes.sync_classes()
+    def sync(self) -> bool:
+        """Take up new nodes; True if that changes the scores of rows that did not change themselves."""
+        inventory = self.inventory
+        if self._structure == inventory.structure_version:
+            return False
+        self._structure = inventory.structure_version
+        table, rows = inventory.table, inventory.table.rows
+        extent = Extent(
+            np.array([c.leasable_bytes for c in inventory.classes] + [1], np.int64),
+            max(int(table.width[:rows].max(initial=0)), 1) * WHOLE_SHARE_MILLI,
+            max(int(table.cpu_capacity[:rows].max(initial=0)), 1),
+        )
+        moved = extent[1:] != self._extent[1:]
+        self._extent = extent
+        self.policy.learn_classes(inventory)
+        return self.shapes.sync_classes() or moved
 
     def keys(self, rows: Ints, slots: slice, eligible: Bools, *, distinct: bool = False) -> tuple[Ints, Columns]:
         """(keys, columns), both [row, shape]: `NEVER` where it does not fit; the best device's column
         otherwise.
         """
-        found = gather(self.inventory.table, self.shapes, self._leasable, rows, slots, eligible, distinct=distinct)
+        found = gather(self.inventory.table, self.shapes, self._extent, rows, slots, eligible, distinct=distinct)
         c = found.candidates
         policy = self.policy
         if policy.at_random:

@@ -1,0 +1,110 @@
+"""Fragmentation: idle share that the requests which arrive can't use where it is.
+
+For one request type t on one node, all idle share is fragmented if t can't run there at all (other model, too
+little CPU, too few devices with enough left); otherwise the idle share of the devices that are too full for
+t. A node's fragmentation is the mean over the mix. Everything is integer: weights are counts, and the sum
+stays unscaled.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from aliquot.coordinator.core.inventory import Inventory
+from aliquot.coordinator.core.placement.candidates import Candidates
+from aliquot.coordinator.core.placement.shapes import Bools, Ints
+from aliquot.coordinator.core.types import WHOLE_SHARE_MILLI, Demand
+
+
+class Mix:
+    """Request types with weights, as arrays along the last axis."""
+
+    def __init__(self, mix: tuple[tuple[Demand, int], ...]) -> None:
+        self.types = tuple(demand for demand, _ in mix)
+        self.weight: Ints = np.array([weight for _, weight in mix], np.int64)
+        self.total_weight = int(self.weight.sum())
+        self._cpu: Ints = np.array([d.cpu_milli for d in self.types], np.int64)
+        self._share: Ints = np.array([_share(d) for d in self.types], np.int64)
+        self._count: Ints = np.array([max(d.count, 1) for d in self.types], np.int64)
+        self._cpu_only: Bools = np.array([d.count == 0 for d in self.types], np.bool_)
+        left = np.arange(WHOLE_SHARE_MILLI + 1)[:, None]
+        self._enough: Ints = (left >= self._share).astype(np.int64)
+        """[left, type] a device with so much left serves the type."""
+        self._too_small: Ints = np.where(left < self._share, left, 0)
+        """[left, type] the idle share of such a device that is lost to the type."""
+        self._suits: Bools = np.zeros((0, len(self.types)), np.bool_)
+
+    def learn_classes(self, inventory: Inventory) -> None:
+        """Take note of which device classes suit which type; call when classes were added."""
+        classes = inventory.classes
+        if len(self._suits) == len(classes) + 1:
+            return
+        suits = np.zeros((len(classes) + 1, len(self.types)), np.bool_)
+        for class_id, device_class in enumerate(classes):
+            for number, demand in enumerate(self.types):
+                named = [model for models in demand.models for model in models]
+                suits[class_id, number] = (
+                    (not named or device_class.model in named)
+                    and demand.vendor in ("", device_class.vendor)
+                    and demand.mig_profile == device_class.mig_profile
+                )
+        self._suits = suits
+
+    def fragmentation(self, c: Candidates) -> Ints:
+        """[row, 1] weighted fragmentation of each row, in milli-devices times `total_weight`."""
+        total = c.all_left.sum(axis=2)
+        enough = self._enough[c.all_left[:, 0]].sum(axis=1)[:, None, :]
+        lost = self._too_small[c.all_left[:, 0]].sum(axis=1)[:, None, :]
+        return self._weigh(c, total[:, :, None], enough, lost, c.cpu_left[:, :, None])
+
+    def fragmentation_after(self, c: Candidates) -> Ints:
+        """[row, shape, column] the same, were the member's slices on devices in that column's state."""
+        enough = self._enough[c.all_left[:, 0]].sum(axis=1)[:, None, None, :]
+        lost = self._too_small[c.all_left[:, 0]].sum(axis=1)[:, None, None, :]
+        total = c.all_left.sum(axis=2)
+        count = c.count[:, :, None, None]
+        rest = np.maximum(c.left - np.minimum(c.share, WHOLE_SHARE_MILLI)[:, :, None], 0)
+        enough = enough + count * (self._enough[rest] - self._enough[c.left])
+        lost = lost + count * (self._too_small[rest] - self._too_small[c.left])
+        total_after = total[:, :, None] - c.count[:, :, None] * (c.left - rest)
+        cpu_after = (c.cpu_left - c.cpu)[:, :, None, None]
+        return self._weigh(c, total_after[..., None], enough, lost, cpu_after)
+
+    def _weigh(self, c: Candidates, total: Ints, enough: Ints, lost: Ints, cpu_left: Ints) -> Ints:
+        suits = self._suits[c.class_id]
+        suits = suits.reshape(suits.shape[:1] + (1,) * (enough.ndim - 2) + suits.shape[-1:])
+        useless = ~suits | self._cpu_only | (cpu_left < self._cpu) | (enough < self._count)
+        fragmented: Ints = np.where(useless, total, lost) @ self.weight
+        return fragmented
+
+
+class Fragmentation(NamedTuple):
+    """Of one (pool, model): idle share, and the part of it that the mix can't use on average."""
+
+    idle_milli: int
+    fragmented_milli: int
+
+
+def typical(counts: dict[Demand, int], coverage_milli: int = 950) -> tuple[tuple[Demand, int], ...]:
+    """The most frequent types that together make up `coverage_milli` thousandths of all, with their counts."""
+    ordered = sorted(counts.items(), key=lambda item: (-item[1], _type_key(item[0])))
+    total = sum(counts.values())
+    kept: list[tuple[Demand, int]] = []
+    so_far = 0
+    for demand, count in ordered:
+        kept.append((demand, count))
+        so_far += count
+        if so_far * 1000 >= total * coverage_milli:
+            break
+    return tuple(kept)
+
+
+def _share(demand: Demand) -> int:
+    return demand.share_milli or (WHOLE_SHARE_MILLI if demand.count else 0)
+
+
+def _type_key(demand: Demand) -> tuple[int, int, int, tuple[tuple[str, ...], ...]]:
+    """Larger types first among equally frequent ones."""
+    return -demand.cpu_milli, -_share(demand), -demand.count, demand.models

@@ -1,0 +1,105 @@
+"""Replays requests on an inventory of its own, and keeps what a user wants to know of it.
+
+`fill` is the openb study's protocol: one pass, nothing leaves, nothing is retried.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+from aliquot.coordinator.core.inventory import Inventory
+from aliquot.coordinator.core.inventory.records import member_kind
+from aliquot.coordinator.core.placement import Engine
+from aliquot.coordinator.core.types import WHOLE_SHARE_MILLI, Demand, NodeSpec, Placement
+
+
+def pool_of(nodes: Iterable[NodeSpec]) -> Inventory:
+    """An inventory of these nodes, all ready; their order is their rank."""
+    inventory = Inventory()
+    for spec in nodes:
+        inventory.put_node(spec)
+        inventory.set_grantable(spec.node_id, grantable=True)
+    return inventory
+
+
+def capacity_milli(inventory: Inventory) -> int:
+    """Share of all devices."""
+    return sum(totals.share_capacity_milli for totals in inventory.totals().values())
+
+
+def take(inventory: Inventory, demand: Demand, placement: Placement) -> None:
+    """Hold a placement, as the coordinator does when a grant's fact is applied."""
+    for node_id, slices in zip(placement.node_ids, placement.members, strict=True):
+        for plan in slices:
+            inventory.reserve(plan)
+        inventory.reserve_member(node_id, **_member(demand))
+
+
+def give_back(inventory: Inventory, demand: Demand, placement: Placement) -> None:
+    """Undo `take`."""
+    for node_id, slices in zip(placement.node_ids, placement.members, strict=True):
+        for plan in slices:
+            inventory.release(plan)
+        inventory.release_member(node_id, **_member(demand))
+
+
+def _member(demand: Demand) -> dict[str, int | str]:
+    return {
+        "cpu_milli": demand.cpu_milli,
+        "host_memory_bytes": demand.host_memory_bytes,
+        "affinity_group": demand.affinity_group,
+        "kind": member_kind(demand.count, demand.share_milli),
+    }
+
+
+def demanded_milli(demand: Demand) -> int:
+    """Share that a demand asks for in all."""
+    return demand.gang_size * demand.count * (demand.share_milli or WHOLE_SHARE_MILLI)
+
+
+@dataclass(slots=True)
+class Curve:
+    """What was allocated as requests arrived, in thousandths of a device; one entry per arrival, refusals too."""
+
+    capacity_milli: int
+    arrived_milli: list[int] = field(default_factory=list)
+    allocated_milli: list[int] = field(default_factory=list)
+    refused: int = 0
+
+    def at(self, percent: int) -> float:
+        """Mean allocation in % over the arrivals at which the arrived demand rounds to `percent` % of the capacity."""
+        values = [
+            allocated
+            for arrived, allocated in zip(self.arrived_milli, self.allocated_milli, strict=True)
+            if round(100 * arrived / self.capacity_milli) == percent
+        ]
+        if not values:
+            raise ValueError(f"no arrival falls on {percent} % of the capacity; the list is too short")
+        return 100 * sum(values) / len(values) / self.capacity_milli
+
+
+def fill(
+    engine: Engine,
+    demands: Sequence[Demand],
+    *,
+    before: Callable[[int, Demand], None] | None = None,
+) -> Curve:
+    """Place each demand in turn; what does not fit is refused for good. `before` sees each arrival first."""
+    inventory = engine.inventory
+    curve = Curve(capacity_milli(inventory))
+    arrived = allocated = 0
+    for arrival, demand in enumerate(demands):
+        if before is not None:
+            before(arrival, demand)
+        asked = demanded_milli(demand)
+        arrived += asked
+        placement = engine.place(demand, arrival=arrival)
+        if placement is None:
+            curve.refused += 1
+        else:
+            take(inventory, demand, placement)
+            allocated += asked
+        curve.arrived_milli.append(arrived)
+        curve.allocated_milli.append(allocated)
+    return curve
