@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import fcntl
 import logging
-import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import IO
@@ -42,7 +41,7 @@ class StateDirError(AliquotError):
 
 
 class StoredSlice(msgspec.Struct, frozen=True):
-    """What is on disk of a reservation. The boot id gives the monotonic times of a stop order their meaning."""
+    """What is on disk of a reservation. The boot id gives a stop order's monotonic time its meaning."""
 
     boot_id: str
     reservation: Reservation
@@ -246,6 +245,6 @@ class Checkpoint:
         self.notes.append(note)
         log.error("%s", note)
         try:
-            os.rename(path, target)
+            path.rename(target)
         except OSError as error:
-            log.error("%s could not be moved: %s", path, error)
+            log.warning("%s could not be moved: %s", path, error)

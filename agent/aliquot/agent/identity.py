@@ -60,7 +60,7 @@ class Identity:
         except Damaged as error:
             aside = path.with_suffix(".damaged")
             path.rename(aside)
-            log.error("the node's record was damaged (%s); kept as %s, a new one is made", error, aside)
+            log.warning("the node's record was damaged (%s); kept as %s, a new one is made", error, aside)
         node_id = configured_id or str(stored.get("node_id") or "") or derive(device_uuids)
         epoch = stored.get("leader_epoch", 0)
         identity = cls(path, node_id, epoch if isinstance(epoch, int) else 0)

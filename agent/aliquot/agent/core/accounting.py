@@ -73,9 +73,7 @@ def account(
     strays: list[ProcessUse] = []
     foreign: list[ProcessUse] = []
     for use in processes:
-        slice_id = next(
-            (found for holder in use.holders if (found := _find(slice_of, holder)) is not None), None
-        )
+        slice_id = next((found for holder in use.holders if (found := _find(slice_of, holder)) is not None), None)
         if slice_id is not None:
             by_slice[slice_id].append(use)
         elif use.holders:
@@ -99,9 +97,7 @@ def _slices_by_holder(reservations: Sequence[Reservation]) -> Mapping[tuple[str,
     """(lease, member) -> epoch -> slice."""
     result: dict[tuple[str, int], dict[int, str]] = {}
     for record in reservations:
-        result.setdefault((record.spec.lease_id, record.spec.member), {})[record.spec.lease_epoch] = (
-            record.slice_id
-        )
+        result.setdefault((record.spec.lease_id, record.spec.member), {})[record.spec.lease_epoch] = record.slice_id
     return result
 
 
@@ -116,9 +112,7 @@ def _find(slice_of: Mapping[tuple[str, int], dict[int, str]], holder: Holder) ->
     return epochs[nearest]
 
 
-def _foreign_bytes(
-    foreign: Sequence[ProcessUse], slices: Sequence[SliceUsage], unattributed: int | None
-) -> int:
+def _foreign_bytes(foreign: Sequence[ProcessUse], slices: Sequence[SliceUsage], unattributed: int | None) -> int:
     known = sum(use.memory_bytes for use in foreign if use.memory_bytes is not None)
     if unattributed is None or all(use.memory_bytes is not None for use in foreign):
         return known

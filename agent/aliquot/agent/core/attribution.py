@@ -122,9 +122,7 @@ class Attributor:
         return self._seen[pid]
 
     def _registered(self, key: ProcessKey) -> tuple[Holder, ...]:
-        mine = sorted(
-            (item for item in self.attachments if item.process == key), key=lambda item: -item.order
-        )
+        mine = sorted((item for item in self.attachments if item.process == key), key=lambda item: -item.order)
         return tuple(dict.fromkeys(item.holder for item in mine))
 
     def _by_cgroup(self, cgroup: str | None) -> Holder | None:

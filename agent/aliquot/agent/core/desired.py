@@ -95,11 +95,7 @@ def judge(book: Book, fence: Fence, batch: Batch, devices: Mapping[str, DeviceIn
         if stale is not None:
             refusals.append(stale)
             continue
-        changed = (
-            _stopped(known, order, batch, now_ms)
-            if order.stop
-            else _run(scratch, known, order, batch, devices)
-        )
+        changed = _stopped(known, order, batch, now_ms) if order.stop else _run(scratch, known, order, batch, devices)
         if changed == known:
             repeats.append(order.spec.slice_id)
             continue
@@ -184,9 +180,7 @@ def _admit(book: Book, fresh: Reservation, devices: Mapping[str, DeviceInfo]) ->
     if device is None:
         return _failed(fresh, "DEVICE_UNKNOWN", f"this node has no device {spec.device_uuid}")
     if spec.memory_bytes <= 0 or not 0 < spec.share_milli <= 1000:
-        return _failed(
-            fresh, "INVALID_SLICE", f"{spec.share_milli}/1000, {spec.memory_bytes} bytes is no part"
-        )
+        return _failed(fresh, "INVALID_SLICE", f"{spec.share_milli}/1000, {spec.memory_bytes} bytes is no part")
     load = book.load_of(spec.device_uuid)
     if load.share_milli + spec.share_milli > 1000:
         detail = f"{load.share_milli}/1000 of {spec.device_uuid} is taken, no room for {spec.share_milli}"
@@ -199,9 +193,7 @@ def _admit(book: Book, fresh: Reservation, devices: Mapping[str, DeviceInfo]) ->
 
 
 def _failed(fresh: Reservation, reason: str, detail: str) -> Reservation:
-    return msgspec.structs.replace(
-        fresh, intent=Intent.ENDED, ending=Ending.FAILED, reason=reason, detail=detail
-    )
+    return msgspec.structs.replace(fresh, intent=Intent.ENDED, ending=Ending.FAILED, reason=reason, detail=detail)
 
 
 def _unnamed(book: Book, batch: Batch) -> list[Reservation]:

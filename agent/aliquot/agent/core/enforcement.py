@@ -146,9 +146,7 @@ def _judge_slice(
         assert use.memory_bytes is not None
         asked[use.process] = now_ms
         excess -= use.memory_bytes
-        decisions.append(
-            Decision(Act.TERMINATE, spec.device_uuid, spec.holder, why, spec.slice_id, use.process)
-        )
+        decisions.append(Decision(Act.TERMINATE, spec.device_uuid, spec.holder, why, spec.slice_id, use.process))
     present = {use.process for use in piece.uses}
     for process, since_ms in asked.items():
         if process in present and since_ms != now_ms and now_ms - since_ms >= grace_ms:
@@ -169,10 +167,7 @@ def _judge_fitting(
         return None, []
     if offence.fits_since_ms is None:
         why = f"lease {spec.lease_id} is within its limit again"
-        said = [
-            Decision(Act.REPRIEVE, spec.device_uuid, spec.holder, why, spec.slice_id, process)
-            for process in asked
-        ]
+        said = [Decision(Act.REPRIEVE, spec.device_uuid, spec.holder, why, spec.slice_id, process) for process in asked]
         return Offence(asked, fits_since_ms=now_ms), said
     if now_ms - offence.fits_since_ms >= min(spec.grace_ms, rules.grace_max_ms):
         return None, []
@@ -181,9 +176,7 @@ def _judge_fitting(
 
 def _victims(uses: Iterable[ProcessUse], asked: Mapping[ProcessKey, int]) -> list[ProcessUse]:
     candidates = [
-        use
-        for use in uses
-        if use.process is not None and use.process not in asked and (use.memory_bytes or 0) > 0
+        use for use in uses if use.process is not None and use.process not in asked and (use.memory_bytes or 0) > 0
     ]
     return sorted(candidates, key=lambda use: (-(use.memory_bytes or 0), -_age(use), use.pid))
 

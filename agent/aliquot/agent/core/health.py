@@ -43,9 +43,7 @@ def on_xid(health: Health, xid: int, recovery: RecoveryAction | None, now_ms: in
     action = action_of(xid)
     if action not in UNSCHEDULABLE or (xid in DISPUTED and recovery in (None, RecoveryAction.NONE)):
         return health
-    return replace(
-        health, healthy=False, reason=f"XID {xid}: {action.value}", bad_ms=now_ms, good_samples=0, xid=xid
-    )
+    return replace(health, healthy=False, reason=f"XID {xid}: {action.value}", bad_ms=now_ms, good_samples=0, xid=xid)
 
 
 def on_sample(health: Health, sample: HealthSample, now_ms: int) -> Health:

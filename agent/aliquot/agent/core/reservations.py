@@ -106,12 +106,8 @@ def order_stop(reservation: Reservation, stop: StopOrder, leader_epoch: int) -> 
     if target is None:
         return reservation
     if reservation.stop is not None:
-        stop = StopOrder(
-            reservation.stop.learned_ms, min(stop.grace_ms, reservation.stop.grace_ms), stop.reason
-        )
-    return msgspec.structs.replace(
-        reservation, intent=target, stop=stop, quarantined=False, leader_epoch=leader_epoch
-    )
+        stop = StopOrder(reservation.stop.learned_ms, min(stop.grace_ms, reservation.stop.grace_ms), stop.reason)
+    return msgspec.structs.replace(reservation, intent=target, stop=stop, quarantined=False, leader_epoch=leader_epoch)
 
 
 def fail(reservation: Reservation, reason: str, detail: str) -> Reservation:
@@ -119,9 +115,7 @@ def fail(reservation: Reservation, reason: str, detail: str) -> Reservation:
     target = TRANSITIONS.get((reservation.intent, Event.SETUP_FAILED))
     if target is None:
         return reservation
-    return msgspec.structs.replace(
-        reservation, intent=target, ending=Ending.FAILED, reason=reason, detail=detail
-    )
+    return msgspec.structs.replace(reservation, intent=target, ending=Ending.FAILED, reason=reason, detail=detail)
 
 
 def conclude(reservation: Reservation) -> Reservation:
@@ -176,9 +170,7 @@ class Book:
 
     def of_lease(self, lease_id: str) -> list[Reservation]:
         """Records of one lease that take part of a device, of any epoch."""
-        return [
-            record for record in self._records.values() if record.holds and record.spec.lease_id == lease_id
-        ]
+        return [record for record in self._records.values() if record.holds and record.spec.lease_id == lease_id]
 
     def of_holder(self, holder: Holder) -> list[Reservation]:
         """Records of one member of one grant that take part of a device."""

@@ -1,0 +1,258 @@
+"""NVIDIA devices, through NVML and the real pynvml only.
+
+Handles are looked up once and kept; what a driver does not offer is asked once. A device in MIG mode is
+answered as its instances, each a device of its own that names its parent; the parent itself can't be leased
+then.
+"""
+
+from __future__ import annotations
+
+import pynvml
+
+from aliquot.agent.core.samples import (
+    DeviceEvent,
+    DeviceInfo,
+    DriverInfo,
+    HealthSample,
+    LoadSample,
+    MemorySample,
+    ProcessList,
+    RecoveryAction,
+)
+from aliquot.agent.devices.base import BackendUnavailable, DeviceError, Discovery
+from aliquot.agent.devices.nvml_events import EventSource
+from aliquot.agent.devices.nvml_processes import ProcessLists
+from aliquot.agent.devices.nvml_query import Query, text
+from aliquot.agent.devices.nvml_topology import bus_id_of, islands, numa_node_of
+from aliquot.common.catalog import canonical_model
+
+_MEMORY_V2 = pynvml.nvmlMemory_v2
+_HEALTH_FIELDS = (
+    pynvml.NVML_FI_DEV_GET_GPU_RECOVERY_ACTION,
+    pynvml.NVML_FI_DEV_REMAPPED_PENDING,
+    pynvml.NVML_FI_DEV_REMAPPED_FAILURE,
+    pynvml.NVML_FI_DEV_ECC_DBE_VOL_TOTAL,
+    pynvml.NVML_FI_DEV_MEMORY_TEMP,
+)
+_VALUE_MEMBERS = {
+    pynvml.NVML_VALUE_TYPE_UNSIGNED_INT: "uiVal",
+    pynvml.NVML_VALUE_TYPE_UNSIGNED_LONG: "ulVal",
+    pynvml.NVML_VALUE_TYPE_UNSIGNED_LONG_LONG: "ullVal",
+    pynvml.NVML_VALUE_TYPE_SIGNED_LONG_LONG: "sllVal",
+    pynvml.NVML_VALUE_TYPE_SIGNED_INT: "siVal",
+}
+
+
+class NvmlBackend:
+    """See `base.DeviceBackend`."""
+
+    name = "nvml"
+
+    def __init__(self) -> None:
+        self._query = Query()
+        self._lists = ProcessLists(self._query)
+        self._handles: dict[str, object] = {}
+        self._infos: dict[str, DeviceInfo] = {}
+        self._events: EventSource | None = None
+
+    @property
+    def calls(self) -> int:
+        """Calls into the library so far."""
+        return self._query.calls
+
+    def open(self) -> DriverInfo:
+        """Load `libnvidia-ml.so.1` and talk to the driver."""
+        try:
+            pynvml.nvmlInit()
+        except pynvml.NVMLError as error:
+            raise BackendUnavailable(
+                f"NVML: {error}",
+                hint="install the NVIDIA driver on this machine, or make its libnvidia-ml.so.1 visible here",
+            ) from error
+        cuda = self._query.ask("", "CudaDriverVersion", pynvml.nvmlSystemGetCudaDriverVersion_v2)
+        return DriverInfo(
+            driver_version=text(self._query.ask("", "DriverVersion", pynvml.nvmlSystemGetDriverVersion) or ""),
+            library_version=text(self._query.ask("", "NVMLVersion", pynvml.nvmlSystemGetNVMLVersion) or ""),
+            cuda_version=None if cuda is None else (cuda // 1000, cuda % 1000 // 10),
+        )
+
+    def close(self) -> None:
+        """Let go of the driver."""
+        if self._events is not None:
+            self._events.close()
+        try:
+            pynvml.nvmlShutdown()
+        except pynvml.NVMLError:
+            return
+
+    def discover(self) -> Discovery:
+        """Every GPU, or its MIG instances."""
+        self._query.forget()
+        handles: dict[str, object] = {}
+        bus_ids: dict[str, str] = {}
+        physical: list[tuple[int, str, object]] = []
+        problems: list[str] = []
+        for index in range(self._query.demand("", "Count", pynvml.nvmlDeviceGetCount)):
+            try:
+                handle = self._query.demand("", "HandleByIndex", pynvml.nvmlDeviceGetHandleByIndex, index)
+                uuid = text(self._query.demand("", "UUID", pynvml.nvmlDeviceGetUUID, handle))
+                pci = self._query.ask(uuid, "PciInfo", pynvml.nvmlDeviceGetPciInfo, handle)
+            except DeviceError as error:
+                problems.append(f"GPU {index}: {error.message}")
+                continue
+            handles[uuid] = handle
+            bus_ids[uuid] = bus_id_of(pci.busId) if pci is not None else ""
+            physical.append((index, uuid, handle))
+        island_of = islands(self._query, handles, bus_ids)
+        found: list[DeviceInfo] = []
+        for index, uuid, handle in physical:
+            try:
+                whole = self._describe(index, uuid, handle, bus_ids[uuid], island_of.get(uuid))
+                instances = self._instances(whole, handle, handles)
+            except DeviceError as error:
+                problems.append(f"GPU {index} ({uuid}): {error.message}")
+                continue
+            found += instances if instances is not None else [whole]
+        self._handles = handles
+        self._infos = {info.uuid: info for info in found}
+        return Discovery(tuple(found), tuple(problems))
+
+    def _describe(self, index: int, uuid: str, handle: object, bus_id: str, island: int | None) -> DeviceInfo:
+        name = text(self._query.demand(uuid, "Name", pynvml.nvmlDeviceGetName, handle))
+        memory = self._memory(uuid, handle)
+        return DeviceInfo(
+            uuid=uuid,
+            index=index,
+            product_name=name,
+            model=canonical_model(name, memory.total_bytes),
+            vendor="nvidia",
+            memory_total_bytes=memory.total_bytes,
+            memory_reserved_bytes=memory.reserved_bytes,
+            pci_bus_id=bus_id,
+            numa_node=numa_node_of(bus_id),
+            nvlink_island=island,
+        )
+
+    def _instances(self, whole: DeviceInfo, handle: object, handles: dict[str, object]) -> list[DeviceInfo] | None:
+        """The MIG instances of a GPU; None where it is not in MIG mode. Fills in their handles."""
+        mode = self._query.ask(whole.uuid, "MigMode", pynvml.nvmlDeviceGetMigMode, handle)
+        if mode is None or mode[0] != pynvml.NVML_DEVICE_MIG_ENABLE:
+            return None
+        found = []
+        most = self._query.ask(whole.uuid, "MaxMigDeviceCount", pynvml.nvmlDeviceGetMaxMigDeviceCount, handle) or 0
+        for number in range(most):
+            ask = pynvml.nvmlDeviceGetMigDeviceHandleByIndex
+            part = self._query.ask(whole.uuid, "MigDeviceHandleByIndex", ask, handle, number)
+            if part is None:
+                continue
+            uuid = text(self._query.demand(whole.uuid, "MIG UUID", pynvml.nvmlDeviceGetUUID, part))
+            name = text(self._query.demand(uuid, "Name", pynvml.nvmlDeviceGetName, part))
+            memory = self._memory(uuid, part)
+            handles[uuid] = part
+            found.append(
+                DeviceInfo(
+                    uuid=uuid,
+                    index=whole.index,
+                    product_name=name,
+                    model=whole.model,
+                    vendor=whole.vendor,
+                    memory_total_bytes=memory.total_bytes,
+                    memory_reserved_bytes=memory.reserved_bytes,
+                    pci_bus_id=whole.pci_bus_id,
+                    numa_node=whole.numa_node,
+                    nvlink_island=None,  # peer access over NVLink is not to be had between instances
+                    mig_profile=name.rpartition("MIG ")[2].strip() if "MIG " in name else "",
+                    parent_uuid=whole.uuid,
+                    gpu_instance_id=self._query.ask(uuid, "GpuInstanceId", pynvml.nvmlDeviceGetGpuInstanceId, part),
+                )
+            )
+        return found
+
+    def memory(self, uuid: str) -> MemorySample:
+        """Memory of one device now; used memory without what the driver reserves."""
+        return self._memory(uuid, self._handle(uuid))
+
+    def _memory(self, uuid: str, handle: object) -> MemorySample:
+        newer = self._query.ask(uuid, "MemoryInfo_v2", pynvml.nvmlDeviceGetMemoryInfo, handle, _MEMORY_V2)
+        if newer is not None:
+            return MemorySample(newer.total, newer.reserved, newer.used)
+        # The older call counts what is reserved as used and does not say how much that is.
+        older = self._query.demand(uuid, "MemoryInfo", pynvml.nvmlDeviceGetMemoryInfo, handle)
+        return MemorySample(older.total, 0, older.used)
+
+    def processes(self, uuid: str) -> ProcessList:
+        """Processes on one device now, each once."""
+        info = self._infos.get(uuid)
+        return self._lists.read(uuid, self._handle(uuid), info.memory_total_bytes if info is not None else 1 << 62)
+
+    def load(self, uuid: str) -> LoadSample:
+        """How busy and how hot a device is. Parts answer None for what only the whole card has."""
+        handle = self._handle(uuid)
+        utilisation = self._query.ask(uuid, "UtilizationRates", pynvml.nvmlDeviceGetUtilizationRates, handle)
+        sensor, clock = pynvml.NVML_TEMPERATURE_GPU, pynvml.NVML_CLOCK_SM
+        temperature = self._query.ask(uuid, "TemperatureV", pynvml.nvmlDeviceGetTemperatureV, handle, sensor)
+        if temperature is None:
+            temperature = self._query.ask(uuid, "Temperature", pynvml.nvmlDeviceGetTemperatureV1, handle, sensor)
+        return LoadSample(
+            gpu_percent=None if utilisation is None else utilisation.gpu,
+            memory_percent=None if utilisation is None else utilisation.memory,
+            temperature_c=temperature,
+            power_mw=self._query.ask(uuid, "PowerUsage", pynvml.nvmlDeviceGetPowerUsage, handle),
+            sm_clock_mhz=self._query.ask(uuid, "ClockInfo", pynvml.nvmlDeviceGetClockInfo, handle, clock),
+        )
+
+    def health(self, uuid: str) -> HealthSample:
+        """What the card says of its own state; an instance is as well as its card."""
+        info = self._infos.get(uuid)
+        card = info.physical_uuid if info is not None else uuid
+        handle = self._handle(card)
+        fields = list(_HEALTH_FIELDS)
+        answers = self._query.ask(card, "FieldValues", pynvml.nvmlDeviceGetFieldValues, handle, fields) or []
+        values = {
+            answer.fieldId: _value(answer.valueType, answer.value)
+            for answer in answers
+            if answer.nvmlReturn == pynvml.NVML_SUCCESS
+        }
+        action = values.get(pynvml.NVML_FI_DEV_GET_GPU_RECOVERY_ACTION)
+        pending = values.get(pynvml.NVML_FI_DEV_REMAPPED_PENDING)
+        failed = values.get(pynvml.NVML_FI_DEV_REMAPPED_FAILURE)
+        reasons = self._query.ask(card, "ClocksEventReasons", pynvml.nvmlDeviceGetCurrentClocksEventReasons, handle)
+        return HealthSample(
+            recovery_action=_recovery(action),
+            remap_pending=None if pending is None else bool(pending),
+            remap_failed=None if failed is None else bool(failed),
+            uncorrected_errors=values.get(pynvml.NVML_FI_DEV_ECC_DBE_VOL_TOTAL),
+            memory_temperature_c=values.get(pynvml.NVML_FI_DEV_MEMORY_TEMP),
+            clock_event_reasons=reasons,
+        )
+
+    def wait_events(self, timeout_ms: int) -> list[DeviceEvent]:
+        """Block until an XID is reported, at most so long."""
+        if self._events is None:
+            physical = {
+                info.physical_uuid: self._handles[info.physical_uuid]
+                for info in self._infos.values()
+                if info.physical_uuid in self._handles
+            }
+            self._events = EventSource(self._query, physical)
+        return self._events.wait(timeout_ms)
+
+    def _handle(self, uuid: str) -> object:
+        handle = self._handles.get(uuid)
+        if handle is None:
+            raise DeviceError(f"{uuid} is not there (any more)")
+        return handle
+
+
+def _recovery(number: int | None) -> RecoveryAction | None:
+    if number is None:
+        return None
+    try:
+        return RecoveryAction(number)
+    except ValueError:
+        return RecoveryAction.RESET  # newer than we know, and not "none": as bad as the mildest that we do
+
+
+def _value(kind: int, value: object) -> int | None:
+    member = _VALUE_MEMBERS.get(kind)
+    return None if member is None else int(getattr(value, member))

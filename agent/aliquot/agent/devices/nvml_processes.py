@@ -1,0 +1,93 @@
+"""Who is on a device: NVML's three process lists, merged by pid.
+
+The lists are by far the dearest thing a poll asks for (milliseconds each, under a lock of the driver's), and
+pynvml's own wrappers ask for each twice: for its size, then for its contents. Here the size of the last
+answer is offered at once, and asked again only when it was too small. The versioned symbols are tried newest
+first; the unversioned wrappers can't be used, since they raise something that is no NVML error.
+"""
+
+from __future__ import annotations
+
+from ctypes import Structure, byref, c_uint
+
+import pynvml
+
+from aliquot.agent.core.samples import ProcessList, ProcessSample
+from aliquot.agent.devices.base import DeviceError
+from aliquot.agent.devices.nvml_query import Query
+
+KINDS = ("Compute", "Graphics", "MPSCompute")
+_VERSIONS = (("_v3", pynvml.c_nvmlProcessInfo_v3_t), ("_v2", pynvml.c_nvmlProcessInfo_v2_t))
+_SPARE = 8
+_MAX_PROCESSES = 4096
+_UNKNOWN_BYTES = (1 << 64) - 1
+
+
+class ProcessLists:
+    """Reads the lists of devices, remembering their sizes and which versions there are."""
+
+    def __init__(self, query: Query) -> None:
+        self._query = query
+        self._sizes: dict[tuple[str, str], int] = {}
+
+    def read(self, uuid: str, handle: object, memory_total_bytes: int) -> ProcessList:
+        """The processes on a device, each once. Raises `DeviceError` when not one list is offered."""
+        found: dict[int, int | None] = {}
+        readable = 0
+        complete = True
+        for kind in KINDS:
+            entries = self._list(uuid, handle, kind)
+            if entries is None:
+                # MPS clients are in the compute list too on drivers without a list of their own.
+                complete = complete and kind != "Compute"
+                continue
+            readable += 1
+            for pid, memory_bytes in entries:
+                known = _plausible(memory_bytes, memory_total_bytes)
+                found[pid] = _larger(found[pid], known) if pid in found else known
+        if not readable:
+            raise DeviceError("the driver offers no list of processes")
+        return ProcessList(
+            tuple(ProcessSample(pid, memory_bytes) for pid, memory_bytes in sorted(found.items())), complete
+        )
+
+    def _list(self, uuid: str, handle: object, kind: str) -> list[tuple[int, int]] | None:
+        for suffix, structure in _VERSIONS:
+            symbol = f"nvmlDeviceGet{kind}RunningProcesses{suffix}"
+            if self._query.offers(uuid, symbol):
+                entries = self._query.ask(uuid, symbol, self._call, uuid, handle, symbol, structure)
+                if entries is not None or self._query.offers(uuid, symbol):
+                    return entries or []
+        return None
+
+    def _call(self, uuid: str, handle: object, symbol: str, structure: type[Structure]) -> list[tuple[int, int]]:
+        function = getattr(pynvml.nvmlLib, symbol, None)
+        if function is None:
+            raise pynvml.NVMLError(pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
+        size = self._sizes.get((uuid, symbol), _SPARE)
+        while True:
+            count = c_uint(size)
+            entries = (structure * size)()
+            result = function(handle, byref(count), entries)
+            if result != pynvml.NVML_ERROR_INSUFFICIENT_SIZE or size >= _MAX_PROCESSES:
+                break
+            self._query.calls += 1
+            size = min(_MAX_PROCESSES, max(count.value, size) + _SPARE)
+        self._sizes[uuid, symbol] = size
+        if result != pynvml.NVML_SUCCESS:
+            raise pynvml.NVMLError(result)
+        return [(entry.pid, entry.usedGpuMemory) for entry in entries[: count.value]]
+
+
+def _plausible(memory_bytes: int, total_bytes: int) -> int | None:
+    """None for "not available", and for what can't be: some drivers answer garbage for processes that just
+    ended.
+    """
+    return None if memory_bytes == _UNKNOWN_BYTES or memory_bytes > total_bytes else memory_bytes
+
+
+def _larger(first: int | None, second: int | None) -> int | None:
+    """A process in two lists has one amount of memory, told twice; some drivers tell it as 0 in one of them."""
+    if first is None or second is None:
+        return first if second is None else second
+    return max(first, second)

@@ -1,0 +1,83 @@
+"""How a node's devices are linked: which of them reach one another over NVLink, and on which NUMA node each
+sits.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+from pathlib import Path
+
+import pynvml
+
+from aliquot.agent.devices.base import DeviceError
+from aliquot.agent.devices.nvml_query import Query, text
+
+PCI_DEVICES = Path("/sys/bus/pci/devices")
+_LINKS_MAX = 18
+_SWITCH = "switch"
+
+
+def bus_id_of(raw: str | bytes) -> str:
+    """A PCI bus id as the kernel writes it: `0000:3b:00.0`. NVML pads the domain to eight digits."""
+    domain, _, rest = text(raw).lower().partition(":")
+    return f"{domain[-4:]}:{rest}"
+
+
+def numa_node_of(bus_id: str) -> int | None:
+    """The NUMA node a PCI device sits on, from the kernel; None where there is none, or it is not known."""
+    try:
+        node = int((PCI_DEVICES / bus_id / "numa_node").read_text(encoding="ascii"))
+    except (OSError, ValueError):
+        return None
+    return node if node >= 0 else None
+
+
+def islands(query: Query, handles: Mapping[str, object], bus_ids: Mapping[str, str]) -> dict[str, int]:
+    """Devices that reach one another over NVLink get the same number, counted from 0. Devices without a link,
+    and those whose links could not be read, get none. Both mappings are by UUID.
+    """
+    uuid_at = {bus_id: uuid for uuid, bus_id in bus_ids.items()}
+    parent: dict[str, str] = {}
+
+    def root(name: str) -> str:
+        while parent.setdefault(name, name) != name:
+            name = parent[name]
+        return name
+
+    for uuid, handle in handles.items():
+        with contextlib.suppress(DeviceError):
+            for far in _peers(query, uuid, handle):
+                name = _SWITCH if far == _SWITCH else uuid_at.get(far, "")
+                if name:
+                    parent[root(uuid)] = root(name)
+    groups: dict[str, list[str]] = {}
+    for uuid in handles:
+        if uuid in parent:
+            groups.setdefault(root(uuid), []).append(uuid)
+    linked = [group for group in groups.values() if len(group) > 1]
+    return {uuid: number for number, group in enumerate(linked) for uuid in group}
+
+
+def _peers(query: Query, uuid: str, handle: object) -> set[str]:
+    """Bus ids at the far ends of a device's active links; `switch` for NVSwitches, which join all that reach
+    one.
+    """
+    found: set[str] = set()
+    for link in range(_LINKS_MAX):
+        try:
+            active = query.ask(uuid, "NvLinkState", pynvml.nvmlDeviceGetNvLinkState, handle, link)
+        except DeviceError:
+            break  # fewer links than this
+        if active is None:
+            break
+        if not active:
+            continue
+        kind = query.ask(uuid, "NvLinkRemoteDeviceType", pynvml.nvmlDeviceGetNvLinkRemoteDeviceType, handle, link)
+        if kind == pynvml.NVML_NVLINK_DEVICE_TYPE_SWITCH:
+            found.add(_SWITCH)
+            continue
+        remote = query.ask(uuid, "NvLinkRemotePciInfo", pynvml.nvmlDeviceGetNvLinkRemotePciInfo, handle, link)
+        if remote is not None:
+            found.add(bus_id_of(remote.busId))
+    return found
