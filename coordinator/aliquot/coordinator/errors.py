@@ -1,0 +1,80 @@
+"""What the shell around the core refuses or fails at. `rpc.errors` turns these, like the core's, into gRPC statuses.
+
+    AliquotError
+     ├── JournalError
+     │    ├── JournalUnavailable   can't be written now: grants stop, retried by itself
+     │    ├── JournalCorrupt       can't be read: needs a person, and says what to do
+     │    ├── JournalTooNew        written by a newer version
+     │    └── JournalLocked        another coordinator has it
+     ├── NotLeader                 another coordinator leads; nothing may be written any more
+     ├── Overloaded                a stated bound is reached: come back later
+     ├── ShuttingDown              this coordinator is going away
+     ├── WatchCompacted            a watcher is too far behind, or too slow
+     └── ProtocolVersion           an agent speaks no protocol that this coordinator speaks
+"""
+
+from __future__ import annotations
+
+from aliquot.common.errors import AliquotError
+
+
+class JournalError(AliquotError):
+    """Root of what can be wrong with a journal."""
+
+    reason = "JOURNAL_UNAVAILABLE"
+
+
+class JournalUnavailable(JournalError):
+    """The journal can't be written at the moment. Nothing of what was not durable has happened."""
+
+
+class JournalCorrupt(JournalError):
+    """A record that is not the last one, or the file itself, can't be believed."""
+
+    reason = "JOURNAL_CORRUPT"
+
+
+class JournalTooNew(JournalError):
+    """The journal was written by a newer version, which this one can't read."""
+
+    reason = "JOURNAL_TOO_NEW"
+
+
+class JournalLocked(JournalError):
+    """Another coordinator has this journal open."""
+
+    reason = "JOURNAL_LOCKED"
+
+
+class NotLeader(AliquotError):
+    """Another coordinator has taken over: this one must not write again."""
+
+    reason = "NOT_LEADER"
+
+
+class Overloaded(AliquotError):
+    """A bound is reached. `retry_after_ms` is when to come back."""
+
+    reason = "OVERLOADED"
+
+    def __init__(self, message: str, *, retry_after_ms: int = 500) -> None:
+        super().__init__(message, hint="send it again after the stated pause")
+        self.retry_after_ms = retry_after_ms
+
+
+class ShuttingDown(AliquotError):
+    """This coordinator stops; its successor, or itself restarted, will answer."""
+
+    reason = "SHUTTING_DOWN"
+
+
+class WatchCompacted(AliquotError):
+    """The watcher asked for, or fell back to, events that are no longer kept."""
+
+    reason = "WATCH_COMPACTED"
+
+
+class ProtocolVersion(AliquotError):
+    """An agent speaks no protocol version that this coordinator speaks."""
+
+    reason = "PROTOCOL_VERSION"

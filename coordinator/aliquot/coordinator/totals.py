@@ -1,0 +1,177 @@
+"""Sums over everything durable, kept up to date by differences: what Status and metrics show without ever scanning."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from aliquot.coordinator.core.leases import Lease, LeaseState, Slice
+from aliquot.coordinator.core.types import WHOLE_SHARE_MILLI, DeviceSpec, NodeSpec
+
+
+@dataclass(slots=True)
+class ClassTotals:
+    """Capacity and use of the devices of one (pool, model)."""
+
+    devices: int = 0
+    capacity_share_milli: int = 0
+    leased_share_milli: int = 0
+    capacity_memory_bytes: int = 0
+    leased_memory_bytes: int = 0
+
+
+@dataclass(slots=True)
+class QueueTotals:
+    """What one (tenant, queue) holds and waits for."""
+
+    leased_share_milli: int = 0
+    leased_memory_bytes: int = 0
+    leases: int = 0
+    """Those that hold something."""
+    queued: int = 0
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is nothing to say."""
+        return not (self.leases or self.queued or self.leased_share_milli or self.leased_memory_bytes)
+
+
+@dataclass(slots=True)
+class DeviceUse:
+    """What leases hold of one device. It stays while slices are on it, even when its node no longer names it."""
+
+    node_id: str
+    spec: DeviceSpec
+    pool: str
+    present: bool = True
+    share_milli: int = 0
+    memory_bytes: int = 0
+    slices: int = 0
+
+
+class Totals:
+    """The sums. `View` calls it with each record's old and new form."""
+
+    def __init__(self) -> None:
+        self.classes: dict[tuple[str, str], ClassTotals] = {}
+        self.queues: dict[tuple[str, str], QueueTotals] = {}
+        self.devices: dict[str, DeviceUse] = {}
+        self.queued = 0
+        self.live = 0
+        """Leases that have not ended."""
+        self.holding = 0
+        """Leases that hold something."""
+        self.by_lease_state: dict[LeaseState, int] = dict.fromkeys(LeaseState, 0)
+        self.by_node_state: dict[str, int] = {}
+
+    # -- leases
+
+    def lease_changed(self, old: Lease | None, new: Lease | None) -> None:
+        """A lease came, changed or was forgotten."""
+        if old is not None:
+            self._count_lease(old, -1)
+        if new is not None:
+            self._count_lease(new, 1)
+
+    def _count_lease(self, lease: Lease, sign: int) -> None:
+        state = lease.state
+        self.by_lease_state[state] += sign
+        if state is LeaseState.ENDED:
+            return
+        self.live += sign
+        request = lease.request
+        key = (request.tenant, request.queue)
+        queue = self.queues.get(key)
+        if queue is None:
+            queue = self.queues[key] = QueueTotals()
+        if state is LeaseState.QUEUED:
+            queue.queued += sign
+            self.queued += sign
+        share, memory = self._hold(lease.slices, sign)
+        if share:
+            self.holding += sign
+            queue.leases += sign
+            queue.leased_share_milli += share
+            queue.leased_memory_bytes += memory
+        if sign < 0 and queue.empty:
+            del self.queues[key]
+
+    def _hold(self, slices: Iterable[Slice], sign: int) -> tuple[int, int]:
+        share = memory = 0
+        for piece in slices:
+            if not piece.holds_capacity:
+                continue
+            plan = piece.plan
+            share += plan.share_milli
+            memory += plan.memory_bytes
+            use = self.devices[plan.device_uuid]
+            use.share_milli += sign * plan.share_milli
+            use.memory_bytes += sign * plan.memory_bytes
+            use.slices += sign
+            totals = self._class_of(use)
+            totals.leased_share_milli += sign * plan.share_milli
+            totals.leased_memory_bytes += sign * plan.memory_bytes
+            if not use.slices and not use.present:
+                del self.devices[plan.device_uuid]
+        return sign * share, sign * memory
+
+    # -- nodes
+
+    def node_changed(self, old: NodeSpec | None, new: NodeSpec | None) -> None:
+        """A node came, was described anew, or was removed."""
+        if old is not None:
+            kept = set() if new is None else {device.uuid for device in new.devices}
+            for device in old.devices:
+                self._drop_device(device, gone=device.uuid not in kept)
+        if new is not None:
+            for device in new.devices:
+                self._put_device(device, new)
+
+    def _drop_device(self, device: DeviceSpec, *, gone: bool) -> None:
+        use = self.devices[device.uuid]
+        self._count_device(use, -1)
+        if not gone:
+            return
+        use.present = False
+        if not use.slices:
+            del self.devices[device.uuid]
+
+    def _put_device(self, device: DeviceSpec, node: NodeSpec) -> None:
+        use = self.devices.get(device.uuid)
+        if use is None:
+            use = self.devices[device.uuid] = DeviceUse(node.node_id, device, node.pool)
+        else:
+            self._move_use(use, -1)
+            use.node_id, use.spec, use.pool, use.present = node.node_id, device, node.pool, True
+            self._move_use(use, 1)
+        self._count_device(use, 1)
+
+    def _move_use(self, use: DeviceUse, sign: int) -> None:
+        """A device that changes its pool or model takes what is leased on it along."""
+        if not use.slices:
+            return
+        totals = self._class_of(use)
+        totals.leased_share_milli += sign * use.share_milli
+        totals.leased_memory_bytes += sign * use.memory_bytes
+
+    def _count_device(self, use: DeviceUse, sign: int) -> None:
+        totals = self._class_of(use)
+        totals.devices += sign
+        totals.capacity_share_milli += sign * WHOLE_SHARE_MILLI
+        totals.capacity_memory_bytes += sign * use.spec.leasable_bytes
+
+    def _class_of(self, use: DeviceUse) -> ClassTotals:
+        key = (use.pool, use.spec.model)
+        totals = self.classes.get(key)
+        if totals is None:
+            totals = self.classes[key] = ClassTotals()
+        return totals
+
+    def node_state_changed(self, old: str | None, new: str | None) -> None:
+        """A node's liveness changed; `None`: it was not there, or is no more."""
+        if old == new:
+            return
+        if old is not None:
+            self.by_node_state[old] -= 1
+        if new is not None:
+            self.by_node_state[new] = self.by_node_state.get(new, 0) + 1

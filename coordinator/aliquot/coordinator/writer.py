@@ -1,0 +1,391 @@
+"""The single writer: the one task that owns the State, and the only way anything changes.
+
+Commands queue up. In turns of a few milliseconds each is decided on the current State and its facts are applied at once,
+so that the next command of the same group sees them. While one group is being synced in the journal thread, the next is
+being decided. Answers, refusals and dry runs alike, are given only when everything they were decided on is durable.
+
+When a commit fails, memory is ahead of the disk: every caller of the open groups is told so, the State is thrown away and
+read again from the journal, and nothing is granted until a real write has worked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from aliquot.common.clock import Clock
+from aliquot.coordinator.core.commands import Admit, Command, Tick
+from aliquot.coordinator.core.decide import AdmitOutcome, Outcome, TickOutcome, decide
+from aliquot.coordinator.core.errors import DomainError
+from aliquot.coordinator.core.evolve import evolve
+from aliquot.coordinator.core.state import State
+from aliquot.coordinator.errors import JournalUnavailable, NotLeader, Overloaded, ShuttingDown
+from aliquot.coordinator.groups import OpenGroup, Reply, fail
+from aliquot.coordinator.journal.base import Group, Journal
+from aliquot.coordinator.journal.thread import JournalThread
+from aliquot.coordinator.published import Commit, take_commit, whole_state
+
+log = logging.getLogger(__name__)
+
+_PRUNE_EVERY_NS = 200_000_000
+_PRUNE_GROUPS = 200
+"""Old records are dropped in steps that commits hardly notice."""
+
+
+@dataclass(frozen=True, slots=True)
+class WriterConfig:
+    """Bounds of the writer."""
+
+    queue_max: int = 20_000
+    """Commands waiting to be decided; beyond it callers are told to come back."""
+    turn_ms: int = 5
+    """Longest stretch of deciding before the event loop gets its turn."""
+    linger_ms: int = 2
+    """While commands keep coming in, a group waits so long for company before it is committed."""
+    group_facts_max: int = 8_192
+    retry_first_ms: int = 100
+    retry_max_ms: int = 5_000
+
+
+class Publisher(Protocol):
+    """The outbox, as the writer sees it."""
+
+    def publish(self, commit: Commit) -> None:
+        """A group is durable."""
+
+    def load(self, commit: Commit) -> None:
+        """The State was read anew from the journal and differs from what was published."""
+
+
+class Meter(Protocol):
+    """What is measured of the writer."""
+
+    def decided(self, took_ns: int) -> None:
+        """One command was decided and applied."""
+
+    def committed(self, took_ns: int, facts: int) -> None:
+        """One group was made durable."""
+
+    def commit_failed(self) -> None:
+        """One group was not."""
+
+
+class Writer:
+    """See the module's docstring. `state` is `None` while it is being read again."""
+
+    def __init__(
+        self,
+        *,
+        state: State,
+        journal: Journal,
+        clock: Clock,
+        publisher: Publisher,
+        meter: Meter,
+        reload: Callable[[], State],
+        config: WriterConfig | None = None,
+    ) -> None:
+        self.state: State | None = state
+        self.durable_seq = state.seq
+        self._journal = journal
+        self._clock = clock
+        self._publisher = publisher
+        self._meter = meter
+        self._reload = reload
+        self._config = config or WriterConfig()
+        self._thread = JournalThread()
+        self._queue: deque[tuple[Command, Reply]] = deque()
+        self._open = OpenGroup()
+        self._in_flight: OpenGroup | None = None
+        self._wake = asyncio.Event()
+        self._alarm: asyncio.TimerHandle | None = None
+        self._down_reason = ""
+        self._collapse: Exception | None = None
+        self._stopping = False
+        self._prune_up_to = 0
+        self._pruned_ns = 0
+        self.on_health: list[Callable[[bool, str], None]] = []
+        self.on_reload: list[Callable[[], None]] = []
+
+    # -- for everybody
+
+    @property
+    def granting(self) -> bool:
+        """Whether commands are carried out at all."""
+        return self.state is not None and not self._stopping
+
+    @property
+    def not_granting_reason(self) -> str:
+        """Why not, for people."""
+        return "shutting down" if self._stopping else self._down_reason
+
+    @property
+    def queued(self) -> int:
+        """Commands that wait to be decided."""
+        return len(self._queue)
+
+    def submit(self, command: Command) -> Reply:
+        """Queue a command; the future gives its outcome once that is durable, or raises why it was refused.
+
+        Raises Overloaded, JournalUnavailable or ShuttingDown at once where there is no point in waiting.
+        """
+        if self._stopping:
+            raise ShuttingDown("this coordinator is shutting down", hint="try again in a moment")
+        if self.state is None:
+            raise self._unavailable()
+        if len(self._queue) >= self._config.queue_max:
+            raise Overloaded(f"{len(self._queue)} commands wait already, which is the bound (`queue_max`)")
+        reply: Reply = asyncio.get_running_loop().create_future()
+        self._queue.append((command, reply))
+        self._wake.set()
+        return reply
+
+    def prune(self, up_to_seq: int) -> None:
+        """Let go of journal records up to there when there is time; a snapshot holds what they said."""
+        self._prune_up_to = max(self._prune_up_to, up_to_seq)
+        self._wake.set()
+
+    def wake(self) -> None:
+        """Look at the clock again."""
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Until `close`. Raises NotLeader when another coordinator has taken over."""
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            if self._collapse is not None and self._in_flight is None:
+                await self._recover()
+            elif self._stopping and self._in_flight is None and not self._open.facts and not self._queue:
+                return
+            elif self.state is not None:
+                self._take_turn(self.state)
+                await asyncio.sleep(0)  # what is ready to come in now still gets into this group
+                self._commit_if_ready()
+                if self._stopping and self._in_flight is None:
+                    self._wake.set()
+
+    def close(self) -> None:
+        """Refuse what comes from now on; `run` ends when what was queued is durable."""
+        self._stopping = True
+        self._wake.set()
+
+    def stop_thread(self) -> None:
+        """After `run` has ended."""
+        if self._alarm is not None:
+            self._alarm.cancel()
+        self._thread.stop()
+
+    # -- turns
+
+    def _take_turn(self, state: State) -> None:
+        """Decide for at most `turn_ms`: commands first, but what is due and who waits in line is never starved."""
+        now_ms = max(self._clock.now_ms(), state.now_ms)
+        budget_ns = self._config.turn_ms * 1_000_000
+        started = time.perf_counter_ns()
+        queue, room = self._queue, self._config.group_facts_max
+        while queue and len(self._open.facts) < room:
+            command, reply = queue.popleft()
+            if reply.cancelled():
+                continue
+            self._carry_out(state, command, reply, now_ms)
+            if self._collapse is not None:
+                return
+            if time.perf_counter_ns() - started > budget_ns * 3 // 4:
+                break
+        deadline = started + budget_ns
+        due_ms = state.next_due_ms()
+        more = due_ms is not None and due_ms <= now_ms
+        while more and len(self._open.facts) < room:
+            outcome = self._carry_out(state, Tick(), None, now_ms)
+            more = isinstance(outcome, TickOutcome) and outcome.more
+            if time.perf_counter_ns() > deadline:
+                break
+        while self._collapse is None and state.wants_admission() and len(self._open.facts) < room:
+            outcome = self._carry_out(state, Admit(), None, now_ms)
+            more = more or (isinstance(outcome, AdmitOutcome) and outcome.more)
+            if time.perf_counter_ns() > deadline:
+                break
+        if self._collapse is not None:
+            return
+        if queue or more or state.wants_admission():
+            if len(self._open.facts) < room:
+                self._wake.set()
+        else:
+            self._set_alarm(state, now_ms)
+
+    def _carry_out(self, state: State, command: Command, reply: Reply | None, now_ms: int) -> Outcome:
+        """Decide one command and apply its facts. Nobody is answered yet."""
+        started = time.perf_counter_ns()
+        group = self._open
+        try:
+            decision = decide(state, command, now_ms)
+        except DomainError as error:
+            if reply is not None:
+                group.refusals.append((reply, error))
+            return None
+        except Exception as error:
+            log.exception("deciding %s failed; nothing was changed", type(command).__name__)
+            if reply is not None:
+                group.refusals.append((reply, error))
+            return None
+        try:
+            for fact in decision.facts:
+                evolve(state, fact)
+        except Exception as error:
+            log.exception("applying the facts of %s failed: memory is thrown away", type(command).__name__)
+            if reply is not None:
+                fail(reply, error)
+            self._fall_down(JournalUnavailable("a defect made the coordinator read its journal again"))
+            return None
+        if decision.facts:
+            if not group.facts:
+                group.opened_ns = started
+            group.facts.extend(decision.facts)
+        if reply is not None:
+            group.answers.append((reply, decision.outcome))
+        self._meter.decided(time.perf_counter_ns() - started)
+        return decision.outcome
+
+    def _set_alarm(self, state: State, now_ms: int) -> None:
+        if self._alarm is not None:
+            self._alarm.cancel()
+            self._alarm = None
+        due_ms = state.next_due_ms()
+        if due_ms is not None:
+            delay_s = max(due_ms - now_ms, 1) / 1000
+            self._alarm = asyncio.get_running_loop().call_later(delay_s, self._wake.set)
+
+    # -- commits
+
+    def _commit_if_ready(self) -> None:
+        """Start a commit unless one is under way, or company for this group is already waiting to be decided."""
+        if self._in_flight is not None or self._collapse is not None:
+            return
+        group = self._open
+        if not group.facts:
+            if group.waited_for:
+                self._open = OpenGroup()
+                group.resolve()
+            self._prune_some()
+            return
+        if self._prune_up_to and time.perf_counter_ns() - self._pruned_ns > _PRUNE_EVERY_NS:
+            self._prune_some()
+            return
+        age_ms = (time.perf_counter_ns() - group.opened_ns) // 1_000_000
+        if self._queue and age_ms < self._config.linger_ms and len(group.facts) < self._config.group_facts_max:
+            return
+        state = self.state
+        assert state is not None
+        commit = take_commit(state)
+        durable = Group(commit.seq - len(group.facts) + 1, tuple(group.facts))
+        self._in_flight, self._open = group, OpenGroup()
+        started = time.perf_counter_ns()
+
+        def done(_: None, error: BaseException | None) -> None:
+            self._in_flight = None
+            self._wake.set()
+            if error is None:
+                self._meter.committed(time.perf_counter_ns() - started, len(durable.facts))
+                self.durable_seq = commit.seq
+                self._publisher.publish(commit)
+                group.resolve()
+                if self.state is not None:
+                    self._commit_if_ready()
+            else:
+                self._meter.commit_failed()
+                failure = error if isinstance(error, Exception) else JournalUnavailable(repr(error))
+                group.fail(failure)
+                self._fall_down(failure)
+
+        self._thread.submit(lambda: self._journal.commit(durable), done)
+
+    def _prune_some(self) -> None:
+        """One small transaction, in the pauses between commits."""
+        if not self._prune_up_to or self._stopping:
+            return
+        self._in_flight = group = OpenGroup()
+        up_to = self._prune_up_to
+        self._pruned_ns = time.perf_counter_ns()
+
+        def done(dropped: int | None, error: BaseException | None) -> None:
+            self._in_flight = None
+            if error is not None:
+                log.warning("old journal records could not be dropped: %s", error)
+            if error is not None or not dropped:
+                self._prune_up_to = 0
+            group.resolve()
+            self._wake.set()
+
+        self._thread.submit(lambda: self._journal.prune(up_to, _PRUNE_GROUPS), done)
+
+    # -- when the journal fails
+
+    def _unavailable(self) -> JournalUnavailable:
+        return JournalUnavailable(
+            f"nothing is granted: {self._down_reason}",
+            hint="running jobs are not affected; it is retried by itself, so send the request again",
+        )
+
+    def _fall_down(self, error: Exception) -> None:
+        """Memory is ahead of the disk, or broken: forget it."""
+        self._collapse = error
+        self._down_reason = str(error)
+        log.error("nothing is granted: %s", error)
+        self.state = None
+        self._open.fail(self._unavailable())
+        self._open = OpenGroup()
+        while self._queue:
+            fail(self._queue.popleft()[1], self._unavailable())
+        for health in self.on_health:
+            health(False, self._down_reason)
+        self._wake.set()
+
+    async def _recover(self) -> None:
+        """Read everything again until a real write works. Raises NotLeader when it is no longer ours to write."""
+        delay_ms = self._config.retry_first_ms
+        while self._collapse is not None:
+            if isinstance(self._collapse, NotLeader):
+                raise self._collapse
+            if self._stopping:
+                self._collapse = None
+                self._wake.set()
+                return
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._wake.wait(), delay_ms / 1000)
+            self._wake.clear()
+            delay_ms = min(delay_ms * 2, self._config.retry_max_ms)
+            try:
+                state = await self._thread.run(self._recover_blocking)
+            except NotLeader:
+                raise
+            except Exception as error:  # noqa: BLE001: whatever is wrong with the journal, keep saying so and trying
+                self._down_reason = str(error)
+                log.warning("the journal still can't be used: %s", error)
+                continue
+            self._collapse = None
+            self._restart_with(state)
+
+    def _recover_blocking(self) -> State:
+        self._journal.recover()
+        return self._reload()
+
+    def _restart_with(self, state: State) -> None:
+        log.warning("the journal can be written again: granting goes on from fact %d", state.seq)
+        self.state = state
+        self._down_reason = ""
+        if state.seq != self.durable_seq:  # the commit that failed has arrived on disk all the same
+            self._publisher.load(whole_state(state))
+            self.durable_seq = state.seq
+        else:
+            state.take_touched()
+        for health in self.on_health:
+            health(True, "")
+        for callback in self.on_reload:
+            callback()
+        self._wake.set()
