@@ -1,0 +1,128 @@
+/* What the CUDA files share: the process's runtime state, how a call begins, contexts and allocations. */
+#ifndef ALIQUOT_CUDA_INTERNAL_H
+#define ALIQUOT_CUDA_INTERNAL_H
+
+#include <stdbool.h>
+
+#include "../common/inject.h"
+#include "../common/machine.h"
+#include "abi.h"
+
+#define EXPORT __attribute__((visibility("default")))
+
+/* One more exported name of a function with the same interface: a version, or the per-thread-stream variant. */
+#define ALIAS(name, original) EXPORT __typeof__(original) name __attribute__((alias(#original)))
+
+struct visible {
+    struct place place;
+    char uuid[64];
+};
+
+struct CUctx_st {
+    int ordinal;
+    bool primary, alive;
+    unsigned references; /* of a primary context */
+    unsigned flags;
+    uint64_t booked; /* its cost, without what grows with limits */
+    uint64_t grown;  /* by cuCtxSetLimit */
+    size_t limits[CU_LIMITS];
+    uint64_t id;
+    uint64_t busy_until_ns; /* CLOCK_MONOTONIC: when the last kernel of this context is done */
+};
+
+enum allocation_kind {
+    ALLOCATION_DEVICE,   /* cuMemAlloc, cuMemAllocPitch */
+    ALLOCATION_MANAGED,
+    ALLOCATION_POOL,     /* stream ordered */
+    ALLOCATION_SHARED,   /* memory other processes may hold too; booked in the scenario's shared table */
+    ALLOCATION_MODULE,   /* a module's globals: goes with the module */
+    ALLOCATION_GRAPH,    /* address of a graph's allocation node */
+    ALLOCATION_MAPPED,   /* a mapped part of an address reservation */
+};
+
+struct allocation {
+    CUdeviceptr pointer; /* 0: empty slot */
+    uint64_t bytes;      /* asked for */
+    uint64_t booked;
+    enum allocation_kind kind;
+    int ordinal;
+    struct CUctx_st *context; /* it dies with this one */
+    void *owner;              /* pool, module or physical memory; by kind */
+    uint32_t shared;          /* index into the scenario's shared table, for ALLOCATION_SHARED */
+    bool imported;            /* came from another process */
+};
+
+struct runtime {
+    struct visible visible[DEVICES_MAX];
+    int visible_count;
+    struct CUctx_st *primary[DEVICES_MAX];
+    uint64_t generation; /* differs after a fork */
+    uint64_t next_id;
+};
+
+extern struct runtime runtime;
+
+/* Begins a call: the library is initialised in this very process (not merely in the one it was forked from), the
+ * injected faults are served, and the current context's device is still there. */
+CUresult cuda_begin(struct inject_site *site, const char *symbol, const char *call_class);
+
+#define ENTER(call_class)                                                  \
+    do {                                                                   \
+        static struct inject_site site_;                                   \
+        CUresult begun_ = cuda_begin(&site_, __func__, call_class);        \
+        if (begun_ != CUDA_SUCCESS)                                        \
+            return begun_;                                                 \
+    } while (0)
+
+#define NEED(condition)                       \
+    do {                                      \
+        if (!(condition))                     \
+            return CUDA_ERROR_INVALID_VALUE;  \
+    } while (0)
+
+/* The thread's current context, or NULL. */
+struct CUctx_st *cuda_context(void);
+
+#define NEED_CONTEXT(name)                    \
+    struct CUctx_st *name = cuda_context();   \
+    if (!name)                                \
+        return CUDA_ERROR_INVALID_CONTEXT
+
+/* The process's own lock: registry, contexts, pools, graphs. Taken before the machine lock, never after it. */
+void cuda_lock(void);
+void cuda_unlock(void);
+
+struct sim_device *cuda_device(int ordinal); /* NULL: no such ordinal */
+struct place cuda_place(int ordinal);
+uint64_t cuda_total_bytes(int ordinal); /* without what the driver reserves; a cgroup's limit if that is less */
+
+/* Books memory on a device or gives it back. Takes the machine lock. */
+bool cuda_charge(int ordinal, enum charge_kind kind, uint64_t bytes);
+void cuda_credit(int ordinal, enum charge_kind kind, uint64_t bytes);
+uint64_t cuda_round(uint64_t bytes); /* to the granularity memory is booked in */
+
+/* Registry of device pointers; under cuda_lock. Pointers returned stay valid until the next change. */
+struct allocation *registry_find(CUdeviceptr pointer);    /* by its first address */
+struct allocation *registry_containing(CUdeviceptr pointer);
+bool registry_add(struct allocation allocation);
+bool registry_remove(CUdeviceptr pointer, struct allocation *removed);
+/* Calls `visit` on each entry; those for which it answers true are removed afterwards. */
+void registry_sweep(bool (*visit)(struct allocation *entry, void *argument), void *argument);
+void registry_clear(void);
+
+/* Device addresses: from a range that the process reserves without memory behind it. 0: none left. */
+CUdeviceptr addresses_take(uint64_t bytes, uint64_t alignment);
+void addresses_give(CUdeviceptr address, uint64_t bytes);
+void addresses_forget(void);
+bool addresses_backed(void); /* ALIQUOT_SIMGPU_BACKED=1: device addresses are real host memory */
+
+/* Allocates and registers, or frees, under cuda_lock. */
+CUresult cuda_allocate(struct CUctx_st *context, uint64_t bytes, enum allocation_kind kind, void *owner,
+                       CUdeviceptr *pointer);
+CUresult cuda_free(CUdeviceptr pointer);
+void cuda_release_entry(const struct allocation *entry); /* books and address of an entry already out of the registry */
+
+/* Other files' state, dropped in a forked child that initialises anew. */
+void pools_forget(void);
+
+#endif

@@ -1,0 +1,2 @@
+#include "internal.h"
+void pools_forget(void) {}

@@ -1,0 +1,35 @@
+"""Simulated GPUs: a scenario file that the simulated libnvidia-ml and libcuda share, and its control.
+
+`create` makes a machine, `environment` gives the variables with which any program (real pynvml, nvitop, a training
+job) uses it, and a `Scenario` changes its hardware under them. `python -m aliquot.agent.simgpu` does the same from
+the command line.
+"""
+
+from .errors import CudaError, NotBuiltError, ScenarioError, SimGpuError, UnknownDeviceError, UnknownModelError
+from .faults import CALL_CLASSES, MEASURED_LATENCY_NS, Fault
+from .libraries import SCENARIO_VARIABLE, environment, library_directory
+from .models import MODELS, Model
+from .scenario import FIRST_SYNTHETIC_PID, Scenario, create
+from .snapshot import DeviceState, ProcessState
+
+__all__ = [
+    "CALL_CLASSES",
+    "FIRST_SYNTHETIC_PID",
+    "MEASURED_LATENCY_NS",
+    "MODELS",
+    "SCENARIO_VARIABLE",
+    "CudaError",
+    "DeviceState",
+    "Fault",
+    "Model",
+    "NotBuiltError",
+    "ProcessState",
+    "Scenario",
+    "ScenarioError",
+    "SimGpuError",
+    "UnknownDeviceError",
+    "UnknownModelError",
+    "create",
+    "environment",
+    "library_directory",
+]

@@ -1,0 +1,93 @@
+"""A training job in miniature: holds device memory, keeps the device busy, ends.
+
+    python -m aliquot.agent.simgpu.burn --bytes 4Gi --seconds 10
+    python -m aliquot.agent.simgpu.burn --bytes 4Gi --grow 1Gi --step-seconds 0.5 --percent 60
+
+It says on standard output what it holds, one line for each step. Exit codes: 0 done, 3 the driver refused memory
+(with what it held until then), 4 no usable device, 2 wrong arguments.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+
+from aliquot.common.errors import AliquotError
+from aliquot.common.quantity import human_bytes, parse_bytes
+
+from .cuda import OUT_OF_MEMORY, SPIN_KERNEL, Cuda
+from .errors import CudaError, SimGpuError
+
+EXIT_OUT_OF_MEMORY = 3
+EXIT_NO_DEVICE = 4
+_KERNEL_NS = 1_000_000
+_PERIOD_S = 0.1
+
+
+def main(arguments: list[str] | None = None) -> int:
+    options = _parse(arguments)
+    try:
+        cuda = Cuda(options.device)
+    except SimGpuError as error:
+        print(f"burn: {error.explain()}", file=sys.stderr)
+        return EXIT_OUT_OF_MEMORY if isinstance(error, CudaError) and error.code == OUT_OF_MEMORY else EXIT_NO_DEVICE
+    held_bytes = 0
+    deadline = time.monotonic() + options.seconds
+    next_step = time.monotonic()
+    wanted_bytes = options.bytes
+    spin = cuda.load_kernel(SPIN_KERNEL, "spin") if options.percent else None
+    while True:
+        now = time.monotonic()
+        if now >= next_step and held_bytes < wanted_bytes:
+            try:
+                cuda.allocate(wanted_bytes - held_bytes)
+            except CudaError as error:
+                _say(
+                    f"refused {human_bytes(wanted_bytes - held_bytes)} while holding {human_bytes(held_bytes)}: {error}"
+                )
+                return EXIT_OUT_OF_MEMORY
+            held_bytes = wanted_bytes
+            _say(f"holds {human_bytes(held_bytes)} ({held_bytes} bytes)")
+            wanted_bytes += options.grow
+            next_step = now + options.step_seconds
+        if now >= deadline:
+            _say("done")
+            return 0
+        period_s = min(_PERIOD_S, deadline - now)
+        if spin is not None:
+            _work(cuda, spin, period_s * options.percent / 100)
+        time.sleep(max(0.0, period_s - (time.monotonic() - now)))
+
+
+def _work(cuda: Cuda, spin: object, busy_s: float) -> None:
+    for _ in range(int(busy_s * 1e9 / _KERNEL_NS)):
+        cuda.launch(spin, _KERNEL_NS)  # type: ignore[arg-type]
+    cuda.synchronize()
+
+
+def _say(text: str) -> None:
+    print(f"burn[{os.getpid()}] {text}", flush=True)
+
+
+def _parse(arguments: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m aliquot.agent.simgpu.burn", description=__doc__.splitlines()[0])
+    parser.add_argument("--bytes", type=_bytes, required=True, help="memory to hold beside the context, as 4Gi")
+    parser.add_argument("--seconds", type=float, default=10.0, help="how long to run (default %(default)s)")
+    parser.add_argument("--device", type=int, default=0, help="CUDA's ordinal of the device (default %(default)s)")
+    parser.add_argument("--grow", type=_bytes, default=0, metavar="BYTES", help="memory to add with every step")
+    parser.add_argument("--step-seconds", type=float, default=1.0, help="time between steps (default %(default)s)")
+    parser.add_argument("--percent", type=int, default=0, help="how busy to keep the device")
+    return parser.parse_args(arguments)
+
+
+def _bytes(text: str) -> int:
+    try:
+        return parse_bytes(text)
+    except AliquotError as error:
+        raise argparse.ArgumentTypeError(error.explain()) from error
+
+
+if __name__ == "__main__":
+    sys.exit(main())
