@@ -73,7 +73,7 @@ MODELS: Final[tuple[Model, ...]] = (
     _nvidia("H100-80", "H100", 81559, "H100.*", by_memory=True),
     _nvidia("H100-94", "H100", 95830, "H100.*", by_memory=True),
     _nvidia("H800", "H800", 81559, "H800.*"),
-    _nvidia("H20", "H20", 97871, "H20.*"),
+    _nvidia("H20", "H20", 97871, r"H20(?!\d).*"),
     _nvidia("H200", "H200", 143771, r"H200(?: NVL| \d+GB.*)?", aliases=("H200-141",)),
     _nvidia("GH200-96", "GH200", 97871, "GH200.*", by_memory=True),
     _nvidia("GB200", "GB200", 189471, "GB200.*"),

@@ -67,7 +67,9 @@ def suffix(number: str, written: str) -> Advice:
 
 
 def mig_profile(written: str) -> str | None:
-    """The profile most like this one."""
+    """The profile most like this one; None for too little to go by."""
+    if len(written) < len("1g.5gb") - 1:
+        return None
     return next(iter(difflib.get_close_matches(written.lower(), _MIG_PROFILES, n=1, cutoff=0.6)), None)
 
 
