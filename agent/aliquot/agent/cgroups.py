@@ -93,9 +93,7 @@ class CgroupTree:
             )
         own = cgroup_of(os.getpid()) or "/"
         top = mount.root.rstrip("/")
-        candidates = (
-            [configured_base] if configured_base else [f"{top}/{BASE_NAME}", f"{own.rstrip('/')}/{BASE_NAME}"]
-        )
+        candidates = [configured_base] if configured_base else [f"{top}/{BASE_NAME}", f"{own.rstrip('/')}/{BASE_NAME}"]
         problems = []
         for candidate in dict.fromkeys(candidates):
             try:
@@ -142,9 +140,7 @@ class CgroupTree:
         found: list[int] = []
         for directory in _walk(self.directory_of(holder)):
             with contextlib.suppress(OSError):
-                found += [
-                    int(word) for word in (directory / "cgroup.procs").read_text(encoding="ascii").split()
-                ]
+                found += [int(word) for word in (directory / "cgroup.procs").read_text(encoding="ascii").split()]
         return found
 
     def freeze(self, holder: Holder, *, frozen: bool) -> None:

@@ -57,6 +57,7 @@ class StoredAttachment(msgspec.Struct, frozen=True):
     order: int
     leads_session: bool = False
     leads_group: bool = False
+    origin_cgroup: str = ""
 
 
 class StoredLease(msgspec.Struct, frozen=True):
@@ -180,6 +181,7 @@ class Checkpoint:
                     order=item.order,
                     leads_session=item.leads_session,
                     leads_group=item.leads_group,
+                    origin_cgroup=item.origin_cgroup,
                 )
                 for item in stored.attachments
             ]
@@ -202,6 +204,7 @@ class Checkpoint:
                     item.order,
                     item.leads_session,
                     item.leads_group,
+                    item.origin_cgroup,
                 )
                 for item in attachments
             ),

@@ -100,6 +100,16 @@ class Containment:
         """Whose a process is, looked at afresh; None: foreign, or gone."""
         return self.attributor().belonging(pid)
 
+    def holder_like(self, pid: int, holder: Holder) -> Holder:
+        """The process's own holder of the same lease and member, which may be of another epoch while a lease
+        changes its shape; `holder` itself where it has none.
+        """
+        found = self.belonging(pid)
+        for own in found.holders if found is not None else ():
+            if (own.lease_id, own.member) == (holder.lease_id, holder.member):
+                return own
+        return holder
+
     def members(self, holder: Holder) -> list[ProcessKey]:
         """The holder's live processes. Costs a look at every process of the machine where any is not in the
         cgroup.

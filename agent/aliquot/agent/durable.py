@@ -46,9 +46,7 @@ def decode(data: bytes, kind: str) -> bytes:
     if words[1] != kind:
         raise Damaged(f"a record of kind {words[1]!r} where {kind!r} was expected")
     if not words[2].isdecimal() or int(words[2]) > VERSION:
-        raise Damaged(
-            f"written by a newer agent (format {words[2]}; this one reads up to {VERSION}): update this one"
-        )
+        raise Damaged(f"written by a newer agent (format {words[2]}; this one reads up to {VERSION}): update this one")
     body = rest.removesuffix(b"\n")
     if hashlib.sha256(body).hexdigest() != words[3]:
         raise Damaged("its checksum does not match: cut off or changed")
@@ -75,9 +73,7 @@ def read_record(path: Path, kind: str) -> dict[str, Any]:
     return found
 
 
-def write_record(
-    path: Path, kind: str, payload: Mapping[str, Any] | msgspec.Struct, *, durable: bool = True
-) -> None:
+def write_record(path: Path, kind: str, payload: Mapping[str, Any] | msgspec.Struct, *, durable: bool = True) -> None:
     """Write a record. With `durable`, it survives a loss of power from the moment this returns; without, it
     survives the death of this process only. Raises `OSError`; the old record is then still there.
     """

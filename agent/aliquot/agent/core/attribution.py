@@ -50,6 +50,8 @@ class Attachment:
     leads_session: bool = False
     """It was the leader of its session when it was attached, so that whoever is in it came from it."""
     leads_group: bool = False
+    origin_cgroup: str = ""
+    """Where it was before, to be put back when it is detached."""
 
 
 class Evidence(enum.StrEnum):

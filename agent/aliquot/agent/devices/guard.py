@@ -1,10 +1,10 @@
 """Calls into a driver that may hang for ever, made so that the agent never does.
 
-Every call runs in a worker thread and is waited for at most `timeout_s` from when it began. When it does not
-come back, its device is *held*: no further call is made for it until the lost one returns, its thread is left
-behind, and another worker serves the other devices. So at most one thread hangs per device, whatever the
-driver does, and one bad device does not blind the agent to the others. (Where the driver's own lock is stuck,
-each device hangs once, and all are held.)
+Each device has a worker thread of its own (a *lane*), in which its calls run one after the other. A call is
+waited for at most `timeout_s` from when it began; when it does not come back, its lane is *stuck*: further
+calls for that device fail at once until the lost one returns, and the other devices' lanes go on. So at most
+one thread hangs per device, whatever the driver does, and one bad device does not blind the agent to the
+others.
 """
 
 from __future__ import annotations
@@ -32,12 +32,66 @@ class DeviceHung(DeviceError):
 
 @dataclass(slots=True)
 class _Job:
-    device: str
     call: Callable[[], Any]
     future: Future[Any] = field(default_factory=Future)
     begun_s: float | None = None
-    returned: bool = False
-    """The call has come back, though its future may not be set yet."""
+
+    def remaining_s(self, limit_s: float) -> float:
+        """How long the call may still take. One that waits behind others has all its time before it."""
+        return limit_s if self.begun_s is None else max(0.0, self.begun_s + limit_s - time.monotonic())
+
+    def hopeless(self, *, stuck: bool) -> bool:
+        """Whether it waits behind a call that does not come back."""
+        return stuck and self.begun_s is None
+
+
+class _Lane:
+    """One device's thread. It is a daemon, so that one that hangs ends with the process."""
+
+    def __init__(self, device: str) -> None:
+        self.jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self.lock = threading.Lock()
+        self.current: _Job | None = None
+        self.overdue: _Job | None = None
+        """The job that was given up; the lane is stuck while it is the current one."""
+        threading.Thread(target=self._serve, name=f"device {device}", daemon=True).start()
+
+    @property
+    def stuck(self) -> bool:
+        with self.lock:
+            return self.overdue is not None
+
+    def give_up(self, job: _Job) -> bool:
+        """Stop waiting for a job; False when it came back in the last moment."""
+        with self.lock:
+            if self.current is job:
+                self.overdue = job
+                return True
+            return False
+
+    def _serve(self) -> None:
+        while (job := self.jobs.get()) is not None:
+            if not job.future.set_running_or_notify_cancel():
+                continue
+            with self.lock:
+                self.current = job
+                job.begun_s = time.monotonic()
+            error: BaseException | None = None
+            result: Any = None
+            try:
+                result = job.call()
+            except BaseException as raised:  # noqa: BLE001  it belongs to who waits for the call
+                error = raised
+            with self.lock:
+                given_up = self.overdue is job
+                self.current = self.overdue = None
+            if given_up:
+                continue
+            with contextlib.suppress(InvalidStateError):
+                if error is None:
+                    job.future.set_result(result)
+                else:
+                    job.future.set_exception(error)
 
 
 class DeviceGuard:
@@ -45,88 +99,36 @@ class DeviceGuard:
 
     def __init__(self, timeout_s: float) -> None:
         self.timeout_s = timeout_s
-        self._lock = threading.Lock()
-        self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
-        self._held: dict[str, _Job] = {}
-        self._left_behind: set[threading.Thread] = set()
-        self._worker = self._start()
+        self._lanes: dict[str, _Lane] = {}
 
     @property
-    def held(self) -> frozenset[str]:
+    def stuck(self) -> frozenset[str]:
         """Devices with a call that has not come back."""
-        with self._lock:
-            return frozenset(self._held)
+        return frozenset(device for device, lane in self._lanes.items() if lane.stuck)
 
     async def run(self, device: str, call: Callable[[], T], timeout_s: float | None = None) -> T:
         """The result of a blocking call for a device. Raises `DeviceHung`, or what the call raised."""
-        if device in self.held:
-            raise DeviceHung("an earlier call to the driver has not come back")
-        job = _Job(device, call)
-        self._jobs.put(job)
-        future = asyncio.wrap_future(job.future)
+        lane = self._lanes.get(device)
+        if lane is None:
+            lane = self._lanes[device] = _Lane(device)
         limit_s = timeout_s or self.timeout_s
-        while not future.done():
-            await asyncio.wait({future}, timeout=_remaining_s(job, limit_s))
-            if not future.done() and _remaining_s(job, limit_s) <= 0 and self._give_up(job):
+        job = _Job(call)
+        if lane.stuck:
+            raise DeviceHung("an earlier call to the driver has not come back")
+        lane.jobs.put(job)
+        future = asyncio.wrap_future(job.future)
+        while True:
+            await asyncio.wait({future}, timeout=job.remaining_s(limit_s))
+            if future.done():
+                result: T = future.result()
+                return result
+            if job.hopeless(stuck=lane.stuck):
+                job.future.cancel()
+                raise DeviceHung("an earlier call to the driver has not come back")
+            if job.remaining_s(limit_s) <= 0 and lane.give_up(job):
                 raise DeviceHung(f"a call to the driver has not come back within {limit_s:g} s")
-        result: T = future.result()
-        return result
 
     def close(self) -> None:
-        """Let the idle worker go. One that hangs is a daemon and ends with the process."""
-        self._jobs.put(None)
-
-    def _start(self) -> threading.Thread:
-        worker = threading.Thread(target=self._serve, name="devices", daemon=True)
-        worker.start()
-        return worker
-
-    def _serve(self) -> None:
-        while (job := self._jobs.get()) is not None:
-            job.begun_s = time.monotonic()
-            if not job.future.set_running_or_notify_cancel():
-                continue
-            error: BaseException | None = None
-            result: Any = None
-            try:
-                result = job.call()
-            except BaseException as raised:  # noqa: BLE001  it belongs to who waits for the call
-                error = raised
-            replaced = self._returned(job)
-            with contextlib.suppress(InvalidStateError):
-                if error is None:
-                    job.future.set_result(result)
-                else:
-                    job.future.set_exception(error)
-            if replaced:
-                return
-
-    def _give_up(self, job: _Job) -> bool:
-        """Leave the worker with its call behind; False when the call came back in the last moment."""
-        with self._lock:
-            if job.returned:
-                return False
-            self._held[job.device] = job
-            self._left_behind.add(self._worker)
-            self._worker = self._start()
-            # Nobody will ask for the outcome: it must not be reported as an error that was overlooked.
-            job.future = Future()
-            return True
-
-    def _returned(self, job: _Job) -> bool:
-        """The call came back. True when another worker has taken this one's place."""
-        with self._lock:
-            job.returned = True
-            if self._held.get(job.device) is job:
-                del self._held[job.device]
-            this = threading.current_thread()
-            replaced = this in self._left_behind
-            self._left_behind.discard(this)
-            return replaced
-
-
-def _remaining_s(job: _Job, limit_s: float) -> float:
-    """How long a call may still take. One that waits behind others has all its time before it."""
-    if job.begun_s is None:
-        return limit_s
-    return max(0.0, job.begun_s + limit_s - time.monotonic())
+        """Let the idle threads go."""
+        for lane in self._lanes.values():
+            lane.jobs.put(None)

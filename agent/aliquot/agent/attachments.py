@@ -1,0 +1,93 @@
+"""Which processes were attached to which lease, and by whom: kept in memory and, for a restart, on disk."""
+
+from __future__ import annotations
+
+import logging
+
+from aliquot.agent import processes
+from aliquot.agent.checkpoint import Checkpoint
+from aliquot.agent.core.attribution import Attachment
+from aliquot.agent.core.model import Holder, ProcessKey
+from aliquot.common.errors import AliquotError
+
+log = logging.getLogger(__name__)
+
+MAX_PER_LEASE = 1024
+
+
+class TooManyAttachments(AliquotError):
+    """More live processes were attached to one lease than the agent keeps track of."""
+
+    reason = "TOO_MANY_ATTACHMENTS"
+
+
+class Attachments:
+    """The register of attached processes."""
+
+    def __init__(self, checkpoint: Checkpoint) -> None:
+        self._checkpoint = checkpoint
+        self._owners, attachments = checkpoint.load_attachments()
+        self._by_lease: dict[str, list[Attachment]] = {}
+        for item in attachments:
+            self._by_lease.setdefault(item.holder.lease_id, []).append(item)
+        self._order = max((item.order for item in attachments), default=0)
+
+    def all(self) -> list[Attachment]:
+        """Every attachment."""
+        return [item for items in self._by_lease.values() for item in items]
+
+    def owner_of(self, lease_id: str) -> int | None:
+        """The user id that may attach; None before the first attachment."""
+        return self._owners.get(lease_id)
+
+    def add(self, holder: Holder, process: ProcessKey, uid: int, origin_cgroup: str) -> Attachment:
+        """Register a process; durable against the death of the agent when this returns.
+
+        Raises `TooManyAttachments` and `OSError`.
+        """
+        items = self._by_lease.get(holder.lease_id, [])
+        known = next((item for item in items if item.holder == holder and item.process == process), None)
+        if known is not None:
+            return known
+        if len(items) >= MAX_PER_LEASE:
+            items = [item for item in items if processes.alive(item.process)]
+        if len(items) >= MAX_PER_LEASE:
+            raise TooManyAttachments(
+                f"{len(items)} processes are attached to lease {holder.lease_id}",
+                hint="attach the parent of your workers; what it starts belongs to the lease by itself",
+            )
+        facts = processes.facts_of(process.pid)
+        self._order += 1
+        added = Attachment(
+            holder=holder,
+            process=process,
+            order=self._order,
+            leads_session=facts is not None and facts.session_id == process.pid,
+            leads_group=facts is not None and facts.group_id == process.pid,
+            origin_cgroup=origin_cgroup,
+        )
+        owner = self._owners.get(holder.lease_id, uid)
+        self._checkpoint.save_attachments(holder.lease_id, owner, [*items, added])
+        self._owners[holder.lease_id] = owner
+        self._by_lease[holder.lease_id] = [*items, added]
+        return added
+
+    def of_process(self, lease_id: str, process: ProcessKey) -> list[Attachment]:
+        """A process's attachments to a lease."""
+        return [item for item in self._by_lease.get(lease_id, []) if item.process == process]
+
+    def remove(self, lease_id: str, process: ProcessKey) -> None:
+        """A process does not belong to a lease any more. Raises `OSError`."""
+        kept = [item for item in self._by_lease.get(lease_id, []) if item.process != process]
+        if lease_id in self._owners:
+            self._checkpoint.save_attachments(lease_id, self._owners[lease_id], kept)
+            self._by_lease[lease_id] = kept
+
+    def forget(self, lease_id: str) -> None:
+        """The lease holds nothing here any more."""
+        self._owners.pop(lease_id, None)
+        self._by_lease.pop(lease_id, None)
+        try:
+            self._checkpoint.forget_attachments(lease_id)
+        except OSError as error:
+            log.warning("the attachments of lease %s could not be removed: %s", lease_id, error)

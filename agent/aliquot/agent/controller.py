@@ -1,0 +1,259 @@
+"""Turns desired state into reservations, limits and ended processes: the shell around `core.desired` and
+`core.reservations`.
+
+Orders are written to disk before they are acted on. From there on `core.reservations.next_step` names one
+action after the other, each of which may be repeated, so it does not matter where a crash falls: the next
+start asks again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+
+from aliquot.agent.attachments import Attachments
+from aliquot.agent.checkpoint import Checkpoint
+from aliquot.agent.containment import Containment
+from aliquot.agent.core import reservations
+from aliquot.agent.core.desired import Batch, Fence, Verdict, judge
+from aliquot.agent.core.model import Actual, Ending, Intent, Reservation
+from aliquot.agent.core.reports import ReportLine, report_of
+from aliquot.agent.core.reservations import Step
+from aliquot.agent.ending import Ender
+from aliquot.agent.identity import Identity
+from aliquot.agent.limits_setter import LimitSetter
+from aliquot.agent.state import NodeState
+from aliquot.common.clock import Clock
+
+log = logging.getLogger(__name__)
+
+MAX_ENDED = 10_000
+"""Endings kept until they are settled; the oldest beyond that are forgotten, and asked about again by the
+coordinator.
+"""
+
+RETRY_S = 2.0
+WATCH_S = 0.05
+"""How often processes that are being ended are looked at."""
+
+
+class Controller:
+    """The only writer of reservations. Use from one event loop."""
+
+    def __init__(
+        self,
+        *,
+        state: NodeState,
+        identity: Identity,
+        checkpoint: Checkpoint,
+        containment: Containment,
+        attachments: Attachments,
+        limits: LimitSetter,
+        ender: Ender,
+        clock: Clock,
+    ) -> None:
+        self._state = state
+        self._identity = identity
+        self._checkpoint = checkpoint
+        self._containment = containment
+        self._attachments = attachments
+        self._limits = limits
+        self._ender = ender
+        self._clock = clock
+        self._lock = asyncio.Lock()
+        self._kicked = asyncio.Event()
+        self._restored: set[str] = set()
+        self.reports = ReportLine()
+        self.on_report: Callable[[], None] = lambda: None
+        """Called when there is something to send."""
+
+    # ----------------------------------------------------------------------------------------------------
+    # orders
+
+    @property
+    def leader_epoch(self) -> int:
+        """The highest obeyed."""
+        return self._identity.leader_epoch
+
+    async def obey(self, batch: Batch, session_epoch: int) -> Verdict:
+        """Carry out one message of desired state: durable when this returns, acted on soon after."""
+        async with self._lock:
+            fence = Fence(self._identity.leader_epoch, session_epoch)
+            now_ms = self._clock.monotonic_ms()
+            verdict = judge(self._state.book, fence, batch, self._state.infos(), now_ms)
+            for refusal in verdict.refusals:
+                log.warning("refused %s: %s: %s", refusal.slice_id or "an order", refusal.reason, refusal.detail)
+            await self._obey_leader(verdict.leader_epoch)
+            records = await self._persist(verdict.records)
+            for record in records:
+                self._put(record)
+            for slice_id in verdict.forgotten:
+                self._state.book.forget(slice_id)
+            for slice_id in verdict.quarantined:
+                log.warning("slice %s is unknown to the coordinator: quarantined, it runs on under its limit", slice_id)
+            told = [record for record in records if record.intent is not Intent.RUN]
+            repeated = [self._state.book.get(slice_id) for slice_id in verdict.repeats]
+            self._report(*told, *(record for record in repeated if record is not None))
+        self._kicked.set()
+        return verdict
+
+    async def _obey_leader(self, leader_epoch: int) -> None:
+        try:
+            await asyncio.to_thread(self._identity.obey, leader_epoch)
+        except OSError as error:
+            # Refusing every order, stops included, would be worse than obeying an older leader after a crash.
+            log.error("leader epoch %d could not be written down: %s", leader_epoch, error)  # noqa: TRY400
+
+    async def _persist(self, records: tuple[Reservation, ...]) -> list[Reservation]:
+        """Write what is held to disk. New slices that can't be written fail; orders about known ones are
+        obeyed all the same, since a stop must not wait for a full disk.
+        """
+        held = [record for record in records if record.holds]
+        try:
+            await asyncio.to_thread(self._checkpoint.save, held)
+        except OSError as error:
+            log.error("%d reservations could not be written: %s", len(held), error)  # noqa: TRY400
+            return [
+                record
+                if not record.holds or record.slice_id in self._state.book
+                else reservations.fail(record, "CHECKPOINT", f"{self._checkpoint.directory}: {error.strerror}")
+                for record in records
+            ]
+        return list(records)
+
+    def _put(self, record: Reservation) -> None:
+        known = self._state.book.get(record.slice_id)
+        if known is not None and known.intent is Intent.STOP and record.intent is Intent.RUN:
+            log.info("slice %s is reprieved", record.slice_id)
+            actual = self._state.actual_of(record.slice_id)
+            self._state.actual[record.slice_id] = replace(actual, asked_to_end=False)
+            self._ender.forget(record.slice_id)
+        self._state.book.put(record)
+        ended = [other.slice_id for other in self._state.book if not other.holds]
+        for slice_id in ended[: max(0, len(ended) - MAX_ENDED)]:
+            self._state.book.forget(slice_id)
+
+    # ---------------------------------------------------------------------------------------------------
+    # actions
+
+    async def restore(self) -> None:
+        """Take up the reservations on disk, and set their limits again."""
+        records = await asyncio.to_thread(self._checkpoint.load)
+        for record in records:
+            self._state.book.put(record)
+            self._restored.add(record.slice_id)
+        self._state.happened.extend(self._checkpoint.notes)
+        if records:
+            log.info("%d reservations taken up from %s", len(records), self._checkpoint.directory)
+        await self._settle()
+
+    async def run(self) -> None:
+        """Carry out what is to be done, for ever."""
+        while True:
+            wait_s = await self._settle()
+            try:
+                await asyncio.wait_for(self._kicked.wait(), wait_s)
+            except TimeoutError:
+                continue
+            finally:
+                self._kicked.clear()
+
+    async def _settle(self) -> float:
+        """Do all there is to do now. Returns after how many seconds to look again."""
+        async with self._lock:
+            again_s = 60.0
+            for record in self._state.book:
+                again_s = min(again_s, await self._advance(record))
+        return again_s
+
+    async def _advance(self, record: Reservation) -> float:
+        """Take one slice as far as it goes. Returns after how many seconds to look at it again."""
+        slice_id = record.slice_id
+        while True:
+            current = self._state.book.get(slice_id)
+            if current is None:
+                return 60.0
+            actual = self._observed(current)
+            step = reservations.next_step(current, actual, self._clock.monotonic_ms())
+            if step is Step.NOTHING:
+                return 60.0
+            if step is Step.SET_LIMIT:
+                if not await self._set_limit(current, actual):
+                    return RETRY_S
+            elif step is Step.CLEAR_LIMIT:
+                if not await self._limits.clear(current, actual):
+                    return RETRY_S
+                self._state.actual[slice_id] = replace(actual, limit_set=False)
+            elif step is Step.CONCLUDE:
+                await self._conclude(current)
+                return 60.0
+            else:
+                self._end_processes(current, step)
+                return WATCH_S
+
+    def _observed(self, record: Reservation) -> Actual:
+        """What is true of a slice now; its processes are only looked for while it is being stopped."""
+        actual = self._state.actual_of(record.slice_id)
+        if record.intent is Intent.STOP:
+            live = self._ender.live(record)
+            actual = replace(actual, live_processes=None if live is None else len(live))
+            self._state.actual[record.slice_id] = actual
+        return actual
+
+    def _end_processes(self, record: Reservation, step: Step) -> None:
+        if step is Step.KILL:
+            self._ender.kill(record)
+            return
+        # Asked once each, also those that were born after the first were asked.
+        self._ender.ask(record)
+        if step is Step.ASK_TO_END:
+            actual = self._state.actual_of(record.slice_id)
+            self._state.actual[record.slice_id] = replace(actual, asked_to_end=True)
+
+    async def _set_limit(self, record: Reservation, actual: Actual) -> bool:
+        outcome = await self._limits.set(record)
+        if outcome.actual is not None:
+            self._state.actual[record.slice_id] = outcome.actual
+            self._report(record)
+            return True
+        if record.slice_id in self._restored:
+            # It ran before this agent started; its processes are there, so it can't be said that nothing is
+            # held.
+            if actual.tier_notes != (outcome.detail,):
+                log.error("the limit of slice %s can't be set again: %s", record.slice_id, outcome.detail)
+                self._state.actual[record.slice_id] = replace(actual, tier_notes=(outcome.detail,))
+                self._report(record)
+            return False
+        await self._finish(reservations.fail(record, outcome.reason, outcome.detail))
+        return True
+
+    async def _conclude(self, record: Reservation) -> None:
+        await self._finish(reservations.conclude(record))
+
+    async def _finish(self, ended: Reservation) -> None:
+        """Nothing is held any more: off the disk, then told."""
+        try:
+            await asyncio.to_thread(self._checkpoint.forget, [ended.slice_id])
+        except OSError as error:
+            # After a crash it would be taken up again and, being unknown to the coordinator, stopped again.
+            log.error("the record of slice %s could not be removed: %s", ended.slice_id, error)  # noqa: TRY400
+        self._put(ended)
+        self._restored.discard(ended.slice_id)
+        self._ender.forget(ended.slice_id)
+        self._state.actual.pop(ended.slice_id, None)
+        if not self._state.held(ended.spec.holder):
+            self._containment.release(ended.spec.holder)
+        if not self._state.book.of_lease(ended.spec.lease_id):
+            self._attachments.forget(ended.spec.lease_id)
+        if ended.ending is Ending.FAILED:
+            log.error("slice %s failed: %s: %s", ended.slice_id, ended.reason, ended.detail)
+        else:
+            log.info("slice %s is gone", ended.slice_id)
+        self._report(ended)
+
+    def _report(self, *records: Reservation) -> None:
+        if records:
+            self.reports.add(report_of(record, self._state.actual_of(record.slice_id)) for record in records)
+            self.on_report()

@@ -1,0 +1,82 @@
+"""What is told of a slice, and the line in which confirmations wait to be sent: none is ever merged with
+another.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from aliquot.agent.core.model import Actual, Reservation
+from aliquot.agent.core.reservations import SliceStatus, status_of
+from aliquot.common.limits import MAX_SLICE_REPORTS
+from aliquot.common.tiers import Tier
+
+MAX_WAITING = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class SliceReport:
+    """One confirmation."""
+
+    slice_id: str
+    lease_id: str
+    lease_epoch: int
+    status: SliceStatus
+    tier: Tier | None
+    reason: str
+    detail: str
+    device_uuid: str
+    share_milli: int
+    memory_bytes: int
+    tier_notes: tuple[str, ...] = ()
+
+
+def report_of(record: Reservation, actual: Actual, detail: str = "") -> SliceReport:
+    """What to tell of a reservation now."""
+    spec = record.spec
+    return SliceReport(
+        slice_id=spec.slice_id,
+        lease_id=spec.lease_id,
+        lease_epoch=spec.lease_epoch,
+        status=status_of(record, actual),
+        tier=actual.tier if actual.limit_set else None,
+        reason=record.reason,
+        detail=detail or record.detail or ("quarantined" if record.quarantined else ""),
+        device_uuid=spec.device_uuid,
+        share_milli=spec.share_milli,
+        memory_bytes=spec.memory_bytes,
+        tier_notes=actual.tier_notes,
+    )
+
+
+class ReportLine:
+    """Confirmations in the order they became true. A snapshot holds the present state of every slice, so
+    whoever sends one empties the line first: what waited is in it.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: deque[SliceReport] = deque()
+        self.overflowed = False
+        """More waited than is kept: only a snapshot tells the truth now."""
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def add(self, reports: Iterable[SliceReport]) -> None:
+        """Put confirmations at the end."""
+        for report in reports:
+            if len(self._waiting) >= MAX_WAITING:
+                self._waiting.clear()
+                self.overflowed = True
+            self._waiting.append(report)
+
+    def take(self, limit: int = MAX_SLICE_REPORTS) -> list[SliceReport]:
+        """The next ones to send, at most `limit`."""
+        return [self._waiting.popleft() for _ in range(min(limit, len(self._waiting)))]
+
+    def clear(self) -> None:
+        """A snapshot is being made."""
+        self._waiting.clear()
+        self.overflowed = False

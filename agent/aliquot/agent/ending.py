@@ -1,0 +1,70 @@
+"""Ending a slice's processes: whom, and in which order. Signals themselves are `signals`."""
+
+from __future__ import annotations
+
+import signal
+
+from aliquot.agent import processes
+from aliquot.agent.containment import Containment
+from aliquot.agent.core.model import ProcessKey, Reservation
+from aliquot.agent.signals import Signaller, Target
+from aliquot.agent.state import NodeState
+
+
+class Ender:
+    """Ends processes of slices that are told to stop.
+
+    A slice that is the last of its member to run takes all processes of the member with it. While the member
+    has other slices that go on (an elastic lease that shrinks), only the processes that the driver lists on
+    the stopping slice's device are ended.
+    """
+
+    def __init__(self, state: NodeState, containment: Containment, signaller: Signaller) -> None:
+        self._state = state
+        self._containment = containment
+        self._signaller = signaller
+        self._asked: dict[str, set[ProcessKey]] = {}
+
+    def live(self, record: Reservation) -> list[ProcessKey] | None:
+        """The processes that have to go, still alive; None while that is not known."""
+        holder = record.spec.holder
+        if not self._state.running(holder):
+            return self._containment.members(holder)
+        device = self._state.devices.get(record.spec.device_uuid)
+        stop = record.stop
+        if device is None or device.usage is None or stop is None or device.sampled_monotonic_ms <= stop.learned_ms:
+            return None
+        listed = next((piece for piece in device.usage.slices if piece.reservation.slice_id == record.slice_id), None)
+        keys = [use.process for use in listed.uses if use.process is not None] if listed is not None else []
+        return [key for key in keys if processes.alive(key)]
+
+    def ask(self, record: Reservation) -> None:
+        """SIGTERM to every process that has to go and was not asked before."""
+        asked = self._asked.setdefault(record.slice_id, set())
+        for process in self.live(record) or []:
+            if process not in asked:
+                asked.add(process)
+                self._signaller.send(self._target(record, process), signal.SIGTERM)
+
+    def kill(self, record: Reservation) -> None:
+        """SIGKILL to every process that has to go; where there is a cgroup, nothing in it can fork meanwhile."""
+        holder = record.spec.holder
+        alone = not self._state.running(holder)
+        if alone:
+            self._containment.freeze(holder, frozen=True)
+        try:
+            for process in self.live(record) or []:
+                self._signaller.send(self._target(record, process), signal.SIGKILL)
+        finally:
+            if alone:
+                self._containment.freeze(holder, frozen=False)
+
+    def forget(self, slice_id: str) -> None:
+        """The slice has ended, or was reprieved."""
+        self._asked.pop(slice_id, None)
+
+    def _target(self, record: Reservation, process: ProcessKey) -> Target:
+        stop = record.stop
+        reason = stop.reason if stop is not None and stop.reason else "its slice is ordered to stop"
+        holder = self._containment.holder_like(process.pid, record.spec.holder)
+        return Target(process, holder, reason, record.slice_id)

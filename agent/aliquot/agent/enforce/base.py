@@ -1,0 +1,54 @@
+"""What a tier of enforcement must be able to do: one protocol, one module per tier.
+
+Methods are synchronous and may call a driver; the agent runs them through `DeviceGuard`. `apply` must bear
+being repeated: it is called again after every restart of the agent, and whenever `read_back` says that the
+limit is not there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from aliquot.agent.core.model import SliceSpec
+from aliquot.agent.core.samples import DeviceInfo
+from aliquot.common.errors import AliquotError
+from aliquot.common.tiers import Tier
+
+
+class EnforcementError(AliquotError):
+    """A limit could not be set, read or cleared."""
+
+    reason = "ENFORCEMENT"
+
+
+@dataclass(frozen=True, slots=True)
+class Limited:
+    """A slice as a tier sees it."""
+
+    spec: SliceSpec
+    device: DeviceInfo
+    cgroup: str | None = None
+    """The holder's leaf, as /proc/pid/cgroup names it; None where processes are not followed by cgroup."""
+
+
+class Enforcer(Protocol):
+    """One tier."""
+
+    tier: Tier
+
+    def available(self, limited: Limited) -> str:
+        """Empty when this tier can hold the slice here and now; else why not, in words a user can act on."""
+
+    def apply(self, limited: Limited) -> None:
+        """Set the limit. Raises `EnforcementError`."""
+
+    def read_back(self, limited: Limited) -> bool:
+        """Whether the limit is in force now, as the enforcing part itself says. Raises `EnforcementError`."""
+
+    def clear(self, limited: Limited) -> None:
+        """Take the limit away; one that is not there is no error. Raises `EnforcementError`."""
+
+    def environment(self, limited: Limited) -> Mapping[str, str]:
+        """What the lease's processes must have set for this tier to hold them."""

@@ -1,0 +1,91 @@
+"""Setting, reading back and clearing the limits of slices, by whatever tier can be had."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from functools import partial
+
+from aliquot.agent.containment import Containment
+from aliquot.agent.core.model import Actual, Reservation
+from aliquot.agent.devices.base import DeviceError
+from aliquot.agent.devices.guard import DeviceGuard
+from aliquot.agent.enforce.base import EnforcementError, Enforcer, Limited
+from aliquot.agent.enforce.chooser import Chooser, TierUnavailable
+from aliquot.agent.state import NodeState
+from aliquot.common.tiers import Tier
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How an attempt went: `actual` when the limit is in force, else a stable word and a sentence."""
+
+    actual: Actual | None = None
+    reason: str = ""
+    detail: str = ""
+
+
+class LimitSetter:
+    """Applies tiers to slices. Driver calls go through the guard."""
+
+    def __init__(self, state: NodeState, chooser: Chooser, guard: DeviceGuard, containment: Containment) -> None:
+        self._state = state
+        self._chooser = chooser
+        self._guard = guard
+        self._containment = containment
+
+    def limited(self, record: Reservation) -> Limited | None:
+        """The slice as tiers see it; None while its device is not there."""
+        device = self._state.devices.get(record.spec.device_uuid)
+        if device is None:
+            return None
+        return Limited(record.spec, device.info, self._containment.cgroup_of(record.spec.holder))
+
+    async def set(self, record: Reservation) -> Outcome:
+        """Set a slice's limit by the strongest tier that holds when read back."""
+        limited = self.limited(record)
+        if limited is None:
+            return Outcome(reason="DEVICE_UNKNOWN", detail=f"this node has no device {record.spec.device_uuid} now")
+        notes: list[str] = []
+        weaker_than: Tier | None = None
+        while True:
+            try:
+                choice = self._chooser.choose(limited, weaker_than=weaker_than)
+            except TierUnavailable as error:
+                detail = error.message if not notes else f"{error.message}; {'; '.join(notes)}"
+                return Outcome(reason=error.reason, detail=detail)
+            tier = choice.enforcer.tier
+            try:
+                if await self._guard.run(limited.device.uuid, partial(_apply, choice.enforcer, limited)):
+                    return Outcome(Actual(limit_set=True, tier=tier, tier_notes=(*notes, *choice.notes)))
+                problem = "the limit was set, but is not there when read back"
+            except (EnforcementError, DeviceError) as error:
+                problem = error.message
+            log.warning("slice %s: %s does not hold it: %s", record.slice_id, tier.word, problem)
+            notes.append(f"{tier.word}: {problem}")
+            weaker_than = tier
+
+    async def clear(self, record: Reservation, actual: Actual) -> bool:
+        """Take a slice's limit away. False: not now, try again."""
+        limited = self.limited(record)
+        enforcer = self._chooser.of(actual.tier) if actual.tier is not None else None
+        if limited is None or enforcer is None:
+            return True  # a limit on a device that is gone is gone with it
+        try:
+            await self._guard.run(limited.device.uuid, lambda: enforcer.clear(limited))
+        except (EnforcementError, DeviceError) as error:
+            log.warning("the limit of slice %s can't be cleared yet: %s", record.slice_id, error.message)
+            return False
+        return True
+
+    def tiers_of(self, device_uuid: str) -> tuple[Tier, ...]:
+        """The tiers that can be had on a device now, weakest first."""
+        device = self._state.devices.get(device_uuid)
+        return () if device is None else self._chooser.offered(device.info)
+
+
+def _apply(enforcer: Enforcer, limited: Limited) -> bool:
+    enforcer.apply(limited)
+    return enforcer.read_back(limited)

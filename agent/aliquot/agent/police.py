@@ -1,0 +1,60 @@
+"""Carries out the watchdog's decisions: one call for each poll of a device."""
+
+from __future__ import annotations
+
+import logging
+import signal
+
+from aliquot.agent.containment import Containment
+from aliquot.agent.core.accounting import DeviceUsage
+from aliquot.agent.core.enforcement import Act, Decision, Rules, Watch, judge
+from aliquot.agent.signals import Outcome, Signaller, Target
+from aliquot.agent.state import NodeState
+from aliquot.common.clock import Clock
+
+log = logging.getLogger(__name__)
+
+_SIGNALS = {Act.TERMINATE: signal.SIGTERM, Act.KILL: signal.SIGKILL}
+
+
+class Police:
+    """Remembers each device's offences between polls."""
+
+    def __init__(
+        self, state: NodeState, containment: Containment, signaller: Signaller, rules: Rules, clock: Clock
+    ) -> None:
+        self._state = state
+        self._containment = containment
+        self._signaller = signaller
+        self._rules = rules
+        self._clock = clock
+        self._watches: dict[str, Watch] = {}
+        self.acts: dict[Act, int] = dict.fromkeys(Act, 0)
+        """How often each kind of decision was taken, for metrics."""
+
+    def patrol(self, usage: DeviceUsage) -> list[Decision]:
+        """Decide about a poll of a device and act at once. Returns what was decided."""
+        tiers = {
+            piece.reservation.slice_id: actual.tier
+            for piece in usage.slices
+            if (actual := self._state.actual_of(piece.reservation.slice_id)).tier is not None
+        }
+        watch = self._watches.get(usage.device_uuid, Watch())
+        now_ms = self._clock.monotonic_ms()
+        self._watches[usage.device_uuid], decisions = judge(watch, usage, tiers, self._rules, now_ms)
+        for decision in decisions:
+            self._carry_out(decision)
+        return decisions
+
+    def _carry_out(self, decision: Decision) -> None:
+        self.acts[decision.act] += 1
+        what = _SIGNALS.get(decision.act)
+        if what is None or decision.process is None:
+            log.warning("%s: %s on %s", decision.act.value, decision.why, decision.device_uuid)
+            return
+        holder = self._containment.holder_like(decision.process.pid, decision.holder)
+        outcome = self._signaller.send(Target(decision.process, holder, decision.why, decision.slice_id), what)
+        if outcome is Outcome.FORBIDDEN:
+            self._state.notes["signals"] = (
+                "some processes of leases can't be signalled by this user: run the agent as root, or as their user"
+            )

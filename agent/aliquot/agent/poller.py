@@ -1,0 +1,258 @@
+"""Looks at the devices: each thing as often as it is worth its price.
+
+Memory and processes of a device with leases every `memory_s`, of the others every `idle_s`; load every
+`load_s`; health every `health_s`; what devices there are every `discovery_s`. All that is due for a device is
+asked in one go, so that a poll costs one hop to the worker thread, and what was seen is judged before
+anything else happens.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+from aliquot.agent.core import health
+from aliquot.agent.core.samples import DeviceEvent, HealthSample, LoadSample, MemorySample, ProcessList
+from aliquot.agent.devices.base import DeviceBackend, DeviceError, DeviceLost
+from aliquot.agent.devices.guard import DeviceGuard, DeviceHung
+from aliquot.agent.police import Police
+from aliquot.agent.sampling import Attribution
+from aliquot.agent.state import DeviceState, NodeState
+from aliquot.common.clock import Clock
+
+log = logging.getLogger(__name__)
+
+FAILURES_TOLERATED = 2
+"""Calls that fail otherwise than by hanging or a lost device, in a row, before the device counts as
+unhealthy.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Intervals:
+    """How often each thing is asked, in seconds."""
+
+    memory_s: float = 1.0
+    idle_s: float = 5.0
+    load_s: float = 5.0
+    health_s: float = 30.0
+    discovery_s: float = 300.0
+
+
+@dataclass(slots=True)
+class _Due:
+    memory_at: float = 0.0
+    load_at: float = 0.0
+    health_at: float = 0.0
+    failures: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    memory: MemorySample | None = None
+    processes: ProcessList | None = None
+    blind: str = ""
+    load: LoadSample | None = None
+    health: HealthSample | None = None
+
+
+class Poller:
+    """The only writer of samples and health. Use from one event loop."""
+
+    def __init__(
+        self,
+        *,
+        state: NodeState,
+        backend: DeviceBackend,
+        guard: DeviceGuard,
+        attribution: Attribution,
+        police: Police,
+        clock: Clock,
+        intervals: Intervals,
+    ) -> None:
+        self._state = state
+        self._backend = backend
+        self._guard = guard
+        self._attribution = attribution
+        self._police = police
+        self._clock = clock
+        self._intervals = intervals
+        self._due: dict[str, _Due] = {}
+        self._discover_at = 0.0
+        self._asking: dict[str, asyncio.Task[None]] = {}
+        self.first_round = asyncio.Event()
+        """Set when every device has been looked at once (or did not answer)."""
+        self.on_change: Callable[[], None] = lambda: None
+        """Called after each round, when there may be something to tell."""
+        self.on_devices: Callable[[], None] = lambda: None
+        """Called when devices have come or gone."""
+        self.on_poll: Callable[[float], None] = lambda seconds: None
+        """Called with how long a device took to answer."""
+
+    async def discover(self) -> None:
+        """Find the devices. Raises `DeviceError`."""
+        found = await self._guard.run("", self._backend.discover, timeout_s=max(30.0, self._guard.timeout_s))
+        self._discover_at = time.monotonic() + self._intervals.discovery_s
+        known = self._state.devices
+        devices = {info.uuid: known[info.uuid] if info.uuid in known else DeviceState(info) for info in found.devices}
+        for info in found.devices:
+            devices[info.uuid].info = info
+        cards_seen = {info.physical_uuid for info in found.devices}
+        for uuid, device in known.items():
+            # A card that could not be read is still there and still reserved; only parts of a card that
+            # answered, and cards missing without any problem, are gone.
+            if uuid not in devices and found.problems and device.info.physical_uuid not in cards_seen:
+                devices[uuid] = device
+        changed = {uuid: device.info for uuid, device in devices.items()} != self._state.infos() or not known
+        self._state.devices = devices
+        if found.problems:
+            self._state.notes["devices"] = "; ".join(found.problems)
+            log.warning("devices that can't be read: %s", self._state.notes["devices"])
+        else:
+            self._state.notes.pop("devices", None)
+        if changed:
+            self.on_devices()
+
+    async def run(self) -> None:
+        """Poll for ever."""
+        while True:
+            begun = time.monotonic()
+            await self.round()
+            self.first_round.set()
+            self.on_change()
+            await asyncio.sleep(max(0.01, begun + self._shortest_s() - time.monotonic()))
+
+    def _shortest_s(self) -> float:
+        return min(self._intervals.memory_s, self._intervals.idle_s)
+
+    async def round(self) -> None:
+        """Ask what is due of every device, side by side. A device that is slow to answer does not hold up the
+        others: it is left alone until it does.
+        """
+        if time.monotonic() >= self._discover_at:
+            try:
+                await self.discover()
+            except DeviceError as error:
+                self._discover_at = time.monotonic() + self._intervals.health_s
+                log.warning("devices can't be listed: %s", error.message)
+        for uuid, device in self._state.devices.items():
+            if uuid not in self._asking:
+                task = asyncio.create_task(self._poll(device), name=f"poll {uuid}")
+                self._asking[uuid] = task
+                task.add_done_callback(partial(self._answered, uuid))
+        if self._asking:
+            await asyncio.wait(self._asking.values(), timeout=self._shortest_s())
+
+    def _answered(self, uuid: str, task: asyncio.Task[None]) -> None:
+        self._asking.pop(uuid, None)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("polling %s failed", uuid, exc_info=error)
+
+    async def _poll(self, device: DeviceState) -> None:
+        uuid = device.info.uuid
+        due = self._due.setdefault(uuid, _Due())
+        now = time.monotonic()
+        slack = self._shortest_s() / 4  # a round that comes a little early must not put a question off to the next one
+        want_memory, want_load, want_health = (now >= at - slack for at in (due.memory_at, due.load_at, due.health_at))
+        if not (want_memory or want_load or want_health):
+            return
+        begun = now
+        try:
+            answer = await self._guard.run(uuid, partial(self._ask, uuid, want_memory, want_load, want_health))
+        except DeviceError as error:
+            self._failed(device, due, error)
+            return
+        finally:
+            self.on_poll(time.monotonic() - begun)
+        due.failures = 0
+        if want_memory:
+            leased = any(True for _ in self._state.reserved_on(uuid))
+            due.memory_at = now + (self._intervals.memory_s if leased else self._intervals.idle_s)
+        if want_load:
+            due.load_at = now + self._intervals.load_s
+        if want_health:
+            calm = device.health.healthy
+            due.health_at = now + (self._intervals.health_s if calm else self._intervals.load_s)
+        self._take(device, answer)
+
+    def _ask(self, uuid: str, want_memory: bool, want_load: bool, want_health: bool) -> _Answer:  # noqa: FBT001
+        """Runs in a worker thread."""
+        memory: MemorySample | None = None
+        processes: ProcessList | None = None
+        blind = ""
+        if want_memory:
+            memory = self._backend.memory(uuid)
+            try:
+                processes = self._backend.processes(uuid)
+            except (DeviceLost, DeviceHung):
+                raise
+            except DeviceError as error:
+                blind = error.message
+        return _Answer(
+            memory=memory,
+            processes=processes,
+            blind=blind,
+            load=self._backend.load(uuid) if want_load else None,
+            health=self._backend.health(uuid) if want_health else None,
+        )
+
+    def _take(self, device: DeviceState, answer: _Answer) -> None:
+        if answer.load is not None:
+            device.load = answer.load
+        if answer.health is not None:
+            device.health_sample = answer.health
+            self._set_health(device, health.on_sample(device.health, answer.health, self._clock.monotonic_ms()))
+        if answer.memory is None:
+            return
+        device.memory = answer.memory
+        device.blind = answer.blind
+        listed = answer.processes if answer.processes is not None else ProcessList((), complete=False)
+        device.usage = self._attribution.usage(device.info.uuid, answer.memory, listed)
+        device.sampled_ms = self._clock.now_ms()
+        device.sampled_monotonic_ms = self._clock.monotonic_ms()
+        self._police.patrol(device.usage)
+
+    def _failed(self, device: DeviceState, due: _Due, error: DeviceError) -> None:
+        due.failures += 1
+        due.memory_at = due.load_at = due.health_at = 0.0
+        if isinstance(error, (DeviceHung, DeviceLost)) or due.failures > FAILURES_TOLERATED:
+            # What was last seen is not true any more: unknown, not unchanged.
+            device.memory = None
+            device.load = LoadSample()
+            self._set_health(device, health.on_failure(device.health, error.message, self._clock.monotonic_ms()))
+
+    def _set_health(self, device: DeviceState, now: health.Health) -> None:
+        before = device.health
+        device.health = now
+        if (before.healthy, before.reason) == (now.healthy, now.reason):
+            return
+        if now.healthy:
+            log.warning("device %s is healthy again", device.info.uuid)
+        else:
+            log.error("device %s is unhealthy: %s", device.info.uuid, now.reason)
+            self._state.happened.append(f"{device.info.uuid}: {now.reason}")
+
+    async def take_event(self, event: DeviceEvent) -> None:
+        """An XID was reported: remember it, and ask the driver whether the device needs recovery."""
+        for device in list(self._state.devices.values()):
+            info = device.info
+            if event.uuid and info.physical_uuid != event.uuid:
+                continue
+            if None not in (event.gpu_instance_id, info.gpu_instance_id) and (
+                event.gpu_instance_id != info.gpu_instance_id
+            ):
+                continue
+            device.last_xid = event.xid
+            log.warning("device %s reported XID %d", info.uuid, event.xid)
+            try:
+                sample = await self._guard.run(info.uuid, partial(self._backend.health, info.uuid))
+            except DeviceError:
+                sample = HealthSample()
+            now_ms = self._clock.monotonic_ms()
+            self._set_health(device, health.on_xid(device.health, event.xid, sample.recovery_action, now_ms))
+            self._due.setdefault(info.uuid, _Due()).health_at = 0.0
+        self.on_change()

@@ -1,0 +1,40 @@
+"""From a driver's answers about one device to who holds what on it."""
+
+from __future__ import annotations
+
+from aliquot.agent.containment import Containment
+from aliquot.agent.core.accounting import DeviceUsage, ProcessUse, account
+from aliquot.agent.core.attribution import Attributor
+from aliquot.agent.core.model import Holder
+from aliquot.agent.core.samples import MemorySample, ProcessList
+from aliquot.agent.state import NodeState
+
+
+class Attribution:
+    """Sorts listed processes by lease."""
+
+    def __init__(self, state: NodeState, containment: Containment) -> None:
+        self._state = state
+        self._containment = containment
+        self._last: dict[tuple[str, int], tuple[Holder, ...]] = {}
+
+    def usage(self, device_uuid: str, memory: MemorySample | None, listed: ProcessList) -> DeviceUsage:
+        """Who holds what of a device's memory."""
+        scan = self._containment.attributor()
+        uses = [self._use(device_uuid, scan, sample.pid, sample.memory_bytes) for sample in listed.processes]
+        self._containment.learn(scan)
+        present = {(device_uuid, sample.pid) for sample in listed.processes}
+        self._last = {key: holders for key, holders in self._last.items() if key[0] != device_uuid or key in present}
+        return account(device_uuid, memory, uses, self._state.reserved_on(device_uuid))
+
+    def _use(self, device_uuid: str, scan: Attributor, pid: int, memory_bytes: int | None) -> ProcessUse:
+        belonging = scan.belonging(pid)
+        if belonging is not None:
+            self._last[device_uuid, pid] = belonging.holders
+            return ProcessUse(pid, belonging.process, memory_bytes, belonging.holders)
+        facts = scan.lookup(pid)
+        if facts is not None:
+            return ProcessUse(pid, facts.key, memory_bytes)
+        # It ended between the driver's answer and our look at it, or lives where we can't see it. In the
+        # first case it counts once more as what it was; it can't be identified, so it can't be signalled.
+        return ProcessUse(pid, None, memory_bytes, self._last.get((device_uuid, pid), ()))

@@ -1,0 +1,75 @@
+"""What the agent knows of its node at the moment: one mutable object, owned by the event loop, read by all
+parts.
+
+Only the poller writes samples, only the controller writes reservations. `None` is "not known".
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+
+from aliquot.agent.core.accounting import DeviceUsage
+from aliquot.agent.core.health import Health
+from aliquot.agent.core.model import Actual, Holder, Intent, Reservation
+from aliquot.agent.core.reservations import Book
+from aliquot.agent.core.samples import DeviceInfo, DriverInfo, HealthSample, LoadSample, MemorySample
+
+MAX_NOTES = 64
+
+
+@dataclass(slots=True)
+class DeviceState:
+    """One device: what it is, and what was last seen of it."""
+
+    info: DeviceInfo
+    health: Health = field(default_factory=Health)
+    memory: MemorySample | None = None
+    usage: DeviceUsage | None = None
+    load: LoadSample = field(default_factory=LoadSample)
+    health_sample: HealthSample = field(default_factory=HealthSample)
+    sampled_ms: int | None = None
+    """Wall clock of the last memory sample."""
+    sampled_monotonic_ms: int = 0
+    blind: str = ""
+    """Why the memory of single processes can't be seen here; empty when it can."""
+    last_xid: int | None = None
+
+
+@dataclass(slots=True)
+class NodeState:
+    """The node."""
+
+    node_id: str
+    name: str
+    boot_id: str
+    driver: DriverInfo = field(default_factory=lambda: DriverInfo("", ""))
+    devices: dict[str, DeviceState] = field(default_factory=dict)
+    book: Book = field(default_factory=Book)
+    actual: dict[str, Actual] = field(default_factory=dict)
+    notes: dict[str, str] = field(default_factory=dict)
+    """What this agent can't do here, and why, by subject."""
+    happened: deque[str] = field(default_factory=lambda: deque(maxlen=MAX_NOTES))
+    """What went wrong, latest last: damaged files, lost devices."""
+    coordinator: str = ""
+    connected: bool = False
+
+    def infos(self) -> dict[str, DeviceInfo]:
+        """Every device's description, by UUID."""
+        return {uuid: device.info for uuid, device in self.devices.items()}
+
+    def actual_of(self, slice_id: str) -> Actual:
+        """What is true of a slice; nothing yet for a new one."""
+        return self.actual.get(slice_id, Actual())
+
+    def reserved_on(self, device_uuid: str) -> list[Reservation]:
+        """Reservations that take part of a device."""
+        return [record for record in self.book if record.holds and record.spec.device_uuid == device_uuid]
+
+    def held(self, holder: Holder) -> bool:
+        """Whether a reservation stands behind a holder."""
+        return any(record.spec.holder == holder for record in self.book.holding())
+
+    def running(self, holder: Holder) -> list[Reservation]:
+        """The holder's reservations that are to run."""
+        return [record for record in self.book.of_holder(holder) if record.intent is Intent.RUN]
