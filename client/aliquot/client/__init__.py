@@ -1,1 +1,137 @@
-"""The SDK: ask for parts of GPUs from a Python program and hold them while it runs."""
+"""The SDK: ask for parts of GPUs from a Python program and hold them while it runs.
+
+::
+
+    from aliquot.client import Pool
+
+    with Pool(tenant="research") as pool, pool.lease("0.25(A100),10Gi") as lease:
+        lease.run(["python", "train.py"])
+
+`Pool` is for programs with threads, `AsyncPool` its twin for asyncio. `_errors` draws the tree of what can go wrong,
+`local` talks to this node's agent. Names with an underscore are ours to change.
+"""
+
+from aliquot.client._asking import Request, RequestOptions
+from aliquot.client._async_held import AsyncHeldLease
+from aliquot.client._async_pool import AsyncPool, Leasing
+from aliquot.client._declaring import DeviceDeclaration, NodeDeclaration
+from aliquot.client._errors import (
+    AgentError,
+    AgentUnreachable,
+    AttachRefused,
+    Conflict,
+    DeadlineExceeded,
+    IdempotencyMismatch,
+    InternalError,
+    InUse,
+    InvalidRequest,
+    LeaseLost,
+    LeaseNotFound,
+    NameTaken,
+    NeverFits,
+    NoCapacity,
+    NodeNotFound,
+    NotFound,
+    NotGrantedInTime,
+    Overloaded,
+    PoolError,
+    QuotaExceeded,
+    Refused,
+    TenantNotFound,
+    TierUnavailable,
+    Unavailable,
+    Violation,
+    WatchCompacted,
+)
+from aliquot.client._flow import RetryPolicy
+from aliquot.client._held import HeldLease
+from aliquot.client._operations import fresh_key
+from aliquot.client._pool import Pool
+from aliquot.client._values import (
+    Device,
+    Event,
+    Explanation,
+    Lease,
+    LeaseChanged,
+    LeaseState,
+    Missing,
+    Node,
+    NodeChanged,
+    NodeState,
+    PoolTotals,
+    Resynced,
+    Slice,
+    SliceState,
+    Status,
+    Telemetry,
+    TenantTotals,
+    Tier,
+    Topology,
+    WaitUntil,
+)
+from aliquot.common.errors import AliquotError
+from aliquot.common.request import RequestSyntaxError
+from aliquot.common.tls import ClientTls
+
+__all__ = [
+    "AgentError",
+    "AgentUnreachable",
+    "AliquotError",
+    "AsyncHeldLease",
+    "AsyncPool",
+    "AttachRefused",
+    "ClientTls",
+    "Conflict",
+    "DeadlineExceeded",
+    "Device",
+    "DeviceDeclaration",
+    "Event",
+    "Explanation",
+    "HeldLease",
+    "IdempotencyMismatch",
+    "InUse",
+    "InternalError",
+    "InvalidRequest",
+    "Lease",
+    "LeaseChanged",
+    "LeaseLost",
+    "LeaseNotFound",
+    "LeaseState",
+    "Leasing",
+    "Missing",
+    "NameTaken",
+    "NeverFits",
+    "NoCapacity",
+    "Node",
+    "NodeChanged",
+    "NodeDeclaration",
+    "NodeNotFound",
+    "NodeState",
+    "NotFound",
+    "NotGrantedInTime",
+    "Overloaded",
+    "Pool",
+    "PoolError",
+    "PoolTotals",
+    "QuotaExceeded",
+    "Refused",
+    "Request",
+    "RequestOptions",
+    "RequestSyntaxError",
+    "Resynced",
+    "RetryPolicy",
+    "Slice",
+    "SliceState",
+    "Status",
+    "Telemetry",
+    "TenantNotFound",
+    "TenantTotals",
+    "Tier",
+    "TierUnavailable",
+    "Topology",
+    "Unavailable",
+    "Violation",
+    "WaitUntil",
+    "WatchCompacted",
+    "fresh_key",
+]

@@ -1,0 +1,165 @@
+"""What a launcher can ask for, as one immutable value, and how it becomes a message of the contract.
+
+The GPU text is read here too, before anything is sent, so that a slip of the finger costs no round trip; the
+coordinator reads it again and is the judge.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TypedDict
+
+from aliquot.client._values import Tier, Topology
+from aliquot.common.errors import InvalidFieldError
+from aliquot.common.request import GpuRequest, format_request, parse_request
+from aliquot.v1 import types_pb2
+
+
+class RequestOptions(TypedDict, total=False):
+    """The fields of `Request` as keyword arguments; they are described there."""
+
+    tenant: str
+    queue: str
+    pool: str
+    priority: int
+    gang_size: int
+    cpu_milli: int
+    host_memory_bytes: int
+    min_tier: Tier
+    time_limit_s: int
+    min_run_s: int
+    grace_s: int
+    preemptible: bool
+    movable: bool
+    node_selector: Mapping[str, str]
+    node_ids: Sequence[str]
+    avoid_node_ids: Sequence[str]
+    affinity_group: str
+    max_per_node: int
+    spread_domains: bool
+    topology: Topology
+    name: str
+    labels: Mapping[str, str]
+    ttl_s: int
+    detached: bool
+    no_queue: bool
+    min_count: int
+    max_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What is asked for. Zero and empty mean "unset"; the coordinator's defaults are then used."""
+
+    gpu: str
+    """The request grammar: `0.25(A100),10Gi`, `2x0.5(A100|H100),20Gi`, `1(H100>A100)`, `10Gi`, `2`, `1g.10gb`."""
+    tenant: str = ""
+    """Who pays. An unauthenticated claim in this version. Empty: the pool's tenant (see `Pool`)."""
+    queue: str = ""
+    pool: str = ""
+    priority: int = 0
+    """-1000..1000, higher first."""
+    gang_size: int = 1
+    """Members, placed all or nothing."""
+    cpu_milli: int = 0
+    """Per member."""
+    host_memory_bytes: int = 0
+    """Per member."""
+    min_tier: Tier = Tier.UNSPECIFIED
+    """Refuse, with the reason, where the memory limit can't be enforced this strongly."""
+    time_limit_s: int = 0
+    min_run_s: int = 0
+    """Not preempted before it has run this long."""
+    grace_s: int = 0
+    """Between SIGTERM and SIGKILL when it is stopped; 0 = 30."""
+    preemptible: bool = False
+    movable: bool = False
+    node_selector: Mapping[str, str] = field(default_factory=dict)
+    node_ids: Sequence[str] = ()
+    """When not empty, only these nodes."""
+    avoid_node_ids: Sequence[str] = ()
+    affinity_group: str = ""
+    max_per_node: int = 0
+    spread_domains: bool = False
+    topology: Topology = Topology.UNSPECIFIED
+    name: str = ""
+    """For people; at most 128 characters."""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    ttl_s: int = 0
+    """The lease ends when no keep-alive has named it for this long; 0 = 60."""
+    detached: bool = False
+    """No keep-alive needed: it ends by release, time limit or preemption only."""
+    no_queue: bool = False
+    """Refuse instead of queueing when nothing fits now."""
+    min_count: int = 0
+    max_count: int = 0
+
+
+def as_request(gpu: str | Request, options: RequestOptions, default_tenant: str) -> Request:
+    """One request from the ways to write it. Raises `RequestSyntaxError` for a text that can't be read."""
+    if isinstance(gpu, Request):
+        if options:
+            raise TypeError("give the options inside the Request, or beside a text, not both")
+        request = gpu
+    else:
+        request = Request(gpu, **options)
+    parse_request(request.gpu)
+    if request.tenant or not default_tenant:
+        return request
+    return replace(request, tenant=default_tenant)
+
+
+def to_proto(request: Request) -> types_pb2.LeaseRequest:
+    """The body of a request."""
+    return types_pb2.LeaseRequest(
+        gpu=request.gpu,
+        tenant=request.tenant,
+        queue=request.queue,
+        pool=request.pool,
+        priority=request.priority,
+        gang_size=request.gang_size if request.gang_size != 1 else 0,
+        cpu_milli=request.cpu_milli,
+        host_memory_bytes=request.host_memory_bytes,
+        min_tier=types_pb2.Tier.Value(f"TIER_{request.min_tier}"),
+        time_limit_s=request.time_limit_s,
+        min_run_s=request.min_run_s,
+        grace_s=request.grace_s,
+        preemptible=request.preemptible,
+        movable=request.movable,
+        node_selector=request.node_selector,
+        node_ids=request.node_ids,
+        avoid_node_ids=request.avoid_node_ids,
+        affinity_group=request.affinity_group,
+        max_per_node=request.max_per_node,
+        spread_domains=request.spread_domains,
+        topology=types_pb2.Topology.Value(f"TOPOLOGY_{request.topology}"),
+        name=request.name,
+        labels=request.labels,
+        ttl_s=request.ttl_s,
+        detached=request.detached,
+        no_queue=request.no_queue,
+        min_count=request.min_count,
+        max_count=request.max_count,
+    )
+
+
+def describe_ask(request: types_pb2.LeaseRequest) -> str:
+    """The GPU part as text, whichever of its two forms the message carries."""
+    if request.WhichOneof("ask") != "spec":
+        return request.gpu
+    spec = request.spec
+    try:
+        return format_request(
+            GpuRequest.build(
+                count=spec.count,
+                share_milli=spec.share_milli,
+                memory_bytes=spec.memory_bytes,
+                models=[models.any_of for models in spec.models],
+                vendor=spec.vendor,
+                mig_profile=spec.mig_profile,
+            )
+        )
+    except InvalidFieldError:
+        # A newer coordinator may know shapes that this grammar can't write.
+        return ""

@@ -1,0 +1,129 @@
+"""A lease held by an asyncio program."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from aliquot.client import _errors as errors
+from aliquot.client._environment import plain_environment
+from aliquot.client._held_base import HeldBase, log, require_agent
+from aliquot.client._spawn import spawn
+from aliquot.client._values import Lease, LeaseState
+from aliquot.client.local import Attachment, LocalAgent
+
+if TYPE_CHECKING:
+    from aliquot.client._async_pool import AsyncPool
+
+
+class AsyncHeldLease(HeldBase[asyncio.Event]):
+    """A lease and its keep-alive. Use it in an `async with` block, or `release` it.
+
+    At the end of the block the lease is released; if it was lost meanwhile, the block raises `LeaseLost`.
+    """
+
+    def __init__(self, pool: AsyncPool, lease: Lease) -> None:
+        super().__init__(lease, asyncio.Event(), pool._forget)  # noqa: SLF001 - its other half
+        self._pool = pool
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, raised: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            if self._loss is not None:
+                # To say why; it has ended already.
+                await self.refresh()
+            await self.release()
+        except errors.PoolError as error:
+            log.warning("lease %s was not released, its TTL will end it: %s", self.lease_id, error.message)
+        self._conclude(raised)
+
+    async def environment(self, member: int | None = None) -> dict[str, str]:
+        """The variables that make a program use this lease; see `HeldLease.env`.
+
+        On a node of the lease this process thereby becomes part of the lease until `release`.
+        """
+        local = await self._local()
+        if local is None or (member is not None and member != local[1]):
+            return plain_environment(self._lease, member or 0)
+        here = local[1]
+        attachment = await self.attach()
+        return {**plain_environment(self._lease, here), **attachment.environment}
+
+    async def attach(self, pid: int | None = None, *, environment: Mapping[str, str] | None = None) -> Attachment:
+        """Make a process of this node (None: this one), and what it starts from now on, part of the lease.
+
+        Raises `AgentUnreachable` when this is not a node of the lease, `AttachRefused` when its agent says no.
+        """
+        agent, member = require_agent(self._lease, await self._local())
+        attachment = await asyncio.to_thread(
+            agent.attach, self.lease_id, self._lease.secret, pid=pid or 0, member=member, environment=environment
+        )
+        if not pid or pid == os.getpid():
+            self._joined.add(os.getpid())
+        return attachment
+
+    async def popen(
+        self,
+        command: Sequence[str],
+        **options: Any,  # noqa: ANN401 - Popen's own
+    ) -> subprocess.Popen[Any]:
+        """Start a program inside the lease, on a node of the lease. Takes what `subprocess.Popen` takes.
+
+        It is attached before it runs. Raises `AgentUnreachable` on other machines.
+        """
+        agent, member = require_agent(self._lease, await self._local())
+        base = dict(options.pop("env", None) or os.environ)
+
+        def admit(pid: int) -> Mapping[str, str]:
+            attachment = agent.attach(self.lease_id, self._lease.secret, pid=pid, member=member, environment=base)
+            return {**plain_environment(self._lease, member), **attachment.environment}
+
+        return await asyncio.to_thread(spawn, command, admit, base, **options)
+
+    async def run(
+        self,
+        command: Sequence[str],
+        *,
+        check: bool = False,
+        **options: Any,  # noqa: ANN401 - Popen's own
+    ) -> subprocess.CompletedProcess[Any]:
+        """Start a program inside the lease and wait for its end, like `subprocess.run` without pipes."""
+        process = await self.popen(command, **options)
+        try:
+            code = await asyncio.to_thread(process.wait)
+        except asyncio.CancelledError:
+            process.terminate()
+            raise
+        if check and code:
+            raise subprocess.CalledProcessError(code, list(command))
+        return subprocess.CompletedProcess(list(command), code)
+
+    async def refresh(self) -> Lease:
+        """Ask the coordinator how the lease stands."""
+        return self._learn(await self._pool.get(self.lease_id))
+
+    async def release(self, *, wait_gone: bool = False, reason: str = "", timeout_s: float | None = None) -> Lease:
+        """End the lease; what runs in it is stopped (SIGTERM, the grace, SIGKILL), except this process.
+
+        `wait_gone` waits until the capacity is free. Releasing twice is fine.
+        """
+        self._on_release(self.lease_id)
+        if os.getpid() in self._joined:
+            await asyncio.to_thread(self._leave)
+        if self._lease.state is LeaseState.ENDED:
+            self._released = True
+            return self._lease
+        lease = await self._pool.release(self.lease_id, wait_gone=wait_gone, reason=reason, timeout_s=timeout_s)
+        self._released = True
+        return self._learn(lease)
+
+    async def _local(self) -> tuple[LocalAgent, int] | None:
+        return await asyncio.to_thread(self._find_local, self._pool.agents)

@@ -1,0 +1,56 @@
+"""What a program must have in its environment to use its lease and nothing else.
+
+On a node of the lease its agent says so, because the variables depend on how the limit is enforced there. Elsewhere
+(a launcher on a login node, a job that is started by something else) there are the plain variables: which devices, and
+how much of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from aliquot.client import _errors as errors
+from aliquot.client._values import Lease, Slice
+from aliquot.client.local import LocalAgent
+from aliquot.common import catalog
+
+# Only variables that take UUIDs: an index means another device on another machine.
+_VISIBLE = {"nvidia": ("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES"), "amd": ("ROCR_VISIBLE_DEVICES",)}
+
+
+def member_slices(lease: Lease, member: int) -> tuple[Slice, ...]:
+    """One member's slices, all on one node. Raises `LeaseNotFound` style errors never: an unknown member has none."""
+    return tuple(part for part in lease.slices if part.member == member)
+
+
+def plain_environment(lease: Lease, member: int) -> dict[str, str]:
+    """The variables that need no agent."""
+    slices = member_slices(lease, member)
+    variables = {
+        "ALIQUOT_LEASE_ID": lease.lease_id,
+        "ALIQUOT_TENANT": lease.tenant,
+        "ALIQUOT_MEMBER": str(member),
+    }
+    if slices:
+        variables["ALIQUOT_SHARE_MILLI"] = str(slices[0].share_milli)
+        variables["ALIQUOT_MEMORY_BYTES"] = str(min(part.memory_bytes for part in slices))
+    by_vendor: dict[str, list[str]] = {}
+    for part in slices:
+        by_vendor.setdefault(catalog.vendor_of(part.device_model) or "nvidia", []).append(part.device_uuid)
+    for vendor, uuids in by_vendor.items():
+        variables |= dict.fromkeys(_VISIBLE.get(vendor, ()), ",".join(uuids))
+    return variables
+
+
+def local_agent_of(lease: Lease, agents: Sequence[LocalAgent]) -> tuple[LocalAgent, int] | None:
+    """An agent of this machine that serves the lease, and the lowest member of the lease on its node."""
+    members = {part.node_id: part.member for part in sorted(lease.slices, key=lambda part: -part.member)}
+    for agent in agents:
+        try:
+            node_id = agent.info().node_id
+        except errors.AgentError:
+            # A socket that nobody serves any more.
+            continue
+        if node_id in members:
+            return agent, members[node_id]
+    return None

@@ -1,0 +1,228 @@
+"""What can go wrong between a program and the pool, as one tree. Catch the branch whose remedy you have.
+
+::
+
+    AliquotError                     everything this project raises on purpose (aliquot.common.errors)
+     └─ PoolError                    everything this SDK raises
+         ├─ Refused                  asking again unchanged won't help now
+         │   ├─ InvalidRequest           a field is out of range, a message too large          .violations
+         │   ├─ NeverFits                would not fit the whole pool, were it empty           .explanation
+         │   ├─ NoCapacity               fits the pool, not now, and `no_queue` was set        .explanation
+         │   ├─ QuotaExceeded            the tenant's limit                                    .violations
+         │   └─ TierUnavailable          no device can enforce the limit that strongly         .explanation
+         ├─ NotFound
+         │   ├─ LeaseNotFound, NodeNotFound, TenantNotFound
+         ├─ Conflict                 somebody else got there first: read again, then decide
+         │   ├─ IdempotencyMismatch      this key was used for another request
+         │   ├─ NameTaken                a node's name or a device's UUID belongs to another node
+         │   └─ InUse                    it still holds leases
+         ├─ LeaseLost                a lease that was held is held no longer                   .end_reason
+         ├─ Unavailable              nobody could answer in time; retried until the deadline   .addresses
+         │   └─ Overloaded               a bound is reached: queue full, too many calls        .retry_after_s
+         ├─ DeadlineExceeded         the coordinator took longer than the caller's timeout
+         │   └─ NotGrantedInTime         the request is well, and still waiting                .explanation
+         ├─ WatchCompacted           the stream's past is gone; `watch` handles it by listing again
+         ├─ AgentError               this node's agent
+         │   ├─ AgentUnreachable         no agent listens here
+         │   └─ AttachRefused            it would not take the process into the lease
+         └─ InternalError            a defect of ours; please report it
+
+The request grammar's own `RequestSyntaxError` (aliquot.common) carries position and suggestion; it is raised before
+anything is sent.
+
+Every error has `message`, `hint` (what to do next), `reason` (its class's stable word, from `errors.proto`),
+`stated_reason` (the server's own, which may be finer) and the server's `metadata`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from aliquot.common.errors import AliquotError
+
+if TYPE_CHECKING:
+    from aliquot.client._values import Explanation
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """One field, or one quota, that a request breaks."""
+
+    subject: str
+    """The field's path in the message, or the quota's owner."""
+    description: str
+
+
+class PoolError(AliquotError):
+    """Root of what the SDK raises."""
+
+    reason = "UNKNOWN"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        hint: str = "",
+        reason: str = "",
+        metadata: Mapping[str, str] | None = None,
+        explanation: Explanation | None = None,
+        violations: Sequence[Violation] = (),
+        retry_after_s: float | None = None,
+    ) -> None:
+        super().__init__(message, hint=hint)
+        self.stated_reason = reason or self.reason
+        """The server's own word, which may be finer than the class: NOT_LEADER, SHUTTING_DOWN, ..."""
+        self.metadata = dict(metadata or {})
+        self.explanation = explanation
+        self.violations = tuple(violations)
+        self.retry_after_s = retry_after_s
+
+
+class Refused(PoolError):
+    """The pool understood the request and said no."""
+
+
+class InvalidRequest(Refused):
+    """A field is missing or out of its range; `violations` names it."""
+
+    reason = "INVALID_FIELD"
+
+
+class NeverFits(Refused):
+    """The request would not fit the whole pool, were it empty. Ask for less, or for another model."""
+
+    reason = "NEVER_FITS"
+
+
+class NoCapacity(Refused):
+    """It fits the pool but not now, and `no_queue` was set. Drop `no_queue` to wait in the queue."""
+
+    reason = "NO_CAPACITY"
+
+
+class QuotaExceeded(Refused):
+    """The tenant would hold more than its limit; `violations` has the numbers."""
+
+    reason = "QUOTA_EXCEEDED"
+
+
+class TierUnavailable(Refused):
+    """No device that fits can enforce the memory limit as strongly as `min_tier` demands."""
+
+    reason = "TIER_UNAVAILABLE"
+
+
+class NotFound(PoolError):
+    """There is no such thing (any more)."""
+
+
+class LeaseNotFound(NotFound):
+    """No such lease, or it ended so long ago that its record is gone."""
+
+    reason = "LEASE_NOT_FOUND"
+
+
+class NodeNotFound(NotFound):
+    """No such node."""
+
+    reason = "NODE_NOT_FOUND"
+
+
+class TenantNotFound(NotFound):
+    """No such tenant."""
+
+    reason = "TENANT_NOT_FOUND"
+
+
+class Conflict(PoolError):
+    """The state is not what the call assumes. Read again, then decide."""
+
+    reason = "CONFLICT"
+
+
+class IdempotencyMismatch(Conflict):
+    """The idempotency key was used before, for another request. Use a fresh key."""
+
+    reason = "IDEMPOTENCY_MISMATCH"
+
+
+class NameTaken(Conflict):
+    """A node's name or a device's UUID belongs to another node."""
+
+    reason = "NODE_NAME_TAKEN"
+
+
+class InUse(Conflict):
+    """It still holds leases. Drain it, or release them, first."""
+
+    reason = "NODE_IN_USE"
+
+
+class LeaseLost(PoolError):
+    """A lease is held no longer: it was ended, expired or was taken back. What ran under it has been stopped."""
+
+    reason = "LEASE_ENDED"
+
+    def __init__(
+        self, message: str, *, lease_id: str = "", end_reason: str = "", hint: str = "", reason: str = ""
+    ) -> None:
+        super().__init__(message, hint=hint, reason=reason)
+        self.lease_id = lease_id
+        self.end_reason = end_reason
+        """RELEASED, EXPIRED, TIME_LIMIT, PREEMPTED, CANCELLED, NODE_LOST, FAILED; empty when not known."""
+
+
+class Unavailable(PoolError):
+    """No coordinator could answer before the deadline. Leases go on; nothing new is granted meanwhile."""
+
+    reason = "UNAVAILABLE"
+
+
+class Overloaded(Unavailable):
+    """A stated bound is reached (queue, calls, message rate). Ask again after `retry_after_s`."""
+
+    reason = "OVERLOADED"
+
+
+class DeadlineExceeded(PoolError):
+    """The answer did not come within the caller's timeout. Calls are safe to make again."""
+
+    reason = "DEADLINE_EXCEEDED"
+
+
+class NotGrantedInTime(DeadlineExceeded):
+    """The request is well but was not granted in time; `explanation` says what it waited for."""
+
+    reason = "NOT_GRANTED_IN_TIME"
+
+
+class WatchCompacted(PoolError):
+    """The changes asked for are no longer kept. List again, and watch from the list's `seq`."""
+
+    reason = "WATCH_COMPACTED"
+
+
+class AgentError(PoolError):
+    """The agent of this node could not do what was asked."""
+
+    reason = "AGENT"
+
+
+class AgentUnreachable(AgentError):
+    """No agent listens on this node's socket."""
+
+    reason = "AGENT_UNREACHABLE"
+
+
+class AttachRefused(AgentError):
+    """The agent would not take the process into the lease."""
+
+    reason = "ATTACH_REFUSED"
+
+
+class InternalError(PoolError):
+    """A defect on the other side. Please report it with the message."""
+
+    reason = "INTERNAL"

@@ -1,0 +1,158 @@
+"""Calls as generators that do no I/O: what to send, when to wait and when to give up, written once for both twins.
+
+A flow yields effects (send this, wait so long) and is sent their outcome; `_driving` carries effects out with threads
+or with asyncio. The retry rule lives here: every call of the contract is safe to repeat (mutations by nature or
+by idempotency key), so what fails for a passing reason is sent again, to the next address or the named leader, with
+jittered back-off, until the caller's deadline.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from google.protobuf.message import Message
+
+from aliquot.client._mapping import to_error
+from aliquot.client._methods import Answer, Method, Request
+from aliquot.client._transport import Clock, RpcFailure
+
+T = TypeVar("T")
+
+LEADER_HOPS_MAX = 3
+"""Hints followed at once; a fourth means that the coordinators don't agree yet, and waits like any failure."""
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """Send one message to one address; the outcome is the answer, or a thrown `RpcFailure`."""
+
+    method: Method[Any, Any]
+    request: Message
+    address: str
+    timeout_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """Wait."""
+
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Keep:
+    """Keep this lease alive from now on."""
+
+    lease_id: str
+    ttl_s: int
+
+
+@dataclass(frozen=True, slots=True)
+class Forget:
+    """No longer keep this lease alive."""
+
+    lease_id: str
+
+
+Effect = Attempt | Pause | Keep | Forget
+Flow = Generator[Effect, Any, T]
+
+
+@dataclass(frozen=True, slots=True)
+class RetryPolicy:
+    """How failed calls are repeated. Waits are drawn evenly from [half, whole] of a back-off that doubles."""
+
+    backoff_first_s: float = 0.05
+    backoff_max_s: float = 2.0
+    attempt_timeout_s: float = 10.0
+    """After so long without an answer a call is sent again, elsewhere if there is an elsewhere."""
+    enabled: bool = True
+
+    def backoff_s(self, failures: int, rng: random.Random) -> float:
+        """The wait after so many failures in a row."""
+        whole = min(self.backoff_max_s, self.backoff_first_s * 2.0 ** min(failures - 1, 32))
+        return whole * (0.5 + 0.5 * rng.random())
+
+
+class Endpoints:
+    """The coordinators' addresses and which of them to talk to now; shared by all calls of a pool."""
+
+    def __init__(self, addresses: Sequence[str]) -> None:
+        if not addresses:
+            raise ValueError("at least one address is needed")
+        self.addresses = tuple(addresses)
+        self.current = self.addresses[0]
+
+    def follow(self, leader: str) -> None:
+        """A coordinator named its leader, which need not be on the list."""
+        self.current = leader
+
+    def advance(self, failed: str) -> None:
+        """`failed` did not answer. Nothing happens when another call has moved on already."""
+        if self.current == failed:
+            known = self.addresses.index(failed) if failed in self.addresses else -1
+            self.current = self.addresses[(known + 1) % len(self.addresses)]
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What every flow of a pool shares."""
+
+    endpoints: Endpoints
+    policy: RetryPolicy
+    clock: Clock
+    rng: random.Random = field(default_factory=random.SystemRandom)
+
+
+def call(
+    context: Context,
+    method: Method[Request, Answer],
+    request: Request,
+    timeout_s: float,
+    *,
+    attempt_timeout_s: float | None = None,
+) -> Flow[Answer]:
+    """Send until answered, refused for good, or out of time.
+
+    `attempt_timeout_s` is how long one attempt may take, for calls that wait by design.
+    Raises the typed error of the last attempt.
+    """
+    deadline = context.clock() + timeout_s
+    per_attempt = context.policy.attempt_timeout_s if attempt_timeout_s is None else attempt_timeout_s
+    failures = hops = 0
+    while True:
+        address = context.endpoints.current
+        remaining = max(0.001, deadline - context.clock())
+        try:
+            answer: Answer = yield Attempt(method, request, address, min(remaining, per_attempt))
+            return answer
+        except RpcFailure as failure:
+            error = to_error(failure, method, context.endpoints.addresses, timeout_s)
+            if not context.policy.enabled or not is_passing(failure):
+                raise error from None
+            leader = failure.metadata.get("leader", "")
+            if failure.reason == "NOT_LEADER" and leader and leader != address and hops < LEADER_HOPS_MAX:
+                hops += 1
+                context.endpoints.follow(leader)
+                continue
+            if failure.code in {"UNAVAILABLE", "DEADLINE_EXCEEDED"}:
+                context.endpoints.advance(address)
+            failures += 1
+            hops = 0
+            wait_s = context.policy.backoff_s(failures, context.rng)
+            if failure.retry_after_s is not None:
+                # Jitter upwards: everybody was told the same time.
+                wait_s = max(wait_s, failure.retry_after_s * (1.0 + 0.25 * context.rng.random()))
+            if context.clock() + wait_s >= deadline:
+                raise error from None
+        yield Pause(wait_s)
+
+
+def is_passing(failure: RpcFailure) -> bool:
+    """Whether the same call may well succeed later."""
+    if failure.reason == "NOT_GRANTED_IN_TIME":
+        return False
+    return failure.code in {"UNAVAILABLE", "DEADLINE_EXCEEDED"} or failure.retry_after_s is not None

@@ -1,0 +1,227 @@
+"""From messages of the contract to values of the SDK."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
+
+from google.protobuf.message import Message
+
+from aliquot.client import _values as values
+from aliquot.client._asking import describe_ask
+from aliquot.v1 import leases_pb2, pool_pb2, types_pb2
+
+N = TypeVar("N", bound=int)
+W = TypeVar("W", values.Tier, values.SliceState, values.LeaseState, values.NodeState)
+
+
+def _words(items: Sequence[tuple[str, N]], prefix: str, enum: type[W]) -> Mapping[N, W]:
+    """Numbers of the contract to words; built once, because a list of leases looks them up by the thousand."""
+    known = {word.value for word in enum}
+    return {number: enum(name.removeprefix(prefix)) for name, number in items if name.removeprefix(prefix) in known}
+
+
+_TIERS = _words(types_pb2.Tier.items(), "TIER_", values.Tier)
+_SLICE_STATES = _words(types_pb2.SliceState.items(), "SLICE_STATE_", values.SliceState)
+_LEASE_STATES = _words(types_pb2.LeaseState.items(), "LEASE_STATE_", values.LeaseState)
+_NODE_STATES = _words(types_pb2.NodeState.items(), "NODE_STATE_", values.NodeState)
+LEASE_STATE_NUMBERS = {word: number for number, word in _LEASE_STATES.items()}
+
+
+def _optional(message: Message, field: str) -> Any:  # noqa: ANN401 - the field's type, which its name alone doesn't tell
+    """A field's value, or None where the sender did not know it."""
+    return getattr(message, field) if message.HasField(field) else None
+
+
+def tier_of(number: types_pb2.Tier.ValueType) -> values.Tier:
+    """A tier."""
+    return _TIERS.get(number, values.Tier.UNSPECIFIED)
+
+
+def slice_of(message: types_pb2.Slice) -> values.Slice:
+    """A slice."""
+    return values.Slice(
+        slice_id=message.slice_id,
+        node_id=message.node_id,
+        node_name=message.node_name,
+        device_uuid=message.device_uuid,
+        device_model=message.device_model,
+        share_milli=message.share_milli,
+        memory_bytes=message.memory_bytes,
+        state=_SLICE_STATES.get(message.state, values.SliceState.UNSPECIFIED),
+        tier=tier_of(message.tier),
+        member=message.member,
+        since_ms=message.since_ms,
+        deadline_ms=message.deadline_ms,
+        reason=message.reason,
+    )
+
+
+def explanation_of(message: types_pb2.Explanation) -> values.Explanation:
+    """An explanation."""
+    return values.Explanation(
+        fits_now=message.fits_now,
+        impossible=message.impossible,
+        summary=message.summary,
+        missing=tuple(
+            values.Missing(
+                device_class=missing.device_class,
+                reason=missing.reason,
+                detail=missing.detail,
+                smallest_change=missing.smallest_change,
+                devices=missing.devices,
+            )
+            for missing in message.missing
+        ),
+        queue_position=message.queue_position,
+        queue_length=message.queue_length,
+        ahead=tuple(message.ahead),
+        would_preempt=tuple(message.would_preempt),
+        expected_start_ms=_optional(message, "expected_start_ms"),
+        expected_uncertainty_ms=_optional(message, "expected_uncertainty_ms"),
+        placement=tuple(map(slice_of, message.placement)),
+        placement_note=message.placement_note,
+        notes=tuple(message.notes),
+    )
+
+
+def lease_of(message: types_pb2.Lease) -> values.Lease:
+    """A lease."""
+    request = message.request
+    return values.Lease(
+        lease_id=message.lease_id,
+        state=_LEASE_STATES.get(message.state, values.LeaseState.UNSPECIFIED),
+        gpu=describe_ask(request),
+        tenant=request.tenant,
+        queue=request.queue,
+        pool=request.pool,
+        name=request.name,
+        priority=request.priority,
+        gang_size=request.gang_size or 1,
+        ttl_s=request.ttl_s,
+        detached=request.detached,
+        labels=dict(request.labels),
+        slices=tuple(map(slice_of, message.slices)),
+        lease_epoch=message.lease_epoch,
+        created_ms=message.created_ms,
+        granted_ms=message.granted_ms,
+        active_ms=message.active_ms,
+        ended_ms=message.ended_ms,
+        end_reason=message.end_reason,
+        end_detail=message.end_detail,
+        note=message.note,
+        requeues=message.requeues,
+        seq=message.seq,
+        waiting=explanation_of(message.waiting) if message.HasField("waiting") else None,
+        secret=message.secret,
+    )
+
+
+def telemetry_of(message: types_pb2.DeviceTelemetry) -> values.Telemetry:
+    """A device's last report."""
+    return values.Telemetry(
+        gpu_utilisation_percent=_optional(message, "gpu_utilisation_percent"),
+        memory_utilisation_percent=_optional(message, "memory_utilisation_percent"),
+        memory_used_bytes=_optional(message, "memory_used_bytes"),
+        temperature_c=_optional(message, "temperature_c"),
+        power_mw=_optional(message, "power_mw"),
+        unattributed_bytes=_optional(message, "unattributed_bytes"),
+        sampled_ms=_optional(message, "sampled_ms"),
+    )
+
+
+def device_of(message: types_pb2.Device) -> values.Device:
+    """A device."""
+    return values.Device(
+        uuid=message.uuid,
+        index=message.index,
+        model=message.model,
+        vendor=message.vendor,
+        product_name=message.product_name,
+        node_id=message.node_id,
+        memory_total_bytes=message.memory_total_bytes,
+        memory_reserved_bytes=message.memory_reserved_bytes,
+        foreign_bytes=message.foreign_bytes,
+        leased_share_milli=message.leased_share_milli,
+        leased_memory_bytes=message.leased_memory_bytes,
+        healthy=message.healthy,
+        health_reason=message.health_reason,
+        mig_profile=message.mig_profile,
+        parent_uuid=message.parent_uuid,
+        nvlink_island=_optional(message, "nvlink_island"),
+        numa_node=_optional(message, "numa_node"),
+        pci_bus_id=message.pci_bus_id,
+        tiers=tuple(map(tier_of, message.tiers)),
+        telemetry=telemetry_of(message.telemetry),
+    )
+
+
+def node_of(message: types_pb2.Node) -> values.Node:
+    """A node with its devices."""
+    return values.Node(
+        node_id=message.node_id,
+        name=message.name,
+        state=_NODE_STATES.get(message.state, values.NodeState.UNSPECIFIED),
+        cordoned=message.cordoned,
+        draining=message.draining,
+        reason=message.reason,
+        pool=message.pool,
+        labels=dict(message.labels),
+        devices=tuple(map(device_of, message.devices)),
+        cpu_milli=_optional(message, "cpu_milli"),
+        host_memory_bytes=_optional(message, "host_memory_bytes"),
+        agentless=message.agentless,
+        agent_version=message.agent_version,
+        driver_version=message.driver_version,
+        last_heard_ms=message.last_heard_ms,
+        slices=message.slices,
+        failure_domain=message.failure_domain,
+    )
+
+
+def status_of(message: pool_pb2.Status) -> values.Status:
+    """The pool's totals."""
+    return values.Status(
+        seq=message.seq,
+        leader_epoch=message.leader_epoch,
+        version=message.version,
+        granting=message.granting,
+        not_granting_reason=message.not_granting_reason,
+        pools=tuple(
+            values.PoolTotals(
+                pool=totals.pool,
+                model=totals.model,
+                devices=totals.devices,
+                capacity_share_milli=totals.capacity_share_milli,
+                leased_share_milli=totals.leased_share_milli,
+                capacity_memory_bytes=totals.capacity_memory_bytes,
+                leased_memory_bytes=totals.leased_memory_bytes,
+            )
+            for totals in message.pools
+        ),
+        tenants=tuple(
+            values.TenantTotals(
+                tenant=totals.tenant,
+                queue=totals.queue,
+                leased_share_milli=totals.leased_share_milli,
+                leased_memory_bytes=totals.leased_memory_bytes,
+                leases=totals.leases,
+                queued=totals.queued,
+            )
+            for totals in message.tenants
+        ),
+        queued=message.queued,
+        leases=message.leases,
+        nodes_by_state=dict(message.nodes_by_state),
+    )
+
+
+def event_of(message: leases_pb2.WatchEvent) -> values.LeaseChanged | values.NodeChanged | None:
+    """A change; None for a bookmark, and for kinds that a newer coordinator may send."""
+    match message.WhichOneof("event"):
+        case "lease":
+            return values.LeaseChanged(message.seq, message.at_ms, lease_of(message.lease))
+        case "node":
+            return values.NodeChanged(message.seq, message.at_ms, node_of(message.node))
+        case _:
+            return None

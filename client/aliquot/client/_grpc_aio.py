@@ -1,0 +1,110 @@
+"""The asyncio transport, on grpc.aio."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any, Generic, cast
+
+import grpc
+import grpc.aio
+
+from aliquot.client._channels import OPTIONS
+from aliquot.client._grpc_status import to_failure
+from aliquot.client._methods import Answer, Method, Request
+from aliquot.client._transport import AsyncExchange, AsyncServerStream, RpcFailure
+
+
+class AsyncGrpcTransport:
+    """One channel per address, made at its first use. Belongs to the event loop that first used it."""
+
+    def __init__(self, credentials: grpc.ChannelCredentials | None = None) -> None:
+        self._credentials = credentials
+        self._channels: dict[str, grpc.aio.Channel] = {}
+
+    async def unary(self, method: Method[Request, Answer], request: Request, address: str, timeout_s: float) -> Answer:
+        """Send one message and wait for the answer. Raises `RpcFailure`."""
+        call = self._channel(address).unary_unary(
+            method.path, method.request.SerializeToString, method.answer.FromString
+        )
+        try:
+            return await call(request, timeout=timeout_s)
+        except grpc.aio.AioRpcError as error:
+            raise _failure(error, address) from None
+
+    def watch(self, method: Method[Request, Answer], request: Request, address: str) -> AsyncServerStream[Answer]:
+        """Send one message, receive many."""
+        call = self._channel(address).unary_stream(
+            method.path, method.request.SerializeToString, method.answer.FromString
+        )
+        return _Stream(call(request), address)
+
+    def exchange(self, method: Method[Request, Answer], address: str) -> AsyncExchange[Request, Answer]:
+        """Send many, receive many."""
+        call = self._channel(address).stream_stream(
+            method.path, method.request.SerializeToString, method.answer.FromString
+        )
+        return _Exchange(call(), address)
+
+    async def close(self) -> None:
+        """Drop all connections; calls under way are cancelled."""
+        channels = list(self._channels.values())
+        self._channels.clear()
+        for channel in channels:
+            await channel.close()
+
+    def _channel(self, address: str) -> grpc.aio.Channel:
+        channel = self._channels.get(address)
+        if channel is None:
+            channel = (
+                grpc.aio.insecure_channel(address, options=OPTIONS)
+                if self._credentials is None
+                else grpc.aio.secure_channel(address, self._credentials, options=OPTIONS)
+            )
+            self._channels[address] = channel
+        return channel
+
+
+class _Stream(Generic[Answer]):
+    def __init__(self, call: grpc.aio.UnaryStreamCall[Any, Answer], address: str) -> None:
+        self._call = call
+        self._address = address
+
+    async def __aiter__(self) -> AsyncIterator[Answer]:
+        try:
+            async for answer in self._call:
+                yield answer
+        except grpc.aio.AioRpcError as error:
+            raise _failure(error, self._address) from None
+
+    def cancel(self) -> None:
+        self._call.cancel()
+
+
+class _Exchange(Generic[Request, Answer]):
+    def __init__(self, call: grpc.aio.StreamStreamCall[Request, Answer], address: str) -> None:
+        self._call = call
+        self._address = address
+
+    async def send(self, request: Request) -> None:
+        try:
+            await self._call.write(request)
+        except grpc.aio.AioRpcError as error:
+            raise _failure(error, self._address) from None
+        except grpc.aio.UsageError:
+            # grpc says so, instead of the call's status, when the other side had already ended it.
+            code = await self._call.code()
+            raise RpcFailure(code.name, "the stream has ended", self._address) from None
+
+    async def receive(self) -> Answer | None:
+        try:
+            answer = await self._call.read()
+        except grpc.aio.AioRpcError as error:
+            raise _failure(error, self._address) from None
+        return None if answer is grpc.aio.EOF else cast("Answer", answer)
+
+    def cancel(self) -> None:
+        self._call.cancel()
+
+
+def _failure(error: grpc.aio.AioRpcError, address: str) -> RpcFailure:
+    return to_failure(error, error.trailing_metadata(), address)

@@ -1,0 +1,94 @@
+"""The blocking transport, on grpc's threads."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Iterator
+from typing import Generic, Protocol
+
+import grpc
+
+from aliquot.client._channels import OPTIONS
+from aliquot.client._grpc_status import to_failure
+from aliquot.client._methods import Answer, Method, Request
+from aliquot.client._transport import Received_co, RpcFailure, ServerStream
+
+
+class GrpcTransport:
+    """One channel per address, made at its first use. Safe to use from several threads."""
+
+    def __init__(self, credentials: grpc.ChannelCredentials | None = None) -> None:
+        self._credentials = credentials
+        self._channels: dict[str, grpc.Channel] = {}
+        self._lock = threading.Lock()
+
+    def unary(self, method: Method[Request, Answer], request: Request, address: str, timeout_s: float) -> Answer:
+        """Send one message and wait for the answer. Raises `RpcFailure`."""
+        call = self._channel(address).unary_unary(
+            method.path, method.request.SerializeToString, method.answer.FromString
+        )
+        try:
+            return call(request, timeout=timeout_s)
+        except grpc.RpcError as error:
+            raise _failure(error, address) from None
+
+    def watch(self, method: Method[Request, Answer], request: Request, address: str) -> ServerStream[Answer]:
+        """Send one message, receive many."""
+        call = self._channel(address).unary_stream(
+            method.path, method.request.SerializeToString, method.answer.FromString
+        )
+        return _Stream(call(request), address)
+
+    def exchange(
+        self, method: Method[Request, Answer], requests: Iterable[Request], address: str
+    ) -> ServerStream[Answer]:
+        """Send many, receive many; grpc consumes `requests` in a thread of its own."""
+        call = self._channel(address).stream_stream(
+            method.path, method.request.SerializeToString, method.answer.FromString
+        )
+        return _Stream(call(iter(requests)), address)
+
+    def close(self) -> None:
+        """Drop all connections; calls under way end with CANCELLED."""
+        with self._lock:
+            channels = list(self._channels.values())
+            self._channels.clear()
+        for channel in channels:
+            channel.close()
+
+    def _channel(self, address: str) -> grpc.Channel:
+        with self._lock:
+            channel = self._channels.get(address)
+            if channel is None:
+                channel = (
+                    grpc.insecure_channel(address, options=OPTIONS)
+                    if self._credentials is None
+                    else grpc.secure_channel(address, self._credentials, options=OPTIONS)
+                )
+                self._channels[address] = channel
+            return channel
+
+
+class _Call(Protocol[Received_co]):
+    def __iter__(self) -> Iterator[Received_co]: ...
+
+    def cancel(self) -> object: ...
+
+
+class _Stream(Generic[Answer]):
+    def __init__(self, call: _Call[Answer], address: str) -> None:
+        self._call = call
+        self._address = address
+
+    def __iter__(self) -> Iterator[Answer]:
+        try:
+            yield from self._call
+        except grpc.RpcError as error:
+            raise _failure(error, self._address) from None
+
+    def cancel(self) -> None:
+        self._call.cancel()
+
+
+def _failure(error: grpc.RpcError, address: str) -> RpcFailure:
+    return to_failure(error, error.trailing_metadata(), address)

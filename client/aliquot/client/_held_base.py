@@ -1,0 +1,163 @@
+"""What a held lease is, whichever twin holds it: its last known shape, and news of it from the keep-alive stream."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Generic, Protocol, TypeVar
+
+from aliquot.client import _errors as errors
+from aliquot.client._environment import local_agent_of
+from aliquot.client._holding import ended_error
+from aliquot.client._keeping import Loss, Notice
+from aliquot.client._values import Lease, LeaseState, Slice
+from aliquot.client.local import LocalAgent
+
+log = logging.getLogger("aliquot.client")
+
+
+class Flag(Protocol):
+    """`threading.Event` and `asyncio.Event`, as far as they are alike."""
+
+    def is_set(self) -> bool: ...
+
+    def set(self) -> None: ...
+
+
+F = TypeVar("F", bound=Flag)
+T = TypeVar("T")
+
+
+class HeldBase(Generic[F]):
+    """A lease that this process keeps alive. Its figures are those last heard; `refresh` asks again."""
+
+    def __init__(self, lease: Lease, lost: F, released: Callable[[str], None]) -> None:
+        self._lease = lease
+        self._loss: errors.LeaseLost | None = None
+        self._released = False
+        self._on_release = released
+        self._joined: set[int] = set()
+        """This process's id once it is part of the lease; a fork's differs, and is none of ours to take out."""
+        self._local_agent: tuple[LocalAgent, int] | None = None
+        self._local_known = False
+        self.lost = lost
+        """Set when the coordinator says that the lease is held no longer. An unreachable coordinator doesn't set it:
+        leases outlive coordinators."""
+        self.on_lost: Callable[[errors.LeaseLost], None] | None = None
+        """Called with the error, from the keep-alive's thread or task."""
+        self.on_notice: Callable[[int], None] | None = None
+        """Called when the lease is asked for back, with the moment (ms since 1970) when what runs is stopped."""
+        self.stops_at_ms: int | None = None
+        """That moment, once there is one."""
+
+    @property
+    def info(self) -> Lease:
+        """The lease as last heard of."""
+        return self._lease
+
+    @property
+    def lease_id(self) -> str:
+        """Its id."""
+        return self._lease.lease_id
+
+    @property
+    def state(self) -> LeaseState:
+        """Its state as last heard of."""
+        return self._lease.state
+
+    @property
+    def slices(self) -> tuple[Slice, ...]:
+        """Its parts, one per device."""
+        return self._lease.slices
+
+    @property
+    def loss(self) -> errors.LeaseLost | None:
+        """Why it is held no longer, once `lost` is set."""
+        return self._loss
+
+    @property
+    def released(self) -> bool:
+        """Whether `release` was called."""
+        return self._released
+
+    def __repr__(self) -> str:
+        where = ", ".join(sorted({part.node_name for part in self.slices})) or "nowhere yet"
+        return f"<{type(self).__name__} {self.lease_id} {self._lease.gpu} {self.state.lower()} on {where}>"
+
+    def take_news(self, news: Loss | Notice) -> None:
+        """What the keep-alive stream says of this lease."""
+        if isinstance(news, Notice):
+            self.stops_at_ms = news.deadline_ms
+            _call(self.on_notice, news.deadline_ms)
+            return
+        if self._released or self._loss is not None:
+            return
+        self._loss = errors.LeaseLost(
+            f"lease {self.lease_id} is held no longer ({news.reason})",
+            hint="ask again for another one; `aliquot get` tells what became of it",
+            lease_id=self.lease_id,
+            end_reason="EXPIRED" if news.reason == "LEASE_EXPIRED" else "",
+            reason=news.reason,
+        )
+        self.lost.set()
+        _call(self.on_lost, self._loss)
+
+    def _learn(self, lease: Lease) -> Lease:
+        """Take over a newer shape; only the first answer carried the secret."""
+        if not lease.secret:
+            lease = replace(lease, secret=self._lease.secret)
+        self._lease = lease
+        # Releasing what has ended otherwise is answered with that end: news the keep-alive may not have brought.
+        ended_by_others = not self._released or lease.end_reason not in {"", "RELEASED"}
+        if lease.state is LeaseState.ENDED and ended_by_others:
+            self._loss = ended_error(lease)
+            self.lost.set()
+        return lease
+
+    def _find_local(self, agents: Sequence[LocalAgent]) -> tuple[LocalAgent, int] | None:
+        """This machine's agent that serves the lease, looked for once there is something to look for. Blocks."""
+        if not self._local_known:
+            self._local_agent = local_agent_of(self._lease, agents)
+            self._local_known = bool(self._lease.slices)
+        return self._local_agent
+
+    def _leave(self) -> None:
+        """Take this process out again, or the agent would stop it with the rest. Blocks."""
+        if os.getpid() not in self._joined or self._local_agent is None:
+            return
+        self._joined.clear()
+        try:
+            self._local_agent[0].detach(self.lease_id, self._lease.secret)
+        except errors.AgentError as error:
+            log.warning("this process could not leave lease %s: %s", self.lease_id, error.message)
+
+    def _conclude(self, raised: BaseException | None) -> None:
+        """At the end of a `with` block: a lease that was lost meanwhile is no success."""
+        if self._loss is None:
+            return
+        if raised is None:
+            raise self._loss
+        raised.add_note(f"meanwhile {self._loss.message}")
+
+
+def require_agent(lease: Lease, local: tuple[LocalAgent, int] | None) -> tuple[LocalAgent, int]:
+    """The local agent, or the error that says that there is none."""
+    if local is not None:
+        return local
+    nodes = ", ".join(sorted({part.node_name or part.node_id for part in lease.slices})) or "no node yet"
+    raise errors.AgentUnreachable(
+        f"lease {lease.lease_id} is on {nodes}, whose agent can't be reached from this machine",
+        hint="start the program there; running from another machine is not supported yet",
+    )
+
+
+def _call(callback: Callable[[T], None] | None, argument: T) -> None:
+    if callback is None:
+        return
+    try:
+        callback(argument)
+    except Exception:
+        # It is the user's; the other leases of the stream must not suffer.
+        log.exception("a lease's callback failed")

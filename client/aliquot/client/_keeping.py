@@ -1,0 +1,131 @@
+"""The book of leases to keep alive: what to send when, and what an answer means. Pure; threads and tasks drive it.
+
+One stream serves a whole pool, and one message names every lease, because messages are what costs. Silence is judged
+here too: a coordinator that vanished without a goodbye leaves a stream that looks alive.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+
+from aliquot.client._flow import RetryPolicy
+from aliquot.common.limits import DEFAULT_LEASE_TTL_S, MAX_KEEPALIVE_IDS
+from aliquot.v1 import leases_pb2
+
+INTERVAL_MAX_S = 15.0
+"""Also the longest that a notice of preemption waits for its bearer."""
+INTERVAL_MIN_S = 0.1
+SILENCE_MIN_S = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """The coordinator no longer holds this lease."""
+
+    lease_id: str
+    reason: str
+    """LEASE_EXPIRED, LEASE_ENDED or LEASE_NOT_FOUND."""
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """This lease is being taken back; what runs under it is stopped at `deadline_ms`."""
+
+    lease_id: str
+    deadline_ms: int
+
+
+class KeepBook:
+    """Leases, the moment of the next message, and what is unanswered. Not thread-safe."""
+
+    def __init__(self, policy: RetryPolicy, rng: random.Random) -> None:
+        self._policy = policy
+        self._rng = rng
+        self._ttls: dict[str, float] = {}
+        self._due: float | None = None
+        self._interval_s = INTERVAL_MAX_S
+        self._asked: list[float] = []
+        self._failures = 0
+        self._noticed: dict[str, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._ttls)
+
+    def add(self, lease_id: str, ttl_s: float, now: float) -> None:
+        """Keep this lease from now on."""
+        self._ttls[lease_id] = ttl_s or DEFAULT_LEASE_TTL_S
+        first = now + _interval_of(self._ttls[lease_id]) * self._jitter()
+        self._due = first if self._due is None else min(self._due, first)
+
+    def drop(self, lease_id: str) -> None:
+        """No longer keep it."""
+        self._ttls.pop(lease_id, None)
+        self._noticed.pop(lease_id, None)
+        if not self._ttls:
+            self._due = None
+
+    def wait_s(self, now: float) -> float | None:
+        """How long there is nothing to do; None: until something is added."""
+        moments = [] if self._due is None else [self._due]
+        if self._asked:
+            moments.append(self._asked[0] + self.wait_for_answer_s())
+        return max(0.0, min(moments) - now) if moments else None
+
+    def take(self, now: float) -> list[leases_pb2.KeepAliveRequest]:
+        """The messages that are due now, each naming at most 10,000 leases."""
+        if self._due is None or now < self._due:
+            return []
+        self._interval_s = min(self._interval_s, *map(_interval_of, self._ttls.values()))
+        self._due = now + self._interval_s * self._jitter()
+        ids = list(self._ttls)
+        messages = [
+            leases_pb2.KeepAliveRequest(lease_ids=ids[start : start + MAX_KEEPALIVE_IDS])
+            for start in range(0, len(ids), MAX_KEEPALIVE_IDS)
+        ]
+        self._asked.extend(now for _ in messages)
+        return messages
+
+    def silent(self, now: float) -> bool:
+        """Whether the other side has been silent for so long that the stream must be given up."""
+        return bool(self._asked) and now >= self._asked[0] + self.wait_for_answer_s()
+
+    def answered(self, answer: leases_pb2.KeepAliveResponse, now: float) -> list[Loss | Notice]:
+        """What one answer tells, each loss and each new deadline once."""
+        self._failures = 0
+        if self._asked:
+            self._asked.pop(0)
+        if answer.renew_within_ms:
+            self._interval_s = min(INTERVAL_MAX_S, max(INTERVAL_MIN_S, answer.renew_within_ms / 4000))
+            if self._due is not None:
+                self._due = min(self._due, now + self._interval_s)
+        news: list[Loss | Notice] = []
+        for lease_id, reason in answer.lost.items():
+            if lease_id in self._ttls:
+                self.drop(lease_id)
+                news.append(Loss(lease_id, reason))
+        for lease_id, deadline_ms in answer.preempting.items():
+            if lease_id in self._ttls and self._noticed.get(lease_id) != deadline_ms:
+                self._noticed[lease_id] = deadline_ms
+                news.append(Notice(lease_id, deadline_ms))
+        return news
+
+    def broke(self, now: float) -> float:
+        """The stream ended; the seconds to wait before the next one, whose first message is due at once."""
+        self._asked.clear()
+        self._failures += 1
+        if self._ttls:
+            self._due = now
+        return self._policy.backoff_s(self._failures, self._rng)
+
+    def wait_for_answer_s(self) -> float:
+        """How long an answer may take before the stream counts as dead."""
+        return max(SILENCE_MIN_S, 2 * self._interval_s)
+
+    def _jitter(self) -> float:
+        return 0.85 + 0.15 * self._rng.random()
+
+
+def _interval_of(ttl_s: float) -> float:
+    # A quarter: two messages may be lost, and a third be late, before the lease is.
+    return min(INTERVAL_MAX_S, max(INTERVAL_MIN_S, ttl_s / 4))

@@ -1,0 +1,111 @@
+"""From what a server said to the error that tells the user what to do: the one place where reasons become classes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from aliquot.client import _errors as errors
+from aliquot.client._from_proto import explanation_of
+from aliquot.client._methods import Method
+from aliquot.client._transport import RpcFailure
+from aliquot.v1 import types_pb2
+
+_BY_REASON: dict[str, type[errors.PoolError]] = {
+    "REQUEST_SYNTAX": errors.InvalidRequest,
+    "INVALID_FIELD": errors.InvalidRequest,
+    "MESSAGE_TOO_LARGE": errors.InvalidRequest,
+    "NEVER_FITS": errors.NeverFits,
+    "NO_CAPACITY": errors.NoCapacity,
+    "QUEUE_FULL": errors.Overloaded,
+    "QUOTA_EXCEEDED": errors.QuotaExceeded,
+    "TIER_UNAVAILABLE": errors.TierUnavailable,
+    "IDEMPOTENCY_MISMATCH": errors.IdempotencyMismatch,
+    "LEASE_NOT_FOUND": errors.LeaseNotFound,
+    "LEASE_ENDED": errors.LeaseLost,
+    "LEASE_EXPIRED": errors.LeaseLost,
+    "NODE_NOT_FOUND": errors.NodeNotFound,
+    "NODE_NAME_TAKEN": errors.NameTaken,
+    "DEVICE_CLAIMED": errors.NameTaken,
+    "NODE_IN_USE": errors.InUse,
+    "PROTOCOL_VERSION": errors.Refused,
+    "NOT_LEADER": errors.Unavailable,
+    "JOURNAL_UNAVAILABLE": errors.Unavailable,
+    "OVERLOADED": errors.Overloaded,
+    "WATCH_COMPACTED": errors.WatchCompacted,
+    "CONFLICT": errors.Conflict,
+    "TENANT_NOT_FOUND": errors.TenantNotFound,
+    "TENANT_IN_USE": errors.InUse,
+    "NOT_GRANTED_IN_TIME": errors.NotGrantedInTime,
+    "SESSION_REPLACED": errors.Conflict,
+    "SHUTTING_DOWN": errors.Unavailable,
+    "INTERNAL": errors.InternalError,
+}
+
+# For answers without our reason: a proxy, a newer server, grpc itself.
+_BY_CODE: dict[str, type[errors.PoolError]] = {
+    "INVALID_ARGUMENT": errors.InvalidRequest,
+    "FAILED_PRECONDITION": errors.Refused,
+    "RESOURCE_EXHAUSTED": errors.Overloaded,
+    "NOT_FOUND": errors.NotFound,
+    "ALREADY_EXISTS": errors.Conflict,
+    "ABORTED": errors.Conflict,
+    "UNAVAILABLE": errors.Unavailable,
+    "DEADLINE_EXCEEDED": errors.DeadlineExceeded,
+    "OUT_OF_RANGE": errors.WatchCompacted,
+    "UNIMPLEMENTED": errors.Refused,
+    "PERMISSION_DENIED": errors.Refused,
+    "UNAUTHENTICATED": errors.Refused,
+}
+
+
+def to_error(
+    failure: RpcFailure, method: Method[Any, Any], addresses: Sequence[str], timeout_s: float
+) -> errors.PoolError:
+    """Make the typed error of a failed call."""
+    kind = _BY_REASON.get(failure.reason) or _BY_CODE.get(failure.code, errors.InternalError)
+    message, hint = failure.message, failure.hint
+    if not failure.reason:
+        message, hint = _describe_foreign(failure, method, addresses, timeout_s)
+    if issubclass(kind, errors.LeaseLost):
+        return errors.LeaseLost(
+            message, hint=hint, reason=failure.reason, end_reason=failure.metadata.get("end_reason", "")
+        )
+    explanation = failure.explanation
+    return kind(
+        message,
+        hint=hint,
+        reason=failure.reason,
+        metadata=failure.metadata,
+        explanation=explanation_of(explanation) if isinstance(explanation, types_pb2.Explanation) else None,
+        violations=[errors.Violation(subject, description) for subject, description in failure.violations],
+        retry_after_s=failure.retry_after_s,
+    )
+
+
+def _describe_foreign(
+    failure: RpcFailure, method: Method[Any, Any], addresses: Sequence[str], timeout_s: float
+) -> tuple[str, str]:
+    """Words for what no coordinator said: nobody there, no answer, or somebody else's port."""
+    where = " or ".join(addresses)
+    if failure.code == "UNAVAILABLE":
+        return (
+            f"no coordinator answers at {where} ({_cause(failure.message)})",
+            "start a local pool with `aliquot up`, or name the coordinator: --coordinator or ALIQUOT_COORDINATOR",
+        )
+    if failure.code == "DEADLINE_EXCEEDED":
+        return (
+            f"{method.name} was not answered by {where} within {timeout_s:g} s",
+            "it is safe to try again; a longer timeout may help where the pool is busy",
+        )
+    if failure.code == "UNIMPLEMENTED":
+        return (
+            f"what listens at {failure.address} doesn't know {method.name}",
+            "the coordinator is older than this client, or something else listens there",
+        )
+    return f"{method.name}: {failure.code}: {failure.message}", failure.hint
+
+
+def _cause(message: str) -> str:
+    """The part of grpc's long connection message that a person needs: `Connection refused (111)`."""
+    return message.rpartition(": ")[2] if message.startswith("failed to connect") else message

@@ -1,0 +1,251 @@
+"""What a pool can do, each as a flow: the whole behaviour of both twins, without threads, asyncio or grpc."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import TypeVar
+
+from aliquot.client import _errors as errors
+from aliquot.client import _methods as methods
+from aliquot.client import _values as values
+from aliquot.client._asking import Request, to_proto
+from aliquot.client._declaring import NodeDeclaration, node_to_proto
+from aliquot.client._flow import Context, Flow, call
+from aliquot.client._from_proto import (
+    LEASE_STATE_NUMBERS,
+    device_of,
+    explanation_of,
+    lease_of,
+    node_of,
+    status_of,
+)
+from aliquot.client._grpc_status import read_status
+from aliquot.client._mapping import to_error
+from aliquot.common.ids import IdGenerator
+from aliquot.common.limits import MAX_BATCH_ITEMS, MAX_DECLARED_NODES, MAX_WAIT_MS
+from aliquot.v1 import leases_pb2, pool_pb2
+
+T = TypeVar("T")
+LEASE_PAGE_SIZE = 500
+NODE_PAGE_SIZE = 200
+ANSWER_SLACK_S = 10.0
+"""What a call that waits at the coordinator may take beyond its wait before it counts as unanswered."""
+
+_ids = IdGenerator()
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseFilter:
+    """Which leases to list. Empty fields don't filter; no states means all but ENDED."""
+
+    tenant: str = ""
+    queue: str = ""
+    states: Sequence[values.LeaseState] = ()
+    node_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """One page of a list."""
+
+    leases: tuple[values.Lease, ...]
+    next_token: str
+    seq: int
+    """The durable sequence number the page shows; watching from here loses nothing."""
+
+
+def fresh_key() -> str:
+    """An idempotency key that nobody has used."""
+    return _ids.idempotency_key()
+
+
+def allocate(
+    context: Context,
+    request: Request,
+    *,
+    key: str,
+    wait_until: values.WaitUntil,
+    wait_s: float,
+    timeout_s: float,
+) -> Flow[values.Lease]:
+    """Ask once; the coordinator waits up to `wait_s` for `wait_until` and answers with the state reached by then.
+
+    `timeout_s` bounds the whole, retries included. Repeating with the same key gives the same lease.
+    """
+    wait_ms = min(MAX_WAIT_MS, max(1, round(wait_s * 1000)))
+    message = leases_pb2.AllocateRequest(
+        request=to_proto(request),
+        idempotency_key=key,
+        wait_until=leases_pb2.WaitUntil.Value(f"WAIT_UNTIL_{wait_until}"),
+        wait_timeout_ms=wait_ms,
+    )
+    answer = yield from call(
+        context, methods.ALLOCATE, message, timeout_s, attempt_timeout_s=wait_ms / 1000 + ANSWER_SLACK_S
+    )
+    return lease_of(answer.lease)
+
+
+def allocate_batch(
+    context: Context, requests: Sequence[Request], keys: Sequence[str], timeout_s: float
+) -> Flow[list[values.Lease | errors.PoolError]]:
+    """Ask for many, in messages of at most 256; each item has its lease or its own error, in order."""
+    results: list[values.Lease | errors.PoolError] = []
+    for chunk in _chunks(list(zip(requests, keys, strict=True)), MAX_BATCH_ITEMS):
+        message = leases_pb2.AllocateBatchRequest(
+            items=[leases_pb2.AllocateRequest(request=to_proto(request), idempotency_key=key) for request, key in chunk]
+        )
+        answer = yield from call(context, methods.ALLOCATE_BATCH, message, timeout_s)
+        for result in answer.results:
+            if result.WhichOneof("result") == "lease":
+                results.append(lease_of(result.lease))
+            else:
+                failure = read_status(result.error, context.endpoints.current)
+                results.append(to_error(failure, methods.ALLOCATE_BATCH, context.endpoints.addresses, timeout_s))
+    return results
+
+
+def release(
+    context: Context, lease_id: str, *, wait_gone: bool, wait_s: float, reason: str, timeout_s: float
+) -> Flow[values.Lease]:
+    """End a lease; ending one that has ended answers with it."""
+    wait_ms = max(1, round(wait_s * 1000)) if wait_gone else 0
+    message = leases_pb2.ReleaseRequest(lease_id=lease_id, wait_gone=wait_gone, wait_timeout_ms=wait_ms, reason=reason)
+    answer = yield from call(
+        context, methods.RELEASE, message, timeout_s, attempt_timeout_s=wait_ms / 1000 + ANSWER_SLACK_S
+    )
+    return lease_of(answer.lease)
+
+
+def release_batch(
+    context: Context, lease_ids: Sequence[str], timeout_s: float
+) -> Flow[list[values.Lease | errors.PoolError]]:
+    """End many; each has its lease or its own error, in order."""
+    results: list[values.Lease | errors.PoolError] = []
+    for chunk in _chunks(lease_ids, MAX_BATCH_ITEMS):
+        message = leases_pb2.ReleaseBatchRequest(lease_ids=chunk)
+        answer = yield from call(context, methods.RELEASE_BATCH, message, timeout_s)
+        for result in answer.results:
+            if result.WhichOneof("result") == "lease":
+                results.append(lease_of(result.lease))
+            else:
+                failure = read_status(result.error, context.endpoints.current)
+                results.append(to_error(failure, methods.RELEASE_BATCH, context.endpoints.addresses, timeout_s))
+    return results
+
+
+def explain_request(context: Context, request: Request, timeout_s: float) -> Flow[values.Explanation]:
+    """What would become of this request now. Changes nothing."""
+    message = leases_pb2.ExplainRequest(request=to_proto(request))
+    answer = yield from call(context, methods.EXPLAIN, message, timeout_s)
+    return explanation_of(answer.explanation)
+
+
+def explain_lease(context: Context, lease_id: str, timeout_s: float) -> Flow[tuple[values.Lease, values.Explanation]]:
+    """Why a lease is where it is."""
+    message = leases_pb2.ExplainRequest(lease_id=lease_id)
+    answer = yield from call(context, methods.EXPLAIN, message, timeout_s)
+    return lease_of(answer.lease), explanation_of(answer.explanation)
+
+
+def get(context: Context, lease_id: str, timeout_s: float) -> Flow[values.Lease]:
+    """One lease as it is now."""
+    answer = yield from call(context, methods.GET, leases_pb2.GetRequest(lease_id=lease_id), timeout_s)
+    return lease_of(answer)
+
+
+def list_page(context: Context, which: LeaseFilter, token: str, timeout_s: float) -> Flow[Page]:
+    """One page of leases."""
+    message = leases_pb2.ListRequest(
+        tenant=which.tenant,
+        queue=which.queue,
+        states=[LEASE_STATE_NUMBERS[state] for state in which.states],
+        node_id=which.node_id,
+        page_size=LEASE_PAGE_SIZE,
+        page_token=token,
+    )
+    answer = yield from call(context, methods.LIST, message, timeout_s)
+    return Page(tuple(map(lease_of, answer.leases)), answer.next_page_token, answer.seq)
+
+
+def list_all(context: Context, which: LeaseFilter, timeout_s: float) -> Flow[tuple[int, tuple[values.Lease, ...]]]:
+    """All pages, and the sequence number of the first: what a watch starts from, so that nothing falls between."""
+    page = yield from list_page(context, which, "", timeout_s)
+    seq, leases = page.seq, list(page.leases)
+    while page.next_token:
+        page = yield from list_page(context, which, page.next_token, timeout_s)
+        leases.extend(page.leases)
+    return seq, tuple(leases)
+
+
+def nodes_page(
+    context: Context, pool: str, token: str, timeout_s: float, *, with_devices: bool
+) -> Flow[tuple[tuple[values.Node, ...], str]]:
+    """One page of nodes, and the token of the next."""
+    message = pool_pb2.ListNodesRequest(
+        pool=pool, page_size=NODE_PAGE_SIZE, page_token=token, with_devices=with_devices
+    )
+    answer = yield from call(context, methods.LIST_NODES, message, timeout_s)
+    return tuple(map(node_of, answer.nodes)), answer.next_page_token
+
+
+def devices_page(
+    context: Context, pool: str, node_id: str, model: str, token: str, timeout_s: float
+) -> Flow[tuple[tuple[values.Device, ...], str]]:
+    """One page of devices, and the token of the next."""
+    message = pool_pb2.ListDevicesRequest(
+        pool=pool, node_id=node_id, model=model, page_size=LEASE_PAGE_SIZE, page_token=token
+    )
+    answer = yield from call(context, methods.LIST_DEVICES, message, timeout_s)
+    return tuple(map(device_of, answer.devices)), answer.next_page_token
+
+
+def node(context: Context, node_id: str, timeout_s: float) -> Flow[values.Node]:
+    """One node by id or name."""
+    answer = yield from call(context, methods.GET_NODE, pool_pb2.GetNodeRequest(node_id=node_id), timeout_s)
+    return node_of(answer)
+
+
+def cordon(context: Context, node_id: str, reason: str, timeout_s: float) -> Flow[values.Node]:
+    """No new grants on the node."""
+    message = pool_pb2.CordonRequest(node_id=node_id, reason=reason)
+    return node_of((yield from call(context, methods.CORDON, message, timeout_s)))
+
+
+def uncordon(context: Context, node_id: str, timeout_s: float) -> Flow[values.Node]:
+    """Grants on the node again."""
+    message = pool_pb2.UncordonRequest(node_id=node_id)
+    return node_of((yield from call(context, methods.UNCORDON, message, timeout_s)))
+
+
+def drain(context: Context, node_id: str, reason: str, grace_s: int, timeout_s: float) -> Flow[values.Node]:
+    """Cordon, then end what runs there."""
+    message = pool_pb2.DrainRequest(node_id=node_id, reason=reason, grace_s=grace_s)
+    return node_of((yield from call(context, methods.DRAIN, message, timeout_s)))
+
+
+def declare(context: Context, declarations: Iterable[NodeDeclaration], timeout_s: float) -> Flow[list[values.Node]]:
+    """Make nodes known, in messages of at most 1000."""
+    nodes: list[values.Node] = []
+    for chunk in _chunks(list(declarations), MAX_DECLARED_NODES):
+        message = pool_pb2.DeclareNodesRequest(nodes=[node_to_proto(declaration) for declaration in chunk])
+        answer = yield from call(context, methods.DECLARE_NODES, message, timeout_s, attempt_timeout_s=timeout_s)
+        nodes.extend(map(node_of, answer.nodes))
+    return nodes
+
+
+def remove_node(context: Context, node_id: str, timeout_s: float) -> Flow[None]:
+    """Forget a node that holds no slices."""
+    yield from call(context, methods.REMOVE_NODE, pool_pb2.RemoveNodeRequest(node_id=node_id), timeout_s)
+
+
+def status(context: Context, timeout_s: float) -> Flow[values.Status]:
+    """Totals of the pool."""
+    return status_of((yield from call(context, methods.GET_STATUS, pool_pb2.GetStatusRequest(), timeout_s)))
+
+
+def _chunks(items: Sequence[T], size: int) -> Iterator[list[T]]:
+    iterator = iter(items)
+    while chunk := list(islice(iterator, size)):
+        yield chunk

@@ -1,0 +1,264 @@
+"""`Pool`: the SDK for programs with threads.
+
+Its twin is `AsyncPool`; what both do is written once, in `_operations` and `_holding`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self, TypeVar, Unpack
+
+from aliquot.client import _errors as errors
+from aliquot.client import _operations as operations
+from aliquot.client import _values as values
+from aliquot.client._asking import Request, RequestOptions
+from aliquot.client._declaring import NodeDeclaration
+from aliquot.client._driving import drive
+from aliquot.client._flow import Flow, RetryPolicy
+from aliquot.client._grpc_sync import GrpcTransport
+from aliquot.client._held import HeldLease
+from aliquot.client._keeper import Keeper
+from aliquot.client._methods import WATCH
+from aliquot.client._operations import LeaseFilter
+from aliquot.client._pool_base import DEFAULT_TIMEOUT_S, OnLost, OnNotice, PoolBase
+from aliquot.client._settings import client_settings
+from aliquot.client._transport import RpcFailure, Transport
+from aliquot.client._values import Event, Lease, LeaseState, WaitUntil
+from aliquot.client._watching import Relist, WatchCursor, WatchFilter
+from aliquot.common.tls import ClientTls, channel_credentials
+
+T = TypeVar("T")
+
+
+class Pool(PoolBase[HeldLease]):
+    """A connection to a pool of GPUs. Safe to use from several threads; close it, or use it in a `with` block.
+
+    Args:
+        coordinator: one address (`host:port`), or several, of which one leads. None: `ALIQUOT_COORDINATOR`, else the
+            configuration file's, else `localhost:7070`.
+        tenant: who pays for requests that don't say. None: `ALIQUOT_TENANT`, else the file's.
+        timeout_s: how long a call may take, retries included, where it isn't told otherwise.
+        retry: how calls that fail for a passing reason are repeated.
+        tls: certificate files. None: the configuration file's, else plain text.
+        agent_sockets: sockets of this machine's agents. None: found by `local.find_agents`.
+        transport: instead of gRPC.
+    """
+
+    def __init__(
+        self,
+        coordinator: str | Sequence[str] | None = None,
+        *,
+        tenant: str | None = None,
+        timeout_s: float = DEFAULT_TIMEOUT_S,
+        retry: RetryPolicy | None = None,
+        tls: ClientTls | None = None,
+        agent_sockets: Sequence[Path] | None = None,
+        transport: Transport | None = None,
+    ) -> None:
+        settings = client_settings(coordinator, tenant)
+        super().__init__(settings, retry, timeout_s, agent_sockets)
+        tls = tls or settings.client_tls()
+        self._transport = transport or GrpcTransport(None if tls is None else channel_credentials(tls))
+        self._keeper: Keeper = Keeper(self._transport, self._context, self._on_news)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, raised: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Release what is still held, and drop the connections."""
+        held = list(self._held)
+        self._held.clear()
+        self._keeper.close()
+        if held:
+            with contextlib.suppress(errors.PoolError):
+                self._run(operations.release_batch(self._context, held, min(self.timeout_s, 5.0)))
+        self._transport.close()
+
+    # ---------------------------------------------------------------------------------------------------- leases
+
+    def lease(
+        self,
+        gpu: str | Request,
+        *,
+        until: WaitUntil = WaitUntil.ACTIVE,
+        wait_s: float | None = None,
+        key: str = "",
+        on_lost: OnLost | None = None,
+        on_notice: OnNotice | None = None,
+        **options: Unpack[RequestOptions],
+    ) -> HeldLease:
+        """Ask for parts of GPUs, wait for them, and hold them: `with pool.lease("0.25(A100),10Gi") as lease:`.
+
+        Args:
+            gpu: the request grammar, or a whole `Request`.
+            until: ACTIVE waits until every agent has set its limits; GRANTED until capacity is held.
+            wait_s: how long to wait in the queue; None: as long as it takes.
+            key: an idempotency key, to get the same lease when a program starts again. Empty: a fresh one.
+            on_lost: called when the lease is held no longer.
+            on_notice: called when it is asked for back, with the moment (ms since 1970) when what runs is stopped.
+            **options: see `Request`.
+
+        Raises:
+            RequestSyntaxError: the text can't be read.
+            NeverFits, NoCapacity, QuotaExceeded, TierUnavailable, InvalidRequest: the pool says no.
+            NotGrantedInTime: after `wait_s`; the request is withdrawn.
+            Unavailable: no coordinator for `timeout_s`.
+        """
+        lease = self._run(self._obtain(gpu, options, key, until, wait_s))
+        return self._remember(HeldLease(self, lease), on_lost, on_notice)
+
+    def hold(self, lease: Lease, *, on_lost: OnLost | None = None, on_notice: OnNotice | None = None) -> HeldLease:
+        """Keep alive, and handle like one's own, a lease that `allocate` gave."""
+        if not lease.detached:
+            self._keeper.add(lease.lease_id, lease.ttl_s)
+        return self._remember(HeldLease(self, lease), on_lost, on_notice)
+
+    def allocate(
+        self,
+        gpu: str | Request,
+        *,
+        until: WaitUntil = WaitUntil.ACTIVE,
+        wait_s: float = DEFAULT_TIMEOUT_S,
+        key: str = "",
+        **options: Unpack[RequestOptions],
+    ) -> Lease:
+        """Ask for a lease that this pool does not keep alive: `hold` it, make it `detached`, or it ends with its TTL.
+
+        The answer is the lease in the state reached after at most `wait_s`, which may be QUEUED; it stays in the
+        queue. Raises what `lease` raises, but `NotGrantedInTime`.
+        """
+        return self._run(self._allocate(gpu, options, key, until, wait_s))
+
+    def allocate_batch(
+        self, requests: Sequence[str | Request], *, keys: Sequence[str] = ()
+    ) -> list[Lease | errors.PoolError]:
+        """Ask for many at once; each item has its lease (granted or queued) or its own error, in order."""
+        return self._run(self._allocate_batch(requests, keys))
+
+    def release(
+        self, lease_id: str, *, wait_gone: bool = False, reason: str = "", timeout_s: float | None = None
+    ) -> Lease:
+        """End a lease. `wait_gone` waits, up to `timeout_s`, until its capacity is free. Releasing twice is fine."""
+        return self._run(self._release(lease_id, wait_gone, reason, timeout_s))
+
+    def release_batch(self, lease_ids: Sequence[str]) -> list[Lease | errors.PoolError]:
+        """End many; each has its lease or its own error, in order."""
+        return self._run(operations.release_batch(self._context, lease_ids, self.timeout_s))
+
+    def explain(self, gpu: str | Request, **options: Unpack[RequestOptions]) -> values.Explanation:
+        """What would become of a request now: where it would go, or what it would wait for. Changes nothing."""
+        return self._run(operations.explain_request(self._context, self._ask(gpu, options), self.timeout_s))
+
+    def why(self, lease_id: str) -> tuple[Lease, values.Explanation]:
+        """Why a lease is where it is. Raises `LeaseNotFound`."""
+        return self._run(operations.explain_lease(self._context, lease_id, self.timeout_s))
+
+    def get(self, lease_id: str) -> Lease:
+        """One lease as it is now. Raises `LeaseNotFound`."""
+        return self._run(operations.get(self._context, lease_id, self.timeout_s))
+
+    def leases(
+        self, *, tenant: str = "", queue: str = "", states: Sequence[LeaseState] = (), node_id: str = ""
+    ) -> Iterator[Lease]:
+        """Leases, page by page while you iterate. No states: all but ENDED."""
+        which = LeaseFilter(tenant, queue, states, node_id)
+        token = ""
+        while True:
+            page = self._run(operations.list_page(self._context, which, token, self.timeout_s))
+            yield from page.leases
+            token = page.next_token
+            if not token:
+                return
+
+    def watch(
+        self, *, tenant: str = "", lease_ids: Sequence[str] = (), nodes: bool = False, after_seq: int = 0
+    ) -> Iterator[Event]:
+        """Changes as they become durable, for ever; 0: from now on.
+
+        Survives restarts and fail-overs. Where changes were missed, everything is listed again: one `Resynced`. After a
+        break a change may come twice. Close the iterator to end it.
+        """
+        cursor = WatchCursor(self._context, WatchFilter(tenant, lease_ids, nodes), after_seq)
+        while True:
+            address = self._context.endpoints.current
+            stream = self._transport.watch(WATCH, cursor.request(), address)
+            failure: RpcFailure | None = None
+            try:
+                for message in stream:
+                    event = cursor.take(message)
+                    if event is not None:
+                        yield event
+            except RpcFailure as error:
+                failure = error
+            finally:
+                stream.cancel()
+            step = cursor.ended(failure, address)
+            if isinstance(step, Relist):
+                seq, leases = self._run(operations.list_all(self._context, LeaseFilter(tenant), self.timeout_s))
+                yield cursor.relisted(seq, leases)
+            else:
+                time.sleep(step.after_s)
+
+    # -------------------------------------------------------------------------------------------- the pool itself
+
+    def nodes(self, *, pool: str = "", with_devices: bool = True) -> Iterator[values.Node]:
+        """Nodes, page by page while you iterate."""
+        token = ""
+        while True:
+            nodes, token = self._run(
+                operations.nodes_page(self._context, pool, token, self.timeout_s, with_devices=with_devices)
+            )
+            yield from nodes
+            if not token:
+                return
+
+    def node(self, node_id: str) -> values.Node:
+        """One node by id or name. Raises `NodeNotFound`."""
+        return self._run(operations.node(self._context, node_id, self.timeout_s))
+
+    def devices(self, *, pool: str = "", node_id: str = "", model: str = "") -> Iterator[values.Device]:
+        """Devices, page by page while you iterate."""
+        token = ""
+        while True:
+            devices, token = self._run(
+                operations.devices_page(self._context, pool, node_id, model, token, self.timeout_s)
+            )
+            yield from devices
+            if not token:
+                return
+
+    def declare(self, nodes: Iterable[NodeDeclaration]) -> list[values.Node]:
+        """Make nodes known before, or without, their agents. Declaring again replaces."""
+        return self._run(operations.declare(self._context, nodes, self.timeout_s))
+
+    def remove_node(self, node_id: str) -> None:
+        """Forget a node. Raises `InUse` while it holds slices."""
+        self._run(operations.remove_node(self._context, node_id, self.timeout_s))
+
+    def cordon(self, node_id: str, *, reason: str = "") -> values.Node:
+        """No new grants on the node; what runs stays."""
+        return self._run(operations.cordon(self._context, node_id, reason, self.timeout_s))
+
+    def uncordon(self, node_id: str) -> values.Node:
+        """Grants on the node again."""
+        return self._run(operations.uncordon(self._context, node_id, self.timeout_s))
+
+    def drain(self, node_id: str, *, reason: str = "", grace_s: int = 0) -> values.Node:
+        """Cordon, then end its leases, each with its grace (0: its own). Doesn't wait for the end."""
+        return self._run(operations.drain(self._context, node_id, reason, grace_s, self.timeout_s))
+
+    def status(self) -> values.Status:
+        """Totals per pool, model and tenant."""
+        return self._run(operations.status(self._context, self.timeout_s))
+
+    def _run(self, flow: Flow[T]) -> T:
+        return drive(flow, self._transport, self._keep_or_forget)

@@ -1,0 +1,139 @@
+"""What both twins of a pool share: where the coordinators are, who asks, and which leases are held."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Generic, Protocol, TypeVar
+
+from aliquot.client import _errors as errors
+from aliquot.client import _operations as operations
+from aliquot.client._asking import Request, RequestOptions, as_request
+from aliquot.client._flow import Context, Endpoints, Flow, Forget, Keep, RetryPolicy
+from aliquot.client._held_base import HeldBase, log
+from aliquot.client._holding import obtain
+from aliquot.client._keeping import Loss, Notice
+from aliquot.client._operations import fresh_key
+from aliquot.client._settings import ClientSettings
+from aliquot.client._values import Lease, WaitUntil
+from aliquot.client.local import LocalAgent, find_agents
+
+DEFAULT_TIMEOUT_S = 30.0
+OnLost = Callable[[errors.LeaseLost], None]
+OnNotice = Callable[[int], None]
+H = TypeVar("H", bound=HeldBase[Any])
+
+
+class KeepsLeases(Protocol):
+    """Either twin's keeper."""
+
+    def add(self, lease_id: str, ttl_s: float) -> None: ...
+
+    def drop(self, lease_id: str) -> None: ...
+
+
+class PoolBase(Generic[H]):
+    """The part of a pool that does no I/O."""
+
+    _keeper: KeepsLeases
+
+    def __init__(
+        self,
+        settings: ClientSettings,
+        retry: RetryPolicy | None,
+        timeout_s: float,
+        agent_sockets: Sequence[Path] | None,
+    ) -> None:
+        self._context = Context(Endpoints(settings.coordinator), retry or RetryPolicy(), time.monotonic)
+        self._held: dict[str, H] = {}
+        self._agent_sockets = agent_sockets
+        self.tenant = settings.tenant
+        """Who pays for requests that don't say."""
+        self.timeout_s = timeout_s
+        """How long a call may take, retries included, where it isn't told otherwise."""
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """The coordinators this pool knows."""
+        return self._context.endpoints.addresses
+
+    @property
+    def agents(self) -> tuple[LocalAgent, ...]:
+        """Agents of this machine."""
+        if self._agent_sockets is None:
+            return find_agents()
+        return tuple(map(LocalAgent, self._agent_sockets))
+
+    # Both twins' arguments become flows here, so that they can't come to mean different things.
+
+    def _ask(self, gpu: str | Request, options: RequestOptions) -> Request:
+        return as_request(gpu, options, self.tenant)
+
+    def _obtain(
+        self, gpu: str | Request, options: RequestOptions, key: str, until: WaitUntil, wait_s: float | None
+    ) -> Flow[Lease]:
+        return obtain(
+            self._context,
+            self._ask(gpu, options),
+            key=key or fresh_key(),
+            until=until,
+            wait_s=wait_s,
+            timeout_s=self.timeout_s,
+        )
+
+    def _allocate(
+        self, gpu: str | Request, options: RequestOptions, key: str, until: WaitUntil, wait_s: float
+    ) -> Flow[Lease]:
+        return operations.allocate(
+            self._context,
+            self._ask(gpu, options),
+            key=key or fresh_key(),
+            wait_until=until,
+            wait_s=wait_s,
+            timeout_s=wait_s + self.timeout_s,
+        )
+
+    def _allocate_batch(
+        self, requests: Sequence[str | Request], keys: Sequence[str]
+    ) -> Flow[list[Lease | errors.PoolError]]:
+        asked = [self._ask(request, {}) for request in requests]
+        return operations.allocate_batch(
+            self._context, asked, list(keys) or [fresh_key() for _ in asked], self.timeout_s
+        )
+
+    def _release(self, lease_id: str, wait_gone: bool, reason: str, timeout_s: float | None) -> Flow[Lease]:  # noqa: FBT001
+        wait_s = timeout_s if timeout_s is not None else (60.0 if wait_gone else self.timeout_s)
+        return operations.release(
+            self._context,
+            lease_id,
+            wait_gone=wait_gone,
+            wait_s=wait_s,
+            reason=reason,
+            timeout_s=wait_s + (self.timeout_s if wait_gone else 0.0),
+        )
+
+    # Who is held, and what the keep-alive stream says of them.
+
+    def _keep_or_forget(self, effect: Keep | Forget) -> None:
+        if isinstance(effect, Keep):
+            self._keeper.add(effect.lease_id, effect.ttl_s)
+        else:
+            self._keeper.drop(effect.lease_id)
+
+    def _remember(self, held: H, on_lost: OnLost | None, on_notice: OnNotice | None) -> H:
+        held.on_lost, held.on_notice = on_lost, on_notice
+        self._held[held.lease_id] = held
+        return held
+
+    def _forget(self, lease_id: str) -> None:
+        self._keeper.drop(lease_id)
+        self._held.pop(lease_id, None)
+
+    def _on_news(self, news: Loss | Notice) -> None:
+        held = self._held.get(news.lease_id)
+        if held is None:
+            # Between the grant and its handle; `release` will be told how it ended.
+            log.info("lease %s: %s", news.lease_id, news)
+            return
+        held.take_news(news)

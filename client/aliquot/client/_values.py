@@ -1,0 +1,317 @@
+"""What the pool answers, as plain immutable values: no protobuf in a user's program, names with units, typed states.
+
+They show one moment: ask again, or `watch`, to see the next one. `None` means "unknown", never zero.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+class _Word(enum.StrEnum):
+    """A state by its name in the contract; what a newer coordinator says beyond these names is `UNSPECIFIED`."""
+
+
+class Tier(_Word):
+    """How a slice's memory limit is enforced, weakest first; read back from the device."""
+
+    UNSPECIFIED = "UNSPECIFIED"
+    NONE = "NONE"
+    WATCHDOG = "WATCHDOG"
+    PRELOAD = "PRELOAD"
+    MPS = "MPS"
+    DRIVER = "DRIVER"
+    MIG = "MIG"
+
+
+class SliceState(_Word):
+    """Where one part of a lease is in its life."""
+
+    UNSPECIFIED = "UNSPECIFIED"
+    GRANTED = "GRANTED"
+    ACTIVE = "ACTIVE"
+    PREEMPTING = "PREEMPTING"
+    RELEASING = "RELEASING"
+    UNREACHABLE = "UNREACHABLE"
+    GONE = "GONE"
+    FAILED = "FAILED"
+
+
+class LeaseState(_Word):
+    """Where a lease is in its life; derived from its slices."""
+
+    UNSPECIFIED = "UNSPECIFIED"
+    QUEUED = "QUEUED"
+    GRANTED = "GRANTED"
+    ACTIVE = "ACTIVE"
+    PREEMPTING = "PREEMPTING"
+    RELEASING = "RELEASING"
+    UNREACHABLE = "UNREACHABLE"
+    ENDED = "ENDED"
+
+
+class NodeState(_Word):
+    """What the coordinator knows of a node."""
+
+    UNSPECIFIED = "UNSPECIFIED"
+    DECLARED = "DECLARED"
+    RECONCILING = "RECONCILING"
+    READY = "READY"
+    SUSPECT = "SUSPECT"
+    LOST = "LOST"
+
+
+class WaitUntil(_Word):
+    """What `allocate` waits for before it answers."""
+
+    QUEUED = "QUEUED"
+    """The request is durable, granted or not."""
+    GRANTED = "GRANTED"
+    """Capacity is durably held."""
+    ACTIVE = "ACTIVE"
+    """Every agent has set its limits and read them back."""
+
+
+class Topology(_Word):
+    """What the links between a member's devices should be."""
+
+    UNSPECIFIED = "UNSPECIFIED"
+    ANY = "ANY"
+    PREFER_ISLAND = "PREFER_ISLAND"
+    REQUIRE_ISLAND = "REQUIRE_ISLAND"
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """A lease's part on one device."""
+
+    slice_id: str
+    node_id: str
+    node_name: str
+    device_uuid: str
+    device_model: str
+    share_milli: int
+    memory_bytes: int
+    state: SliceState
+    tier: Tier
+    member: int
+    since_ms: int
+    deadline_ms: int
+    """When it will be stopped; 0 unless PREEMPTING or RELEASING."""
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """Why one class of devices can't serve a request, and the smallest change with which it could."""
+
+    device_class: str
+    reason: str
+    detail: str
+    smallest_change: str
+    devices: int
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """Why a request waits, is refused, or where it would go."""
+
+    fits_now: bool
+    impossible: bool
+    summary: str
+    missing: tuple[Missing, ...] = ()
+    queue_position: int = 0
+    """1 = next; 0 = not queued."""
+    queue_length: int = 0
+    ahead: tuple[str, ...] = ()
+    would_preempt: tuple[str, ...] = ()
+    expected_start_ms: int | None = None
+    expected_uncertainty_ms: int | None = None
+    placement: tuple[Slice, ...] = ()
+    placement_note: str = ""
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """A grant, or the request for one while it waits."""
+
+    lease_id: str
+    state: LeaseState
+    gpu: str
+    """What was asked for, in the request grammar."""
+    tenant: str
+    queue: str
+    pool: str
+    name: str
+    priority: int
+    gang_size: int
+    ttl_s: int
+    detached: bool
+    labels: Mapping[str, str]
+    slices: tuple[Slice, ...]
+    lease_epoch: int
+    created_ms: int
+    granted_ms: int
+    active_ms: int
+    ended_ms: int
+    end_reason: str
+    end_detail: str
+    note: str
+    requeues: int
+    seq: int
+    waiting: Explanation | None = None
+    secret: str = field(default="", repr=False)
+    """Proves to a node's agent that its holder may attach processes. Only whoever allocated the lease is told."""
+
+    @property
+    def running(self) -> bool:
+        """Whether processes may use its devices now."""
+        return self.state in {LeaseState.ACTIVE, LeaseState.PREEMPTING}
+
+    @property
+    def granted(self) -> bool:
+        """Whether it holds capacity."""
+        return self.state not in {LeaseState.QUEUED, LeaseState.ENDED, LeaseState.UNSPECIFIED}
+
+
+@dataclass(frozen=True, slots=True)
+class Telemetry:
+    """A device's last report. Absent figures are unknown."""
+
+    gpu_utilisation_percent: int | None = None
+    memory_utilisation_percent: int | None = None
+    memory_used_bytes: int | None = None
+    temperature_c: int | None = None
+    power_mw: int | None = None
+    unattributed_bytes: int | None = None
+    sampled_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """One physical GPU, or one MIG instance of it."""
+
+    uuid: str
+    index: int
+    model: str
+    vendor: str
+    product_name: str
+    node_id: str
+    memory_total_bytes: int
+    memory_reserved_bytes: int
+    """What the driver keeps for itself."""
+    foreign_bytes: int
+    """Held by processes outside any lease."""
+    leased_share_milli: int
+    leased_memory_bytes: int
+    healthy: bool
+    health_reason: str
+    mig_profile: str
+    parent_uuid: str
+    nvlink_island: int | None
+    numa_node: int | None
+    pci_bus_id: str
+    tiers: tuple[Tier, ...]
+    telemetry: Telemetry
+
+    @property
+    def leasable_bytes(self) -> int:
+        """Memory that leases may hold, what they hold already included."""
+        return max(0, self.memory_total_bytes - self.memory_reserved_bytes - self.foreign_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A machine with devices."""
+
+    node_id: str
+    name: str
+    state: NodeState
+    cordoned: bool
+    draining: bool
+    reason: str
+    pool: str
+    labels: Mapping[str, str]
+    devices: tuple[Device, ...]
+    cpu_milli: int | None
+    host_memory_bytes: int | None
+    agentless: bool
+    agent_version: str
+    driver_version: str
+    last_heard_ms: int
+    slices: int
+    failure_domain: str
+
+
+@dataclass(frozen=True, slots=True)
+class PoolTotals:
+    """Capacity of one model in one pool, and what of it is leased."""
+
+    pool: str
+    model: str
+    devices: int
+    capacity_share_milli: int
+    leased_share_milli: int
+    capacity_memory_bytes: int
+    leased_memory_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class TenantTotals:
+    """What one tenant holds and waits for in one queue."""
+
+    tenant: str
+    queue: str
+    leased_share_milli: int
+    leased_memory_bytes: int
+    leases: int
+    queued: int
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """The pool at one durable sequence number."""
+
+    seq: int
+    leader_epoch: int
+    version: str
+    granting: bool
+    """False while the journal can't be written."""
+    not_granting_reason: str
+    pools: tuple[PoolTotals, ...]
+    tenants: tuple[TenantTotals, ...]
+    queued: int
+    leases: int
+    nodes_by_state: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseChanged:
+    """A lease, after a durable change."""
+
+    seq: int
+    at_ms: int
+    lease: Lease
+
+
+@dataclass(frozen=True, slots=True)
+class NodeChanged:
+    """A node, after a durable change."""
+
+    seq: int
+    at_ms: int
+    node: Node
+
+
+@dataclass(frozen=True, slots=True)
+class Resynced:
+    """The stream's past was gone, so everything was listed again: these are all live leases at `seq`."""
+
+    seq: int
+    leases: tuple[Lease, ...]
+
+
+Event = LeaseChanged | NodeChanged | Resynced

@@ -1,0 +1,83 @@
+"""Watching over breaks: where to resume, and what to do when the past is gone. Shared by both twins; does no I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from aliquot.client._flow import Context, is_passing
+from aliquot.client._from_proto import event_of
+from aliquot.client._mapping import to_error
+from aliquot.client._methods import WATCH
+from aliquot.client._transport import RpcFailure
+from aliquot.client._values import Event, Lease, Resynced
+from aliquot.v1 import leases_pb2
+
+
+@dataclass(frozen=True, slots=True)
+class WatchFilter:
+    """Which changes to follow. Empty fields don't filter."""
+
+    tenant: str = ""
+    lease_ids: Sequence[str] = ()
+    nodes: bool = False
+    """Changes of nodes too."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reconnect:
+    """Wait so long, then open the stream again."""
+
+    after_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Relist:
+    """List everything, tell the user, and go on from the list."""
+
+
+class WatchCursor:
+    """How far a watch has come."""
+
+    def __init__(self, context: Context, which: WatchFilter, after_seq: int) -> None:
+        self._context = context
+        self._which = which
+        self._failures = 0
+        self.seq = after_seq
+
+    def request(self) -> leases_pb2.WatchRequest:
+        """The message that resumes here."""
+        return leases_pb2.WatchRequest(
+            after_seq=self.seq,
+            tenant=self._which.tenant,
+            lease_ids=self._which.lease_ids,
+            nodes=self._which.nodes,
+        )
+
+    def take(self, message: leases_pb2.WatchEvent) -> Event | None:
+        """The event in a message; None for a bookmark."""
+        self._failures = 0
+        self.seq = max(self.seq, message.seq)
+        return event_of(message)
+
+    def relisted(self, seq: int, leases: Iterable[Lease]) -> Resynced:
+        """Everything up to `seq` is known from a list; those leases of it that this watch follows."""
+        self.seq = seq
+        ids = frozenset(self._which.lease_ids)
+        return Resynced(seq, tuple(lease for lease in leases if not ids or lease.lease_id in ids))
+
+    def ended(self, failure: RpcFailure | None, address: str) -> Reconnect | Relist:
+        """What to do after the stream ended. Raises the typed error when trying again is no use."""
+        endpoints = self._context.endpoints
+        if failure is not None:
+            if failure.reason == "WATCH_COMPACTED":
+                return Relist()
+            leader = failure.metadata.get("leader", "")
+            if failure.reason == "NOT_LEADER" and leader:
+                endpoints.follow(leader)
+            elif is_passing(failure):
+                endpoints.advance(address)
+            else:
+                raise to_error(failure, WATCH, endpoints.addresses, 0.0)
+        self._failures += 1
+        return Reconnect(self._context.policy.backoff_s(self._failures, self._context.rng))

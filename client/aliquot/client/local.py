@@ -1,0 +1,216 @@
+"""The node-local side: talking to this node's agent over its Unix socket.
+
+Each message is 4 bytes of length, big-endian, and a protobuf (`local.proto`). The agent sees who asks (SO_PEERCRED),
+so a connection is made per question and never kept over a fork. `find_agents` knows where sockets are; a machine has
+more than one only when it runs a simulated pool.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from google.protobuf.message import DecodeError
+
+from aliquot.client._errors import AgentError, AgentUnreachable, AttachRefused
+from aliquot.client._from_proto import device_of, tier_of
+from aliquot.client._values import Device, Tier
+from aliquot.common.limits import MAX_LOCAL_MESSAGE_BYTES
+from aliquot.v1 import local_pb2
+
+SOCKET_VARIABLE = "ALIQUOT_AGENT_SOCKET"
+TIMEOUT_S = 10.0
+_LENGTH = struct.Struct(">I")
+
+# What a program may have set already and the agent merges with; the rest of the environment is none of its business.
+_MERGED_PREFIXES = (
+    "ALIQUOT_",
+    "ASCEND_",
+    "CUDA_",
+    "CUPY_",
+    "HIP_",
+    "LD_",
+    "NVIDIA_",
+    "PYTORCH_",
+    "ROCR_",
+    "TF_",
+    "XLA_",
+    "ZE_",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class AgentInfo:
+    """What an agent says of itself."""
+
+    node_id: str
+    node_name: str
+    agent_version: str
+    coordinator: str
+    connected: bool
+    notes: tuple[str, ...]
+    """What it can't do here, and why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Attachment:
+    """A process that has become part of a lease."""
+
+    environment: Mapping[str, str]
+    """To set before the program starts."""
+    slice_ids: tuple[str, ...]
+    containment: str
+    """CGROUP or PROCESS_GROUP: how descendants are followed."""
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LocalSlice:
+    """A slice on this node, as its agent sees it."""
+
+    slice_id: str
+    lease_id: str
+    tenant: str
+    device_uuid: str
+    share_milli: int
+    memory_bytes: int
+    observed_bytes: int | None
+    pids: tuple[int, ...]
+    tier: Tier
+    status: str
+
+
+class LocalAgent:
+    """This node's agent behind one socket."""
+
+    def __init__(self, path: Path, *, timeout_s: float = TIMEOUT_S) -> None:
+        self.path = path
+        self._timeout_s = timeout_s
+
+    def info(self) -> AgentInfo:
+        """Who it is. Raises `AgentUnreachable`."""
+        answer = self._ask(local_pb2.LocalRequest(info=local_pb2.LocalInfoRequest())).info
+        return AgentInfo(
+            node_id=answer.node_id,
+            node_name=answer.node_name,
+            agent_version=answer.agent_version,
+            coordinator=answer.coordinator,
+            connected=answer.connected,
+            notes=tuple(answer.notes),
+        )
+
+    def attach(
+        self,
+        lease_id: str,
+        secret: str,
+        *,
+        pid: int = 0,
+        member: int = 0,
+        environment: Mapping[str, str] | None = None,
+    ) -> Attachment:
+        """Make a process (0: this one), and what it starts from now on, part of a lease.
+
+        `environment` is what the process has set already; None: this process's own.
+        Raises `AttachRefused`, `AgentUnreachable`.
+        """
+        own = os.environ if environment is None else environment
+        request = local_pb2.AttachRequest(
+            lease_id=lease_id,
+            secret=secret,
+            member=member,
+            pid=pid,
+            environment={name: text for name, text in own.items() if name.startswith(_MERGED_PREFIXES)},
+        )
+        answer = self._ask(local_pb2.LocalRequest(attach=request)).attach
+        return Attachment(
+            environment=dict(answer.environment),
+            slice_ids=tuple(answer.slice_ids),
+            containment=answer.containment,
+            notes=tuple(answer.notes),
+        )
+
+    def detach(self, lease_id: str, secret: str) -> None:
+        """Take this process out of a lease. Raises `AttachRefused`, `AgentUnreachable`."""
+        self._ask(local_pb2.LocalRequest(detach=local_pb2.DetachRequest(lease_id=lease_id, secret=secret)))
+
+    def status(self) -> tuple[tuple[LocalSlice, ...], tuple[Device, ...]]:
+        """The slices and devices of this node. Raises `AgentUnreachable`."""
+        answer = self._ask(local_pb2.LocalRequest(status=local_pb2.LocalStatusRequest())).status
+        slices = tuple(
+            LocalSlice(
+                slice_id=part.slice_id,
+                lease_id=part.lease_id,
+                tenant=part.tenant,
+                device_uuid=part.device_uuid,
+                share_milli=part.share_milli,
+                memory_bytes=part.memory_bytes,
+                observed_bytes=part.observed_bytes if part.HasField("observed_bytes") else None,
+                pids=tuple(part.pids),
+                tier=tier_of(part.tier),
+                status=part.status,
+            )
+            for part in answer.slices
+        )
+        return slices, tuple(map(device_of, answer.devices))
+
+    def _ask(self, request: local_pb2.LocalRequest) -> local_pb2.LocalResponse:
+        try:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+                connection.settimeout(self._timeout_s)
+                connection.connect(str(self.path))
+                body = request.SerializeToString()
+                connection.sendall(_LENGTH.pack(len(body)) + body)
+                answer = local_pb2.LocalResponse.FromString(_receive(connection))
+        except OSError as error:
+            raise AgentUnreachable(
+                f"no agent answers at {self.path}: {error.strerror or error}",
+                hint="start one with `aliquot up` or as a service, or name its socket in ALIQUOT_AGENT_SOCKET",
+            ) from error
+        except DecodeError as error:
+            raise AgentError(f"what answered at {self.path} is no agent", hint=f"look at {SOCKET_VARIABLE}") from error
+        if answer.WhichOneof("response") == "error":
+            said = answer.error
+            raise AttachRefused(said.message, hint=said.hint, reason=said.reason)
+        return answer
+
+
+def find_agents(environ: Mapping[str, str] | None = None) -> tuple[LocalAgent, ...]:
+    """Agents whose sockets exist: those named in `ALIQUOT_AGENT_SOCKET`, else those in the usual folders."""
+    env = os.environ if environ is None else environ
+    if named := env.get(SOCKET_VARIABLE):
+        return tuple(LocalAgent(Path(text)) for text in named.split(os.pathsep) if text)
+    found: list[LocalAgent] = []
+    for folder in socket_folders(env):
+        try:
+            found.extend(LocalAgent(path) for path in sorted(folder.glob("*.sock")) if path.is_socket())
+        except OSError:
+            # A folder that this user may not read has no agent for this user.
+            continue
+    return tuple(found)
+
+
+def socket_folders(env: Mapping[str, str]) -> Sequence[Path]:
+    """Where agents put their sockets: the machine's, then this user's own."""
+    own = env.get("XDG_RUNTIME_DIR")
+    return (Path("/run/aliquot"), Path(own) / "aliquot" if own else Path(f"/tmp/aliquot-{os.getuid()}"))  # noqa: S108
+
+
+def _receive(connection: socket.socket) -> bytes:
+    (length,) = _LENGTH.unpack(_exactly(connection, _LENGTH.size))
+    if length > MAX_LOCAL_MESSAGE_BYTES:
+        raise OSError(f"a message of {length} bytes; at most {MAX_LOCAL_MESSAGE_BYTES} are read")
+    return _exactly(connection, length)
+
+
+def _exactly(connection: socket.socket, count: int) -> bytes:
+    parts = bytearray()
+    while len(parts) < count:
+        part = connection.recv(count - len(parts))
+        if not part:
+            raise OSError("the connection ended in the middle of an answer")
+        parts += part
+    return bytes(parts)
