@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from aliquot.common.errors import QuantityError
 from aliquot.common.quantity import (
+    ByteSize,
     exact_decimal,
     format_bytes,
     format_milli,
@@ -161,6 +162,7 @@ def test_bytes_are_written_as_short_as_exactness_allows(value_bytes: int, text: 
 @given(st.integers(0, 1 << 70))
 def test_written_bytes_read_back_exactly(value_bytes: int) -> None:
     assert parse_bytes(format_bytes(value_bytes)) == value_bytes
+    assert str(ByteSize(value_bytes)) == format_bytes(value_bytes)
     suffixed = format_bytes(value_bytes, bare=False)
     assert suffixed[-1].isalpha()
     assert parse_bytes(suffixed) == value_bytes

@@ -10,10 +10,10 @@ from typing import Annotated
 import msgspec
 import pytest
 
-from aliquot.common._settings_values import ByteSize
 from aliquot.common.config import load
 from aliquot.common.duration import DurationMs
 from aliquot.common.errors import ConfigError
+from aliquot.common.quantity import ByteSize
 from aliquot.common.tiers import Tier
 
 

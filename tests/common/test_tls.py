@@ -136,8 +136,9 @@ class _Echo(grpc.GenericRpcHandler):
 
     def service(self, handler_call_details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler[bytes, bytes]:
         def echo(request: bytes, context: grpc.ServicerContext) -> bytes:
-            names = context.auth_context().get("x509_common_name", b"")
-            return request + (names if isinstance(names, bytes) else b"".join(names))
+            # A list of bytes, whatever the stub says.
+            names: object = context.auth_context().get("x509_common_name")
+            return request + b"".join(names if isinstance(names, list) else [])
 
         return grpc.unary_unary_rpc_method_handler(echo)
 

@@ -10,18 +10,12 @@ import msgspec
 
 from aliquot.common.duration import DurationMs, parse_duration_ms
 from aliquot.common.errors import AliquotError
-from aliquot.common.quantity import parse_bytes
+from aliquot.common.quantity import ByteSize, parse_bytes
 
 _BOOLEANS: Final = {
     **dict.fromkeys(("true", "yes", "on", "1"), True),
     **dict.fromkeys(("false", "no", "off", "0"), False),
 }
-
-
-class ByteSize(int):
-    """Bytes that settings state as a Kubernetes quantity: `max_message = "4Mi"`."""
-
-    __slots__ = ()
 
 
 class SettingValueError(ValueError):

@@ -83,7 +83,7 @@ class RequestSyntaxError(AliquotError, ValueError):
         meant = f"; did you mean {suggestion}?" if suggestion else ""
         super().__init__(
             f"position {position}, {got}: expected {expected}{meant}",
-            hint=f"write {suggestion}" if suggestion else "see `aliquot help requests` for what can be asked for",
+            hint=f"write {suggestion}" if suggestion else "write a request such as 2, 0.5(A100), 0.25,10Gi or 1g.10gb",
         )
         self.text = text
         self.position = position

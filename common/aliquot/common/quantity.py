@@ -30,6 +30,15 @@ _QUANTITY = re.compile(
 )
 
 
+class ByteSize(int):
+    """Bytes that settings state as a quantity: `max_message = "4Mi"`."""
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        return format_bytes(self)
+
+
 def parse_quantity(text: str) -> Fraction:
     """Reads a quantity as the exact number it states.
 
