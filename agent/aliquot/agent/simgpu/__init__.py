@@ -5,12 +5,19 @@ job) uses it, and a `Scenario` changes its hardware under them. `python -m aliqu
 the command line.
 """
 
-from .errors import CudaError, NotBuiltError, ScenarioError, SimGpuError, UnknownDeviceError, UnknownModelError
-from .faults import CALL_CLASSES, MEASURED_LATENCY_NS, Fault
-from .libraries import SCENARIO_VARIABLE, environment, library_directory
-from .models import MODELS, Model
-from .scenario import FIRST_SYNTHETIC_PID, Scenario, create
-from .snapshot import DeviceState, ProcessState
+from aliquot.agent.simgpu.errors import (
+    CudaError,
+    NotBuiltError,
+    ScenarioError,
+    SimGpuError,
+    UnknownDeviceError,
+    UnknownModelError,
+)
+from aliquot.agent.simgpu.faults import CALL_CLASSES, MEASURED_LATENCY_NS, Fault
+from aliquot.agent.simgpu.libraries import SCENARIO_VARIABLE, environment, library_directory
+from aliquot.agent.simgpu.models import MODELS, Model
+from aliquot.agent.simgpu.scenario import FIRST_SYNTHETIC_PID, Scenario, create
+from aliquot.agent.simgpu.snapshot import DeviceState, ProcessState
 
 __all__ = [
     "CALL_CLASSES",

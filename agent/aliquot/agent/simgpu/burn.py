@@ -14,11 +14,10 @@ import os
 import sys
 import time
 
+from aliquot.agent.simgpu.cuda import OUT_OF_MEMORY, SPIN_KERNEL, Cuda
+from aliquot.agent.simgpu.errors import CudaError, SimGpuError
 from aliquot.common.errors import AliquotError
 from aliquot.common.quantity import human_bytes, parse_bytes
-
-from .cuda import OUT_OF_MEMORY, SPIN_KERNEL, Cuda
-from .errors import CudaError, SimGpuError
 
 EXIT_OUT_OF_MEMORY = 3
 EXIT_NO_DEVICE = 4
@@ -27,11 +26,12 @@ _PERIOD_S = 0.1
 
 
 def main(arguments: list[str] | None = None) -> int:
+    """Runs the job; its exit code."""
     options = _parse(arguments)
     try:
         cuda = Cuda(options.device)
     except SimGpuError as error:
-        print(f"burn: {error.explain()}", file=sys.stderr)
+        sys.stderr.write(f"burn: {error.explain()}\n")
         return EXIT_OUT_OF_MEMORY if isinstance(error, CudaError) and error.code == OUT_OF_MEMORY else EXIT_NO_DEVICE
     held_bytes = 0
     deadline = time.monotonic() + options.seconds
@@ -68,7 +68,8 @@ def _work(cuda: Cuda, spin: object, busy_s: float) -> None:
 
 
 def _say(text: str) -> None:
-    print(f"burn[{os.getpid()}] {text}", flush=True)
+    sys.stdout.write(f"burn[{os.getpid()}] {text}\n")
+    sys.stdout.flush()
 
 
 def _parse(arguments: list[str] | None) -> argparse.Namespace:

@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from ctypes import sizeof
 from pathlib import Path
 
-from . import layout
-from .errors import ScenarioError
-from .mapping import initialise_mutex
-from .models import MIB, MigProfile, Model, model
+from aliquot.agent.simgpu import layout
+from aliquot.agent.simgpu.errors import ScenarioError
+from aliquot.agent.simgpu.mapping import initialise_mutex
+from aliquot.agent.simgpu.models import MIB, MigProfile, Model, model
 
 DRIVER_VERSION = "615.71.05"
 CUDA_VERSION = 13040
@@ -48,9 +48,9 @@ def write_scenario(
             _fill(file, chosen, host, seed, driver_version)
             del file
         os.fchmod(descriptor, mode)
-        os.replace(temporary, path)
+        Path(temporary).replace(path)
     except BaseException:
-        os.unlink(temporary)
+        Path(temporary).unlink(missing_ok=True)
         raise
     finally:
         os.close(descriptor)

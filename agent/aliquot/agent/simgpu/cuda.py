@@ -8,7 +8,7 @@ from __future__ import annotations
 import ctypes
 from ctypes import byref, c_char_p, c_int, c_size_t, c_uint, c_uint64, c_void_p
 
-from .errors import CudaError, SimGpuError
+from aliquot.agent.simgpu.errors import CudaError, SimGpuError
 
 OUT_OF_MEMORY = 2
 
@@ -41,6 +41,7 @@ class Cuda:
         return pointer.value
 
     def free(self, pointer: int) -> None:
+        """Gives memory back that `allocate` returned."""
         self._call("cuMemFree_v2", c_uint64(pointer))
 
     def memory_info(self) -> tuple[int, int]:
@@ -50,6 +51,7 @@ class Cuda:
         return free.value, total.value
 
     def load_kernel(self, image: bytes, name: str) -> c_void_p:
+        """Loads a module and returns the kernel of that name."""
         module, function = c_void_p(), c_void_p()
         self._call("cuModuleLoadData", byref(module), c_char_p(image))
         self._call("cuModuleGetFunction", byref(function), module, c_char_p(name.encode()))
@@ -63,6 +65,7 @@ class Cuda:
         self._call("cuLaunchKernel", function, one, one, one, one, one, one, c_uint(0), None, arguments, None)
 
     def synchronize(self) -> None:
+        """Waits for all kernels of the context."""
         self._call("cuCtxSynchronize")
 
     def _call(self, name: str, *arguments: object) -> None:

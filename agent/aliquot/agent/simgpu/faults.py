@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from . import layout
-from .errors import ScenarioError
+from aliquot.agent.simgpu import layout
+from aliquot.agent.simgpu.errors import ScenarioError
 
 CALL_CLASSES = (
     "init", "system", "count", "handle", "identity", "modes", "memory", "limits", "processes", "process_utilization",
@@ -83,6 +83,7 @@ def clear_rules(file: layout.ScenarioFile, call: str | None) -> None:
 
 
 def list_rules(file: layout.ScenarioFile) -> tuple[Fault, ...]:
+    """The rules in use. Wants the lock."""
     return tuple(
         Fault(
             call=rule.call.decode(),
@@ -97,7 +98,8 @@ def list_rules(file: layout.ScenarioFile) -> tuple[Fault, ...]:
 
 
 def _find(file: layout.ScenarioFile, call: str, device: int) -> layout.Rule:
-    free = None
+    free: layout.Rule | None = None
+    rule: layout.Rule
     for rule in file.rules:
         if rule.in_use and rule.call == call.encode() and rule.device == device:
             return rule

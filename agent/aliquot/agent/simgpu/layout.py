@@ -8,8 +8,9 @@ change on one side alone can't corrupt anything; tests compare the offsets field
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Sequence
 from ctypes import c_char, c_int32, c_uint32, c_uint64, sizeof
-from typing import ClassVar
+from typing import Any, ClassVar
 
 MAGIC = int.from_bytes(b"AQSIMGPU", "little")
 VERSION = 1
@@ -35,10 +36,12 @@ ACCOUNT_MEMORY_UNKNOWN = 1
 
 
 class _Record(ctypes.Structure):
-    _fields_: ClassVar
+    _fields_: ClassVar[Sequence[Any]]
 
 
 class Account(_Record):
+    """One process on one device."""
+
     _fields_ = [
         ("state", c_uint32),
         ("pid", c_int32),
@@ -65,6 +68,8 @@ class Account(_Record):
 
 
 class Profile(_Record):
+    """A MIG GPU-instance profile of a device."""
+
     _fields_ = [
         ("in_use", c_uint32),
         ("kind", c_uint32),
@@ -86,6 +91,8 @@ class Profile(_Record):
 
 
 class GpuInstance(_Record):
+    """A MIG GPU instance."""
+
     _fields_ = [
         ("in_use", c_uint32),
         ("id", c_uint32),
@@ -96,6 +103,8 @@ class GpuInstance(_Record):
 
 
 class ComputeInstance(_Record):
+    """A MIG compute instance: a MIG device."""
+
     _fields_ = [
         ("in_use", c_uint32),
         ("id", c_uint32),
@@ -109,10 +118,14 @@ class ComputeInstance(_Record):
 
 
 class Link(_Record):
+    """An NVLink."""
+
     _fields_ = [("active", c_uint32), ("remote_device", c_int32), ("errors", c_uint64 * 5)]
 
 
 class Device(_Record):
+    """One GPU."""
+
     _fields_ = [
         ("name", c_char * 96),
         ("uuid", c_char * 80),
@@ -200,6 +213,8 @@ class Device(_Record):
 
 
 class Event(_Record):
+    """One entry of the ring of events."""
+
     _fields_ = [
         ("type", c_uint64),
         ("data", c_uint64),
@@ -211,6 +226,8 @@ class Event(_Record):
 
 
 class Rule(_Record):
+    """A fault for some calls."""
+
     _fields_ = [
         ("in_use", c_uint32),
         ("device", c_int32),
@@ -222,6 +239,8 @@ class Rule(_Record):
 
 
 class Limit(_Record):
+    """A memory limit of a cgroup on a device."""
+
     _fields_ = [
         ("in_use", c_uint32),
         ("device", c_uint32),
@@ -234,6 +253,8 @@ class Limit(_Record):
 
 
 class Holder(_Record):
+    """A process that holds shared memory."""
+
     _fields_ = [
         ("pid", c_int32),
         ("references", c_uint32),
@@ -243,6 +264,8 @@ class Holder(_Record):
 
 
 class Shared(_Record):
+    """Memory that several processes hold."""
+
     _fields_ = [
         ("in_use", c_uint32),
         ("device", c_uint32),
@@ -255,6 +278,8 @@ class Shared(_Record):
 
 
 class ScenarioFile(_Record):
+    """The whole file."""
+
     _fields_ = [
         ("magic", c_uint64),
         ("version", c_uint32),

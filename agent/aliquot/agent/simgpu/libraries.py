@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from .errors import NotBuiltError
+from aliquot.agent.simgpu.errors import NotBuiltError
 
 SCENARIO_VARIABLE = "ALIQUOT_SIMGPU"
 LIBRARIES = ("libnvidia-ml.so.1", "libcuda.so.1")

@@ -12,11 +12,11 @@ import mmap
 import os
 import platform
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from . import layout
-from .errors import ScenarioError
+from aliquot.agent.simgpu import layout
+from aliquot.agent.simgpu.errors import ScenarioError
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _MAKE_ONE = "make one with `python -m aliquot.agent.simgpu create PATH`"
@@ -46,6 +46,7 @@ class Mapping:
 
     @contextmanager
     def locked(self) -> Iterator[layout.ScenarioFile]:
+        """The file's contents, which nobody else reads or changes meanwhile."""
         mutex = ctypes.byref(self._file.mutex)
         result = _libc.pthread_mutex_lock(mutex)
         if result == errno.EOWNERDEAD:
@@ -66,10 +67,8 @@ class Mapping:
     def close(self) -> None:
         """Drops the view. A structure that a caller still holds keeps the memory mapped until it goes."""
         del self._file
-        try:
+        with suppress(BufferError):
             self._memory.close()
-        except BufferError:
-            pass
 
 
 def initialise_mutex(file: layout.ScenarioFile) -> None:

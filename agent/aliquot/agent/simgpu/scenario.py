@@ -12,12 +12,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
+from typing import Self
 
-from . import faults, layout
-from .creation import DRIVER_VERSION, write_scenario
-from .errors import ScenarioError, UnknownDeviceError
-from .mapping import Mapping
-from .snapshot import DeviceState, device_state, process_start_ticks
+from aliquot.agent.simgpu import faults, layout
+from aliquot.agent.simgpu.creation import DRIVER_VERSION, write_scenario
+from aliquot.agent.simgpu.errors import ScenarioError, UnknownDeviceError
+from aliquot.agent.simgpu.mapping import Mapping
+from aliquot.agent.simgpu.snapshot import DeviceState, device_state, process_start_ticks
 
 EVENT_SINGLE_BIT_ECC = 0x1
 EVENT_DOUBLE_BIT_ECC = 0x2
@@ -58,7 +59,7 @@ class Scenario:
         self.path = Path(path)
         self._mapping = Mapping(self.path)
 
-    def __enter__(self) -> Scenario:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(
@@ -67,19 +68,23 @@ class Scenario:
         self.close()
 
     def close(self) -> None:
+        """Unmaps the file."""
         self._mapping.close()
 
     # ------------------------------------------------------------------------------------------------------- reading
 
     def devices(self) -> tuple[DeviceState, ...]:
+        """All devices, by index."""
         with self._mapping.locked() as file:
             return tuple(device_state(file, index) for index in range(file.device_count))
 
     def device(self, device: DeviceName) -> DeviceState:
+        """One device. Raises UnknownDeviceError."""
         with self._mapping.locked() as file:
             return device_state(file, self._index(file, device))
 
     def faults(self) -> tuple[faults.Fault, ...]:
+        """The rules in force."""
         with self._mapping.locked() as file:
             return faults.list_rules(file)
 
@@ -92,14 +97,17 @@ class Scenario:
             target.memory_percent = _or_derived(memory_percent)
 
     def set_temperature(self, device: DeviceName, celsius: int | None) -> None:
+        """None: what follows from the load."""
         with self._changing(device) as target:
             target.temperature_c = _or_derived(celsius)
 
     def set_memory_temperature(self, device: DeviceName, celsius: int | None) -> None:
+        """None: what follows from the load."""
         with self._changing(device) as target:
             target.memory_temperature_c = _or_derived(celsius)
 
     def set_power(self, device: DeviceName, milliwatts: int | None) -> None:
+        """None: what follows from the load."""
         with self._changing(device) as target:
             target.power_mw = _or_derived(milliwatts)
 
@@ -109,16 +117,19 @@ class Scenario:
             target.fan_percent = layout.UNSUPPORTED if percent is None else percent
 
     def set_clocks(self, device: DeviceName, sm_mhz: int, memory_mhz: int | None = None) -> None:
+        """What the clocks are now; their maximum stays."""
         with self._changing(device) as target:
             target.clock_sm_mhz = sm_mhz
             if memory_mhz is not None:
                 target.clock_memory_mhz = memory_mhz
 
     def set_throttle_reasons(self, device: DeviceName, mask: int) -> None:
+        """nvmlClocksEventReason* bits."""
         with self._changing(device) as target:
             target.throttle_reasons = mask
 
     def set_compute_mode(self, device: DeviceName, mode: int) -> None:
+        """NVML_COMPUTEMODE_*: 0 default, 2 prohibited, 3 exclusive process."""
         with self._changing(device) as target:
             target.compute_mode = mode
 
@@ -132,7 +143,7 @@ class Scenario:
         with self._changing(device) as target:
             target.kernel_ns = nanoseconds
 
-    def set_mig_mode(self, device: DeviceName, enabled: bool) -> None:
+    def set_mig_mode(self, device: DeviceName, *, enabled: bool) -> None:
         """As after a reset: instances are gone when MIG goes off. Raises ScenarioError on a model without MIG."""
         with self._changing(device) as target:
             if enabled and not target.mig_supported:
@@ -182,6 +193,7 @@ class Scenario:
         self, device: DeviceName, *, correctable: int = 0, uncorrectable: int = 0, pending: bool = False,
         failure: bool = False,
     ) -> None:  # fmt: skip
+        """Rows remapped for errors, on Ampere and later."""
         with self._changing(device) as target:
             target.remapped_correctable = correctable
             target.remapped_uncorrectable = uncorrectable
@@ -189,6 +201,7 @@ class Scenario:
             target.remap_failure = failure
 
     def set_retired_pages(self, device: DeviceName, *, single: int = 0, double: int = 0, pending: bool = False) -> None:
+        """Pages retired for single- and double-bit errors, on models before Ampere."""
         with self._changing(device) as target:
             target.retired_single, target.retired_double, target.retired_pending = single, double, pending
 
@@ -211,6 +224,7 @@ class Scenario:
     def raise_xid(
         self, device: DeviceName, xid: int, *, gpu_instance: int | None = None, compute_instance: int | None = None
     ) -> None:
+        """An XID event, on the whole GPU or on one of its MIG instances."""
         self.raise_event(device, EVENT_XID, xid, gpu_instance=gpu_instance, compute_instance=compute_instance)
 
     def raise_event(
@@ -283,10 +297,11 @@ class Scenario:
             return _for_process(target, pid, lambda slot: target.accounts.__setitem__(slot, layout.Account()))
 
     def set_foreign_memory(self, device: DeviceName, pid: int, memory_bytes: int) -> bool:
+        """Changes what the process holds on this device. False: there is none."""
         with self._changing(device) as target:
             return _for_process(target, pid, lambda slot: setattr(target.accounts[slot], "memory_bytes", memory_bytes))
 
-    def set_memory_unknown(self, device: DeviceName, unknown: bool, pid: int | None = None) -> bool:
+    def set_memory_unknown(self, device: DeviceName, *, unknown: bool, pid: int | None = None) -> bool:
         """Whether NVML answers N/A instead of the memory of this process, or of every one on the device."""
         with self._changing(device) as target:
             if pid is None:
@@ -313,6 +328,7 @@ class Scenario:
             faults.set_rule(file, call, self._optional_index(file, device), hang=True)
 
     def unhang(self, call: str, device: DeviceName | None = None) -> None:
+        """Calls blocked by the same `hang` go on."""
         with self._mapping.locked() as file:
             faults.set_rule(file, call, self._optional_index(file, device), hang=False)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from . import layout
+from aliquot.agent.simgpu import layout
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +45,7 @@ class DeviceState:
 
     @property
     def free_bytes(self) -> int:
+        """What could still be allocated."""
         return max(0, self.total_bytes - self.reserved_bytes - self.used_bytes)
 
 
@@ -85,7 +86,7 @@ def process_start_ticks(pid: int) -> int | None:
 
 def _counts(account: layout.Account) -> bool:
     if account.state == layout.ACCOUNT_PROCESS:
-        return process_start_ticks(account.pid) == account.start_ticks
+        return process_start_ticks(account.pid) == int(account.start_ticks)
     return bool(account.state)
 
 
