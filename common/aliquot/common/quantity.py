@@ -94,7 +94,8 @@ def format_bytes(value_bytes: int, *, bare: bool = True) -> str:
     """
     if value_bytes < 0:
         raise ValueError(f"negative bytes: {value_bytes}")
-    written = [str(value_bytes)] if bare else []
+    # `int`, because a ByteSize is written by this very function.
+    written = [str(int(value_bytes))] if bare else []
     written += [_decimal(Fraction(value_bytes, unit)) + suffix for suffix, unit in BYTE_SUFFIXES.items()]
     return min(written, key=lambda text: (len(text), "." in text))
 
