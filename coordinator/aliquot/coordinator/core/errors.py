@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from aliquot.common.errors import AliquotError
+from aliquot.common.errors import AliquotError, InvalidFieldError
 from aliquot.coordinator.core.types import Shortfall
 
 
@@ -10,14 +10,8 @@ class DomainError(AliquotError):
     """Root of what the core refuses."""
 
 
-class InvalidField(DomainError):
+class InvalidField(DomainError, InvalidFieldError):
     """A field of a request is out of its range. `field` is its path in the message."""
-
-    reason = "INVALID_FIELD"
-
-    def __init__(self, field: str, message: str, hint: str = "") -> None:
-        super().__init__(message, hint=hint)
-        self.field = field
 
 
 class NeverFits(DomainError):
@@ -104,6 +98,52 @@ class StaleLeader(DomainError):
     """A newer coordinator has taken over."""
 
     reason = "NOT_LEADER"
+
+
+class QuotaExceeded(DomainError):
+    """A limit of the tenant or of a queue forbids the request. `subject` names whose limit it is."""
+
+    reason = "QUOTA_EXCEEDED"
+
+    def __init__(self, subject: str, message: str, hint: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.subject = subject
+
+
+class Conflict(DomainError):
+    """Somebody else changed it first."""
+
+    reason = "CONFLICT"
+
+
+class TenantNotFound(DomainError):
+    """No such tenant, or this tenant has no access there."""
+
+    reason = "TENANT_NOT_FOUND"
+
+
+class TenantInUse(DomainError):
+    """The tenant still has leases."""
+
+    reason = "TENANT_IN_USE"
+
+
+class QueueNotFound(DomainError):
+    """No such queue."""
+
+    reason = "QUEUE_NOT_FOUND"
+
+
+class QueueInUse(DomainError):
+    """The queue still has leases, or queues below it."""
+
+    reason = "QUEUE_IN_USE"
+
+
+class PeriodClosed(DomainError):
+    """The books of this time are closed: only whole days can be told apart."""
+
+    reason = "PERIOD_CLOSED"
 
 
 class BrokenInvariant(AssertionError):
