@@ -65,6 +65,9 @@ class AsyncKeeper:
                 else:
                     self._context.endpoints.advance(address)
                 log.debug("keep-alive stream ended: %s", failure)
+            except Exception:
+                # A defect here must not let every lease of the program expire.
+                log.exception("the keep-alive stream failed; connecting again")
             finally:
                 exchange.cancel()
             await asyncio.sleep(self._book.broke(self._context.clock()))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from typing import Any, Generic, cast
 
@@ -90,8 +91,8 @@ class _Exchange(Generic[Request, Answer]):
             await self._call.write(request)
         except grpc.aio.AioRpcError as error:
             raise _failure(error, self._address) from None
-        except grpc.aio.UsageError:
-            # grpc says so, instead of the call's status, when the other side had already ended it.
+        except (grpc.aio.UsageError, asyncio.InvalidStateError):
+            # What grpc says, instead of the call's status, when the other side had already ended it.
             code = await self._call.code()
             raise RpcFailure(code.name, "the stream has ended", self._address) from None
 

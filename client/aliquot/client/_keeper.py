@@ -73,6 +73,9 @@ class Keeper:
                     self._take(answer)
             except RpcFailure as failure:
                 self._follow(failure, address)
+            except Exception:
+                # A defect here must not let every lease of the program expire.
+                log.exception("the keep-alive stream failed; connecting again")
             with self._changed:
                 # The generator of the old stream sees that its time is over.
                 self._generation += 1

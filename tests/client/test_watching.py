@@ -1,0 +1,73 @@
+"""Watch: every change comes through, over restarts and over a past that is gone."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import grpc
+import pytest
+
+from aliquot.client import LeaseChanged, Refused, Resynced
+from tests.client.scripted_coordinator import Fault, ScriptedCoordinator
+
+
+def _lease_later(pool: Any, coordinator: ScriptedCoordinator, watches: int = 1) -> threading.Thread:
+    def act() -> None:
+        coordinator.wait_for(lambda: coordinator.calls["Watch"] >= watches)
+        pool.release(pool.allocate("1").lease_id)
+
+    thread = threading.Thread(target=act)
+    thread.start()
+    return thread
+
+
+def test_changes_come_in_order(pool: Any, coordinator: ScriptedCoordinator) -> None:
+    acting = _lease_later(pool, coordinator)
+    events = pool.watch(after_seq=coordinator.seq)
+    first, second = next(events), next(events)
+    events.close()
+    acting.join()
+    assert isinstance(first, LeaseChanged)
+    assert isinstance(second, LeaseChanged)
+    assert (first.lease.state, second.lease.end_reason) == ("ACTIVE", "RELEASED")
+    assert first.seq < second.seq
+
+
+def test_a_restart_is_survived_and_nothing_is_missed(pool: Any, coordinator: ScriptedCoordinator) -> None:
+    start = coordinator.seq
+    lease_id = pool.allocate("1").lease_id
+    events = pool.watch(after_seq=start)
+    assert next(events).lease.lease_id == lease_id
+    coordinator.stop()
+    coordinator.start()
+    pool.release(lease_id)
+    assert next(events).lease.end_reason == "RELEASED"
+    events.close()
+
+
+def test_a_lost_past_is_listed_again(pool: Any, coordinator: ScriptedCoordinator) -> None:
+    lease_id = pool.allocate("1").lease_id
+    coordinator.oldest_seq = coordinator.seq
+    events = pool.watch(after_seq=1)
+    resynced = next(events)
+    assert isinstance(resynced, Resynced)
+    assert ([lease.lease_id for lease in resynced.leases], resynced.seq) == ([lease_id], coordinator.seq)
+    pool.release(lease_id)
+    assert next(events).lease.end_reason == "RELEASED"
+    events.close()
+
+
+def test_a_resync_shows_only_what_is_watched(pool: Any, coordinator: ScriptedCoordinator) -> None:
+    wanted = pool.allocate("1").lease_id
+    pool.allocate("1")
+    coordinator.oldest_seq = coordinator.seq
+    events = pool.watch(after_seq=1, lease_ids=[wanted])
+    assert [lease.lease_id for lease in next(events).leases] == [wanted]
+    events.close()
+
+
+def test_a_refusal_ends_the_watch(pool: Any, coordinator: ScriptedCoordinator) -> None:
+    coordinator.fail("Watch", Fault(grpc.StatusCode.PERMISSION_DENIED, message="not yours"))
+    with pytest.raises(Refused, match="not yours"):
+        next(pool.watch())
