@@ -135,6 +135,15 @@ class CgroupTree:
         except OSError as error:
             raise ContainmentError(f"cgroup {self.path_of(holder)}: {error.strerror}") from error
 
+    def put_back(self, pid: int, origin: str) -> None:
+        """Move a process to a cgroup that is not ours; to the top when that one is gone."""
+        for cgroup in (origin, self._mount.root):
+            directory = self._mount.directory_of(cgroup)
+            if directory is not None:
+                with contextlib.suppress(OSError):
+                    (directory / "cgroup.procs").write_text(str(pid), encoding="ascii")
+                    return
+
     def members(self, holder: Holder) -> list[int]:
         """Processes in the holder's leaf and below it."""
         found: list[int] = []

@@ -77,6 +77,11 @@ class Containment:
         self._leaves[self._tree.path_of(holder)] = holder
         return Placement(ContainmentKind.CGROUP)
 
+    def put_back(self, item: Attachment) -> None:
+        """Move a process that leaves its holder to where it was before."""
+        if self._tree is not None and item.origin_cgroup and processes.alive(item.process):
+            self._tree.put_back(item.process.pid, item.origin_cgroup)
+
     def attributor(self) -> Attributor:
         """For one scan: ask it about pids, then hand it to `learn`."""
         return Attributor(

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from aliquot.agent.core import health
+from aliquot.agent.core.accounting import DeviceUsage
 from aliquot.agent.core.samples import DeviceEvent, HealthSample, LoadSample, MemorySample, ProcessList
 from aliquot.agent.devices.base import DeviceBackend, DeviceError, DeviceLost
 from aliquot.agent.devices.guard import DeviceGuard, DeviceHung
@@ -147,6 +148,16 @@ class Poller:
         if self._asking:
             await asyncio.wait(self._asking.values(), timeout=self._shortest_s())
 
+    async def look(self, uuid: str) -> DeviceUsage:
+        """Who holds what of a device right now, judged like any poll. Raises `DeviceError`."""
+        device = self._state.devices.get(uuid)
+        if device is None:
+            raise DeviceError(f"this node has no device {uuid}")
+        answer = await self._guard.run(
+            uuid, partial(self._ask, uuid, want_memory=True, want_load=False, want_health=False)
+        )
+        return self._take_memory(device, answer)
+
     def _answered(self, uuid: str, task: asyncio.Task[None]) -> None:
         self._asking.pop(uuid, None)
         if not task.cancelled() and (error := task.exception()) is not None:
@@ -162,7 +173,10 @@ class Poller:
             return
         begun = now
         try:
-            answer = await self._guard.run(uuid, partial(self._ask, uuid, want_memory, want_load, want_health))
+            answer = await self._guard.run(
+                uuid,
+                partial(self._ask, uuid, want_memory=want_memory, want_load=want_load, want_health=want_health),
+            )
         except DeviceError as error:
             self._failed(device, due, error)
             return
@@ -179,7 +193,7 @@ class Poller:
             due.health_at = now + (self._intervals.health_s if calm else self._intervals.load_s)
         self._take(device, answer)
 
-    def _ask(self, uuid: str, want_memory: bool, want_load: bool, want_health: bool) -> _Answer:  # noqa: FBT001
+    def _ask(self, uuid: str, *, want_memory: bool, want_load: bool, want_health: bool) -> _Answer:
         """Runs in a worker thread."""
         memory: MemorySample | None = None
         processes: ProcessList | None = None
@@ -206,8 +220,10 @@ class Poller:
         if answer.health is not None:
             device.health_sample = answer.health
             self._set_health(device, health.on_sample(device.health, answer.health, self._clock.monotonic_ms()))
-        if answer.memory is None:
-            return
+        if answer.memory is not None:
+            self._take_memory(device, answer)
+
+    def _take_memory(self, device: DeviceState, answer: _Answer) -> DeviceUsage:
         device.memory = answer.memory
         device.blind = answer.blind
         listed = answer.processes if answer.processes is not None else ProcessList((), complete=False)
@@ -215,6 +231,7 @@ class Poller:
         device.sampled_ms = self._clock.now_ms()
         device.sampled_monotonic_ms = self._clock.monotonic_ms()
         self._police.patrol(device.usage)
+        return device.usage
 
     def _failed(self, device: DeviceState, due: _Due, error: DeviceError) -> None:
         due.failures += 1

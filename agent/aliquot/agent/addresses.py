@@ -1,0 +1,47 @@
+"""Which coordinator to try next: the configured ones in turn, and first the one that another named as the
+leader.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+MAX_HINTS_IN_A_ROW = 3
+"""After so many referrals from one coordinator to the next, the configured list is gone through again."""
+
+
+class Addresses:
+    """A ring of coordinators."""
+
+    def __init__(self, configured: Sequence[str]) -> None:
+        if not configured:
+            raise ValueError("at least one coordinator address is needed")
+        self._configured = tuple(dict.fromkeys(configured))
+        self._next = 0
+        self._hint = ""
+        self._hints_in_a_row = 0
+        self.hinted = False
+        """Whether the last address came from a referral, so that it is tried without waiting."""
+
+    def take(self) -> str:
+        """The address to try now."""
+        self.hinted = bool(self._hint)
+        if self._hint:
+            address, self._hint = self._hint, ""
+            return address
+        address = self._configured[self._next % len(self._configured)]
+        self._next += 1
+        return address
+
+    def leader_is(self, address: str) -> None:
+        """A coordinator that does not lead named one that does."""
+        if address and self._hints_in_a_row < MAX_HINTS_IN_A_ROW:
+            self._hints_in_a_row += 1
+            self._hint = address
+
+    def worked(self, address: str) -> None:
+        """This one leads: come back to it first when the connection breaks."""
+        self._hints_in_a_row = 0
+        self._hint = address if address not in self._configured else ""
+        if address in self._configured:
+            self._next = self._configured.index(address)

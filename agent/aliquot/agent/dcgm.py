@@ -1,0 +1,87 @@
+"""The same devices under the names and labels of dcgm-exporter, for dashboards that exist already. Opt-in.
+
+Units are dcgm-exporter's own: MiB for frame buffers, percent for utilisation, watts, MHz.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from aliquot.agent.state import DeviceState, NodeState
+from aliquot.common.limits import MIB
+
+_LABELS = (
+    "gpu",
+    "UUID",
+    "pci_bus_id",
+    "device",
+    "modelName",
+    "GPU_I_PROFILE",
+    "GPU_I_ID",
+    "Hostname",
+    "pod",
+    "namespace",
+    "container",
+)
+
+
+def _free_mib(device: DeviceState) -> float | None:
+    if device.memory is None:
+        return None
+    memory = device.memory
+    return max(0, memory.total_bytes - memory.reserved_bytes - memory.used_bytes) // MIB
+
+
+_GAUGES: tuple[tuple[str, str, Callable[[DeviceState], float | None]], ...] = (
+    ("GPU_TEMP", "GPU temperature (in C).", lambda d: d.load.temperature_c),
+    ("POWER_USAGE", "Power draw (in W).", lambda d: None if d.load.power_mw is None else d.load.power_mw / 1000),
+    ("SM_CLOCK", "SM clock frequency (in MHz).", lambda d: d.load.sm_clock_mhz),
+    ("GPU_UTIL", "GPU utilization (in %).", lambda d: d.load.gpu_percent),
+    ("MEM_COPY_UTIL", "Memory utilization (in %).", lambda d: d.load.memory_percent),
+    ("FB_USED", "Framebuffer memory used (in MiB).", lambda d: d.memory.used_bytes // MIB if d.memory else None),
+    ("FB_FREE", "Framebuffer memory free (in MiB).", _free_mib),
+    ("FB_RESERVED", "Framebuffer memory reserved (in MiB).", lambda d: d.info.memory_reserved_bytes // MIB),
+    ("FB_TOTAL", "Framebuffer memory (in MiB).", lambda d: d.info.memory_total_bytes // MIB),
+    ("XID_ERRORS", "Value of the last XID error encountered.", lambda d: d.last_xid or 0),
+)
+
+
+class DcgmCollector(Collector):
+    """Turns the state into dcgm-exporter's metrics when asked."""
+
+    def __init__(self, state: NodeState) -> None:
+        self._state = state
+
+    def collect(self) -> Iterable[Metric]:
+        """See `prometheus_client`."""
+        devices = list(self._state.devices.values())
+        for name, text, value in _GAUGES:
+            gauge = GaugeMetricFamily(f"DCGM_FI_DEV_{name}", text, labels=_LABELS)
+            for device in devices:
+                number = value(device)
+                if number is not None:
+                    gauge.add_metric(self._labels(device), number)
+            yield gauge
+
+    def describe(self) -> Iterable[Metric]:
+        """Nothing is promised in advance."""
+        return []
+
+    def _labels(self, device: DeviceState) -> list[str]:
+        info = device.info
+        return [
+            str(info.index),
+            info.physical_uuid,
+            info.pci_bus_id,
+            f"nvidia{info.index}",
+            info.product_name,
+            info.mig_profile,
+            "" if info.gpu_instance_id is None else str(info.gpu_instance_id),
+            self._state.name,
+            "",
+            "",
+            "",
+        ]

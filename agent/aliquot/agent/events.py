@@ -1,0 +1,59 @@
+"""The thread that waits for what drivers report of their own accord."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from aliquot.agent.core.samples import DeviceEvent
+from aliquot.agent.devices.base import DeviceBackend, DeviceError
+
+log = logging.getLogger(__name__)
+
+WAIT_MS = 1_000
+RETRY_S = 5.0
+MAX_PENDING = 1_000
+
+
+class EventWatcher:
+    """Hands events to a coroutine function in the event loop. The thread is a daemon: a driver that does not
+    come back from waiting must not keep the agent from ending.
+    """
+
+    def __init__(self, backend: DeviceBackend, take: Callable[[DeviceEvent], Coroutine[Any, Any, None]]) -> None:
+        self._backend = backend
+        self._take = take
+        self._stopping = threading.Event()
+        self._pending: asyncio.Queue[DeviceEvent] = asyncio.Queue(MAX_PENDING)
+
+    async def run(self) -> None:
+        """Watch until cancelled."""
+        loop = asyncio.get_running_loop()
+        threading.Thread(target=self._watch, args=(loop,), name="device events", daemon=True).start()
+        try:
+            while True:
+                await self._take(await self._pending.get())
+        finally:
+            self._stopping.set()
+
+    def _watch(self, loop: asyncio.AbstractEventLoop) -> None:
+        while not self._stopping.is_set():
+            try:
+                events = self._backend.wait_events(WAIT_MS)
+            except DeviceError as error:
+                log.warning("waiting for device events failed: %s", error.message)
+                self._stopping.wait(RETRY_S)
+                continue
+            for event in events:
+                if loop.is_closed():
+                    return
+                loop.call_soon_threadsafe(self._put, event)
+
+    def _put(self, event: DeviceEvent) -> None:
+        try:
+            self._pending.put_nowait(event)
+        except asyncio.QueueFull:
+            log.error("too many device events at once: XID %d of %s was dropped", event.xid, event.uuid)  # noqa: TRY400

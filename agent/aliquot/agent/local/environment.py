@@ -1,0 +1,54 @@
+"""The environment a process of a lease gets: which devices it may see, what it holds, and settings that keep
+frameworks within it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from aliquot.agent.core.model import SliceSpec
+from aliquot.agent.core.samples import DeviceInfo
+from aliquot.agent.enforce.frameworks import Part, settings
+from aliquot.common.tiers import Tier
+
+
+@dataclass(frozen=True, slots=True)
+class Granted:
+    """One slice of a member, its device, and the tier that holds it."""
+
+    spec: SliceSpec
+    device: DeviceInfo
+    tier: Tier
+    tier_environment: Mapping[str, str]
+
+
+def environment(
+    granted: Sequence[Granted], present: Mapping[str, str], socket_path: str
+) -> tuple[dict[str, str], list[str]]:
+    """Variables to set before the program starts, and notes for people. `present`: what the process has set
+    already.
+
+    Lists are in the order of the devices, the order in which CUDA numbers them from 0.
+    """
+    ordered = sorted(granted, key=lambda each: (each.device.index, each.device.uuid))
+    uuids = ",".join(each.device.uuid for each in ordered)
+    first = ordered[0].spec
+    result = {
+        "CUDA_VISIBLE_DEVICES": uuids,
+        "NVIDIA_VISIBLE_DEVICES": uuids,
+        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
+        "ALIQUOT_LEASE_ID": first.lease_id,
+        "ALIQUOT_LEASE_EPOCH": str(first.lease_epoch),
+        "ALIQUOT_MEMBER": str(first.member),
+        "ALIQUOT_SLICE_IDS": ",".join(each.spec.slice_id for each in ordered),
+        "ALIQUOT_MEMORY_BYTES": ",".join(str(each.spec.memory_bytes) for each in ordered),
+        "ALIQUOT_SHARE_MILLI": ",".join(str(each.spec.share_milli) for each in ordered),
+        "ALIQUOT_TIER": ",".join(each.tier.word for each in ordered),
+        "ALIQUOT_AGENT_SOCKET": socket_path,
+    }
+    for each in ordered:
+        result |= each.tier_environment
+    parts = [Part(each.spec.memory_bytes, each.device.memory_total_bytes, each.tier) for each in ordered]
+    frameworks, notes = settings(parts, present)
+    return result | frameworks, notes

@@ -1,0 +1,150 @@
+"""The Unix socket of the node-local protocol.
+
+gRPC for Python hides who is at the other end, so this is a plain socket. Anybody on the machine may connect;
+what they may do depends on who the kernel says they are and on the lease's secret. Connections, message sizes
+and the time a peer may take are all bounded: one that is slow or silent is dropped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import logging
+import os
+import socket
+import stat
+from pathlib import Path
+
+from aliquot.agent.local.errors import Busy
+from aliquot.agent.local.peer import Peer, peer_of
+from aliquot.agent.local.protocol import LocalProtocolError, encode, read_request
+from aliquot.agent.local.service import LocalService
+from aliquot.common.errors import AliquotError
+from aliquot.v1 import local_pb2
+
+log = logging.getLogger(__name__)
+
+MAX_CONNECTIONS = 256
+MAX_CONNECTIONS_PER_UID = 64
+IDLE_S = 60.0
+REQUEST_S = 5.0
+WRITE_S = 5.0
+_BUFFER_BYTES = 64 << 10
+
+
+class SocketInUse(AliquotError):
+    """Another agent answers on the socket, or the path is something else."""
+
+    reason = "SOCKET_IN_USE"
+
+
+class LocalServer:
+    """Listens until closed."""
+
+    def __init__(self, service: LocalService, path: Path) -> None:
+        self._service = service
+        self._path = path
+        self._server: asyncio.Server | None = None
+        self._connections: dict[int, int] = {}
+
+    async def start(self) -> None:
+        """Bind the socket, in place of one that nobody answers on any more. Raises `SocketInUse` and
+        `OSError`.
+        """
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        _remove_stale(self._path)
+        self._server = await asyncio.start_unix_server(self._connected, path=self._path, limit=_BUFFER_BYTES)
+        # Everybody may connect: who they are is asked of the kernel, what they may do depends on the lease's
+        # secret.
+        self._path.chmod(0o666)
+
+    async def close(self) -> None:
+        """Stop listening and remove the socket."""
+        if self._server is not None:
+            self._server.close()
+            with contextlib.suppress(OSError):
+                self._path.unlink(missing_ok=True)
+
+    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        uid = -1
+        try:
+            peer = peer_of(writer.get_extra_info("socket"))
+            uid = peer.uid
+            mine = self._connections.get(uid, 0)
+            if mine >= MAX_CONNECTIONS_PER_UID or sum(self._connections.values()) >= MAX_CONNECTIONS:
+                uid = -1
+                raise Busy("too many connections to the agent", hint="close some, or try again")
+            self._connections[uid] = mine + 1
+            await self._serve(peer, reader, writer)
+        except TimeoutError:
+            log.debug("a silent connection was closed")
+        except (AliquotError, OSError) as error:
+            await self._refuse(writer, error)
+        finally:
+            if uid >= 0:
+                self._connections[uid] -= 1
+                if not self._connections[uid]:
+                    del self._connections[uid]
+            writer.close()
+            with contextlib.suppress(OSError):
+                await writer.wait_closed()
+
+    async def _serve(self, peer: Peer, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while (request := await read_request(reader, IDLE_S, REQUEST_S)) is not None:
+            try:
+                response = await self._answer(peer, request)
+            except AliquotError as error:
+                log.info("refused", extra={"uid": peer.uid, "pid": peer.process.pid, "problem": error.message})
+                response = _error(error)
+            await _send(writer, response)
+
+    async def _answer(self, peer: Peer, request: local_pb2.LocalRequest) -> local_pb2.LocalResponse:
+        kind = request.WhichOneof("request")
+        if kind == "info":
+            return local_pb2.LocalResponse(info=self._service.info())
+        if kind == "status":
+            return local_pb2.LocalResponse(status=self._service.status())
+        if kind == "attach":
+            return local_pb2.LocalResponse(attach=await self._service.attach(peer, request.attach))
+        if kind == "detach":
+            return local_pb2.LocalResponse(detach=await self._service.detach(peer, request.detach))
+        raise LocalProtocolError("an empty request, or one that this agent does not know", hint="update the agent")
+
+    @staticmethod
+    async def _refuse(writer: asyncio.StreamWriter, error: AliquotError | OSError) -> None:
+        if isinstance(error, AliquotError):
+            with contextlib.suppress(OSError, TimeoutError):
+                await _send(writer, _error(error))
+        else:
+            log.debug("a connection broke: %s", error)
+
+
+async def _send(writer: asyncio.StreamWriter, response: local_pb2.LocalResponse) -> None:
+    writer.write(encode(response))
+    await asyncio.wait_for(writer.drain(), WRITE_S)
+
+
+def _error(error: AliquotError) -> local_pb2.LocalResponse:
+    return local_pb2.LocalResponse(
+        error=local_pb2.LocalError(reason=error.reason, message=error.message, hint=error.hint)
+    )
+
+
+def _remove_stale(path: Path) -> None:
+    try:
+        mode = os.lstat(path).st_mode
+    except FileNotFoundError:
+        return
+    if not stat.S_ISSOCK(mode):
+        raise SocketInUse(f"{path} is no socket", hint="give the agent another path with --socket")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.settimeout(1.0)
+        try:
+            probe.connect(os.fspath(path))
+        except OSError as error:
+            if error.errno in (errno.ECONNREFUSED, errno.ENOENT):
+                path.unlink(missing_ok=True)
+                return
+            raise SocketInUse(f"{path}: {error.strerror}", hint="give the agent another path with --socket") from error
+    raise SocketInUse(f"another agent answers on {path}", hint="stop it, or give this one another path with --socket")

@@ -1,0 +1,137 @@
+"""The command `aliquot-agent`: reads settings, runs an agent, ends it cleanly on SIGTERM."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from aliquot.agent.agent import Agent, version
+from aliquot.agent.devices.base import DeviceBackend
+from aliquot.agent.notify import notify, watchdog_s
+from aliquot.agent.settings import ENV_PREFIX, Settings
+from aliquot.common import config
+from aliquot.common import logging as logs
+from aliquot.common.errors import AliquotError, ConfigError
+
+log = logging.getLogger(__name__)
+
+EXIT_REFUSED = 1
+EXIT_USAGE = 2
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run an agent until it is told to end. Exit codes: 0 ended by a signal, 1 refused with the reason, 2
+    usage.
+    """
+    parsed = vars(_parser().parse_args(arguments))
+    file: Path | None = parsed.pop("config")
+    try:
+        table = None if file is None else "agent"
+        settings = config.load(
+            Settings, env_prefix=ENV_PREFIX, file=file, table=table, env=os.environ, flags=parsed
+        ).settings
+        logs.configure(settings.log_level, json=settings.log_json)
+        asyncio.run(_run(settings))
+    except AliquotError as error:
+        sys.stderr.write(f"aliquot-agent: {error.explain()}\n")
+        return EXIT_USAGE if isinstance(error, ConfigError) else EXIT_REFUSED
+    except OSError as error:
+        sys.stderr.write(f"aliquot-agent: {error}\n")
+        return EXIT_REFUSED
+    return 0
+
+
+async def _run(settings: Settings) -> None:
+    agent = Agent(settings, make_backend(settings.devices))
+    ended = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, ended.set)
+    starting = asyncio.create_task(agent.start(), name="start")
+    waiting = asyncio.create_task(ended.wait(), name="wait for a signal")
+    await asyncio.wait({starting, waiting}, return_when=asyncio.FIRST_COMPLETED)
+    if not starting.done():
+        starting.cancel()
+        return
+    starting.result()
+    notify("READY=1", f"STATUS={len(agent.state.devices)} devices, node {agent.state.node_id}")
+    running = asyncio.create_task(agent.run(), name="agent")
+    beating = asyncio.create_task(_beat(), name="systemd watchdog")
+    try:
+        await asyncio.wait({running, waiting}, return_when=asyncio.FIRST_COMPLETED)
+        if running.done():
+            running.result()
+        log.info("ending: reservations stay, and their limits are taken up again at the next start")
+        notify("STOPPING=1")
+    finally:
+        for task in (running, beating, waiting):
+            task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await running
+        await agent.close()
+
+
+async def _beat() -> None:
+    """Tell systemd that the event loop turns."""
+    interval_s = watchdog_s()
+    while interval_s is not None:
+        notify("WATCHDOG=1")
+        await asyncio.sleep(interval_s)
+
+
+def make_backend(text: str) -> DeviceBackend:
+    """The device backend that a setting names. Raises `ConfigError` and `BackendUnavailable`."""
+    kind, _, rest = text.partition(":")
+    if kind == "nvml" and not rest:
+        # Only here: an agent that replays a trace needs no NVML.
+        from aliquot.agent.devices.nvml import NvmlBackend  # noqa: PLC0415
+
+        return NvmlBackend()
+    if kind == "replay" and rest:
+        from aliquot.agent.devices.replay import ReplayBackend, read_trace  # noqa: PLC0415
+
+        return ReplayBackend(read_trace(Path(rest)))
+    raise ConfigError(f"devices {text!r} is unknown", hint="nvml, or replay:FILE")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="aliquot-agent",
+        description="Reads this node's devices, holds reservations on disk, and enforces what leases grant.",
+        epilog=f"Every setting can also be given as {ENV_PREFIX}<NAME>, or in the [agent] table of --config.",
+    )
+    parser.add_argument("--version", action="version", version=f"aliquot-agent {version()}")
+    parser.add_argument("--config", type=Path, help="a TOML file with a table [agent]")
+    parser.add_argument("--coordinator", metavar="HOST:PORT[,...]", help="coordinators; the leader is found among them")
+    parser.add_argument("--state-dir", help="where reservations are kept")
+    parser.add_argument("--socket", help="path of the socket that processes attach by")
+    parser.add_argument("--metrics-host", help="where to serve metrics (default 127.0.0.1)")
+    parser.add_argument("--metrics-port", help="0: a free one, -1: none")
+    parser.add_argument(
+        "--dcgm-names", action="store_const", const=True, help="also serve dcgm-exporter's metric names"
+    )
+    parser.add_argument("--node-name", help="what people call this node (default: the host's name)")
+    parser.add_argument("--node-id", help="a stable id (default: made once and kept)")
+    parser.add_argument("--pool", help="the pool this node joins")
+    parser.add_argument("--failure-domain", help="rack, row or zone")
+    parser.add_argument("--label", action="append", metavar="KEY=VALUE", help="may be given several times")
+    parser.add_argument("--devices", metavar="nvml|replay:FILE")
+    parser.add_argument("--containment", metavar="auto|cgroup|process_group", help="how to follow a lease's processes")
+    parser.add_argument("--insecure", action="store_const", const=True, help="talk to other machines without TLS")
+    parser.add_argument("--tls-ca-file", help="PEM of the authority that signed the coordinator's certificate")
+    parser.add_argument("--tls-certificate-file", help="PEM of this agent's own certificate")
+    parser.add_argument("--tls-key-file", help="PEM of its key")
+    parser.add_argument("--log-level")
+    parser.add_argument("--log-json", action="store_const", const=True)
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

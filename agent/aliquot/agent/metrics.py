@@ -1,0 +1,196 @@
+"""The node's Prometheus endpoint: one series per device, per slice, and what enforcement did.
+
+Values are read from the state when they are scraped, so that nothing lingers: the series of a lease that has
+ended is simply not there any more. What is not known has no sample, rather than a zero. Names follow
+Prometheus' rules; the names of dcgm-exporter are an opt-in (`dcgm.py`), so that nothing is counted twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+from prometheus_client import CollectorRegistry, Histogram, start_http_server
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from aliquot.agent.core.accounting import SliceUsage
+from aliquot.agent.police import Police
+from aliquot.agent.signals import Signaller
+from aliquot.agent.state import DeviceState, NodeState
+
+_POLL_BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
+_DEVICE_LABELS = ("node", "uuid", "index", "model")
+_SLICE_LABELS = ("node", "uuid", "lease_id", "slice_id")
+
+Value = Callable[[DeviceState], float | None]
+
+_DEVICE_GAUGES: tuple[tuple[str, str, Value], ...] = (
+    (
+        "utilisation_ratio",
+        "Part of the last sample period in which a kernel ran.",
+        lambda d: _percent(d.load.gpu_percent),
+    ),
+    (
+        "memory_utilisation_ratio",
+        "Part of the last sample period in which device memory was read or written.",
+        lambda d: _percent(d.load.memory_percent),
+    ),
+    ("memory_total_bytes", "Device memory.", lambda d: d.info.memory_total_bytes),
+    (
+        "memory_reserved_bytes",
+        "Device memory that the driver keeps for itself.",
+        lambda d: d.info.memory_reserved_bytes,
+    ),
+    ("memory_used_bytes", "Device memory used by processes.", lambda d: d.memory.used_bytes if d.memory else None),
+    ("foreign_bytes", "Memory of processes outside any lease.", lambda d: d.usage.foreign_bytes if d.usage else None),
+    (
+        "unattributed_bytes",
+        "Memory used, but by no process that the driver lists with its memory.",
+        lambda d: d.usage.unattributed_bytes if d.usage else None,
+    ),
+    ("temperature_celsius", "Temperature of the chip.", lambda d: d.load.temperature_c),
+    (
+        "memory_temperature_celsius",
+        "Temperature of the device memory.",
+        lambda d: d.health_sample.memory_temperature_c,
+    ),
+    ("power_watts", "Power drawn.", lambda d: None if d.load.power_mw is None else d.load.power_mw / 1000),
+    ("sm_clock_hertz", "Clock of the multiprocessors.", lambda d: _mega(d.load.sm_clock_mhz)),
+    ("healthy", "1 when the device takes new leases.", lambda d: int(d.health.healthy)),
+    ("last_xid", "The last XID the driver reported since the agent started.", lambda d: d.last_xid),
+)
+
+
+class NodeCollector(Collector):
+    """Turns the state into metrics when asked."""
+
+    def __init__(self, state: NodeState, police: Police, signaller: Signaller, sessions: Callable[[], int]) -> None:
+        self._state = state
+        self._police = police
+        self._signaller = signaller
+        self._sessions = sessions
+
+    def collect(self) -> Iterable[Metric]:
+        """See `prometheus_client`. Runs in the server's thread: everything is copied before it is walked
+        through.
+        """
+        devices = list(self._state.devices.values())
+        yield from self._devices(devices)
+        yield from self._slices(devices)
+        yield from self._agent()
+
+    def describe(self) -> Iterable[Metric]:
+        """Nothing is promised in advance; registering must not read the state."""
+        return []
+
+    def _devices(self, devices: list[DeviceState]) -> Iterator[Metric]:
+        for name, text, value in _DEVICE_GAUGES:
+            gauge = GaugeMetricFamily(f"aliquot_device_{name}", text, labels=_DEVICE_LABELS)
+            for device in devices:
+                number = value(device)
+                if number is not None:
+                    gauge.add_metric(self._device_labels(device), number)
+            yield gauge
+        leases = GaugeMetricFamily("aliquot_device_leases", "Leases with a slice on the device.", labels=_DEVICE_LABELS)
+        share = GaugeMetricFamily("aliquot_device_reserved_share_ratio", "Share reserved.", labels=_DEVICE_LABELS)
+        memory = GaugeMetricFamily("aliquot_device_leased_bytes", "Memory reserved by slices.", labels=_DEVICE_LABELS)
+        for device in devices:
+            labels = self._device_labels(device)
+            records = self._state.reserved_on(device.info.uuid)
+            leases.add_metric(labels, len({record.spec.lease_id for record in records}))
+            share.add_metric(labels, sum(record.spec.share_milli for record in records) / 1000)
+            memory.add_metric(labels, sum(record.spec.memory_bytes for record in records))
+        yield from (leases, share, memory)
+
+    def _slices(self, devices: list[DeviceState]) -> Iterator[Metric]:
+        info = GaugeMetricFamily(
+            "aliquot_lease_info",
+            "1 for each slice of a lease: for joining its tenant, queue and tier to other series.",
+            labels=(*_SLICE_LABELS, "member", "tenant", "queue", "tier", "state"),
+        )
+        reserved = GaugeMetricFamily("aliquot_slice_reserved_bytes", "Memory reserved.", labels=_SLICE_LABELS)
+        observed = GaugeMetricFamily(
+            "aliquot_slice_observed_bytes", "Memory its processes hold; absent when not known.", labels=_SLICE_LABELS
+        )
+        processes = GaugeMetricFamily("aliquot_slice_processes", "Processes on the device.", labels=_SLICE_LABELS)
+        usage: dict[str, SliceUsage] = {
+            piece.reservation.slice_id: piece
+            for device in devices
+            if (seen := device.usage) is not None
+            for piece in seen.slices
+        }
+        for record in self._state.book.holding():
+            spec = record.spec
+            labels = [self._state.name, spec.device_uuid, spec.lease_id, spec.slice_id]
+            tier = self._state.actual_of(spec.slice_id).tier
+            word = tier.word if tier is not None else ""
+            standing = "quarantined" if record.quarantined else record.intent.value
+            info.add_metric([*labels, str(spec.member), spec.tenant, spec.queue, word, standing], 1)
+            reserved.add_metric(labels, spec.memory_bytes)
+            piece = usage.get(spec.slice_id)
+            if piece is not None:
+                processes.add_metric(labels, len(piece.uses))
+                if piece.observed_bytes is not None:
+                    observed.add_metric(labels, piece.observed_bytes)
+        yield from (info, reserved, observed, processes)
+
+    def _agent(self) -> Iterator[Metric]:
+        acts = CounterMetricFamily("aliquot_agent_enforcement", "Decisions of the watchdog.", labels=("node", "act"))
+        for act, count in list(self._police.acts.items()):
+            acts.add_metric([self._state.name, act.value], count)
+        sent = CounterMetricFamily(
+            "aliquot_agent_signals", "Signals, by what became of them.", labels=("node", "signal", "outcome")
+        )
+        for (what, outcome), count in list(self._signaller.outcomes.items()):
+            sent.add_metric([self._state.name, what, outcome.name.lower()], count)
+        connected = GaugeMetricFamily("aliquot_agent_connected", "1 while there is a session.", labels=("node",))
+        connected.add_metric([self._state.name], int(self._state.connected))
+        sessions = CounterMetricFamily("aliquot_agent_sessions", "Sessions begun.", labels=("node",))
+        sessions.add_metric([self._state.name], self._sessions())
+        yield from (acts, sent, connected, sessions)
+
+    def _device_labels(self, device: DeviceState) -> list[str]:
+        return [self._state.name, device.info.uuid, str(device.info.index), device.info.model]
+
+
+class Metrics:
+    """The registry and its HTTP server."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self._poll = Histogram(
+            "aliquot_agent_poll_seconds",
+            "How long a device took to answer a poll.",
+            buckets=_POLL_BUCKETS_S,
+            registry=self.registry,
+        )
+        self._stop: Callable[[], None] = lambda: None
+
+    def observe_poll(self, seconds: float) -> None:
+        """A device has answered, or failed to."""
+        self._poll.observe(seconds)
+
+    def serve(self, host: str, port: int) -> int:
+        """Listen; port 0 takes a free one. Returns the port. Raises `OSError`."""
+        server, thread = start_http_server(port, addr=host, registry=self.registry)
+
+        def stop() -> None:
+            server.shutdown()
+            server.server_close()
+            thread.join()
+
+        self._stop = stop
+        return int(server.server_port)
+
+    def close(self) -> None:
+        """Stop listening."""
+        self._stop()
+        self._stop = lambda: None
+
+
+def _percent(value: int | None) -> float | None:
+    return None if value is None else value / 100
+
+
+def _mega(value: int | None) -> float | None:
+    return None if value is None else value * 1e6

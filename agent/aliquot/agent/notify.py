@@ -1,0 +1,30 @@
+"""Telling systemd how the agent is doing: the few lines of sd_notify that are needed, without a dependency."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+
+
+def notify(*lines: str) -> None:
+    """Send state lines such as `READY=1`; outside of systemd nothing happens."""
+    address = os.environ.get("NOTIFY_SOCKET", "")
+    if not address:
+        return
+    if address.startswith("@"):
+        address = "\0" + address[1:]
+    with (
+        contextlib.suppress(OSError),
+        socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sender,
+    ):
+        sender.connect(address)
+        sender.sendall("\n".join(lines).encode())
+
+
+def watchdog_s() -> float | None:
+    """How often systemd wants to hear from this process (half of its limit); None when it does not."""
+    if os.environ.get("WATCHDOG_PID", str(os.getpid())) != str(os.getpid()):
+        return None
+    text = os.environ.get("WATCHDOG_USEC", "")
+    return int(text) / 2e6 if text.isdecimal() and int(text) > 0 else None

@@ -1,0 +1,97 @@
+"""What the stream tells: snapshots of the whole node, and what has changed since."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from aliquot.agent import machine
+from aliquot.agent.controller import Controller
+from aliquot.agent.core.deltas import DeltaTracker
+from aliquot.agent.core.reports import report_of
+from aliquot.agent.limits_setter import LimitSetter
+from aliquot.agent.state import NodeState
+from aliquot.agent.wire import delta_to_wire, device_report, device_to_wire, slice_report_to_wire
+from aliquot.common.clock import Clock
+from aliquot.v1 import agent_pb2, types_pb2
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """What an administrator says of the node."""
+
+    pool: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    failure_domain: str = ""
+    version: str = ""
+
+
+class Reporter:
+    """Makes the messages of one session. A new session starts with a snapshot, which resets it."""
+
+    def __init__(
+        self, state: NodeState, controller: Controller, limits: LimitSetter, description: Description, clock: Clock
+    ) -> None:
+        self._state = state
+        self._controller = controller
+        self._limits = limits
+        self._description = description
+        self._clock = clock
+        self._tracker = DeltaTracker(min_interval_ms=1000)
+
+    @property
+    def version(self) -> str:
+        """The agent's version."""
+        return self._description.version
+
+    @property
+    def seq(self) -> int:
+        """Of the last snapshot or delta."""
+        return self._tracker.seq
+
+    def set_interval(self, min_interval_ms: int) -> None:
+        """The coordinator says how often it can listen."""
+        self._tracker.min_interval_ms = min_interval_ms
+
+    def snapshot(self) -> agent_pb2.Snapshot:
+        """Everything. Confirmations that waited are in it."""
+        reports = {uuid: device_report(device) for uuid, device in self._state.devices.items()}
+        self._controller.reports.clear()
+        seq = self._tracker.reset(reports.values(), self._clock.monotonic_ms())
+        records = [report_of(record, self._state.actual_of(record.slice_id)) for record in self._state.book]
+        return agent_pb2.Snapshot(
+            seq=seq,
+            node=types_pb2.Node(
+                node_id=self._state.node_id,
+                name=self._state.name,
+                pool=self._description.pool,
+                labels=dict(self._description.labels),
+                failure_domain=self._description.failure_domain,
+                devices=[
+                    device_to_wire(device.info, reports[uuid], self._limits.tiers_of(uuid))
+                    for uuid, device in self._state.devices.items()
+                ],
+                cpu_milli=machine.cpu_milli(),
+                host_memory_bytes=machine.memory_bytes(),
+                agent_version=self._description.version,
+                driver_version=self._state.driver.driver_version,
+                reason="; ".join(self._state.notes.values()),
+            ),
+            slices=[slice_report_to_wire(record) for record in records],
+            leader_epoch=self._controller.leader_epoch,
+        )
+
+    def delta(self) -> agent_pb2.Delta | None:
+        """What has changed enough since the last message; None: nothing, or it is too early."""
+        reports = {uuid: device_report(device) for uuid, device in self._state.devices.items()}
+        changed = self._tracker.offer(reports, self._clock.monotonic_ms())
+        return delta_to_wire(self._tracker.seq, changed) if changed else None
+
+    def confirmations(self, session_epoch: int) -> agent_pb2.SliceReports | None:
+        """The next confirmations in line; None when there are none."""
+        reports = self._controller.reports.take()
+        if not reports:
+            return None
+        return agent_pb2.SliceReports(
+            session_epoch=session_epoch, reports=[slice_report_to_wire(report) for report in reports]
+        )

@@ -1,0 +1,122 @@
+"""What can be set, with its defaults: by flags, variables (`ALIQUOT_AGENT_…`) or the `[agent]` table of a
+TOML file.
+"""
+
+from __future__ import annotations
+
+import enum
+import os
+from pathlib import Path
+
+import msgspec
+
+from aliquot.common.duration import DurationMs
+from aliquot.common.errors import ConfigError
+from aliquot.common.tls import ClientTls
+
+ENV_PREFIX = "ALIQUOT_AGENT_"
+
+
+def _default_state_dir() -> Path:
+    if os.geteuid() == 0:
+        return Path("/var/lib/aliquot/agent")
+    base = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    return Path(base) / "aliquot" / "agent"
+
+
+def _default_socket() -> Path:
+    if os.geteuid() == 0:
+        return Path("/run/aliquot/agent.sock")
+    base = os.environ.get("XDG_RUNTIME_DIR")
+    return Path(base) / "aliquot" / "agent.sock" if base else _default_state_dir() / "agent.sock"
+
+
+class ContainmentMode(enum.Enum):
+    """How to follow a lease's processes."""
+
+    AUTO = "auto"
+    """By cgroup where that can be had, else by session and ancestry."""
+    CGROUP = "cgroup"
+    """By cgroup, or not at all: the agent refuses to start without."""
+    PROCESS_GROUP = "process_group"
+
+
+class TlsSettings(msgspec.Struct, frozen=True):
+    """How to trust the coordinator and be trusted by it."""
+
+    ca_file: Path | None = None
+    certificate_file: Path | None = None
+    key_file: Path | None = None
+
+    def client(self) -> ClientTls | None:
+        """None: in the clear."""
+        if self.ca_file is None and self.certificate_file is None:
+            return None
+        return ClientTls(self.ca_file, self.certificate_file, self.key_file)
+
+
+class PollSettings(msgspec.Struct, frozen=True):
+    """How often devices are looked at."""
+
+    memory: DurationMs = DurationMs(1_000)
+    """Memory and processes of devices with leases: what the watchdog goes by."""
+    idle: DurationMs = DurationMs(5_000)
+    """The same of devices without."""
+    load: DurationMs = DurationMs(5_000)
+    health: DurationMs = DurationMs(30_000)
+    discovery: DurationMs = DurationMs(300_000)
+    timeout: DurationMs = DurationMs(5_000)
+    """How long a call into the driver may take before its device counts as hung."""
+
+
+class WatchdogSettings(msgspec.Struct, frozen=True):
+    """What happens to processes that hold too much."""
+
+    grace_max: DurationMs = DurationMs(5_000)
+    """Between SIGTERM and SIGKILL for a process over its limit; a lease's own grace may be shorter."""
+    stop_strays: bool = True
+    """End processes of leases on devices where their lease has no slice; false: only report them."""
+
+
+class Settings(msgspec.Struct, frozen=True):
+    """All of an agent's settings."""
+
+    coordinator: tuple[str, ...] = ("127.0.0.1:7878",)
+    """host:port of each coordinator; the leader is found among them."""
+    insecure: bool = False
+    """Talk to coordinators on other machines without TLS."""
+    state_dir: Path = msgspec.field(default_factory=_default_state_dir)
+    socket: Path = msgspec.field(default_factory=_default_socket)
+    metrics_host: str = "127.0.0.1"
+    metrics_port: int = 9478
+    """0 takes a free port, -1 serves no metrics."""
+    dcgm_names: bool = False
+    """Also serve the devices under the names of dcgm-exporter."""
+    node_name: str = ""
+    """Empty: the host's name."""
+    node_id: str = ""
+    """Empty: made once and kept in the state directory."""
+    pool: str = ""
+    failure_domain: str = ""
+    label: tuple[str, ...] = ()
+    """key=value, each."""
+    devices: str = "nvml"
+    """`nvml`, or `replay:FILE` to play a recorded trace."""
+    containment: ContainmentMode = ContainmentMode.AUTO
+    cgroup_base: str = ""
+    """A cgroup below which leases get theirs; empty: found."""
+    log_level: str = "info"
+    log_json: bool = False
+    tls: TlsSettings = msgspec.field(default_factory=TlsSettings)
+    poll: PollSettings = msgspec.field(default_factory=PollSettings)
+    watchdog: WatchdogSettings = msgspec.field(default_factory=WatchdogSettings)
+
+    def labels(self) -> dict[str, str]:
+        """The labels. Raises `ConfigError`."""
+        found: dict[str, str] = {}
+        for text in self.label:
+            key, separator, value = text.partition("=")
+            if not separator or not key:
+                raise ConfigError(f"label {text!r} is not key=value", hint="write --label zone=a")
+            found[key] = value
+        return found

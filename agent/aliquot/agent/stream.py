@@ -1,0 +1,315 @@
+"""The connection to the coordinator: handshake, snapshot, then deltas and confirmations up, desired state
+down.
+
+It is only ever a connection. While there is none, reservations stay, limits are enforced, processes run on;
+nothing ends because a coordinator is away. On a new connection everything is told anew, so nothing depends on
+what got through before.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import grpc
+from google.protobuf.message import DecodeError
+from google.rpc import error_details_pb2, status_pb2
+
+from aliquot.agent.addresses import Addresses
+from aliquot.agent.backoff import Backoff
+from aliquot.agent.controller import Controller
+from aliquot.agent.reporting import Reporter
+from aliquot.agent.state import NodeState
+from aliquot.agent.wire import batch_from_wire
+from aliquot.common.errors import AliquotError, SecurityError
+from aliquot.common.limits import MAX_MESSAGE_BYTES
+from aliquot.common.tls import ClientTls, channel_credentials, is_local_address
+from aliquot.v1 import agent_pb2, agent_pb2_grpc
+
+log = logging.getLogger(__name__)
+
+PROTOCOL_MIN = 1
+PROTOCOL_MAX = 1
+WELCOME_TIMEOUT_S = 10.0
+DEFAULT_HEARTBEAT_MS = 5_000
+DEFAULT_DELTA_MS = 1_000
+MIN_HEARTBEAT_MS = 100
+
+CHANNEL_OPTIONS = (
+    ("grpc.keepalive_time_ms", 20_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.http2.max_pings_without_data", 0),
+    ("grpc.max_receive_message_length", 4 * MAX_MESSAGE_BYTES),
+    ("grpc.enable_retries", 0),
+)
+
+LEADER_METADATA = "leader"
+"""Trailing metadata in which a coordinator that does not lead names the one that does."""
+STATUS_METADATA = "grpc-status-details-bin"
+
+HOPELESS = {
+    "PROTOCOL_VERSION": "agent and coordinator are too far apart in version: update the older one",
+    "NODE_NAME_TAKEN": "another node has this name: give this one another with --node-name",
+    "DEVICE_CLAIMED": "another node has a device of this one: two agents on one machine, or a copied state directory?",
+}
+"""Reasons that trying again at once does not change, and what an administrator should do."""
+HOPELESS_WAIT_S = 30.0
+
+Call = grpc.aio.StreamStreamCall[agent_pb2.AgentMessage, agent_pb2.CoordinatorMessage]
+
+
+class SessionEnded(AliquotError):
+    """The connection is over. `reason` of the instance is the coordinator's stable word, where it gave one."""
+
+    reason = "SESSION_ENDED"
+
+    def __init__(self, message: str, *, word: str = "", leader: str = "", wait_s: float = 0.0) -> None:
+        super().__init__(message)
+        self.word = word
+        self.leader = leader
+        self.wait_s = wait_s
+
+
+@dataclass(frozen=True, slots=True)
+class Coordinators:
+    """Where the coordinators are, and how to talk to them."""
+
+    addresses: Sequence[str]
+    tls: ClientTls | None = None
+    insecure: bool = False
+    """In the clear also to other machines."""
+
+
+class Stream:
+    """Keeps one session with the leading coordinator, for ever. Use from one event loop."""
+
+    def __init__(
+        self, state: NodeState, controller: Controller, reporter: Reporter, coordinators: Coordinators
+    ) -> None:
+        self._state = state
+        self._controller = controller
+        self._reporter = reporter
+        self._coordinators = coordinators
+        self._addresses = Addresses(coordinators.addresses)
+        self._backoff = Backoff()
+        self._wake = asyncio.Event()
+        self._snapshot_wanted = False
+        self._heartbeat_ms = DEFAULT_HEARTBEAT_MS
+        self.sessions = 0
+        """Handshakes that succeeded, for metrics."""
+
+    def wake(self) -> None:
+        """There may be something to send."""
+        self._wake.set()
+
+    def refresh(self) -> None:
+        """What the node has changed: send a snapshot."""
+        self._snapshot_wanted = True
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Connect, talk, connect again."""
+        while True:
+            address = self._addresses.take()
+            wait_s = 0.0
+            try:
+                await self._session(address)
+            except SessionEnded as ended:
+                wait_s = self._ended(address, ended)
+            except SecurityError as error:
+                log.error("%s: %s", address, error.explain())  # noqa: TRY400
+                wait_s = HOPELESS_WAIT_S
+            finally:
+                self._state.connected = False
+            if wait_s or not self._addresses.hinted:
+                await asyncio.sleep(self._backoff.next_s(wait_s))
+
+    def _ended(self, address: str, ended: SessionEnded) -> float:
+        """Take note of how a session ended. Returns the least time to wait."""
+        self._addresses.leader_is(ended.leader)
+        advice = HOPELESS.get(ended.word, "")
+        if advice:
+            log.error("coordinator %s refuses this node: %s: %s", address, ended.message, advice)
+            return HOPELESS_WAIT_S
+        log.warning("no session with coordinator %s: %s", address, ended.message)
+        return ended.wait_s
+
+    # -------------------------------------------------------------------------------------------------- a
+    # session
+
+    async def _session(self, address: str) -> None:
+        """One connection from beginning to end; always raises `SessionEnded` (or `SecurityError`)."""
+        async with self._channel(address) as channel:
+            call: Call = agent_pb2_grpc.AgentServiceStub(channel).Session()
+            try:
+                welcome = await self._handshake(call)
+                log.info(
+                    "session %d with coordinator %s of leader epoch %d",
+                    welcome.session_epoch,
+                    address,
+                    welcome.leader_epoch,
+                )
+                self._addresses.worked(address)
+                self._backoff.succeeded()
+                self.sessions += 1
+                self._state.connected, self._state.coordinator = True, address
+                self._set_intervals(welcome.intervals)
+                self._snapshot_wanted = True
+                await self._talk(call, welcome.session_epoch)
+            except grpc.aio.AioRpcError as error:
+                raise _ended_by(error) from error
+            except asyncio.InvalidStateError as error:
+                raise SessionEnded("the connection was cancelled") from error
+            finally:
+                call.cancel()
+
+    def _channel(self, address: str) -> grpc.aio.Channel:
+        tls = self._coordinators.tls
+        if tls is not None:
+            return grpc.aio.secure_channel(address, channel_credentials(tls), options=CHANNEL_OPTIONS)
+        if not self._coordinators.insecure and not is_local_address(address):
+            raise SecurityError(
+                f"refusing to obey {address} without TLS: anybody on the way could end jobs on this node",
+                hint="give the coordinator's CA certificate, or say --insecure",
+            )
+        return grpc.aio.insecure_channel(address, options=CHANNEL_OPTIONS)
+
+    async def _handshake(self, call: Call) -> agent_pb2.Welcome:
+        hello = agent_pb2.Hello(
+            protocol_min=PROTOCOL_MIN,
+            protocol_max=PROTOCOL_MAX,
+            agent_version=self._reporter.version,
+            node_id=self._state.node_id,
+            boot_id=self._state.boot_id,
+            leader_epoch=self._controller.leader_epoch,
+        )
+        await call.write(agent_pb2.AgentMessage(hello=hello))
+        try:
+            message = await asyncio.wait_for(call.read(), WELCOME_TIMEOUT_S)
+        except TimeoutError:
+            raise SessionEnded(f"no welcome within {WELCOME_TIMEOUT_S:g} s") from None
+        if not isinstance(message, agent_pb2.CoordinatorMessage):  # the end of the stream
+            raise await _end_of(call)
+        if message.HasField("goodbye"):
+            raise _goodbye(message.goodbye)
+        if not message.HasField("welcome"):
+            raise SessionEnded("the coordinator began with something else than a welcome")
+        welcome: agent_pb2.Welcome = message.welcome
+        if not PROTOCOL_MIN <= welcome.protocol <= PROTOCOL_MAX:
+            raise SessionEnded(
+                f"the coordinator speaks protocol {welcome.protocol}, this agent {PROTOCOL_MIN} to {PROTOCOL_MAX}",
+                word="PROTOCOL_VERSION",
+            )
+        if welcome.leader_epoch < self._controller.leader_epoch:
+            raise SessionEnded(
+                f"it leads in epoch {welcome.leader_epoch}, but this node has obeyed {self._controller.leader_epoch}"
+            )
+        return welcome
+
+    async def _talk(self, call: Call, session_epoch: int) -> None:
+        tasks = [
+            asyncio.create_task(self._listen(call, session_epoch), name="coordinator: listen"),
+            asyncio.create_task(self._tell(call, session_epoch), name="coordinator: tell"),
+        ]
+        try:
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
+            for task in done:
+                task.result()
+        finally:
+            for task in tasks:
+                task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _listen(self, call: Call, session_epoch: int) -> None:
+        while True:
+            message = await call.read()
+            if not isinstance(message, agent_pb2.CoordinatorMessage):  # the end of the stream
+                raise await _end_of(call)
+            kind = message.WhichOneof("message")
+            if kind == "desired":
+                batch, complaints = batch_from_wire(message.desired)
+                for complaint in complaints:
+                    log.error("an order can't be read: %s", complaint)
+                await self._controller.obey(batch, session_epoch)
+            elif kind == "snapshot_request":
+                log.info("the coordinator asks for a snapshot: %s", message.snapshot_request.reason)
+                self.refresh()
+            elif kind == "intervals":
+                self._set_intervals(message.intervals)
+            elif kind == "goodbye":
+                raise _goodbye(message.goodbye)
+
+    async def _tell(self, call: Call, session_epoch: int) -> None:
+        loop = asyncio.get_running_loop()
+        heartbeat_at = 0.0
+        while True:
+            self._wake.clear()
+            sent = False
+            for message in self._pending(session_epoch):
+                await call.write(message)
+                sent = True
+            if not sent and loop.time() >= heartbeat_at:
+                heartbeat = agent_pb2.Heartbeat(seq=self._reporter.seq)
+                await call.write(agent_pb2.AgentMessage(heartbeat=heartbeat))
+                sent = True
+            if sent:
+                # Whatever was sent shows that this node lives. Jitter keeps a pool's agents from beating as
+                # one.
+                heartbeat_at = loop.time() + self._heartbeat_ms / 1000 * random.uniform(0.9, 1.0)  # noqa: S311
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._wake.wait(), max(0.01, heartbeat_at - loop.time()))
+
+    def _pending(self, session_epoch: int) -> Iterator[agent_pb2.AgentMessage]:
+        """What there is to send now, made one message at a time, so that each tells what is true when it is
+        sent.
+        """
+        if self._snapshot_wanted or self._controller.reports.overflowed:
+            self._snapshot_wanted = False
+            yield agent_pb2.AgentMessage(snapshot=self._reporter.snapshot())
+        while (reports := self._reporter.confirmations(session_epoch)) is not None:
+            yield agent_pb2.AgentMessage(reports=reports)
+        delta = self._reporter.delta()
+        if delta is not None:
+            yield agent_pb2.AgentMessage(delta=delta)
+
+    def _set_intervals(self, intervals: agent_pb2.Intervals) -> None:
+        self._heartbeat_ms = max(MIN_HEARTBEAT_MS, intervals.heartbeat_ms or DEFAULT_HEARTBEAT_MS)
+        self._reporter.set_interval(intervals.delta_min_ms or DEFAULT_DELTA_MS)
+
+
+def _goodbye(message: agent_pb2.Goodbye) -> SessionEnded:
+    return SessionEnded(f"goodbye: {message.reason}", word=message.reason, wait_s=message.reconnect_after_ms / 1000)
+
+
+async def _end_of(call: Call) -> SessionEnded:
+    """Why a stream ended that was not ended by us."""
+    return _ended_with(await call.code(), await call.details(), await call.trailing_metadata())
+
+
+def _ended_by(error: grpc.aio.AioRpcError) -> SessionEnded:
+    return _ended_with(error.code(), error.details(), error.trailing_metadata())
+
+
+def _ended_with(code: grpc.StatusCode, details: str | None, metadata: grpc.aio.Metadata | None) -> SessionEnded:
+    word = leader = ""
+    for key, value in metadata or ():
+        if key == LEADER_METADATA:
+            leader = value if isinstance(value, str) else value.decode("utf-8", errors="replace")
+        elif key == STATUS_METADATA:
+            word = _reason(value.encode() if isinstance(value, str) else value)
+    return SessionEnded(f"{word or code.name}: {details}", word=word, leader=leader)
+
+
+def _reason(encoded: bytes) -> str:
+    """The stable reason within a `google.rpc.Status`; empty when there is none that can be read."""
+    info = error_details_pb2.ErrorInfo()
+    with contextlib.suppress(DecodeError):
+        for detail in status_pb2.Status.FromString(encoded).details:
+            if detail.Unpack(info):
+                return str(info.reason)
+    return ""

@@ -1,0 +1,157 @@
+"""Between the agent's values and the contract's messages. The only module, with `stream` and `local`, that
+knows both.
+
+Absent is unknown: an optional field is set only where something is known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from aliquot.agent.core.deltas import DeviceReport, SliceUseReport
+from aliquot.agent.core.desired import Batch, Order
+from aliquot.agent.core.model import DEFAULT_GRACE_MS, SliceSpec
+from aliquot.agent.core.reports import SliceReport
+from aliquot.agent.core.samples import DeviceInfo
+from aliquot.agent.state import DeviceState
+from aliquot.common.tiers import Tier
+from aliquot.v1 import agent_pb2, types_pb2
+
+
+def device_report(device: DeviceState) -> DeviceReport:
+    """What is known of a device now."""
+    usage, memory = device.usage, device.memory
+    known = usage is not None and memory is not None
+    return DeviceReport(
+        uuid=device.info.uuid,
+        healthy=device.health.healthy,
+        health_reason=device.health.reason,
+        foreign_bytes=usage.foreign_bytes if usage is not None else None,
+        memory_used_bytes=memory.used_bytes if memory is not None else None,
+        unattributed_bytes=usage.unattributed_bytes if usage is not None and known else None,
+        gpu_percent=device.load.gpu_percent,
+        memory_percent=device.load.memory_percent,
+        temperature_c=device.load.temperature_c,
+        power_mw=device.load.power_mw,
+        sampled_ms=device.sampled_ms,
+        slices=tuple(
+            SliceUseReport(piece.reservation.slice_id, piece.observed_bytes, len(piece.uses))
+            for piece in (usage.slices if usage is not None and known else ())
+        ),
+    )
+
+
+def telemetry_to_wire(report: DeviceReport) -> types_pb2.DeviceTelemetry:
+    """The telemetry of a report."""
+    return types_pb2.DeviceTelemetry(
+        gpu_utilisation_percent=report.gpu_percent,
+        memory_utilisation_percent=report.memory_percent,
+        memory_used_bytes=report.memory_used_bytes,
+        temperature_c=report.temperature_c,
+        power_mw=report.power_mw,
+        unattributed_bytes=report.unattributed_bytes,
+        sampled_ms=report.sampled_ms,
+    )
+
+
+def delta_to_wire(seq: int, reports: Iterable[DeviceReport]) -> agent_pb2.Delta:
+    """A delta."""
+    return agent_pb2.Delta(
+        seq=seq,
+        devices=[
+            agent_pb2.DeviceReport(
+                uuid=report.uuid,
+                telemetry=telemetry_to_wire(report),
+                foreign_bytes=report.foreign_bytes,
+                healthy=report.healthy,
+                health_reason=report.health_reason,
+                slices=[
+                    agent_pb2.SliceUse(
+                        slice_id=use.slice_id, observed_bytes=use.observed_bytes, processes=use.processes
+                    )
+                    for use in report.slices
+                ],
+            )
+            for report in reports
+        ],
+    )
+
+
+def device_to_wire(info: DeviceInfo, report: DeviceReport, tiers: Iterable[Tier]) -> types_pb2.Device:
+    """A device as a snapshot names it."""
+    return types_pb2.Device(
+        uuid=info.uuid,
+        index=info.index,
+        model=info.model,
+        vendor=info.vendor,
+        product_name=info.product_name,
+        memory_total_bytes=info.memory_total_bytes,
+        memory_reserved_bytes=info.memory_reserved_bytes,
+        foreign_bytes=report.foreign_bytes or 0,
+        mig_profile=info.mig_profile,
+        parent_uuid=info.parent_uuid,
+        nvlink_island=info.nvlink_island,
+        numa_node=info.numa_node,
+        healthy=report.healthy,
+        health_reason=report.health_reason,
+        telemetry=telemetry_to_wire(report),
+        pci_bus_id=info.pci_bus_id,
+        tiers=[types_pb2.Tier.ValueType(tier) for tier in tiers],
+    )
+
+
+def slice_report_to_wire(report: SliceReport) -> agent_pb2.SliceReport:
+    """A confirmation."""
+    return agent_pb2.SliceReport(
+        slice_id=report.slice_id,
+        lease_id=report.lease_id,
+        lease_epoch=report.lease_epoch,
+        status=agent_pb2.SliceStatus.ValueType(report.status),
+        tier=types_pb2.Tier.ValueType(report.tier or 0),
+        reason=report.reason,
+        detail=report.detail,
+        device_uuid=report.device_uuid,
+        share_milli=report.share_milli,
+        memory_bytes=report.memory_bytes,
+        tier_notes=report.tier_notes,
+    )
+
+
+def batch_from_wire(message: agent_pb2.Desired) -> tuple[Batch, list[str]]:
+    """An order, and complaints about entries that can't be read: those are left out, the others obeyed."""
+    orders: list[Order] = []
+    complaints: list[str] = []
+    for entry in message.slices:
+        if not entry.slice_id or not entry.lease_id or entry.state == agent_pb2.DESIRED_STATE_UNSPECIFIED:
+            complaints.append(f"slice {entry.slice_id!r} of lease {entry.lease_id!r} without an id or a state")
+            continue
+        spec = SliceSpec(
+            slice_id=entry.slice_id,
+            lease_id=entry.lease_id,
+            lease_epoch=entry.lease_epoch,
+            device_uuid=entry.device_uuid,
+            share_milli=entry.share_milli,
+            memory_bytes=entry.memory_bytes,
+            member=entry.member,
+            min_tier=_tier(entry.min_tier),
+            grace_ms=entry.grace_ms or DEFAULT_GRACE_MS,
+            secret_sha256=entry.secret_sha256,
+            tenant=entry.tenant,
+            queue=entry.queue,
+        )
+        orders.append(Order(spec, stop=entry.state == agent_pb2.DESIRED_STATE_STOP, reason=entry.reason))
+    batch = Batch(
+        leader_epoch=message.leader_epoch,
+        session_epoch=message.session_epoch,
+        full=message.full,
+        orders=tuple(orders),
+        settled=tuple(message.settled),
+    )
+    return batch, complaints
+
+
+def _tier(number: int) -> Tier | None:
+    """A minimum tier; None for "any". One that is newer than this agent is above all that it can offer."""
+    if number == 0:
+        return None
+    return Tier(min(number, max(Tier)))

@@ -1,0 +1,263 @@
+"""Real agents as processes on simulated GPUs, and jobs under their leases."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from hashlib import sha256
+from pathlib import Path
+
+from aliquot.agent import simgpu
+from aliquot.v1 import agent_pb2, local_pb2
+from tests.agent import localclient
+
+GIB = 1 << 30
+SECRET = "the-secret-of-this-lease"
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def until(predicate: Callable[[], bool], what: str, seconds: float = 30.0) -> None:
+    """Poll until true, or fail saying what did not happen."""
+    deadline = time.monotonic() + seconds
+    while not predicate():
+        if time.monotonic() > deadline:
+            raise AssertionError(f"did not happen within {seconds} s: {what}")
+        time.sleep(0.02)
+
+
+async def auntil(predicate: Callable[[], bool], what: str, seconds: float = 30.0) -> None:
+    """The same without blocking the event loop."""
+    deadline = time.monotonic() + seconds
+    while not predicate():
+        if time.monotonic() > deadline:
+            raise AssertionError(f"did not happen within {seconds} s: {what}")
+        await asyncio.sleep(0.02)
+
+
+def desired(
+    device_uuid: str,
+    *,
+    slice_id: str = "l-1.1.0",
+    lease_id: str = "l-1",
+    epoch: int = 1,
+    share_milli: int = 250,
+    memory_bytes: int = 4 * GIB,
+    stop: bool = False,
+    grace_ms: int = 2_000,
+    member: int = 0,
+    min_tier: int = 0,
+    secret: str = SECRET,
+    reason: str = "",
+) -> agent_pb2.DesiredSlice:
+    """A slice as a coordinator orders it."""
+    return agent_pb2.DesiredSlice(
+        slice_id=slice_id,
+        lease_id=lease_id,
+        lease_epoch=epoch,
+        state=agent_pb2.DESIRED_STATE_STOP if stop else agent_pb2.DESIRED_STATE_RUN,
+        device_uuid=device_uuid,
+        share_milli=share_milli,
+        memory_bytes=memory_bytes,
+        grace_ms=grace_ms,
+        member=member,
+        min_tier=agent_pb2.DesiredSlice(min_tier=min_tier).min_tier,  # type: ignore[arg-type]
+        secret_sha256=sha256(secret.encode()).digest(),
+        tenant="research",
+        queue="default",
+        reason=reason,
+    )
+
+
+@dataclass
+class Node:
+    """A machine of simulated GPUs with an agent that can be started and killed."""
+
+    directory: Path
+    scenario: simgpu.Scenario
+    scenario_path: Path
+    flags: tuple[str, ...] = ()
+    environment: dict[str, str] = field(default_factory=dict)
+    agent: subprocess.Popen[bytes] | None = None
+    jobs: list[subprocess.Popen[bytes]] = field(default_factory=list)
+
+    @property
+    def uuids(self) -> list[str]:
+        return [device.uuid for device in self.scenario.devices()]
+
+    @property
+    def socket(self) -> Path:
+        return self.directory / "agent.sock"
+
+    @property
+    def state_dir(self) -> Path:
+        return self.directory / "state"
+
+    @property
+    def log(self) -> str:
+        path = self.directory / "agent.log"
+        return path.read_text() if path.exists() else ""
+
+    def base_environment(self) -> dict[str, str]:
+        return {**os.environ, **simgpu.environment(self.scenario_path), "PYTHONPATH": ""} | self.environment
+
+    def start(self, coordinator: str, *flags: str) -> None:
+        """Start the agent; returns when its socket answers."""
+        with (self.directory / "agent.log").open("ab") as log:
+            self.agent = subprocess.Popen(
+                [
+                    sys.executable,
+                    "-m",
+                    "aliquot.agent.main",
+                    *("--coordinator", coordinator),
+                    *("--state-dir", str(self.state_dir)),
+                    *("--socket", str(self.socket)),
+                    *("--metrics-port", "0", "--node-name", "test-node", "--log-json"),
+                    *self.flags,
+                    *flags,
+                ],
+                env={
+                    "ALIQUOT_AGENT_POLL_MEMORY": "100ms",
+                    "ALIQUOT_AGENT_POLL_IDLE": "200ms",
+                    "ALIQUOT_AGENT_POLL_LOAD": "500ms",
+                    "ALIQUOT_AGENT_POLL_HEALTH": "300ms",
+                    "ALIQUOT_AGENT_POLL_TIMEOUT": "1s",
+                    "ALIQUOT_AGENT_WATCHDOG_GRACE_MAX": "1s",
+                    **self.base_environment(),
+                },
+                stdout=log,
+                stderr=log,
+                cwd=ROOT,
+            )
+        until(self.answers, f"the agent answers\n{self.log}")
+
+    def answers(self) -> bool:
+        assert self.agent is not None
+        assert self.agent.poll() is None, f"the agent ended with {self.agent.returncode}:\n{self.log}"
+        try:
+            return self.ask(local_pb2.LocalRequest(info=local_pb2.LocalInfoRequest())).HasField("info")
+        except OSError:
+            return False
+
+    def kill9(self) -> None:
+        assert self.agent is not None
+        self.agent.kill()
+        self.agent.wait()
+
+    def terminate(self) -> int:
+        assert self.agent is not None
+        self.agent.terminate()
+        return self.agent.wait(timeout=30)
+
+    def ask(self, request: local_pb2.LocalRequest) -> local_pb2.LocalResponse:
+        return localclient.ask(self.socket, request)
+
+    def status(self) -> local_pb2.LocalStatus:
+        return self.ask(local_pb2.LocalRequest(status=local_pb2.LocalStatusRequest())).status
+
+    def slice_of(self, slice_id: str) -> local_pb2.LocalSlice | None:
+        return next((piece for piece in self.status().slices if piece.slice_id == slice_id), None)
+
+    def job(
+        self,
+        *command: str,
+        lease_id: str = "l-1",
+        member: int = 0,
+        own_session: bool = True,
+        secret: str = SECRET,
+        **environment: str,
+    ) -> subprocess.Popen[bytes]:
+        """Start a command attached to a lease."""
+        session = {"TEST_OWN_SESSION": "1"} if own_session else {}
+        job = subprocess.Popen(
+            [
+                sys.executable,
+                str(ROOT / "tests/agent/localclient.py"),
+                *(str(self.socket), lease_id, secret, str(member), "--"),
+                *command,
+            ],
+            env={**self.base_environment(), **session, **environment},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        )
+        self.jobs.append(job)
+        return job
+
+    def burn(
+        self, memory: str, *arguments: str, lease_id: str = "l-1", member: int = 0, **environment: str
+    ) -> subprocess.Popen[bytes]:
+        """A job that holds device memory; returns when it does."""
+        command = burn_command(memory, *arguments)
+        job = self.job(*command, lease_id=lease_id, member=member, **environment)
+        wait_for_output(job, b"holds")
+        return job
+
+    def foreign_burn(self, memory: str, device: int, *arguments: str) -> subprocess.Popen[bytes]:
+        """A process outside any lease that holds device memory; returns when it does."""
+        job = subprocess.Popen(
+            burn_command(memory, *arguments),
+            env={**self.base_environment(), "CUDA_VISIBLE_DEVICES": str(device)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        self.jobs.append(job)
+        wait_for_output(job, b"holds")
+        return job
+
+    def close(self) -> None:
+        for process in [*self.jobs, *([self.agent] if self.agent is not None else [])]:
+            if process.poll() is None:
+                process.kill()
+            process.wait()
+            if process.stdout is not None:
+                process.stdout.close()
+        self.scenario.close()
+
+
+def burn_command(memory: str, *arguments: str) -> list[str]:
+    return [
+        sys.executable,
+        "-m",
+        "aliquot.agent.simgpu.burn",
+        *("--bytes", memory),
+        *("--seconds", "120"),
+        *arguments,
+    ]
+
+
+def wait_for_output(job: subprocess.Popen[bytes], word: bytes) -> bytes:
+    """Read lines until one has the word; fails with what there was."""
+    assert job.stdout is not None
+    seen = b""
+    while True:
+        line = job.stdout.readline()
+        seen += line
+        if word in line:
+            return seen
+        assert line, f"the job ended with {job.wait()}: {seen.decode()}"
+
+
+def ended_by(job: subprocess.Popen[bytes], number: signal.Signals, seconds: float = 30.0) -> bool:
+    """Whether a job ends by a signal."""
+    return job.wait(timeout=seconds) == -number
+
+
+def make_node(directory: Path, models: Sequence[str] = ("A100-40", "A100-40"), host: str = "node-1") -> Node:
+    """A node of simulated devices, without an agent yet."""
+    directory.mkdir(parents=True, exist_ok=True)
+    path = directory / "gpus"
+    return Node(directory, simgpu.create(path, list(models), host=host), path)
+
+
+def closing(node: Node) -> Iterator[Node]:
+    """For fixtures."""
+    try:
+        yield node
+    finally:
+        node.close()
