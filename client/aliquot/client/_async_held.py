@@ -42,7 +42,7 @@ class AsyncHeldLease(HeldBase[asyncio.Event]):
                 await self.refresh()
             await self.release()
         except errors.PoolError as error:
-            log.warning("lease %s was not released, its TTL will end it: %s", self.lease_id, error.message)
+            log.warning("lease %s was not released: %s", self.lease_id, error.message)
         self._conclude(raised)
 
     async def environment(self, member: int | None = None) -> dict[str, str]:
@@ -114,10 +114,11 @@ class AsyncHeldLease(HeldBase[asyncio.Event]):
         """End the lease; what runs in it is stopped (SIGTERM, the grace, SIGKILL), except this process.
 
         `wait_gone` waits until the capacity is free. Releasing twice is fine.
+        Raises `AttachRefused` while this process itself still uses the lease: it stays held then, until the pool closes.
         """
-        self._on_release(self.lease_id)
-        if os.getpid() in self._joined:
+        if self.joined:
             await asyncio.to_thread(self._leave)
+        self._on_release(self.lease_id)
         if self._lease.state is LeaseState.ENDED:
             self._released = True
             return self._lease

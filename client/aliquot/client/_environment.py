@@ -19,7 +19,7 @@ _VISIBLE = {"nvidia": ("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES"), "amd":
 
 
 def member_slices(lease: Lease, member: int) -> tuple[Slice, ...]:
-    """One member's slices, all on one node. Raises `LeaseNotFound` style errors never: an unknown member has none."""
+    """One member's slices, all on one node; none for a member that there isn't."""
     return tuple(part for part in lease.slices if part.member == member)
 
 
@@ -32,8 +32,8 @@ def plain_environment(lease: Lease, member: int) -> dict[str, str]:
         "ALIQUOT_MEMBER": str(member),
     }
     if slices:
-        variables["ALIQUOT_SHARE_MILLI"] = str(slices[0].share_milli)
-        variables["ALIQUOT_MEMORY_BYTES"] = str(min(part.memory_bytes for part in slices))
+        variables["ALIQUOT_SHARE_MILLI"] = ",".join(str(part.share_milli) for part in slices)
+        variables["ALIQUOT_MEMORY_BYTES"] = ",".join(str(part.memory_bytes) for part in slices)
     by_vendor: dict[str, list[str]] = {}
     for part in slices:
         by_vendor.setdefault(catalog.vendor_of(part.device_model) or "nvidia", []).append(part.device_uuid)

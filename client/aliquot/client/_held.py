@@ -42,7 +42,7 @@ class HeldLease(HeldBase[threading.Event]):
                 self.refresh()
             self.release()
         except errors.PoolError as error:
-            log.warning("lease %s was not released, its TTL will end it: %s", self.lease_id, error.message)
+            log.warning("lease %s was not released: %s", self.lease_id, error.message)
         self._conclude(raised)
 
     @property
@@ -113,9 +113,10 @@ class HeldLease(HeldBase[threading.Event]):
         """End the lease; what runs in it is stopped (SIGTERM, the grace, SIGKILL), except this process.
 
         `wait_gone` waits until the capacity is free. Releasing twice is fine.
+        Raises `AttachRefused` while this process itself still uses the lease: it stays held then, until the pool closes.
         """
-        self._on_release(self.lease_id)
         self._leave()
+        self._on_release(self.lease_id)
         if self._lease.state is LeaseState.ENDED:
             self._released = True
             return self._lease

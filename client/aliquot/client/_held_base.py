@@ -39,7 +39,6 @@ class HeldBase(Generic[F]):
         self._released = False
         self._on_release = released
         self._joined: set[int] = set()
-        """This process's id once it is part of the lease; a fork's differs, and is none of ours to take out."""
         self._local_agent: tuple[LocalAgent, int] | None = None
         self._local_known = False
         self.lost = lost
@@ -76,6 +75,11 @@ class HeldBase(Generic[F]):
     def loss(self) -> errors.LeaseLost | None:
         """Why it is held no longer, once `lost` is set."""
         return self._loss
+
+    @property
+    def joined(self) -> bool:
+        """Whether this process is part of the lease. A fork of it is none of ours to take out."""
+        return os.getpid() in self._joined
 
     @property
     def released(self) -> bool:
@@ -124,14 +128,22 @@ class HeldBase(Generic[F]):
         return self._local_agent
 
     def _leave(self) -> None:
-        """Take this process out again, or the agent would stop it with the rest. Blocks."""
-        if os.getpid() not in self._joined or self._local_agent is None:
+        """Take this process out again, or the agent would stop it with the rest. Blocks.
+
+        Raises `AttachRefused` while this process still uses a device of the lease: nothing is released then.
+        """
+        if not self.joined or self._local_agent is None:
             return
-        self._joined.clear()
         try:
             self._local_agent[0].detach(self.lease_id, self._lease.secret)
-        except errors.AgentError as error:
+        except errors.AttachRefused as error:
+            if error.stated_reason == "STILL_USING":
+                raise
+            # The lease is not there any more, so there is nothing to leave.
+            log.info("leaving lease %s: %s", self.lease_id, error.message)
+        except errors.AgentUnreachable as error:
             log.warning("this process could not leave lease %s: %s", self.lease_id, error.message)
+        self._joined.clear()
 
     def _conclude(self, raised: BaseException | None) -> None:
         """At the end of a `with` block: a lease that was lost meanwhile is no success."""

@@ -11,7 +11,7 @@ from collections.abc import Generator
 
 from aliquot.client import _errors as errors
 from aliquot.client._asking import Request
-from aliquot.client._flow import Context, Effect, Flow, Forget, Keep
+from aliquot.client._flow import Context, Effect, Flow, Forget, Keep, Pause
 from aliquot.client._operations import allocate, release
 from aliquot.client._values import Lease, LeaseState, WaitUntil
 from aliquot.common.limits import DEFAULT_LEASE_TTL_S
@@ -19,12 +19,14 @@ from aliquot.common.limits import DEFAULT_LEASE_TTL_S
 WAIT_STEP_S = 15.0
 """How long one Allocate waits: well within the default TTL, and short enough to notice a coordinator that hangs."""
 WITHDRAW_TIMEOUT_S = 5.0
+_LOOK_AGAIN_S = 0.25
 
 _REACHED = {
     WaitUntil.QUEUED: frozenset(LeaseState) - {LeaseState.ENDED},
     WaitUntil.GRANTED: frozenset(LeaseState) - {LeaseState.QUEUED, LeaseState.ENDED},
     WaitUntil.ACTIVE: frozenset({LeaseState.ACTIVE, LeaseState.PREEMPTING}),
 }
+_PASSING_BY = frozenset({LeaseState.RELEASING, LeaseState.UNREACHABLE})
 
 
 def obtain(
@@ -53,6 +55,9 @@ def obtain(
                 yield Keep(lease.lease_id, lease.ttl_s)
             if lease.state in _REACHED[until]:
                 return lease
+            if lease.state in _PASSING_BY:
+                # The coordinator doesn't wait in these states, so we must, or spin.
+                yield Pause(_LOOK_AGAIN_S)
     except errors.PoolError as error:
         if lease is not None and not isinstance(error, errors.LeaseLost):
             yield from _withdraw(context, lease.lease_id)

@@ -235,9 +235,10 @@ def declare(context: Context, declarations: Iterable[NodeDeclaration], timeout_s
     return nodes
 
 
-def remove_node(context: Context, node_id: str, timeout_s: float) -> Flow[None]:
-    """Forget a node that holds no slices."""
-    yield from call(context, methods.REMOVE_NODE, pool_pb2.RemoveNodeRequest(node_id=node_id), timeout_s)
+def remove_node(context: Context, node_id: str, timeout_s: float, *, force: bool) -> Flow[None]:
+    """Forget a node that holds no slices, or with `force` a LOST one that does."""
+    message = pool_pb2.RemoveNodeRequest(node_id=node_id, force=force)
+    yield from call(context, methods.REMOVE_NODE, message, timeout_s)
 
 
 def status(context: Context, timeout_s: float) -> Flow[values.Status]:

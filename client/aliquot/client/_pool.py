@@ -74,8 +74,11 @@ class Pool(PoolBase[HeldLease]):
         self.close()
 
     def close(self) -> None:
-        """Release what is still held, and drop the connections."""
-        held = list(self._held)
+        """Release what is still held, and drop the connections.
+
+        A lease that this process itself still uses is left to its TTL, so that its agent doesn't end this process.
+        """
+        held = [lease_id for lease_id, held in self._held.items() if not held.joined]
         self._held.clear()
         self._keeper.close()
         if held:
@@ -240,9 +243,9 @@ class Pool(PoolBase[HeldLease]):
         """Make nodes known before, or without, their agents. Declaring again replaces."""
         return self._run(operations.declare(self._context, nodes, self.timeout_s))
 
-    def remove_node(self, node_id: str) -> None:
-        """Forget a node. Raises `InUse` while it holds slices."""
-        self._run(operations.remove_node(self._context, node_id, self.timeout_s))
+    def remove_node(self, node_id: str, *, force: bool = False) -> None:
+        """Forget a node. Raises `InUse` while it holds slices, unless it is LOST and `force` writes them off."""
+        self._run(operations.remove_node(self._context, node_id, self.timeout_s, force=force))
 
     def cordon(self, node_id: str, *, reason: str = "") -> values.Node:
         """No new grants on the node; what runs stays."""

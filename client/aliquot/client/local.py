@@ -23,6 +23,8 @@ from aliquot.common.limits import MAX_LOCAL_MESSAGE_BYTES
 from aliquot.v1 import local_pb2
 
 SOCKET_VARIABLE = "ALIQUOT_AGENT_SOCKET"
+LOCAL_POOL = "pool"
+"""Folder below `state_folder` where `aliquot up` keeps its pool."""
 TIMEOUT_S = 10.0
 _LENGTH = struct.Struct(">I")
 
@@ -194,9 +196,18 @@ def find_agents(environ: Mapping[str, str] | None = None) -> tuple[LocalAgent, .
 
 
 def socket_folders(env: Mapping[str, str]) -> Sequence[Path]:
-    """Where agents put their sockets: the machine's, then this user's own."""
-    own = env.get("XDG_RUNTIME_DIR")
-    return (Path("/run/aliquot"), Path(own) / "aliquot" if own else Path(f"/tmp/aliquot-{os.getuid()}"))  # noqa: S108
+    """Where agents put their sockets: the machine's, this user's, and those of this user's simulated pool."""
+    folders = [Path("/run/aliquot")]
+    if runtime := env.get("XDG_RUNTIME_DIR"):
+        folders.append(Path(runtime) / "aliquot")
+    state = state_folder(env)
+    return (*folders, state / "agent", state / LOCAL_POOL / "run")
+
+
+def state_folder(env: Mapping[str, str]) -> Path:
+    """Where this user's parts keep what must survive: `~/.local/state/aliquot`."""
+    base = env.get("XDG_STATE_HOME") or str(Path(env.get("HOME") or "~").expanduser() / ".local" / "state")
+    return Path(base) / "aliquot"
 
 
 def _receive(connection: socket.socket) -> bytes:
