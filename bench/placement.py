@@ -21,21 +21,15 @@ from pathlib import Path
 
 from aliquot.coordinator.core.placement import POLICIES, Engine, make_policy
 from aliquot.coordinator.core.placement.fragmentation import typical
-from aliquot.coordinator.core.types import Demand
+from aliquot.coordinator.core.placement.mix import mix_type
 from aliquot.coordinator.plan.arrivals import tuned_arrivals
+from aliquot.coordinator.plan.learning import online
 from aliquot.coordinator.plan.replay import Curve, capacity_milli, fill, pool_of
 from aliquot.coordinator.plan.traces import read_openb_nodes, read_openb_pods
 from rich.console import Console
 from rich.progress import Progress
 
 FIRST_SEED = 42
-
-
-def mix_type(demand: Demand) -> Demand:
-    """What the study calls a type: CPU, share, count and models."""
-    return Demand(
-        count=demand.count, share_milli=demand.share_milli, models=demand.models, cpu_milli=demand.cpu_milli
-    )
 
 
 def run(trace: Path, pods_name: str, policy_name: str, seed: int) -> tuple[Curve, float]:
@@ -46,11 +40,14 @@ def run(trace: Path, pods_name: str, policy_name: str, seed: int) -> tuple[Curve
     inventory = pool_of(nodes)
     policy = make_policy(policy_name)
     demands = [pod.demand for pod in tuned_arrivals(pods, capacity_milli(inventory), 1300, seed)]
-    if policy_name == "fgd":
+    watch = None
+    if policy.mix_dependent:
         policy.set_mix(typical(Counter(mix_type(pod.demand) for pod in pods)))
+    else:
+        watch = online(policy)
     engine = Engine(inventory, policy)
     started = time.perf_counter()
-    curve = fill(engine, demands)
+    curve = fill(engine, demands, before=watch)
     return curve, time.perf_counter() - started
 
 

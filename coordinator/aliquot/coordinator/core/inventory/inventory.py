@@ -297,6 +297,7 @@ class Inventory:
         table, row, col = self.table, device.row, device.col
         table.share_left[row, col] = device.share_left_milli
         table.memory_left[row, col] = device.memory_left_bytes
+        table.usable[row, col] = device.usable_milli
         totals = self._totals[self._nodes[device.node_id].spec.pool, device.spec.model]
         totals.share_used_milli += share_milli
         totals.memory_used_bytes += memory_bytes

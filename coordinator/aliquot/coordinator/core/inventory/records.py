@@ -93,6 +93,12 @@ class DeviceRecord:
         return self.spec.leasable_bytes - self.foreign_bytes - self.memory_used_bytes
 
     @property
+    def usable_milli(self) -> int:
+        """The smaller of share left and memory left, in thousandths of the device."""
+        share = self.share_left_milli
+        return max(min(share, self.memory_left_bytes * WHOLE_SHARE_MILLI // (self.spec.leasable_bytes or 1)), 0)
+
+    @property
     def proportional_base_bytes(self) -> int:
         """What a share is a share of; -1 where foreign processes hold too much for "proportional" to mean
         anything.

@@ -23,7 +23,7 @@ Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
 _FLAGS = ("grantable", "first_of_node", "has_foreign", "numa_known")
-_MATRICES = ("share_left", "memory_left", "base", "utilisation", "island", "numa")
+_MATRICES = ("share_left", "memory_left", "usable", "base", "utilisation", "island", "numa")
 _VECTORS = (
     "width",
     "class_id",
@@ -50,6 +50,8 @@ class DeviceTable:
 
     share_left: Ints
     memory_left: Ints
+    usable: Ints
+    """The smaller of share left and memory left, in thousandths of the device: what is left as one number."""
     base: Ints
     """What a proportional slice is a share of, in bytes; -1: no proportional slice here."""
     utilisation: Ints
@@ -142,6 +144,7 @@ class DeviceTable:
         row, col = device.row, device.col
         self.share_left[row, col] = device.share_left_milli
         self.memory_left[row, col] = device.memory_left_bytes
+        self.usable[row, col] = device.usable_milli
         self.base[row, col] = device.proportional_base_bytes
         self.utilisation[row, col] = device.utilisation_milli
         self.has_foreign[row] = any(d.foreign_bytes for d in self.devices_of_row[row])
@@ -163,6 +166,7 @@ class DeviceTable:
         self.devices_of_row[row] = ()
         self.share_left[row] = 0
         self.memory_left[row] = 0
+        self.usable[row] = 0
         self.width[row] = 0
         self.class_id[row] = -1
         self.grantable[row] = False

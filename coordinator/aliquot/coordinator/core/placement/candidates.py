@@ -1,11 +1,9 @@
 """What a policy sees: some rows against some shapes, as arrays that broadcast.
 
-Every array has the axes (row, shape) or (row, shape, column), an axis being 1 long where its value does not
-depend on it. One formula therefore serves one row against all shapes (an update), all rows against one shape
-(a full scan) and a block of both (a rebuild), and gives the same integers in each.
-
-Columns are devices, or, where one row is scored, its distinct device states: `left` and its siblings describe
-the columns, `all_left` and `all_usable` always every device.
+Two axes: (row, shape) for what belongs to nodes, (state, shape) for what belongs to devices; an axis is 1 long where the
+value does not depend on it. A *state* is a device of a row, or several devices of it that have the same left and so are
+interchangeable; `row_of` says which row a state belongs to. One formula therefore serves a few changed rows against all
+shapes (an update) and all rows against one shape (a full scan), and gives the same integers in both.
 """
 
 from __future__ import annotations
@@ -17,18 +15,20 @@ import numpy as np
 
 from aliquot.coordinator.core.inventory import DeviceTable
 from aliquot.coordinator.core.placement.shapes import Bools, Ints, ShapeTable, proportional_memory
-from aliquot.coordinator.core.types import WHOLE_SHARE_MILLI
 
 CPU_SCORED_MAX = 1 << 30
-"""More CPU than this (a node that doesn't report it) counts as this in scores, so that products stay in 64
-bits."""
+"""More CPU than this (a node that doesn't report it) counts as this in scores, so that products stay in 64 bits."""
+
+DISTINCT_ROWS_MAX = 64
+"""Up to so many rows, equal devices are found one by one, which costs less than scoring them twice."""
+
+ISLAND = 2
+NUMA_NODE = 1
 
 
 class Extent(NamedTuple):
-    """The largest node there is, by device class and by size."""
+    """The largest node of the pool, to which some policies scale."""
 
-    leasable_bytes: Ints
-    """[class] leasable memory; the last entry stands for rows without devices."""
     widest_milli: int
     largest_cpu_milli: int
 
@@ -37,49 +37,46 @@ class Extent(NamedTuple):
 class Candidates:
     """Rows against shapes. Units: thousandths of a device, thousandths of a CPU."""
 
+    rows: Ints
+    """[row] their numbers."""
     all_left: Ints
-    """[row, 1, device] share left; 0 for padding and for devices that can't serve."""
+    """[row, device] share left; 0 for padding and for devices that can't serve."""
     all_usable: Ints
-    """[row, 1, device] the smaller of share left and memory left: what is left of the device as one number.
-    """
-    left: Ints
-    """[row, 1, column] share left of the devices to choose from."""
-    usable: Ints
-    """[row, 1, column] as `all_usable`, of the devices to choose from."""
-    fits: Bools
-    """[row, shape, column] a slice of the shape fits the device."""
-    share: Ints
-    """[row or 1, shape] share of one slice."""
-    size: Ints
-    """[row or 1, shape] the larger of a slice's share and its part of the memory."""
-    count: Ints
-    """[1, shape] slices of one member."""
-    cpu: Ints
-    """[1, shape] CPU of one member."""
+    """[row, device] the smaller of share left and memory left: what is left of a device as one number."""
+    idle: Ints
+    """[row, 1] share left on all devices."""
+    width: Ints
+    """[row, 1] devices of the row."""
     cpu_left: Ints
     """[row, 1] CPU left, at most `CPU_SCORED_MAX`."""
     class_id: Ints
     """[row, 1] index of the device class."""
+    kinds: Ints
+    """[row, 1] bit set of the kinds of members on the node (`member_kind`)."""
+    row_of: Ints
+    """[state] position of the state's row in `rows`."""
+    starts: Ints
+    """[row] position of each row's first state."""
+    left: Ints
+    """[state, 1] share left."""
+    usable: Ints
+    """[state, 1] as `all_usable`."""
+    fits: Bools
+    """[state, shape] a slice of the shape fits the device."""
+    share: Ints
+    """[row or 1, shape] share of one slice, at most a device's."""
+    size: Ints
+    """[state or 1, shape] the larger of a slice's share and its part of the memory."""
+    count: Ints
+    """[1, shape] slices of one member; 0 for requests of CPU only."""
+    cpu: Ints
+    """[1, shape] CPU of one member."""
     kind: Ints
     """[1, shape] `member_kind` of the shape."""
-    kinds: Ints
-    """[row, 1] bit set of the kinds on the node."""
-    width: Ints
-    """[row, 1] devices of the row."""
-    rows: Ints
-    """Numbers of the rows."""
     extent: Extent
-    """The largest node of the pool, to which some policies scale."""
 
 
-def usable_of(left: Ints, memory_left: Ints, leasable: Ints) -> Ints:
-    """The smaller of share left and memory left in thousandths."""
-    memory_milli = memory_left * WHOLE_SHARE_MILLI // np.maximum(leasable, 1)
-    return np.maximum(np.minimum(left, memory_milli), 0)
-
-
-@dataclass(slots=True)
-class Feasible:
+class Feasible(NamedTuple):
     """Candidates with what the engine itself needs of them."""
 
     candidates: Candidates
@@ -87,114 +84,148 @@ class Feasible:
     """[row, shape] the member fits the row."""
     tier: Ints | None
     """[row, shape] 2: its slices can share an NVLink island; 1: a NUMA node; None: nobody asked."""
-    first_column: list[int] | None
-    """Device index of each column, where columns are distinct states."""
+    columns: Ints
+    """[state, 1] the (first) device of each state."""
+
+
+class _States(NamedTuple):
+    """Device states of some rows, flat."""
+
+    row_of: Ints
+    columns: Ints
+    starts: Ints
+    weight: Ints
+    """[state, 1] devices in each state."""
 
 
 def gather(
-    table: DeviceTable,
-    shapes: ShapeTable,
-    extent: Extent,
-    rows: Ints,
-    slots: slice,
-    eligible: Bools,
-    *,
-    distinct: bool = False,
+    table: DeviceTable, shapes: ShapeTable, extent: Extent, rows: Ints, slots: slice, eligible: Bools
 ) -> Feasible:
-    """Put `rows` and the shapes in `slots` together. `distinct` (for one row): columns are device states, not
-    devices.
-
-    `eligible` is [row, shape].
-    """
-    classes = table.class_id[rows]
-    left = table.share_left[rows][:, None, :]
-    memory_left = table.memory_left[rows][:, None, :]
-    usable = usable_of(left, memory_left, extent.leasable_bytes[classes][:, None, None])
-    base = table.base[rows][:, None, :]
-    foreign = bool(table.has_foreign[rows].any())
-    all_left, all_usable = left, usable
-    weight: Ints | None = None
-    first_column: list[int] | None = None
-    linked = shapes.linked[slots]
-    topology = bool(linked.any()) and bool((table.islands[rows] > 0).any() or table.numa_known[rows].any())
-    if distinct and not foreign and not topology:
-        first_column, counts = _distinct(left[0, 0].tolist(), memory_left[0, 0].tolist())
-        left, memory_left, usable = (
-            left[:, :, first_column],
-            memory_left[:, :, first_column],
-            usable[:, :, first_column],
-        )
-        weight = np.array(counts, np.int64)
-    share = shapes.share[classes, slots]
-    fits = left >= share[:, :, None]
-    if foreign:
-        proportional = shapes.proportional[slots][None, :, None]
-        memory = np.where(
-            proportional,
-            proportional_memory(base, share[:, :, None]),
-            shapes.memory[classes, slots][:, :, None],
-        )
-        fits &= (memory_left >= memory) & (~proportional | (base >= 0))
+    """Put `rows` and the shapes in `slots` together; `eligible` is [row, shape]."""
+    all_left = table.share_left[rows]
+    states = _distinct(table, rows, all_left) if len(rows) <= DISTINCT_ROWS_MAX else _every(all_left)
+    row_of = states.row_of
+    where = rows[row_of], states.columns
+    left = table.share_left[where][:, None]
+    memory_left = table.memory_left[where][:, None]
+    class_id = table.class_id[rows]
+    if len(rows) == 1:
+        of_row: Ints | slice = slice(int(class_id[0]), int(class_id[0]) + 1) if class_id[0] >= 0 else class_id
+        of_state = of_row
     else:
-        fits &= memory_left >= shapes.memory[classes, slots][:, :, None]
+        of_row, of_state = class_id, class_id[row_of]
+    share = shapes.share[of_state, slots]
+    fits = left >= share
+    memory = shapes.memory[of_state, slots]
+    if table.has_foreign[rows].any():
+        base = table.base[where][:, None]
+        proportional = shapes.proportional[slots][None, :]
+        memory = np.where(proportional, proportional_memory(base, share), memory)
+        fits &= ~proportional | (base >= 0)
+    fits &= memory_left >= memory
     count = shapes.count[slots][None, :]
-    fitting = fits.sum(axis=2) if weight is None else fits @ weight
     cpu = shapes.cpu[slots][None, :]
     cpu_left = table.cpu_left[rows][:, None]
-    allowed = eligible & (fitting >= count) & (cpu_left >= cpu)
-    allowed &= (table.host_left[rows][:, None] >= shapes.host[slots][None, :]) & table.grantable[rows][:, None]
-    tier: Ints | None = None
-    if topology:
-        tier = _topology_tier(table, rows, fits, count)
-        tier *= linked[None, :]
-        allowed &= ~shapes.require_island[slots][None, :] | (tier == 2)
+    allowed = np.add.reduceat(fits * states.weight, states.starts, axis=0) >= count
+    allowed &= eligible
+    allowed &= cpu_left >= cpu
+    allowed &= table.host_left[rows][:, None] >= shapes.host[slots][None, :]
+    allowed &= table.grantable[rows][:, None]
+    tier = _topology_tier(table, shapes, rows, slots, all_left)
+    if tier is not None:
+        allowed &= ~shapes.require_island[slots][None, :] | (tier == ISLAND)
     candidates = Candidates(
+        rows=rows,
         all_left=all_left,
-        all_usable=all_usable,
+        all_usable=table.usable[rows],
+        idle=all_left.sum(axis=1)[:, None],
+        width=table.width[rows][:, None],
+        cpu_left=np.minimum(cpu_left, CPU_SCORED_MAX),
+        class_id=class_id[:, None],
+        kinds=table.kinds[rows][:, None],
+        row_of=row_of,
+        starts=states.starts,
         left=left,
-        usable=usable,
+        usable=table.usable[where][:, None],
         fits=fits,
-        share=share,
-        size=shapes.size[classes, slots],
+        share=shapes.asked[of_row, slots],
+        size=shapes.size[of_state, slots],
         count=count,
         cpu=cpu,
-        cpu_left=np.minimum(cpu_left, CPU_SCORED_MAX),
-        class_id=classes[:, None],
         kind=shapes.kind[slots][None, :],
-        kinds=table.kinds[rows][:, None],
-        width=table.width[rows][:, None],
-        rows=rows,
         extent=extent,
     )
-    return Feasible(candidates, allowed, tier, first_column)
+    return Feasible(candidates, allowed, tier, states.columns[:, None])
 
 
-def _distinct(left: list[int], memory_left: list[int]) -> tuple[list[int], list[int]]:
-    """First device of each distinct state with something left, and how many devices are in it."""
-    seen: dict[tuple[int, int], int] = {}
+def _every(all_left: Ints) -> _States:
+    """Each device is a state of its own."""
+    rows, width = all_left.shape
+    return _States(
+        np.repeat(np.arange(rows), width),
+        np.tile(np.arange(width), rows),
+        np.arange(0, rows * width, width),
+        np.ones((1, 1), np.int64),
+    )
+
+
+def _distinct(table: DeviceTable, rows: Ints, all_left: Ints) -> _States:
+    """Equal devices of a row as one state, without those that have nothing left.
+
+    The first device of a row is always there: requests without devices are scored in its state.
+    """
+    row_of: list[int] = []
     columns: list[int] = []
-    counts: list[int] = []
-    for column, state in enumerate(zip(left, memory_left, strict=True)):
-        if not state[0]:
-            continue
-        position = seen.get(state)
-        if position is None:
-            seen[state] = len(columns)
-            columns.append(column)
-            counts.append(1)
-        else:
-            counts[position] += 1
-    return (columns, counts) if columns else ([0], [1])
+    starts: list[int] = []
+    weights: list[int] = []
+    lefts, memories = all_left.tolist(), table.memory_left[rows].tolist()
+    bases = table.base[rows].tolist() if table.has_foreign[rows].any() else memories
+    for position, (left, memory, base) in enumerate(zip(lefts, memories, bases, strict=True)):
+        starts.append(len(columns))
+        seen: dict[tuple[int, int, int], int] = {}
+        for column, state in enumerate(zip(left, memory, base, strict=True)):
+            if column and not state[0]:
+                continue
+            number = seen.get(state)
+            if number is None:
+                seen[state] = len(columns)
+                columns.append(column)
+                row_of.append(position)
+                weights.append(1)
+            else:
+                weights[number] += 1
+    return _States(
+        np.array(row_of, np.int64),
+        np.array(columns, np.int64),
+        np.array(starts, np.int64),
+        np.array(weights, np.int64)[:, None],
+    )
 
 
-def _topology_tier(table: DeviceTable, rows: Ints, fits: Bools, count: Ints) -> Ints:
-    """Do `count` fitting devices share an island (2) or a NUMA node (1)? For rows that know."""
-    tier = np.zeros(fits.shape[:2], np.int64)
-    numa = table.numa[rows][:, None, :]
-    for node in range(int(numa.max()) + 1):
-        tier[(fits & (numa == node)).sum(axis=2) >= count] = 1
-    tier *= table.numa_known[rows][:, None]
-    island = table.island[rows][:, None, :]
-    for number in range(int(table.islands[rows].max())):
-        tier[(fits & (island == number)).sum(axis=2) >= count] = 2
+def _topology_tier(
+    table: DeviceTable, shapes: ShapeTable, rows: Ints, slots: slice, all_left: Ints
+) -> Ints | None:
+    """[row, shape] whether the shape's devices share an island or a NUMA node; 0 where nobody asked or knows."""
+    linked = shapes.linked[slots]
+    if not linked.any():
+        return None
+    knows = (table.islands[rows] > 0) | table.numa_known[rows]
+    tier: Ints = np.zeros((len(rows), len(linked)), np.int64)
+    if not knows.any():
+        return tier
+    some, wanted = np.flatnonzero(knows), np.flatnonzero(linked)
+    linked_slots = wanted + slots.start
+    of_row = table.class_id[rows[some]][:, None], linked_slots[None, :]
+    left, memory_left = all_left[some][:, None, :], table.memory_left[rows[some]][:, None, :]
+    base = table.base[rows[some]][:, None, :]
+    share = shapes.share[of_row][:, :, None]
+    proportional = shapes.proportional[linked_slots][None, :, None]
+    memory = np.where(proportional, proportional_memory(base, share), shapes.memory[of_row][:, :, None])
+    fits = (left >= share) & (memory_left >= memory) & (~proportional | (base >= 0))
+    count = shapes.count[linked_slots][None, :]
+    found: Ints = np.zeros(fits.shape[:2], np.int64)
+    for kind, numbers in ((NUMA_NODE, table.numa[rows[some]]), (ISLAND, table.island[rows[some]])):
+        for number in range(int(numbers.max(initial=-1)) + 1):
+            found[(fits & (numbers == number)[:, None, :]).sum(axis=2) >= count] = kind
+    tier[np.ix_(some, wanted)] = found
     return tier

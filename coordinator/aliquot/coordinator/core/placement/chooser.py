@@ -94,16 +94,15 @@ class Chooser:
         rows = np.array(sorted({record.row for record in records if keys[record.row] > NEVER}), np.int64)
         if not len(rows):
             return
-        saved = table.share_left[rows].copy()
         try:
             for record in records:
                 table.share_left[record.row, record.col] = 0
+                table.usable[record.row, record.col] = 0
             eligible: Bools = np.ones((len(rows), 1), np.bool_)
             keys[rows] = self.index.scorer.keys(rows, slice(slot, slot + 1), eligible)[0][:, 0]
         finally:
             for record in records:
-                table.share_left[record.row, record.col] = record.share_left_milli
-        assert (table.share_left[rows] == saved).all()
+                table.refresh_device(record)
 
     def _least_busy(self, slot: int, row: int, key: int, keys: Ints | None) -> int:
         """Among the rows as good as `row` (in its block), the least busy one; the lowest of equals."""

@@ -54,27 +54,26 @@ class Mix:
 
     def fragmentation(self, c: Candidates) -> Ints:
         """[row, 1] weighted fragmentation of each row, in milli-devices times `total_weight`."""
-        total = c.all_left.sum(axis=2)
-        enough = self._enough[c.all_left[:, 0]].sum(axis=1)[:, None, :]
-        lost = self._too_small[c.all_left[:, 0]].sum(axis=1)[:, None, :]
-        return self._weigh(c, total[:, :, None], enough, lost, c.cpu_left[:, :, None])
+        enough, lost = self._sums(c)
+        return self._weigh(c.idle, enough, lost, c.cpu_left, self._suits[c.class_id[:, 0]])[:, None]
 
     def fragmentation_after(self, c: Candidates) -> Ints:
-        """[row, shape, column] the same, were the member's slices on devices in that column's state."""
-        enough = self._enough[c.all_left[:, 0]].sum(axis=1)[:, None, None, :]
-        lost = self._too_small[c.all_left[:, 0]].sum(axis=1)[:, None, None, :]
-        total = c.all_left.sum(axis=2)
-        count = c.count[:, :, None, None]
-        rest = np.maximum(c.left - np.minimum(c.share, WHOLE_SHARE_MILLI)[:, :, None], 0)
+        """[state, shape] the same, were the member's slices on devices in that state."""
+        enough, lost = (of_row[c.row_of][:, None, :] for of_row in self._sums(c))
+        count = c.count[:, :, None]
+        share = c.share[c.row_of] if len(c.share) > 1 else c.share
+        rest = np.maximum(c.left - share, 0)
         enough = enough + count * (self._enough[rest] - self._enough[c.left])
         lost = lost + count * (self._too_small[rest] - self._too_small[c.left])
-        total_after = total[:, :, None] - c.count[:, :, None] * (c.left - rest)
-        cpu_after = (c.cpu_left - c.cpu)[:, :, None, None]
-        return self._weigh(c, total_after[..., None], enough, lost, cpu_after)
+        total = (c.idle[c.row_of] - c.count * (c.left - rest))[:, :, None]
+        cpu_left = (c.cpu_left[c.row_of] - c.cpu)[:, :, None]
+        return self._weigh(total, enough, lost, cpu_left, self._suits[c.class_id[c.row_of]])
 
-    def _weigh(self, c: Candidates, total: Ints, enough: Ints, lost: Ints, cpu_left: Ints) -> Ints:
-        suits = self._suits[c.class_id]
-        suits = suits.reshape(suits.shape[:1] + (1,) * (enough.ndim - 2) + suits.shape[-1:])
+    def _sums(self, c: Candidates) -> tuple[Ints, Ints]:
+        """[row, type] devices with enough left, and idle share on the others."""
+        return self._enough[c.all_left].sum(axis=1), self._too_small[c.all_left].sum(axis=1)
+
+    def _weigh(self, total: Ints, enough: Ints, lost: Ints, cpu_left: Ints, suits: Bools) -> Ints:
         useless = ~suits | self._cpu_only | (cpu_left < self._cpu) | (enough < self._count)
         fragmented: Ints = np.where(useless, total, lost) @ self.weight
         return fragmented

@@ -186,7 +186,7 @@ class ScoreIndex:
         step = max(1, BATCH_PAIRS // used)
         for start in range(0, len(rows), step):
             part = np.array(rows[start : start + step], np.int64)
-            keys, columns = self.scorer.keys(part, slots, self.eligible[part, :used], distinct=len(part) == 1)
+            keys, columns = self.scorer.keys(part, slots, self.eligible[part, :used])
             self.keys[part, :used] = keys
             self.columns[part, :used] = columns
         for block in sorted({row // BLOCK for row in rows}):

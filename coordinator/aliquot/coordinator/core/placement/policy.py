@@ -11,8 +11,6 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-import numpy as np
-
 from aliquot.coordinator.core.inventory import Inventory
 from aliquot.coordinator.core.placement.candidates import Candidates
 from aliquot.coordinator.core.placement.shapes import Ints
@@ -46,10 +44,9 @@ class Policy:
         raise TypeError(f"policy {self.name!r} overrides neither node_scores nor device_scores")
 
     def device_scores(self, c: Candidates) -> Ints:
-        """[row, shape, column]: how good it is to put the member's `count` slices on devices in that column's
-        state.
-        """
-        return self.node_scores(c)[:, :, None] - np.zeros_like(c.left)
+        """[state, shape]: how good it is to put the member's `count` slices on devices in that state."""
+        scores: Ints = self.node_scores(c)[c.row_of]
+        return scores
 
     def learn_classes(self, inventory: Inventory) -> None:
         """Take note of the pool's device classes; called before scoring whenever nodes came or went."""

@@ -17,6 +17,10 @@ NEVER = np.iinfo(np.int64).min
 TIER_SHIFT = 42
 """Keys are `tier << 42 | score`: sharing an NVLink island comes before any score."""
 
+COLUMN_BITS = 8
+COLUMN_LAST = (1 << COLUMN_BITS) - 1
+"""Rows have fewer devices than this."""
+
 Columns = npt.NDArray[np.int16]
 
 
@@ -27,7 +31,7 @@ class Scorer:
         self.inventory = inventory
         self.policy = policy
         self.shapes = shapes
-        self._extent = Extent(np.ones(1, np.int64), WHOLE_SHARE_MILLI, 1)
+        self._extent = Extent(WHOLE_SHARE_MILLI, 1)
         self._structure = -1
         self.sync()
 
@@ -39,36 +43,33 @@ class Scorer:
         self._structure = inventory.structure_version
         table, rows = inventory.table, inventory.table.rows
         extent = Extent(
-            np.array([c.leasable_bytes for c in inventory.classes] + [1], np.int64),
             max(int(table.width[:rows].max(initial=0)), 1) * WHOLE_SHARE_MILLI,
             max(int(table.cpu_capacity[:rows].max(initial=0)), 1),
         )
-        moved = extent[1:] != self._extent[1:]
+        moved = extent != self._extent
         self._extent = extent
         self.policy.learn_classes(inventory)
         return self.shapes.sync_classes() or moved
 
-    def keys(self, rows: Ints, slots: slice, eligible: Bools, *, distinct: bool = False) -> tuple[Ints, Columns]:
-        """(keys, columns), both [row, shape]: `NEVER` where it does not fit; the best device's column
-        otherwise.
-        """
-        found = gather(self.inventory.table, self.shapes, self._extent, rows, slots, eligible, distinct=distinct)
-        c = found.candidates
+    def keys(self, rows: Ints, slots: slice, eligible: Bools) -> tuple[Ints, Columns]:
+        """(keys, columns), both [row, shape]: `NEVER` where it does not fit; the best device's column otherwise."""
+        found = gather(self.inventory.table, self.shapes, self._extent, rows, slots, eligible)
+        c, allowed = found.candidates, found.allowed
         policy = self.policy
         if policy.at_random:
-            keys = np.zeros(found.allowed.shape, np.int64)
-            columns = np.zeros(found.allowed.shape, np.int16)
+            keys: Ints = np.zeros(allowed.shape, np.int64)
+            columns: Columns = np.zeros(allowed.shape, np.int16)
         elif policy.per_device:
-            scores = policy.device_scores(c)
-            scores = np.where(c.fits | (c.count == 0)[:, :, None], scores, NEVER)
-            best = scores.argmax(axis=2)
-            keys = np.take_along_axis(scores, best[:, :, None], axis=2)[:, :, 0]
-            if found.first_column is not None:
-                best = np.asarray(found.first_column)[best]
-            columns = best.astype(np.int16)
+            # The column rides along in the low bits, so that one maximum finds both score and device.
+            scores = (policy.device_scores(c) << COLUMN_BITS) + (COLUMN_LAST - found.columns)
+            fits = c.fits
+            fits[c.starts] |= c.count == 0
+            best = np.maximum.reduceat(np.where(fits, scores, NEVER), c.starts, axis=0)
+            columns = (COLUMN_LAST - (best & COLUMN_LAST)).astype(np.int16)
+            keys = best >> COLUMN_BITS
         else:
             keys = policy.node_scores(c)
-            columns = np.zeros(found.allowed.shape, np.int16)
+            columns = np.zeros(allowed.shape, np.int16)
         if found.tier is not None:
             keys = keys + (found.tier << TIER_SHIFT)
-        return np.where(found.allowed, keys, NEVER), columns
+        return np.where(allowed, keys, NEVER), columns

@@ -78,6 +78,8 @@ class ShapeTable:
         """Memory follows from the share."""
         self.share: Ints = np.full((classes + 1, capacity), NEVER_SHARE, np.int64)
         self.memory: Ints = np.zeros((classes + 1, capacity), np.int64)
+        self.asked: Ints = np.zeros((classes + 1, capacity), np.int64)
+        """`share` where the class suits, else 0: for sums."""
         self.size: Ints = np.zeros((classes + 1, capacity), np.int64)
         """The larger of share and memory, in thousandths of the device: what a slice costs a policy."""
         for slot, shape in enumerate(self.shapes):
@@ -117,12 +119,13 @@ class ShapeTable:
         self.kind[slot] = member_kind(shape.count, shape.share_milli)
         self.share[:, slot] = NEVER_SHARE
         self.memory[:, slot] = 0
+        self.asked[:, slot] = 0
         self.size[:, slot] = 0
         for class_id in range(self.classes):
             if shape.count and class_suits(shape, self._inventory, class_id):
                 leasable = self._inventory.classes[class_id].leasable_bytes
                 share, memory = self._inventory.resolve(shape, self._inventory.classes[class_id])
-                self.share[class_id, slot] = share
+                self.share[class_id, slot] = self.asked[class_id, slot] = share
                 self.memory[class_id, slot] = memory
                 self.size[class_id, slot] = max(
                     share, min(WHOLE_SHARE_MILLI, -(-memory * WHOLE_SHARE_MILLI // leasable))

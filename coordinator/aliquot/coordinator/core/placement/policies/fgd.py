@@ -58,7 +58,7 @@ class Fgd(Policy):
         thresholds.
         """
         if not self._mix.total_weight:
-            return -c.left + 0 * c.size[:, :, None]
+            return -c.left + 0 * c.size
         before = self._mix.fragmentation(c)
         after = self._mix.fragmentation_after(c)
-        return np.searchsorted(self._thresholds, before[:, :, None] - after, side="right")
+        return np.searchsorted(self._thresholds, before[c.row_of] - after, side="right")

@@ -18,7 +18,7 @@ NO_DEVICE = 1 << 20
 
 def _asked(c: Candidates) -> Ints:
     """[row or 1, shape] share that a member takes in all."""
-    return c.count * np.minimum(c.share, WHOLE_SHARE_MILLI)
+    return c.count * c.share
 
 
 class BestFit(Policy):
@@ -31,7 +31,7 @@ class BestFit(Policy):
     def node_scores(self, c: Candidates) -> Ints:
         """0..100."""
         cpu = (np.minimum(c.cpu_left, c.extent.largest_cpu_milli) - c.cpu) / c.extent.largest_cpu_milli
-        share = (c.all_left.sum(axis=2) - _asked(c)) / c.extent.widest_milli
+        share = (c.idle - _asked(c)) / c.extent.widest_milli
         return (100 * (1 - 0.5 * cpu - 0.5 * share)).astype(np.int64)
 
 
@@ -45,7 +45,7 @@ class DotProd(Policy):
     def node_scores(self, c: Candidates) -> Ints:
         """0..100."""
         cpu = np.minimum(c.cpu_left, c.extent.largest_cpu_milli) * c.cpu / c.extent.largest_cpu_milli**2
-        share = c.all_left.sum(axis=2) * _asked(c) / c.extent.widest_milli**2
+        share = c.idle * _asked(c) / c.extent.widest_milli**2
         return (100 * (1 - 0.5 * (cpu + share))).astype(np.int64)
 
 
@@ -60,8 +60,8 @@ class Packing(Policy):
         """All n devices free: max(33 − n, n); the slices on f free devices: max(50 − f, 33); else by what is
         left.
         """
-        free_node = c.all_left.sum(axis=2) == c.width * WHOLE_SHARE_MILLI
-        left = np.where(c.fits, c.left, NO_DEVICE).min(axis=2)
+        free_node = c.idle == c.width * WHOLE_SHARE_MILLI
+        left = np.minimum.reduceat(np.where(c.fits, c.left, NO_DEVICE), c.starts, axis=0)
         part = np.maximum(100 - c.count * (np.minimum(left, WHOLE_SHARE_MILLI) * 100 // WHOLE_SHARE_MILLI) // 10, 50)
         free_devices = np.maximum(50 - c.count, 33)
         scores = np.where(left == WHOLE_SHARE_MILLI, free_devices, part)
@@ -78,7 +78,7 @@ class Clustering(Policy):
 
     def node_scores(self, c: Candidates) -> Ints:
         """25 for a full node down to 0, plus 75: only this kind, 50: this among others, 25: no kind at all."""
-        used = 25 * (c.extent.widest_milli - c.all_left.sum(axis=2)) // c.extent.widest_milli
+        used = 25 * (c.extent.widest_milli - c.idle) // c.extent.widest_milli
         own = 1 << c.kind
         company = np.where(c.kinds == own, 75, np.where((c.kinds & own) != 0, 50, np.where(c.kinds == 0, 25, 0)))
         return np.where(c.count == 0, 0, used + company)

@@ -17,10 +17,8 @@ class BinPack(Policy):
     per_device = True
 
     def device_scores(self, c: Candidates) -> Ints:
-        """A device's left counts before its node's: 1001 devices' worth of node never outweighs 1 milli of
-        device.
-        """
-        scores: Ints = -(c.left * (1 << 20) + c.all_left.sum(axis=2, keepdims=True) + 0 * c.size[:, :, None])
+        """A device's left counts before its node's: no node has more than 2²⁰ thousandths."""
+        scores: Ints = -(c.left * (1 << 20) * (c.count > 0) + c.idle[c.row_of])
         return scores
 
 
@@ -33,5 +31,5 @@ class Spread(Policy):
 
     def device_scores(self, c: Candidates) -> Ints:
         """The node's idle part in thousandths, then the device's."""
-        idle: Ints = c.all_left.sum(axis=2, keepdims=True) // np.maximum(c.width[:, :, None], 1)
-        return idle * 1024 + c.left + 0 * c.size[:, :, None]
+        idle: Ints = c.idle // np.maximum(c.width, 1)
+        return idle[c.row_of] * 1024 + c.left * (c.count > 0)

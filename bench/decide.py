@@ -1,0 +1,180 @@
+"""Decision time of a policy, application included, against a vectorised full scan in the same run.
+
+    python bench/decide.py --devices 6212,80000 --json
+
+For each pool size and load: requests of the openb mix (from `ALIQUOT_TRACES` where set, else a mix modelled on it) arrive
+and leave so that the load holds; each decision is timed together with its application to the inventory and with whatever
+the departures before it left to score again. The full scan decides a sample of the same requests and must agree. The
+last line printed is one JSON object: by device count `p50_us`, `p99_us`, `ratio_to_full_scan`, the worse of the loads.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import os
+import random
+import time
+from collections import Counter
+from pathlib import Path
+
+from aliquot.coordinator.core.placement import Engine, Policy, make_policy
+from aliquot.coordinator.core.types import Demand, DeviceSpec, NodeSpec, Placement
+from aliquot.coordinator.plan.learning import teach
+from aliquot.coordinator.plan.replay import capacity_milli, demanded_milli, give_back, pool_of, take
+from aliquot.coordinator.plan.traces import read_openb_pods
+from rich.console import Console
+from rich.progress import Progress
+
+GIB = 1 << 30
+NODE_KINDS = (("G2", 8, 96_000), ("T4", 2, 104_000), ("P100", 2, 16_000), ("G3", 8, 128_000), ("V100M16", 4, 32_000))
+"""Model, devices and CPU of the node kinds; 80,000 devices are built of 8-device nodes only, as a large pool is."""
+
+
+def build_nodes(devices: int) -> list[NodeSpec]:
+    """A pool of about that many devices."""
+    nodes: list[NodeSpec] = []
+    built = 0
+    while built < devices:
+        model, width, cpu_milli = NODE_KINDS[len(nodes) % len(NODE_KINDS)] if devices < 20_000 else NODE_KINDS[0]
+        name = f"node-{len(nodes):05d}"
+        nodes.append(
+            NodeSpec(
+                name,
+                name,
+                tuple(DeviceSpec(f"{name}/{i}", model, 32 * GIB, index=i) for i in range(width)),
+                cpu_milli=cpu_milli,
+                host_memory_bytes=512 * GIB,
+            )
+        )
+        built += width
+    return nodes
+
+
+def build_demands(rng: random.Random, count: int) -> list[Demand]:
+    """Requests drawn from the openb list, or from about as many shapes with about the same weights."""
+    traces = os.environ.get("ALIQUOT_TRACES")
+    if traces:
+        pods = read_openb_pods(Path(traces) / "openb" / "openb_pod_list_default.csv")
+        shapes = [pod.demand for pod in pods]
+        # Host memory is almost unique to each pod and never binds here: it would make every request a shape of its own.
+        shapes = [Demand(count=d.count, share_milli=d.share_milli, models=d.models, cpu_milli=d.cpu_milli) for d in shapes]
+        return [rng.choice(shapes) for _ in range(count)]
+    sizes = (1000, 1000, 1000, 810, 470, 320, 650, 230, 460, 590, 160, 550, 220, 370)
+    cpus = (3000, 4000, 6000, 8000, 11_400, 12_000)
+    kinds = [Demand(share_milli=size, cpu_milli=cpu) for size in sizes for cpu in cpus]
+    kinds += [Demand(count=k, cpu_milli=11_000 * k) for k in (2, 4, 8)] + [Demand(count=0, cpu_milli=c) for c in cpus]
+    weights = [1 / (1 + position) for position in range(len(kinds))]
+    rng.shuffle(weights)
+    return rng.choices(kinds, weights, k=count)
+
+
+class Load:
+    """Keeps a pool at a load: requests arrive, random ones leave."""
+
+    def __init__(self, engine: Engine, rng: random.Random, load: float) -> None:
+        self.engine = engine
+        self.rng = rng
+        self.target = int(capacity_milli(engine.inventory) * load)
+        self.held = 0
+        self.live: list[tuple[Demand, Placement]] = []
+
+    def arrive(self, demand: Demand, arrival: int) -> float:
+        """Decide and apply; returns the seconds that took."""
+        started = time.perf_counter()
+        placement = self.engine.place(demand, arrival=arrival)
+        if placement is not None:
+            take(self.engine.inventory, demand, placement)
+        took = time.perf_counter() - started
+        if placement is not None:
+            self.held += demanded_milli(demand)
+            self.live.append((demand, placement))
+        return took
+
+    def leave(self) -> None:
+        """Random requests leave until the load is held."""
+        while self.held > self.target:
+            position = self.rng.randrange(len(self.live))
+            self.live[position], self.live[-1] = self.live[-1], self.live[position]
+            demand, placement = self.live.pop()
+            give_back(self.engine.inventory, demand, placement)
+            self.held -= demanded_milli(demand)
+
+
+def measure(policy: Policy, devices: int, load: float, decisions: int, scans: int, progress: Progress) -> dict[str, float]:
+    """Times of one pool at one load."""
+    rng = random.Random(1)
+    inventory = pool_of(build_nodes(devices))
+    engine = Engine(inventory, policy)
+    demands = build_demands(rng, 4 * devices + decisions)
+    teach(policy, Counter(demands[:4000]))
+    state = Load(engine, rng, load)
+    bar = progress.add_task(f"{devices} devices at {load:.0%}", total=decisions + scans)
+    arrival = 0
+    while state.held < state.target:
+        state.arrive(demands[arrival], arrival)
+        arrival += 1
+    state.leave()
+    times = []
+    gc.collect()
+    gc.freeze()
+    gc.disable()
+    for _ in range(decisions):
+        times.append(state.arrive(demands[arrival], arrival))
+        state.leave()
+        arrival += 1
+        progress.advance(bar)
+    gc.enable()
+    oracle = Engine(inventory, policy, full_scan=True)
+    scan_times = []
+    for number in range(scans):
+        demand = demands[arrival + number]
+        started = time.perf_counter()
+        placement = oracle.place(demand, arrival=arrival)
+        scan_times.append(time.perf_counter() - started)
+        if placement != engine.place(demand, arrival=arrival):
+            raise SystemExit(f"the full scan decides otherwise for {demand}")
+        progress.advance(bar)
+    gc.unfreeze()
+    times.sort()
+    scan_times.sort()
+    mean, scan_mean = sum(times) / len(times), sum(scan_times) / max(len(scan_times), 1)
+    return {
+        "p50_us": round(1e6 * times[len(times) // 2], 1),
+        "p99_us": round(1e6 * times[int(len(times) * 0.99)], 1),
+        "mean_us": round(1e6 * mean, 1),
+        "full_scan_us": round(1e6 * scan_mean, 1),
+        "ratio_to_full_scan": round(scan_mean / mean, 1),
+    }
+
+
+def main() -> None:
+    """Parse, measure every size and load, print the JSON line."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--devices", default="6212,80000")
+    parser.add_argument("--loads", default="0.4,0.85")
+    parser.add_argument("--policy", default="price")
+    parser.add_argument("--decisions", type=int, default=20_000)
+    parser.add_argument("--scans", type=int, default=60)
+    parser.add_argument("--json", action="store_true", help="only the JSON line on stdout")
+    options = parser.parse_args()
+    console = Console(stderr=True)
+    result: dict[str, dict[str, float]] = {}
+    with Progress(console=console) as progress:
+        for devices in map(int, options.devices.split(",")):
+            runs = [
+                measure(make_policy(options.policy), devices, load, options.decisions, options.scans, progress)
+                for load in map(float, options.loads.split(","))
+            ]
+            worst = {key: max(run[key] for run in runs) for key in runs[0] if key != "ratio_to_full_scan"}
+            worst["ratio_to_full_scan"] = min(run["ratio_to_full_scan"] for run in runs)
+            result[str(devices)] = worst
+            if not options.json:
+                for run in runs:
+                    console.print(devices, run)
+    print(json.dumps(result))
+
+
+if __name__ == "__main__":
+    main()

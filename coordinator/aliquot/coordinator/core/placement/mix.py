@@ -1,0 +1,52 @@
+"""The mix of requests that arrive: what policies learn from."""
+
+from __future__ import annotations
+
+from aliquot.coordinator.core.types import Demand
+
+TYPES_MAX = 1024
+"""More types than this and the rarest are forgotten."""
+
+WEIGHT_MAX = 16_384
+"""When the counts reach this, all are halved: the mix follows the last few thousand requests."""
+
+
+def mix_type(demand: Demand) -> Demand:
+    """What of a demand a policy can learn from; equal types are counted together."""
+    return Demand(
+        count=demand.count,
+        share_milli=demand.share_milli,
+        memory_bytes=demand.memory_bytes,
+        models=demand.models,
+        vendor=demand.vendor,
+        mig_profile=demand.mig_profile,
+        gang_size=demand.gang_size,
+        cpu_milli=demand.cpu_milli,
+    )
+
+
+class ArrivalMix:
+    """Counts of recent request types, bounded in size and in memory of the past."""
+
+    def __init__(self) -> None:
+        self._counts: dict[Demand, int] = {}
+        self._total = 0
+        self.noted = 0
+        """Requests noted in all."""
+
+    def note(self, demand: Demand) -> None:
+        """Count one arrival."""
+        kind = mix_type(demand)
+        self._counts[kind] = self._counts.get(kind, 0) + 1
+        self._total += 1
+        self.noted += 1
+        if self._total >= WEIGHT_MAX or len(self._counts) > TYPES_MAX:
+            self._halve()
+
+    def _halve(self) -> None:
+        halved = {kind: count // 2 for kind, count in self._counts.items() if count > 1}
+        self._counts, self._total = halved, sum(halved.values())
+
+    def snapshot(self) -> tuple[tuple[Demand, int], ...]:
+        """The types and their counts, the most frequent first."""
+        return tuple(sorted(self._counts.items(), key=lambda item: -item[1]))

@@ -1,0 +1,56 @@
+"""Prices: place where the node loses the least value, a device remainder being worth what the mix can make of it.
+
+A linear programme over the requests that arrive (`coordinator.prices`) gives every size of slice a price. From those
+follows what a remainder of r thousandths is worth, `worth[λ, r]`, when CPU costs λ. A node is worth
+
+    V = min over λ of (Σ over devices of worth[λ, left] + λ · CPU left),
+
+the Lagrangian bound on what can still be sold there, and a placement costs the fall of V. Remainders that nothing
+arriving fits into are worth nothing, so they are made where it does not matter, and slices that fit into them go there.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from aliquot.coordinator.core.placement.candidates import Candidates
+from aliquot.coordinator.core.placement.policy import Policy
+from aliquot.coordinator.core.placement.prices import PriceTable, linear_prices
+from aliquot.coordinator.core.placement.shapes import Ints
+
+GRAIN = 20_000
+"""Falls of V are compared in steps of 0.02 devices: prices are not truer than that."""
+
+FIT_WEIGHT = 1
+EMPTINESS_WEIGHT = 1
+
+
+class Price(Policy):
+    """The default policy."""
+
+    name = "price"
+    summary = "least fall of the node's value at the prices learnt from what arrives (default)"
+    per_device = True
+
+    def __init__(self) -> None:
+        self.set_prices(linear_prices())
+
+    def set_prices(self, table: PriceTable) -> None:
+        """Take a new table; cached scores are thrown away."""
+        self.table = table
+        self._worth: Ints = np.ascontiguousarray(table.worth().T)
+        """[λ, left]"""
+        self._lambdas: Ints = np.array(table.cpu_prices, np.int64)[:, None]
+        self.version += 1
+
+    def device_scores(self, c: Candidates) -> Ints:
+        """Minus the cost in millionths of a device: the fall of V in grains, then fit, then emptiness."""
+        worth, lambdas = self._worth, self._lambdas
+        before = worth.take(c.all_usable, axis=1).sum(axis=2) + lambdas * c.cpu_left[:, 0]
+        rest = np.maximum(c.usable - c.size, 0)
+        fall = worth.take(c.usable[:, 0], axis=1)[:, :, None] - worth.take(rest, axis=1)
+        after = (before.take(c.row_of, axis=1)[:, :, None] - lambdas[:, :, None] * c.cpu) - c.count * fall
+        cost = before.min(axis=0)[c.row_of, None] - after.min(axis=0)
+        grains = (cost + GRAIN // 2) // GRAIN
+        idle = (c.idle // np.maximum(c.width, 1))[c.row_of]
+        return -(grains * GRAIN + FIT_WEIGHT * rest * (c.count > 0) + EMPTINESS_WEIGHT * idle)
