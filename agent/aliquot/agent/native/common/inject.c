@@ -41,7 +41,8 @@ int inject(struct inject_site *site, const char *symbol, const char *call_class,
 {
     struct scenario *scenario = machine();
     uint64_t generation = __atomic_load_n(&scenario->rules_generation, __ATOMIC_ACQUIRE);
-    if (__atomic_load_n(&site->quiet_generation, __ATOMIC_RELAXED) == generation + 1)
+    uint64_t quiet = machine_mapping() << 40 | (generation + 1);
+    if (__atomic_load_n(&site->quiet, __ATOMIC_RELAXED) == quiet)
         return 0;
     uint64_t latency_ns = 0;
     const struct sim_rule *hanging = NULL;
@@ -61,7 +62,7 @@ int inject(struct inject_site *site, const char *symbol, const char *call_class,
     }
     machine_unlock();
     if (!named)
-        __atomic_store_n(&site->quiet_generation, generation + 1, __ATOMIC_RELAXED);
+        __atomic_store_n(&site->quiet, quiet, __ATOMIC_RELAXED);
     if (latency_ns)
         spend(latency_ns);
     if (hanging)

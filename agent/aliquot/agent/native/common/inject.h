@@ -11,7 +11,7 @@
 
 /* One per call site: remembers, for one generation of the rules, that none of them is about this symbol. */
 struct inject_site {
-    uint64_t quiet_generation;
+    uint64_t quiet;
 };
 
 /* Waits or blocks as the rules say; the error to answer with, or 0. Must be called without the machine lock. */

@@ -12,6 +12,7 @@
 static struct scenario *mapped;
 static dev_t mapped_device;
 static ino_t mapped_inode;
+static uint64_t mappings;
 static struct process_identity self;
 
 uint64_t monotonic_ns(void)
@@ -56,6 +57,7 @@ struct scenario *machine_open(void)
     }
     /* An earlier mapping stays: another thread may still be reading from it. */
     mapped = scenario;
+    mappings++;
     mapped_device = file.st_dev;
     mapped_inode = file.st_ino;
     return mapped;
@@ -64,6 +66,11 @@ struct scenario *machine_open(void)
 struct scenario *machine(void)
 {
     return mapped;
+}
+
+uint64_t machine_mapping(void)
+{
+    return mappings;
 }
 
 void machine_lock(void)

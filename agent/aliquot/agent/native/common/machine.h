@@ -24,6 +24,9 @@ struct scenario *machine_open(void);
 /* The mapping that machine_open made, or NULL. */
 struct scenario *machine(void);
 
+/* How many files have been mapped so far: what was remembered of an earlier one is void. */
+uint64_t machine_mapping(void);
+
 /* An owner that died within the lock left nothing half done that matters: every sum is taken from the tables. */
 void machine_lock(void);
 void machine_unlock(void);

@@ -5,30 +5,31 @@
 #include <string.h>
 #include <sys/mman.h>
 
-static enum charge_kind charge_of(enum allocation_kind kind)
+#define ADDRESSABLE (UINT64_C(1) << 41) /* more than any device has */
+
+static bool take(struct CUctx_st *context, enum allocation_kind kind, void *owner, uint64_t bytes)
 {
-    return kind == ALLOCATION_MANAGED ? CHARGE_MANAGED : CHARGE_MEMORY;
+    if (kind == ALLOCATION_POOL)
+        return pool_take(owner, bytes);
+    return cuda_charge(context->ordinal, kind == ALLOCATION_MANAGED ? CHARGE_MANAGED : CHARGE_MEMORY, bytes);
 }
 
 CUresult cuda_allocate(struct CUctx_st *context, uint64_t bytes, enum allocation_kind kind, void *owner,
                        CUdeviceptr *pointer)
 {
-    uint64_t booked = cuda_round(bytes);
     if (!bytes)
         return CUDA_ERROR_INVALID_VALUE;
-    if (booked > (UINT64_C(1) << 41) || !cuda_charge(context->ordinal, charge_of(kind), booked))
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    struct allocation allocation = {.pointer = addresses_take(booked, 512),
-                                    .bytes = bytes,
-                                    .booked = booked,
+    struct allocation allocation = {.bytes = bytes,
+                                    .booked = cuda_round(bytes),
                                     .kind = kind,
                                     .ordinal = context->ordinal,
                                     .context = context,
                                     .owner = owner};
+    if (allocation.booked > ADDRESSABLE || !take(context, kind, owner, allocation.booked))
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    allocation.pointer = addresses_take(allocation.booked, 512);
     if (!allocation.pointer || !registry_add(allocation)) {
-        if (allocation.pointer)
-            addresses_give(allocation.pointer, booked);
-        cuda_credit(context->ordinal, charge_of(kind), booked);
+        cuda_release_entry(&allocation);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     *pointer = allocation.pointer;
@@ -37,15 +38,38 @@ CUresult cuda_allocate(struct CUctx_st *context, uint64_t bytes, enum allocation
 
 void cuda_release_entry(const struct allocation *entry)
 {
-    addresses_give(entry->pointer, entry->booked);
-    cuda_credit(entry->ordinal, charge_of(entry->kind), entry->booked);
+    if (entry->pointer && entry->kind != ALLOCATION_GRAPH) /* a graph's node keeps its address */
+        addresses_give(entry->pointer, entry->booked);
+    switch (entry->kind) {
+    case ALLOCATION_MANAGED: cuda_credit(entry->ordinal, CHARGE_MANAGED, entry->booked); break;
+    case ALLOCATION_POOL: pool_return(entry->owner, entry->booked); break;
+    case ALLOCATION_GRAPH: graph_node_freed(entry->owner); break;
+    case ALLOCATION_EXPORTED:
+    case ALLOCATION_IMPORTED:
+        machine_lock();
+        share_release(&entry->ticket);
+        machine_unlock();
+        break;
+    case ALLOCATION_VIEW:
+    case ALLOCATION_MAPPED: break;
+    case ALLOCATION_ARRAY:
+    case ALLOCATION_MIPMAP: free(entry->owner); __attribute__((fallthrough));
+    case ALLOCATION_DEVICE:
+    case ALLOCATION_MODULE: cuda_credit(entry->ordinal, CHARGE_MEMORY, entry->booked); break;
+    }
+}
+
+static bool freeable(enum allocation_kind kind)
+{
+    return kind == ALLOCATION_DEVICE || kind == ALLOCATION_MANAGED || kind == ALLOCATION_POOL ||
+           kind == ALLOCATION_GRAPH || kind == ALLOCATION_EXPORTED || kind == ALLOCATION_VIEW;
 }
 
 CUresult cuda_free(CUdeviceptr pointer)
 {
     struct allocation *found = registry_find(pointer), entry;
-    if (!found || (found->kind != ALLOCATION_DEVICE && found->kind != ALLOCATION_MANAGED))
-        return CUDA_ERROR_INVALID_VALUE; /* freed before, or never ours */
+    if (!found || !freeable(found->kind))
+        return CUDA_ERROR_INVALID_VALUE; /* freed before, never ours, or to be given back in another way */
     registry_remove(pointer, &entry);
     cuda_release_entry(&entry);
     return CUDA_SUCCESS;

@@ -83,6 +83,7 @@ static void destroy(struct CUctx_st *context)
 {
     registry_sweep(belongs, context);
     cuda_credit(context->ordinal, CHARGE_CONTEXT, context->booked + context->grown);
+    pools_give_up(context->ordinal);
     context->alive = false;
     context->references = 0;
 }
@@ -255,6 +256,17 @@ EXPORT CUresult cuCtxGetDevice(CUdevice *ordinal)
     ENTER("cuda_context");
     NEED(ordinal);
     NEED_CONTEXT(context);
+    *ordinal = context->ordinal;
+    return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuCtxGetDevice_v2(CUdevice *ordinal, CUcontext context)
+{
+    ENTER("cuda_context");
+    NEED(ordinal);
+    context = context ? context : cuda_context();
+    if (!context || !context->alive)
+        return CUDA_ERROR_INVALID_CONTEXT;
     *ordinal = context->ordinal;
     return CUDA_SUCCESS;
 }

@@ -6,6 +6,7 @@
 
 #include "../common/inject.h"
 #include "../common/machine.h"
+#include "../common/shared.h"
 #include "abi.h"
 
 #define EXPORT __attribute__((visibility("default")))
@@ -33,11 +34,15 @@ struct CUctx_st {
 enum allocation_kind {
     ALLOCATION_DEVICE,   /* cuMemAlloc, cuMemAllocPitch */
     ALLOCATION_MANAGED,
-    ALLOCATION_POOL,     /* stream ordered */
-    ALLOCATION_SHARED,   /* memory other processes may hold too; booked in the scenario's shared table */
-    ALLOCATION_MODULE,   /* a module's globals: goes with the module */
-    ALLOCATION_GRAPH,    /* address of a graph's allocation node */
-    ALLOCATION_MAPPED,   /* a mapped part of an address reservation */
+    ALLOCATION_POOL,     /* stream ordered; the owner is its pool */
+    ALLOCATION_GRAPH,    /* live memory of a graph's allocation node; the owner is that node */
+    ALLOCATION_EXPORTED, /* was DEVICE, and other processes may hold it now; booked in the shared table */
+    ALLOCATION_IMPORTED, /* another process's memory */
+    ALLOCATION_VIEW,     /* an address of something that is booked elsewhere */
+    ALLOCATION_MAPPED,   /* a mapping into an address reservation: see vmm.c */
+    ALLOCATION_MODULE,   /* goes with its module */
+    ALLOCATION_ARRAY,    /* the owner is its descriptor */
+    ALLOCATION_MIPMAP,
 };
 
 struct allocation {
@@ -46,10 +51,9 @@ struct allocation {
     uint64_t booked;
     enum allocation_kind kind;
     int ordinal;
-    struct CUctx_st *context; /* it dies with this one */
-    void *owner;              /* pool, module or physical memory; by kind */
-    uint32_t shared;          /* index into the scenario's shared table, for ALLOCATION_SHARED */
-    bool imported;            /* came from another process */
+    struct CUctx_st *context; /* it dies with this one; NULL: with the process */
+    void *owner;
+    struct share_ticket ticket; /* of EXPORTED and IMPORTED */
 };
 
 struct runtime {
@@ -94,10 +98,13 @@ void cuda_unlock(void);
 
 struct sim_device *cuda_device(int ordinal); /* NULL: no such ordinal */
 struct place cuda_place(int ordinal);
+int cuda_ordinal_of(uint32_t device); /* -1: the process doesn't see it */
 uint64_t cuda_total_bytes(int ordinal); /* without what the driver reserves; a cgroup's limit if that is less */
 
-/* Books memory on a device or gives it back. Takes the machine lock. */
+/* Books memory on a device or gives it back. Takes the machine lock; under cuda_lock, because memory that pools keep
+ * for later makes way where there is no other left. */
 bool cuda_charge(int ordinal, enum charge_kind kind, uint64_t bytes);
+bool cuda_charge_once(int ordinal, enum charge_kind kind, uint64_t bytes);
 void cuda_credit(int ordinal, enum charge_kind kind, uint64_t bytes);
 uint64_t cuda_round(uint64_t bytes); /* to the granularity memory is booked in */
 
@@ -122,7 +129,17 @@ CUresult cuda_allocate(struct CUctx_st *context, uint64_t bytes, enum allocation
 CUresult cuda_free(CUdeviceptr pointer);
 void cuda_release_entry(const struct allocation *entry); /* books and address of an entry already out of the registry */
 
-/* Other files' state, dropped in a forked child that initialises anew. */
+/* Pools of stream-ordered memory; under cuda_lock but for the first. */
+void pools_synchronised(void); /* work is done: memory above each pool's threshold goes back to the device */
+bool pools_give_up(int ordinal); /* gives back all that pools keep unused; false: there was nothing */
+bool pool_take(CUmemoryPool pool, uint64_t bytes);
+void pool_return(CUmemoryPool pool, uint64_t bytes);
+CUmemoryPool pool_of_graphs(int ordinal); /* where graphs' memory comes from; NULL: no memory for its bookkeeping */
+
+void graph_node_freed(void *node); /* the memory of an allocation node was freed outside its graph */
+
+/* State of other files, dropped in a forked child that initialises anew. */
 void pools_forget(void);
+void vmm_forget(void);
 
 #endif

@@ -1,146 +1,20 @@
-/*
- * Modules. An image is looked at, not run: its size and the globals it declares take device memory, its entry points
- * can be launched. PTX is read as text, a cubin by its ELF sections, a fat binary by its length.
- */
+/* Modules. An image is looked at, not run: its size and the globals it declares take device memory, its entry points
+ * can be launched. */
+#include "image.h"
 #include "internal.h"
+#include "launch.h"
 
-#include <ctype.h>
-#include <elf.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "launch.h"
-
-#define FATBIN_MAGIC 0xBA55ED50u
-#define NAME_MAX_BYTES 128
-#define CODE_UNIT (UINT64_C(64) << 10) /* code is loaded in pieces of this size */
-
-struct global {
-    char name[NAME_MAX_BYTES];
-    uint64_t bytes, offset;
-};
-
 struct CUmod_st {
-    bool is_ptx;
-    char *ptx;
-    CUdeviceptr base;
-    struct global *globals;
-    size_t global_count;
+    struct image image;
+    CUdeviceptr base; /* of its memory */
     struct CUfunc_st *functions;
 };
-
-static uint64_t type_bytes(const char *type)
-{
-    static const struct { const char *name; uint64_t bytes; } types[] = {
-        {".b8", 1}, {".u8", 1}, {".s8", 1}, {".b16", 2}, {".u16", 2}, {".s16", 2}, {".f16", 2}, {".b32", 4},
-        {".u32", 4}, {".s32", 4}, {".f32", 4}, {".b64", 8}, {".u64", 8}, {".s64", 8}, {".f64", 8},
-    };
-    for (size_t i = 0; i < sizeof types / sizeof types[0]; i++)
-        if (strcmp(types[i].name, type) == 0)
-            return types[i].bytes;
-    return 0;
-}
-
-/* The next word of PTX: a name with its dots, or one other character. */
-static const char *word(const char *text, char *out)
-{
-    size_t length = 0;
-    text += strspn(text, " \t\r\n");
-    while ((isalnum((unsigned char)text[length]) || strchr("._$%", text[length])) && text[length])
-        length++;
-    if (!length && *text)
-        length = 1;
-    size_t kept = length < NAME_MAX_BYTES - 1 ? length : NAME_MAX_BYTES - 1;
-    memcpy(out, text, kept);
-    out[kept] = '\0';
-    return text + length;
-}
-
-/* `.global .align 4 .b8 table[4096];` and its like: name, and bytes of type times dimensions. */
-static const char *read_global(const char *text, struct global *global)
-{
-    char token[NAME_MAX_BYTES];
-    uint64_t element = 0, count = 1;
-    *global = (struct global){0};
-    while (*(text = word(text, token)) && *token && strcmp(token, ";") && strcmp(token, "=")) {
-        if (strcmp(token, ".align") == 0)
-            text = word(text, token);
-        else if (strcmp(token, "[") == 0) {
-            text = word(text, token);
-            uint64_t dimension = strtoull(token, NULL, 10);
-            if (dimension && __builtin_mul_overflow(count, dimension, &count))
-                count = UINT64_MAX / 16;
-        } else if (type_bytes(token))
-            element = type_bytes(token);
-        else if (isalpha((unsigned char)*token) || *token == '_' || *token == '$')
-            memcpy(global->name, token, sizeof token);
-    }
-    global->bytes = count > UINT64_MAX / 16 ? UINT64_MAX / 16 : element * count;
-    return text;
-}
-
-static bool read_ptx_globals(struct CUmod_st *module)
-{
-    char token[NAME_MAX_BYTES];
-    for (const char *text = module->ptx; *text;) {
-        text = word(text, token);
-        if (strcmp(token, ".global") != 0)
-            continue;
-        struct global global, *more = realloc(module->globals, (module->global_count + 1) * sizeof *more);
-        if (!more)
-            return false;
-        module->globals = more;
-        text = read_global(text, &global);
-        if (global.bytes && global.name[0])
-            module->globals[module->global_count++] = global;
-    }
-    return true;
-}
-
-static uint64_t elf_bytes(const void *image)
-{
-    const Elf64_Ehdr *header = image;
-    const Elf64_Shdr *sections = (const void *)((const char *)image + header->e_shoff);
-    uint64_t bytes = 0;
-    for (unsigned i = 0; i < header->e_shnum; i++)
-        if (sections[i].sh_flags & SHF_ALLOC)
-            bytes += sections[i].sh_size;
-    return bytes;
-}
-
-/* What an image takes on the device, and its kind; false: it is none. */
-static bool measure(struct CUmod_st *module, const void *image, uint64_t *bytes)
-{
-    uint32_t magic;
-    memcpy(&magic, image, sizeof magic);
-    *bytes = CODE_UNIT;
-    if (magic == FATBIN_MAGIC) {
-        uint64_t length;
-        memcpy(&length, (const char *)image + 8, sizeof length);
-        *bytes = length;
-        return true;
-    }
-    if (memcmp(image, ELFMAG, SELFMAG) == 0) {
-        *bytes = elf_bytes(image);
-        return true;
-    }
-    const char *text = (const char *)image + strspn(image, " \t\r\n");
-    if (strncmp(text, "//", 2) != 0 && strncmp(text, ".version", 8) != 0)
-        return false;
-    module->is_ptx = true;
-    module->ptx = strdup(image);
-    if (!module->ptx || !read_ptx_globals(module))
-        return false;
-    for (size_t i = 0; i < module->global_count; i++) {
-        module->globals[i].offset = *bytes;
-        if (__builtin_add_overflow(*bytes, (module->globals[i].bytes + 255) / 256 * 256, bytes))
-            *bytes = UINT64_MAX / 2;
-    }
-    return true;
-}
 
 static void drop(struct CUmod_st *module)
 {
@@ -149,8 +23,7 @@ static void drop(struct CUmod_st *module)
         free(module->functions);
         module->functions = next;
     }
-    free(module->globals);
-    free(module->ptx);
+    image_drop(&module->image);
     free(module);
 }
 
@@ -159,14 +32,15 @@ static CUresult load(CUmodule *loaded, const void *image)
     NEED(loaded && image);
     NEED_CONTEXT(context);
     struct CUmod_st *module = calloc(1, sizeof *module);
-    uint64_t bytes;
     if (!module)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    if (!measure(module, image, &bytes)) {
+    if (!image_read(&module->image, image)) {
         drop(module);
         return CUDA_ERROR_INVALID_IMAGE;
     }
-    bytes = bytes > UINT64_MAX - CODE_UNIT ? bytes : (bytes + CODE_UNIT - 1) / CODE_UNIT * CODE_UNIT;
+    uint64_t bytes = module->image.bytes;
+    if (bytes < UINT64_MAX - IMAGE_UNIT)
+        bytes = (bytes + IMAGE_UNIT - 1) / IMAGE_UNIT * IMAGE_UNIT;
     cuda_lock();
     CUresult result = cuda_allocate(context, bytes, ALLOCATION_MODULE, module, &module->base);
     cuda_unlock();
@@ -196,9 +70,8 @@ EXPORT CUresult cuModuleLoadFatBinary(CUmodule *module, const void *image)
     return load(module, image);
 }
 
-EXPORT CUresult cuModuleLoad(CUmodule *module, const char *path)
+static CUresult load_file(CUmodule *module, const char *path)
 {
-    ENTER("cuda_module");
     NEED(module && path);
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     struct stat file;
@@ -215,9 +88,14 @@ EXPORT CUresult cuModuleLoad(CUmodule *module, const char *path)
     return result;
 }
 
-EXPORT CUresult cuModuleUnload(CUmodule module)
+EXPORT CUresult cuModuleLoad(CUmodule *module, const char *path)
 {
     ENTER("cuda_module");
+    return load_file(module, path);
+}
+
+static CUresult unload(CUmodule module)
+{
     struct allocation entry;
     NEED(module);
     cuda_lock();
@@ -231,28 +109,16 @@ EXPORT CUresult cuModuleUnload(CUmodule module)
     return CUDA_SUCCESS;
 }
 
-/* Whether PTX declares `.entry name`; of binaries we only know that something may be in there. */
-static bool declares(const struct CUmod_st *module, const char *name)
-{
-    char token[NAME_MAX_BYTES];
-    if (!module->is_ptx)
-        return true;
-    for (const char *text = module->ptx; *text;) {
-        text = word(text, token);
-        if (strcmp(token, ".entry") != 0)
-            continue;
-        text = word(text, token);
-        if (strcmp(token, name) == 0)
-            return true;
-    }
-    return false;
-}
-
-EXPORT CUresult cuModuleGetFunction(CUfunction *function, CUmodule module, const char *name)
+EXPORT CUresult cuModuleUnload(CUmodule module)
 {
     ENTER("cuda_module");
+    return unload(module);
+}
+
+static CUresult function_of(CUfunction *function, CUmodule module, const char *name)
+{
     NEED(function && module && name);
-    if (!declares(module, name))
+    if (!image_declares(&module->image, name))
         return CUDA_ERROR_NOT_FOUND;
     struct CUfunc_st *created = calloc(1, sizeof *created);
     if (!created)
@@ -266,12 +132,17 @@ EXPORT CUresult cuModuleGetFunction(CUfunction *function, CUmodule module, const
     return CUDA_SUCCESS;
 }
 
-EXPORT CUresult cuModuleGetGlobal_v2(CUdeviceptr *pointer, size_t *bytes, CUmodule module, const char *name)
+EXPORT CUresult cuModuleGetFunction(CUfunction *function, CUmodule module, const char *name)
 {
     ENTER("cuda_module");
+    return function_of(function, module, name);
+}
+
+static CUresult global_of(CUdeviceptr *pointer, size_t *bytes, CUmodule module, const char *name)
+{
     NEED(module && name);
-    for (size_t i = 0; i < module->global_count; i++) {
-        const struct global *global = &module->globals[i];
+    for (size_t i = 0; i < module->image.global_count; i++) {
+        const struct global *global = &module->image.globals[i];
         if (strcmp(global->name, name) != 0)
             continue;
         if (pointer)
@@ -281,6 +152,12 @@ EXPORT CUresult cuModuleGetGlobal_v2(CUdeviceptr *pointer, size_t *bytes, CUmodu
         return CUDA_SUCCESS;
     }
     return CUDA_ERROR_NOT_FOUND;
+}
+
+EXPORT CUresult cuModuleGetGlobal_v2(CUdeviceptr *pointer, size_t *bytes, CUmodule module, const char *name)
+{
+    ENTER("cuda_module");
+    return global_of(pointer, bytes, module, name);
 }
 
 EXPORT CUresult cuModuleGetLoadingMode(int *mode)
@@ -304,4 +181,57 @@ EXPORT CUresult cuFuncSetAttribute(CUfunction function, int attribute, int value
     (void)attribute, (void)value;
     NEED(function);
     return CUDA_SUCCESS;
+}
+
+/* Libraries: modules that need no context of their own. They are loaded into the current one at once. */
+typedef struct CUmod_st *CUlibrary;
+
+EXPORT CUresult cuLibraryLoadData(CUlibrary *library, const void *image, void *jit_options, void **jit_values,
+                                  unsigned jit_count, void *options, void **values, unsigned count)
+{
+    ENTER("cuda_module");
+    (void)jit_options, (void)jit_values, (void)jit_count, (void)options, (void)values, (void)count;
+    return load(library, image);
+}
+
+EXPORT CUresult cuLibraryLoadFromFile(CUlibrary *library, const char *path, void *jit_options, void **jit_values,
+                                      unsigned jit_count, void *options, void **values, unsigned count)
+{
+    ENTER("cuda_module");
+    (void)jit_options, (void)jit_values, (void)jit_count, (void)options, (void)values, (void)count;
+    return load_file(library, path);
+}
+
+EXPORT CUresult cuLibraryUnload(CUlibrary library)
+{
+    ENTER("cuda_module");
+    return unload(library);
+}
+
+EXPORT CUresult cuLibraryGetModule(CUmodule *module, CUlibrary library)
+{
+    ENTER("cuda_module");
+    NEED(module && library);
+    *module = library;
+    return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuLibraryGetKernel(CUfunction *kernel, CUlibrary library, const char *name)
+{
+    ENTER("cuda_module");
+    return function_of(kernel, library, name);
+}
+
+EXPORT CUresult cuKernelGetFunction(CUfunction *function, CUfunction kernel)
+{
+    ENTER("cuda_module");
+    NEED(function && kernel);
+    *function = kernel;
+    return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuLibraryGetGlobal(CUdeviceptr *pointer, size_t *bytes, CUlibrary library, const char *name)
+{
+    ENTER("cuda_module");
+    return global_of(pointer, bytes, library, name);
 }

@@ -148,6 +148,7 @@ static void forget(void)
     registry_clear();
     addresses_forget();
     pools_forget();
+    vmm_forget();
     machine_forget_self();
     memset(&runtime, 0, sizeof runtime);
     runtime.generation = generation;
@@ -218,12 +219,26 @@ struct place cuda_place(int ordinal)
     return runtime.visible[ordinal].place;
 }
 
-bool cuda_charge(int ordinal, enum charge_kind kind, uint64_t bytes)
+int cuda_ordinal_of(uint32_t device)
+{
+    for (int i = 0; i < runtime.visible_count; i++)
+        if (runtime.visible[i].place.device == device)
+            return i;
+    return -1;
+}
+
+bool cuda_charge_once(int ordinal, enum charge_kind kind, uint64_t bytes)
 {
     machine_lock();
     bool charged = books_charge(cuda_place(ordinal), kind, bytes);
     machine_unlock();
     return charged;
+}
+
+bool cuda_charge(int ordinal, enum charge_kind kind, uint64_t bytes)
+{
+    return cuda_charge_once(ordinal, kind, bytes) ||
+           (pools_give_up(ordinal) && cuda_charge_once(ordinal, kind, bytes));
 }
 
 void cuda_credit(int ordinal, enum charge_kind kind, uint64_t bytes)

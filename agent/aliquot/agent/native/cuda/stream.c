@@ -58,6 +58,7 @@ EXPORT CUresult cuStreamSynchronize(CUstream stream)
     ENTER("cuda_stream");
     NEED_CONTEXT(context);
     wait_until_ns(stream_of(context, stream)->busy_until_ns);
+    pools_synchronised();
     return CUDA_SUCCESS;
 }
 
@@ -130,6 +131,18 @@ EXPORT CUresult cuCtxSynchronize(void)
     ENTER("cuda_stream");
     NEED_CONTEXT(context);
     wait_until_ns(context->busy_until_ns);
+    pools_synchronised();
+    return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuCtxSynchronize_v2(CUcontext context)
+{
+    ENTER("cuda_stream");
+    context = context ? context : cuda_context();
+    if (!context || !context->alive)
+        return CUDA_ERROR_INVALID_CONTEXT;
+    wait_until_ns(context->busy_until_ns);
+    pools_synchronised();
     return CUDA_SUCCESS;
 }
 
@@ -172,6 +185,7 @@ EXPORT CUresult cuEventSynchronize(CUevent event)
     ENTER("cuda_stream");
     NEED(event);
     wait_until_ns(event->recorded_ns);
+    pools_synchronised();
     return CUDA_SUCCESS;
 }
 
