@@ -19,15 +19,19 @@ class Addresses:
         self._configured = tuple(dict.fromkeys(configured))
         self._next = 0
         self._hint = ""
+        self._favourite = ""
         self._hints_in_a_row = 0
-        self.hinted = False
-        """Whether the last address came from a referral, so that it is tried without waiting."""
+
+    @property
+    def referred(self) -> bool:
+        """Whether the next address comes from a referral, so that it is worth trying without waiting."""
+        return bool(self._hint)
 
     def take(self) -> str:
         """The address to try now."""
-        self.hinted = bool(self._hint)
-        if self._hint:
-            address, self._hint = self._hint, ""
+        address = self._hint or self._favourite
+        if address:
+            self._hint = self._favourite = ""
             return address
         address = self._configured[self._next % len(self._configured)]
         self._next += 1
@@ -42,6 +46,7 @@ class Addresses:
     def worked(self, address: str) -> None:
         """This one leads: come back to it first when the connection breaks."""
         self._hints_in_a_row = 0
-        self._hint = address if address not in self._configured else ""
         if address in self._configured:
             self._next = self._configured.index(address)
+        else:
+            self._favourite = address

@@ -37,6 +37,7 @@ from aliquot.agent.signals import Signaller
 from aliquot.agent.state import NodeState
 from aliquot.agent.stream import Coordinators, Stream
 from aliquot.common.clock import SystemClock
+from aliquot.common.names import validate_labels, validate_node, validate_pool
 
 log = logging.getLogger(__name__)
 
@@ -71,12 +72,16 @@ class Agent:
         yet.
         """
         settings = self._settings
+        name = validate_node(settings.node_name or machine.host_name(), "node_name")
+        if settings.pool:
+            validate_pool(settings.pool)
+        validate_labels(settings.labels())
         boot_id = identity.boot_id()
         self._checkpoint = Checkpoint.open(settings.state_dir, boot_id)
         driver = await self._open_backend()
         uuids = await self._first_discovery()
         known = identity.Identity.open(self._checkpoint.node_record, settings.node_id, uuids)
-        self.state = NodeState(known.node_id, settings.node_name or machine.host_name(), boot_id, driver)
+        self.state = NodeState(known.node_id, name, boot_id, driver)
         self._wire(known)
         await self.poller.discover()
         await self.controller.restore()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 
 from aliquot.agent import processes
 from aliquot.agent.checkpoint import Checkpoint
@@ -71,6 +72,14 @@ class Attachments:
         self._owners[holder.lease_id] = owner
         self._by_lease[holder.lease_id] = [*items, added]
         return added
+
+    def contained(self, added: Attachment) -> None:
+        """The process has been put into its holder's cgroup. Raises `OSError`."""
+        lease_id = added.holder.lease_id
+        now = replace(added, contained=True)
+        items = [now if item == added else item for item in self._by_lease.get(lease_id, [])]
+        self._checkpoint.save_attachments(lease_id, self._owners[lease_id], items)
+        self._by_lease[lease_id] = items
 
     def of_process(self, lease_id: str, process: ProcessKey) -> list[Attachment]:
         """A process's attachments to a lease."""

@@ -57,6 +57,7 @@ class StoredAttachment(msgspec.Struct, frozen=True):
     order: int
     leads_session: bool = False
     leads_group: bool = False
+    contained: bool = False
     origin_cgroup: str = ""
 
 
@@ -181,6 +182,7 @@ class Checkpoint:
                     order=item.order,
                     leads_session=item.leads_session,
                     leads_group=item.leads_group,
+                    contained=item.contained,
                     origin_cgroup=item.origin_cgroup,
                 )
                 for item in stored.attachments
@@ -204,6 +206,7 @@ class Checkpoint:
                     item.order,
                     item.leads_session,
                     item.leads_group,
+                    item.contained,
                     item.origin_cgroup,
                 )
                 for item in attachments

@@ -116,11 +116,15 @@ class Containment:
         return holder
 
     def members(self, holder: Holder) -> list[ProcessKey]:
-        """The holder's live processes. Costs a look at every process of the machine where any is not in the
-        cgroup.
+        """The holder's live processes.
+
+        Costs a look at every process of the machine, unless all that was attached to the holder was put into
+        its cgroup.
         """
         found = set(self._in_cgroup(holder))
-        if any(item.holder == holder for item in self._attachments()):
+        attached = [item for item in self._attachments() if item.holder == holder]
+        found |= {item.process.pid for item in attached if processes.alive(item.process)}
+        if not all(item.contained for item in attached):
             scan = self.attributor()
             for pid in processes.pids():
                 if pid in found:

@@ -9,7 +9,9 @@ start asks again.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
+import time
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -35,6 +37,8 @@ coordinator.
 """
 
 RETRY_S = 2.0
+VERIFY_S = 1.0
+"""How often limits are read back."""
 WATCH_S = 0.05
 """How often processes that are being ended are looked at."""
 
@@ -64,7 +68,10 @@ class Controller:
         self._clock = clock
         self._lock = asyncio.Lock()
         self._kicked = asyncio.Event()
-        self._restored: set[str] = set()
+        self._lived: set[str] = set()
+        """Slices whose limit was set once, or may have been before this agent started: processes may run on
+        them.
+        """
         self.reports = ReportLine()
         self.on_report: Callable[[], None] = lambda: None
         """Called when there is something to send."""
@@ -143,7 +150,7 @@ class Controller:
         records = await asyncio.to_thread(self._checkpoint.load)
         for record in records:
             self._state.book.put(record)
-            self._restored.add(record.slice_id)
+            self._lived.add(record.slice_id)
         self._state.happened.extend(self._checkpoint.notes)
         if records:
             log.info("%d reservations taken up from %s", len(records), self._checkpoint.directory)
@@ -151,14 +158,30 @@ class Controller:
 
     async def run(self) -> None:
         """Carry out what is to be done, for ever."""
+        verify_at = 0.0
         while True:
+            self._kicked.clear()
             wait_s = await self._settle()
-            try:
-                await asyncio.wait_for(self._kicked.wait(), wait_s)
-            except TimeoutError:
-                continue
-            finally:
-                self._kicked.clear()
+            if time.monotonic() >= verify_at:
+                await self.verify()
+                verify_at = time.monotonic() + VERIFY_S
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._kicked.wait(), min(wait_s, verify_at - time.monotonic()))
+
+    async def verify(self) -> None:
+        """Look whether every limit is still in force; one that is not is told of, and set again."""
+        for record in self._state.book.holding():
+            async with self._lock:
+                actual = self._state.actual_of(record.slice_id)
+                current = self._state.book.get(record.slice_id)
+                if current is None or not actual.limit_set or current.intent is not Intent.RUN:
+                    continue
+                if await self._limits.in_force(current, actual):
+                    continue
+                log.error("the limit of slice %s is not in force any more", record.slice_id)
+                self._state.actual[record.slice_id] = replace(actual, limit_set=False, tier=None)
+                self._report(current)
+                self._kicked.set()
 
     async def _settle(self) -> float:
         """Do all there is to do now. Returns after how many seconds to look again."""
@@ -216,11 +239,11 @@ class Controller:
         outcome = await self._limits.set(record)
         if outcome.actual is not None:
             self._state.actual[record.slice_id] = outcome.actual
+            self._lived.add(record.slice_id)
             self._report(record)
             return True
-        if record.slice_id in self._restored:
-            # It ran before this agent started; its processes are there, so it can't be said that nothing is
-            # held.
+        if record.slice_id in self._lived:
+            # Its processes may be there, so it can't be said that nothing is held.
             if actual.tier_notes != (outcome.detail,):
                 log.error("the limit of slice %s can't be set again: %s", record.slice_id, outcome.detail)
                 self._state.actual[record.slice_id] = replace(actual, tier_notes=(outcome.detail,))
@@ -240,7 +263,7 @@ class Controller:
             # After a crash it would be taken up again and, being unknown to the coordinator, stopped again.
             log.error("the record of slice %s could not be removed: %s", ended.slice_id, error)  # noqa: TRY400
         self._put(ended)
-        self._restored.discard(ended.slice_id)
+        self._lived.discard(ended.slice_id)
         self._ender.forget(ended.slice_id)
         self._state.actual.pop(ended.slice_id, None)
         if not self._state.held(ended.spec.holder):

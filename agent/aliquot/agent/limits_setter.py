@@ -67,6 +67,22 @@ class LimitSetter:
             notes.append(f"{tier.word}: {problem}")
             weaker_than = tier
 
+    async def in_force(self, record: Reservation, actual: Actual) -> bool:
+        """Whether a limit that was set is still there, as the enforcing part says. A device that does not
+        answer can't deny it.
+        """
+        limited = self.limited(record)
+        enforcer = self._chooser.of(actual.tier) if actual.tier is not None else None
+        if limited is None or enforcer is None:
+            return False
+        try:
+            return await self._guard.run(limited.device.uuid, partial(enforcer.read_back, limited))
+        except DeviceError:
+            return True
+        except EnforcementError as error:
+            log.warning("the limit of slice %s can't be read back: %s", record.slice_id, error.message)
+            return False
+
     async def clear(self, record: Reservation, actual: Actual) -> bool:
         """Take a slice's limit away. False: not now, try again."""
         limited = self.limited(record)

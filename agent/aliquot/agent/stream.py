@@ -125,7 +125,7 @@ class Stream:
                 wait_s = HOPELESS_WAIT_S
             finally:
                 self._state.connected = False
-            if wait_s or not self._addresses.hinted:
+            if wait_s or not self._addresses.referred:
                 await asyncio.sleep(self._backoff.next_s(wait_s))
 
     def _ended(self, address: str, ended: SessionEnded) -> float:
@@ -162,8 +162,8 @@ class Stream:
                 await self._talk(call, welcome.session_epoch)
             except grpc.aio.AioRpcError as error:
                 raise _ended_by(error) from error
-            except asyncio.InvalidStateError as error:
-                raise SessionEnded("the connection was cancelled") from error
+            except asyncio.InvalidStateError as error:  # written to after its end
+                raise await _end_of(call) from error
             finally:
                 call.cancel()
 
@@ -187,9 +187,10 @@ class Stream:
             boot_id=self._state.boot_id,
             leader_epoch=self._controller.leader_epoch,
         )
-        await call.write(agent_pb2.AgentMessage(hello=hello))
         try:
-            message = await asyncio.wait_for(call.read(), WELCOME_TIMEOUT_S)
+            async with asyncio.timeout(WELCOME_TIMEOUT_S):
+                await call.write(agent_pb2.AgentMessage(hello=hello))
+                message = await call.read()
         except TimeoutError:
             raise SessionEnded(f"no welcome within {WELCOME_TIMEOUT_S:g} s") from None
         if not isinstance(message, agent_pb2.CoordinatorMessage):  # the end of the stream

@@ -50,6 +50,8 @@ class Attachment:
     leads_session: bool = False
     """It was the leader of its session when it was attached, so that whoever is in it came from it."""
     leads_group: bool = False
+    contained: bool = False
+    """It was put into its holder's cgroup, so that what it starts is found there."""
     origin_cgroup: str = ""
     """Where it was before, to be put back when it is detached."""
 

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from aliquot.agent import processes
 from aliquot.agent.attachments import Attachments
-from aliquot.agent.containment import Containment
+from aliquot.agent.containment import Containment, ContainmentKind
 from aliquot.agent.core.accounting import DeviceUsage
 from aliquot.agent.core.model import Intent, ProcessKey, Reservation
 from aliquot.agent.core.reservations import status_of
@@ -106,8 +106,10 @@ class LocalService:
         owner = self._uid_of(process, peer)
         origin = processes.cgroup_of(process.pid) or ""
         # Registered before it is moved: whatever happens in between, it is known to be the lease's.
-        self._attachments.add(holder, process, owner, origin)
+        added = self._attachments.add(holder, process, owner, origin)
         placed = self._containment.place(process, holder)
+        if placed.kind is ContainmentKind.CGROUP:
+            self._attachments.contained(added)
         variables, notes = environment(
             [granted for record in records if (granted := self._granted(record)) is not None],
             dict(request.environment),
