@@ -1,0 +1,150 @@
+"""Tier `preload`: a library loaded into the lease's processes denies what goes beyond the limit.
+
+Each holder gets a folder with a copy of the library and, beside it, the files it reads its limit from: the library
+finds them by its own path, so that no variable but LD_PRELOAD takes part. It is cooperative: a process that isn't
+loaded with it (static, setuid, LD_PRELOAD unset) is seen by the watchdog, which stays on behind this tier, and so is
+a lease whose account says less than the driver does. That excess is taken off what the lease may still allocate.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import quote
+
+from aliquot.agent import native
+from aliquot.agent.core.model import Holder
+from aliquot.agent.enforce.base import EnforcementError, Limited
+from aliquot.agent.enforce.preload_files import LIBRARY, DeviceLimit, LeaseFiles, merged_preload
+from aliquot.common.tiers import Tier
+
+MIB = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """Of one slice, at the last poll."""
+
+    account_bytes: int
+    excess_bytes: int
+
+
+def built_library() -> Path:
+    """Where the build puts the library."""
+    return Path(native.__file__).resolve().parent / "lib" / LIBRARY
+
+
+class PreloadEnforcer:
+    """See `base.Enforcer`.
+
+    `directory` holds one folder per holder; it must be readable by the lease's processes and not mounted `noexec`.
+    `throttle` also holds leases to their share of the device's time.
+    """
+
+    tier = Tier.PRELOAD
+
+    def __init__(self, directory: Path, library: Path | None = None, *, throttle: bool = False) -> None:
+        self._directory = directory
+        self._library = library or built_library()
+        self._throttle = throttle
+        self._context_bytes: dict[str, int] = {}
+        self._seen: dict[str, _Seen] = {}
+
+    def available(self, limited: Limited) -> str:
+        """Empty where the library was built and can be loaded from our folder."""
+        if not self._library.is_file():
+            return f"{self._library} was not built: `make native`, or install aliquot without ALIQUOT_SKIP_NATIVE"
+        if limited.device.vendor.upper() not in ("", "NVIDIA"):
+            return f"the library knows NVIDIA's driver only, and this is a device of {limited.device.vendor}"
+        existing = next((path for path in (self._directory, *self._directory.parents) if path.exists()), None)
+        if existing is not None and os.statvfs(existing).f_flag & os.ST_NOEXEC:
+            return f"{existing} is mounted noexec, so nothing can be loaded from it: set another directory"
+        return ""
+
+    def apply(self, limited: Limited) -> None:
+        """Write the limit. Raises `EnforcementError`."""
+        spec = limited.spec
+        files = self._files(spec.holder)
+        share_milli = spec.share_milli if self._throttle and not spec.whole_device else 0
+        limit = DeviceLimit(spec.memory_bytes, self._context_bytes.get(limited.device.product_name, 0), share_milli)
+        try:
+            files.create(self._library)
+            files.set_limit(spec.device_uuid, limit)
+        except OSError as error:
+            raise EnforcementError(f"the limit can't be written: {error}") from error
+
+    def read_back(self, limited: Limited) -> bool:
+        """Whether the file that the lease's processes read says what was ordered, and can be read and trusted."""
+        spec = limited.spec
+        files = self._files(spec.holder)
+        limit = files.limit_of(spec.device_uuid)
+        return (
+            limit is not None
+            and limit.memory_bytes == spec.memory_bytes
+            and files.held_bytes(spec.device_uuid) is not None
+            and files.library.is_file()
+        )
+
+    def clear(self, limited: Limited) -> None:
+        """Allow nothing more; with the holder's last device its folder goes."""
+        spec = limited.spec
+        files = self._files(spec.holder)
+        self._seen.pop(spec.slice_id, None)
+        try:
+            if files.directory.is_dir() and files.clear_limit(spec.device_uuid):
+                files.remove()
+        except EnforcementError:
+            files.remove()  # damaged: nothing in it is of use to anybody
+        except OSError as error:
+            raise EnforcementError(f"the limit can't be taken away: {error}") from error
+
+    def environment(self, limited: Limited) -> Mapping[str, str]:
+        """LD_PRELOAD, to be merged with what the user preloads: see `merge_environment`."""
+        return {"LD_PRELOAD": str(self._files(limited.spec.holder).library)}
+
+    def merge_environment(self, limited: Limited, present: Mapping[str, str]) -> Mapping[str, str]:
+        """LD_PRELOAD with the user's own entries kept behind ours."""
+        return {"LD_PRELOAD": merged_preload(self._files(limited.spec.holder).library, present)}
+
+    def admit(self, limited: Limited, uid: int) -> None:
+        """Let a user's processes charge themselves. Raises `EnforcementError`."""
+        try:
+            self._files(limited.spec.holder).admit(uid)
+        except OSError as error:
+            raise EnforcementError(f"processes of uid {uid} can't be let in: {error}") from error
+
+    def observe(self, limited: Limited, observed_bytes: int | None) -> int:
+        """After each poll: what the driver says the slice holds (None: unknown). Answers what it holds beyond its own
+        account, in bytes, and takes that off what it may still allocate.
+
+        Charged is always at least held while both move, so a sample is compared with the larger account of this poll
+        and the last; and only what two polls in a row have seen counts.
+        """
+        spec = limited.spec
+        files = self._files(spec.holder)
+        try:
+            account_bytes = files.held_bytes(spec.device_uuid)
+        except (OSError, EnforcementError):
+            return 0  # gone or damaged: read_back says so
+        before = self._seen.get(spec.slice_id)
+        if account_bytes is None or observed_bytes is None:
+            return before.excess_bytes if before is not None else 0
+        known_bytes = max(account_bytes, before.account_bytes if before is not None else 0)
+        excess_bytes = max(0, observed_bytes - known_bytes)
+        self._seen[spec.slice_id] = _Seen(account_bytes, excess_bytes)
+        published = min(excess_bytes, before.excess_bytes if before is not None else 0)
+        try:
+            files.set_excess(spec.device_uuid, published)
+        except (OSError, EnforcementError):
+            return 0
+        return published
+
+    def learn_context(self, product_name: str, context_bytes: int) -> None:
+        """What a context takes on this model with this driver, as measured: reserved for the next ones."""
+        self._context_bytes[product_name] = context_bytes
+
+    def _files(self, holder: Holder) -> LeaseFiles:
+        name = f"{quote(holder.lease_id, safe='')}.{holder.lease_epoch}.{holder.member}"
+        return LeaseFiles(self._directory / name, holder.lease_id)

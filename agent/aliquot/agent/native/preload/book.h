@@ -1,0 +1,34 @@
+/* What the lease may hold and does hold, shared by all its processes. Every amount is reserved here first. */
+#ifndef ALIQUOT_PRELOAD_BOOK_H
+#define ALIQUOT_PRELOAD_BOOK_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "layout.h"
+
+enum { DEVICE_FOREIGN = -1, DEVICE_UNKNOWN = -2 };
+
+/* The index of a device in the lease, or DEVICE_FOREIGN. */
+int book_device(const unsigned char uuid[16]);
+
+/* Reserves bytes for this process, or leaves all as it was: false, they don't fit (or the book can't be used). */
+bool book_charge(int device, uint64_t bytes);
+void book_credit(int device, uint64_t bytes);
+
+/* Counts what is there already and can't be refused any more. */
+void book_force(int device, uint64_t bytes);
+
+uint64_t book_limit(int device);
+uint64_t book_room(int device);       /* what could still be charged */
+uint64_t book_held_here(int device);  /* by this process */
+uint64_t book_context_bytes(int device);
+unsigned book_share_milli(int device);
+
+/* Processes of the lease as they are now, for the throttle: pids of this namespace; how many were written. */
+int book_pids(int32_t *pids, int size);
+
+/* Called in a forked child before anything else. */
+void book_forget(void);
+
+#endif
