@@ -1,16 +1,16 @@
 """What the shell around the core refuses or fails at. `rpc.errors` turns these, like the core's, into gRPC statuses.
 
-    AliquotError
-     ├── JournalError
-     │    ├── JournalUnavailable   can't be written now: grants stop, retried by itself
-     │    ├── JournalCorrupt       can't be read: needs a person, and says what to do
-     │    ├── JournalTooNew        written by a newer version
-     │    └── JournalLocked        another coordinator has it
-     ├── NotLeader                 another coordinator leads; nothing may be written any more
-     ├── Overloaded                a stated bound is reached: come back later
-     ├── ShuttingDown              this coordinator is going away
-     ├── WatchCompacted            a watcher is too far behind, or too slow
-     └── ProtocolVersion           an agent speaks no protocol that this coordinator speaks
+AliquotError
+ ├── JournalError
+ │    ├── JournalUnavailable   can't be written now: grants stop, retried by itself
+ │    ├── JournalCorrupt       can't be read: needs a person, and says what to do
+ │    ├── JournalTooNew        written by a newer version
+ │    └── JournalLocked        another coordinator has it
+ ├── NotLeader                 another coordinator leads; nothing may be written any more
+ ├── Overloaded                a stated bound is reached: come back later
+ ├── ShuttingDown              this coordinator is going away
+ ├── WatchCompacted            a watcher is too far behind, or too slow
+ └── ProtocolVersion           an agent speaks no protocol that this coordinator speaks
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Keep the garbage collector from stopping the coordinator, and show what it still costs.
 
-Nearly everything here lives for long and refers to nothing that refers back, so reference counting frees what dies. After
-start-up what has been loaded is frozen out of the collector's sight; its thresholds are raised so that a full collection is
-rare, and each pause is measured.
+Nearly everything here lives for long and refers to nothing that refers back, so reference counting frees what dies.
+After start-up what has been loaded is frozen out of the collector's sight; its thresholds are raised so that a full
+collection is rare, and each pause is measured.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, field
 
-from aliquot.coordinator.core.decide import Outcome
+from aliquot.coordinator.core.decide.outcomes import Outcome
 from aliquot.coordinator.core.facts import Fact
 
 Reply = asyncio.Future[Outcome]
@@ -15,8 +15,8 @@ Reply = asyncio.Future[Outcome]
 class OpenGroup:
     """Facts that will become durable together, and the answers that may be given then.
 
-    Refusals and dry runs add no facts, but they were decided on top of this group and of the one being committed, so they
-    wait here too.
+    Refusals and dry runs add no facts, but they were decided on top of this group and of the one being committed, so
+    they wait here too.
     """
 
     facts: list[Fact] = field(default_factory=list)

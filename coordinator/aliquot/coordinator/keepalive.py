@@ -1,11 +1,11 @@
 """Which launchers still want their leases. Kept in memory only: a restart gives every lease its full TTL again.
 
-A lease that no keep-alive has named for its TTL is expired by a command like any other, so that only a journalled fact ever
-ends it. Time here is the monotonic clock: while the machine sleeps, or this process stands still, nobody could have sent
-anything, so nobody is late (`start_again`).
+A lease that no keep-alive has named for its TTL is expired by a command like any other, so that only a journalled
+fact ever ends it. Time here is the monotonic clock: while the machine sleeps, or this process stands still, nobody
+could have sent anything, so nobody is late (`start_again`).
 
-One heap entry per lease, looked at when it would expire and pushed back by however much it was renewed meanwhile: renewing
-is one dictionary store, and the sweep touches each lease once per TTL.
+One heap entry per lease, looked at when it would expire and pushed back by however much it was renewed meanwhile:
+renewing is one dictionary store, and the sweep touches each lease once per TTL.
 """
 
 from __future__ import annotations

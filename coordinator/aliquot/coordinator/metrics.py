@@ -1,12 +1,12 @@
 """What the coordinator measures of itself, for Prometheus.
 
-Only aggregates, whatever the number of devices: per pool and model, per tenant and queue, with a bound on the labels and
-the rest summed as "other". Per-device series are the agents'. Sums are read from the View, which keeps them up to date by
-differences, so a scrape costs the same for ten devices and for eighty thousand. It runs on another thread and reads plain
-integers.
+Only aggregates, whatever the number of devices: per pool and model, per tenant and queue, with a bound on the
+labels and the rest summed as "other". Per-device series are the agents'. Sums are read from the View, which keeps
+them up to date by differences, so a scrape costs the same for ten devices and for eighty thousand. It runs on
+another thread and reads plain integers.
 
-Histograms are plain lists of counts here: observing costs a bisection, which a client library's lock and label look-up
-would multiply on the hot path.
+Histograms are plain lists of counts here: observing costs a bisection, which a client library's lock and label
+look-up would multiply on the hot path.
 """
 
 from __future__ import annotations
@@ -64,9 +64,7 @@ class Metrics(Collector):
 
     def __init__(self, view: View) -> None:
         self._view = view
-        self.decision = Histogram(
-            "aliquot_decision_seconds", "Time to decide one command and apply its facts", _FAST_S
-        )
+        self.decision = Histogram("aliquot_decision_seconds", "Time to decide one command and apply its facts", _FAST_S)
         self.commit = Histogram("aliquot_commit_seconds", "Time until a group of facts was durable", _FAST_S)
         self.group_facts = Histogram("aliquot_commit_facts", "Facts made durable together", _SIZES)
         self.grant_to_active = Histogram(

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 class ArrivalOrder:
     """Lease ids in the order of their arrivals. Arrivals only rise, so adding is appending.
 
-    Removing leaves a hole; when holes are the larger part the list is made anew, which costs O(1) per removal in the long
-    run.
+    Removing leaves a hole; when holes are the larger part the list is made anew, which costs O(1) per removal in the
+    long run.
     """
 
     __slots__ = ("_arrivals", "_holes", "_ids")

@@ -1,7 +1,8 @@
-"""What the writer hands to the outbox once a group is durable: the records that changed, as they were when it closed.
+"""What the writer hands to the outbox once a group is durable: the records that changed, as they were when it
+closed.
 
-Records are immutable, so that a reference taken when the group closed is still what was committed while the next group is
-already being decided.
+Records are immutable, so that a reference taken when the group closed is still what was committed while the next
+group is already being decided.
 """
 
 from __future__ import annotations
@@ -38,6 +39,10 @@ def take_commit(state: State) -> Commit:
     )
 
 
+def _arrival(lease: Lease) -> int:
+    return lease.arrival
+
+
 def whole_state(state: State) -> Commit:
     """All of the State as one commit, for a View that starts from nothing."""
     state.take_touched()
@@ -45,7 +50,7 @@ def whole_state(state: State) -> Commit:
         seq=state.seq,
         at_ms=state.now_ms,
         leader_epoch=state.leader_epoch,
-        leases=tuple(sorted(state.leases.items(), key=lambda item: item[1].arrival)),
+        leases=tuple((lease.lease_id, lease) for lease in sorted(state.leases.values(), key=_arrival)),
         nodes=tuple(state.nodes.items()),
         devices=tuple(state.devices.items()),
     )

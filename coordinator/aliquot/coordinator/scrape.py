@@ -37,7 +37,7 @@ class ScrapeServer:
         class Handler(BaseHTTPRequestHandler):
             timeout = 10  # seconds a scraper may take over its request
 
-            def do_GET(self) -> None:  # noqa: N802: the base class's name
+            def do_GET(self) -> None:
                 path = self.path.partition("?")[0]
                 if path == "/metrics":
                     self._send(200, CONTENT_TYPE_LATEST, generate_latest(registry))
@@ -54,7 +54,7 @@ class ScrapeServer:
                 self.end_headers()
                 self.wfile.write(body)
 
-            def log_message(self, format: str, *args: object) -> None:  # noqa: A002: the base class's name
+            def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class's name
                 """Scrapes are no news."""
 
         self._server = ThreadingHTTPServer((host, port), Handler)

@@ -1,12 +1,12 @@
 """Watch: who follows the changes, from where, and what happens to those who can't keep up.
 
-The hub keeps the last `ring_events` changes. A watcher starts with those after the number it names and then gets, in a
-bounded queue of its own, only what it asked for: the hub finds the interested by tenant and by lease, so that thousands of
-launchers that each follow their own leases cost nothing per change. Who asks for more than is kept, or lets its queue run
-over, is told WATCH_COMPACTED and lists again.
+The hub keeps the last `ring_events` changes. A watcher starts with those after the number it names and then gets,
+in a bounded queue of its own, only what it asked for: the hub finds the interested by tenant and by lease, so that
+thousands of launchers that each follow their own leases cost nothing per change. Who asks for more than is kept, or
+lets its queue run over, is told WATCH_COMPACTED and lists again.
 
-The changes of one group carry the number of the group before it, except the last one a watcher gets: resuming from any
-number seen then repeats something at worst, and never skips anything.
+The changes of one group carry the number of the group before it, except the last one a watcher gets: resuming from
+any number seen then repeats something at worst, and never skips anything.
 """
 
 from __future__ import annotations
@@ -176,9 +176,7 @@ class WatchHub:
         for watcher, records in interested.items():
             watcher.offer(batch, records)
 
-    def watch(
-        self, *, after_seq: int, tenant: str = "", lease_ids: Iterable[str] = (), nodes: bool = False
-    ) -> Watcher:
+    def watch(self, *, after_seq: int, tenant: str = "", lease_ids: Iterable[str] = (), nodes: bool = False) -> Watcher:
         """Follow the changes after `after_seq` (0: from now on). Raises WatchCompacted or Overloaded."""
         if len(self._all) >= WATCHERS_MAX:
             raise Overloaded(f"{WATCHERS_MAX} watchers are connected, which is the bound", retry_after_ms=5_000)

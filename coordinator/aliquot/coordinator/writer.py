@@ -1,11 +1,12 @@
 """The single writer: the one task that owns the State, and the only way anything changes.
 
-Commands queue up. In turns of a few milliseconds each is decided on the current State and its facts are applied at once,
-so that the next command of the same group sees them. While one group is being synced in the journal thread, the next is
-being decided. Answers, refusals and dry runs alike, are given only when everything they were decided on is durable.
+Commands queue up. In turns of a few milliseconds each is decided on the current State and its facts are applied at
+once, so that the next command of the same group sees them. While one group is being synced in the journal thread,
+the next is being decided. Answers, refusals and dry runs alike, are given only when everything they were decided on
+is durable.
 
-When a commit fails, memory is ahead of the disk: every caller of the open groups is told so, the State is thrown away and
-read again from the journal, and nothing is granted until a real write has worked.
+When a commit fails, memory is ahead of the disk: every caller of the open groups is told so, the State is thrown
+away and read again from the journal, and nothing is granted until a real write has worked.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ from typing import Protocol
 
 from aliquot.common.clock import Clock
 from aliquot.coordinator.core.commands import Admit, Command, Tick
-from aliquot.coordinator.core.decide import AdmitOutcome, Outcome, TickOutcome, decide
+from aliquot.coordinator.core.decide import AdmitOutcome, TickOutcome, decide
+from aliquot.coordinator.core.decide.outcomes import Outcome
 from aliquot.coordinator.core.errors import DomainError
 from aliquot.coordinator.core.evolve import evolve
 from aliquot.coordinator.core.state import State
@@ -34,6 +36,8 @@ from aliquot.coordinator.published import Commit, take_commit, whole_state
 log = logging.getLogger(__name__)
 
 _PRUNE_EVERY_NS = 200_000_000
+_CROWD = 4
+"""Callers that share a group on average, from which on a group lingers for more."""
 _PRUNE_GROUPS = 200
 """Old records are dropped in steps that commits hardly notice."""
 
@@ -47,7 +51,7 @@ class WriterConfig:
     turn_ms: int = 5
     """Longest stretch of deciding before the event loop gets its turn."""
     linger_ms: int = 2
-    """While commands keep coming in, a group waits so long for company before it is committed."""
+    """While many callers are about, a group waits so long for company before it is committed."""
     group_facts_max: int = 8_192
     retry_first_ms: int = 100
     retry_max_ms: int = 5_000
@@ -104,11 +108,15 @@ class Writer:
         self._in_flight: OpenGroup | None = None
         self._wake = asyncio.Event()
         self._alarm: asyncio.TimerHandle | None = None
+        self._alarm_ms = 0
         self._down_reason = ""
         self._collapse: Exception | None = None
         self._stopping = False
         self._prune_up_to = 0
         self._pruned_ns = 0
+        self._linger: asyncio.TimerHandle | None = None
+        self._company = 0.0
+        """How many answers a group had lately."""
         self.on_health: list[Callable[[bool, str], None]] = []
         self.on_reload: list[Callable[[], None]] = []
 
@@ -177,8 +185,9 @@ class Writer:
 
     def stop_thread(self) -> None:
         """After `run` has ended."""
-        if self._alarm is not None:
-            self._alarm.cancel()
+        for timer in (self._alarm, self._linger):
+            if timer is not None:
+                timer.cancel()
         self._thread.stop()
 
     # -- turns
@@ -253,13 +262,19 @@ class Writer:
         return decision.outcome
 
     def _set_alarm(self, state: State, now_ms: int) -> None:
+        due_ms = state.next_due_ms()
         if self._alarm is not None:
+            if due_ms == self._alarm_ms:
+                return
             self._alarm.cancel()
             self._alarm = None
-        due_ms = state.next_due_ms()
         if due_ms is not None:
-            delay_s = max(due_ms - now_ms, 1) / 1000
-            self._alarm = asyncio.get_running_loop().call_later(delay_s, self._wake.set)
+            self._alarm_ms = due_ms
+            self._alarm = asyncio.get_running_loop().call_later(max(due_ms - now_ms, 1) / 1000, self._ring)
+
+    def _ring(self) -> None:
+        self._alarm = None
+        self._wake.set()
 
     # -- commits
 
@@ -277,14 +292,14 @@ class Writer:
         if self._prune_up_to and time.perf_counter_ns() - self._pruned_ns > _PRUNE_EVERY_NS:
             self._prune_some()
             return
-        age_ms = (time.perf_counter_ns() - group.opened_ns) // 1_000_000
-        if self._queue and age_ms < self._config.linger_ms and len(group.facts) < self._config.group_facts_max:
+        if self._lingers(group):
             return
         state = self.state
         assert state is not None
         commit = take_commit(state)
         durable = Group(commit.seq - len(group.facts) + 1, tuple(group.facts))
         self._in_flight, self._open = group, OpenGroup()
+        self._company += (len(group.answers) - self._company) / 4
         started = time.perf_counter_ns()
 
         def done(_: None, error: BaseException | None) -> None:
@@ -304,6 +319,23 @@ class Writer:
                 self._fall_down(failure)
 
         self._thread.submit(lambda: self._journal.commit(durable), done)
+
+    def _lingers(self, group: OpenGroup) -> bool:
+        """Whether the group waits a moment for company: only while there was some lately, so that a lone caller never
+        waits, and a crowd shares its commits.
+        """
+        if self._company < _CROWD or self._stopping or len(group.facts) >= self._config.group_facts_max:
+            return False
+        left_s = self._config.linger_ms / 1000 - (time.perf_counter_ns() - group.opened_ns) / 1e9
+        if left_s <= 0:
+            return False
+        if self._linger is None:
+            self._linger = asyncio.get_running_loop().call_later(left_s, self._end_linger)
+        return True
+
+    def _end_linger(self) -> None:
+        self._linger = None
+        self._commit_if_ready()
 
     def _prune_some(self) -> None:
         """One small transaction, in the pauses between commits."""
@@ -364,7 +396,7 @@ class Writer:
                 state = await self._thread.run(self._recover_blocking)
             except NotLeader:
                 raise
-            except Exception as error:  # noqa: BLE001: whatever is wrong with the journal, keep saying so and trying
+            except Exception as error:  # noqa: BLE001 - whatever is wrong with the journal, keep saying so and trying
                 self._down_reason = str(error)
                 log.warning("the journal still can't be used: %s", error)
                 continue

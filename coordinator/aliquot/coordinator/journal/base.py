@@ -1,8 +1,8 @@
 """What the writer asks of a journal, whatever stores it.
 
-A journal is a list of commit groups. A group is all or nothing, groups are in order without gaps, and each record names
-the digest of the one before it, so that nothing can be lost, changed or swapped in the middle without being noticed. All
-calls block: the writer makes them in its journal thread.
+A journal is a list of commit groups. A group is all or nothing, groups are in order without gaps, and each record
+names the digest of the one before it, so that nothing can be lost, changed or swapped in the middle without being
+noticed. All calls block: the writer makes them in its journal thread.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """How a commit group looks in a journal: versioned, checksummed, and chained to the record before it.
 
-The payload is the MessagePack list of the group's facts. Facts only ever get new fields with defaults, and new kinds of
-fact, so an older journal always decodes; what a newer version wrote is refused by `VERSION` or by the unknown kind, never
-guessed at. The digest covers everything but itself.
+The payload is the MessagePack list of the group's facts. Facts only ever get new fields with defaults, and new
+kinds of fact, so an older journal always decodes; what a newer version wrote is refused by `VERSION` or by the
+unknown kind, never guessed at. The digest covers everything but itself.
 """
 
 from __future__ import annotations
@@ -58,7 +58,8 @@ def decode(record: Record) -> Group:
     """The group of an intact record. Raises JournalTooNew or JournalCorrupt."""
     if record.version > VERSION:
         raise JournalTooNew(
-            f"fact {record.first_seq} was written in record format {record.version}; this version reads up to {VERSION}",
+            f"fact {record.first_seq} was written in record format {record.version}; "
+            f"this version reads up to {VERSION}",
             hint="start the version that wrote this journal, or a newer one",
         )
     try:

@@ -1,4 +1,6 @@
-"""From a journal to a State: the newest snapshot that can be read, then every fact after it, through the same `evolve`."""
+"""From a journal to a State: the newest snapshot that can be read, then every fact after it, through the same
+`evolve`.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Snapshots on disk: one file each, written beside the journal, complete or absent.
 
-A file is a magic word, the SHA-256 of the rest, and the MessagePack of `_Body`. It is written under another name, synced,
-and renamed; a half-written one is therefore never seen, and a damaged one is skipped with a warning, because the snapshot
-before it and the journal after that still give the same State.
+A file is a magic word, the SHA-256 of the rest, and the MessagePack of `_Body`. It is written under another name,
+synced, and renamed; a half-written one is therefore never seen, and a damaged one is skipped with a warning,
+because the snapshot before it and the journal after that still give the same State.
 """
 
 from __future__ import annotations

@@ -1,8 +1,10 @@
-"""A process of its own that turns a long journal into a short one: `python -m aliquot.coordinator.journal.snapshotter`.
+"""A process of its own that turns a long journal into a short one: `python -m
+aliquot.coordinator.journal.snapshotter`.
 
-It reads the journal that a coordinator is writing, replays it from the last snapshot, writes a new snapshot, and says in
-one JSON line what it did. It shares nothing with the coordinator but the file, so that the minute of computing it may take
-costs the coordinator no pause. What the snapshot makes superfluous is pruned by the coordinator, the file's one writer.
+It reads the journal that a coordinator is writing, replays it from the last snapshot, writes a new snapshot, and
+says in one JSON line what it did. It shares nothing with the coordinator but the file, so that the minute of
+computing it may take costs the coordinator no pause. What the snapshot makes superfluous is pruned by the
+coordinator, the file's one writer.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """The default journal: one SQLite file, one row per commit group, synced before anybody hears of it.
 
-WAL with `synchronous=FULL` syncs the log at every commit. A commit is a single statement that inserts the row only while
-the leader epoch on disk is ours: one transaction, and few crossings between the journal thread and SQLite, which matters
-because each of them waits for the interpreter lock.
+WAL with `synchronous=FULL` syncs the log at every commit. A commit is a single statement that inserts the row only
+while the leader epoch on disk is ours: one transaction, and few crossings between the journal thread and SQLite,
+which matters because each of them waits for the interpreter lock.
 
-SQLite already drops a transaction that was torn by a power cut. What it does not notice is a damaged page; our own chain
-of digests does. A last record that can't be believed is set aside in a file of its own and cut off, loudly; one in the
-middle stops the start, because everything after it was decided on top of it.
+SQLite already drops a transaction that was torn by a power cut. What it does not notice is a damaged page; our own
+chain of digests does. A last record that can't be believed is set aside in a file of its own and cut off, loudly;
+one in the middle stops the start, because everything after it was decided on top of it.
 """
 
 from __future__ import annotations
@@ -50,13 +50,13 @@ _COLUMNS = "version, first_seq, last_seq, previous, payload, digest"
 _COMMIT = f"""
 INSERT INTO groups ({_COLUMNS}) SELECT ?, ?, ?, ?, ?, ?
 WHERE (SELECT value FROM meta WHERE key = 'leader_epoch') = ?
-"""  # noqa: S608: only our own constant
+"""  # noqa: S608 - only our own constant
 _CHECKPOINT_PAGES = 8192
 """32 MiB of log between checkpoints: each writes every page that changed, so rarer is cheaper."""
 _BUSY_TIMEOUT_S = 5.0
 
 _DAMAGED = (
-    "stop here and keep a copy of the file; then restore the newest backup of it, with its -wal file and snapshots folder"
+    "keep a copy of the file as it is; then restore the newest backup of it, with its -wal file and snapshots folder"
 )
 
 
@@ -285,7 +285,7 @@ def _transaction(connection: sqlite3.Connection) -> Iterator[None]:
     connection.execute("COMMIT")
 
 
-class _translated:  # noqa: N801: used like a function; a generator would cost more on the hot path
+class _translated:  # noqa: N801 - used like a function; a generator would cost more on the hot path
     """Turns SQLite's errors into ours."""
 
     __slots__ = ("_path",)

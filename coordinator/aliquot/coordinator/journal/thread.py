@@ -67,7 +67,7 @@ class _Job(Generic[T]):
         result, failure = None, None
         try:
             result = self._call()
-        except BaseException as error:  # noqa: BLE001: whatever it is, the loop must hear of it
+        except BaseException as error:  # noqa: BLE001 - whatever it is, the loop must hear of it
             failure = error
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._done, result, failure)

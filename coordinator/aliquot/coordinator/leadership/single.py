@@ -46,7 +46,9 @@ def _lock(path: Path) -> int:
     try:
         file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
-        raise JournalLocked(f"{path} can't be opened: {error.strerror}", hint="check the folder of --journal") from error
+        raise JournalLocked(
+            f"{path} can't be opened: {error.strerror}", hint="check the folder of --journal"
+        ) from error
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:

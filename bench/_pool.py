@@ -1,0 +1,125 @@
+"""Starts a real coordinator process for a benchmark, and measures what it uses."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import grpc
+import grpc.aio
+
+from aliquot.v1 import pool_pb2, pool_pb2_grpc, types_pb2
+
+_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+_READY_WITHIN_S = 120
+
+
+@dataclass(slots=True)
+class Process:
+    """A coordinator under measurement."""
+
+    popen: subprocess.Popen[str]
+    address: str
+    metrics: str
+
+    def cpu_s(self) -> float:
+        """CPU time used so far, all threads."""
+        fields = Path(f"/proc/{self.popen.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / _TICKS_PER_S
+
+    def rss_mb(self) -> float:
+        """Resident memory now, in MiB."""
+        for line in Path(f"/proc/{self.popen.pid}/status").read_text().splitlines():
+            if line.startswith("VmRSS:"):
+                return int(line.split()[1]) / 1024
+        raise RuntimeError("no VmRSS")
+
+    def kill(self) -> None:
+        """As a power cut would, but for the page cache."""
+        self.popen.send_signal(signal.SIGKILL)
+        self.popen.wait()
+
+
+def start_coordinator(*arguments: str) -> Process:
+    """Start one and wait until it serves."""
+    popen = subprocess.Popen(
+        [sys.executable, "-m", "aliquot.coordinator", "--listen", "127.0.0.1:0", "--metrics-port", "0", *arguments],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert popen.stdout is not None
+    deadline = time.monotonic() + _READY_WITHIN_S
+    while time.monotonic() < deadline:
+        line = popen.stdout.readline()
+        if line.startswith("ready "):
+            ready = json.loads(line.removeprefix("ready "))
+            return Process(popen, ready["address"], ready["metrics"])
+        if not line:
+            break
+    popen.kill()
+    raise RuntimeError(f"the coordinator did not start (exit code {popen.wait()})")
+
+
+@contextlib.contextmanager
+def coordinator(*arguments: str) -> Iterator[Process]:
+    """One that is stopped at the end."""
+    process = start_coordinator(*arguments)
+    try:
+        yield process
+    finally:
+        process.popen.terminate()
+        try:
+            process.popen.wait(20)
+        except subprocess.TimeoutExpired:
+            process.popen.kill()
+            process.popen.wait()
+
+
+def declared_nodes(count: int, devices: int, *, model: str = "A100-80") -> list[types_pb2.Node]:
+    """Nodes without agents."""
+    return [
+        types_pb2.Node(
+            node_id=f"bench-{number:05d}",
+            agentless=True,
+            devices=[types_pb2.Device(model=model) for _ in range(devices)],
+        )
+        for number in range(count)
+    ]
+
+
+async def declare(address: str, nodes: list[types_pb2.Node]) -> None:
+    """Declare them, a few hundred at a time."""
+    async with grpc.aio.insecure_channel(address) as channel:
+        stub = pool_pb2_grpc.PoolServiceStub(channel)
+        for start in range(0, len(nodes), 200):
+            await stub.DeclareNodes(pool_pb2.DeclareNodesRequest(nodes=nodes[start : start + 200]))
+
+
+async def in_process(script: str, *arguments: str) -> dict[str, Any]:
+    """Run a script beside this one in a process of its own; returns the JSON object of its last line."""
+    path = Path(__file__).with_name(script)
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, str(path), *arguments, stdout=asyncio.subprocess.PIPE
+    )
+    output, _ = await process.communicate()
+    if process.returncode:
+        raise RuntimeError(f"{script} ended with {process.returncode}")
+    result: dict[str, Any] = json.loads(output.decode().strip().splitlines()[-1])
+    return result
+
+
+def percentile(sorted_values: list[float], part: float) -> float:
+    """Of a sorted list; 0 when it is empty."""
+    if not sorted_values:
+        return 0.0
+    return sorted_values[min(len(sorted_values) - 1, int(len(sorted_values) * part))]

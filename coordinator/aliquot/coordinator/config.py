@@ -1,0 +1,104 @@
+"""The coordinator's settings: a TOML file, the environment (`ALIQUOT_COORDINATOR_…`), flags; later ones win."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from aliquot.common.duration import DurationMs
+from aliquot.common.errors import ConfigError
+from aliquot.common.tls import ServerTls
+from aliquot.coordinator.core.state import CoreConfig
+from aliquot.coordinator.sessions import SessionsConfig
+from aliquot.coordinator.writer import WriterConfig
+
+ENV_PREFIX = "ALIQUOT_COORDINATOR_"
+
+
+def default_journal() -> str:
+    """Where the journal is when nobody says: the system's place for root, else the user's."""
+    if os.geteuid() == 0:
+        return "sqlite:/var/lib/aliquot/coordinator.db"
+    state = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
+    return f"sqlite:{Path(state).expanduser() / 'aliquot' / 'coordinator.db'}"
+
+
+@dataclass(frozen=True, slots=True)
+class TlsSettings:
+    """PEM files; see `aliquot.common.tls`."""
+
+    certificate_file: Path | None = None
+    key_file: Path | None = None
+    client_ca_file: Path | None = None
+
+    def server_tls(self) -> ServerTls | None:
+        """None: no TLS is set up. Raises ConfigError for half a pair."""
+        if self.certificate_file is None and self.key_file is None and self.client_ca_file is None:
+            return None
+        if self.certificate_file is None or self.key_file is None:
+            raise ConfigError("TLS needs a certificate and its key", hint="give --tls-cert and --tls-key")
+        return ServerTls(self.certificate_file, self.key_file, self.client_ca_file)
+
+
+@dataclass(frozen=True, slots=True)
+class AgentSettings:
+    """How often agents speak, and when they count as silent."""
+
+    heartbeat: DurationMs = field(default=DurationMs(5_000))
+    delta_min: DurationMs = field(default=DurationMs(1_000))
+    suspect_after_heartbeats: int = 3
+    lost: DurationMs = field(default=DurationMs(30_000))
+    confirm_timeout: DurationMs = field(default=DurationMs(30_000))
+    """A grant that its agent has not confirmed for so long is tried elsewhere."""
+
+    def sessions(self) -> SessionsConfig:
+        """As the sessions take them."""
+        return SessionsConfig(self.heartbeat, self.delta_min, self.suspect_after_heartbeats, self.lost)
+
+
+@dataclass(frozen=True, slots=True)
+class LimitSettings:
+    """Bounds; see `CoreConfig` and `WriterConfig`."""
+
+    commands_queued_max: int = 20_000
+    requests_queued_max: int = 200_000
+    retain_ended: DurationMs = field(default=DurationMs(600_000))
+    retain_ended_max: int = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """All of them."""
+
+    listen: str = "127.0.0.1:7070"
+    journal: str = field(default_factory=default_journal)
+    """`sqlite:PATH`, or `memory:` for a pool whose leases go with the coordinator."""
+    metrics_port: int = 7071
+    """0 takes a free one; -1 serves no metrics."""
+    metrics_host: str = "127.0.0.1"
+    insecure: bool = False
+    """Listen without TLS where others can connect."""
+    policy: str = "binpack"
+    log_level: str = "info"
+    log_json: bool = False
+    snapshot_every_facts: int = 200_000
+    fsync_delay_ms: int = 0
+    """Makes every commit as slow as a slow disk: for measurements only."""
+    tls: TlsSettings = TlsSettings()
+    agents: AgentSettings = AgentSettings()
+    limits: LimitSettings = LimitSettings()
+
+    def core(self) -> CoreConfig:
+        """What decisions depend on."""
+        return CoreConfig(
+            policy=self.policy,
+            confirm_timeout_ms=self.agents.confirm_timeout,
+            queued_max=self.limits.requests_queued_max,
+            retain_ended_ms=self.limits.retain_ended,
+            retain_ended_max=self.limits.retain_ended_max,
+        )
+
+    def writer(self) -> WriterConfig:
+        """Bounds of the writer."""
+        return WriterConfig(queue_max=self.limits.commands_queued_max)

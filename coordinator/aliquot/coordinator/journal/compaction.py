@@ -1,0 +1,66 @@
+"""Keeps the journal short: starts the snapshotter when enough has happened, and lets the writer prune afterwards."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from aliquot.coordinator.journal.snapshots import SnapshotFolder
+from aliquot.coordinator.journal.sqlite import snapshot_folder_of
+
+log = logging.getLogger(__name__)
+
+_LOOK_EVERY_S = 5.0
+
+
+class Compaction:
+    """Looks every few seconds. One snapshotter at a time; it is ended with the coordinator."""
+
+    def __init__(
+        self, path: Path, *, every_facts: int, durable_seq: Callable[[], int], prune: Callable[[int], None]
+    ) -> None:
+        self._path = path
+        self._folder = SnapshotFolder(snapshot_folder_of(path))
+        self._every_facts = every_facts
+        self._durable_seq = durable_seq
+        self._prune = prune
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        snapshot_seq = next(iter(self._folder.seqs()), 0)
+        while True:
+            await asyncio.sleep(_LOOK_EVERY_S)
+            seq = self._durable_seq()
+            if seq - snapshot_seq < self._every_facts:
+                continue
+            snapshot_seq = seq  # also after a failure: the next try is as far away as the next success would be
+            if await self._take_snapshot():
+                seqs = await asyncio.to_thread(self._folder.seqs)
+                if len(seqs) > 1:
+                    self._prune(seqs[1])
+
+    async def _take_snapshot(self) -> bool:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            "aliquot.coordinator.journal.snapshotter",
+            str(self._path),
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        try:
+            output, problems = await process.communicate()
+        except asyncio.CancelledError:
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+            await process.wait()
+            raise
+        if process.returncode != 0:
+            log.error("no snapshot could be taken: %s", problems.decode(errors="replace").strip()[-2000:])
+            return False
+        log.info("snapshot taken: %s", output.decode(errors="replace").strip())
+        return True

@@ -1,0 +1,83 @@
+"""The coordinator's heartbeat: regular sweeps, and noticing when it stood still itself.
+
+A beat that comes late says that this process was stopped or that the machine slept or was overloaded. Nobody could
+be heard then, so before any sweep looks at who is late, everybody gets a fresh start. Lasting lateness is overload:
+agents are then asked to speak less often.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from aliquot.common.clock import Clock
+
+log = logging.getLogger(__name__)
+
+BEAT_MS = 1_000
+PAUSE_MS = 3_000
+"""A beat later than this, by either clock, is a pause."""
+STUCK_MS = 15_000
+_LAGGING_MS = 300
+_LAGGING_BEATS = 5
+_CALM_MS = 50
+_CALM_BEATS = 60
+_FACTOR_MAX = 4
+
+
+class Pulse:
+    """Calls the sweeps once a second, and `paused` first where it has to be."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        *,
+        sweeps: list[Callable[[], object]],
+        paused: list[Callable[[], None]],
+        pressure: Callable[[int], None],
+    ) -> None:
+        self._clock = clock
+        self._sweeps = sweeps
+        self._paused = paused
+        self._pressure = pressure
+        self._last_monotonic_ms = clock.monotonic_ms()
+        self._last_now_ms = clock.now_ms()
+        self._lagging = self._calm = 0
+        self._factor = 1
+        self.lag_ms = 0
+        """How late the last beat was."""
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            await asyncio.sleep(BEAT_MS / 1000)
+            self.beat()
+
+    def beat(self) -> None:
+        """One beat."""
+        monotonic_ms, now_ms = self._clock.monotonic_ms(), self._clock.now_ms()
+        self.lag_ms = max(0, monotonic_ms - self._last_monotonic_ms - BEAT_MS)
+        slept_ms = max(0, (now_ms - self._last_now_ms) - (monotonic_ms - self._last_monotonic_ms))
+        self._last_monotonic_ms, self._last_now_ms = monotonic_ms, now_ms
+        if self.lag_ms > PAUSE_MS or slept_ms > PAUSE_MS:
+            log.warning("this process stood still for %d ms: agents and leases start afresh", self.lag_ms + slept_ms)
+            for paused in self._paused:
+                paused()
+        for sweep in self._sweeps:
+            sweep()
+        self._feel_pressure()
+
+    def is_live(self) -> bool:
+        """Whether the event loop still turns. Asked from other threads."""
+        return self._clock.monotonic_ms() - self._last_monotonic_ms < STUCK_MS
+
+    def _feel_pressure(self) -> None:
+        self._lagging = self._lagging + 1 if self.lag_ms > _LAGGING_MS else 0
+        self._calm = self._calm + 1 if self.lag_ms < _CALM_MS else 0
+        if self._lagging >= _LAGGING_BEATS and self._factor < _FACTOR_MAX:
+            self._factor, self._lagging = self._factor * 2, 0
+            self._pressure(self._factor)
+        elif self._calm >= _CALM_BEATS and self._factor > 1:
+            self._factor, self._calm = self._factor // 2, 0
+            self._pressure(self._factor)

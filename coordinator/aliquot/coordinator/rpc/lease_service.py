@@ -1,0 +1,321 @@
+"""LeaseService: what launchers call. Thin: each method is a command or a look at the View, and a wait where one is
+asked for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable
+
+from aliquot.common import limits, names
+from aliquot.common.errors import AliquotError, InvalidFieldError
+from aliquot.common.ids import IdGenerator
+from aliquot.coordinator.core import commands as c
+from aliquot.coordinator.core.decide import AllocateOutcome, Explained
+from aliquot.coordinator.core.errors import LeaseNotFound
+from aliquot.coordinator.core.leases import Lease, LeaseState
+from aliquot.coordinator.groups import Reply
+from aliquot.coordinator.keepalive import KeepAlive
+from aliquot.coordinator.lease_secrets import lease_secret
+from aliquot.coordinator.metrics import Metrics
+from aliquot.coordinator.rpc import errors as rpc_errors
+from aliquot.coordinator.rpc.calls import Context, Service, page_size, unary
+from aliquot.coordinator.rpc.convert import (
+    explanation_message,
+    lease_message,
+    lost_reason,
+    preempting_deadline_ms,
+)
+from aliquot.coordinator.rpc.requests import ReadRequest, read_request
+from aliquot.coordinator.rpc.watch_service import WatchService
+from aliquot.coordinator.view import View
+from aliquot.coordinator.waiting import Condition, Waiters, active, ended, granted
+from aliquot.coordinator.writer import Writer
+from aliquot.v1 import leases_pb2, leases_pb2_grpc, types_pb2
+
+_SCANNED_PER_PAGE = 20_000
+"""A page ends after so many records, full or not, so that a narrow filter never blocks the event loop."""
+_KEPT_PER_TURN = 2_000
+_NOTHING_KEPT_MS = 60_000
+
+
+class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
+    """See the module's docstring."""
+
+    def __init__(
+        self,
+        *,
+        writer: Writer,
+        view: View,
+        waiters: Waiters,
+        keepalive: KeepAlive,
+        metrics: Metrics,
+        ids: IdGenerator,
+        pool_secret: bytes,
+        watch: WatchService,
+    ) -> None:
+        super().__init__(metrics)
+        self._watch = watch
+        self._writer = writer
+        self._view = view
+        self._waiters = waiters
+        self._keepalive = keepalive
+        self._ids = ids
+        self._pool_secret = pool_secret
+
+    # -- asking
+
+    @unary
+    async def Allocate(  # noqa: N802 - the contract's name
+        self, request: leases_pb2.AllocateRequest, context: Context
+    ) -> leases_pb2.AllocateResponse:
+        """Ask for a lease, and wait for it as far as asked."""
+        timeout_s = _timeout_s(request.wait_timeout_ms, limits.DEFAULT_WAIT_MS, "wait_timeout_ms", context)
+        condition = _CONDITIONS.get(request.wait_until)
+        if condition is None and request.wait_until != leases_pb2.WAIT_UNTIL_QUEUED:
+            raise InvalidFieldError("wait_until", f"{request.wait_until} is not known")
+        outcome = await self._submit(request)
+        assert isinstance(outcome, AllocateOutcome)
+        lease = self._lease(outcome.lease_id)
+        if condition is not None and not condition(lease):
+            with self._keepalive.holding(lease.lease_id):
+                await self._waiters.wait(lease, condition, timeout_s)
+            lease = self._lease(outcome.lease_id)
+        elif outcome.replayed:
+            self._keepalive.renew(lease.lease_id)
+        message = self._own_message(lease)
+        if lease.state is LeaseState.QUEUED:
+            message.waiting.CopyFrom(await self._why(lease.lease_id))
+        return leases_pb2.AllocateResponse(lease=message, replayed=outcome.replayed)
+
+    @unary
+    async def AllocateBatch(  # noqa: N802
+        self, request: leases_pb2.AllocateBatchRequest, context: Context
+    ) -> leases_pb2.AllocateBatchResponse:
+        """Many at once, decided in order and answered together."""
+        _bounded(request.items, limits.MAX_BATCH_ITEMS, "items")
+        replies = [self._try(lambda item=item: self._submit(item)) for item in request.items]  # type: ignore[misc]
+        response = leases_pb2.AllocateBatchResponse()
+        for reply in replies:
+            result = response.results.add()
+            try:
+                outcome = await _outcome(reply)
+                assert isinstance(outcome, AllocateOutcome)
+                if outcome.replayed:
+                    self._keepalive.renew(outcome.lease_id)
+                result.lease.CopyFrom(self._own_message(self._lease(outcome.lease_id)))
+            except AliquotError as error:
+                self.metrics.refused[rpc_errors.reason_of(error)] += 1
+                result.error.CopyFrom(rpc_errors.status_of(error))
+        return response
+
+    def _submit(self, request: leases_pb2.AllocateRequest) -> Reply:
+        if request.idempotency_key:
+            names.validate_idempotency_key(request.idempotency_key)
+        read: ReadRequest = read_request(request.request)
+        return self._writer.submit(
+            c.Allocate(
+                lease_id=self._ids.lease_id(),
+                request=read.spec,
+                key=request.idempotency_key,
+                body_sha256=read.body_sha256,
+                no_queue=read.no_queue,
+            )
+        )
+
+    def _own_message(self, lease: Lease) -> types_pb2.Lease:
+        """With the secret: for the caller that allocated it."""
+        return lease_message(lease, self._view, secret=lease_secret(self._pool_secret, lease.lease_id))
+
+    @unary
+    async def Explain(  # noqa: N802
+        self, request: leases_pb2.ExplainRequest, context: Context
+    ) -> leases_pb2.ExplainResponse:
+        """A dry run, or why a lease is where it is."""
+        if request.WhichOneof("subject") == "lease_id":
+            lease = self._lease(request.lease_id)
+            why = await self._why(lease.lease_id)
+            return leases_pb2.ExplainResponse(
+                explanation=why, lease=lease_message(self._lease(lease.lease_id), self._view)
+            )
+        read = read_request(request.request)
+        explained = await self._writer.submit(c.Explain(read.spec))
+        assert isinstance(explained, Explained)
+        return leases_pb2.ExplainResponse(explanation=explanation_message(explained, self._view))
+
+    async def _why(self, lease_id: str) -> types_pb2.Explanation:
+        explained = await self._writer.submit(c.ExplainLease(lease_id))
+        assert isinstance(explained, Explained)
+        return explanation_message(explained, self._view)
+
+    # -- keeping
+
+    async def KeepAlive(  # noqa: N802
+        self, request_iterator: AsyncIterator[leases_pb2.KeepAliveRequest], context: Context
+    ) -> AsyncIterator[leases_pb2.KeepAliveResponse]:
+        """One answer per message, in order."""
+        try:
+            async for request in request_iterator:
+                yield await self._keep(request.lease_ids)
+        except AliquotError as error:
+            self.metrics.refused[rpc_errors.reason_of(error)] += 1
+            await rpc_errors.abort(context, error)
+
+    async def _keep(self, lease_ids: Iterable[str]) -> leases_pb2.KeepAliveResponse:
+        ids = list(lease_ids)
+        _bounded(ids, limits.MAX_KEEPALIVE_IDS, "lease_ids")
+        response = leases_pb2.KeepAliveResponse()
+        smallest_ms = 0
+        for number, lease_id in enumerate(ids):
+            if number % _KEPT_PER_TURN == _KEPT_PER_TURN - 1:
+                await asyncio.sleep(0)
+            lease = self._view.leases.get(lease_id)
+            reason = lost_reason(lease)
+            if reason or lease is None:
+                response.lost[lease_id] = reason
+                continue
+            response.kept += 1
+            ttl_ms = self._keepalive.renew(lease_id)
+            if ttl_ms is not None and (not smallest_ms or ttl_ms < smallest_ms):
+                smallest_ms = ttl_ms
+            deadline_ms = preempting_deadline_ms(lease)
+            if deadline_ms:
+                response.preempting[lease_id] = deadline_ms
+        response.renew_within_ms = smallest_ms or _NOTHING_KEPT_MS
+        return response
+
+    # -- ending
+
+    @unary
+    async def Release(  # noqa: N802
+        self, request: leases_pb2.ReleaseRequest, context: Context
+    ) -> leases_pb2.ReleaseResponse:
+        """End a lease; one that has ended is answered as it is."""
+        timeout_s = _timeout_s(request.wait_timeout_ms, limits.DEFAULT_WAIT_GONE_MS, "wait_timeout_ms", context)
+        detail = names.validate_text(request.reason, "reason", limits.MAX_REASON_CHARS) if request.reason else ""
+        await self._writer.submit(c.Release(request.lease_id, detail=detail))
+        lease = self._lease(request.lease_id)
+        if request.wait_gone and not lease.ended:
+            await self._waiters.wait(lease, ended, timeout_s)
+            lease = self._lease(request.lease_id)
+        return leases_pb2.ReleaseResponse(lease=lease_message(lease, self._view))
+
+    @unary
+    async def ReleaseBatch(  # noqa: N802
+        self, request: leases_pb2.ReleaseBatchRequest, context: Context
+    ) -> leases_pb2.ReleaseBatchResponse:
+        """Many at once."""
+        _bounded(request.lease_ids, limits.MAX_BATCH_ITEMS, "lease_ids")
+        replies = [
+            self._try(lambda lease_id=lease_id: self._writer.submit(c.Release(lease_id)))  # type: ignore[misc]
+            for lease_id in request.lease_ids
+        ]
+        response = leases_pb2.ReleaseBatchResponse()
+        for lease_id, reply in zip(request.lease_ids, replies, strict=True):
+            result = response.results.add()
+            try:
+                await _outcome(reply)
+                result.lease.CopyFrom(lease_message(self._lease(lease_id), self._view))
+            except AliquotError as error:
+                self.metrics.refused[rpc_errors.reason_of(error)] += 1
+                result.error.CopyFrom(rpc_errors.status_of(error))
+        return response
+
+    # -- looking
+
+    @unary
+    async def Get(self, request: leases_pb2.GetRequest, context: Context) -> types_pb2.Lease:  # noqa: N802
+        """One lease, and why it waits if it does."""
+        lease = self._lease(request.lease_id)
+        message = lease_message(lease, self._view)
+        if lease.state is LeaseState.QUEUED and self._writer.granting:
+            message.waiting.CopyFrom(await self._why(lease.lease_id))
+        return message
+
+    @unary
+    async def List(  # noqa: N802
+        self, request: leases_pb2.ListRequest, context: Context
+    ) -> leases_pb2.ListResponse:
+        """A page of leases, in order of arrival."""
+        size = page_size(request.page_size, limits.DEFAULT_PAGE_SIZE, limits.MAX_PAGE_SIZE)
+        after = _read_token(request.page_token)
+        states = frozenset(request.states)
+        ended_too = int(LeaseState.ENDED) in states
+        response = leases_pb2.ListResponse(seq=self._view.seq)
+        leases = self._view.leases_after(after, tenant=request.tenant, live_only=not ended_too)
+        for scanned, lease in enumerate(leases):
+            if len(response.leases) == size or scanned == _SCANNED_PER_PAGE:
+                response.next_page_token = f"a{after}"
+                break
+            after = lease.arrival
+            if _matches(lease, request, states):
+                response.leases.append(lease_message(lease, self._view))
+        return response
+
+    def Watch(  # noqa: N802
+        self, request: leases_pb2.WatchRequest, context: Context
+    ) -> AsyncIterator[leases_pb2.WatchEvent]:
+        """Changes as they become durable."""
+        return self._watch.watch(request, context)
+
+    # -- helpers
+
+    def _lease(self, lease_id: str) -> Lease:
+        lease = self._view.leases.get(lease_id)
+        if lease is None:
+            raise LeaseNotFound(
+                f"there is no lease {lease_id[:64]!r}",
+                hint="it may have ended more than ten minutes ago; `aliquot ls` lists those that live",
+            )
+        return lease
+
+    @staticmethod
+    def _try(submit: Callable[[], Reply]) -> Reply | AliquotError:
+        try:
+            return submit()
+        except AliquotError as error:
+            return error
+
+
+_CONDITIONS: dict[int, Condition] = {
+    leases_pb2.WAIT_UNTIL_UNSPECIFIED: granted,
+    leases_pb2.WAIT_UNTIL_GRANTED: granted,
+    leases_pb2.WAIT_UNTIL_ACTIVE: active,
+}
+
+
+async def _outcome(reply: Reply | AliquotError) -> object:
+    if isinstance(reply, AliquotError):
+        raise reply
+    return await reply
+
+
+def _matches(lease: Lease, request: leases_pb2.ListRequest, states: frozenset[int]) -> bool:
+    if states and int(lease.state) not in states:
+        return False
+    if request.queue and lease.request.queue != request.queue:
+        return False
+    return not request.node_id or any(piece.plan.node_id == request.node_id for piece in lease.slices)
+
+
+def _read_token(token: str) -> int:
+    if not token:
+        return 0
+    if token[:1] != "a" or not token[1:].isascii() or not token[1:].isdigit() or len(token) > 20:
+        raise InvalidFieldError("page_token", "is none of ours", hint="use the token of the page before, unchanged")
+    return int(token[1:])
+
+
+def _bounded(items: object, most: int, field: str) -> None:
+    count = len(items)  # type: ignore[arg-type]
+    if count > most:
+        raise InvalidFieldError(field, f"{count} at once; at most {most} are allowed", hint="send several messages")
+
+
+def _timeout_s(asked_ms: int, default_ms: int, field: str, context: Context) -> float:
+    """How long to wait: as asked, but not beyond the call's own deadline, after which nobody would hear the answer."""
+    if asked_ms > limits.MAX_WAIT_MS:
+        raise InvalidFieldError(field, f"{asked_ms} ms; at most {limits.MAX_WAIT_MS} ms (an hour)")
+    left_s: float | None = context.time_remaining()  # the stub forgets that a call may have no deadline
+    wanted_s = (asked_ms or default_ms) / 1000
+    return wanted_s if left_s is None else max(0.0, min(wanted_s, left_s - 0.2))

@@ -1,0 +1,196 @@
+"""PoolService: nodes, devices and totals, for administrators and screens."""
+
+from __future__ import annotations
+
+import asyncio
+from bisect import bisect_right
+
+from aliquot.common import limits, names
+from aliquot.common.errors import InvalidFieldError
+from aliquot.coordinator.core import commands as c
+from aliquot.coordinator.core.errors import NodeNotFound
+from aliquot.coordinator.core.state import Node
+from aliquot.coordinator.metrics import Metrics
+from aliquot.coordinator.rpc.calls import Context, Service, page_size, unary
+from aliquot.coordinator.rpc.nodes import NodeWriter, read_declared
+from aliquot.coordinator.view import View
+from aliquot.coordinator.writer import Writer
+from aliquot.v1 import pool_pb2, pool_pb2_grpc, types_pb2
+
+_TENANTS_SHOWN = 1_000
+_DEVICES_PER_TURN = 500
+
+
+class PoolService(Service, pool_pb2_grpc.PoolServiceServicer):
+    """See the module's docstring."""
+
+    def __init__(self, *, writer: Writer, view: View, nodes: NodeWriter, metrics: Metrics, version: str) -> None:
+        super().__init__(metrics)
+        self._writer = writer
+        self._view = view
+        self._nodes = nodes
+        self._version = version
+
+    # -- changing
+
+    @unary
+    async def DeclareNodes(  # noqa: N802 - the contract's name
+        self, request: pool_pb2.DeclareNodesRequest, context: Context
+    ) -> pool_pb2.DeclareNodesResponse:
+        """Everything is checked before anything is declared."""
+        if len(request.nodes) > limits.MAX_DECLARED_NODES:
+            raise InvalidFieldError("nodes", f"{len(request.nodes)} nodes; at most {limits.MAX_DECLARED_NODES} at once")
+        specs = [read_declared(node, f"nodes[{index}]") for index, node in enumerate(request.nodes)]
+        replies = [self._writer.submit(c.DeclareNode(spec)) for spec in specs]
+        results = await asyncio.gather(*replies, return_exceptions=True)
+        for result in results:
+            if isinstance(result, BaseException):
+                raise result
+        declared = (self._view.nodes.get(spec.node_id) for spec in specs)
+        return pool_pb2.DeclareNodesResponse(
+            nodes=[self._nodes.node_message(node, with_devices=True) for node in declared if node is not None]
+        )
+
+    @unary
+    async def RemoveNode(  # noqa: N802
+        self, request: pool_pb2.RemoveNodeRequest, context: Context
+    ) -> pool_pb2.RemoveNodeResponse:
+        """Forget a node."""
+        await self._writer.submit(c.RemoveNode(request.node_id, force=request.force))
+        return pool_pb2.RemoveNodeResponse()
+
+    @unary
+    async def Cordon(self, request: pool_pb2.CordonRequest, context: Context) -> types_pb2.Node:  # noqa: N802
+        """No new grants there."""
+        reason = names.validate_text(request.reason, "reason", limits.MAX_REASON_CHARS)
+        return await self._cordon(c.Cordon(request.node_id, reason=reason))
+
+    @unary
+    async def Uncordon(self, request: pool_pb2.UncordonRequest, context: Context) -> types_pb2.Node:  # noqa: N802
+        """Grants again."""
+        return await self._cordon(c.Cordon(request.node_id, cordoned=False))
+
+    @unary
+    async def Drain(self, request: pool_pb2.DrainRequest, context: Context) -> types_pb2.Node:  # noqa: N802
+        """No new grants, and the end of those there are."""
+        if request.grace_s > limits.MAX_GRACE_S:
+            raise InvalidFieldError("grace_s", f"{request.grace_s} s; at most {limits.MAX_GRACE_S}")
+        reason = names.validate_text(request.reason, "reason", limits.MAX_REASON_CHARS)
+        return await self._cordon(c.Cordon(request.node_id, drain=True, reason=reason, grace_ms=request.grace_s * 1000))
+
+    async def _cordon(self, command: c.Cordon) -> types_pb2.Node:
+        await self._writer.submit(command)
+        return self._nodes.node_message(self._node(command.node_id), with_devices=False)
+
+    # -- looking
+
+    @unary
+    async def GetNode(self, request: pool_pb2.GetNodeRequest, context: Context) -> types_pb2.Node:  # noqa: N802
+        """One node by id or name."""
+        return self._nodes.node_message(self._node(request.node_id), with_devices=True)
+
+    @unary
+    async def ListNodes(  # noqa: N802
+        self, request: pool_pb2.ListNodesRequest, context: Context
+    ) -> pool_pb2.ListNodesResponse:
+        """A page of nodes, in the order of their ids."""
+        most = limits.MAX_PAGE_SIZE if not request.with_devices else limits.MAX_PAGE_SIZE // 4
+        size = page_size(request.page_size, limits.DEFAULT_PAGE_SIZE, most)
+        response = pool_pb2.ListNodesResponse(seq=self._view.seq)
+        last = ""
+        for node_id in self._after(request.page_token):
+            node = self._view.nodes[node_id]
+            if request.pool and node.spec.pool != request.pool:
+                continue
+            if len(response.nodes) == size:
+                response.next_page_token = f"n{last}"
+                break
+            response.nodes.append(self._nodes.node_message(node, with_devices=request.with_devices))
+            last = node_id
+        return response
+
+    @unary
+    async def ListDevices(  # noqa: N802
+        self, request: pool_pb2.ListDevicesRequest, context: Context
+    ) -> pool_pb2.ListDevicesResponse:
+        """A page of devices, whole nodes at a time."""
+        size = page_size(request.page_size, limits.DEFAULT_PAGE_SIZE, limits.MAX_PAGE_SIZE)
+        response = pool_pb2.ListDevicesResponse()
+        last = ""
+        looked_at = 0
+        only = self._node(request.node_id).spec.node_id if request.node_id else ""
+        for node_id in [only] if only else self._after(request.page_token):
+            node = self._view.nodes[node_id]
+            if request.pool and node.spec.pool != request.pool:
+                continue
+            if last and (len(response.devices) >= size or looked_at > _DEVICES_PER_TURN * 20):
+                response.next_page_token = f"n{last}"
+                break
+            looked_at += len(node.spec.devices)
+            response.devices.extend(
+                device
+                for device in self._nodes.device_messages(node)
+                if not request.model or device.model == request.model
+            )
+            last = node_id
+        return response
+
+    @unary
+    async def GetStatus(  # noqa: N802
+        self, request: pool_pb2.GetStatusRequest, context: Context
+    ) -> pool_pb2.Status:
+        """Totals, as of the last durable fact. The first 1,000 tenants and queues."""
+        view, totals = self._view, self._view.totals
+        pools = [
+            pool_pb2.PoolTotals(
+                pool=pool,
+                model=model,
+                devices=of_class.devices,
+                capacity_share_milli=of_class.capacity_share_milli,
+                leased_share_milli=of_class.leased_share_milli,
+                capacity_memory_bytes=of_class.capacity_memory_bytes,
+                leased_memory_bytes=of_class.leased_memory_bytes,
+            )
+            for (pool, model), of_class in sorted(totals.classes.items())
+            if of_class.devices or of_class.leased_share_milli
+        ]
+        queues = [key for key, _ in zip(totals.queues, range(_TENANTS_SHOWN), strict=False)]
+        tenants = [
+            pool_pb2.TenantTotals(
+                tenant=key[0],
+                queue=key[1],
+                leased_share_milli=totals.queues[key].leased_share_milli,
+                leased_memory_bytes=totals.queues[key].leased_memory_bytes,
+                leases=totals.queues[key].leases,
+                queued=totals.queues[key].queued,
+            )
+            for key in sorted(queues)
+        ]
+        return pool_pb2.Status(
+            seq=view.seq,
+            leader_epoch=view.leader_epoch,
+            version=self._version,
+            granting=self._writer.granting,
+            not_granting_reason=self._writer.not_granting_reason,
+            pools=pools,
+            tenants=tenants,
+            queued=totals.queued,
+            leases=totals.live,
+            nodes_by_state={state: count for state, count in totals.by_node_state.items() if count},
+        )
+
+    # -- helpers
+
+    def _node(self, name: str) -> Node:
+        node = self._view.node_named(name)
+        if node is None:
+            raise NodeNotFound(f"there is no node {name[:64]!r}", hint="`aliquot nodes` lists those there are")
+        return node
+
+    def _after(self, token: str) -> list[str]:
+        node_ids = self._view.node_ids()
+        if not token:
+            return node_ids
+        if token[:1] != "n" or len(token) > limits.MAX_NODE_CHARS + 1:
+            raise InvalidFieldError("page_token", "is none of ours", hint="use the token of the page before, unchanged")
+        return node_ids[bisect_right(node_ids, token[1:]) :]

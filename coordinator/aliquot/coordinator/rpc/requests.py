@@ -1,0 +1,214 @@
+"""Reading a LeaseRequest: every field checked against its stated range, with its path in the error.
+
+Reading is pure and launchers send the same few bodies over and over, so it is remembered by the body's bytes; the
+hash of those bytes is also what an idempotency key is compared by.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+
+from aliquot.common import catalog, limits, names
+from aliquot.common.errors import InvalidFieldError
+from aliquot.common.request import GpuRequest, parse_request
+from aliquot.common.tiers import Tier
+from aliquot.coordinator.core.facts import RequestSpec
+from aliquot.coordinator.core.types import Demand, Topology
+from aliquot.v1 import types_pb2
+
+DEFAULT_TENANT = "default"
+MAX_SLICES_PER_LEASE = 8192
+"""Of all members together: what still fits one message and one commit group comfortably."""
+MAX_HOST_CPU_MILLI = 10**9
+MAX_HOST_MEMORY_BYTES = 1 << 48
+_MAX_PER_NODE = 1 << 20
+_TIERS = frozenset(int(tier) for tier in Tier)
+_CACHED_BODIES = 4096
+_CACHED_BODY_BYTES_MAX = 4096
+
+_TOPOLOGIES = {
+    types_pb2.TOPOLOGY_UNSPECIFIED: Topology.PREFER_ISLAND,
+    types_pb2.TOPOLOGY_ANY: Topology.ANY,
+    types_pb2.TOPOLOGY_PREFER_ISLAND: Topology.PREFER_ISLAND,
+    types_pb2.TOPOLOGY_REQUIRE_ISLAND: Topology.REQUIRE_ISLAND,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ReadRequest:
+    """A request as the core takes it."""
+
+    spec: RequestSpec
+    body_sha256: bytes
+    no_queue: bool
+
+
+def read_request(message: types_pb2.LeaseRequest) -> ReadRequest:
+    """Check and convert. Raises InvalidFieldError or RequestSyntaxError."""
+    body = message.SerializeToString(deterministic=True)
+    if len(body) > _CACHED_BODY_BYTES_MAX:
+        return _read(message, body)
+    return _read_cached(body)
+
+
+@lru_cache(maxsize=_CACHED_BODIES)
+def _read_cached(body: bytes) -> ReadRequest:
+    return _read(types_pb2.LeaseRequest.FromString(body), body)
+
+
+def _read(message: types_pb2.LeaseRequest, body: bytes) -> ReadRequest:
+    gpu = _read_gpu(message)
+    if message.gang_size * gpu.count > MAX_SLICES_PER_LEASE:
+        raise InvalidFieldError(
+            "request.gang_size", f"{message.gang_size * gpu.count} slices in all; at most {MAX_SLICES_PER_LEASE}"
+        )
+    _check_shape(message, gpu.count)
+    if message.detached and message.ttl_s:
+        raise InvalidFieldError(
+            "request.ttl_s", "a detached lease has no TTL", hint="leave out ttl_s, or leave out detached"
+        )
+    ttl_s = _range(message.ttl_s, "request.ttl_s", limits.MAX_LEASE_TTL_S) or limits.DEFAULT_LEASE_TTL_S
+    grace_s = _range(message.grace_s, "request.grace_s", limits.MAX_GRACE_S) or limits.DEFAULT_GRACE_S
+    spec = RequestSpec(
+        demand=_demand(message, gpu),
+        tenant=names.validate_tenant(message.tenant, "request.tenant") if message.tenant else DEFAULT_TENANT,
+        queue=names.validate_queue(message.queue, "request.queue") if message.queue else "",
+        priority=message.priority,
+        time_limit_ms=_range(message.time_limit_s, "request.time_limit_s", limits.MAX_TIME_LIMIT_S) * 1000,
+        min_run_ms=_range(message.min_run_s, "request.min_run_s", limits.MAX_TIME_LIMIT_S) * 1000,
+        grace_ms=grace_s * 1000,
+        preemptible=message.preemptible,
+        movable=message.movable,
+        ttl_ms=0 if message.detached else ttl_s * 1000,
+        min_count=message.min_count,
+        max_count=message.max_count,
+        name=names.validate_text(message.name, "request.name"),
+        labels=_pairs(names.validate_labels(message.labels, "request.labels")),
+        gpu_text=message.gpu,
+    )
+    return ReadRequest(spec, hashlib.sha256(body).digest(), message.no_queue)
+
+
+def _read_gpu(message: types_pb2.LeaseRequest) -> GpuRequest:
+    ask = message.WhichOneof("ask")
+    if ask == "gpu":
+        gpu = parse_request(message.gpu)
+    elif ask == "spec":
+        _check_models(message.spec)
+        try:
+            gpu = GpuRequest.build(
+                count=message.spec.count,
+                share_milli=message.spec.share_milli,
+                memory_bytes=message.spec.memory_bytes,
+                models=[models.any_of for models in message.spec.models],
+                vendor=message.spec.vendor,
+                mig_profile=message.spec.mig_profile,
+            )
+        except InvalidFieldError as error:
+            raise InvalidFieldError(
+                f"request.spec.{error.field}", error.message.removeprefix(f"{error.field}: "), hint=error.hint
+            ) from error
+    else:
+        raise InvalidFieldError(
+            "request.gpu",
+            "nothing is asked for",
+            hint='write what you need, such as "0.25(A100),10Gi", or fill in spec',
+        )
+    if gpu.count > limits.MAX_SLICES_PER_MEMBER:
+        raise InvalidFieldError(
+            "request.spec.count",
+            f"{gpu.count} slices on one node; at most {limits.MAX_SLICES_PER_MEMBER}",
+            hint="use gang_size for members on several nodes",
+        )
+    return gpu
+
+
+def _check_models(spec: types_pb2.GpuSpec) -> None:
+    """The bounds first: what follows canonicalises every name."""
+    if len(spec.models) > limits.MAX_MODEL_PREFERENCES:
+        raise InvalidFieldError(
+            "request.spec.models", f"{len(spec.models)} preferences; at most {limits.MAX_MODEL_PREFERENCES}"
+        )
+    for level, models in enumerate(spec.models):
+        if len(models.any_of) > limits.MAX_MODELS_PER_SET:
+            raise InvalidFieldError(
+                f"request.spec.models[{level}].any_of",
+                f"{len(models.any_of)} models; at most {limits.MAX_MODELS_PER_SET}",
+            )
+    if len(spec.mig_profile) > limits.MAX_MODEL_CHARS or len(spec.vendor) > limits.MAX_MODEL_CHARS:
+        raise InvalidFieldError("request.spec", f"a name is longer than {limits.MAX_MODEL_CHARS} characters")
+
+
+def _check_shape(message: types_pb2.LeaseRequest, count: int) -> None:
+    _range(message.gang_size, "request.gang_size", limits.MAX_GANG_SIZE)
+    if not limits.MIN_PRIORITY <= message.priority <= limits.MAX_PRIORITY:
+        raise InvalidFieldError(
+            "request.priority",
+            f"{message.priority} is not within {limits.MIN_PRIORITY}..{limits.MAX_PRIORITY}",
+            hint="0 is normal, higher goes first",
+        )
+    _range(message.min_count, "request.min_count", limits.MAX_SLICES_PER_MEMBER)
+    _range(message.max_count, "request.max_count", limits.MAX_SLICES_PER_MEMBER)
+    if message.min_count > count:
+        raise InvalidFieldError("request.min_count", f"{message.min_count} is more than the {count} asked for")
+    if message.max_count and message.max_count < count:
+        raise InvalidFieldError("request.max_count", f"{message.max_count} is less than the {count} asked for")
+
+
+def _demand(message: types_pb2.LeaseRequest, gpu: GpuRequest) -> Demand:
+    if message.min_tier and int(message.min_tier) not in _TIERS:
+        raise InvalidFieldError("request.min_tier", f"{message.min_tier} is no tier")
+    if message.topology not in _TOPOLOGIES:
+        raise InvalidFieldError("request.topology", f"{message.topology} is no topology")
+    group = message.affinity_group
+    return Demand(
+        count=gpu.count,
+        share_milli=gpu.share_milli or 0,
+        memory_bytes=gpu.memory_bytes or 0,
+        models=tuple(_with_families(models) for models in gpu.models),
+        vendor=gpu.vendor or "",
+        mig_profile=gpu.mig_profile or "",
+        pool=names.validate_pool(message.pool, "request.pool") if message.pool else "",
+        gang_size=message.gang_size or 1,
+        cpu_milli=_range(message.cpu_milli, "request.cpu_milli", MAX_HOST_CPU_MILLI),
+        host_memory_bytes=_range(message.host_memory_bytes, "request.host_memory_bytes", MAX_HOST_MEMORY_BYTES),
+        node_selector=_pairs(names.validate_labels(message.node_selector, "request.node_selector")),
+        node_ids=_node_ids(message.node_ids, "request.node_ids"),
+        avoid_node_ids=_node_ids(message.avoid_node_ids, "request.avoid_node_ids"),
+        affinity_group=names.validate_tenant(group, "request.affinity_group") if group else "",
+        max_per_node=_range(message.max_per_node, "request.max_per_node", _MAX_PER_NODE),
+        spread_domains=message.spread_domains,
+        topology=_TOPOLOGIES[message.topology],
+        min_tier=message.min_tier,
+    )
+
+
+def _with_families(models: tuple[str, ...]) -> tuple[str, ...]:
+    """A family's name stands for each of its models, and for devices that only say the family."""
+    found = set(models)
+    for name in models:
+        if name in catalog.FAMILIES:
+            found |= {model.name for model in catalog.BY_NAME.values() if model.family == name}
+    return tuple(sorted(found))
+
+
+def _node_ids(values: Iterable[str], field: str) -> tuple[str, ...]:
+    node_ids = tuple(dict.fromkeys(values))
+    if len(node_ids) > limits.MAX_NODE_IDS_PER_REQUEST:
+        raise InvalidFieldError(field, f"{len(node_ids)} nodes; at most {limits.MAX_NODE_IDS_PER_REQUEST}")
+    for index, node_id in enumerate(node_ids):
+        names.validate_node(node_id, f"{field}[{index}]")
+    return node_ids
+
+
+def _pairs(labels: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    return tuple(sorted(labels.items()))
+
+
+def _range(value: int, field: str, most: int) -> int:
+    if value > most:
+        raise InvalidFieldError(field, f"{value} is above the most that is allowed, {most}")
+    return value

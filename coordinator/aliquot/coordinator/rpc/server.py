@@ -1,0 +1,93 @@
+"""The gRPC server: bounds on messages, streams and connections; health; reflection."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import grpc
+import grpc.aio
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_health.v1._async import HealthServicer
+from grpc_reflection.v1alpha import reflection
+
+from aliquot.common.errors import AliquotError
+from aliquot.common.limits import MAX_MESSAGE_BYTES
+from aliquot.common.tls import ServerTls, require_secure, server_credentials
+from aliquot.v1 import agent_pb2, leases_pb2, pool_pb2
+
+GRANTS = "aliquot.grants"
+"""The health service name that says whether anything is granted at all."""
+RPCS_MAX = 50_000
+_OPTIONS: Sequence[tuple[str, int]] = (
+    ("grpc.so_reuseport", 0),  # a second coordinator on this port must fail, not share it
+    ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+    ("grpc.max_send_message_length", 4 * MAX_MESSAGE_BYTES),
+    ("grpc.max_metadata_size", 16 * 1024),
+    ("grpc.max_concurrent_streams", 8_192),
+    # Half-open connections are found out; callers that ping more often than this are cut off.
+    ("grpc.keepalive_time_ms", 60_000),
+    ("grpc.keepalive_timeout_ms", 20_000),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
+    ("grpc.http2.max_ping_strikes", 5),
+    # Bandwidth probes are pings after data: with small messages on ten thousand connections they are half the packets.
+    ("grpc.http2.bdp_probe", 0),
+)
+_SERVICES = tuple(
+    file.services_by_name[name].full_name
+    for file, name in (
+        (leases_pb2.DESCRIPTOR, "LeaseService"),
+        (pool_pb2.DESCRIPTOR, "PoolService"),
+        (agent_pb2.DESCRIPTOR, "AgentService"),
+    )
+)
+
+
+class ListenError(AliquotError):
+    """The address can't be listened on."""
+
+    reason = "LISTEN"
+
+
+class Server:
+    """A `grpc.aio` server with the coordinator's bounds."""
+
+    def __init__(self, handlers: Sequence[grpc.GenericRpcHandler] = ()) -> None:
+        self.grpc = grpc.aio.server(options=_OPTIONS, maximum_concurrent_rpcs=RPCS_MAX)
+        self.grpc.add_generic_rpc_handlers(tuple(handlers))
+        self._health = HealthServicer()
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, self.grpc)
+        health_name = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
+        reflection.enable_server_reflection((*_SERVICES, health_name, reflection.SERVICE_NAME), self.grpc)
+
+    def listen(self, address: str, tls: ServerTls | None, *, insecure: bool) -> str:
+        """Bind; returns the address with the real port. Raises SecurityError or ListenError."""
+        require_secure(address, tls, insecure=insecure)
+        try:
+            if tls is not None:
+                port = self.grpc.add_secure_port(address, server_credentials(tls))
+            else:
+                port = self.grpc.add_insecure_port(address)
+        except RuntimeError as error:
+            raise ListenError(
+                f"can't listen on {address}", hint="is another coordinator running there? choose another --listen"
+            ) from error
+        if address.startswith(("unix:", "unix-abstract:")):
+            return address
+        return f"{address.rpartition(':')[0]}:{port}"
+
+    async def serve(self) -> None:
+        """Start answering."""
+        await self.grpc.start()
+        for name in ("", *_SERVICES):
+            await self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
+
+    async def set_granting(self, *, granting: bool) -> None:
+        """Say whether anything is granted."""
+        serving, not_serving = health_pb2.HealthCheckResponse.SERVING, health_pb2.HealthCheckResponse.NOT_SERVING
+        await self._health.set(GRANTS, serving if granting else not_serving)
+
+    async def stop(self, grace_s: float) -> None:
+        """Refuse new calls, give those under way some time, then end them."""
+        await self._health.enter_graceful_shutdown()
+        await self.grpc.stop(grace_s)

@@ -1,0 +1,64 @@
+"""LeaseService.Watch: durable changes as a stream, with a bookmark now and then when nothing happens."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+from aliquot.common import limits
+from aliquot.common.errors import AliquotError, InvalidFieldError
+from aliquot.coordinator.core.leases import Lease
+from aliquot.coordinator.metrics import Metrics
+from aliquot.coordinator.rpc import errors as rpc_errors
+from aliquot.coordinator.rpc.calls import Context
+from aliquot.coordinator.rpc.convert import lease_message
+from aliquot.coordinator.rpc.nodes import NodeWriter
+from aliquot.coordinator.view import View
+from aliquot.coordinator.watch import Change, WatchHub
+from aliquot.v1 import leases_pb2
+
+BOOKMARK_EVERY_S = 10.0
+
+
+class WatchService:
+    """The one streaming read."""
+
+    def __init__(self, hub: WatchHub, view: View, nodes: NodeWriter, metrics: Metrics) -> None:
+        self._hub = hub
+        self._view = view
+        self._nodes = nodes
+        self._metrics = metrics
+
+    async def watch(self, request: leases_pb2.WatchRequest, context: Context) -> AsyncIterator[leases_pb2.WatchEvent]:
+        """Until the caller leaves or falls behind."""
+        try:
+            if len(request.lease_ids) > limits.MAX_WATCHED_LEASES:
+                raise InvalidFieldError(
+                    "lease_ids", f"{len(request.lease_ids)} leases; at most {limits.MAX_WATCHED_LEASES}"
+                )
+            watcher = self._hub.watch(
+                after_seq=request.after_seq,
+                tenant=request.tenant,
+                lease_ids=request.lease_ids,
+                nodes=request.nodes,
+            )
+            try:
+                # At once, so that the caller knows where it stands before anything happens.
+                yield self._event(Change(watcher.seq, self._hub.at_ms, None))
+                while True:
+                    yield self._event(await watcher.next(BOOKMARK_EVERY_S))
+            finally:
+                watcher.close()
+        except AliquotError as error:
+            self._metrics.refused[rpc_errors.reason_of(error)] += 1
+            await rpc_errors.abort(context, error)
+
+    def _event(self, change: Change) -> leases_pb2.WatchEvent:
+        event = leases_pb2.WatchEvent(seq=change.seq, at_ms=change.at_ms)
+        record = change.record
+        if record is None:
+            event.bookmark.SetInParent()
+        elif isinstance(record, Lease):
+            event.lease.CopyFrom(lease_message(record, self._view))
+        else:
+            event.node.CopyFrom(self._nodes.node_message(record, with_devices=False))
+        return event

@@ -1,0 +1,112 @@
+"""What agents say and nobody journals: the last reading of each device, versions, when a node was heard.
+
+It is all lost with the process and all comes back with the agents' next snapshots. Readings of 80,000 devices are
+kept in one flat array of integers; a device's row is found by its UUID.
+"""
+
+from __future__ import annotations
+
+from array import array
+from dataclasses import dataclass
+
+from aliquot.v1 import types_pb2
+
+_FIELDS = (
+    "gpu_utilisation_percent",
+    "memory_utilisation_percent",
+    "memory_used_bytes",
+    "temperature_c",
+    "power_mw",
+    "unattributed_bytes",
+    "sampled_ms",
+)
+_WIDTH = len(_FIELDS)
+_UNKNOWN = -(1 << 62)
+_BLANK = array("q", [_UNKNOWN] * _WIDTH)
+
+
+@dataclass(slots=True)
+class AboutNode:
+    """What an agent said of itself when it connected, and when it was last heard (coordinator's clock)."""
+
+    agent_version: str = ""
+    driver_version: str = ""
+    last_heard_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class AboutDevice:
+    """What is for people only, and may differ from one driver to the next."""
+
+    product_name: str = ""
+    pci_bus_id: str = ""
+    tiers: tuple[int, ...] = ()
+
+
+_NO_NODE = AboutNode()
+_NO_DEVICE = AboutDevice()
+
+
+class Telemetry:
+    """See the module's docstring."""
+
+    def __init__(self) -> None:
+        self._rows: dict[str, int] = {}
+        self._free: list[int] = []
+        self._values = array("q")
+        self._nodes: dict[str, AboutNode] = {}
+        self._devices: dict[str, AboutDevice] = {}
+
+    def node(self, node_id: str) -> AboutNode:
+        """What is known of a node; blank when nothing is."""
+        return self._nodes.get(node_id, _NO_NODE)
+
+    def put_node(self, node_id: str, about: AboutNode) -> None:
+        """A node's agent has introduced itself."""
+        self._nodes[node_id] = about
+
+    def about_device(self, uuid: str) -> AboutDevice:
+        """What is known of a device; blank when nothing is."""
+        return self._devices.get(uuid, _NO_DEVICE)
+
+    def put_device(self, uuid: str, about: AboutDevice) -> None:
+        """A device was described."""
+        self._devices[uuid] = about
+
+    def record(self, uuid: str, reading: types_pb2.DeviceTelemetry) -> None:
+        """Keep a reading. The fields it lacks are unknown now."""
+        row = self._rows.get(uuid)
+        if row is None:
+            if self._free:
+                row = self._free.pop()
+            else:
+                row = len(self._values)
+                self._values.extend(_BLANK)
+            self._rows[uuid] = row
+        else:
+            self._values[row : row + _WIDTH] = _BLANK
+        values = self._values
+        for field, value in reading.ListFields():
+            values[row + field.number - 1] = value
+
+    def device_message(self, uuid: str) -> types_pb2.DeviceTelemetry | None:
+        """The last reading; None when there was none."""
+        row = self._rows.get(uuid)
+        if row is None:
+            return None
+        known = {
+            name: value
+            for name, value in zip(_FIELDS, self._values[row : row + _WIDTH], strict=True)
+            if value != _UNKNOWN
+        }
+        return types_pb2.DeviceTelemetry(**known)
+
+    def forget_node(self, node_id: str, device_uuids: tuple[str, ...]) -> None:
+        """The node was removed from the pool."""
+        self._nodes.pop(node_id, None)
+        for uuid in device_uuids:
+            self._devices.pop(uuid, None)
+            row = self._rows.pop(uuid, None)
+            if row is not None:
+                self._values[row : row + _WIDTH] = _BLANK
+                self._free.append(row)
