@@ -10,6 +10,8 @@ import enum
 from dataclasses import dataclass
 
 from aliquot.coordinator.core.facts import EndReason, RequestSpec
+from aliquot.coordinator.core.ledger.rates import RateCard
+from aliquot.coordinator.core.tenancy.specs import PoolSpec, QueueSpec, TenantSpec
 from aliquot.coordinator.core.types import NodeSpec
 
 
@@ -173,6 +175,95 @@ class ReportDevice:
     reason: str = ""
 
 
+# -- pools, tenants, queues, the ledger
+
+ANY_VERSION = -1
+"""Whatever is there now is replaced."""
+
+
+class Declared(enum.StrEnum):
+    """What can be declared, and withdrawn."""
+
+    POOL = "pool"
+    TENANT = "tenant"
+    QUEUE = "queue"
+
+
+@dataclass(frozen=True, slots=True)
+class Apply:
+    """Declare all of these, or nothing. Each comes with the version that it replaces: 0 for new, `ANY_VERSION`."""
+
+    pools: tuple[tuple[PoolSpec, int], ...] = ()
+    tenants: tuple[tuple[TenantSpec, int], ...] = ()
+    queues: tuple[tuple[QueueSpec, int], ...] = ()
+    rates: RateCard | None = None
+    rates_version: int = ANY_VERSION
+    dry_run: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Withdraw:
+    """Forget a declaration."""
+
+    kind: Declared
+    name: str
+    version: int = ANY_VERSION
+
+
+@dataclass(frozen=True, slots=True)
+class PostCredit:
+    """A tenant paid (or, below zero, was paid back)."""
+
+    tenant: str
+    money_micro: int
+    reference: str
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class CorrectUsage:
+    """Usage that was charged wrongly; decimals, because quantities know no bound."""
+
+    tenant: str
+    queue: str
+    model: str
+    share_milli_ms: str
+    memory_byte_ms: str
+    reference: str
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ObserveUse:
+    """What a lease was measured to use over an interval."""
+
+    lease_id: str
+    busy_milli_ms: int
+    memory_byte_ms: int
+    interval_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class CloseBooks:
+    """Sum up by day what ended before this midnight."""
+
+    up_to_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class ExtractLedger:
+    """What an invoice for a tenant and a period is made from (`ledger.invoice.make_invoice`). Changes nothing."""
+
+    tenant: str
+    from_ms: int
+    to_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReadTenancy:
+    """Everything declared, with what is held and waits. Changes nothing."""
+
+
 Command = (
     StartLeading
     | Allocate
@@ -190,4 +281,12 @@ Command = (
     | NodeSilent
     | NodeHeard
     | ReportDevice
+    | Apply
+    | Withdraw
+    | PostCredit
+    | CorrectUsage
+    | ObserveUse
+    | CloseBooks
+    | ExtractLedger
+    | ReadTenancy
 )

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from aliquot.coordinator.core import facts as f
 from aliquot.coordinator.core.errors import BrokenInvariant
+from aliquot.coordinator.core.evolving import counting, holds, ledger, tenancy
 from aliquot.coordinator.core.leases import (
     TERMINAL,
     Lease,
@@ -58,6 +59,7 @@ def _node_put(state: State, fact: f.NodePut) -> None:
         state.devices.setdefault(device.uuid, Device())
         state.touch_device(device.uuid)
     state.inventory.put_node(spec)
+    state.capacity_version += 1
     state.slice_ids_by_node.setdefault(spec.node_id, {})
     registered = fact.registered or (old is not None and old.registered)
     node = (
@@ -99,23 +101,42 @@ def _node_removed(state: State, fact: f.NodeRemoved) -> None:
     for device in node.spec.devices:
         state.devices.pop(device.uuid, None)
         state.touch_device(device.uuid)
+    state.capacity_version += 1
+    state.node_versions.pop(fact.node_id, None)
+    state.loans.pop(fact.node_id, None)
     state.touch_node(fact.node_id)
 
 
 def _set_node(state: State, node: Node) -> None:
     node_id = node.spec.node_id
     state.nodes[node_id] = replace(node, seq=state.seq)
+    old = state.inventory.node(node_id).grantable
     state.inventory.set_grantable(node_id, node.grantable)
     state.touch_node(node_id)
+    _node_touched(state, node_id)
+    if node.grantable != old:
+        state.capacity_version += 1
+        state.tenancy.guaranteed_version += 1
+    for owner in dict.fromkeys(state.hold_of_device.get(device.uuid, "") for device in node.spec.devices):
+        if owner:
+            holds.look_at_hold(state, owner)
     if node.grantable:
-        state.capacity_freed = True
+        state.free_capacity()
+
+
+def _node_touched(state: State, node_id: str) -> None:
+    """What could be evicted there has changed."""
+    state.node_versions[node_id] = state.node_versions.get(node_id, 0) + 1
 
 
 def _device_changed(state: State, fact: f.DeviceChanged) -> None:
     state.devices[fact.uuid] = Device(foreign_bytes=fact.foreign_bytes, healthy=fact.healthy, reason=fact.reason)
     state.inventory.set_device(fact.uuid, foreign_bytes=fact.foreign_bytes, healthy=fact.healthy)
     state.touch_device(fact.uuid)
-    state.capacity_freed = True
+    state.capacity_version += 1
+    _node_touched(state, state.inventory.device_record(fact.uuid).node_id)
+    holds.look_at_device(state, fact.uuid)
+    state.free_capacity()
 
 
 # -- leases
@@ -142,30 +163,9 @@ def _lease_queued(state: State, fact: f.LeaseQueued) -> None:
 def _lease_granted(state: State, fact: f.LeaseGranted) -> None:
     lease = state.leases[fact.lease_id]
     state.lines.remove(lease)
-    new = tuple(
-        Slice(
-            slice_id=grant.slice_id,
-            lease_epoch=fact.lease_epoch,
-            member=grant.member,
-            plan=grant.plan,
-            state=SliceState.GRANTED,
-            since_ms=fact.at_ms,
-        )
-        for grant in fact.slices
-    )
-    demand = lease.request.demand
-    member = -1
-    for piece in new:
-        state.inventory.reserve(piece.plan)
-        state.slice_ids_by_node[piece.plan.node_id][piece.slice_id] = None
-        if piece.member != member:
-            member = piece.member
-            state.inventory.reserve_member(
-                piece.plan.node_id,
-                cpu_milli=demand.cpu_milli,
-                host_memory_bytes=demand.host_memory_bytes,
-                affinity_group=demand.affinity_group,
-            )
+    if fact.lease_id in state.holds:
+        holds.drop_hold(state, fact.lease_id)
+    new = _take(state, lease, fact.lease_epoch, fact.slices, fact.at_ms)
     _set_lease(
         state,
         replace(
@@ -181,6 +181,41 @@ def _lease_granted(state: State, fact: f.LeaseGranted) -> None:
     if lease.request.time_limit_ms:
         state.timers.add(fact.at_ms + lease.request.time_limit_ms, Due.TIME_LIMIT, fact.lease_id)
     state.timers.add(fact.at_ms + state.config.confirm_timeout_ms, Due.CONFIRM, fact.lease_id)
+
+
+def _take(
+    state: State, lease: Lease, lease_epoch: int, grants: tuple[f.SliceGrant, ...], at_ms: int
+) -> tuple[Slice, ...]:
+    """New slices of a lease: reserved, indexed and counted."""
+    new = tuple(
+        Slice(
+            slice_id=grant.slice_id,
+            lease_epoch=lease_epoch,
+            member=grant.member,
+            plan=grant.plan,
+            state=SliceState.GRANTED,
+            since_ms=at_ms,
+        )
+        for grant in grants
+    )
+    demand = lease.request.demand
+    member = -1
+    for piece in new:
+        node_id = piece.plan.node_id
+        state.inventory.reserve(piece.plan)
+        state.slice_ids_by_node[node_id][piece.slice_id] = None
+        if state.hold_of_device:
+            holds.look_at_device(state, piece.plan.device_uuid)
+        if piece.member != member:
+            member = piece.member
+            _node_touched(state, node_id)
+            state.inventory.reserve_member(
+                node_id,
+                cpu_milli=demand.cpu_milli,
+                host_memory_bytes=demand.host_memory_bytes,
+                affinity_group=demand.affinity_group,
+            )
+    return counting.granted(state, lease, new, at_ms)
 
 
 def _slice_active(state: State, fact: f.SliceActive) -> None:
@@ -202,7 +237,11 @@ def _slice_gone(state: State, fact: f.SliceGone) -> None:
 def _slices_adopted(state: State, fact: f.SlicesAdopted) -> None:
     for slice_id in fact.slice_ids:
         lease = state.leases[_lease_id(slice_id)]
-        _set_lease(state, _with_slice(lease, slice_id, lambda piece: readopt(piece, fact.at_ms)))
+        old = lease.find(slice_id)
+        assert old is not None
+        new = counting.moved(state, lease, old, readopt(old, fact.at_ms), fact.at_ms)
+        _set_lease(state, _with_slice(lease, old, new))
+        _node_touched(state, fact.node_id)
 
 
 def _lease_releasing(state: State, fact: f.LeaseReleasing) -> None:
@@ -211,11 +250,15 @@ def _lease_releasing(state: State, fact: f.LeaseReleasing) -> None:
         state.lines.remove(lease)
     event = SliceEvent.PREEMPT if fact.requeue else SliceEvent.RELEASE
     slices = tuple(
-        advance(piece, event, fact.at_ms, reason=fact.reason, deadline_ms=fact.deadline_ms)
+        _advance(state, lease, piece, event, fact.at_ms, reason=fact.reason, deadline_ms=fact.deadline_ms)
         if piece.holds_capacity and not _already(piece, event)
         else piece
         for piece in lease.slices
     )
+    for piece in slices:
+        if piece.holds_capacity:
+            _node_touched(state, piece.plan.node_id)
+            state.ending[fact.lease_id] = None
     _set_lease(
         state,
         replace(lease, slices=slices, end_reason=fact.reason, end_detail=fact.detail, requeue=fact.requeue),
@@ -248,8 +291,12 @@ def _lease_requeued(state: State, fact: f.LeaseRequeued) -> None:
         avoid_device_uuids=fact.avoid_device_uuids,
     )
     _set_lease(state, lease)
+    if lease.slices:
+        state.ending[fact.lease_id] = None
     resting = fact.not_before_ms > fact.at_ms
     state.lines.add(lease, resting=resting)
+    if len(lease.preempted_at_ms) >= state.config.preemptions_max:
+        state.timers.add(lease.preempted_at_ms[0] + state.config.preemption_period_ms, Due.RETRY, fact.lease_id)
     if resting:
         state.timers.add(fact.not_before_ms, Due.RETRY, fact.lease_id)
     else:
@@ -262,6 +309,8 @@ def _lease_ended(state: State, fact: f.LeaseEnded) -> None:
         raise BrokenInvariant(f"lease {fact.lease_id} ends while it holds {len(lease.holding)} slices")
     if lease.waiting:
         state.lines.remove(lease)
+    if fact.lease_id in state.holds:
+        holds.drop_hold(state, fact.lease_id)
     _set_lease(
         state,
         replace(lease, ended_ms=max(fact.at_ms, 1), end_reason=fact.reason, end_detail=fact.detail, requeue=False),
@@ -301,10 +350,24 @@ def _set_lease(state: State, lease: Lease) -> None:
     state.touch_lease(lease.lease_id)
 
 
-def _with_slice(lease: Lease, slice_id: str, change: Callable[[Slice], Slice]) -> Lease:
-    return replace(
-        lease, slices=tuple(change(piece) if piece.slice_id == slice_id else piece for piece in lease.slices)
-    )
+def _with_slice(lease: Lease, old: Slice, new: Slice) -> Lease:
+    return replace(lease, slices=tuple(new if piece is old else piece for piece in lease.slices))
+
+
+def _advance(
+    state: State,
+    lease: Lease,
+    piece: Slice,
+    event: SliceEvent,
+    at_ms: int,
+    *,
+    tier: int = 0,
+    reason: str = "",
+    deadline_ms: int = 0,
+) -> Slice:
+    """The slice after `event`, with what that means for the ledger."""
+    moved = advance(piece, event, at_ms, tier=tier, reason=reason, deadline_ms=deadline_ms)
+    return moved if moved.state is piece.state else counting.moved(state, lease, piece, moved, at_ms)
 
 
 def _move_slice(
@@ -315,20 +378,24 @@ def _move_slice(
     piece = lease.find(slice_id)
     if piece is None:
         raise BrokenInvariant(f"lease {lease.lease_id} has no slice {slice_id}")
-    moved = advance(piece, event, at_ms, tier=tier, reason=reason)
+    moved = _advance(state, lease, piece, event, at_ms, tier=tier, reason=reason)
     slices = tuple(moved if other is piece else other for other in lease.slices)
     if moved.state in TERMINAL:
-        if moved.lease_epoch != lease.lease_epoch:
+        if moved.lease_epoch != lease.lease_epoch or moved.leaving:
             slices = tuple(other for other in slices if other is not moved)  # a leftover: its story is over
-        _free(state, lease, moved, slices)
+        _free(state, lease, moved, slices, at_ms)
     lease = replace(lease, slices=slices, seq=state.seq)
+    if lease.lease_id in state.ending and not lease.gives_back:
+        del state.ending[lease.lease_id]
     state.leases[lease.lease_id] = lease
     state.touch_lease(lease.lease_id)
     return lease
 
 
-def _free(state: State, lease: Lease, piece: Slice, slices: tuple[Slice, ...]) -> None:
+def _free(state: State, lease: Lease, piece: Slice, slices: tuple[Slice, ...], at_ms: int) -> None:
+    counting.freed(state, lease, piece, at_ms)
     state.inventory.release(piece.plan)
+    _node_touched(state, piece.plan.node_id)
     del state.slice_ids_by_node[piece.plan.node_id][piece.slice_id]
     if not any(
         other.member == piece.member and other.lease_epoch == piece.lease_epoch and other.holds_capacity
@@ -341,7 +408,8 @@ def _free(state: State, lease: Lease, piece: Slice, slices: tuple[Slice, ...]) -
             host_memory_bytes=demand.host_memory_bytes,
             affinity_group=demand.affinity_group,
         )
-    state.capacity_freed = True
+    holds.look_at_device(state, piece.plan.device_uuid)
+    state.free_capacity()
 
 
 _APPLY: dict[type[f.Fact], Callable[[State, Any], None]] = {
@@ -362,4 +430,7 @@ _APPLY: dict[type[f.Fact], Callable[[State, Any], None]] = {
     f.LeaseRequeued: _lease_requeued,
     f.LeaseEnded: _lease_ended,
     f.LeasesForgotten: _leases_forgotten,
+    **tenancy.APPLY,
+    **holds.APPLY,
+    **ledger.APPLY,
 }

@@ -11,7 +11,10 @@ import enum
 
 import msgspec
 
-from aliquot.coordinator.core.types import Demand, NodeSpec, SlicePlan
+from aliquot.coordinator.core.holds import HoldKind
+from aliquot.coordinator.core.ledger.rates import RateCard
+from aliquot.coordinator.core.tenancy.specs import PoolSpec, QueueSpec, TenantSpec
+from aliquot.coordinator.core.types import Demand, NodeSpec, Placement, SlicePlan
 
 
 class NodeState(enum.IntEnum):
@@ -211,6 +214,185 @@ class LeasesForgotten(Fact, frozen=True, tag="forgotten"):
     lease_ids: tuple[str, ...]
 
 
+# -- pools, tenants, queues
+
+
+class PoolApplied(Fact, frozen=True, tag="pool"):
+    """A pool was declared, or declared anew."""
+
+    spec: PoolSpec
+    version: int
+
+
+class TenantApplied(Fact, frozen=True, tag="tenant"):
+    """A tenant was declared, or declared anew."""
+
+    spec: TenantSpec
+    version: int
+
+
+class QueueApplied(Fact, frozen=True, tag="queue"):
+    """A queue was declared, or declared anew."""
+
+    spec: QueueSpec
+    version: int
+
+
+class PoolRemoved(Fact, frozen=True, tag="pool-"):
+    """A pool's declaration was withdrawn."""
+
+    name: str
+
+
+class TenantRemoved(Fact, frozen=True, tag="tenant-"):
+    """A tenant's declaration was withdrawn. Its ledger stays."""
+
+    name: str
+
+
+class QueueRemoved(Fact, frozen=True, tag="queue-"):
+    """A queue's declaration was withdrawn."""
+
+    name: str
+
+
+# -- holds, preemption, elastic leases
+
+
+class PreemptionStarted(Fact, frozen=True, tag="preempt"):
+    """Victims were chosen for a lease. Their ends (`LeaseReleasing`) and the hold are facts of the same group."""
+
+    preemptor: str
+    victims: tuple[str, ...]
+    deadline_ms: int
+    reclaim: bool
+    """True: a guarantee is being reclaimed from borrowers; False: by priority."""
+
+
+class HoldCreated(Fact, frozen=True, tag="hold"):
+    """These devices are kept for the owner until `expires_ms`."""
+
+    owner: str
+    kind: HoldKind
+    placement: Placement
+    expires_ms: int
+    victims: tuple[str, ...] = ()
+    start_ms: int = 0
+
+
+class HoldReleased(Fact, frozen=True, tag="hold-"):
+    """The hold is over: its owner no longer needs it, or its time is up."""
+
+    owner: str
+    reason: str = ""
+
+
+class HoldBroken(Fact, frozen=True, tag="holdx"):
+    """The hold can't be kept: a device of it was lost."""
+
+    owner: str
+    reason: str
+
+
+class LeaseReprieved(Fact, frozen=True, tag="reprieve"):
+    """A victim that had not given up anything yet goes on: nobody needs its capacity any more."""
+
+    lease_id: str
+    reason: str = ""
+
+
+class LeaseGrown(Fact, frozen=True, tag="grown"):
+    """An elastic lease got more members, in the same epoch."""
+
+    lease_id: str
+    slices: tuple[SliceGrant, ...]
+    shape: int
+
+
+class LeaseShrinking(Fact, frozen=True, tag="shrink"):
+    """An elastic lease gives up these slices and goes on without them."""
+
+    lease_id: str
+    slice_ids: tuple[str, ...]
+    shape: int
+    deadline_ms: int
+    reason: str = ""
+
+
+class ShapeAcked(Fact, frozen=True, tag="acked"):
+    """The launcher of an elastic lease has adapted to this shape."""
+
+    lease_id: str
+    shape: int
+
+
+# -- ledger
+
+
+class RatesApplied(Fact, frozen=True, tag="rates"):
+    """Prices that hold from now on."""
+
+    card: RateCard
+    version: int
+
+
+class CreditPosted(Fact, frozen=True, tag="credit"):
+    """A tenant paid, or was given, this much (negative: paid back)."""
+
+    tenant: str
+    money_micro: int
+    reference: str
+    """Given by whoever posts it; the same reference is never posted twice."""
+    note: str = ""
+
+
+class UsageCorrected(Fact, frozen=True, tag="correct"):
+    """What was charged was wrong by this much. The wrong entries stay as they are."""
+
+    tenant: str
+    queue: str
+    model: str
+    share_milli_ms: str
+    """Decimal, signed: quantities of the ledger know no bound."""
+    memory_byte_ms: str
+    reference: str
+    note: str = ""
+
+
+class UseObserved(Fact, frozen=True, tag="observed"):
+    """What a lease really used of what it reserved, as its agents measured it over an interval."""
+
+    lease_id: str
+    busy_milli_ms: str
+    memory_byte_ms: str
+    interval_ms: int
+
+
+class BudgetCrossed(Fact, frozen=True, tag="budget"):
+    """A tenant has used up so many thousandths of its budget for this period."""
+
+    tenant: str
+    permille: int
+    period_start_ms: int
+
+
+class BooksClosed(Fact, frozen=True, tag="closed"):
+    """Entries up to here are summed up by day; invoices of that time are by whole days from now on."""
+
+    up_to_ms: int
+
+
+class NodeLent(Fact, frozen=True, tag="lent"):
+    """Balancing moved a node (and the guarantee that goes with it) from one tenant to another."""
+
+    node_id: str
+    from_tenant: str
+    to_tenant: str
+    owner: str
+    """Whose it is for good."""
+    reason: str = ""
+
+
 AnyFact = (
     LeaderStarted
     | NodePut
@@ -229,4 +411,25 @@ AnyFact = (
     | LeaseRequeued
     | LeaseEnded
     | LeasesForgotten
+    | PoolApplied
+    | TenantApplied
+    | QueueApplied
+    | PoolRemoved
+    | TenantRemoved
+    | QueueRemoved
+    | PreemptionStarted
+    | HoldCreated
+    | HoldReleased
+    | HoldBroken
+    | LeaseReprieved
+    | LeaseGrown
+    | LeaseShrinking
+    | ShapeAcked
+    | RatesApplied
+    | CreditPosted
+    | UsageCorrected
+    | UseObserved
+    | BudgetCrossed
+    | BooksClosed
+    | NodeLent
 )

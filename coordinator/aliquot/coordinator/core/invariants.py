@@ -1,11 +1,15 @@
-"""What must be true between any two groups of facts. Tests and simulation check it after every step; production never does."""
+"""What must be true between any two groups of facts. Tests and simulation check it after every step."""
 
 from __future__ import annotations
 
 from collections import Counter
 
 from aliquot.coordinator.core.errors import BrokenInvariant
-from aliquot.coordinator.core.leases import Lease
+from aliquot.coordinator.core.evolving.counting import parts_of, queue_of
+from aliquot.coordinator.core.evolving.holds import is_complete
+from aliquot.coordinator.core.leases import Lease, SliceState
+from aliquot.coordinator.core.ledger.books import CHARGED
+from aliquot.coordinator.core.ledger.entries import postings
 from aliquot.coordinator.core.state import State
 from aliquot.coordinator.core.types import WHOLE_SHARE_MILLI
 
@@ -40,10 +44,73 @@ def check(state: State) -> None:
     lined = sorted(state.lines.ids())
     _require(lined == sorted(waiting), "the waiting lines are not the waiting leases")
     _require(len(state.lines) == len(lined), "the waiting lines' length is off")
+    _check_accounts(state)
+    _check_ledger(state)
+    _check_holds(state)
     _require(
         sorted(state.ended) == sorted(lease.lease_id for lease in state.leases.values() if lease.ended),
         "the list of ended leases is off",
     )
+
+
+def _check_accounts(state: State) -> None:
+    """Who holds how much, recounted; and nobody above a limit that did not come down on what was held already."""
+    held: dict[tuple[str, str], list[int]] = {}
+    priorities: Counter[int] = Counter()
+    ending: set[str] = set()
+    for lease in state.leases.values():
+        parts = parts_of(lease.holding)
+        priorities[lease.request.priority] += len(parts)
+        if lease.gives_back:
+            ending.add(lease.lease_id)
+        keys = [("t", lease.request.tenant), *(("q", name) for name in state.tenancy.path(queue_of(state, lease)))]
+        for key in keys:
+            sums = held.setdefault(key, [0, 0, 0])
+            for _, share_milli, memory_bytes in parts:
+                sums[0] += share_milli
+                sums[1] += memory_bytes
+                sums[2] += 1
+    for key, account in state.tenancy.accounts.items():
+        share, memory, slices, by_model = account.held()
+        _require([share, memory, slices] == held.pop(key, [0, 0, 0]), f"{account.label}: what it holds is miscounted")
+        _require(sum(row[0] for row in by_model.values()) == share, f"{account.label}: its models do not add up")
+    _require(not any(any(sums) for sums in held.values()), f"nobody counts what {sorted(held)} hold")
+    _require(+priorities == Counter(state.holding_by_priority), "slices by priority are miscounted")
+    _require(ending == set(state.ending), "the list of ending leases is off")
+
+
+def _check_ledger(state: State) -> None:
+    """Entries balance, are numbered without a gap in time, and what is being charged began when it should."""
+    for entry in state.ledger.entries:
+        sums: Counter[str] = Counter()
+        for posting in postings(entry):
+            sums[posting.unit] += posting.amount
+        _require(not any(sums.values()), f"entry {entry.number} does not add up to zero")
+        _require(entry.from_ms <= entry.to_ms, f"entry {entry.number} ends before it begins")
+    numbers = [entry.number for entry in state.ledger.entries]
+    _require(numbers == sorted(set(numbers)), "entries are out of order")
+    for lease in state.leases.values():
+        for piece in lease.slices:
+            agentless_grant = piece.state is SliceState.GRANTED and piece.billing
+            charged = piece.billing and (piece.state in CHARGED or agentless_grant)
+            _require(charged == bool(piece.billed_from_ms), f"{piece.slice_id}: charged, or not, in the wrong state")
+
+
+def _check_holds(state: State) -> None:
+    """Every hold belongs to somebody who waits, has its devices to itself, and its readiness is known."""
+    kept: dict[str, str] = {}
+    for owner, hold in state.holds.items():
+        lease = state.leases.get(owner)
+        _require(
+            lease is not None and lease.waiting and not lease.ended, f"the hold for {owner} is for nobody who waits"
+        )
+        for uuid in hold.device_uuids:
+            _require(uuid not in kept, f"{uuid} is kept for two")
+            kept[uuid] = owner
+        _require(is_complete(state, hold) == (owner in state.ready_holds), f"the hold for {owner}: readiness is off")
+    _require(kept == state.hold_of_device, "the index of kept devices is off")
+    for uuid in state.devices:
+        _require(state.inventory.device(uuid).withheld_for == kept.get(uuid, ""), f"{uuid} is kept for the wrong one")
 
 
 def _check_lease(lease: Lease) -> None:
@@ -58,9 +125,14 @@ def _check_lease(lease: Lease) -> None:
     _require(not lease.ending or bool(lease.holding), f"{name} is ending but holds nothing")
     current = [piece for piece in lease.slices if piece.lease_epoch == lease.lease_epoch]
     demand = lease.request.demand
-    if current and not lease.ended:
+    staying = sum(not piece.leaving for piece in current)
+    if current and not lease.ended and not lease.request.max_count:
         _require(len(current) == demand.count * demand.gang_size, f"{name}: a part of its gang is missing")
-    for member in range(demand.gang_size if current else 0):
+    if current and not lease.ended and lease.request.max_count:
+        _require(staying % demand.count == 0, f"{name}: a part of a member is missing")
+        low, high = demand.count * lease.request.min_count, demand.count * lease.request.max_count
+        _require(low <= staying <= high, f"{name}: {staying} slices, outside of {low}..{high}")
+    for member in {piece.member for piece in current}:
         pieces = [piece.plan for piece in current if piece.member == member]
         _require(len({plan.node_id for plan in pieces}) <= 1, f"{name}: member {member} spans nodes")
         _require(len({plan.device_uuid for plan in pieces}) == len(pieces), f"{name}: two slices on one device")

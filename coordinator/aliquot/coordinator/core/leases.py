@@ -94,6 +94,14 @@ class Slice(msgspec.Struct, frozen=True):
     reason: str = ""
     resume: SliceState | None = None
     """The state to go on in when an UNREACHABLE slice's node comes back and still holds it."""
+    model: str = ""
+    """Of its device, when it was granted: what it is charged as."""
+    billing: bool = False
+    """Whether it has been charged for at all: from its first confirmation, or from its grant where nobody confirms."""
+    billed_from_ms: int = 0
+    """Start of the interval that is being charged; 0: none is, because it has not begun or its node is lost."""
+    leaving: bool = False
+    """An elastic lease gives it up and goes on without it."""
 
     @property
     def holds_capacity(self) -> bool:
@@ -128,6 +136,10 @@ def advance(
         deadline_ms=deadline_ms or piece.deadline_ms,
         reason=reason or piece.reason,
         resume=resume,
+        model=piece.model,
+        billing=piece.billing,
+        billed_from_ms=piece.billed_from_ms,
+        leaving=piece.leaving,
     )
 
 
@@ -179,6 +191,14 @@ class Lease(msgspec.Struct, frozen=True):
     not_before_ms: int = 0
     avoid_device_uuids: tuple[str, ...] = ()
     seq: int = 0
+    preemptions: int = 0
+    """How often it was preempted; these are among `requeues`."""
+    preempted_at_ms: tuple[int, ...] = ()
+    """The latest of those times: what bounds how often it may happen."""
+    shape: int = 0
+    """Rises when an elastic lease grows or shrinks."""
+    shape_acked: int = 0
+    """The last shape that its launcher said it has adapted to."""
 
     @property
     def state(self) -> LeaseState:
@@ -187,7 +207,7 @@ class Lease(msgspec.Struct, frozen=True):
             return LeaseState.ENDED
         if self.end_reason:
             return LeaseState.PREEMPTING if self.requeue else LeaseState.RELEASING
-        states = {piece.state for piece in self.slices if piece.lease_epoch == self.lease_epoch}
+        states = {piece.state for piece in self.slices if piece.lease_epoch == self.lease_epoch and not piece.leaving}
         if not states:
             return LeaseState.QUEUED
         for state, derived in _DERIVED:
@@ -204,6 +224,14 @@ class Lease(msgspec.Struct, frozen=True):
     def ending(self) -> bool:
         """Whether its slices have been told to go, for good or back to the queue."""
         return self.end_reason != "" and not self.ended_ms
+
+    @property
+    def gives_back(self) -> bool:
+        """Whether something that it holds will be free before the lease itself wants it to be."""
+        return any(
+            piece.state not in TERMINAL and (self.end_reason or piece.leaving or piece.lease_epoch != self.lease_epoch)
+            for piece in self.slices
+        )
 
     @property
     def waiting(self) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from aliquot.coordinator.core.evolving.counting import recount_all
+from aliquot.coordinator.core.evolving.holds import keep
 from aliquot.coordinator.core.leases import Lease, Slice
 from aliquot.coordinator.core.state import State
 from aliquot.coordinator.core.timers import Due
@@ -9,6 +11,7 @@ from aliquot.coordinator.core.timers import Due
 
 def rebuild_indexes(state: State) -> None:
     """Fill the indexes of a State whose books are set and whose indexes are empty."""
+    state.tenancy.redeclared()
     for node_id, node in state.nodes.items():
         state.node_ids_by_name[node.spec.name] = node_id
         state.slice_ids_by_node[node_id] = {}
@@ -23,6 +26,9 @@ def rebuild_indexes(state: State) -> None:
             continue
         _hold(state, lease)
         _await(state, lease)
+    for hold in state.holds.values():
+        keep(state, hold)
+    recount_all(state)
     if state.ended:
         oldest = state.leases[state.ended[0]]
         state.timers.add(oldest.ended_ms + state.config.retain_ended_ms, Due.FORGET, "")
@@ -31,8 +37,13 @@ def rebuild_indexes(state: State) -> None:
 
 def _hold(state: State, lease: Lease) -> None:
     demand = lease.request.demand
+    holding = lease.holding
+    if holding:
+        state.count_lease(lease, len(holding))
+        if lease.gives_back:
+            state.ending[lease.lease_id] = None
     members: dict[tuple[int, int], Slice] = {}
-    for piece in lease.holding:
+    for piece in holding:
         state.inventory.reserve(piece.plan)
         state.slice_ids_by_node[piece.plan.node_id][piece.slice_id] = None
         members.setdefault((piece.lease_epoch, piece.member), piece)
@@ -49,6 +60,8 @@ def _await(state: State, lease: Lease) -> None:
     if lease.waiting:
         resting = lease.not_before_ms > state.now_ms
         state.lines.add(lease, resting=resting)
+        if len(lease.preempted_at_ms) >= state.config.preemptions_max:
+            state.timers.add(lease.preempted_at_ms[0] + state.config.preemption_period_ms, Due.RETRY, lease.lease_id)
         if resting:
             state.timers.add(lease.not_before_ms, Due.RETRY, lease.lease_id)
         return

@@ -11,11 +11,17 @@ import hashlib
 
 import msgspec
 
+from aliquot.coordinator.core.holds import Hold
 from aliquot.coordinator.core.leases import Lease
+from aliquot.coordinator.core.ledger.entries import DayTotal, Entry, Observed
+from aliquot.coordinator.core.ledger.rates import DatedRates, PriceHistory
 from aliquot.coordinator.core.rebuild import rebuild_indexes
-from aliquot.coordinator.core.state import CoreConfig, Device, Node, State
+from aliquot.coordinator.core.state import CoreConfig, Device, Node, NodeLoan, State
+from aliquot.coordinator.core.tenancy.books import Average
+from aliquot.coordinator.core.tenancy.specs import Pool, Queue, Tenant
 
-FORMAT = 1
+FORMAT = 2
+"""1: before tenants, holds and the ledger; such snapshots are read as having none."""
 
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,10 +40,27 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     """Sorted by UUID."""
     ended: tuple[str, ...]
     """Ended leases, in the order of their ends."""
+    pools: tuple[Pool, ...] = ()
+    tenants: tuple[Tenant, ...] = ()
+    queues: tuple[Queue, ...] = ()
+    """These three sorted by name."""
+    averages: tuple[Average, ...] = ()
+    holds: tuple[Hold, ...] = ()
+    """In the order in which they were made."""
+    disruptions: tuple[tuple[str, tuple[int, ...]], ...] = ()
+    loans: tuple[tuple[str, NodeLoan], ...] = ()
+    rates: tuple[DatedRates, ...] = ()
+    entries: tuple[Entry, ...] = ()
+    next_entry: int = 1
+    closed_up_to_ms: int = 0
+    closed_days: tuple[DayTotal, ...] = ()
+    observed: tuple[Observed, ...] = ()
+    budget_levels: tuple[tuple[str, tuple[int, int]], ...] = ()
 
 
 def to_snapshot(state: State) -> Snapshot:
     """The State's books. Cheap per lease: records are shared, not copied."""
+    tenancy, ledger = state.tenancy, state.ledger
     return Snapshot(
         seq=state.seq,
         now_ms=state.now_ms,
@@ -47,6 +70,20 @@ def to_snapshot(state: State) -> Snapshot:
         nodes=tuple(state.nodes.values()),
         devices=tuple(sorted(state.devices.items())),
         ended=tuple(state.ended),
+        pools=tuple(pool for _, pool in sorted(tenancy.pools.items())),
+        tenants=tuple(tenant for _, tenant in sorted(tenancy.tenants.items())),
+        queues=tuple(queue for _, queue in sorted(tenancy.queues.items())),
+        averages=tenancy.averages(),
+        holds=tuple(state.holds.values()),
+        disruptions=tuple(sorted(state.disruptions.items())),
+        loans=tuple(sorted(state.loans.items())),
+        rates=ledger.prices.dated,
+        entries=tuple(ledger.entries),
+        next_entry=ledger.next_number,
+        closed_up_to_ms=ledger.closed_up_to_ms,
+        closed_days=tuple(total for _, total in sorted(ledger.closed.items())),
+        observed=tuple(observed for _, observed in sorted(ledger.observed.items())),
+        budget_levels=tuple(sorted(ledger.levels.items())),
     )
 
 
@@ -61,6 +98,21 @@ def from_snapshot(snapshot: Snapshot, config: CoreConfig | None = None) -> State
     state.devices = dict(snapshot.devices)
     state.leases = {lease.lease_id: lease for lease in snapshot.leases}
     state.ended.extend(snapshot.ended)
+    state.tenancy.pools = {pool.spec.name: pool for pool in snapshot.pools}
+    state.tenancy.tenants = {tenant.spec.name: tenant for tenant in snapshot.tenants}
+    state.tenancy.queues = {queue.spec.name: queue for queue in snapshot.queues}
+    state.tenancy.set_averages(snapshot.averages)
+    state.holds = {hold.owner: hold for hold in snapshot.holds}
+    state.disruptions = dict(snapshot.disruptions)
+    state.loans = dict(snapshot.loans)
+    ledger = state.ledger
+    ledger.prices = PriceHistory(snapshot.rates)
+    ledger.restore(snapshot.entries)
+    ledger.next_number = snapshot.next_entry
+    ledger.closed_up_to_ms = snapshot.closed_up_to_ms
+    ledger.closed = {(t.day_start_ms, t.tenant, t.queue, t.model): t for t in snapshot.closed_days}
+    ledger.observed = {observed.tenant: observed for observed in snapshot.observed}
+    ledger.levels = dict(snapshot.budget_levels)
     rebuild_indexes(state)
     return state
 

@@ -13,10 +13,15 @@ import msgspec
 
 from aliquot.coordinator.core.errors import LeaseNotFound, NodeNotFound
 from aliquot.coordinator.core.facts import NodeState
+from aliquot.coordinator.core.holds import Hold
 from aliquot.coordinator.core.inventory import Inventory
 from aliquot.coordinator.core.leases import Lease
+from aliquot.coordinator.core.ledger.books import Ledger
+from aliquot.coordinator.core.ledger.meters import Meter
 from aliquot.coordinator.core.placement import Engine, make_policy
 from aliquot.coordinator.core.queueing import AdmissionPass, WaitingLines
+from aliquot.coordinator.core.queueing.failed import FailedDemands
+from aliquot.coordinator.core.tenancy.books import Tenancy
 from aliquot.coordinator.core.timers import Timers
 from aliquot.coordinator.core.types import NodeSpec
 
@@ -36,6 +41,27 @@ class CoreConfig(msgspec.Struct, frozen=True):
     retain_ended_ms: int = 600_000
     retain_ended_max: int = 100_000
     """Ended leases, and with them their idempotency keys, are kept for so long, and never many more than so many."""
+    strict_tenants: bool = False
+    """Refuse tenants and queues that were not declared. Otherwise they are welcome, with nothing guaranteed to them."""
+    reclaim_min_run_ms: int = 20_000
+    """Borrowed capacity may be reclaimed after this long, whatever the request says..."""
+    reclaim_grace_ms: int = 30_000
+    """...and with at most this much grace: together under a minute."""
+    preemptions_max: int = 3
+    """A lease is preempted at most so often within `preemption_period_ms`; then it waits until it can stay."""
+    preemption_period_ms: int = 3_600_000
+    hold_slack_ms: int = 30_000
+    """A preemptor's hold outlives its victims' deadline by this much."""
+    reservation_ms: int = 3_600_000
+    """How long devices are kept for the head of a line before they are offered to all again."""
+    balance_threshold_permille: int = 200
+    """Nodes are lent where the use of two tenants' own nodes differs by more than this..."""
+    balance_wait_ms: int = 300_000
+    """...or somebody has waited longer than this."""
+    balance_nodes_min: int = 3
+    """Every tenant keeps at least so many of its own nodes."""
+    balance_rest_ms: int = 1_800_000
+    """A node that was moved stays where it is for this long."""
 
 
 class Node(msgspec.Struct, frozen=True):
@@ -66,6 +92,14 @@ class Device(msgspec.Struct, frozen=True):
     reason: str = ""
 
 
+class NodeLoan(msgspec.Struct, frozen=True):
+    """A node that balancing has moved: whose it is for good, who has it, and since when."""
+
+    owner: str
+    tenant: str
+    since_ms: int
+
+
 class Touched(msgspec.Struct, frozen=True):
     """What changed since last taken; each id once, in order of its first change."""
 
@@ -86,16 +120,45 @@ class State:
         self.leases: dict[str, Lease] = {}
         self.nodes: dict[str, Node] = {}
         self.devices: dict[str, Device] = {}
+        self.tenancy = Tenancy()
+        self.ledger = Ledger()
+        self.holds: dict[str, Hold] = {}
+        """By the lease they are for."""
+        self.loans: dict[str, NodeLoan] = {}
+        """Nodes that balancing moved, and when it last did."""
+        self.disruptions: dict[str, tuple[int, ...]] = {}
+        """When leases of a tenant were last preempted by priority; only of tenants that bound it."""
 
         self.inventory = Inventory()
         self.engine = Engine(self.inventory, make_policy(config.policy))
         self.keys: dict[tuple[str, str], str] = {}
         self.node_ids_by_name: dict[str, str] = {}
         self.slice_ids_by_node: dict[str, dict[str, None]] = {}
-        self.lines = WaitingLines()
+        self.lines = WaitingLines(self.tenancy)
+        self.meters: dict[str, Meter] = {}
+        """Of tenants that have a budget."""
+        self.hold_of_device: dict[str, str] = {}
+        """Device -> the lease it is kept for."""
+        self.ready_holds: dict[str, None] = {}
+        """Holds that are complete: their owners can be granted."""
+        self.holding_by_priority: dict[int, int] = {}
+        """How many slices are held by leases of each priority."""
+        self.ending: dict[str, None] = {}
+        """Leases that are on their way out, and still hold something."""
+        self.elastic: dict[str, None] = {}
+        """Elastic leases that hold something."""
+        self.node_versions: dict[str, int] = {}
+        """Moves whenever what leases do on a node changes."""
+        self.known_full = FailedDemands()
+        """Demands that are known not to fit until something is freed."""
+        self.capacity_version = 0
+        """Moves when what could be leased at all changes: nodes, their state, the health of devices."""
         self.timers = Timers()
         self.ended: deque[str] = deque()
 
+        self.scale_key = (-1, -1)
+        self.scale = 0
+        """How much of every guarantee can be kept, in millionths: remembered for these versions."""
         self.admission: AdmissionPass | None = None
         """The walk over the waiting lines that is under way."""
         self.capacity_freed = False
@@ -128,7 +191,29 @@ class State:
 
     def wants_admission(self) -> bool:
         """Whether an Admit command could find something to grant."""
-        return self.admission is not None or (self.capacity_freed and len(self.lines) > self.lines.resting)
+        if self.admission is not None or self.ready_holds:
+            return True
+        return self.capacity_freed and (len(self.lines) > self.lines.resting or bool(self.elastic))
+
+    def free_capacity(self) -> None:
+        """Something may fit that did not before."""
+        self.capacity_freed = True
+        self.known_full.clear()
+
+    def disrupted(self, tenant: str, at_ms: int) -> None:
+        """A lease of this tenant was preempted by priority."""
+        bound = self.tenancy.tenant_spec(tenant).disruptions_max
+        if bound:
+            self.disruptions[tenant] = (*self.disruptions.get(tenant, ()), at_ms)[-bound:]
+
+    def count_lease(self, lease: Lease, slices: int) -> None:
+        """A lease holds so many slices more (or, below zero, fewer)."""
+        priority = lease.request.priority
+        left = self.holding_by_priority.get(priority, 0) + slices
+        if left:
+            self.holding_by_priority[priority] = left
+        else:
+            del self.holding_by_priority[priority]
 
     def next_due_ms(self) -> int | None:
         """When a Tick command will find something to do."""

@@ -17,6 +17,10 @@ class Due(enum.IntEnum):
     CONFIRM = 2
     RETRY = 3
     FORGET = 4
+    HOLD = 5
+    BUDGET = 6
+    PATIENCE = 7
+    """Somebody has waited long enough for devices to be kept for them."""
 
 
 class Timers:

@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 from aliquot.coordinator.core.commands import Allocate
+from aliquot.coordinator.core.decide.granting import check_access, offer
 from aliquot.coordinator.core.decide.outcomes import AllocateOutcome, Decision
-from aliquot.coordinator.core.errors import IdempotencyMismatch, NeverFits, NoCapacity, QueueFull
+from aliquot.coordinator.core.errors import (
+    IdempotencyMismatch,
+    NeverFits,
+    NoCapacity,
+    QueueFull,
+    QuotaExceeded,
+)
 from aliquot.coordinator.core.facts import LeaseGranted, LeaseQueued, SliceGrant
 from aliquot.coordinator.core.leases import slice_id_of
+from aliquot.coordinator.core.queueing import LineKey
 from aliquot.coordinator.core.state import State
 from aliquot.coordinator.core.types import Placement
 
@@ -18,6 +26,7 @@ def allocate(state: State, command: Allocate, now_ms: int) -> Decision:
         known = state.keys.get((request.tenant, command.key))
         if known is not None:
             return _replayed(state, command, known)
+    request = check_access(state, request)
     if not state.engine.possible(request.demand):
         raise NeverFits(state.engine.explain(request.demand))
     queued = LeaseQueued(
@@ -30,9 +39,11 @@ def allocate(state: State, command: Allocate, now_ms: int) -> Decision:
     )
     outcome = AllocateOutcome(command.lease_id)
     if command.no_queue or not _others_first(state, queued):
-        placement = state.engine.place(request.demand, arrival=queued.arrival)
-        if placement is not None:
-            return Decision((queued, granted(command.lease_id, 1, placement, now_ms)), outcome)
+        found = offer(state, request, request.demand, queued.arrival, now_ms)
+        if found.placement is not None:
+            return Decision((queued, granted(command.lease_id, 1, found.placement, now_ms)), outcome)
+        if command.no_queue and found.over is not None:
+            raise QuotaExceeded(found.over.subject, found.over.detail, "drop `no_queue` to wait until it may be had")
     if command.no_queue:
         raise NoCapacity(state.engine.explain(request.demand))
     if len(state.lines) >= state.config.queued_max:
@@ -67,9 +78,11 @@ def _others_first(state: State, queued: LeaseQueued) -> bool:
     """Whether somebody who waits has the first claim on what is free.
 
     While freed capacity has not been offered along the lines yet, newcomers stand in line too. Once it has been, all
-    that
-    wait are known not to fit now, so that a newcomer takes nothing from them, except from its equals.
+    that wait are known not to fit now, so that a newcomer takes nothing from them, except from its equals: those of its
+    own line. Equals elsewhere that wait although something fits are over some limit of their own.
     """
     if state.wants_admission():
         return True
-    return state.lines.has_line((queued.request.demand, ()))
+    request = queued.request
+    key = LineKey(request.demand, (), request.priority, 0)
+    return state.lines.has_line(state.tenancy.queue_of(request.tenant, request.queue), request.tenant, key)

@@ -130,7 +130,7 @@ def _after_failure(
 ) -> list[Fact]:
     reason, detail = failed[lost[0].slice_id]
     story = f"{reason} on device {lost[0].plan.device_uuid}" + (f": {detail}" if detail else "")
-    if lease.active_ms or lease.requeues >= state.config.requeues_max:
+    if lease.active_ms or lease.requeues - lease.preemptions >= state.config.requeues_max:
         if not left:
             return [LeaseEnded(at_ms=now_ms, lease_id=lease.lease_id, reason=EndReason.FAILED, detail=story)]
         survivors = [piece for piece in left if is_agentless(state, piece)]

@@ -5,6 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from aliquot.coordinator.core.facts import Fact
+from aliquot.coordinator.core.holds import Hold
+from aliquot.coordinator.core.ledger.books import Extract
+from aliquot.coordinator.core.ledger.rates import RateCard
+from aliquot.coordinator.core.tenancy.specs import Amount, Pool, QueueSpec, TenantSpec
 from aliquot.coordinator.core.types import Missing, Placement
 
 
@@ -45,7 +49,50 @@ class Explained:
     ahead: tuple[str, ...] = ()
 
 
-Outcome = AllocateOutcome | AdmitOutcome | TickOutcome | Explained | None
+@dataclass(frozen=True, slots=True)
+class ApplyOutcome:
+    """What was (or, in a dry run, would be) declared, with the new versions; and what is so already."""
+
+    changed: tuple[tuple[str, int], ...]
+    unchanged: tuple[str, ...]
+
+
+_NOTHING = Amount()
+
+
+@dataclass(frozen=True, slots=True)
+class AccountView:
+    """What a tenant or queue was promised, holds and waits for."""
+
+    name: str
+    spec: TenantSpec | QueueSpec
+    version: int
+    """0: never declared; it exists because it has, or had, leases."""
+    share_milli: int
+    memory_bytes: int
+    waiting: int
+    fair_share_billionths: int
+    """Decayed and present dominant share over weight: what `fair_share` compares."""
+    guaranteed_scaled: Amount = _NOTHING
+    """What of the guarantee the pool can keep now."""
+    budget_permille: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TenancyView:
+    """Everything declared, as of now."""
+
+    pools: tuple[Pool, ...]
+    tenants: tuple[AccountView, ...]
+    queues: tuple[AccountView, ...]
+    rates: RateCard | None
+    rates_version: int
+    guarantee_scale_millionths: int
+    alerts: tuple[str, ...]
+    holds: tuple[Hold, ...]
+
+
+Outcome = AllocateOutcome | AdmitOutcome | TickOutcome | Explained | ApplyOutcome | TenancyView | Extract | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,10 +107,13 @@ NOTHING = Decision()
 
 __all__ = [
     "NOTHING",
+    "AccountView",
     "AdmitOutcome",
     "AllocateOutcome",
+    "ApplyOutcome",
     "Decision",
     "Explained",
     "Outcome",
+    "TenancyView",
     "TickOutcome",
 ]

@@ -5,8 +5,10 @@ from __future__ import annotations
 from aliquot.coordinator.core.commands import Tick
 from aliquot.coordinator.core.decide import lifecycle
 from aliquot.coordinator.core.decide.outcomes import Decision, TickOutcome
-from aliquot.coordinator.core.facts import EndReason, Fact, LeasesForgotten
+from aliquot.coordinator.core.evolving.counting import watch_budget
+from aliquot.coordinator.core.facts import BudgetCrossed, EndReason, Fact, LeasesForgotten
 from aliquot.coordinator.core.leases import SliceState
+from aliquot.coordinator.core.ledger.meters import ALERT_PERMILLE
 from aliquot.coordinator.core.state import State
 from aliquot.coordinator.core.timers import Due
 
@@ -56,14 +58,14 @@ def _confirm(state: State, lease_id: str, now_ms: int) -> list[Fact]:
     if not silent:
         return []
     story = f"not confirmed by the agent of {silent[0].plan.node_id} in {state.config.confirm_timeout_ms} ms"
-    if lease.requeues >= state.config.requeues_max:
+    if lease.requeues - lease.preemptions >= state.config.requeues_max:
         return lifecycle.end(state, lease, EndReason.FAILED, now_ms, detail=story)
     avoid = [piece.plan.device_uuid for piece in silent]
     return lifecycle.retry_elsewhere(state, lease, list(lease.holding), avoid, story, now_ms)
 
 
 def _retry(state: State, lease_id: str, now_ms: int) -> list[Fact]:
-    if state.lines.wake(lease_id):
+    if state.lines.wake(lease_id) or state.lines.place_of(lease_id) is not None:
         state.capacity_freed = True
     return []
 
@@ -86,9 +88,26 @@ def _forget(state: State, _: str, now_ms: int) -> list[Fact]:
     return []
 
 
+def _budget(state: State, tenant: str, now_ms: int) -> list[Fact]:
+    """Say when a budget reaches a level; let who waited for the next period try again."""
+    meter = state.meters.get(tenant)
+    if meter is None:
+        return []
+    meter.armed_ms = 0
+    period_start_ms = now_ms - now_ms % meter.budget.period.length_ms
+    if period_start_ms > meter.period_start_ms or now_ms == period_start_ms:
+        state.capacity_freed = True
+    reached = max((level for level in ALERT_PERMILLE if meter.permille(now_ms) >= level), default=0)
+    if reached and state.ledger.levels.get(tenant, (0, 0)) < (period_start_ms, reached):
+        return [BudgetCrossed(at_ms=now_ms, tenant=tenant, permille=reached, period_start_ms=period_start_ms)]
+    watch_budget(state, tenant, now_ms)
+    return []
+
+
 _LOOK = {
     Due.TIME_LIMIT: _time_limit,
     Due.CONFIRM: _confirm,
     Due.RETRY: _retry,
     Due.FORGET: _forget,
+    Due.BUDGET: _budget,
 }

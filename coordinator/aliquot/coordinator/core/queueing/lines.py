@@ -1,8 +1,14 @@
-"""The waiting requests, grouped into lines of interchangeable ones.
+"""The waiting requests: by queue, by tenant, and there in lines of interchangeable ones.
 
-Two requests with the same demand fail for the same reason, so only the first of each line is ever tried: with 100,000
-waiting requests of 40 kinds, a pass over a full pool costs 40 placements. Across lines the order is that of `rank`:
-priority first, then arrival, which a requeue keeps.
+Two requests of one tenant and queue with the same demand and priority fail for the same reason, so only the first of
+each line is ever tried: with 100,000 waiting requests of 40 kinds, a pass over a full pool costs 40 placements for
+each tenant, fewer where tenants ask for the same. The order among tenants and queues changes with what they hold; it
+is decided by `passes` when a pass begins. The order within one tenant never changes, which is what lets it be kept
+sorted:
+
+    rank = (created - priority * ageing, arrival)
+
+is the order of priorities that grow by one every `ageing` milliseconds, at any time at which one looks.
 
 The lines are derived from the leases and are rebuilt by replay.
 """
@@ -10,50 +16,135 @@ The lines are derived from the leases and are rebuilt by replay.
 from __future__ import annotations
 
 import heapq
-from bisect import bisect_left, insort
+from bisect import bisect_left, bisect_right, insort
+from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from aliquot.coordinator.core.leases import Lease
+from aliquot.coordinator.core.tenancy.books import Tenancy
+from aliquot.coordinator.core.tenancy.specs import QueuePolicy, QueueSpec
 from aliquot.coordinator.core.types import Demand
 
 Rank = tuple[int, int]
-"""(-priority, arrival): smaller is tried earlier. Arrivals are unique, so ranks are."""
+"""(virtual time of arrival in ms, arrival): smaller is tried earlier. Arrivals are unique, so ranks are."""
 
-LineKey = tuple[Demand, tuple[str, ...]]
+NO_AGEING_MS = 10**13
+"""One point of priority, where it never grows: 300 years ahead of everybody of less."""
 
 
-@dataclass(frozen=True, slots=True)
-class Waiting:
-    """One waiting request: where it stands and what it wants."""
+class LineKey(NamedTuple):
+    """What requests of one tenant and queue must share to be interchangeable."""
+
+    demand: Demand
+    avoid: tuple[str, ...]
+    """Devices in back-off after a failure make a request different from its fellows."""
+    priority: int
+    preemptions: int
+    """As do preemptions: they are bounded for each lease."""
+
+
+class Head(NamedTuple):
+    """The first request of a line."""
 
     rank: Rank
     lease_id: str
     line: LineKey
 
 
-def rank_of(lease: Lease) -> Rank:
-    """Where a lease stands among all that wait."""
-    return (-lease.request.priority, lease.arrival)
+class Place(NamedTuple):
+    """Where a waiting lease stands."""
+
+    queue: str
+    tenant: str
+    rank: Rank
+    line: LineKey
+    resting: bool
+
+
+def rank_of(lease: Lease, queue: QueueSpec) -> Rank:
+    """Where a lease stands among those of its tenant."""
+    if queue.policy is QueuePolicy.FIFO:
+        return (lease.created_ms, lease.arrival)
+    return (lease.created_ms - lease.request.priority * (queue.ageing_ms or NO_AGEING_MS), lease.arrival)
 
 
 def line_of(lease: Lease) -> LineKey:
-    """Which line it stands in. Devices to avoid after a failure make a request different from its fellows."""
-    return (lease.request.demand, lease.avoid_device_uuids)
+    """Which line it stands in."""
+    return LineKey(lease.request.demand, lease.avoid_device_uuids, lease.request.priority, len(lease.preempted_at_ms))
+
+
+class TenantLines:
+    """What one tenant has waiting in one queue."""
+
+    __slots__ = ("heads", "lines", "priorities", "size")
+
+    def __init__(self) -> None:
+        self.lines: dict[LineKey, list[tuple[Rank, str]]] = {}
+        self.heads: list[tuple[Rank, LineKey]] = []
+        """The first of every line, in order."""
+        self.priorities: Counter[int] = Counter()
+        self.size = 0
+
+    def add(self, rank: Rank, lease_id: str, key: LineKey) -> None:
+        """Put a request in its line."""
+        line = self.lines.setdefault(key, [])
+        entry = (rank, lease_id)
+        if not line or entry < line[0]:
+            if line:
+                self._drop_head(line[0][0])
+            insort(self.heads, (rank, key), key=_rank)
+        insort(line, entry)
+        self.priorities[key.priority] += 1
+        self.size += 1
+
+    def remove(self, rank: Rank, lease_id: str, key: LineKey) -> None:
+        """Take a request out; it must be there."""
+        line = self.lines[key]
+        index = bisect_left(line, (rank, lease_id))
+        del line[index]
+        if index == 0:
+            self._drop_head(rank)
+            if line:
+                insort(self.heads, (line[0][0], key), key=_rank)
+            else:
+                del self.lines[key]
+        self.priorities[key.priority] -= 1
+        if not self.priorities[key.priority]:
+            del self.priorities[key.priority]
+        self.size -= 1
+
+    def after(self, rank: Rank | None) -> Head | None:
+        """The first head that is tried after `rank`; None: nothing is left."""
+        index = 0 if rank is None else bisect_right(self.heads, rank, key=_rank)
+        if index >= len(self.heads):
+            return None
+        key = self.heads[index][1]
+        first = self.lines[key][0]
+        return Head(first[0], first[1], key)
+
+    def _drop_head(self, rank: Rank) -> None:
+        del self.heads[bisect_left(self.heads, rank, key=_rank)]
+
+
+def _rank(entry: tuple[Rank, LineKey]) -> Rank:
+    return entry[0]
 
 
 class WaitingLines:
     """All waiting requests. Adding and removing cost O(log n) comparisons."""
 
-    __slots__ = ("_lines", "_resting", "_size")
+    __slots__ = ("_resting", "_tenancy", "_where", "queues")
 
-    def __init__(self) -> None:
-        self._lines: dict[LineKey, list[tuple[Rank, str]]] = {}
-        self._resting: dict[str, Waiting] = {}
-        self._size = 0
+    def __init__(self, tenancy: Tenancy) -> None:
+        self._tenancy = tenancy
+        self.queues: dict[str, dict[str, TenantLines]] = {}
+        """Queue -> tenant -> what it has waiting there, none of it empty."""
+        self._where: dict[str, Place] = {}
+        self._resting: dict[str, None] = {}
 
     def __len__(self) -> int:
-        return self._size
+        return len(self._where)
 
     @property
     def resting(self) -> int:
@@ -62,96 +153,84 @@ class WaitingLines:
 
     def add(self, lease: Lease, *, resting: bool = False) -> None:
         """Put a lease in line, or beside it until `wake`."""
-        self._size += 1
-        waiting = Waiting(rank_of(lease), lease.lease_id, line_of(lease))
+        tenant = lease.request.tenant
+        queue = self._tenancy.queue_of(tenant, lease.request.queue)
+        place = Place(queue, tenant, rank_of(lease, self._tenancy.queue_spec(queue)), line_of(lease), resting)
+        self._where[lease.lease_id] = place
         if resting:
-            self._resting[lease.lease_id] = waiting
+            self._resting[lease.lease_id] = None
         else:
-            self._enqueue(waiting)
+            self._enqueue(lease.lease_id, place)
 
     def wake(self, lease_id: str) -> bool:
         """Let a resting lease be tried again. False if it does not rest (any more)."""
-        waiting = self._resting.pop(lease_id, None)
-        if waiting is None:
+        if lease_id not in self._resting:
             return False
-        self._enqueue(waiting)
+        del self._resting[lease_id]
+        place = self._where[lease_id] = self._where[lease_id]._replace(resting=False)
+        self._enqueue(lease_id, place)
         return True
 
     def remove(self, lease: Lease) -> None:
         """Take a lease out; it must be there."""
-        self._size -= 1
-        if self._resting.pop(lease.lease_id, None) is not None:
+        place = self._where.pop(lease.lease_id)
+        if place.resting:
+            del self._resting[lease.lease_id]
             return
-        key = line_of(lease)
-        line = self._lines[key]
-        index = bisect_left(line, (rank_of(lease), lease.lease_id))
-        del line[index]
-        if not line:
-            del self._lines[key]
+        tenants = self.queues[place.queue]
+        lines = tenants[place.tenant]
+        lines.remove(place.rank, lease.lease_id, place.line)
+        if not lines.size:
+            del tenants[place.tenant]
+            if not tenants:
+                del self.queues[place.queue]
+
+    def place_of(self, lease_id: str) -> Place | None:
+        """Where a lease stands, if it waits."""
+        return self._where.get(lease_id)
 
     def ahead_of(self, lease: Lease, limit: int) -> tuple[int, list[str]]:
-        """How many are tried before this lease, and the first `limit` of them in order."""
-        entry = (rank_of(lease), lease.lease_id)
-        cuts = [(line, bisect_left(line, entry)) for line in self._lines.values()]
+        """How many of the same queue rank before this lease, and the first `limit` of them in order of rank.
+
+        In a queue that is ordered by rank these are exactly those tried before it; under fair share, those of other
+        tenants come before it as far as their tenants hold less.
+        """
+        place = self._where[lease.lease_id]
+        entry = (place.rank, lease.lease_id)
+        everybody = self.queues.get(place.queue, {}).values()
+        cuts = [(line, bisect_left(line, entry)) for lines in everybody for line in lines.lines.values()]
         first = heapq.merge(*(line[: min(cut, limit)] for line, cut in cuts if cut))
         names = [lease_id for (_, lease_id), _ in zip(first, range(limit), strict=False)]
         return sum(cut for _, cut in cuts), names
 
-    def has_line(self, key: LineKey) -> bool:
-        """Whether somebody with this very demand waits already."""
-        return key in self._lines
+    def has_line(self, queue: str, tenant: str, key: LineKey) -> bool:
+        """Whether this tenant has the very same waiting in this queue already."""
+        lines = self.queues.get(queue, {}).get(tenant)
+        return lines is not None and key in lines.lines
 
     def in_order(self) -> Iterator[str]:
-        """All lease ids that are tried, in order. For listings and checks: O(n log lines)."""
-        for _, lease_id in heapq.merge(*self._lines.values()):
+        """All lease ids that are tried, by rank. For listings and checks: O(n log lines)."""
+        everything = (
+            line for tenants in self.queues.values() for lines in tenants.values() for line in lines.lines.values()
+        )
+        for _, lease_id in heapq.merge(*everything):
             yield lease_id
 
     def ids(self) -> Iterator[str]:
         """All lease ids, resting ones too, in no particular order."""
-        for line in self._lines.values():
-            for _, lease_id in line:
-                yield lease_id
-        yield from self._resting
+        return iter(self._where)
 
-    def start_pass(self) -> AdmissionPass:
-        """Go through the lines once."""
-        return AdmissionPass(self._lines)
+    def waiting_of(self, tenant: str) -> int:
+        """How many requests of a tenant wait. For listings: O(n)."""
+        return sum(place.tenant == tenant for place in self._where.values())
 
-    def _enqueue(self, waiting: Waiting) -> None:
-        insort(self._lines.setdefault(waiting.line, []), (waiting.rank, waiting.lease_id))
+    def waiting_in(self, queue: str) -> int:
+        """How many requests wait in a queue. For listings: O(n)."""
+        return sum(place.queue == queue for place in self._where.values())
 
-
-class AdmissionPass:
-    """One walk over the lines in the order of their ranks, in turns: the caller stops and resumes at will.
-
-    A line whose first request could not be placed is left for this pass (`block`). A line whose first request was
-    granted
-    comes again with its next.
-    """
-
-    __slots__ = ("_heads", "_lines")
-
-    def __init__(self, lines: dict[LineKey, list[tuple[Rank, str]]]) -> None:
-        self._lines = lines
-        # The running number keeps the heap from ever comparing two demands: ranks are unique, but a heap does not know.
-        self._heads: list[tuple[Rank, int, LineKey]] = [
-            (line[0][0], number, key) for number, (key, line) in enumerate(lines.items())
-        ]
-        heapq.heapify(self._heads)
-
-    def head(self) -> Waiting | None:
-        """The request to try now, or None when the pass is over. Lines that changed meanwhile are looked at afresh."""
-        while self._heads:
-            rank, number, key = self._heads[0]
-            line = self._lines.get(key)
-            if not line:
-                heapq.heappop(self._heads)
-            elif line[0][0] != rank:
-                heapq.heapreplace(self._heads, (line[0][0], number, key))
-            else:
-                return Waiting(rank, line[0][1], key)
-        return None
-
-    def block(self) -> None:
-        """The head's line can't be served: leave it for the rest of this pass."""
-        heapq.heappop(self._heads)
+    def _enqueue(self, lease_id: str, place: Place) -> None:
+        tenants = self.queues.setdefault(place.queue, {})
+        lines = tenants.get(place.tenant)
+        if lines is None:
+            lines = tenants[place.tenant] = TenantLines()
+        lines.add(place.rank, lease_id, place.line)

@@ -1,0 +1,88 @@
+"""What people and agents post to the ledger: money, corrections, measured use, the closing of old days."""
+
+from __future__ import annotations
+
+from aliquot.coordinator.core import commands as c
+from aliquot.coordinator.core.decide.outcomes import NOTHING, Decision
+from aliquot.coordinator.core.errors import InvalidField
+from aliquot.coordinator.core.facts import BooksClosed, CreditPosted, UsageCorrected, UseObserved
+from aliquot.coordinator.core.ledger.books import DAY_MS
+from aliquot.coordinator.core.state import State
+
+_MONEY_MAX = 1 << 62
+_DIGITS_MAX = 64
+_REFERENCE_CHARS_MAX = 128
+
+
+def post_credit(state: State, command: c.PostCredit, now_ms: int) -> Decision:
+    """Money for a tenant. A reference that was used before changes nothing, so that a retry never pays twice."""
+    if not -_MONEY_MAX <= command.money_micro <= _MONEY_MAX or not command.money_micro:
+        raise InvalidField("money_micro", f"{command.money_micro} can't be posted")
+    _check_reference(command.reference)
+    if command.reference in state.ledger.references:
+        return NOTHING
+    fact = CreditPosted(
+        at_ms=now_ms,
+        tenant=command.tenant,
+        money_micro=command.money_micro,
+        reference=command.reference,
+        note=command.note,
+    )
+    return Decision((fact,))
+
+
+def correct_usage(state: State, command: c.CorrectUsage, now_ms: int) -> Decision:
+    """Make good what was charged wrongly, as a new entry."""
+    _check_reference(command.reference)
+    if command.reference in state.ledger.references:
+        return NOTHING
+    fact = UsageCorrected(
+        at_ms=now_ms,
+        tenant=command.tenant,
+        queue=command.queue,
+        model=command.model,
+        share_milli_ms=_decimal("share_milli_ms", command.share_milli_ms),
+        memory_byte_ms=_decimal("memory_byte_ms", command.memory_byte_ms),
+        reference=command.reference,
+        note=command.note,
+    )
+    return Decision((fact,))
+
+
+def observe_use(state: State, command: c.ObserveUse, now_ms: int) -> Decision:
+    """Add what agents measured. Of leases that are gone, and of nothing, nothing is kept."""
+    if command.lease_id not in state.leases or command.interval_ms <= 0:
+        return NOTHING
+    if command.busy_milli_ms < 0 or command.memory_byte_ms < 0:
+        raise InvalidField("busy_milli_ms", "measured use can't be negative")
+    fact = UseObserved(
+        at_ms=now_ms,
+        lease_id=command.lease_id,
+        busy_milli_ms=str(command.busy_milli_ms),
+        memory_byte_ms=str(command.memory_byte_ms),
+        interval_ms=command.interval_ms,
+    )
+    return Decision((fact,))
+
+
+def close_books(state: State, command: c.CloseBooks, now_ms: int) -> Decision:
+    """Sum up the entries of days long gone. The moment must be a midnight (UTC) that has passed."""
+    if command.up_to_ms % DAY_MS or command.up_to_ms > now_ms:
+        raise InvalidField("up_to_ms", "books are closed at a midnight (UTC) that has passed")
+    if command.up_to_ms <= state.ledger.closed_up_to_ms:
+        return NOTHING
+    return Decision((BooksClosed(at_ms=now_ms, up_to_ms=command.up_to_ms),))
+
+
+def _check_reference(reference: str) -> None:
+    if not reference or len(reference) > _REFERENCE_CHARS_MAX or not reference.isprintable():
+        raise InvalidField(
+            "reference", "needs 1 to 128 printable characters", hint="such as the number of the payment or ticket"
+        )
+
+
+def _decimal(field: str, text: str) -> str:
+    digits = text.removeprefix("-")
+    if not digits.isascii() or not digits.isdigit() or len(digits) > _DIGITS_MAX:
+        raise InvalidField(field, f"{text!r} is no whole decimal number", hint="such as -3600000000")
+    return str(int(text))

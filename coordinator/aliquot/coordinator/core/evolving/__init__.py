@@ -1,0 +1,1 @@
+"""Parts of `evolve`: how facts of one subject change the State."""

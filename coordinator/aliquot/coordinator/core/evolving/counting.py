@@ -1,0 +1,127 @@
+"""What every change of a slice means for who holds what, and for the ledger: one place, so that the two never differ.
+
+`granted`, `moved` and `freed` are called by `evolve` for each slice; `recount` derives the same from the leases.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from msgspec.structs import replace
+
+from aliquot.coordinator.core.leases import Lease, Slice, SliceState
+from aliquot.coordinator.core.ledger.books import CHARGED, open_entries
+from aliquot.coordinator.core.ledger.meters import ALERT_PERMILLE, meter_of, money_slope
+from aliquot.coordinator.core.state import State
+from aliquot.coordinator.core.tenancy.books import Part, recount
+from aliquot.coordinator.core.timers import Due
+
+
+def queue_of(state: State, lease: Lease) -> str:
+    """The queue a lease waits in and counts against."""
+    return state.tenancy.queue_of(lease.request.tenant, lease.request.queue)
+
+
+def parts_of(slices: Iterable[Slice]) -> list[Part]:
+    """What slices hold, as accounts count it."""
+    return [(piece.model, piece.plan.share_milli, piece.plan.memory_bytes) for piece in slices]
+
+
+def granted(state: State, lease: Lease, slices: Iterable[Slice], at_ms: int) -> tuple[Slice, ...]:
+    """New slices, with their models; counted, and charged at once where no agent will ever confirm them."""
+    done: list[Slice] = []
+    for piece in slices:
+        model = state.inventory.device_record(piece.plan.device_uuid).spec.model
+        if state.nodes[piece.plan.node_id].spec.agentless:
+            done.append(replace(piece, model=model, billing=True, billed_from_ms=at_ms))
+        else:
+            done.append(replace(piece, model=model))
+    request = lease.request
+    state.tenancy.hold(request.tenant, request.queue, parts_of(done), 1, at_ms)
+    state.count_lease(lease, len(done))
+    for piece in done:
+        if piece.billed_from_ms:
+            _meter(state, lease, piece, 1, at_ms)
+    return tuple(done)
+
+
+def moved(state: State, lease: Lease, old: Slice, new: Slice, at_ms: int) -> Slice:
+    """A slice changed its state: begin, go on with or end what is charged for it."""
+    billing = new.billing or new.state is SliceState.ACTIVE
+    charged = billing and (new.state in CHARGED or (new.state is SliceState.GRANTED and old.billing))
+    if charged == bool(old.billed_from_ms):
+        return new if billing == new.billing else replace(new, billing=billing)
+    if charged:
+        new = replace(new, billing=True, billed_from_ms=at_ms)
+        _meter(state, lease, new, 1, at_ms)
+        return new
+    if at_ms > old.billed_from_ms:
+        state.ledger.post_usage(lease, old, queue_of(state, lease), at_ms)
+    _meter(state, lease, old, -1, at_ms)
+    return replace(new, billed_from_ms=0)
+
+
+def freed(state: State, lease: Lease, piece: Slice, at_ms: int) -> None:
+    """A slice's capacity is free."""
+    request = lease.request
+    state.tenancy.hold(request.tenant, request.queue, parts_of((piece,)), -1, at_ms)
+    state.count_lease(lease, -1)
+
+
+def _meter(state: State, lease: Lease, piece: Slice, sign: int, at_ms: int) -> None:
+    meter = state.meters.get(lease.request.tenant)
+    if meter is None:
+        return
+    meter.bring_up(at_ms)
+    meter.share_slope += sign * piece.plan.share_milli
+    card = state.ledger.prices.at(at_ms)
+    meter.money_slope += sign * money_slope(card, piece.model, piece.plan.share_milli, piece.plan.memory_bytes)
+    watch_budget(state, lease.request.tenant, at_ms)
+
+
+def watch_budget(state: State, tenant: str, at_ms: int) -> None:
+    """Remember to look when this tenant's budget will reach its next level, or else when its period ends."""
+    meter = state.meters[tenant]
+    due_ms = meter.period_end_ms(at_ms)
+    reported = state.ledger.levels.get(tenant, (0, 0))
+    for permille in ALERT_PERMILLE:
+        if reported < (meter.period_start_ms, permille):
+            due_ms = min(due_ms, meter.reaches_ms(permille, at_ms) or due_ms)
+    if not meter.armed_ms or due_ms < meter.armed_ms:
+        meter.armed_ms = due_ms
+        state.timers.add(due_ms, Due.BUDGET, tenant)
+
+
+def recount_all(state: State) -> None:
+    """Derive from the leases what every account holds, and from the entries what every budget has used."""
+    live = [lease for lease in state.leases.values() if not lease.ended]
+    held = ((lease.request.tenant, lease.request.queue, parts_of(lease.holding)) for lease in live if lease.slices)
+    recount(state.tenancy, held)
+    recount_meters(state, live)
+
+
+def recount_meters(state: State, live: Iterable[Lease] | None = None) -> None:
+    """Derive the budgets' meters from the entries and from what is being charged."""
+    state.meters.clear()
+    if not state.tenancy.budgets:
+        return
+    if live is None:
+        live = [lease for lease in state.leases.values() if not lease.ended]
+    now_ms, ledger = state.now_ms, state.ledger
+    open_now = list(open_entries(live, lambda lease: queue_of(state, lease), now_ms))
+    card = ledger.prices.at(now_ms)
+    for name, tenant in state.tenancy.tenants.items():
+        budget = tenant.spec.budget
+        if not budget:
+            continue
+        entries = [*ledger.by_tenant.get(name, ()), *(entry for entry in open_now if entry.tenant == name)]
+        meter = meter_of(budget, (part for entry in entries for part in ledger.prices.cut(entry)), now_ms)
+        for lease in live:
+            if lease.request.tenant == name:
+                for piece in lease.slices:
+                    if piece.billed_from_ms:
+                        plan = piece.plan
+                        meter.share_slope += plan.share_milli
+                        meter.money_slope += money_slope(card, piece.model, plan.share_milli, plan.memory_bytes)
+        state.meters[name] = meter
+        watch_budget(state, name, now_ms)

@@ -1,0 +1,142 @@
+"""How holds, preemptions and elastic leases change the State."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from msgspec.structs import replace
+
+from aliquot.coordinator.core import facts as f
+from aliquot.coordinator.core.holds import Hold, HoldKind
+from aliquot.coordinator.core.state import State
+from aliquot.coordinator.core.timers import Due
+from aliquot.coordinator.core.types import WHOLE_SHARE_MILLI
+
+
+def _preemption_started(state: State, fact: f.PreemptionStarted) -> None:
+    kept = state.config.preemptions_max
+    for lease_id in fact.victims:
+        lease = state.leases[lease_id]
+        times = (*lease.preempted_at_ms, fact.at_ms)[-max(kept, 1) :]
+        state.leases[lease_id] = replace(lease, preemptions=lease.preemptions + 1, preempted_at_ms=times, seq=state.seq)
+        state.touch_lease(lease_id)
+        if not fact.reclaim:
+            state.disrupted(lease.request.tenant, fact.at_ms)
+
+
+def _hold_created(state: State, fact: f.HoldCreated) -> None:
+    hold = Hold(
+        owner=fact.owner,
+        kind=fact.kind,
+        placement=fact.placement,
+        created_ms=fact.at_ms,
+        expires_ms=fact.expires_ms,
+        victims=fact.victims,
+        start_ms=fact.start_ms,
+    )
+    state.holds[fact.owner] = hold
+    keep(state, hold)
+
+
+def keep(state: State, hold: Hold) -> None:
+    """Let nobody else have its devices, and look at it when its time is up."""
+    for uuid in hold.device_uuids:
+        state.hold_of_device[uuid] = hold.owner
+        state.inventory.withhold(uuid, hold.owner)
+    state.timers.add(hold.expires_ms, Due.HOLD, hold.owner)
+    look_at_hold(state, hold.owner)
+
+
+def _hold_released(state: State, fact: f.HoldReleased) -> None:
+    drop_hold(state, fact.owner)
+
+
+def _hold_broken(state: State, fact: f.HoldBroken) -> None:
+    drop_hold(state, fact.owner)
+
+
+def drop_hold(state: State, owner: str) -> None:
+    """Its devices are for everybody again."""
+    hold = state.holds.pop(owner)
+    state.ready_holds.pop(owner, None)
+    for uuid in hold.device_uuids:
+        del state.hold_of_device[uuid]
+        if state.inventory.has_device(uuid):
+            state.inventory.withhold(uuid, "")
+    state.free_capacity()
+
+
+def look_at_device(state: State, uuid: str) -> None:
+    """What is held of a device, or its health, has changed: perhaps a hold is complete, or no longer is."""
+    owner = state.hold_of_device.get(uuid)
+    if owner is not None:
+        look_at_hold(state, owner)
+
+
+def look_at_hold(state: State, owner: str) -> None:
+    """Note whether a hold is complete."""
+    if is_complete(state, state.holds[owner]):
+        state.ready_holds[owner] = None
+    else:
+        state.ready_holds.pop(owner, None)
+
+
+def is_complete(state: State, hold: Hold) -> bool:
+    """Whether everything the hold is for could be granted this moment."""
+    inventory = state.inventory
+    wanted: dict[str, list[int]] = {}
+    members: dict[str, int] = {}
+    for node_id, member in zip(hold.placement.node_ids, hold.placement.members, strict=True):
+        members[node_id] = members.get(node_id, 0) + 1
+        for plan in member:
+            sums = wanted.setdefault(plan.device_uuid, [0, 0])
+            sums[0] += plan.share_milli
+            sums[1] += plan.memory_bytes
+    for uuid, (share_milli, memory_bytes) in wanted.items():
+        if not inventory.has_device(uuid):
+            return False
+        device = inventory.device_record(uuid)
+        if not device.healthy or not device.present or device.memory_left_bytes < memory_bytes:
+            return False
+        if device.share_used_milli + share_milli > WHOLE_SHARE_MILLI:
+            return False
+    lease = state.leases.get(hold.owner)
+    demand = lease.request.demand if lease is not None else None
+    for node_id, count in members.items():
+        if not inventory.has_node(node_id):
+            return False
+        node = inventory.node(node_id)
+        if not node.grantable:
+            return False
+        if demand is not None and (
+            node.cpu_left_milli < demand.cpu_milli * count
+            or node.host_memory_left_bytes < demand.host_memory_bytes * count
+        ):
+            return False
+    return True
+
+
+def can_complete(state: State, hold: Hold) -> bool:
+    """Whether it may still become complete: its devices and nodes are there, well, and open."""
+    inventory = state.inventory
+    for uuid in hold.device_uuids:
+        if not inventory.has_device(uuid):
+            return False
+        device = inventory.device_record(uuid)
+        if not device.healthy or not device.present or not inventory.node(device.node_id).grantable:
+            return False
+    if hold.kind is HoldKind.RESERVATION:
+        return True
+    return all(
+        lease_id not in state.leases or state.leases[lease_id].ending or state.leases[lease_id].waiting
+        for lease_id in hold.victims
+    )
+
+
+APPLY: dict[type[f.Fact], Callable[[State, Any], None]] = {
+    f.PreemptionStarted: _preemption_started,
+    f.HoldCreated: _hold_created,
+    f.HoldReleased: _hold_released,
+    f.HoldBroken: _hold_broken,
+}

@@ -1,0 +1,78 @@
+"""How declarations of pools, tenants and queues change the State."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from aliquot.coordinator.core import facts as f
+from aliquot.coordinator.core.evolving.counting import recount_all
+from aliquot.coordinator.core.queueing import WaitingLines
+from aliquot.coordinator.core.state import State
+from aliquot.coordinator.core.tenancy.specs import Pool, Queue, Tenant
+
+
+def _pool_applied(state: State, fact: f.PoolApplied) -> None:
+    state.tenancy.pools[fact.spec.name] = Pool(fact.spec, fact.version)
+    _redeclared(state)
+
+
+def _tenant_applied(state: State, fact: f.TenantApplied) -> None:
+    state.tenancy.bring_up(fact.at_ms)
+    state.tenancy.tenants[fact.spec.name] = Tenant(fact.spec, fact.version)
+    _redeclared(state)
+
+
+def _queue_applied(state: State, fact: f.QueueApplied) -> None:
+    state.tenancy.bring_up(fact.at_ms)
+    state.tenancy.queues[fact.spec.name] = Queue(fact.spec, fact.version)
+    _redeclared(state)
+
+
+def _pool_removed(state: State, fact: f.PoolRemoved) -> None:
+    del state.tenancy.pools[fact.name]
+    _redeclared(state)
+
+
+def _tenant_removed(state: State, fact: f.TenantRemoved) -> None:
+    state.tenancy.bring_up(fact.at_ms)
+    del state.tenancy.tenants[fact.name]
+    _redeclared(state)
+
+
+def _queue_removed(state: State, fact: f.QueueRemoved) -> None:
+    state.tenancy.bring_up(fact.at_ms)
+    del state.tenancy.queues[fact.name]
+    _redeclared(state)
+
+
+def _redeclared(state: State) -> None:
+    """Queues may have moved and orders changed: count and line up anew. Rare, and O(leases).
+
+    Averages were brought up before, with what was held and the half-life that were right until now.
+    """
+    state.tenancy.redeclared()
+    recount_all(state)
+    relined(state)
+    state.free_capacity()
+
+
+def relined(state: State) -> None:
+    """Put everybody in line anew."""
+    waiting = [state.leases[lease_id] for lease_id in state.lines.ids()]
+    lines = WaitingLines(state.tenancy)
+    for lease in waiting:
+        place = state.lines.place_of(lease.lease_id)
+        lines.add(lease, resting=place is not None and place.resting)
+    state.lines = lines
+    state.admission = None
+
+
+APPLY: dict[type[f.Fact], Callable[[State, Any], None]] = {
+    f.PoolApplied: _pool_applied,
+    f.TenantApplied: _tenant_applied,
+    f.QueueApplied: _queue_applied,
+    f.PoolRemoved: _pool_removed,
+    f.TenantRemoved: _tenant_removed,
+    f.QueueRemoved: _queue_removed,
+}

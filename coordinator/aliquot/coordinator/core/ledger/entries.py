@@ -1,0 +1,113 @@
+"""Entries: what the ledger is made of. Each is a transaction whose postings add up to zero in every unit."""
+
+from __future__ import annotations
+
+import enum
+from typing import NamedTuple
+
+import msgspec
+
+
+class EntryKind(enum.IntEnum):
+    """What an entry records."""
+
+    USAGE = 1
+    """A slice was held, and charged, from one moment to another."""
+    CREDIT = 2
+    """A tenant paid, or was given, money."""
+    CORRECTION = 3
+    """Usage that was charged wrongly, made good."""
+
+
+class Entry(msgspec.Struct, frozen=True, array_like=True):
+    """One entry. Never changed; a wrong one is made good by another."""
+
+    number: int
+    kind: EntryKind
+    from_ms: int
+    to_ms: int
+    tenant: str
+    queue: str = ""
+    model: str = ""
+    lease_id: str = ""
+    slice_id: str = ""
+    share_milli: int = 0
+    memory_bytes: int = 0
+    money_micro: int = 0
+    fixed_share_milli_ms: str = ""
+    """Of corrections: a signed decimal, because these quantities know no bound."""
+    fixed_memory_byte_ms: str = ""
+    reference: str = ""
+    note: str = ""
+
+    @property
+    def share_milli_ms(self) -> int:
+        """Thousandths of a device times milliseconds."""
+        return int(self.fixed_share_milli_ms or 0) + self.share_milli * (self.to_ms - self.from_ms)
+
+    @property
+    def memory_byte_ms(self) -> int:
+        """Bytes times milliseconds."""
+        return int(self.fixed_memory_byte_ms or 0) + self.memory_bytes * (self.to_ms - self.from_ms)
+
+    def within(self, from_ms: int, to_ms: int) -> Entry | None:
+        """The part of it that lies in [from, to), exactly; None where there is none. Moments count where they fall."""
+        if self.from_ms == self.to_ms:
+            return self if from_ms <= self.from_ms < to_ms else None
+        start, end = max(self.from_ms, from_ms), min(self.to_ms, to_ms)
+        if start >= end:
+            return None
+        if (start, end) == (self.from_ms, self.to_ms):
+            return self
+        return msgspec.structs.replace(self, from_ms=start, to_ms=end)
+
+
+class Posting(NamedTuple):
+    """One side of an entry."""
+
+    account: str
+    """`tenant/T`, `supply/MODEL` or `cash`."""
+    unit: str
+    """`share_milli_ms`, `memory_byte_ms` or `money_micro`."""
+    amount: int
+
+
+def postings(entry: Entry) -> tuple[Posting, ...]:
+    """Both sides of an entry: what a tenant used, the pool supplied; what a tenant has to its credit, came in."""
+    tenant = f"tenant/{entry.tenant}"
+    if entry.kind is EntryKind.CREDIT:
+        return (
+            Posting("cash", "money_micro", entry.money_micro),
+            Posting(tenant, "money_micro", -entry.money_micro),
+        )
+    supply = f"supply/{entry.model or 'any'}"
+    return (
+        Posting(tenant, "share_milli_ms", entry.share_milli_ms),
+        Posting(supply, "share_milli_ms", -entry.share_milli_ms),
+        Posting(tenant, "memory_byte_ms", entry.memory_byte_ms),
+        Posting(supply, "memory_byte_ms", -entry.memory_byte_ms),
+    )
+
+
+class DayTotal(msgspec.Struct, frozen=True, array_like=True):
+    """Closed books: all entries of one tenant, queue and model on one day (UTC), summed up exactly."""
+
+    day_start_ms: int
+    tenant: str
+    queue: str
+    model: str
+    share_milli_ms: str
+    memory_byte_ms: str
+    billable_share_milli_ms: str
+    """With the minimum billing period applied to each slice."""
+    billable_memory_byte_ms: str
+    entries: int
+
+
+class Observed(msgspec.Struct, frozen=True, array_like=True):
+    """What was measured of one tenant's use, beside what it reserved. Never charged."""
+
+    tenant: str
+    busy_milli_ms: str = "0"
+    memory_byte_ms: str = "0"
+    interval_ms: int = 0

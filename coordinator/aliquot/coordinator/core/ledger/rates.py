@@ -1,0 +1,100 @@
+"""Prices: what an administrator declares, in millionths of the currency."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+
+from aliquot.coordinator.core.ledger.entries import Entry, EntryKind
+
+ANY_MODEL = "*"
+
+
+class ModelRate(msgspec.Struct, frozen=True, array_like=True):
+    """What a device model costs. A part of a device costs its part of the share, and its memory."""
+
+    model: str
+    """`*` for all that are not named."""
+    gpu_hour_micro: int
+    """For a whole device (1000 thousandths) for an hour."""
+    gib_hour_micro: int = 0
+    """For a GiB of leased device memory for an hour, on top."""
+
+
+class Tier(msgspec.Struct, frozen=True, array_like=True):
+    """A volume discount on what is used beyond a threshold within one invoice: never on what came before it."""
+
+    above_gpu_milli_hours: int
+    discount_permille: int
+
+
+class RateCard(msgspec.Struct, frozen=True, omit_defaults=True):
+    """All prices that hold from one moment to the next change."""
+
+    currency: str = "credits"
+    rates: tuple[ModelRate, ...] = ()
+    tiers: tuple[Tier, ...] = ()
+    """By ascending threshold."""
+    minimum_ms: int = 60_000
+    """A slice that was charged for less time than this pays for this much."""
+
+    def rate_of(self, model: str) -> ModelRate | None:
+        """The price of a model; None: it has none, and its use is listed as unpriced."""
+        fallback = None
+        for rate in self.rates:
+            if rate.model == model:
+                return rate
+            if rate.model == ANY_MODEL:
+                fallback = rate
+        return fallback
+
+
+class DatedRates(msgspec.Struct, frozen=True):
+    """A rate card and when it began to hold."""
+
+    from_ms: int
+    card: RateCard
+    version: int
+
+
+class PriceHistory(msgspec.Struct, frozen=True):
+    """All prices there ever were, by ascending time. Immutable, so that invoices can be made beside the writer."""
+
+    dated: tuple[DatedRates, ...] = ()
+
+    @property
+    def version(self) -> int:
+        """Of the prices in force; 0: none were ever declared."""
+        return self.dated[-1].version if self.dated else 0
+
+    @property
+    def latest(self) -> RateCard | None:
+        """The prices in force."""
+        return self.dated[-1].card if self.dated else None
+
+    def at(self, at_ms: int) -> RateCard | None:
+        """The prices in force at a moment."""
+        found = None
+        for dated in self.dated:
+            if dated.from_ms > at_ms:
+                break
+            found = dated.card
+        return found
+
+    def cut(self, entry: Entry) -> Iterator[tuple[Entry, RateCard | None]]:
+        """An entry cut where prices changed, each part with its prices."""
+        cuts = [dated.from_ms for dated in self.dated if entry.from_ms < dated.from_ms < entry.to_ms]
+        start = entry.from_ms
+        for end in [*cuts, entry.to_ms]:
+            part = entry.within(start, end) if end > start else entry
+            if part is not None:
+                yield part, self.at(start)
+            start = end
+
+    def minimum_extra_ms(self, entry: Entry) -> int:
+        """By how much an entry falls short of the minimum billing period that held when it began."""
+        if entry.kind is not EntryKind.USAGE:
+            return 0
+        card = self.at(entry.from_ms)
+        return max(0, card.minimum_ms - (entry.to_ms - entry.from_ms)) if card is not None else 0

@@ -1,0 +1,178 @@
+"""One walk over everything that waits, in the order that the queues' policies give at its start.
+
+The queues are a tree: each queue compares its children (queues, or tenants in a leaf) by its own policy, and the walk
+always goes to the best child of the best child. Only what is acted on is compared anew, so a step costs the depth of
+the tree and a few logarithms, whatever waits. The caller stops and resumes at will: that is what keeps the writer's
+turns short.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+from itertools import pairwise
+
+from aliquot.coordinator.core.queueing.lines import Head, Rank, WaitingLines
+from aliquot.coordinator.core.queueing.order import Key, Standing, aged, key_of, share_for
+from aliquot.coordinator.core.tenancy.books import Tenancy
+from aliquot.coordinator.core.tenancy.specs import ROOT, Amount
+
+Covered = Callable[[str], bool]
+"""Whether a guarantee covers what this lease asks for."""
+
+
+class _Leaf:
+    """The tenants that have something waiting in one queue itself."""
+
+    def __init__(self, walk: AdmissionPass, queue: str) -> None:
+        self._walk = walk
+        self._spec = walk.tenancy.queue_spec(queue)
+        self._tenants = walk.lines.queues[queue]
+        self._tried: dict[str, Rank] = {}
+        counts = [max(lines.priorities) for lines in self._tenants.values()]
+        self._highest = max(counts, default=0)
+        self._heap: list[tuple[Key, str, Head, Standing]] = []
+        for tenant in self._tenants:
+            entry = self._entry(tenant)
+            if entry is not None:
+                self._heap.append(entry)
+        heapq.heapify(self._heap)
+
+    def _entry(self, tenant: str) -> tuple[Key, str, Head, Standing] | None:
+        lines = self._tenants.get(tenant)
+        head = lines.after(self._tried.get(tenant)) if lines is not None else None
+        if head is None:
+            return None
+        walk, spec = self._walk, self._spec
+        waited_ms = max(0, walk.now_ms - walk.created_ms(head.lease_id))
+        standing = Standing(
+            covered=walk.covered(head.lease_id),
+            priority=aged(head.line.priority, waited_ms, spec.ageing_ms, self._highest),
+            rank=head.rank,
+        )
+        account = walk.tenancy.account("t", tenant)
+        share = share_for(spec.policy, walk.tenancy, account, walk.capacity, walk.now_ms)
+        return key_of(spec.policy, standing, share), tenant, head, standing
+
+    def best(self) -> tuple[Head, Standing] | None:
+        """The first request; what came or went meanwhile is looked at afresh."""
+        while self._heap:
+            _, tenant, head, standing = self._heap[0]
+            lines = self._tenants.get(tenant)
+            now = lines.after(self._tried.get(tenant)) if lines is not None else None
+            if now == head:
+                return head, standing
+            self._replace_first(tenant)
+        return None
+
+    def passed(self) -> None:
+        """The first request was acted on: go on with its tenant's next line."""
+        _, tenant, head, _ = self._heap[0]
+        self._tried[tenant] = head.rank
+        self._replace_first(tenant)
+
+    def _replace_first(self, tenant: str) -> None:
+        entry = self._entry(tenant)
+        if entry is None:
+            heapq.heappop(self._heap)
+        else:
+            heapq.heapreplace(self._heap, entry)
+
+
+class _Branch:
+    """A queue with queues below it."""
+
+    def __init__(self, walk: AdmissionPass, queue: str, children: list[tuple[str, _Leaf | _Branch]]) -> None:
+        self._walk = walk
+        self._policy = walk.tenancy.queue_spec(queue).policy
+        self._heap: list[tuple[Key, str, _Leaf | _Branch, Head, Standing]] = []
+        for name, child in children:
+            entry = self._entry(name, child)
+            if entry is not None:
+                self._heap.append(entry)
+        heapq.heapify(self._heap)
+
+    def _entry(self, name: str, child: _Leaf | _Branch) -> tuple[Key, str, _Leaf | _Branch, Head, Standing] | None:
+        best = child.best()
+        if best is None:
+            return None
+        head, standing = best
+        walk = self._walk
+        share = share_for(self._policy, walk.tenancy, walk.tenancy.account("q", name), walk.capacity, walk.now_ms)
+        return key_of(self._policy, standing, share), name, child, head, standing
+
+    def best(self) -> tuple[Head, Standing] | None:
+        """The first request of the first child."""
+        while self._heap:
+            _, name, child, head, standing = self._heap[0]
+            now = child.best()
+            if now is not None and now[0] == head:
+                return head, standing
+            self._replace_first(name, child)
+        return None
+
+    def passed(self) -> None:
+        """The first request was acted on."""
+        _, name, child, _, _ = self._heap[0]
+        child.passed()
+        self._replace_first(name, child)
+
+    def _replace_first(self, name: str, child: _Leaf | _Branch) -> None:
+        entry = self._entry(name, child)
+        if entry is None:
+            heapq.heappop(self._heap)
+        else:
+            heapq.heapreplace(self._heap, entry)
+
+
+class AdmissionPass:
+    """See the module's docstring."""
+
+    def __init__(
+        self,
+        lines: WaitingLines,
+        tenancy: Tenancy,
+        *,
+        capacity: Amount,
+        now_ms: int,
+        covered: Covered,
+        created_ms: Callable[[str], int],
+    ) -> None:
+        self.lines = lines
+        self.tenancy = tenancy
+        self.capacity = capacity
+        self.now_ms = now_ms
+        self.covered = covered
+        self.created_ms = created_ms
+        self.blocked_queues: dict[str, None] = {}
+        """Queues of which a request was left waiting in this pass: their first one may get a reservation."""
+        self._root = self._build()
+
+    def _build(self) -> _Branch:
+        children: dict[str, list[str]] = {}
+        for queue in self.lines.queues:
+            path = self.tenancy.path(queue)
+            for name, parent in pairwise(path):
+                below = children.setdefault(parent, [])
+                if name not in below:
+                    below.append(name)
+
+        def grow(name: str) -> _Branch:
+            below: list[tuple[str, _Leaf | _Branch]] = []
+            if name in self.lines.queues:
+                below.append((name, _Leaf(self, name)))
+            for child in children.get(name, ()):
+                inner = children.get(child)
+                below.append((child, grow(child) if inner else _Leaf(self, child)))
+            return _Branch(self, name, below)
+
+        return grow(ROOT)
+
+    def head(self) -> Head | None:
+        """The request to try now, or None when the pass is over."""
+        best = self._root.best()
+        return best[0] if best is not None else None
+
+    def passed(self) -> None:
+        """The head can't be served in this pass: go on. One that was granted is missed by itself."""
+        self._root.passed()

@@ -1,0 +1,263 @@
+"""What was declared, and what each tenant and queue holds of it.
+
+The declarations and the faded averages are books: durable, and part of the State's hash. What is held right now is an
+index over the leases: kept up to date by `evolve`, recounted by `rebuild`, compared by `invariants`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import msgspec
+
+from aliquot.coordinator.core.tenancy.decay import faded
+from aliquot.coordinator.core.tenancy.specs import (
+    DEFAULT_QUEUE,
+    QUEUE_DEPTH_MAX,
+    ROOT,
+    Pool,
+    Queue,
+    QueueSpec,
+    Quota,
+    Tenant,
+    TenantSpec,
+)
+
+AccountKey = tuple[str, str]
+"""("t", tenant) or ("q", queue)."""
+
+Part = tuple[str, int, int]
+"""(device model, share_milli, memory_bytes) of one slice."""
+
+
+class Average(msgspec.Struct, frozen=True, array_like=True):
+    """The faded average use of one account, as of `at_ms`, in thousandths of devices and in MiB; see `decay`."""
+
+    kind: str
+    name: str
+    share: int
+    memory: int
+    at_ms: int
+
+
+@dataclass(slots=True)
+class Account:
+    """What one tenant or queue holds."""
+
+    kind: str
+    name: str
+    quota: Quota
+    share_milli: int = 0
+    memory_bytes: int = 0
+    slices: int = 0
+    by_model: dict[str, list[int]] = field(default_factory=dict)
+    """Model -> [share_milli, memory_bytes, slices]."""
+    share_average: int = 0
+    memory_average: int = 0
+    average_ms: int = 0
+    version: int = 0
+    """Moves with every change of what is held."""
+
+    @property
+    def label(self) -> str:
+        """`tenant vision` or `queue training`."""
+        return f"{'tenant' if self.kind == 't' else 'queue'} {self.name}"
+
+    def held(self) -> tuple[int, int, int, dict[str, list[int]]]:
+        """Everything that is recounted from the leases, for comparison."""
+        return self.share_milli, self.memory_bytes, self.slices, self.by_model
+
+
+class Chain(NamedTuple):
+    """The accounts that a lease counts against: its tenant's, its queue's, and those of the queues above."""
+
+    tenant: Account
+    queues: tuple[Account, ...]
+    """From the leaf to the root."""
+    limited: tuple[Account, ...]
+    guaranteed: tuple[Account, ...]
+
+    @property
+    def accounts(self) -> tuple[Account, ...]:
+        """All of them."""
+        return (self.tenant, *self.queues)
+
+
+class Tenancy:
+    """See the module's docstring."""
+
+    def __init__(self) -> None:
+        self.pools: dict[str, Pool] = {}
+        self.tenants: dict[str, Tenant] = {}
+        self.queues: dict[str, Queue] = {}
+        self.accounts: dict[AccountKey, Account] = {}
+        self.version = 0
+        """Moves with every declaration."""
+        self.guaranteed_version = 0
+        """Moves when what is held by anybody with a guarantee changes, or a declaration does."""
+        self.guarantees = False
+        """Whether anything is guaranteed to anybody."""
+        self.budgets = False
+        self._chains: dict[tuple[str, str], Chain] = {}
+
+    # -- declarations
+
+    def tenant_spec(self, name: str) -> TenantSpec:
+        """As declared; for others, what goes without saying."""
+        tenant = self.tenants.get(name)
+        return tenant.spec if tenant is not None else TenantSpec(name=name)
+
+    def queue_spec(self, name: str) -> QueueSpec:
+        """As declared; for others, what goes without saying."""
+        queue = self.queues.get(name)
+        if queue is not None:
+            return queue.spec
+        return QueueSpec(name=name, parent="" if name == ROOT else ROOT)
+
+    def queue_of(self, tenant: str, queue: str) -> str:
+        """The queue that a request of this tenant waits in."""
+        if queue:
+            return queue
+        declared = self.tenants.get(tenant)
+        return (declared.spec.default_queue if declared is not None else "") or DEFAULT_QUEUE
+
+    def path(self, queue: str) -> tuple[str, ...]:
+        """From this queue up to the root."""
+        names = [queue]
+        while names[-1] != ROOT and len(names) <= QUEUE_DEPTH_MAX + 1:
+            names.append(self.queue_spec(names[-1]).parent)
+        return tuple(names)
+
+    def redeclared(self) -> None:
+        """Something was declared: forget what was derived from the declarations. What is held must be recounted."""
+        self.version += 1
+        self.guaranteed_version += 1
+        self._chains.clear()
+        for account in self.accounts.values():
+            account.quota = self._quota(account.kind, account.name)
+        quotas = [t.spec.quota for t in self.tenants.values()] + [q.spec.quota for q in self.queues.values()]
+        self.guarantees = any(quota.guarantees for quota in quotas)
+        self.budgets = any(bool(tenant.spec.budget) for tenant in self.tenants.values())
+
+    def _quota(self, kind: str, name: str) -> Quota:
+        return self.tenant_spec(name).quota if kind == "t" else self.queue_spec(name).quota
+
+    @property
+    def half_life_ms(self) -> int:
+        """Of the averages."""
+        return self.queue_spec(ROOT).half_life_ms
+
+    # -- what is held
+
+    def account(self, kind: str, name: str) -> Account:
+        """The account of a tenant ("t") or queue ("q")."""
+        account = self.accounts.get((kind, name))
+        if account is None:
+            account = self.accounts[kind, name] = Account(kind, name, self._quota(kind, name))
+        return account
+
+    def chain(self, tenant: str, queue: str) -> Chain:
+        """The accounts of a request's tenant and queue (as the request names it, perhaps not at all)."""
+        chain = self._chains.get((tenant, queue))
+        if chain is None:
+            payer = self.account("t", tenant)
+            queues = tuple(self.account("q", name) for name in self.path(self.queue_of(tenant, queue)))
+            everybody = (payer, *queues)
+            chain = self._chains[tenant, queue] = Chain(
+                tenant=payer,
+                queues=queues,
+                limited=tuple(account for account in everybody if _limited(account.quota)),
+                guaranteed=tuple(account for account in everybody if account.quota.guarantees),
+            )
+        return chain
+
+    def hold(self, tenant: str, queue: str, parts: Iterable[Part], sign: int, at_ms: int) -> None:
+        """Count slices (sign 1), or no longer (sign -1)."""
+        chain = self.chain(tenant, queue)
+        parts = list(parts)
+        half_life_ms = self.half_life_ms
+        for account in chain.accounts:
+            _bring_up(account, at_ms, half_life_ms)
+            _count(account, parts, sign)
+        if chain.guaranteed:
+            self.guaranteed_version += 1
+
+    def forget_held(self) -> None:
+        """Set everything that is held to nothing, before it is recounted. Averages stay."""
+        for account in self.accounts.values():
+            account.share_milli = account.memory_bytes = account.slices = 0
+            account.by_model = {}
+
+    def bring_up(self, at_ms: int) -> None:
+        """Bring every average up to this time."""
+        half_life_ms = self.half_life_ms
+        for account in self.accounts.values():
+            if account.average_ms:  # others never held anything, and may exist only because somebody asked
+                _bring_up(account, at_ms, half_life_ms)
+
+    # -- averages
+
+    def average(self, account: Account, now_ms: int) -> tuple[int, int]:
+        """(share, memory) of an account's faded average, with `FRACTION_BITS`."""
+        elapsed_ms, half_life_ms = now_ms - account.average_ms, self.half_life_ms
+        return (
+            faded(account.share_average, account.share_milli, elapsed_ms, half_life_ms),
+            faded(account.memory_average, account.memory_bytes >> 20, elapsed_ms, half_life_ms),
+        )
+
+    def averages(self) -> tuple[Average, ...]:
+        """All averages, sorted, for snapshots. An account that never held anything has none."""
+        return tuple(
+            Average(kind, name, account.share_average, account.memory_average, account.average_ms)
+            for (kind, name), account in sorted(self.accounts.items())
+            if account.average_ms
+        )
+
+    def set_averages(self, averages: Iterable[Average]) -> None:
+        """As a snapshot has them."""
+        for average in averages:
+            account = self.account(average.kind, average.name)
+            account.share_average, account.memory_average = average.share, average.memory
+            account.average_ms = average.at_ms
+
+
+def _limited(quota: Quota) -> bool:
+    limits = [quota.limit, *(model.limit for model in quota.models)]
+    return any(limit.share_milli >= 0 or limit.memory_bytes >= 0 for limit in limits)
+
+
+def _bring_up(account: Account, at_ms: int, half_life_ms: int) -> None:
+    elapsed_ms = at_ms - account.average_ms
+    if elapsed_ms <= 0:
+        return
+    if account.average_ms:
+        account.share_average = faded(account.share_average, account.share_milli, elapsed_ms, half_life_ms)
+        account.memory_average = faded(account.memory_average, account.memory_bytes >> 20, elapsed_ms, half_life_ms)
+    account.average_ms = at_ms
+
+
+def _count(account: Account, parts: Iterable[Part], sign: int) -> None:
+    account.version += 1
+    for model, share_milli, memory_bytes in parts:
+        account.share_milli += sign * share_milli
+        account.memory_bytes += sign * memory_bytes
+        account.slices += sign
+        of_model = account.by_model.get(model)
+        if of_model is None:
+            account.by_model[model] = [sign * share_milli, sign * memory_bytes, sign]
+            continue
+        of_model[0] += sign * share_milli
+        of_model[1] += sign * memory_bytes
+        of_model[2] += sign
+        if not of_model[2]:
+            del account.by_model[model]
+
+
+def recount(tenancy: Tenancy, held: Iterable[tuple[str, str, list[Part]]]) -> None:
+    """Count everything anew from (tenant, queue, parts) of each lease; averages are left alone."""
+    tenancy.forget_held()
+    for tenant, queue, parts in held:
+        for account in tenancy.chain(tenant, queue).accounts:
+            _count(account, parts, 1)

@@ -1,0 +1,212 @@
+"""What may be declared: ranges, a tree without cycles, and no more guaranteed than there is. All before any fact."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from aliquot.common import names
+from aliquot.common.errors import InvalidFieldError
+from aliquot.coordinator.core.errors import InvalidField
+from aliquot.coordinator.core.inventory import Inventory
+from aliquot.coordinator.core.tenancy.books import Tenancy
+from aliquot.coordinator.core.tenancy.limits import guaranteed_in_all, promised
+from aliquot.coordinator.core.tenancy.specs import (
+    MEMORY_BYTES_MAX,
+    QUEUE_DEPTH_MAX,
+    ROOT,
+    SHARE_MILLI_MAX,
+    UNLIMITED,
+    WEIGHT_MAX,
+    Amount,
+    PoolSpec,
+    QueueSpec,
+    Quota,
+    TenantSpec,
+)
+from aliquot.coordinator.core.types import WHOLE_SHARE_MILLI
+
+_YEAR_MS = 366 * 86_400_000
+
+
+def check_pool(spec: PoolSpec, path: str) -> None:
+    """Ranges of a pool. Raises InvalidField."""
+    _name(names.validate_pool, spec.name, f"{path}.name")
+    models = [declared.model for declared in spec.declared]
+    if len(set(models)) != len(models):
+        raise InvalidField(f"{path}.declared", "a model is declared twice")
+    for number, declared in enumerate(spec.declared):
+        where = f"{path}.declared[{number}]"
+        if not declared.model:
+            raise InvalidField(f"{where}.model", "a declared device needs a model")
+        _range(f"{where}.devices", declared.devices, 0, 10**7)
+        _range(f"{where}.memory_bytes", declared.memory_bytes, 0, MEMORY_BYTES_MAX)
+    _amount(f"{path}.limit", spec.limit, UNLIMITED)
+
+
+def check_tenant(spec: TenantSpec, path: str) -> None:
+    """Ranges of a tenant. Raises InvalidField."""
+    _name(names.validate_tenant, spec.name, f"{path}.name")
+    if spec.default_queue:
+        _name(names.validate_queue, spec.default_queue, f"{path}.default_queue")
+    _quota(f"{path}.quota", spec.quota)
+    _range(f"{path}.budget.share_milli_ms", spec.budget.share_milli_ms, 0, 1 << 62)
+    _range(f"{path}.budget.money_micro", spec.budget.money_micro, 0, 1 << 62)
+    _range(f"{path}.disruptions_max", spec.disruptions_max, 0, 10**6)
+    _range(f"{path}.disruption_period_ms", spec.disruption_period_ms, 1000, _YEAR_MS)
+
+
+def check_queue(spec: QueueSpec, path: str) -> None:
+    """Ranges of a queue. Raises InvalidField."""
+    _name(names.validate_queue, spec.name, f"{path}.name")
+    if spec.name == ROOT:
+        if spec.parent not in ("", ROOT):
+            raise InvalidField(f"{path}.parent", "the root queue is above all others and has no parent")
+        if spec.quota.guarantees or spec.pool or spec.tenants:
+            raise InvalidField(path, "the root queue takes a policy, a limit and a half-life only")
+    else:
+        _name(names.validate_queue, spec.parent, f"{path}.parent")
+        if spec.parent == spec.name:
+            raise InvalidField(f"{path}.parent", f"queue {spec.name} would be its own parent")
+    if spec.pool:
+        _name(names.validate_pool, spec.pool, f"{path}.pool")
+    _quota(f"{path}.quota", spec.quota)
+    _range(f"{path}.ageing_ms", spec.ageing_ms, 0, _YEAR_MS)
+    _range(f"{path}.reserve_after_ms", spec.reserve_after_ms, 0, _YEAR_MS)
+    _range(f"{path}.half_life_ms", spec.half_life_ms, 1000, 10 * _YEAR_MS)
+
+
+def check_tree(queues: Mapping[str, QueueSpec]) -> None:
+    """Parents exist, nothing is its own ancestor, and no child is promised what its parent was not."""
+    for name, spec in queues.items():
+        seen = [name]
+        while seen[-1] != ROOT:
+            parent = queues[seen[-1]].parent
+            if parent in seen:
+                raise InvalidField(f"queues[{name}].parent", f"a cycle: {' > '.join([*seen, parent])}")
+            if parent != ROOT and parent not in queues:
+                raise InvalidField(
+                    f"queues[{name}].parent", f"there is no queue {parent!r}; apply it first, or with this one"
+                )
+            seen.append(parent)
+        if len(seen) > QUEUE_DEPTH_MAX + 1:
+            raise InvalidField(
+                f"queues[{name}].parent", f"{len(seen) - 1} levels; at most {QUEUE_DEPTH_MAX} are allowed"
+            )
+        if spec.pool and spec.parent in queues and queues[spec.parent].pool not in ("", spec.pool):
+            raise InvalidField(
+                f"queues[{name}].pool", f"its parent {spec.parent} is bound to pool {queues[spec.parent].pool}"
+            )
+    for name, spec in queues.items():
+        below = [child for child in queues.values() if child.parent == name and child.name != ROOT]
+        total = Amount()
+        for child in below:
+            total = total.plus(guaranteed_in_all(child.quota.guaranteed, child.quota.models))
+        own = guaranteed_in_all(spec.quota.guaranteed, spec.quota.models)
+        if name != ROOT and own and (total.share_milli > own.share_milli or total.memory_bytes > own.memory_bytes):
+            raise InvalidField(
+                f"queues[{name}].quota.guaranteed",
+                f"its children are guaranteed {_shown(total)}, itself only {_shown(own)}",
+            )
+
+
+def check_promises(tenancy: Tenancy, inventory: Inventory) -> None:
+    """No more is guaranteed than was declared (or has registered). Raises InvalidField with the numbers."""
+    promise = promised(tenancy)
+    declared = declared_capacity(tenancy, inventory)
+    if promise.share_milli > declared.share_milli or promise.memory_bytes > declared.memory_bytes:
+        raise InvalidField(
+            "quota.guaranteed",
+            f"{_shown(promise)} would be guaranteed to tenants and top-level queues together; the pools have "
+            f"{_shown(declared)}, declared or registered",
+            hint="guarantee less, or declare the devices that are to come in their pool (`declared`)",
+        )
+    for queue in tenancy.queues.values():
+        pool, own = queue.spec.pool, queue.spec.quota
+        if not pool:
+            continue
+        total = Amount()
+        for other in tenancy.queues.values():
+            if other.spec.pool == pool and tenancy.queue_spec(other.spec.parent).pool != pool:
+                total = total.plus(guaranteed_in_all(other.spec.quota.guaranteed, other.spec.quota.models))
+        there = pool_capacity(tenancy, inventory, pool)
+        if own.guarantees and (total.share_milli > there.share_milli or total.memory_bytes > there.memory_bytes):
+            raise InvalidField(
+                "quota.guaranteed",
+                f"{_shown(total)} would be guaranteed in pool {pool}, which has {_shown(there)}",
+                hint="guarantee less, or declare the devices that are to come in their pool (`declared`)",
+            )
+
+
+def declared_capacity(tenancy: Tenancy, inventory: Inventory) -> Amount:
+    """Of all pools: what was declared, or what has registered where that is more."""
+    total = Amount()
+    for pool in {*tenancy.pools, *(key[0] for key in inventory.totals())}:
+        total = total.plus(pool_capacity(tenancy, inventory, pool))
+    return total
+
+
+def pool_capacity(tenancy: Tenancy, inventory: Inventory, pool: str) -> Amount:
+    """Of one pool: per model, what was declared or what has registered, whichever is more."""
+    by_model: dict[str, Amount] = {}
+    declared = tenancy.pools.get(pool)
+    if declared is not None:
+        for part in declared.spec.declared:
+            by_model[part.model] = Amount(part.devices * WHOLE_SHARE_MILLI, part.devices * part.memory_bytes)
+    for (name, model), totals in inventory.totals().items():
+        if name == pool:
+            known = by_model.get(model, Amount())
+            by_model[model] = Amount(
+                max(known.share_milli, totals.share_capacity_milli),
+                max(known.memory_bytes, totals.memory_capacity_bytes),
+            )
+    return Amount(
+        sum(amount.share_milli for amount in by_model.values()),
+        sum(amount.memory_bytes for amount in by_model.values()),
+    )
+
+
+def _quota(path: str, quota: Quota) -> None:
+    _amount(f"{path}.guaranteed", quota.guaranteed, 0)
+    _amount(f"{path}.limit", quota.limit, UNLIMITED)
+    _range(f"{path}.weight", quota.weight, 1, WEIGHT_MAX)
+    _below(path, quota.guaranteed, quota.limit)
+    models = [model.model for model in quota.models]
+    if len(set(models)) != len(models):
+        raise InvalidField(f"{path}.models", "a model is named twice")
+    for number, model in enumerate(quota.models):
+        where = f"{path}.models[{number}]"
+        if not model.model:
+            raise InvalidField(f"{where}.model", "is empty")
+        _amount(f"{where}.guaranteed", model.guaranteed, 0)
+        _amount(f"{where}.limit", model.limit, UNLIMITED)
+        _below(where, model.guaranteed, model.limit)
+
+
+def _below(path: str, guaranteed: Amount, limit: Amount) -> None:
+    for unit, promise, bound in (
+        ("share_milli", guaranteed.share_milli, limit.share_milli),
+        ("memory_bytes", guaranteed.memory_bytes, limit.memory_bytes),
+    ):
+        if 0 <= bound < promise:
+            raise InvalidField(f"{path}.guaranteed.{unit}", f"{promise} are guaranteed, but the limit is {bound}")
+
+
+def _amount(path: str, amount: Amount, lowest: int) -> None:
+    _range(f"{path}.share_milli", amount.share_milli, lowest, SHARE_MILLI_MAX)
+    _range(f"{path}.memory_bytes", amount.memory_bytes, lowest, MEMORY_BYTES_MAX)
+
+
+def _range(path: str, value: int, lowest: int, highest: int) -> None:
+    if not lowest <= value <= highest:
+        raise InvalidField(path, f"{value} is not within {lowest}..{highest}")
+
+
+def _name(validate: Callable[[str, str], str], value: str, path: str) -> None:
+    try:
+        validate(value, path)
+    except InvalidFieldError as error:
+        raise InvalidField(path, error.message, hint=error.hint) from error
+
+
+def _shown(amount: Amount) -> str:
+    return f"{amount.share_milli / 1000:g} devices and {amount.memory_bytes / (1 << 30):g} GiB"

@@ -1,0 +1,177 @@
+"""Does a grant stay within every limit, and is it owed by a guarantee? The same for grants, victims and Explain.
+
+Limits are hard: no grant ever passes one. A guarantee is owed as far as the pool can give it: when the usable
+capacity is less than all that was promised, every promise shrinks in the same proportion, and an alert says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from aliquot.coordinator.core.inventory import Inventory
+from aliquot.coordinator.core.tenancy.books import Account, Chain, Part, Tenancy
+from aliquot.coordinator.core.tenancy.specs import ROOT, Amount, ModelQuota
+from aliquot.coordinator.core.types import WHOLE_SHARE_MILLI, Demand
+
+MILLIONTHS = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class OverLimit:
+    """A limit that a grant would pass."""
+
+    subject: str
+    """`tenant vision` or `queue training`."""
+    detail: str
+    for_ever: bool = False
+    """True where the request alone is above the limit."""
+    model: str = ""
+    """The device model whose limit it is; empty: of all together."""
+
+
+def over_limit(chain: Chain, parts: Iterable[Part]) -> OverLimit | None:
+    """The first limit of the chain that slices like these would pass, or None."""
+    if not chain.limited:
+        return None
+    parts = list(parts)
+    for account in chain.limited:
+        found = _over(account, parts)
+        if found is not None:
+            return found
+    return None
+
+
+def _over(account: Account, parts: list[Part]) -> OverLimit | None:
+    quota = account.quota
+    share, memory = sum(part[1] for part in parts), sum(part[2] for part in parts)
+    held_now = (account.share_milli, account.memory_bytes)
+    found = _compare(account.label, "", quota.limit, held_now, (share, memory))
+    if found is not None:
+        return found
+    for of_model in quota.models:
+        wanted = [part for part in parts if part[0] == of_model.model]
+        if wanted:
+            held = account.by_model.get(of_model.model, [0, 0, 0])
+            share, memory = sum(part[1] for part in wanted), sum(part[2] for part in wanted)
+            found = _compare(account.label, of_model.model, of_model.limit, (held[0], held[1]), (share, memory))
+            if found is not None:
+                return found
+    return None
+
+
+def _compare(label: str, model: str, limit: Amount, held: tuple[int, int], more: tuple[int, int]) -> OverLimit | None:
+    (held_share, held_memory), (share, memory) = held, more
+    what = f" of {model}" if model else ""
+    if 0 <= limit.share_milli < held_share + share:
+        detail = (
+            f"{label} holds {held_share / 1000:g} devices{what} and may hold {limit.share_milli / 1000:g}; "
+            f"{share / 1000:g} more were asked for"
+        )
+        return OverLimit(label, detail, share > limit.share_milli, model)
+    if 0 <= limit.memory_bytes < held_memory + memory:
+        detail = (
+            f"{label} holds {held_memory >> 20} MiB{what} and may hold {limit.memory_bytes >> 20} MiB; "
+            f"{memory >> 20} MiB more were asked for"
+        )
+        return OverLimit(label, detail, memory > limit.memory_bytes, model)
+    return None
+
+
+def covered(account: Account, parts: Iterable[Part], scale: int) -> bool:
+    """Whether the account, with these slices more, is still within its guarantee (scaled, in millionths)."""
+    quota, parts = account.quota, list(parts)
+    share, memory = sum(part[1] for part in parts), sum(part[2] for part in parts)
+    if _within(quota.guaranteed, account.share_milli + share, account.memory_bytes + memory, scale):
+        return True
+    if not quota.models:
+        return False
+    by_model: dict[str, list[int]] = {}
+    for model, part_share, part_memory in parts:
+        sums = by_model.setdefault(model, [0, 0])
+        sums[0] += part_share
+        sums[1] += part_memory
+    guaranteed = {of_model.model: of_model.guaranteed for of_model in quota.models}
+    for model, sums in by_model.items():
+        held = account.by_model.get(model, [0, 0, 0])
+        if not _within(guaranteed.get(model, Amount()), held[0] + sums[0], held[1] + sums[1], scale):
+            return False
+    return bool(by_model)
+
+
+def _within(guaranteed: Amount, share: int, memory: int, scale: int) -> bool:
+    """A dimension of which nothing is guaranteed is not bounded by the guarantee of the other."""
+    if not guaranteed:
+        return False
+    if guaranteed.share_milli and share > guaranteed.share_milli * scale // MILLIONTHS:
+        return False
+    return not guaranteed.memory_bytes or memory <= guaranteed.memory_bytes * scale // MILLIONTHS
+
+
+def entitled(chain: Chain, parts: Iterable[Part], scale: int) -> bool:
+    """Whether some guarantee covers a grant of these slices."""
+    if not chain.guaranteed:
+        return False
+    parts = list(parts)
+    return any(covered(account, parts, scale) for account in chain.guaranteed)
+
+
+def promised(tenancy: Tenancy) -> Amount:
+    """Everything that is guaranteed: to tenants, and to the queues below the root."""
+    total = Amount()
+    for tenant in tenancy.tenants.values():
+        total = total.plus(guaranteed_in_all(tenant.spec.quota.guaranteed, tenant.spec.quota.models))
+    for queue in tenancy.queues.values():
+        if queue.spec.parent == ROOT and queue.spec.name != ROOT:
+            total = total.plus(guaranteed_in_all(queue.spec.quota.guaranteed, queue.spec.quota.models))
+    return total
+
+
+def guaranteed_in_all(guaranteed: Amount, models: Sequence[ModelQuota]) -> Amount:
+    """A quota's guarantee: its total, or the sum over models where that is more."""
+    share = sum(model.guaranteed.share_milli for model in models)
+    memory = sum(model.guaranteed.memory_bytes for model in models)
+    return Amount(max(guaranteed.share_milli, share), max(guaranteed.memory_bytes, memory))
+
+
+def usable_capacity(inventory: Inventory) -> Amount:
+    """What could be leased now: the devices of grantable nodes that are well."""
+    share = memory = 0
+    for node_id in inventory.node_ids():
+        node = inventory.node(node_id)
+        if node.grantable:
+            for device in node.devices:
+                if device.healthy and device.present:
+                    share += WHOLE_SHARE_MILLI
+                    memory += device.spec.leasable_bytes
+    return Amount(share, memory)
+
+
+def scale_of(promise: Amount, usable: Amount) -> int:
+    """In millionths, how much of every promise the pool can keep."""
+    scale = MILLIONTHS
+    if promise.share_milli > usable.share_milli:
+        scale = min(scale, usable.share_milli * MILLIONTHS // promise.share_milli)
+    if promise.memory_bytes > usable.memory_bytes:
+        scale = min(scale, usable.memory_bytes * MILLIONTHS // promise.memory_bytes)
+    return scale
+
+
+def least_parts(inventory: Inventory, demand: Demand) -> list[Part]:
+    """The least that a demand will hold: on the device class where it is smallest, as one part.
+
+    The model is named only where the demand leaves no choice.
+    """
+    count = demand.count * demand.gang_size
+    models = {model for alternative in demand.models for model in alternative}
+    model = next(iter(models)) if len(models) == 1 else ""
+    share, memory = demand.share_milli, demand.memory_bytes
+    if not share or not memory or demand.mig_profile:
+        sizes = [
+            inventory.resolve(demand, device_class)
+            for device_class in inventory.classes
+            if (not models or device_class.model in models) and device_class.mig_profile == demand.mig_profile
+        ]
+        if sizes:
+            share, memory = min(size[0] for size in sizes), min(size[1] for size in sizes)
+    return [(model, share * count, memory * count)] if count else []
