@@ -45,7 +45,8 @@ class Coordinator(agent_pb2_grpc.AgentServiceServicer):
 
     async def stop(self) -> None:
         if self._server is not None:
-            await self._server.stop(None)
+            self.end_session()
+            await self._server.stop(2.0)
             self._server = None
 
     async def Session(  # noqa: N802

@@ -106,14 +106,18 @@ class Node:
     def base_environment(self) -> dict[str, str]:
         return {**os.environ, **simgpu.environment(self.scenario_path), "PYTHONPATH": ""} | self.environment
 
-    def start(self, coordinator: str, *flags: str) -> None:
+    def start(self, coordinator: str, *flags: str, program: tuple[str, ...] = ("-m", "aliquot.agent.main")) -> None:
         """Start the agent; returns when its socket answers."""
+        self.spawn(coordinator, *flags, program=program)
+        until(self.answers, f"the agent answers\n{self.log}")
+
+    def spawn(self, coordinator: str, *flags: str, program: tuple[str, ...] = ("-m", "aliquot.agent.main")) -> None:
+        """Start the agent without waiting for it."""
         with (self.directory / "agent.log").open("ab") as log:
             self.agent = subprocess.Popen(
                 [
                     sys.executable,
-                    "-m",
-                    "aliquot.agent.main",
+                    *program,
                     *("--coordinator", coordinator),
                     *("--state-dir", str(self.state_dir)),
                     *("--socket", str(self.socket)),
@@ -134,7 +138,6 @@ class Node:
                 stderr=log,
                 cwd=ROOT,
             )
-        until(self.answers, f"the agent answers\n{self.log}")
 
     def answers(self) -> bool:
         assert self.agent is not None
@@ -168,12 +171,10 @@ class Node:
         *command: str,
         lease_id: str = "l-1",
         member: int = 0,
-        own_session: bool = True,
         secret: str = SECRET,
         **environment: str,
     ) -> subprocess.Popen[bytes]:
-        """Start a command attached to a lease."""
-        session = {"TEST_OWN_SESSION": "1"} if own_session else {}
+        """Start a command attached to a lease, in a session of its own."""
         job = subprocess.Popen(
             [
                 sys.executable,
@@ -181,7 +182,7 @@ class Node:
                 *(str(self.socket), lease_id, secret, str(member), "--"),
                 *command,
             ],
-            env={**self.base_environment(), **session, **environment},
+            env={**self.base_environment(), "TEST_OWN_SESSION": "1", **environment},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
         )
@@ -229,6 +230,19 @@ def burn_command(memory: str, *arguments: str) -> list[str]:
         *("--seconds", "120"),
         *arguments,
     ]
+
+
+OBSTINATE = """
+import signal, sys
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+from aliquot.agent.simgpu.burn import main
+sys.exit(main())
+"""
+
+
+def obstinate_command(memory: str) -> list[str]:
+    """The same, ignoring SIGTERM."""
+    return [sys.executable, "-c", OBSTINATE, "--bytes", memory, "--seconds", "120"]
 
 
 def wait_for_output(job: subprocess.Popen[bytes], word: bytes) -> bytes:

@@ -93,6 +93,7 @@ class Controller:
             for refusal in verdict.refusals:
                 log.warning("refused %s: %s: %s", refusal.slice_id or "an order", refusal.reason, refusal.detail)
             await self._obey_leader(verdict.leader_epoch)
+            known = {record.slice_id for record in self._state.book}
             records = await self._persist(verdict.records)
             for record in records:
                 self._put(record)
@@ -100,7 +101,8 @@ class Controller:
                 self._state.book.forget(slice_id)
             for slice_id in verdict.quarantined:
                 log.warning("slice %s is unknown to the coordinator: quarantined, it runs on under its limit", slice_id)
-            told = [record for record in records if record.intent is not Intent.RUN]
+            # New slices are told of when their limit is set; what changes about known ones is news at once.
+            told = [record for record in records if record.intent is not Intent.RUN or record.slice_id in known]
             repeated = [self._state.book.get(slice_id) for slice_id in verdict.repeats]
             self._report(*told, *(record for record in repeated if record is not None))
         self._kicked.set()

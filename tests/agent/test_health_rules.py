@@ -1,0 +1,100 @@
+"""Health goes both ways: at once down, slowly up, and a program's own fault is not the device's."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aliquot.agent.core.health import CALM_MS, CALM_SAMPLES, Health, on_failure, on_sample, on_xid
+from aliquot.agent.core.samples import HealthSample, RecoveryAction
+from aliquot.agent.core.xid import XidAction, action_of
+
+WELL = HealthSample(recovery_action=RecoveryAction.NONE, remap_pending=False, remap_failed=False)
+SILENT = HealthSample()
+
+
+def recover(health: Health, sample: HealthSample, from_ms: int) -> tuple[Health, int]:
+    """Samples a second apart until healthy again, and how many it took (at most 100)."""
+    for number in range(1, 101):
+        health = on_sample(health, sample, from_ms + number * 1000)
+        if health.healthy:
+            return health, number
+    return health, 101
+
+
+def test_a_lost_device_is_unhealthy_at_once_and_healthy_again_only_after_a_calm_while() -> None:
+    health = on_failure(Health(), "GPU is lost", 1_000)
+    assert not health.healthy
+    back, samples = recover(health, WELL, 1_000)
+    assert back == Health()
+    assert samples >= CALM_SAMPLES
+    assert samples * 1000 >= CALM_MS
+
+
+def test_one_bad_sample_starts_the_calm_while_again() -> None:
+    health = on_failure(Health(), "GPU is lost", 0)
+    for second in range(1, 10):
+        health = on_sample(health, WELL, second * 1000)
+    health = on_sample(health, HealthSample(recovery_action=RecoveryAction.RESET), 10_000)
+    assert not on_sample(health, WELL, 11_000).healthy
+
+
+@given(st.sampled_from([13, 31, 43, 45, 68, 63, 94, 137]))
+def test_a_programs_own_fault_takes_no_device_out_of_service(xid: int) -> None:
+    assert on_xid(Health(), xid, None, 0).healthy
+
+
+@given(st.sampled_from([46, 48, 62, 64, 74, 79, 95, 119, 120, 140, 143, 145]))
+def test_a_device_fault_takes_it_out_and_says_why(xid: int) -> None:
+    health = on_xid(Health(), xid, None, 0)
+    assert not health.healthy
+    assert str(xid) in health.reason
+
+
+def test_a_disputed_fault_is_the_devices_only_if_the_driver_says_so() -> None:
+    assert on_xid(Health(), 109, RecoveryAction.NONE, 0).healthy
+    assert on_xid(Health(), 109, None, 0).healthy
+    assert not on_xid(Health(), 109, RecoveryAction.RESET, 0).healthy
+
+
+def test_a_device_that_fell_off_the_bus_needs_the_drivers_word_to_come_back() -> None:
+    health = on_xid(Health(), 79, None, 0)
+    assert recover(health, WELL, 0)[0].healthy
+    assert not recover(health, SILENT, 0)[0].healthy
+
+
+def test_row_remapping_counts_unless_the_recovery_action_says_that_it_can_wait() -> None:
+    assert not on_sample(Health(), HealthSample(remap_pending=True), 0).healthy
+    assert not on_sample(Health(), HealthSample(remap_failed=True, recovery_action=RecoveryAction.NONE), 0).healthy
+    assert on_sample(Health(), HealthSample(remap_pending=True, recovery_action=RecoveryAction.NONE), 0).healthy
+
+
+@given(st.integers(0, 400))
+def test_every_number_has_an_answer(xid: int) -> None:
+    assert action_of(xid) in XidAction
+
+
+signs = st.one_of(
+    st.tuples(st.just("xid"), st.integers(0, 200)),
+    st.tuples(st.just("fail"), st.just(0)),
+    st.tuples(st.just("well"), st.just(0)),
+)
+
+
+@given(st.lists(signs, max_size=40))
+def test_healthy_again_never_earlier_than_the_calm_while(history: list[tuple[str, int]]) -> None:
+    health, now_ms, last_bad_ms = Health(), 0, -CALM_MS
+    for kind, number in history:
+        now_ms += 1_000
+        before = health
+        if kind == "xid":
+            health = on_xid(health, number, RecoveryAction.NONE, now_ms)
+        elif kind == "fail":
+            health = on_failure(health, "lost", now_ms)
+        else:
+            health = on_sample(health, WELL, now_ms)
+        if not health.healthy and health.bad_ms == now_ms:
+            last_bad_ms = now_ms
+        if health.healthy and not before.healthy:
+            assert now_ms - last_bad_ms >= CALM_MS
+        assert health.healthy or health.reason

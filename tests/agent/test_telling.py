@@ -1,0 +1,77 @@
+"""What is told of devices, and when."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aliquot.agent.core.deltas import SETTLE_MS, Deadbands, DeltaTracker, DeviceReport, SliceUseReport, differs
+from aliquot.agent.core.model import Actual, Reservation, SliceSpec
+from aliquot.agent.core.reports import ReportLine, report_of
+
+MIB = 1 << 20
+BASE = DeviceReport(
+    "GPU-a", healthy=True, health_reason="", foreign_bytes=0, memory_used_bytes=1000 * MIB, gpu_percent=50
+)
+
+
+def tracker(min_interval_ms: int = 1000) -> DeltaTracker:
+    found = DeltaTracker(min_interval_ms)
+    assert found.reset([BASE], 0) == 1
+    return found
+
+
+def test_small_changes_are_kept_to_oneself_until_they_settle() -> None:
+    mine = tracker()
+    little = replace(BASE, memory_used_bytes=1010 * MIB)
+    assert not mine.offer({"GPU-a": little}, 2_000)
+    assert mine.seq == 1
+    assert mine.offer({"GPU-a": little}, SETTLE_MS) == (little,)
+    assert mine.seq == 2
+
+
+def test_drift_is_measured_from_what_was_sent() -> None:
+    mine = tracker()
+    sent = [
+        step
+        for step in range(1, 20)
+        if mine.offer({"GPU-a": replace(BASE, memory_used_bytes=(1000 + 10 * step) * MIB)}, step * 1000)
+    ]
+    assert sent == [7, 14]
+
+
+def test_no_more_often_than_the_coordinator_can_listen() -> None:
+    mine = tracker(min_interval_ms=5_000)
+    changes = [replace(BASE, gpu_percent=step % 100) for step in range(0, 2000, 37)]
+    sent = [at for at, report in enumerate(changes) if mine.offer({"GPU-a": report}, at * 1000)]
+    assert sent
+    assert all(later - earlier >= 5 for earlier, later in pairwise(sent))
+
+
+def test_health_foreign_memory_and_processes_are_news_at_once() -> None:
+    for news in (
+        replace(BASE, healthy=False, health_reason="XID 79"),
+        replace(BASE, foreign_bytes=1),
+        replace(BASE, foreign_bytes=None),
+        replace(BASE, slices=(SliceUseReport("s", 0, 1),)),
+        replace(BASE, memory_used_bytes=None),
+    ):
+        assert differs(BASE, news, Deadbands())
+
+
+@given(st.integers(0, 1 << 40), st.integers(0, 1 << 40))
+def test_what_is_within_no_band_is_told(old: int, new: int) -> None:
+    told = differs(replace(BASE, memory_used_bytes=old), replace(BASE, memory_used_bytes=new), Deadbands())
+    assert told == (abs(old - new) >= 64 * MIB or (old != new and 0 in (old, new)))
+
+
+def test_confirmations_come_in_order_and_are_never_merged() -> None:
+    line = ReportLine()
+    record = Reservation(SliceSpec("l-1.1.0", "l-1", 1, "GPU-a", 250, MIB))
+    line.add([report_of(record, Actual()), report_of(record, Actual(limit_set=True))])
+    assert [report.status.name for report in line.take(1)] == ["PENDING"]
+    assert [report.status.name for report in line.take()] == ["ACTIVE"]
+    assert not line.take()

@@ -1,0 +1,185 @@
+"""The watchdog's decisions over random devices: only who must go is chosen, and never anybody else."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aliquot.agent.core.accounting import DeviceUsage, ProcessUse, SliceUsage, account
+from aliquot.agent.core.enforcement import Act, Decision, Rules, Watch, judge
+from aliquot.agent.core.model import Holder, ProcessKey, Reservation, SliceSpec
+from aliquot.agent.core.samples import MemorySample
+from aliquot.common.tiers import Tier
+
+RULES = Rules(grace_max_ms=1_000)
+UUID = "GPU-a"
+
+
+def reservation(lease: str, limit: int, *, share_milli: int = 250, grace_ms: int = 30_000) -> Reservation:
+    return Reservation(SliceSpec(f"{lease}.1.0", lease, 1, UUID, share_milli, limit, grace_ms=grace_ms))
+
+
+def use(pid: int, memory: int | None, *leases: str, known: bool = True) -> ProcessUse:
+    return ProcessUse(pid, ProcessKey(pid, pid * 10) if known else None, memory, tuple(Holder(x, 1, 0) for x in leases))
+
+
+def usage(records: list[Reservation], uses: list[ProcessUse]) -> DeviceUsage:
+    return account(UUID, MemorySample(1 << 40, 0, 1 << 39), uses, records)
+
+
+def watch(
+    usages: list[DeviceUsage], *, tier: Tier = Tier.WATCHDOG, step_ms: int = 100, rules: Rules = RULES
+) -> list[list[Decision]]:
+    """The decisions of consecutive polls."""
+    state, now_ms, result = Watch(), 0, []
+    for each in usages:
+        tiers = {piece.reservation.slice_id: tier for piece in each.slices}
+        state, decisions = judge(state, each, tiers, rules, now_ms)
+        result.append(decisions)
+        now_ms += step_ms
+    return result
+
+
+def signals(decisions: list[Decision]) -> list[tuple[Act, int]]:
+    """What is done to processes, warnings aside."""
+    acts = [(each.act, each.process.pid) for each in decisions if each.process is not None]
+    return [(act, pid) for act, pid in acts if act is not Act.WARN]
+
+
+memories = st.one_of(st.none(), st.integers(0, 1000))
+uses = st.lists(
+    st.builds(
+        use,
+        st.integers(2, 10_000),
+        memories,
+        st.sampled_from(["l-1", "l-2", "l-3"]),
+        known=st.booleans(),
+    )
+    | st.builds(use, st.integers(2, 10_000), memories),
+    max_size=12,
+    unique_by=lambda each: each.pid,
+)
+
+
+@given(uses, st.integers(1, 1500), st.integers(1, 1500))
+def test_only_identified_processes_with_known_memory_of_an_over_limit_slice_are_chosen(
+    listed: list[ProcessUse], first: int, second: int
+) -> None:
+    records = [reservation("l-1", first), reservation("l-2", second)]
+    now = usage(records, listed)
+    (decisions,) = watch([now])
+    chosen = {pid for act, pid in signals(decisions) if act in (Act.TERMINATE, Act.KILL)}
+    for piece in now.slices:
+        mine = {each.pid for each in piece.uses}
+        victims = [each for each in piece.uses if each.pid in chosen]
+        limit = piece.reservation.spec.memory_bytes
+        if piece.known_bytes <= limit:
+            assert not victims
+            continue
+        assert all(each.process is not None and (each.memory_bytes or 0) > 0 for each in victims)
+        identified = [each for each in piece.uses if each.process is not None and (each.memory_bytes or 0) > 0]
+        left = piece.known_bytes - sum(each.memory_bytes or 0 for each in victims)
+        assert left <= limit or len(victims) == len(identified), "what is left fits, or nobody else can be chosen"
+        if victims:
+            smallest = min(each.memory_bytes or 0 for each in victims)
+            assert left + smallest > limit, "nobody is chosen in vain"
+            spared = [each.memory_bytes or 0 for each in identified if each.pid not in chosen]
+            assert all(memory <= smallest for memory in spared), "the largest go first"
+        assert chosen & mine == {each.pid for each in victims}
+    outsiders = {each.pid for each in (*now.foreign, *now.strays)}
+    assert not chosen & outsiders, "foreign processes never, strays not at first sight"
+
+
+@given(uses, st.integers(1, 500))
+def test_hard_tiers_and_whole_devices_are_left_alone(listed: list[ProcessUse], limit: int) -> None:
+    for tier in (Tier.DRIVER, Tier.MIG, Tier.NONE):
+        (decisions,) = watch([usage([reservation("l-1", limit)], listed)], tier=tier)
+        assert not signals(decisions)
+    (decisions,) = watch([usage([reservation("l-1", limit, share_milli=1000)], listed)])
+    assert not signals(decisions)
+
+
+def test_unknown_memory_is_never_a_reason_to_end_a_process() -> None:
+    now = usage([reservation("l-1", 10)], [use(5, None, "l-1"), use(6, 10, "l-1")])
+    assert not signals(watch([now])[0])
+    assert now.slices[0].observed_bytes is None
+    assert now.slices[0].known_bytes == 10
+
+
+def test_sigterm_in_the_first_poll_and_sigkill_after_the_grace() -> None:
+    over = usage([reservation("l-1", 10)], [use(5, 11, "l-1")])
+    polls = watch([over] * 12)
+    assert signals(polls[0]) == [(Act.TERMINATE, 5)]
+    assert all(not signals(decisions) for decisions in polls[1:10])
+    assert signals(polls[10]) == [(Act.KILL, 5)]
+
+
+def test_a_leases_own_grace_may_be_shorter() -> None:
+    over = usage([reservation("l-1", 10, grace_ms=200)], [use(5, 11, "l-1")])
+    assert signals(watch([over] * 3)[2]) == [(Act.KILL, 5)]
+
+
+def test_who_gives_the_memory_back_in_time_is_reprieved() -> None:
+    over = usage([reservation("l-1", 10)], [use(5, 11, "l-1")])
+    fits = usage([reservation("l-1", 10)], [use(5, 9, "l-1")])
+    polls = watch([over, *[fits] * 30])
+    assert signals(polls[1]) == [(Act.REPRIEVE, 5)]
+    assert all(not signals(decisions) for decisions in polls[2:])
+
+
+def test_swinging_around_the_limit_gains_nothing() -> None:
+    over = usage([reservation("l-1", 10)], [use(5, 11, "l-1")])
+    fits = usage([reservation("l-1", 10)], [use(5, 9, "l-1")])
+    polls = watch([over, fits] * 10)
+    assert Act.KILL in [act for decisions in polls for act, _ in signals(decisions)]
+
+
+def test_a_new_offence_long_after_gets_its_own_grace() -> None:
+    over = usage([reservation("l-1", 10)], [use(5, 11, "l-1")])
+    fits = usage([reservation("l-1", 10)], [use(5, 9, "l-1")])
+    polls = watch([over, *[fits] * 15, over])
+    assert signals(polls[16]) == [(Act.TERMINATE, 5)]
+
+
+def test_a_slice_near_its_limit_is_warned_once() -> None:
+    near = usage([reservation("l-1", 100)], [use(5, 96, "l-1")])
+    calm = usage([reservation("l-1", 100)], [use(5, 50, "l-1")])
+    acts = [[each.act for each in decisions] for decisions in watch([near, near, calm, near])]
+    assert acts == [[Act.WARN], [], [], [Act.WARN]]
+
+
+def test_a_stray_is_ended_at_second_sight_and_only_if_told_to() -> None:
+    stray = usage([reservation("l-1", 10)], [use(7, 5, "l-9")])
+    polls = watch([stray] * 13)
+    assert [each.act for each in polls[0]] == [Act.WARN]
+    assert signals(polls[1]) == [(Act.TERMINATE, 7)]
+    assert (Act.KILL, 7) in signals(polls[11])
+    lenient = watch([stray] * 13, rules=Rules(grace_max_ms=1_000, stop_strays=False))
+    assert not [act for decisions in lenient for act in signals(decisions)]
+
+
+def test_memory_counts_against_the_slice_on_this_device_for_a_process_of_several_leases() -> None:
+    now = usage([reservation("l-1", 10)], [use(5, 4, "l-2", "l-1")])
+    assert isinstance(now.slices[0], SliceUsage)
+    assert now.slices[0].known_bytes == 4
+    assert not now.strays
+
+
+def test_foreign_memory_of_unknown_size_is_estimated_on_the_side_of_granting_less() -> None:
+    records = [reservation("l-1", 100)]
+    uses_now = [use(5, 40, "l-1"), use(6, None)]
+    found = account(UUID, MemorySample(1000, 0, 240), uses_now, records)
+    assert found.unattributed_bytes == 200
+    assert found.foreign_bytes == 200
+    leased_unknown = account(UUID, MemorySample(1000, 0, 240), [use(5, None, "l-1"), use(6, None)], records)
+    assert leased_unknown.foreign_bytes == 140, "the lease's own unknown process is within its 100"
+
+
+@given(uses, st.integers(0, 1 << 20))
+def test_every_listed_process_is_counted_exactly_once(listed: list[ProcessUse], used: int) -> None:
+    records = [reservation("l-1", 100), reservation("l-2", 100)]
+    found = account(UUID, MemorySample(1 << 21, 0, used), listed, records)
+    sorted_out = [each for piece in found.slices for each in piece.uses] + [*found.strays, *found.foreign]
+    assert sorted(each.pid for each in sorted_out) == sorted(each.pid for each in listed)
+    outside = sum(each.memory_bytes or 0 for each in (*found.strays, *found.foreign))
+    assert found.foreign_bytes >= outside
