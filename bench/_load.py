@@ -12,16 +12,15 @@ from pathlib import Path
 
 import grpc.aio
 
-sys.path.insert(0, str(Path(__file__).parent))
-from _pool import percentile
-
+sys.path.insert(0, str(Path(__file__).parents[1]))
 from aliquot.v1 import leases_pb2, leases_pb2_grpc, types_pb2
+from bench._pool import percentile
 
 
 class Load:
     """What the callers do, and what they measured."""
 
-    def __init__(self, stub: leases_pb2_grpc.LeaseServiceStub, arguments: argparse.Namespace) -> None:
+    def __init__(self, stub: leases_pb2_grpc.LeaseServiceAsyncStub, arguments: argparse.Namespace) -> None:
         self._stub = stub
         self._body = types_pb2.LeaseRequest(gpu=arguments.gpu, tenant="bench", detached=True)
         self._wait = leases_pb2.WaitUntil.Value(f"WAIT_UNTIL_{arguments.until}")

@@ -5,20 +5,21 @@ asked for.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Iterable
 
 from aliquot.common import limits, names
 from aliquot.common.errors import AliquotError, InvalidFieldError
 from aliquot.common.ids import IdGenerator
 from aliquot.coordinator.core import commands as c
 from aliquot.coordinator.core.decide import AllocateOutcome, Explained
-from aliquot.coordinator.core.errors import LeaseNotFound
+from aliquot.coordinator.core.errors import LeaseNotFound, NeverFits
 from aliquot.coordinator.core.leases import Lease, LeaseState
 from aliquot.coordinator.groups import Reply
 from aliquot.coordinator.keepalive import KeepAlive
 from aliquot.coordinator.lease_secrets import lease_secret
 from aliquot.coordinator.metrics import Metrics
 from aliquot.coordinator.rpc import errors as rpc_errors
+from aliquot.coordinator.rpc.advice import name_near_models
 from aliquot.coordinator.rpc.calls import Context, Service, page_size, unary
 from aliquot.coordinator.rpc.convert import (
     explanation_message,
@@ -74,8 +75,8 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
         condition = _CONDITIONS.get(request.wait_until)
         if condition is None and request.wait_until != leases_pb2.WAIT_UNTIL_QUEUED:
             raise InvalidFieldError("wait_until", f"{request.wait_until} is not known")
-        outcome = await self._submit(request)
-        assert isinstance(outcome, AllocateOutcome)
+        read = _read(request)
+        outcome = await self._outcome(self._submit(request, read), read)
         lease = self._lease(outcome.lease_id)
         if condition is not None and not condition(lease):
             with self._keepalive.holding(lease.lease_id):
@@ -94,13 +95,14 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
     ) -> leases_pb2.AllocateBatchResponse:
         """Many at once, decided in order and answered together."""
         _bounded(request.items, limits.MAX_BATCH_ITEMS, "items")
-        replies = [self._try(lambda item=item: self._submit(item)) for item in request.items]  # type: ignore[misc]
+        asked = [self._ask(item) for item in request.items]
         response = leases_pb2.AllocateBatchResponse()
-        for reply in replies:
+        for ask in asked:
             result = response.results.add()
             try:
-                outcome = await _outcome(reply)
-                assert isinstance(outcome, AllocateOutcome)
+                if isinstance(ask, AliquotError):
+                    raise ask
+                outcome = await self._outcome(*ask)
                 if outcome.replayed:
                     self._keepalive.renew(outcome.lease_id)
                 result.lease.CopyFrom(self._own_message(self._lease(outcome.lease_id)))
@@ -109,10 +111,14 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
                 result.error.CopyFrom(rpc_errors.status_of(error))
         return response
 
-    def _submit(self, request: leases_pb2.AllocateRequest) -> Reply:
-        if request.idempotency_key:
-            names.validate_idempotency_key(request.idempotency_key)
-        read: ReadRequest = read_request(request.request)
+    def _ask(self, request: leases_pb2.AllocateRequest) -> tuple[Reply, ReadRequest] | AliquotError:
+        try:
+            read = _read(request)
+            return self._submit(request, read), read
+        except AliquotError as error:
+            return error
+
+    def _submit(self, request: leases_pb2.AllocateRequest, read: ReadRequest) -> Reply:
         return self._writer.submit(
             c.Allocate(
                 lease_id=self._ids.lease_id(),
@@ -122,6 +128,15 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
                 no_queue=read.no_queue,
             )
         )
+
+    async def _outcome(self, reply: Reply, read: ReadRequest) -> AllocateOutcome:
+        try:
+            outcome = await reply
+        except NeverFits as error:
+            name_near_models(error, read.spec.demand, self._view.totals)
+            raise
+        assert isinstance(outcome, AllocateOutcome)
+        return outcome
 
     def _own_message(self, lease: Lease) -> types_pb2.Lease:
         """With the secret: for the caller that allocated it."""
@@ -206,15 +221,14 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
     ) -> leases_pb2.ReleaseBatchResponse:
         """Many at once."""
         _bounded(request.lease_ids, limits.MAX_BATCH_ITEMS, "lease_ids")
-        replies = [
-            self._try(lambda lease_id=lease_id: self._writer.submit(c.Release(lease_id)))  # type: ignore[misc]
-            for lease_id in request.lease_ids
-        ]
+        replies = [self._end(lease_id) for lease_id in request.lease_ids]
         response = leases_pb2.ReleaseBatchResponse()
         for lease_id, reply in zip(request.lease_ids, replies, strict=True):
             result = response.results.add()
             try:
-                await _outcome(reply)
+                if isinstance(reply, AliquotError):
+                    raise reply
+                await reply
                 result.lease.CopyFrom(lease_message(self._lease(lease_id), self._view))
             except AliquotError as error:
                 self.metrics.refused[rpc_errors.reason_of(error)] += 1
@@ -269,10 +283,9 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
             )
         return lease
 
-    @staticmethod
-    def _try(submit: Callable[[], Reply]) -> Reply | AliquotError:
+    def _end(self, lease_id: str) -> Reply | AliquotError:
         try:
-            return submit()
+            return self._writer.submit(c.Release(lease_id))
         except AliquotError as error:
             return error
 
@@ -284,10 +297,10 @@ _CONDITIONS: dict[int, Condition] = {
 }
 
 
-async def _outcome(reply: Reply | AliquotError) -> object:
-    if isinstance(reply, AliquotError):
-        raise reply
-    return await reply
+def _read(request: leases_pb2.AllocateRequest) -> ReadRequest:
+    if request.idempotency_key:
+        names.validate_idempotency_key(request.idempotency_key)
+    return read_request(request.request)
 
 
 def _matches(lease: Lease, request: leases_pb2.ListRequest, states: frozenset[int]) -> bool:

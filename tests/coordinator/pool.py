@@ -1,0 +1,296 @@
+"""A real coordinator in this process, with real gRPC, and agents that speak the real protocol to it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import grpc
+import grpc.aio
+from google.rpc import error_details_pb2, status_pb2
+
+from aliquot.common.clock import Clock
+from aliquot.coordinator.config import AgentSettings, LimitSettings, Settings
+from aliquot.coordinator.journal.base import Journal
+from aliquot.coordinator.main import Coordinator
+from aliquot.v1 import agent_pb2, agent_pb2_grpc, leases_pb2, leases_pb2_grpc, pool_pb2, pool_pb2_grpc, types_pb2
+
+GIB = 1 << 30
+DEADLINE_S = 30.0
+
+
+@dataclass
+class Pool:
+    """A running coordinator and stubs that talk to it."""
+
+    coordinator: Coordinator
+    channel: grpc.aio.Channel
+    leases: leases_pb2_grpc.LeaseServiceAsyncStub
+    nodes: pool_pb2_grpc.PoolServiceAsyncStub
+
+    @property
+    def address(self) -> str:
+        return self.coordinator.address
+
+    async def declare(self, count: int = 1, *, devices: int = 1, model: str = "A100-80", prefix: str = "node") -> None:
+        """Nodes without agents."""
+        nodes = [declared(f"{prefix}-{number}", devices, model) for number in range(count)]
+        await self.nodes.DeclareNodes(pool_pb2.DeclareNodesRequest(nodes=nodes))
+
+    async def allocate(self, gpu: str = "1", **fields: Any) -> types_pb2.Lease:
+        """A lease, waiting for it to be granted unless told otherwise."""
+        return (await self.leases.Allocate(allocation(gpu, **fields))).lease
+
+    async def release(self, lease_id: str) -> types_pb2.Lease:
+        return (await self.leases.Release(leases_pb2.ReleaseRequest(lease_id=lease_id))).lease
+
+    async def get(self, lease_id: str) -> types_pb2.Lease:
+        return await self.leases.Get(leases_pb2.GetRequest(lease_id=lease_id))
+
+    async def node(self, node_id: str) -> types_pb2.Node:
+        return await self.nodes.GetNode(pool_pb2.GetNodeRequest(node_id=node_id))
+
+
+def declared(node_id: str, devices: int = 1, model: str = "A100-80") -> types_pb2.Node:
+    return types_pb2.Node(
+        node_id=node_id, agentless=True, devices=[types_pb2.Device(model=model) for _ in range(devices)]
+    )
+
+
+def allocation(gpu: str = "1", **fields: Any) -> leases_pb2.AllocateRequest:
+    """Fields of the call by their names, all others are fields of the request."""
+    call = {name: fields.pop(name) for name in ("idempotency_key", "wait_until", "wait_timeout_ms") if name in fields}
+    fields.setdefault("tenant", "team")
+    return leases_pb2.AllocateRequest(request=types_pb2.LeaseRequest(gpu=gpu, **fields), **call)
+
+
+def settings_for(journal: str = "memory:", **fields: Any) -> Settings:
+    fields.setdefault("metrics_port", -1)
+    fields.setdefault("agents", AgentSettings())
+    fields.setdefault("limits", LimitSettings())
+    return Settings(listen="127.0.0.1:0", journal=journal, **fields)
+
+
+def sqlite(path: Path) -> str:
+    return f"sqlite:{path}"
+
+
+@contextlib.asynccontextmanager
+async def running(
+    settings: Settings | None = None, *, journal: Journal | None = None, clock: Clock | None = None
+) -> AsyncIterator[Pool]:
+    """A coordinator that is stopped in order at the end."""
+    coordinator = Coordinator(settings or settings_for(), journal=journal, clock=clock)
+    await coordinator.start()
+    serving = asyncio.create_task(coordinator.serve())
+    try:
+        async with grpc.aio.insecure_channel(coordinator.address) as channel:
+            yield Pool(
+                coordinator,
+                channel,
+                leases_pb2_grpc.LeaseServiceStub(channel),
+                pool_pb2_grpc.PoolServiceStub(channel),
+            )
+    finally:
+        coordinator.stop()
+        await serving
+
+
+async def eventually(condition: Callable[[], Awaitable[Any] | Any], what: str) -> Any:
+    """Poll until `condition` gives something true; returns it. Fails after a generous deadline."""
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + DEADLINE_S
+    while True:
+        result = condition()
+        if asyncio.iscoroutine(result):
+            result = await result
+        if result:
+            return result
+        if loop.time() > deadline:
+            raise AssertionError(f"did not happen within {DEADLINE_S} s: {what}")
+        await asyncio.sleep(0.02)
+
+
+# -- errors
+
+
+def status_of(error: grpc.aio.AioRpcError) -> status_pb2.Status:
+    for key, value in error.trailing_metadata() or ():
+        if key == "grpc-status-details-bin":
+            assert isinstance(value, bytes)
+            return status_pb2.Status.FromString(value)
+    raise AssertionError(f"no details in {error!r}")
+
+
+def reason_of(error: grpc.aio.AioRpcError) -> str:
+    return error_info(status_of(error)).reason
+
+
+def error_info(status: status_pb2.Status) -> error_details_pb2.ErrorInfo:
+    info = error_details_pb2.ErrorInfo()
+    assert status.details[0].Unpack(info)
+    assert info.domain == "aliquot.dev"
+    return info
+
+
+def fields_of(error: grpc.aio.AioRpcError) -> list[str]:
+    bad = error_details_pb2.BadRequest()
+    for detail in status_of(error).details:
+        if detail.Unpack(bad):
+            return [violation.field for violation in bad.field_violations]
+    return []
+
+
+def retry_after_ms(error: grpc.aio.AioRpcError) -> int:
+    retry = error_details_pb2.RetryInfo()
+    for detail in status_of(error).details:
+        if detail.Unpack(retry):
+            return retry.retry_delay.ToMilliseconds()
+    return 0
+
+
+# -- agents
+
+
+class Agent:
+    """An agent that speaks the protocol and keeps its reservations in memory."""
+
+    def __init__(self, address: str, node_id: str, *, name: str = "", uuids: tuple[str, ...] = ()) -> None:
+        self._address = address
+        self.node_id = node_id
+        self.name = name or node_id
+        self.uuids = uuids or (f"GPU-{node_id}-0",)
+        self.confirms = True
+        """Whether it sets up what it is told to run."""
+        self.reservations: dict[str, agent_pb2.SliceReport] = {}
+        self.desired: list[agent_pb2.Desired] = []
+        self.settled: list[str] = []
+        self.received: list[str] = []
+        self.welcome = agent_pb2.Welcome()
+        self.delta_seq = 0
+        self.ended: grpc.aio.AioRpcError | None = None
+        self._channel = grpc.aio.insecure_channel(address)
+        self._call: Any = None
+        self._reader: asyncio.Task[None] | None = None
+
+    async def connect(self) -> None:
+        """Shake hands and describe the node. Raises what the coordinator refused with."""
+        self._call = agent_pb2_grpc.AgentServiceStub(self._channel).Session()
+        hello = agent_pb2.Hello(protocol_min=1, protocol_max=1, node_id=self.node_id, agent_version="test")
+        await self.send(hello=hello)
+        answer = await self._call.read()
+        if answer is grpc.aio.EOF:
+            await self._raise()
+        self.welcome = answer.welcome
+        await self.snapshot()
+        self._reader = asyncio.create_task(self._read())
+
+    async def _raise(self) -> None:
+        try:
+            await self._call.code()
+            await self._call.read()
+        except grpc.aio.AioRpcError as error:
+            self.ended = error
+            raise
+        raise AssertionError("the session ended without an error")
+
+    async def send(self, **message: Any) -> None:
+        await self._call.write(agent_pb2.AgentMessage(**message))
+
+    async def snapshot(self) -> None:
+        self.delta_seq = 1
+        devices = [
+            types_pb2.Device(
+                uuid=uuid,
+                index=index,
+                model="A100-80",
+                memory_total_bytes=80 * GIB,
+                memory_reserved_bytes=GIB,
+                healthy=True,
+                tiers=[types_pb2.TIER_NONE, types_pb2.TIER_WATCHDOG],
+            )
+            for index, uuid in enumerate(self.uuids)
+        ]
+        node = types_pb2.Node(node_id=self.node_id, name=self.name, devices=devices, driver_version="580.1")
+        await self.send(
+            snapshot=agent_pb2.Snapshot(seq=self.delta_seq, node=node, slices=list(self.reservations.values()))
+        )
+
+    async def heartbeat(self) -> None:
+        await self.send(heartbeat=agent_pb2.Heartbeat(seq=self.delta_seq))
+
+    async def delta(self, *devices: agent_pb2.DeviceReport) -> None:
+        self.delta_seq += 1
+        await self.send(delta=agent_pb2.Delta(seq=self.delta_seq, devices=devices))
+
+    async def report(self, *reports: agent_pb2.SliceReport, session_epoch: int | None = None) -> None:
+        epoch = self.welcome.session_epoch if session_epoch is None else session_epoch
+        await self.send(reports=agent_pb2.SliceReports(session_epoch=epoch, reports=reports))
+
+    async def _read(self) -> None:
+        try:
+            while True:
+                message = await self._call.read()
+                if message is grpc.aio.EOF:
+                    await self._raise()
+                self.received.append(message.WhichOneof("message"))
+                if self.received[-1] == "desired":
+                    await self._obey(message.desired)
+                elif self.received[-1] == "snapshot_request":
+                    await self.snapshot()
+        except (grpc.aio.AioRpcError, asyncio.CancelledError, AssertionError):
+            return
+
+    async def _obey(self, desired: agent_pb2.Desired) -> None:
+        self.desired.append(desired)
+        self.settled += desired.settled
+        for slice_id in desired.settled:
+            self.reservations.pop(slice_id, None)
+        reports = []
+        for wanted in desired.slices:
+            run = wanted.state == agent_pb2.DESIRED_STATE_RUN
+            if run and not self.confirms:
+                continue
+            report = agent_pb2.SliceReport(
+                slice_id=wanted.slice_id,
+                lease_id=wanted.lease_id,
+                lease_epoch=wanted.lease_epoch,
+                status=agent_pb2.SLICE_STATUS_ACTIVE if run else agent_pb2.SLICE_STATUS_GONE,
+                tier=types_pb2.TIER_WATCHDOG,
+                device_uuid=wanted.device_uuid,
+                share_milli=wanted.share_milli,
+                memory_bytes=wanted.memory_bytes,
+            )
+            self.reservations[wanted.slice_id] = report
+            reports.append(report)
+        if reports:
+            await self.report(*reports)
+
+    async def disconnect(self) -> None:
+        """Vanish, as a machine that loses its network does once TCP notices."""
+        if self._call is not None:
+            self._call.cancel()
+        if self._reader is not None:
+            self._reader.cancel()
+            await asyncio.gather(self._reader, return_exceptions=True)
+            self._reader = None
+
+    async def close(self) -> None:
+        await self.disconnect()
+        await self._channel.close()
+
+
+@contextlib.asynccontextmanager
+async def agents(*several: Agent) -> AsyncIterator[None]:
+    """Connect them all, and close them at the end."""
+    try:
+        for agent in several:
+            await agent.connect()
+        yield
+    finally:
+        for agent in several:
+            await agent.close()
