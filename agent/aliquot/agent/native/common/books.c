@@ -203,6 +203,12 @@ uint64_t books_cgroup_bytes(const struct sim_device *device, uint64_t cgroup_dev
     return used;
 }
 
+static bool cgroup_has_room(const struct sim_device *device, const struct sim_limit *limit, uint64_t bytes)
+{
+    uint64_t used = books_cgroup_bytes(device, limit->cgroup_device, limit->cgroup_inode);
+    return used <= limit->hard_bytes && bytes <= limit->hard_bytes - used;
+}
+
 static bool within_limit(struct sim_device *device, struct sim_account *account, uint64_t bytes)
 {
     if (!machine()->limit_count)
@@ -211,10 +217,10 @@ static bool within_limit(struct sim_device *device, struct sim_account *account,
     account->cgroup_device = cgroup.device;
     account->cgroup_inode = cgroup.inode;
     const struct sim_limit *limit = cgroup.inode ? books_limit(device, cgroup) : NULL;
-    if (!limit)
+    if (!limit || cgroup_has_room(device, limit, bytes))
         return true;
-    uint64_t used = books_cgroup_bytes(device, cgroup.device, cgroup.inode);
-    return used <= limit->hard_bytes && bytes <= limit->hard_bytes - used;
+    books_reap(device);
+    return cgroup_has_room(device, limit, bytes);
 }
 
 /* Managed pages give way to memory that must be resident. */
