@@ -196,12 +196,12 @@ class SqliteJournal:
         return self._connection
 
     def _check_tail(self, connection: sqlite3.Connection) -> None:
-        """Believe the last record, or cut it off if the one before it is sound."""
+        """Cut off the last record if it is damaged and the one before it is sound; replay looks at all others."""
         rows = connection.execute(
             f"SELECT {_COLUMNS} FROM groups ORDER BY last_seq DESC LIMIT 2"  # noqa: S608
         ).fetchall()
         records = [codec.Record(*row) for row in rows]
-        if records and not _follows(records):
+        if records and not codec.is_intact(records[0]):
             if len(records) > 1 and not codec.is_intact(records[1]):
                 raise JournalCorrupt(f"the last two records of {self._path} are damaged", hint=_DAMAGED)
             self._cut_off(connection, records.pop(0))
@@ -225,16 +225,6 @@ class SqliteJournal:
 def snapshot_folder_of(path: Path) -> Path:
     """Where the snapshots of the journal at `path` are."""
     return path.with_name(path.name + ".snapshots")
-
-
-def _follows(records: list[codec.Record]) -> bool:
-    """Whether the last record (first in the list) is intact and follows the one before it."""
-    last = records[0]
-    if not codec.is_intact(last) or last.last_seq < last.first_seq:
-        return False
-    if len(records) == 1:
-        return last.first_seq == 1 or last.previous != NO_DIGEST
-    return last.previous == records[1].digest and last.first_seq == records[1].last_seq + 1
 
 
 def _connect(path: Path, *, read_only: bool = False) -> sqlite3.Connection:
