@@ -9,7 +9,7 @@ from aliquot.agent.containment import Containment
 from aliquot.agent.core.accounting import DeviceUsage
 from aliquot.agent.core.enforcement import Act, Decision, Rules, Watch, judge
 from aliquot.agent.signals import Outcome, Signaller, Target
-from aliquot.agent.state import NodeState
+from aliquot.agent.state import EnforcementAct, NodeState
 from aliquot.common.clock import Clock
 
 log = logging.getLogger(__name__)
@@ -48,6 +48,7 @@ class Police:
 
     def _carry_out(self, decision: Decision) -> None:
         self.acts[decision.act] += 1
+        self._state.acts.append(EnforcementAct(self._clock.now_ms(), decision))
         what = _SIGNALS.get(decision.act)
         if what is None or decision.process is None:
             log.warning("%s: %s on %s", decision.act.value, decision.why, decision.device_uuid)

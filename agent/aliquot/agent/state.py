@@ -10,12 +10,14 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from aliquot.agent.core.accounting import DeviceUsage
+from aliquot.agent.core.enforcement import Decision
 from aliquot.agent.core.health import Health
 from aliquot.agent.core.model import Actual, Holder, Intent, Reservation
 from aliquot.agent.core.reservations import Book
 from aliquot.agent.core.samples import DeviceInfo, DriverInfo, HealthSample, LoadSample, MemorySample
 
 MAX_NOTES = 64
+MAX_ACTS = 256
 
 
 @dataclass(slots=True)
@@ -36,6 +38,14 @@ class DeviceState:
     last_xid: int | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class EnforcementAct:
+    """One decision that was carried out, and when."""
+
+    at_ms: int
+    decision: Decision
+
+
 @dataclass(slots=True)
 class NodeState:
     """The node."""
@@ -51,6 +61,8 @@ class NodeState:
     """What this agent can't do here, and why, by subject."""
     happened: deque[str] = field(default_factory=lambda: deque(maxlen=MAX_NOTES))
     """What went wrong, latest last: damaged files, lost devices."""
+    acts: deque[EnforcementAct] = field(default_factory=lambda: deque(maxlen=MAX_ACTS))
+    """What enforcement did, latest last, so that launchers can say why a program was stopped."""
     coordinator: str = ""
     connected: bool = False
 

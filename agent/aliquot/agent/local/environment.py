@@ -4,12 +4,15 @@ frameworks within it.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from aliquot.agent.core.model import SliceSpec
 from aliquot.agent.core.samples import DeviceInfo
 from aliquot.agent.enforce.frameworks import Part, settings
+from aliquot.agent.simgpu.libraries import SCENARIO_VARIABLE
+from aliquot.agent.simgpu.libraries import environment as simulated
 from aliquot.common.tiers import Tier
 
 
@@ -47,6 +50,9 @@ def environment(
         "ALIQUOT_TIER": ",".join(each.tier.word for each in ordered),
         "ALIQUOT_AGENT_SOCKET": socket_path,
     }
+    if scenario := os.environ.get(SCENARIO_VARIABLE):
+        # This agent's devices are simulated, so whoever is to use them needs the simulated driver too.
+        result |= simulated(scenario, base=present)
     for each in ordered:
         result |= each.tier_environment
     parts = [Part(each.spec.memory_bytes, each.device.memory_total_bytes, each.tier) for each in ordered]

@@ -93,7 +93,19 @@ class LocalService:
             device_to_wire(device.info, device_report(device), self._limits.tiers_of(uuid))
             for uuid, device in self._state.devices.items()
         ]
-        return local_pb2.LocalStatus(slices=slices, devices=devices)
+        acts = [
+            local_pb2.LocalAct(
+                at_ms=each.at_ms,
+                act=each.decision.act.value,
+                lease_id=each.decision.holder.lease_id,
+                slice_id=each.decision.slice_id,
+                device_uuid=each.decision.device_uuid,
+                pid=each.decision.process.pid if each.decision.process is not None else 0,
+                why=each.decision.why,
+            )
+            for each in self._state.acts
+        ]
+        return local_pb2.LocalStatus(slices=slices, devices=devices, acts=acts)
 
     async def attach(self, peer: Peer, request: local_pb2.AttachRequest) -> local_pb2.AttachResponse:
         """Make a process, and what it starts from now on, part of a lease."""
