@@ -45,7 +45,9 @@ def decode(data: bytes, kind: str) -> bytes:
         raise Damaged("not a record of aliquot, or cut off in its first line")
     if words[1] != kind:
         raise Damaged(f"a record of kind {words[1]!r} where {kind!r} was expected")
-    if not words[2].isdecimal() or int(words[2]) > VERSION:
+    if not words[2].isdecimal() or words[2] == "0":
+        raise Damaged("its first line names no format")
+    if int(words[2]) > VERSION:
         raise Damaged(f"written by a newer agent (format {words[2]}; this one reads up to {VERSION}): update this one")
     body = rest.removesuffix(b"\n")
     if hashlib.sha256(body).hexdigest() != words[3]:

@@ -1,0 +1,173 @@
+"""The state directory: whole or as it was, whatever happens while it is written."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from aliquot.agent.attachments import Attachments
+from aliquot.agent.checkpoint import Checkpoint, StateDirError
+from aliquot.agent.core.model import Holder, Intent, ProcessKey, StopOrder
+from aliquot.agent.core.reservations import order_stop
+from aliquot.agent.durable import VERSION, Damaged, decode, encode
+from aliquot.agent.identity import Identity, derive
+from aliquot.common.errors import InvalidFieldError
+from tests.agent.checkpoint_writer import record
+from tests.agent.harness import ROOT
+
+Reopen = Callable[..., Checkpoint]
+
+
+@pytest.fixture
+def reopen() -> Iterator[Reopen]:
+    """Opens a state directory, letting go of the one before as a process that ends would."""
+    opened: list[Checkpoint] = []
+
+    def do(directory: Path, boot_id: str = "boot-1") -> Checkpoint:
+        close()
+        opened.append(Checkpoint.open(directory, boot_id))
+        return opened[-1]
+
+    def close() -> None:
+        while opened:
+            opened.pop().close()
+
+    yield do
+    close()
+
+
+def test_killed_at_every_step_of_writing_nothing_is_half_done(tmp_path: Path, reopen: Reopen) -> None:
+    finished = False
+    for step in range(200):
+        directory = tmp_path / str(step)
+        ran = subprocess.run(
+            [sys.executable, "-m", "tests.agent.checkpoint_writer", str(directory), str(step)],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        said = ran.stdout
+        checkpoint = reopen(directory)
+        found = {each.slice_id: each for each in checkpoint.load()}
+        owners, attachments = checkpoint.load_attachments()
+        assert not checkpoint.notes, f"step {step}: nothing was damaged"
+        assert not list(directory.glob("**/*.tmp")), f"step {step}: leftovers are cleared away"
+        if "saved" in said:
+            assert "l-2.1.0" in found
+            assert found["l-2.1.0"] == record(2)
+        if "stopped 1" in said and "forgot 1" not in said and "l-1.1.0" in found:
+            assert found["l-1.1.0"].intent is Intent.STOP
+        if "forgot 1" in said:
+            assert "l-1.1.0" not in found
+        if "attached" in said:
+            assert owners == {"l-2": 1000}
+            assert [each.process for each in attachments] == [ProcessKey(1, 1)]
+        if "done" in said:
+            finished = True
+            break
+        assert ran.returncode == -9
+    assert finished
+    assert step > 8, "the faults were really hit"
+
+
+def test_what_is_written_is_read(tmp_path: Path, reopen: Reopen) -> None:
+    checkpoint = reopen(tmp_path)
+    stopping = order_stop(record(1), StopOrder(5, 1000, "released"), 3)
+    checkpoint.save([stopping, record(2)])
+    assert {each.slice_id: each for each in checkpoint.load()} == {"l-1.1.0": stopping, "l-2.1.0": record(2)}
+
+
+def test_an_older_start_of_the_machine_leaves_no_clock_and_no_attachments(tmp_path: Path, reopen: Reopen) -> None:
+    checkpoint = reopen(tmp_path, "boot-1")
+    checkpoint.save([order_stop(record(1), StopOrder(999_999, 1000, "released"), 3)])
+    Attachments(checkpoint).add(Holder("l-1", 1, 0), ProcessKey(1, 1), 1000, "")
+    later = reopen(tmp_path, "boot-2")
+    (found,) = later.load()
+    assert found.stop is not None
+    assert found.stop.learned_ms == 0
+    assert later.load_attachments() == ({}, [])
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"aliquot", b"\0" * 500, b"aliquot slice 1 00\n{}\n", b"aliquot node 1 00\n{}\n", b"x" * (2 << 20)],
+)
+def test_a_damaged_file_is_set_aside_with_a_message(tmp_path: Path, content: bytes, reopen: Reopen) -> None:
+    checkpoint = reopen(tmp_path)
+    checkpoint.save([record(1), record(2)])
+    (tmp_path / "slices" / "l-1.1.0.record").write_bytes(content)
+    assert [each.slice_id for each in checkpoint.load()] == ["l-2.1.0"]
+    assert "l-1.1.0" in checkpoint.notes[0]
+    assert (tmp_path / "damaged" / "l-1.1.0.record").read_bytes() == content
+    assert not (tmp_path / "slices" / "l-1.1.0.record").exists()
+
+
+def test_every_single_changed_byte_is_noticed() -> None:
+    data = encode("slice", {"a": 1})
+    for position in range(len(data) - 1):
+        broken = bytearray(data)
+        broken[position] ^= 0x01
+        with pytest.raises(Damaged):
+            decode(bytes(broken), "slice")
+
+
+def test_a_record_of_a_newer_agent_says_so() -> None:
+    data = encode("slice", {"a": 1}).replace(b"slice 1 ", f"slice {VERSION + 1} ".encode(), 1)
+    with pytest.raises(Damaged, match="newer agent"):
+        decode(data, "slice")
+
+
+def test_a_record_under_another_slices_name_is_not_believed(tmp_path: Path, reopen: Reopen) -> None:
+    checkpoint = reopen(tmp_path)
+    checkpoint.save([record(1)])
+    (tmp_path / "slices" / "l-1.1.0.record").rename(tmp_path / "slices" / "l-7.1.0.record")
+    assert not checkpoint.load()
+    assert "belongs elsewhere" in checkpoint.notes[0]
+
+
+def test_two_agents_cannot_share_a_directory(tmp_path: Path, reopen: Reopen) -> None:
+    reopen(tmp_path)
+    with pytest.raises(StateDirError, match="another agent"):
+        Checkpoint.open(tmp_path, "boot-1")
+    reopen(tmp_path)
+
+
+def test_a_directory_that_cannot_be_made_is_said(tmp_path: Path, reopen: Reopen) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StateDirError, match="can't be used") as caught:
+        reopen(tmp_path / "file" / "state")
+    assert "--state-dir" in caught.value.hint
+
+
+def test_the_nodes_id_is_kept_and_follows_from_its_devices(tmp_path: Path) -> None:
+    path = tmp_path / "node.record"
+    first = Identity.open(path, "", ["GPU-b", "GPU-a"])
+    assert Identity.open(path, "", ["GPU-c"]).node_id == first.node_id, "kept whatever the hardware is now"
+    path.unlink()
+    assert Identity.open(path, "", ["GPU-a", "GPU-x"]).node_id == first.node_id, "a reimaged machine is the same node"
+    assert derive(["GPU-y"]) != first.node_id
+    assert derive([]) != derive([]), "without devices it is random"
+    assert Identity.open(path, "chosen-id", []).node_id == "chosen-id"
+    with pytest.raises(InvalidFieldError):
+        Identity.open(path, "no blanks please", [])
+
+
+def test_the_leader_epoch_only_rises_and_survives(tmp_path: Path) -> None:
+    path = tmp_path / "node.record"
+    first = Identity.open(path, "", ["GPU-a"])
+    first.obey(7)
+    first.obey(3)
+    assert Identity.open(path, "", ["GPU-a"]).leader_epoch == 7
+
+
+def test_a_damaged_identity_is_made_again_from_the_devices(tmp_path: Path) -> None:
+    path = tmp_path / "node.record"
+    first = Identity.open(path, "", ["GPU-a"])
+    path.write_bytes(b"garbage")
+    assert Identity.open(path, "", ["GPU-a"]).node_id == first.node_id
+    assert path.with_suffix(".damaged").read_bytes() == b"garbage"
