@@ -29,42 +29,46 @@ def main(arguments: list[str] | None = None) -> int:
     """Runs the job; its exit code."""
     options = _parse(arguments)
     try:
-        cuda = Cuda(options.device)
+        _run(Cuda(options.device), options)
+    except CudaError as error:
+        _say(str(error))
+        return EXIT_OUT_OF_MEMORY if error.code == OUT_OF_MEMORY else EXIT_NO_DEVICE
     except SimGpuError as error:
         sys.stderr.write(f"burn: {error.explain()}\n")
-        return EXIT_OUT_OF_MEMORY if isinstance(error, CudaError) and error.code == OUT_OF_MEMORY else EXIT_NO_DEVICE
-    held_bytes = 0
-    deadline = time.monotonic() + options.seconds
-    next_step = time.monotonic()
-    wanted_bytes = options.bytes
+        return EXIT_NO_DEVICE
+    _say("done")
+    return 0
+
+
+def _run(cuda: Cuda, options: argparse.Namespace) -> None:
+    now = next_step = time.monotonic()
+    deadline = now + options.seconds
+    held_bytes, wanted_bytes = 0, options.bytes
     spin = cuda.load_kernel(SPIN_KERNEL, "spin") if options.percent else None
     while True:
-        now = time.monotonic()
         if now >= next_step and held_bytes < wanted_bytes:
-            try:
-                cuda.allocate(wanted_bytes - held_bytes)
-            except CudaError as error:
-                _say(
-                    f"refused {human_bytes(wanted_bytes - held_bytes)} while holding {human_bytes(held_bytes)}: {error}"
-                )
-                return EXIT_OUT_OF_MEMORY
-            held_bytes = wanted_bytes
-            _say(f"holds {human_bytes(held_bytes)} ({held_bytes} bytes)")
-            wanted_bytes += options.grow
+            _grow(cuda, held_bytes, wanted_bytes)
+            held_bytes, wanted_bytes = wanted_bytes, wanted_bytes + options.grow
             next_step = now + options.step_seconds
         if now >= deadline:
-            _say("done")
-            return 0
+            return
         period_s = min(_PERIOD_S, deadline - now)
         if spin is not None:
-            _work(cuda, spin, period_s * options.percent / 100)
-        time.sleep(max(0.0, period_s - (time.monotonic() - now)))
+            for _ in range(int(period_s * options.percent / 100 * 1e9 / _KERNEL_NS)):
+                cuda.launch(spin, _KERNEL_NS)
+            cuda.synchronize()
+        time.sleep(max(0.0, now + period_s - time.monotonic()))
+        now = time.monotonic()
 
 
-def _work(cuda: Cuda, spin: object, busy_s: float) -> None:
-    for _ in range(int(busy_s * 1e9 / _KERNEL_NS)):
-        cuda.launch(spin, _KERNEL_NS)  # type: ignore[arg-type]
-    cuda.synchronize()
+def _grow(cuda: Cuda, held_bytes: int, wanted_bytes: int) -> None:
+    more_bytes = wanted_bytes - held_bytes
+    try:
+        cuda.allocate(more_bytes)
+    except CudaError:
+        _say(f"refused {human_bytes(more_bytes)} while holding {human_bytes(held_bytes)}")
+        raise
+    _say(f"holds {human_bytes(wanted_bytes)} ({wanted_bytes} bytes)")
 
 
 def _say(text: str) -> None:
@@ -73,7 +77,9 @@ def _say(text: str) -> None:
 
 
 def _parse(arguments: list[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m aliquot.agent.simgpu.burn", description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m aliquot.agent.simgpu.burn", description="Hold device memory and keep the device busy."
+    )
     parser.add_argument("--bytes", type=_bytes, required=True, help="memory to hold beside the context, as 4Gi")
     parser.add_argument("--seconds", type=float, default=10.0, help="how long to run (default %(default)s)")
     parser.add_argument("--device", type=int, default=0, help="CUDA's ordinal of the device (default %(default)s)")

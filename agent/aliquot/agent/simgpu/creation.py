@@ -111,7 +111,7 @@ def _fill_device(device: layout.Device, chosen: Model, index: int, seed: str) ->
     device.power_min_mw = chosen.power_min_mw
     device.clock_sm_mhz = device.clock_sm_max_mhz = chosen.clock_sm_max_mhz
     device.clock_memory_mhz = device.clock_memory_max_mhz = chosen.clock_memory_max_mhz
-    device.energy_since_us = time.time_ns() // 1000
+    device.energy_until_us = time.time_ns() // 1000
     device.ecc_mode = device.ecc_pending = 1
     device.remap_supported = chosen.remaps_rows
     device.gpm_supported = device.mig_without_reset = chosen.is_hopper

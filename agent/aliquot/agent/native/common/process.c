@@ -1,6 +1,8 @@
 #include "process.h"
 
+#include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -60,7 +62,13 @@ bool process_identify(pid_t pid, struct process_identity *identity)
 bool process_alive(const struct process_identity *identity)
 {
     struct process_identity now;
-    if (!process_identify(identity->pid, &now) || now.start_ticks != identity->start_ticks)
+    char path[32];
+    if (!process_identify(identity->pid, &now)) {
+        /* Where /proc hides the processes of others, the kernel at least says that there is one. */
+        snprintf(path, sizeof path, "/proc/%d/stat", (int)identity->pid);
+        return access(path, F_OK) != 0 && kill(identity->pid, 0) != 0 && errno == EPERM;
+    }
+    if (now.start_ticks != identity->start_ticks)
         return false;
     return !now.stack_start || !identity->stack_start || now.stack_start == identity->stack_start;
 }

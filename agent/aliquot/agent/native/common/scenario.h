@@ -133,7 +133,8 @@ struct sim_device {
     uint32_t pstate;
     uint32_t persistence_mode, compute_mode;
     uint64_t throttle_reasons;
-    uint64_t energy_since_us; /* CLOCK_REALTIME at creation: the energy counter's zero */
+    uint64_t energy_uj;       /* used up to energy_until_us */
+    uint64_t energy_until_us; /* CLOCK_REALTIME */
 
     uint32_t ecc_mode, ecc_pending;
     uint64_t ecc[2][2][ECC_LOCATIONS]; /* [corrected, uncorrected][volatile, aggregate][location] */

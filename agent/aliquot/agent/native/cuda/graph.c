@@ -17,8 +17,7 @@ struct CUgraphNode_st {
     CUdeviceptr pointer; /* allocated, or to be freed */
     uint64_t bytes, booked;
     bool live;           /* the memory is allocated now */
-    struct CUfunc_st *function;
-    void *argument;
+    uint64_t kernel_ns;  /* 0: as long as the device says */
 };
 
 struct nodes {
@@ -155,16 +154,22 @@ struct kernel_parameters {
     void **arguments, **extra;
 };
 
+/* Arguments are read when the node is added: the program may reuse their memory. */
+static CUresult add_kernel(CUgraphNode *added, CUgraph graph, const struct kernel_parameters *parameters)
+{
+    struct CUgraphNode_st node = {.type = NODE_KERNEL};
+    if (parameters->function->spins && parameters->arguments && parameters->arguments[0])
+        memcpy(&node.kernel_ns, parameters->arguments[0], sizeof node.kernel_ns);
+    return add_node(added, graph, node);
+}
+
 EXPORT CUresult cuGraphAddKernelNode_v2(CUgraphNode *node, CUgraph graph, const CUgraphNode *after, size_t after_count,
                                         const struct kernel_parameters *parameters)
 {
     ENTER("cuda_graph");
     (void)after, (void)after_count;
     NEED(parameters && parameters->function);
-    void *argument = parameters->arguments ? parameters->arguments[0] : NULL;
-    return add_node(node, graph,
-                    (struct CUgraphNode_st){
-                        .type = NODE_KERNEL, .function = parameters->function, .argument = argument});
+    return add_kernel(node, graph, parameters);
 }
 
 /* The general form: a type, and what the type needs. */
@@ -190,8 +195,8 @@ EXPORT CUresult cuGraphAddNode_v2(CUgraphNode *node, CUgraph graph, const CUgrap
         return add_node(node, graph, (struct CUgraphNode_st){.type = NODE_FREE, .pointer = parameters->free});
     case NODE_EMPTY: return add_node(node, graph, (struct CUgraphNode_st){.type = NODE_EMPTY});
     case NODE_KERNEL:
-        return add_node(node, graph,
-                        (struct CUgraphNode_st){.type = NODE_KERNEL, .function = parameters->kernel.function});
+        NEED(parameters->kernel.function);
+        return add_kernel(node, graph, &parameters->kernel);
     default: return CUDA_ERROR_NOT_SUPPORTED;
     }
 }
@@ -295,7 +300,7 @@ static CUresult settle(CUgraphExec executable)
 
 static CUresult run(struct CUctx_st *context, struct CUgraphNode_st *node, struct CUstream_st *stream)
 {
-    uint64_t duration_ns = cuda_device(context->ordinal)->kernel_ns;
+    uint64_t duration_ns = node->kernel_ns ? node->kernel_ns : cuda_device(context->ordinal)->kernel_ns;
     switch (node->type) {
     case NODE_ALLOCATE: {
         struct allocation entry = {.pointer = node->pointer,
@@ -316,8 +321,6 @@ static CUresult run(struct CUctx_st *context, struct CUgraphNode_st *node, struc
     }
     case NODE_FREE: return cuda_free(node->pointer);
     case NODE_KERNEL:
-        if (node->function->spins && node->argument)
-            memcpy(&duration_ns, node->argument, sizeof duration_ns);
         if (duration_ns)
             stream_queue(stream, duration_ns);
         return CUDA_SUCCESS;

@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 /* Everything that the control tool can raise, but clocks and power states, which only some devices report. */
-#define SUPPORTED_TYPES UINT64_C(0xffcb)
+#define SUPPORTED_TYPES UINT64_C(0xff8b)
 #define LOOK_NS UINT64_C(100000000) /* a waiter looks by itself this often, in case a wake-up was lost */
 
 struct nvmlEventSet_st {

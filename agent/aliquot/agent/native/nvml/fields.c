@@ -91,7 +91,7 @@ static nvmlReturn_t of_memory_errors(const struct sim_device *d, nvmlFieldValue_
     }
 }
 
-static nvmlReturn_t answer(const struct sim_device *d, nvmlFieldValue_t *field)
+static nvmlReturn_t answer(struct sim_device *d, nvmlFieldValue_t *field)
 {
     switch (field->fieldId) {
     case MEMORY_TEMP:

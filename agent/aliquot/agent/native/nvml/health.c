@@ -135,7 +135,7 @@ static nvmlReturn_t retired_pages(const struct target *target, unsigned cause, u
     for (unsigned i = 0; i < pages; i++) {
         addresses[i] = (unsigned long long)(cause + 1) << 32 | i << 12;
         if (timestamps_us)
-            timestamps_us[i] = target->device->energy_since_us;
+            timestamps_us[i] = realtime_us();
     }
     return NVML_SUCCESS;
 }

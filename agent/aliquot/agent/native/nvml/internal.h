@@ -48,7 +48,7 @@ uint32_t device_gpu_percent(const struct sim_device *device);
 uint32_t device_memory_percent(const struct sim_device *device);
 int device_temperature_c(const struct sim_device *device);
 uint32_t device_power_mw(const struct sim_device *device);
-uint64_t device_energy_mj(const struct sim_device *device);
+uint64_t device_energy_mj(struct sim_device *device);
 uint32_t device_ecc_total(const struct sim_device *device, unsigned error_type, unsigned counter);
 
 #define NEED(condition)                         \

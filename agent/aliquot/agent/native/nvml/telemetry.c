@@ -45,11 +45,14 @@ uint32_t device_power_mw(const struct sim_device *device)
     return device->power_idle_mw + (uint32_t)(range * device_gpu_percent(device) * 9 / 1000);
 }
 
-/* Power as it is now, taken over the time since the scenario began. */
-uint64_t device_energy_mj(const struct sim_device *device)
+/* Power as it is now, taken over the time since somebody last asked. */
+uint64_t device_energy_mj(struct sim_device *device)
 {
-    uint64_t elapsed_us = realtime_us() - device->energy_since_us;
-    return elapsed_us / 1000 * device_power_mw(device) / 1000;
+    uint64_t now_us = realtime_us();
+    if (now_us > device->energy_until_us) /* the clock may have been set back */
+        device->energy_uj += (now_us - device->energy_until_us) * device_power_mw(device) / 1000;
+    device->energy_until_us = now_us;
+    return device->energy_uj / 1000;
 }
 
 EXPORT nvmlReturn_t nvmlDeviceGetUtilizationRates(nvmlDevice_t handle, nvmlUtilization_t *utilization)
@@ -122,13 +125,21 @@ GPU_VALUE(nvmlDeviceGetPowerManagementLimit, "power", unsigned, d->power_limit_m
 GPU_VALUE(nvmlDeviceGetEnforcedPowerLimit, "power", unsigned, d->power_limit_mw)
 GPU_VALUE(nvmlDeviceGetPowerManagementDefaultLimit, "power", unsigned, d->power_default_mw)
 GPU_VALUE(nvmlDeviceGetPowerManagementMode, "power", unsigned, 1)
-GPU_VALUE(nvmlDeviceGetTotalEnergyConsumption, "power", unsigned long long, device_energy_mj(d))
 GPU_VALUE(nvmlDeviceGetPerformanceState, "pstate", unsigned, d->pstate)
 GPU_VALUE(nvmlDeviceGetPowerState, "pstate", unsigned, d->pstate)
 GPU_VALUE(nvmlDeviceGetCurrentClocksEventReasons, "throttle", unsigned long long, d->throttle_reasons)
 GPU_VALUE(nvmlDeviceGetSupportedClocksEventReasons, "throttle", unsigned long long, 0x1ff)
 ALIAS(nvmlDeviceGetCurrentClocksThrottleReasons, nvmlDeviceGetCurrentClocksEventReasons);
 ALIAS(nvmlDeviceGetSupportedClocksThrottleReasons, nvmlDeviceGetSupportedClocksEventReasons);
+
+EXPORT nvmlReturn_t nvmlDeviceGetTotalEnergyConsumption(nvmlDevice_t handle, unsigned long long *millijoules)
+{
+    NEED(millijoules);
+    BEGIN("power", handle, target);
+    GPU_ONLY(target);
+    *millijoules = device_energy_mj(target.device);
+    return nvml_end(NVML_SUCCESS);
+}
 
 EXPORT nvmlReturn_t nvmlDeviceGetPowerManagementLimitConstraints(nvmlDevice_t handle, unsigned *least, unsigned *most)
 {
