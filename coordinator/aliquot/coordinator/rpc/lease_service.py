@@ -5,6 +5,7 @@ asked for.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Iterable
 
 from aliquot.common import limits, names
@@ -266,11 +267,13 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
                 response.leases.append(lease_message(lease, self._view))
         return response
 
-    def Watch(  # noqa: N802
+    async def Watch(  # noqa: N802
         self, request: leases_pb2.WatchRequest, context: Context
     ) -> AsyncIterator[leases_pb2.WatchEvent]:
         """Changes as they become durable."""
-        return self._watch.watch(request, context)
+        async with contextlib.aclosing(self._watch.watch(request, context)) as events:
+            async for event in events:
+                yield event
 
     # -- helpers
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 
 from aliquot.common import limits
 from aliquot.common.errors import AliquotError, InvalidFieldError
@@ -28,7 +28,9 @@ class WatchService:
         self._nodes = nodes
         self._metrics = metrics
 
-    async def watch(self, request: leases_pb2.WatchRequest, context: Context) -> AsyncIterator[leases_pb2.WatchEvent]:
+    async def watch(
+        self, request: leases_pb2.WatchRequest, context: Context
+    ) -> AsyncGenerator[leases_pb2.WatchEvent, None]:
         """Until the caller leaves or falls behind."""
         try:
             if len(request.lease_ids) > limits.MAX_WATCHED_LEASES:

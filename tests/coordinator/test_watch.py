@@ -1,0 +1,157 @@
+"""Watch: every durable change once it is asked for, from any number on, for those who keep up."""
+
+from __future__ import annotations
+
+import asyncio
+
+import grpc
+import pytest
+
+from aliquot.coordinator.core.facts import RequestSpec
+from aliquot.coordinator.core.leases import Lease
+from aliquot.coordinator.core.types import Demand
+from aliquot.coordinator.errors import WatchCompacted
+from aliquot.coordinator.published import Commit
+from aliquot.coordinator.watch import QUEUE_EVENTS, Change, WatchHub
+from aliquot.v1 import leases_pb2, pool_pb2, types_pb2
+from tests.coordinator.pool import Pool, reason_of, running
+
+
+async def test_a_watch_shows_changes_in_order_and_resumes_where_it_was() -> None:
+    async with running() as pool:
+        await pool.declare(1)
+        watch = pool.leases.Watch(leases_pb2.WatchRequest(tenant="team"))
+        start = await watch.read()
+        assert start.WhichOneof("event") == "bookmark"
+        lease = await pool.allocate("0.5")
+        await pool.allocate("0.1", tenant="another")
+        await pool.release(lease.lease_id)
+        events = [await watch.read(), await watch.read()]
+        assert [event.lease.state for event in events] == [
+            types_pb2.LEASE_STATE_GRANTED,
+            types_pb2.LEASE_STATE_ENDED,
+        ]
+        assert not events[0].lease.secret
+        watch.cancel()
+        again = pool.leases.Watch(leases_pb2.WatchRequest(tenant="team", after_seq=events[0].seq))
+        seen = [await again.read() for _ in range(2)]
+        assert seen[-1].lease == events[1].lease
+        again.cancel()
+
+
+async def test_a_watch_may_follow_single_leases_and_nodes() -> None:
+    async with running() as pool:
+        await pool.declare(1)
+        mine, other = await pool.allocate("0.1"), await pool.allocate("0.1")
+        by_lease = pool.leases.Watch(leases_pb2.WatchRequest(lease_ids=[mine.lease_id]))
+        nodes = pool.leases.Watch(leases_pb2.WatchRequest(tenant="nobody", nodes=True))
+        await by_lease.read()
+        await nodes.read()
+        await pool.release(other.lease_id)
+        await pool.release(mine.lease_id)
+        assert (await by_lease.read()).lease.lease_id == mine.lease_id
+        await pool.nodes.Cordon(pool_pb2.CordonRequest(node_id="node-0", reason="fans"))
+        event = await nodes.read()
+        assert (event.node.node_id, event.node.cordoned, event.node.reason) == ("node-0", True, "fans")
+        by_lease.cancel()
+        nodes.cancel()
+
+
+async def test_listing_then_watching_misses_nothing() -> None:
+    async with running() as pool:
+        await pool.declare(2, devices=8)
+        busy = asyncio.create_task(_churn(pool, 60))
+        page = await pool.leases.List(leases_pb2.ListRequest(page_size=1000))
+        known = {lease.lease_id: lease for lease in page.leases}
+        watch = pool.leases.Watch(leases_pb2.WatchRequest(after_seq=page.seq))
+        await busy
+        status = await pool.nodes.GetStatus(pool_pb2.GetStatusRequest())
+        while True:
+            event = await watch.read()
+            if event.WhichOneof("event") == "lease":
+                known[event.lease.lease_id] = event.lease
+            if event.seq >= status.seq:
+                break
+        watch.cancel()
+        final = await pool.leases.List(leases_pb2.ListRequest(page_size=1000))
+        live = {key: lease for key, lease in known.items() if lease.state != types_pb2.LEASE_STATE_ENDED}
+        assert live == {lease.lease_id: lease for lease in final.leases}
+
+
+async def test_numbers_too_old_or_of_another_pool_are_compacted() -> None:
+    async with running() as pool:
+        await pool.declare(1)
+        for after_seq in (1 << 40, 1):
+            hub = pool.coordinator.hub
+            hub._oldest_seq = 2
+            watch = pool.leases.Watch(leases_pb2.WatchRequest(after_seq=after_seq))
+            with pytest.raises(grpc.aio.AioRpcError) as refusal:
+                await watch.read()
+            assert refusal.value.code() == grpc.StatusCode.OUT_OF_RANGE
+            assert reason_of(refusal.value) == "WATCH_COMPACTED"
+
+
+def change_of(number: int, tenant: str = "t") -> Lease:
+    request = RequestSpec(demand=Demand(share_milli=1), tenant=tenant)
+    return Lease(lease_id=f"l-{number}", arrival=number, request=request, created_ms=1, seq=number)
+
+
+def commit_of(seq: int, *numbers: int) -> Commit:
+    leases = tuple((f"l-{number}", change_of(number)) for number in numbers)
+    return Commit(seq=seq, at_ms=seq, leader_epoch=1, leases=leases, nodes=(), devices=())
+
+
+async def test_a_slow_consumer_is_told_and_bounded() -> None:
+    hub = WatchHub()
+    slow, fast = hub.watch(after_seq=0), hub.watch(after_seq=0)
+    for seq in range(1, QUEUE_EVENTS + 2):
+        hub.publish(commit_of(seq, seq))
+        assert (await fast.next(1)).seq == seq
+    with pytest.raises(WatchCompacted):
+        await slow.next(1)
+    slow.close()
+    fast.close()
+    assert len(hub) == 0
+
+
+async def test_resuming_inside_a_group_repeats_rather_than_skips() -> None:
+    hub = WatchHub()
+    hub.publish(commit_of(2, 1))
+    hub.publish(commit_of(9, 2, 3, 4))
+    watcher = hub.watch(after_seq=2)
+    first = await watcher.next(1)
+    assert isinstance(first.record, Lease)
+    assert (first.record.lease_id, first.seq) == ("l-2", 2)
+    again = hub.watch(after_seq=first.seq)
+    changes = [await again.next(1) for _ in range(3)]
+    assert [change.seq for change in changes] == [2, 2, 9]
+    assert [_id(change) for change in changes] == ["l-2", "l-3", "l-4"]
+
+
+async def test_the_ring_is_bounded_and_says_what_it_dropped() -> None:
+    hub = WatchHub(ring_events=10)
+    for seq in range(1, 101):
+        hub.publish(commit_of(seq, seq))
+    assert [_id(await hub.watch(after_seq=99).next(1))] == ["l-100"]
+    with pytest.raises(WatchCompacted):
+        hub.watch(after_seq=50)
+
+
+async def test_a_quiet_watch_gets_bookmarks_that_move_on() -> None:
+    hub = WatchHub()
+    watcher = hub.watch(after_seq=0, tenant="quiet")
+    hub.publish(commit_of(7, 1))
+    bookmark = await watcher.next(0.01)
+    assert (bookmark.record, bookmark.seq) == (None, 7)
+
+
+def _id(change: Change) -> str:
+    assert isinstance(change.record, Lease)
+    return change.record.lease_id
+
+
+async def _churn(pool: Pool, count: int) -> None:
+    for number in range(count):
+        lease = await pool.allocate("0.1")
+        if number % 2:
+            await pool.release(lease.lease_id)
