@@ -1,0 +1,229 @@
+"""The auditor itself: where it is attached to the world, and what it makes of what it sees."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from tests.simulation.auditor.books import READY, Books, Piece, Story
+from tests.simulation.auditor.nodes import NodesAudit
+from tests.simulation.auditor.wire import WireAudit
+
+if TYPE_CHECKING:
+    from tests.simulation.sim.coordinators import CoordinatorHost
+    from tests.simulation.sim.world import World
+
+TRACE_LINES = 400
+EXPIRY_SLACK_MS = 4_000
+"""A coordinator that stood still for less than it takes for a pause may find a keep-alive too late by as much."""
+_decode = msgspec.msgpack.Decoder().decode
+
+
+class Auditor:
+    """See the package's docstring."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self.violations: list[str] = []
+        self.books = Books()
+        self.nodes = NodesAudit(world, self)
+        self.wire = WireAudit(world, self)
+        self.lease_operations = 0
+        self.facts: Counter[str] = Counter()
+        self._last_digest = bytes(32)
+        self._trace: deque[str] = deque(maxlen=TRACE_LINES)
+        self._writer_epoch = 0
+        self._leads_since_us = 0
+        self._digests: list[str] = []
+
+    # -- reporting
+
+    def note(self, text: str) -> None:
+        """A line of the trace."""
+        self._trace.append(f"{self._world.now_s():9.3f}  {text}")
+
+    def violation(self, text: str) -> None:
+        """Something that must not be."""
+        self.note(f"VIOLATION {text}")
+        self.violations.append(f"at {self._world.now_s():.3f} s: {text}")
+
+    def trace(self) -> list[str]:
+        """The last lines."""
+        return list(self._trace)
+
+    def events(self) -> int:
+        """Everything that happened in the simulated world: see docs/simulation.md."""
+        world = self._world
+        return (
+            world.network.events
+            + self.facts.total()
+            + world.store.commits
+            + sum(node.events + node.disk.writes for node in world.nodes)
+            + world.injector.injected.total()
+        )
+
+    def counts(self) -> dict[str, int]:
+        """What it saw how often."""
+        world = self._world
+        return {
+            "messages": world.network.events,
+            "facts": self.facts.total(),
+            "commits": world.store.commits,
+            "machine": sum(node.events for node in world.nodes),
+            "agent_writes": sum(node.disk.writes for node in world.nodes),
+            "grants": self.facts["granted"],
+            "requeues": self.facts["requeued"],
+            "ended": self.facts["ended"],
+            "attached": world.attached,
+            "signals": self.nodes.signals,
+            "failovers": world.cluster.failovers,
+            "coordinator_starts": sum(host.starts for host in world.cluster.hosts),
+            "agent_starts": sum(node.agent_starts for node in world.nodes),
+            "snapshots": world.cluster.snapshots,
+            "torn_tails": world.store.torn_tails_cut,
+            "nodes_lost": self.nodes_lost,
+        }
+
+    nodes_lost = 0
+
+    # -- attaching
+
+    def attach(self) -> None:
+        """Listen to everything."""
+        world = self._world
+        world.store.on_durable = self.durable
+        world.network.on_deliver = self.wire.delivered
+        world.network.on_server_sends = self.wire.server_sends
+        world.network.on_answer = self.wire.answered
+        for host in world.cluster.hosts:
+            host.on_started = self.started
+            host.on_defect = self.violation
+        for node in world.nodes:
+            self.nodes.attach(node)
+        self.books.confirmed = self.wire.confirmed
+        self.books.freed = self.nodes.freed
+        self.books.expired = self._expired
+
+    # -- the journal
+
+    def durable(self, record: Any, epoch: int) -> None:
+        """A record has reached the disk."""
+        if record.previous != self._last_digest:
+            self.violation(f"record of fact {record.first_seq} does not follow the one before it")
+        if record.first_seq != self.books.seq + 1:
+            self.violation(f"a record starts at {record.first_seq} after {self.books.seq}")
+        self._last_digest = record.digest
+        if epoch < self._writer_epoch:
+            self.violation(f"leader epoch {epoch} writes after {self._writer_epoch}")
+        facts = _decode(record.payload)
+        for fact in facts:
+            self.facts[fact[0]] += 1
+            if fact[0] == "leader":
+                self._leads_since_us = self._world.loop.now_us
+            elif fact[0] in ("queued", "ended", "releasing"):
+                self.lease_operations += 1
+            elif fact[0] == "nstate" and fact[3] == 5:
+                self.nodes_lost += 1
+        if epoch > self._writer_epoch:
+            self._writer_epoch = epoch
+            if facts[0][0] != "leader" or facts[0][2] != epoch:
+                self.violation(f"the first fact of leader epoch {epoch} is {facts[0][:3]}")
+        for wrong in self.books.group(facts):
+            self.violation(wrong)
+        for fact in facts:
+            if fact[0] in ("queued", "requeued", "granted"):
+                story = self.books.stories.get(fact[2])
+                if story is not None:
+                    story.lived_since_us = self._world.loop.now_us
+
+    def _expired(self, story: Story) -> str:
+        """A lease may expire only when nobody has named it for its TTL, counted anew from each take-over."""
+        now_us = self._world.loop.now_us
+        if not story.ttl_ms:
+            return f"{story.lease_id} is detached, but expires"
+        heard_us = self.wire.kept_us.get(story.lease_id, 0)
+        since_us = max(heard_us, self._leads_since_us)
+        if story.lived_since_us > since_us and not heard_us:
+            since_us = max(since_us, self.wire.queued_us.get(story.lease_id, 0))
+        quiet_ms = (now_us - since_us) // 1000
+        if quiet_ms < story.ttl_ms - EXPIRY_SLACK_MS:
+            return f"{story.lease_id} expires {quiet_ms} ms after it was named, with a TTL of {story.ttl_ms} ms"
+        return ""
+
+    # -- coordinators
+
+    def started(self, host: CoordinatorHost) -> None:
+        """A coordinator serves: what it shows must be what is durable."""
+        self.note(f"{host.host} leads")
+        self._compare(host, "after its start")
+
+    def look(self) -> None:
+        """Regularly: does the leader show what is durable?"""
+        leader = self._world.cluster.leader
+        if leader.serving and leader.alive:
+            self._compare(leader, "now")
+        self.nodes.look()
+
+    def _compare(self, host: CoordinatorHost, when: str) -> None:
+        view = host.coordinator.view if host.coordinator is not None else None
+        if view is None or view.seq > self.books.seq:
+            if view is not None:
+                self.violation(f"{host.host} shows fact {view.seq}, but only {self.books.seq} are durable")
+            return
+        if view.seq != self.books.seq:
+            return  # it has not heard yet, or does not lead any more
+        shown = {lease_id for lease_id, lease in view.leases.items() if not lease.ended_ms}
+        living = {lease_id for lease_id, story in self.books.stories.items() if not story.ended}
+        if shown != living:
+            self.violation(f"{host.host} {when} shows other leases than are durable: {sorted(shown ^ living)[:3]}")
+            return
+        for lease_id in shown:
+            pieces = self.books.stories[lease_id].pieces
+            held = {p.slice_id: p for p in view.leases[lease_id].slices if int(p.state) not in (6, 7)}
+            if held.keys() != pieces.keys():
+                self.violation(f"{host.host} {when} shows other slices of {lease_id}: {sorted(held)} for {sorted(pieces)}")
+            for slice_id, piece in pieces.items():
+                plan = held[slice_id].plan if slice_id in held else None
+                if plan is not None and (plan.device_uuid, plan.share_milli, plan.memory_bytes) != (
+                    piece.uuid,
+                    piece.share,
+                    piece.memory,
+                ):
+                    self.violation(f"{host.host} {when} shows another {slice_id}")
+
+    # -- the end
+
+    def unsettled(self) -> str | None:
+        """What is still to come to its end; None: nothing."""
+        world, books = self._world, self.books
+        if books.living:
+            story = next(story for story in books.stories.values() if not story.ended)
+            return f"{books.living} leases live, such as {_tell(story)}"
+        if world.pending_calls > sum(1 for launcher in world.launchers if not launcher.process.alive) * 50:
+            return "calls are still waiting"
+        for machine in books.machines.values():
+            if machine.state != READY and not machine.agentless:
+                return f"{machine.node_id} is in state {machine.state}"
+        return self.nodes.unsettled()
+
+    def final(self) -> None:
+        """Faults have stopped and there was time: everything must have come to its end."""
+        left = self.unsettled()
+        if left is not None:
+            self.violation(f"it does not come to rest: {left}")
+        for uuid, card in self.books.cards.items():
+            if card.share or card.memory:
+                self.violation(f"{uuid} still holds {card.share} milli and {card.memory} bytes")
+        self.look()
+        self.wire.final()
+
+
+def _tell(story: Story) -> str:
+    pieces = ", ".join(_piece(piece) for piece in story.pieces.values())
+    return f"{story.lease_id} (epoch {story.epoch}, {story.ending or 'not ending'}, {pieces or 'waiting'})"
+
+
+def _piece(piece: Piece) -> str:
+    return f"{piece.slice_id} {piece.state}{' unreachable' if piece.unreachable else ''} on {piece.node_id}"

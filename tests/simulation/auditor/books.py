@@ -1,0 +1,447 @@
+"""What the journal's bytes say: leases, slices, nodes and devices, re-derived fact by fact and checked as they come.
+
+Facts are read as plain lists, by position. Nothing here knows the production State; that is the point.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+WHOLE = 1000
+READY, RECONCILING, SUSPECT, LOST, DECLARED = 3, 2, 4, 5, 1
+GRANTED, ACTIVE, PREEMPTING, RELEASING = "granted", "active", "preempting", "releasing"
+
+
+@dataclass(slots=True)
+class Piece:
+    """One slice that holds capacity."""
+
+    slice_id: str
+    lease_id: str
+    epoch: int
+    member: int
+    node_id: str
+    uuid: str
+    share: int
+    memory: int
+    state: str = GRANTED
+    unreachable: bool = False
+
+    @property
+    def ending(self) -> bool:
+        """Whether it was told to go."""
+        return self.state in (PREEMPTING, RELEASING)
+
+
+@dataclass(slots=True)
+class Story:
+    """One lease, from its first fact to its last."""
+
+    lease_id: str
+    tenant: str
+    key: str
+    body: bytes
+    members: int
+    count: int
+    ttl_ms: int
+    arrival: int
+    queued_ms: int
+    epoch: int = 0
+    pieces: dict[str, Piece] = field(default_factory=dict)
+    current: bool = False
+    """It has a grant now (perhaps one that is being given up)."""
+    ending: str = ""
+    requeue: bool = False
+    ended: str = ""
+    active: bool = False
+    granted_ms: int = 0
+    last_seq: int = 0
+    lived_since_us: int = 0
+
+
+@dataclass(slots=True)
+class Machine:
+    """One node."""
+
+    node_id: str
+    devices: dict[str, int]
+    """UUID -> leasable bytes."""
+    agentless: bool
+    registered: bool
+    state: int = DECLARED
+    cordoned: bool = False
+    session: int = 0
+    pieces: dict[str, Piece] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Card:
+    """One device."""
+
+    share: int = 0
+    memory: int = 0
+    foreign: int = 0
+    healthy: bool = True
+    pieces: int = 0
+
+
+class Books:
+    """See the module's docstring. `apply` returns what is wrong with a fact, empty when nothing is."""
+
+    def __init__(self) -> None:
+        self.seq = 0
+        self.at_ms = 0
+        self.leader = 0
+        self.next_arrival = 0
+        self.stories: dict[str, Story] = {}
+        self.keys: dict[tuple[str, str], str] = {}
+        self.machines: dict[str, Machine] = {}
+        self.cards: dict[str, Card] = {}
+        self.granted_ever: dict[str, tuple[str, str, int, int]] = {}
+        """Slice id -> (node, device, share, memory): every slice there ever was."""
+        self.changed: set[str] = set()
+        self.waiting = 0
+        self.living = 0
+        self.confirmed: Callable[[str, str, str], bool] = lambda node_id, slice_id, what: True
+        """Whether the agent of the current session said so."""
+        self.freed: Callable[[Piece], str] = lambda piece: ""
+        """What is wrong with a slice's capacity being free now, on the machine itself."""
+        self.expired: Callable[[Story], str] = lambda story: ""
+        self._forced: set[str] = set()
+        self._apply: dict[str, Callable[[list[Any]], str]] = {
+            "leader": self._leader,
+            "node": self._node,
+            "nstate": self._nstate,
+            "cordon": self._cordon,
+            "nremove": self._nremove,
+            "device": self._device,
+            "queued": self._queued,
+            "granted": self._granted,
+            "active": self._active,
+            "failed": self._failed,
+            "gone": self._gone,
+            "adopted": self._adopted,
+            "releasing": self._releasing,
+            "sreleasing": self._sreleasing,
+            "requeued": self._requeued,
+            "ended": self._ended,
+            "forgotten": self._forgotten,
+        }
+
+    def group(self, facts: list[list[Any]]) -> list[str]:
+        """Apply one durable group."""
+        self._forced = {fact[2] for fact in facts if fact[0] == "nremove"}
+        found = []
+        for fact in facts:
+            self.seq += 1
+            if fact[1] < self.at_ms:
+                found.append(f"time went back from {self.at_ms} to {fact[1]} at fact {self.seq}")
+            self.at_ms = fact[1]
+            apply = self._apply.get(fact[0])
+            wrong = f"a kind of fact that the auditor does not know: {fact[0]}" if apply is None else apply(fact)
+            if wrong:
+                found.append(f"fact {self.seq} {fact[:4]}: {wrong}")
+        for lease_id in self.changed:
+            story = self.stories.get(lease_id)
+            if story is not None:
+                story.last_seq = self.seq
+                wrong = self._whole(story)
+                if wrong:
+                    found.append(f"after fact {self.seq}: {wrong}")
+        self.changed.clear()
+        return found
+
+    def _whole(self, story: Story) -> str:
+        """Between two groups a grant is whole, or being given up."""
+        if story.ended:
+            return f"{story.lease_id} has ended and holds {len(story.pieces)} slices" if story.pieces else ""
+        if story.current and not story.ending:
+            now = [piece for piece in story.pieces.values() if piece.epoch == story.epoch]
+            if len(now) != story.members * story.count:
+                return f"{story.lease_id} holds {len(now)} of {story.members}x{story.count} slices and goes on"
+        if story.ending and not story.pieces:
+            return f"{story.lease_id} is ending, holds nothing, and has not ended"
+        return ""
+
+    def _story(self, lease_id: str) -> Story:
+        self.changed.add(lease_id)
+        return self.stories[lease_id]
+
+    # -- coordinators, nodes, devices
+
+    def _leader(self, fact: list[Any]) -> str:
+        if fact[2] <= self.leader:
+            return f"leader epoch {fact[2]} after {self.leader}"
+        self.leader = fact[2]
+        return ""
+
+    def _node(self, fact: list[Any]) -> str:
+        spec = fact[2]
+        devices = {
+            device["uuid"]: device["memory_total_bytes"] - device.get("memory_reserved_bytes", 0)
+            for device in spec["devices"]
+        }
+        machine = self.machines.get(spec["node_id"])
+        if machine is None:
+            machine = Machine(spec["node_id"], devices, spec.get("agentless", False), fact[3])
+            self.machines[spec["node_id"]] = machine
+        else:
+            for uuid in machine.devices.keys() - devices.keys():
+                if self.cards[uuid].pieces:
+                    return f"{uuid} vanishes while it holds slices"
+                del self.cards[uuid]
+            machine.devices, machine.agentless = devices, spec.get("agentless", False)
+            machine.registered = machine.registered or fact[3]
+        for uuid, leasable in devices.items():
+            card = self.cards.setdefault(uuid, Card())
+            if card.memory > leasable:
+                return f"{uuid} shrank below what is held"
+        for other in self.machines.values():
+            if other is not machine and other.devices.keys() & devices.keys():
+                return f"{other.node_id} has a device of {machine.node_id}"
+        return ""
+
+    def _nstate(self, fact: list[Any]) -> str:
+        machine = self.machines[fact[2]]
+        state, session = fact[3], fact[4]
+        if session and session < machine.session:
+            return f"session {session} of {machine.node_id} after {machine.session}"
+        if state == RECONCILING and session <= machine.session:
+            return f"{machine.node_id} reconciles on session {session}, which is not new"
+        if state == READY and machine.state not in (RECONCILING, SUSPECT):
+            return f"{machine.node_id} is ready without having reconciled"
+        if state == READY and session != machine.session:
+            return f"{machine.node_id} is ready on another session than it reconciled on"
+        if state == READY and machine.state == RECONCILING:
+            lost = [piece.slice_id for piece in machine.pieces.values() if piece.unreachable]
+            if lost:
+                return f"{machine.node_id} is ready while {lost[0]} is still unreachable"
+        if state == LOST:
+            for piece in machine.pieces.values():
+                piece.unreachable = True
+                self.changed.add(piece.lease_id)
+        machine.state, machine.session = state, max(session, machine.session)
+        return ""
+
+    def _cordon(self, fact: list[Any]) -> str:
+        self.machines[fact[2]].cordoned = fact[3]
+        return ""
+
+    def _nremove(self, fact: list[Any]) -> str:
+        machine = self.machines.pop(fact[2])
+        for uuid in machine.devices:
+            if self.cards[uuid].pieces:
+                return f"{fact[2]} is removed while {uuid} holds slices"
+            del self.cards[uuid]
+        return ""
+
+    def _device(self, fact: list[Any]) -> str:
+        card = self.cards[fact[2]]
+        card.foreign, card.healthy = fact[3], fact[4]
+        return ""
+
+    # -- leases
+
+    def _queued(self, fact: list[Any]) -> str:
+        lease_id, arrival, request, key, body = fact[2:7]
+        if lease_id in self.stories:
+            return f"{lease_id} is accepted twice"
+        if arrival <= self.next_arrival:
+            return f"arrival {arrival} after {self.next_arrival}"
+        self.next_arrival = arrival
+        tenant = request["tenant"]
+        if key and (tenant, key) in self.keys:
+            return f"key {key} of {tenant} is {self.keys[tenant, key]} already"
+        if key:
+            self.keys[tenant, key] = lease_id
+        demand = request["demand"]
+        self.stories[lease_id] = Story(
+            lease_id,
+            tenant,
+            key,
+            body,
+            demand.get("gang_size", 1),
+            demand.get("count", 1),
+            request.get("ttl_ms", 60_000),
+            arrival,
+            fact[1],
+        )
+        self.waiting += 1
+        self.living += 1
+        self.changed.add(lease_id)
+        return ""
+
+    def _granted(self, fact: list[Any]) -> str:
+        story = self._story(fact[2])
+        epoch, slices = fact[3], fact[4]
+        if story.current or story.ending or story.ended:
+            return f"{story.lease_id} is granted again while it is {story.ended or story.ending or 'granted'}"
+        if epoch <= story.epoch:
+            return f"lease epoch {epoch} after {story.epoch}"
+        if len(slices) != story.members * story.count:
+            return f"{len(slices)} slices for {story.members}x{story.count}"
+        story.epoch, story.current, story.active, story.granted_ms = epoch, True, False, fact[1]
+        self.waiting -= 1
+        where: dict[int, str] = {}
+        taken: set[tuple[int, str]] = set()
+        for slice_id, member, plan in slices:
+            piece = Piece(
+                slice_id,
+                story.lease_id,
+                epoch,
+                member,
+                plan["node_id"],
+                plan["device_uuid"],
+                plan["share_milli"],
+                plan["memory_bytes"],
+            )
+            wrong = self._take(piece)
+            if wrong:
+                return wrong
+            if where.setdefault(member, piece.node_id) != piece.node_id:
+                return f"member {member} spans nodes"
+            if (member, piece.uuid) in taken:
+                return f"two slices of member {member} on {piece.uuid}"
+            taken.add((member, piece.uuid))
+            story.pieces[slice_id] = piece
+        return ""
+
+    def _take(self, piece: Piece) -> str:
+        if piece.slice_id in self.granted_ever:
+            return f"{piece.slice_id} is granted twice"
+        self.granted_ever[piece.slice_id] = (piece.node_id, piece.uuid, piece.share, piece.memory)
+        machine = self.machines.get(piece.node_id)
+        if machine is None or piece.uuid not in machine.devices:
+            return f"{piece.slice_id} is placed on {piece.uuid}, which {piece.node_id} does not have"
+        declared = machine.agentless and machine.state == DECLARED
+        if machine.cordoned or not (machine.state == READY or declared):
+            return f"{piece.slice_id} is placed on {piece.node_id} in state {machine.state}, cordoned {machine.cordoned}"
+        card = self.cards[piece.uuid]
+        if not card.healthy:
+            return f"{piece.slice_id} is placed on {piece.uuid}, which is unhealthy"
+        if piece.share < 1 or piece.memory < 0:
+            return f"{piece.slice_id} holds nothing: {piece.share} milli, {piece.memory} bytes"
+        card.share += piece.share
+        card.memory += piece.memory
+        card.pieces += 1
+        machine.pieces[piece.slice_id] = piece
+        if card.share > WHOLE:
+            return f"{piece.uuid} is over-committed: {card.share} milli"
+        if card.memory > machine.devices[piece.uuid] - card.foreign:
+            free = machine.devices[piece.uuid] - card.foreign
+            return f"{piece.uuid} is over-committed: {card.memory} of {free} bytes"
+        return ""
+
+    def _free(self, story: Story, piece: Piece) -> None:
+        card = self.cards[piece.uuid]
+        card.share -= piece.share
+        card.memory -= piece.memory
+        card.pieces -= 1
+        del story.pieces[piece.slice_id]
+        del self.machines[piece.node_id].pieces[piece.slice_id]
+
+    def _active(self, fact: list[Any]) -> str:
+        story = self._story(fact[2])
+        piece = story.pieces.get(fact[3])
+        if piece is None or piece.state not in (GRANTED, ACTIVE):
+            return f"{fact[3]} becomes active from {piece.state if piece else 'nothing'}"
+        if not self.confirmed(piece.node_id, piece.slice_id, "ACTIVE"):
+            return f"{piece.slice_id} becomes active, which its agent has not said on its current session"
+        piece.state = ACTIVE
+        story.active = all(p.state == ACTIVE for p in story.pieces.values() if p.epoch == story.epoch)
+        return ""
+
+    def _failed(self, fact: list[Any]) -> str:
+        return self._over(fact, failed=True)
+
+    def _gone(self, fact: list[Any]) -> str:
+        return self._over(fact, failed=False)
+
+    def _over(self, fact: list[Any], *, failed: bool) -> str:
+        story = self._story(fact[2])
+        piece = story.pieces.get(fact[3])
+        if piece is None:
+            return f"{fact[3]} is over, but holds nothing"
+        if not failed and not piece.ending and piece.node_id not in self._forced:
+            return f"{piece.slice_id} is gone although nobody told it to go"
+        machine = self.machines[piece.node_id]
+        vanished = failed and fact[4] == "DEVICE_VANISHED"
+        said = machine.agentless or vanished or self.confirmed(piece.node_id, piece.slice_id, "OVER")
+        self._free(story, piece)
+        if piece.node_id in self._forced:
+            return "" if machine.state in (LOST, DECLARED) else f"{piece.slice_id} is written off a node that is not lost"
+        if not said:
+            return f"{piece.slice_id} is over, which its agent has not said on its current session"
+        return self.freed(piece)
+
+    def _adopted(self, fact: list[Any]) -> str:
+        for slice_id in fact[3]:
+            story = self._story(slice_id.partition(".")[0])
+            piece = story.pieces.get(slice_id)
+            if piece is None or not piece.unreachable:
+                return f"{slice_id} is adopted, but was not unreachable"
+            piece.unreachable = False
+        return ""
+
+    def _releasing(self, fact: list[Any]) -> str:
+        story = self._story(fact[2])
+        reason, requeue = fact[3], fact[6]
+        if story.ended or (story.ending and not story.requeue):
+            return f"{story.lease_id} is ended again"
+        if reason == "EXPIRED":
+            wrong = self.expired(story)
+            if wrong:
+                return wrong
+        if not story.current and not story.ending:
+            self.waiting -= 1
+        story.ending, story.requeue = reason, requeue
+        for piece in story.pieces.values():
+            if piece.state != RELEASING:
+                piece.state = PREEMPTING if requeue else RELEASING
+        return ""
+
+    def _sreleasing(self, fact: list[Any]) -> str:
+        story = self._story(fact[2])
+        for slice_id in fact[3]:
+            piece = story.pieces.get(slice_id)
+            if piece is None:
+                return f"{slice_id} is told to go, but holds nothing"
+            piece.state = RELEASING
+        return ""
+
+    def _requeued(self, fact: list[Any]) -> str:
+        story = self._story(fact[2])
+        if story.ended or not (story.current or story.ending):
+            return f"{story.lease_id} goes back to its queue from {story.ended or 'its queue'}"
+        left = [p for p in story.pieces.values() if not p.ending]
+        if left:
+            return f"{story.lease_id} waits again, but {left[0].slice_id} goes on"
+        story.epoch += 1
+        story.current, story.active, story.ending, story.requeue = False, False, "", False
+        self.waiting += 1
+        return ""
+
+    def _ended(self, fact: list[Any]) -> str:
+        story = self._story(fact[2])
+        if story.ended:
+            return f"{story.lease_id} ends twice"
+        if not story.current and not story.ending:
+            self.waiting -= 1
+            if fact[3] == "EXPIRED":
+                wrong = self.expired(story)
+                if wrong:
+                    return wrong
+        story.ended, story.ending, story.current = fact[3], "", False
+        self.living -= 1
+        return ""
+
+    def _forgotten(self, fact: list[Any]) -> str:
+        for lease_id in fact[2]:
+            story = self.stories.pop(lease_id)
+            if not story.ended:
+                return f"{lease_id} is forgotten while it lives"
+            if story.key:
+                self.keys.pop((story.tenant, story.key), None)
+        return ""

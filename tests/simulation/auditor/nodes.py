@@ -1,0 +1,164 @@
+"""What happens on the machines: no device reserved beyond what it has, no stranger harmed, nothing left behind."""
+
+from __future__ import annotations
+
+import signal
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from tests.simulation.auditor.books import Piece
+from tests.simulation.sim.loop import US_PER_S
+
+if TYPE_CHECKING:
+    from tests.simulation.auditor.auditor import Auditor
+    from tests.simulation.sim.machine import SimProc
+    from tests.simulation.sim.nodes import SimNode
+    from tests.simulation.sim.world import World
+
+OVER_FOR_US = 20 * US_PER_S
+"""A program that was over its limit may be signalled for it for so long afterwards."""
+
+
+class _Held:
+    __slots__ = ("epoch", "lease_id", "memory", "share", "uuid")
+
+    def __init__(self, lease_id: str, epoch: int, uuid: str, share: int, memory: int) -> None:
+        self.lease_id, self.epoch = lease_id, epoch
+        self.uuid, self.share, self.memory = uuid, share, memory
+
+
+class NodesAudit:
+    """See the module's docstring."""
+
+    def __init__(self, world: World, auditor: Auditor) -> None:
+        self._world = world
+        self._auditor = auditor
+        self._held: dict[str, dict[str, _Held]] = {}
+        self._share: Counter[str] = Counter()
+        self._memory: Counter[str] = Counter()
+        self._fence: dict[str, int] = {}
+        self.signals = 0
+
+    def attach(self, node: SimNode) -> None:
+        """Listen to one node."""
+        self._held[node.node_id] = {}
+        self._fence[node.node_id] = 0
+        node.disk.on_saved = lambda record: self._saved(node, record)
+        node.disk.on_forgotten = lambda slice_id: self._forgotten(node, slice_id)
+        node.on_signal = self._signalled
+        node.on_memory = self._memory_changed
+        node.on_agent_error = lambda node, error: self._auditor.violation(f"the agent of {node.node_id} ended: {error!r}")
+        node.on_agent_start = self._agent_started
+
+    # -- what agents write down
+
+    def _agent_started(self, node: SimNode) -> None:
+        self._fence[node.node_id] = node.disk.node_record[1]
+
+    def _saved(self, node: SimNode, record: Any) -> None:
+        auditor = self._auditor
+        spec = record.spec
+        held = self._held[node.node_id]
+        known = held.get(spec.slice_id)
+        if not record.quarantined:
+            if record.leader_epoch < self._fence[node.node_id]:
+                fence = self._fence[node.node_id]
+                auditor.violation(f"{node.node_id} obeys leader {record.leader_epoch} after {fence}: {spec.slice_id}")
+            self._fence[node.node_id] = max(self._fence[node.node_id], record.leader_epoch)
+        if known is not None:
+            return
+        granted = auditor.books.granted_ever.get(spec.slice_id)
+        if granted != (node.node_id, spec.device_uuid, spec.share_milli, spec.memory_bytes):
+            auditor.violation(f"{node.node_id} reserves {spec.slice_id}, which was not granted so")
+        held[spec.slice_id] = _Held(
+            spec.lease_id, spec.lease_epoch, spec.device_uuid, spec.share_milli, spec.memory_bytes
+        )
+        uuid = spec.device_uuid
+        self._share[uuid] += spec.share_milli
+        self._memory[uuid] += spec.memory_bytes
+        device = node.devices[uuid].info
+        if self._share[uuid] > 1000 or self._memory[uuid] > device.memory_total_bytes - device.memory_reserved_bytes:
+            auditor.violation(
+                f"{node.node_id} reserves {self._share[uuid]} milli and {self._memory[uuid]} bytes of {uuid}"
+            )
+
+    def _forgotten(self, node: SimNode, slice_id: str) -> None:
+        held = self._held[node.node_id].pop(slice_id, None)
+        if held is not None:
+            self._share[held.uuid] -= held.share
+            self._memory[held.uuid] -= held.memory
+
+    def freed(self, piece: Piece) -> str:
+        """A slice's capacity is free, says the coordinator: is it, on the machine?"""
+        node = self._world.node(piece.node_id)
+        if node is None:
+            return ""
+        if piece.slice_id in self._held[piece.node_id]:
+            return f"{piece.slice_id} is over, but {piece.node_id} still reserves it"
+        for proc in node.procs.values():
+            if proc.lease_id == piece.lease_id and proc.member == piece.member and piece.uuid in proc.memory:
+                others = self._auditor.books.stories[piece.lease_id].pieces.values()
+                if not any(p.node_id == piece.node_id and p.member == piece.member for p in others):
+                    return f"{piece.slice_id} is over, but process {proc.pid} still uses {piece.uuid}"
+        return ""
+
+    # -- programs
+
+    def _memory_changed(self, proc: SimProc, uuid: str) -> None:
+        """Remember who was over, to judge signals by."""
+        if not proc.lease_id:
+            return
+        node = proc.machine
+        total = sum(
+            other.memory.get(uuid, 0)
+            for other in node.procs.values()
+            if other.lease_id == proc.lease_id and other.member == proc.member
+        )
+        limit = sum(h.memory for h in self._held[node.node_id].values() if h.lease_id == proc.lease_id and h.uuid == uuid)
+        if total > limit:
+            now_us = self._world.loop.now_us
+            for other in node.procs.values():
+                if other.lease_id == proc.lease_id and other.member == proc.member:
+                    other.over_us = now_us
+
+    def _signalled(self, proc: SimProc, what: int) -> None:
+        self.signals += 1
+        auditor = self._auditor
+        name = signal.Signals(what).name
+        node = proc.machine
+        if not proc.lease_id:
+            auditor.violation(f"{node.node_id} sends {name} to {proc.pid}, which belongs to no lease")
+            return
+        story = auditor.books.stories.get(proc.lease_id)
+        if story is None or story.ended or story.ending:
+            return
+        pieces = [p for p in story.pieces.values() if p.node_id == node.node_id and p.member == proc.member]
+        if not pieces or any(piece.ending for piece in pieces):
+            return
+        over_us = max(proc.over_us, self._recently_over(proc))
+        if over_us >= 0 and self._world.loop.now_us - over_us <= OVER_FOR_US:
+            return
+        auditor.violation(
+            f"{node.node_id} sends {name} to {proc.pid} of {proc.lease_id}, which is within its limits and not ending"
+        )
+
+    def _recently_over(self, proc: SimProc) -> int:
+        for uuid in proc.memory:
+            self._memory_changed(proc, uuid)
+        return proc.over_us
+
+    # -- now and then
+
+    def look(self) -> None:
+        """Nothing beyond what events already tell."""
+
+    def unsettled(self) -> str | None:
+        """What is left on the machines."""
+        for node_id, held in self._held.items():
+            if held:
+                return f"{node_id} still reserves {next(iter(held))}"
+        for node in self._world.nodes:
+            for proc in node.procs.values():
+                if proc.lease_id and proc.memory:
+                    return f"process {proc.pid} of {proc.lease_id} still runs on {node.node_id}"
+        return None

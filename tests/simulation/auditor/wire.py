@@ -1,0 +1,184 @@
+"""What is said on the wire: nothing that is not durable, nothing stale, and nothing believed that was not said."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from aliquot.v1 import agent_pb2, leases_pb2, types_pb2
+from tests.simulation.auditor.books import Piece
+from tests.simulation.sim.server import AGENT_SESSION, KEEP_ALIVE
+
+if TYPE_CHECKING:
+    from tests.simulation.auditor.auditor import Auditor
+    from tests.simulation.sim.network import Connection
+    from tests.simulation.sim.world import World
+
+_HEARTBEAT = 0x22
+_OVER = (agent_pb2.SLICE_STATUS_GONE, agent_pb2.SLICE_STATUS_FAILED)
+
+
+class Heard:
+    """What an agent has said on one session."""
+
+    __slots__ = ("active", "held", "over", "snapshot")
+
+    def __init__(self) -> None:
+        self.active: set[str] = set()
+        self.over: set[str] = set()
+        self.held: set[str] = set()
+        self.snapshot = False
+
+
+class WireAudit:
+    """See the module's docstring."""
+
+    def __init__(self, world: World, auditor: Auditor) -> None:
+        self._world = world
+        self._auditor = auditor
+        self.kept_us: dict[str, int] = {}
+        """Lease -> when a keep-alive, or a call of somebody who waits for it, last reached a coordinator."""
+        self.queued_us: dict[str, int] = {}
+        self._sessions: dict[int, int] = {}
+        """Connection -> session epoch, from the welcome that was sent on it."""
+        self._heard: dict[int, Heard] = {}
+        self._keys: dict[tuple[str, str], str] = {}
+        self.answers = 0
+
+    # -- from agents
+
+    def delivered(self, connection: Connection, up: bool, data: bytes) -> None:
+        """A message has arrived."""
+        if connection.note == AGENT_SESSION:
+            if up and data[0] != _HEARTBEAT:
+                self._from_agent(connection, data)
+        elif connection.note == KEEP_ALIVE and up:
+            now_us = self._world.loop.now_us
+            for lease_id in leases_pb2.KeepAliveRequest.FromString(data).lease_ids:
+                self.kept_us[lease_id] = now_us
+
+    def _from_agent(self, connection: Connection, data: bytes) -> None:
+        session = self._sessions.get(connection.number)
+        if session is None:
+            return
+        message = agent_pb2.AgentMessage.FromString(data)
+        kind = message.WhichOneof("message")
+        if kind == "snapshot":
+            reports = message.snapshot.slices
+        elif kind == "reports":
+            reports = message.reports.reports
+        else:
+            return
+        heard = self._heard.setdefault(session, Heard())
+        if kind == "snapshot" and not heard.snapshot:
+            heard.snapshot = True
+            heard.held = {report.slice_id for report in reports}
+        for report in reports:
+            if report.status == agent_pb2.SLICE_STATUS_ACTIVE:
+                heard.active.add(report.slice_id)
+            elif report.status in _OVER:
+                heard.over.add(report.slice_id)
+
+    def confirmed(self, node_id: str, slice_id: str, what: str) -> bool:
+        """Whether the node's agent has said so on the session that the journal has for it now."""
+        machine = self._auditor.books.machines[node_id]
+        heard = self._heard.get(machine.session)
+        if heard is None:
+            return False
+        if what == "ACTIVE":
+            return slice_id in heard.active
+        return slice_id in heard.over or (heard.snapshot and slice_id not in heard.held)
+
+    # -- from coordinators
+
+    def server_sends(self, connection: Connection, data: bytes) -> None:
+        """A coordinator says something to an agent: only what is durable, and all of it where it claims so."""
+        if connection.note != AGENT_SESSION:
+            return
+        message = agent_pb2.CoordinatorMessage.FromString(data)
+        kind = message.WhichOneof("message")
+        if kind == "welcome":
+            self._sessions[connection.number] = message.welcome.session_epoch
+        elif kind == "desired":
+            self._desired(connection, message.desired)
+
+    def _desired(self, connection: Connection, desired: Any) -> None:
+        auditor, books = self._auditor, self._auditor.books
+        node_id = connection.client
+        deposed = desired.leader_epoch < books.leader
+        if desired.leader_epoch > books.leader:
+            auditor.violation(f"{node_id} hears of leader epoch {desired.leader_epoch}, which is not durable")
+        machine = books.machines.get(node_id)
+        pieces: dict[str, Piece] = machine.pieces if machine is not None else {}
+        for order in desired.slices:
+            known = books.granted_ever.get(order.slice_id)
+            if known is None:
+                auditor.violation(f"{node_id} is told of {order.slice_id}, which is not durable")
+                continue
+            if known != (node_id, order.device_uuid, order.share_milli, order.memory_bytes):
+                auditor.violation(f"{node_id} is told of another {order.slice_id} than was granted")
+            if deposed:
+                continue
+            piece = pieces.get(order.slice_id)
+            if order.state == agent_pb2.DESIRED_STATE_RUN and (piece is None or piece.ending):
+                auditor.violation(f"{node_id} is told to run {order.slice_id}, which is over")
+            if order.state == agent_pb2.DESIRED_STATE_STOP and piece is not None and not piece.ending:
+                auditor.violation(f"{node_id} is told to stop {order.slice_id}, which nobody has ended")
+        for slice_id in desired.settled:
+            if slice_id in pieces and not deposed:
+                auditor.violation(f"{node_id} may forget {slice_id}, which still holds capacity")
+        if desired.full and not deposed:
+            named = {order.slice_id for order in desired.slices}
+            missing = pieces.keys() - named
+            if missing:
+                auditor.violation(f"{node_id} is told everything, but not {sorted(missing)[0]}")
+
+    def answered(self, method: str, request: bytes, data: bytes | None) -> None:
+        """A coordinator answers a call."""
+        name = method.rpartition("/")[2]
+        self.answers += 1
+        if data is None:
+            return
+        if name == "Allocate":
+            asked = leases_pb2.AllocateRequest.FromString(request)
+            lease = leases_pb2.AllocateResponse.FromString(data).lease
+            self.kept_us[lease.lease_id] = self._world.loop.now_us
+            self._lease(lease, "Allocate")
+            key = (asked.request.tenant, asked.idempotency_key)
+            if asked.idempotency_key:
+                known = self._keys.setdefault(key, lease.lease_id)
+                if known != lease.lease_id:
+                    self._auditor.violation(f"key {key[1]} was answered with {known}, now with {lease.lease_id}")
+        elif name == "Get":
+            self._lease(types_pb2.Lease.FromString(data), "Get")
+        elif name == "Release":
+            self._lease(leases_pb2.ReleaseResponse.FromString(data).lease, "Release", releasing=True)
+        elif name == "List":
+            response = leases_pb2.ListResponse.FromString(data)
+            if response.seq > self._auditor.books.seq:
+                self._auditor.violation(f"List shows fact {response.seq}, but only {self._auditor.books.seq} are durable")
+            for lease in response.leases:
+                self._lease(lease, "List")
+
+    def _lease(self, lease: Any, where: str, *, releasing: bool = False) -> None:
+        auditor, books = self._auditor, self._auditor.books
+        if lease.seq > books.seq:
+            auditor.violation(f"{where} shows {lease.lease_id} as of fact {lease.seq}, but only {books.seq} are durable")
+            return
+        story = books.stories.get(lease.lease_id)
+        if story is None:
+            if lease.lease_id not in self.kept_us:
+                auditor.violation(f"{where} shows {lease.lease_id}, which is not durable")
+            return
+        for piece in lease.slices:
+            known = books.granted_ever.get(piece.slice_id)
+            if known is None or known != (piece.node_id, piece.device_uuid, piece.share_milli, piece.memory_bytes):
+                auditor.violation(f"{where} shows {piece.slice_id}, which was not granted so")
+        if releasing and not story.ended and not (story.ending and not story.requeue):
+            auditor.violation(f"the release of {lease.lease_id} is answered, but not durable")
+
+    def final(self) -> None:
+        """What launchers were told must have become of their leases."""
+        for launcher in self._world.launchers:
+            for asked in launcher.asked:
+                if launcher.process.alive and not asked.ended:
+                    self._auditor.violation(f"{launcher.host} still waits for {asked.key} ({asked.lease_id})")

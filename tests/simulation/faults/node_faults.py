@@ -1,0 +1,239 @@
+"""What happens to agents, machines, devices and programs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+from aliquot.agent.core.samples import RecoveryAction
+from tests.simulation.faults.coordinator_faults import some_node
+from tests.simulation.sim.loop import US_PER_MS, US_PER_S
+from tests.simulation.sim.machine import SimDevice, SimProc
+
+if TYPE_CHECKING:
+    from tests.simulation.faults.kinds import Fault
+    from tests.simulation.sim.nodes import SimNode
+    from tests.simulation.sim.world import World
+
+Undo = Callable[[], None]
+GIB = 1 << 30
+
+
+def _crash(world: World, fault: Fault, random: Random) -> None:
+    some_node(world, random).crash_agent(random.randint(100, 30_000) * US_PER_MS)
+
+
+def _crash_in_save(world: World, fault: Fault, random: Random) -> None:
+    some_node(world, random).disk.die_in_next_save = True
+
+
+def _crash_many(world: World, fault: Fault, random: Random) -> None:
+    for node in world.nodes:
+        if random.random() < 0.15:
+            node.crash_agent(random.randint(100, 10_000) * US_PER_MS)
+
+
+def _freeze(world: World, fault: Fault, random: Random) -> Undo | None:
+    process = some_node(world, random).process
+    if process is None or not process.alive or process.frozen:
+        return None
+    world.loop.freeze(process)
+    return lambda: world.loop.thaw(process)
+
+
+def _power(world: World, fault: Fault, random: Random) -> None:
+    some_node(world, random).cut_power(fault.duration_ms * US_PER_MS)
+
+
+def _disk_full(world: World, fault: Fault, random: Random) -> Undo:
+    disk = some_node(world, random).disk
+    disk.full = True
+
+    def mend() -> None:
+        disk.full = False
+
+    return mend
+
+
+def _record_damaged(world: World, fault: Fault, random: Random) -> None:
+    node = some_node(world, random)
+    if node.agent_alive:
+        node.disk.damage_next_read += 1
+        node.crash_agent()
+
+
+def _slow_threads(world: World, fault: Fault, random: Random) -> Undo | None:
+    process = some_node(world, random).process
+    if process is None:
+        return None
+    process.stalls_us = random.randint(50, 4_000) * US_PER_MS
+
+    def mend() -> None:
+        process.stalls_us = 0
+
+    return mend
+
+
+def _wall_step(world: World, fault: Fault, random: Random) -> None:
+    node = some_node(world, random)
+    node.clock.stepped_us += random.randint(-300, 300) * US_PER_S
+    node.crash_agent()
+
+
+# -- devices
+
+
+def _some_device(world: World, random: Random) -> tuple[SimNode, SimDevice]:
+    node = some_node(world, random)
+    uuids = list(node.devices)
+    return node, node.devices[uuids[random.randrange(len(uuids))]]
+
+
+def _device(field: str, value: Any, well: Any) -> Callable[[World, Fault, Random], Undo]:
+    def happen(world: World, fault: Fault, random: Random) -> Undo:
+        _, device = _some_device(world, random)
+        setattr(device, field, value)
+        return lambda: setattr(device, field, well)
+
+    return happen
+
+
+def _lost(world: World, fault: Fault, random: Random) -> Undo:
+    """It falls off the bus: what programs held there is gone, and they die of it."""
+    node, device = _some_device(world, random)
+    device.lost = True
+    for proc in node.listed(device.info.uuid):
+        node.exit(proc)
+
+    def mend() -> None:
+        device.lost = False
+
+    return mend
+
+
+def _xid(number: int) -> Callable[[World, Fault, Random], None]:
+    def happen(world: World, fault: Fault, random: Random) -> None:
+        node, device = _some_device(world, random)
+        node.report_xid(device.info.uuid, number)
+
+    return happen
+
+
+def _foreign(world: World, fault: Fault, random: Random) -> Undo:
+    node, device = _some_device(world, random)
+    proc = node.start()
+    node.allocate(proc, device.info.uuid, random.randint(1, 30) * GIB, None)
+    return lambda: node.exit(proc)
+
+
+def _hidden(world: World, fault: Fault, random: Random) -> Undo:
+    _, device = _some_device(world, random)
+    device.other_bytes = random.randint(1, 8) * GIB
+
+    def mend() -> None:
+        device.other_bytes = 0
+
+    return mend
+
+
+def _unplugged(world: World, fault: Fault, random: Random) -> Undo:
+    node, device = _some_device(world, random)
+    uuid = device.info.uuid
+    node.unplugged.add(uuid)
+    for proc in node.listed(uuid):
+        node.exit(proc)
+    return lambda: node.unplugged.discard(uuid)
+
+
+# -- programs
+
+
+def _some_proc(world: World, random: Random) -> SimProc | None:
+    for _ in range(8):
+        node = some_node(world, random)
+        leased = [proc for proc in node.procs.values() if proc.lease_id]
+        if leased:
+            return leased[random.randrange(len(leased))]
+    return None
+
+
+def _pid_reused(world: World, fault: Fault, random: Random) -> None:
+    """A program of a lease ends, and somebody else's gets its number: it must never be signalled in its place."""
+    proc = _some_proc(world, random)
+    if proc is None:
+        return
+    node = proc.machine
+    device = next(iter(proc.memory), None)
+    node.exit(proc)
+    other = node.start(pid=proc.pid)
+    if device is not None:
+        node.allocate(other, device, GIB, None)
+    world.loop.call_in(node.os, random.randint(5, 60) * US_PER_S, node.exit, other)
+
+
+def _killed(world: World, fault: Fault, random: Random) -> None:
+    proc = _some_proc(world, random)
+    if proc is not None:
+        proc.machine.exit(proc)
+
+
+def _many_forks(world: World, fault: Fault, random: Random) -> None:
+    proc = _some_proc(world, random)
+    if proc is None:
+        return
+    node = proc.machine
+    uuid = next(iter(proc.memory), None)
+    for _ in range(random.randint(3, 12)):
+        child = node.start(parent=proc, leader=random.random() < 0.3)
+        if uuid is not None:
+            node.allocate(child, uuid, random.randint(1, 256) << 20, None)
+        world.loop.call_in(node.os, random.randint(1, 40) * US_PER_S, node.exit, child)
+
+
+def _abuse(world: World, fault: Fault, random: Random) -> Undo:
+    """Everybody takes more than was granted."""
+    world.abuse += 1
+
+    def mend() -> None:
+        world.abuse -= 1
+
+    return mend
+
+
+def _stray(world: World, fault: Fault, random: Random) -> None:
+    """A program of a lease takes memory of a device on which its lease has no slice."""
+    proc = _some_proc(world, random)
+    if proc is not None:
+        others = [uuid for uuid in proc.machine.devices if uuid not in proc.memory]
+        if others:
+            proc.machine.allocate(proc, others[random.randrange(len(others))], random.randint(1, 4) * GIB, None)
+
+
+ACTIONS: dict[str, Any] = {
+    "agent.crash": _crash,
+    "agent.crash_in_save": _crash_in_save,
+    "agent.crash_many": _crash_many,
+    "agent.freeze": _freeze,
+    "agent.power": _power,
+    "agent.disk_full": _disk_full,
+    "agent.record_damaged": _record_damaged,
+    "agent.slow_threads": _slow_threads,
+    "agent.wall_step": _wall_step,
+    "device.lost": _lost,
+    "device.xid_fatal": _xid(79),
+    "device.xid_program": _xid(31),
+    "device.hung": _device("hung", True, False),
+    "device.blind": _device("blind", True, False),
+    "device.unlisted": _device("unlisted", True, False),
+    "device.recovery": _device("recovery", RecoveryAction.RESET, RecoveryAction.NONE),
+    "device.remap_failed": _device("remap_failed", True, False),
+    "device.foreign": _foreign,
+    "device.hidden_memory": _hidden,
+    "device.unplugged": _unplugged,
+    "process.pid_reused": _pid_reused,
+    "process.killed": _killed,
+    "process.many_forks": _many_forks,
+    "process.abuse": _abuse,
+    "process.stray": _stray,
+}

@@ -1,0 +1,213 @@
+"""Launchers: programs that ask for leases, keep them alive, run jobs in them, and sometimes just vanish."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from dataclasses import dataclass, field
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+import grpc
+import grpc.aio
+
+from aliquot.common.errors import AliquotError
+from aliquot.v1 import leases_pb2, types_pb2
+from tests.simulation.sim.jobs import Job
+from tests.simulation.sim.loop import US_PER_S, Process
+from tests.simulation.sim.network import CallFailed, Connection
+from tests.simulation.sim.server import KEEP_ALIVE
+
+if TYPE_CHECKING:
+    from tests.simulation.sim.world import World
+
+LEASES = "/aliquot.v1.LeaseService/"
+HOPELESS = (
+    grpc.StatusCode.INVALID_ARGUMENT,
+    grpc.StatusCode.FAILED_PRECONDITION,
+    grpc.StatusCode.ALREADY_EXISTS,
+    grpc.StatusCode.NOT_FOUND,
+)
+
+
+@dataclass(slots=True)
+class Asked:
+    """One request of a launcher, from its first sending to its end."""
+
+    key: str
+    request: types_pb2.LeaseRequest
+    run_s: float
+    lease_id: str = ""
+    secret: str = ""
+    ended: bool = False
+    outcome: str = ""
+    jobs: list[Job] = field(default_factory=list)
+
+
+class Launcher:
+    """One launcher. Its process may be killed at any time."""
+
+    def __init__(self, world: World, number: int, random: Random) -> None:
+        self.world = world
+        self.host = f"launcher-{number:03d}"
+        self.number = number
+        self.random = random
+        self.process: Process = world.loop.spawn(self.host)
+        self.process.host = self
+        self.asked: list[Asked] = []
+        self.vanished = False
+        self._numbers = itertools.count(1)
+        self._address = 0
+        self._live: dict[str, Asked] = {}
+
+    def start(self) -> None:
+        """Begin to ask."""
+        self.world.loop.start(self.process, self._ask_for_ever(), "asks")
+        self.world.loop.start(self.process, self._keep_alive(), "keeps")
+
+    def vanish(self) -> None:
+        """SIGKILL: nobody releases what it had."""
+        self.vanished = True
+        self.world.loop.kill(self.process)
+
+    # -- calls
+
+    async def call(self, method: str, request: Any, response: Any, timeout_s: float) -> Any:
+        """One call, to whoever leads, again and again until it is answered. Raises CallFailed for a real answer."""
+        network = self.world.network
+        wait_s = 0.2
+        while True:
+            address = self.world.cluster.addresses[self._address % len(self.world.cluster.addresses)]
+            try:
+                data = await network.call(self.host, address, LEASES + method, request.SerializeToString(), timeout_s)
+                return response.FromString(data)
+            except CallFailed as failed:
+                if failed.code in HOPELESS:
+                    raise
+                self._address += 1
+            await asyncio.sleep(wait_s + self.random.random() * wait_s)
+            wait_s = min(wait_s * 2, 5.0)
+
+    # -- life
+
+    async def _ask_for_ever(self) -> None:
+        while True:
+            await asyncio.sleep(self.random.expovariate(1 / self.world.config.think_s))
+            if self.world.issuing and len(self._live) < self.world.config.leases_per_launcher:
+                asked = self.world.workload.next(self, next(self._numbers))
+                self.asked.append(asked)
+                asyncio.create_task(self._hold(asked))  # noqa: RUF006: the loop keeps it
+
+    def ask_now(self, key: str, copy_of: str = "") -> None:
+        """One more request at once; `copy_of`: with the body that this key had before, if it had one."""
+        if not self.process.alive or not self.world.issuing:
+            return
+        asked = self.world.workload.next(self, next(self._numbers))
+        asked.key = key
+        if copy_of:
+            known = next((other for other in self.asked if other.key == copy_of), None)
+            if known is not None:
+                asked.request = known.request
+        self.asked.append(asked)
+        self.world.loop.start(self.process, self._hold(asked), "holds")
+
+    async def _hold(self, asked: Asked) -> None:
+        """A lease from beginning to end."""
+        self.world.pending_calls += 1
+        try:
+            lease = await self._allocate(asked)
+        except CallFailed as failed:
+            asked.outcome, asked.ended = failed.code.name, True
+            return
+        finally:
+            self.world.pending_calls -= 1
+        asked.lease_id, asked.secret = lease.lease_id, lease.secret
+        self._live[lease.lease_id] = asked
+        try:
+            await self._use(asked, lease)
+        finally:
+            self._live.pop(lease.lease_id, None)
+            asked.ended = True
+
+    async def _allocate(self, asked: Asked) -> types_pb2.Lease:
+        request = leases_pb2.AllocateRequest(
+            request=asked.request,
+            idempotency_key=asked.key,
+            wait_until=self.random.choice((leases_pb2.WAIT_UNTIL_QUEUED, leases_pb2.WAIT_UNTIL_ACTIVE)),
+            wait_timeout_ms=8_000,
+        )
+        response = await self.call("Allocate", request, leases_pb2.AllocateResponse, 10.0)
+        lease: types_pb2.Lease = response.lease
+        return lease
+
+    async def _use(self, asked: Asked, lease: types_pb2.Lease) -> None:
+        """Wait until it is active, run, release. What ends meanwhile is simply over."""
+        running_epoch = 0
+        deadline_s = 0.0
+        loop = self.world.loop
+        while True:
+            if lease.state == types_pb2.LEASE_STATE_ENDED:
+                asked.outcome = lease.end_reason
+                return
+            if lease.state == types_pb2.LEASE_STATE_ACTIVE and lease.lease_epoch != running_epoch:
+                running_epoch = lease.lease_epoch
+                deadline_s = loop.time() + asked.run_s
+                asked.jobs += self._start_jobs(asked, lease)
+            if deadline_s and loop.time() >= deadline_s:
+                break
+            wait_s = 4.0 if not deadline_s else min(8.0, max(0.1, deadline_s - loop.time()))
+            await asyncio.sleep(wait_s * (0.5 + self.random.random() / 2))
+            try:
+                lease = await self.call("Get", leases_pb2.GetRequest(lease_id=asked.lease_id), types_pb2.Lease, 5.0)
+            except CallFailed as failed:
+                asked.outcome = failed.code.name
+                return
+        for job in asked.jobs:
+            job.finish()
+        request = leases_pb2.ReleaseRequest(lease_id=asked.lease_id, wait_gone=self.random.random() < 0.5, wait_timeout_ms=5_000)
+        try:
+            await self.call("Release", request, leases_pb2.ReleaseResponse, 8.0)
+        except CallFailed as failed:
+            asked.outcome = failed.code.name
+        asked.outcome = asked.outcome or "RELEASED"
+
+    def _start_jobs(self, asked: Asked, lease: types_pb2.Lease) -> list[Job]:
+        jobs = []
+        members: dict[int, list[types_pb2.Slice]] = {}
+        for piece in lease.slices:
+            if piece.lease_epoch == lease.lease_epoch:
+                members.setdefault(piece.member, []).append(piece)
+        for member, pieces in sorted(members.items()):
+            node = self.world.node(pieces[0].node_id)
+            if node is not None and self.random.random() < 0.85:
+                job = Job(self.world, node, asked, member, pieces, Random(self.random.getrandbits(32)))
+                jobs.append(job)
+                self.world.loop.call_in(node.os, int(self.random.random() * US_PER_S // 2), job.start)
+        return jobs
+
+    async def _keep_alive(self) -> None:
+        """One stream, named again every few seconds, reopened when it breaks."""
+        connection: Connection | None = None
+        address = 0
+        while True:
+            await asyncio.sleep(6.0 + self.random.random() * 4)
+            if not self._live:
+                continue
+            addresses = self.world.cluster.addresses
+            try:
+                if connection is None or not connection.client_open:
+                    target = addresses[address % len(addresses)]
+                    connection = self.world.network.connect(self.host, target, KEEP_ALIVE, self.process)
+                    if connection is None:
+                        address += 1
+                        continue
+                request = leases_pb2.KeepAliveRequest(lease_ids=list(self._live))
+                await connection.client_write(request.SerializeToString())
+                data = await asyncio.wait_for(connection.client_read(), 8.0)
+                if isinstance(data, bytes):
+                    leases_pb2.KeepAliveResponse.FromString(data)
+            except (grpc.aio.AioRpcError, asyncio.TimeoutError, AliquotError):
+                address += 1
+                if connection is not None:
+                    connection.client_cancel()
+                connection = None

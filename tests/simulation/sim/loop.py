@@ -1,0 +1,281 @@
+"""An asyncio event loop whose time is simulated: it never waits, it jumps to the next moment at which something happens.
+
+Everything that runs here belongs to a `Process` of the simulated world, found through a context variable, so that tasks,
+timers and callbacks inherit it without knowing. A process can be killed (nothing of it ever runs again, not even a
+`finally`, as after a SIGKILL), frozen (as by SIGSTOP) and thawed. What would run in a thread runs on the loop after a
+delay, so that there is exactly one order of events, and it depends on the seed alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import heapq
+from collections import deque
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+US_PER_S = 1_000_000
+US_PER_MS = 1_000
+
+
+class Process:
+    """What lives and dies together: a coordinator, an agent, a launcher, or the world itself."""
+
+    __slots__ = ("alive", "delayed", "frozen", "host", "name", "on_exit", "stalls_us", "tasks")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.alive = True
+        self.frozen = False
+        self.delayed: deque[Handle] = deque()
+        self.tasks: set[asyncio.Task[Any]] = set()
+        """Strong references, so that nothing is collected, and no `finally` runs, at a moment that the seed does not decide."""
+        self.on_exit: list[Callable[[], None]] = []
+        self.stalls_us = 0
+        """How long a worker thread takes on top of what it usually takes."""
+        self.host: Any = None
+        """The simulated machine it runs on, where that matters."""
+
+    def __repr__(self) -> str:
+        return f"<{self.name}>"
+
+
+PROCESS: contextvars.ContextVar[Process] = contextvars.ContextVar("process")
+
+
+class Handle:
+    """A callback that will run, unless cancelled."""
+
+    __slots__ = ("args", "callback", "context", "when_us")
+
+    def __init__(
+        self, callback: Callable[..., object] | None, args: tuple[Any, ...], context: contextvars.Context, when_us: int
+    ) -> None:
+        self.callback = callback
+        self.args = args
+        self.context = context
+        self.when_us = when_us
+
+    def cancel(self) -> None:
+        """Not any more."""
+        self.callback = None
+        self.args = ()
+
+    def cancelled(self) -> bool:
+        """Whether it will not run."""
+        return self.callback is None
+
+    def when(self) -> float:
+        """In seconds of the loop's clock."""
+        return self.when_us / US_PER_S
+
+
+class Stuck(RuntimeError):
+    """Nothing is left to happen."""
+
+
+class SimLoop(asyncio.AbstractEventLoop):
+    """See the module's docstring. `asyncio` finds it by `running`."""
+
+    def __init__(self, thread_latency_us: Callable[[], int]) -> None:
+        self.now_us = 0
+        self.steps = 0
+        self.errors: list[str] = []
+        """Exceptions that nobody caught: each is a defect of what is simulated, or of the simulation."""
+        self._ready: deque[Handle] = deque()
+        self._timers: list[tuple[int, int, Handle]] = []
+        self._numbers = 0
+        self._thread_latency_us = thread_latency_us
+        self._kept: list[Process] = []
+
+    # -- running
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Be the running loop."""
+        asyncio._set_running_loop(self)
+        try:
+            yield
+        finally:
+            asyncio._set_running_loop(None)
+
+    def run_until(self, until_us: int, after_step: Callable[[], bool] | None = None) -> bool:
+        """Let everything happen up to then. Ends early, with True, when `after_step` says so."""
+        ready, timers = self._ready, self._timers
+        while True:
+            while ready:
+                handle = ready.popleft()
+                callback = handle.callback
+                if callback is None:
+                    continue
+                process = handle.context[PROCESS]
+                if not process.alive:
+                    continue
+                if process.frozen:
+                    process.delayed.append(handle)
+                    continue
+                self.steps += 1
+                try:
+                    handle.context.run(callback, *handle.args)
+                except (KeyboardInterrupt, SystemExit):
+                    raise
+                except BaseException as error:  # noqa: BLE001: as asyncio's own handles do
+                    self.errors.append(f"{process.name}: {callback!r}: {error!r}")
+                if after_step is not None and after_step():
+                    return True
+            while timers and timers[0][2].callback is None:
+                heapq.heappop(timers)
+            if not timers or timers[0][0] > until_us:
+                self.now_us = max(self.now_us, until_us)
+                return False
+            when_us, _, handle = heapq.heappop(timers)
+            self.now_us = max(self.now_us, when_us)
+            ready.append(handle)
+
+    # -- processes
+
+    def spawn(self, name: str) -> Process:
+        """A new process in which nothing runs yet."""
+        process = Process(name)
+        self._kept.append(process)
+        return process
+
+    def start(self, process: Process, coroutine: Coroutine[Any, Any, Any], name: str = "") -> asyncio.Task[Any]:
+        """Run a coroutine as a part of a process."""
+        context = contextvars.copy_context()
+        context.run(PROCESS.set, process)
+        return self._task(coroutine, context, name)
+
+    def call_in(self, process: Process, delay_us: int, callback: Callable[..., object], *args: Any) -> Handle:
+        """Call a plain function as a part of a process."""
+        context = contextvars.Context()
+        context.run(PROCESS.set, process)
+        return self._at(self.now_us + delay_us, callback, args, context)
+
+    def kill(self, process: Process) -> None:
+        """At once, and for good."""
+        if not process.alive:
+            return
+        process.alive = False
+        process.delayed.clear()
+        for task in process.tasks:
+            task._log_destroy_pending = False  # type: ignore[attr-defined]
+        for callback in process.on_exit:
+            callback()
+
+    def freeze(self, process: Process) -> None:
+        """It stands still until thawed; what should have run is late."""
+        process.frozen = True
+
+    def thaw(self, process: Process) -> None:
+        """Let it go on."""
+        if process.frozen:
+            process.frozen = False
+            self._ready.extend(process.delayed)
+            process.delayed.clear()
+
+    # -- what asyncio asks of a loop
+
+    def time(self) -> float:
+        return self.now_us / US_PER_S
+
+    def call_soon(self, callback: Callable[..., object], *args: Any, context: Any = None) -> Any:
+        handle = Handle(callback, args, contextvars.copy_context() if context is None else context, self.now_us)
+        self._ready.append(handle)
+        return handle
+
+    def call_soon_threadsafe(self, callback: Callable[..., object], *args: Any, context: Any = None) -> Any:
+        return self.call_soon(callback, *args, context=context)
+
+    def call_later(self, delay: float, callback: Callable[..., object], *args: Any, context: Any = None) -> Any:
+        delay_us = -int(-delay * US_PER_S // 1) if delay > 0 else 0
+        return self._at(self.now_us + delay_us, callback, args, contextvars.copy_context() if context is None else context)
+
+    def call_at(self, when: float, callback: Callable[..., object], *args: Any, context: Any = None) -> Any:
+        when_us = round(when * US_PER_S)
+        return self._at(when_us, callback, args, contextvars.copy_context() if context is None else context)
+
+    def _at(self, when_us: int, callback: Callable[..., object], args: tuple[Any, ...], context: contextvars.Context) -> Handle:
+        handle = Handle(callback, args, context, when_us)
+        self._numbers += 1
+        heapq.heappush(self._timers, (when_us, self._numbers, handle))
+        return handle
+
+    def create_future(self) -> asyncio.Future[Any]:
+        return asyncio.Future(loop=self)
+
+    def create_task(self, coro: Any, *, name: str | None = None, context: contextvars.Context | None = None) -> Any:
+        return self._task(coro, context if context is not None else contextvars.copy_context(), name or "")
+
+    def _task(self, coroutine: Any, context: contextvars.Context, name: str) -> asyncio.Task[Any]:
+        task: asyncio.Task[Any] = asyncio.Task(coroutine, loop=self, name=name or "task", context=context)
+        tasks = context[PROCESS].tasks
+        tasks.add(task)
+        task.add_done_callback(tasks.discard, context=context)
+        return task
+
+    def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> Any:
+        """A worker thread: the call happens, all at once, a little later."""
+        future = self.create_future()
+
+        def work() -> None:
+            if future.cancelled():
+                return
+            try:
+                result = func(*args)
+            except BaseException as error:  # noqa: BLE001: it belongs to who waits
+                if PROCESS.get().alive:
+                    future.set_exception(error)
+            else:
+                if PROCESS.get().alive:
+                    future.set_result(result)
+
+        stalls_us = PROCESS.get().stalls_us
+        self._at(self.now_us + self._thread_latency_us() + stalls_us, work, (), contextvars.copy_context())
+        return future
+
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
+        error = context.get("exception")
+        if isinstance(error, asyncio.CancelledError):
+            return
+        self.errors.append(f"{context.get('message')}: {error!r} {context.get('task') or context.get('future') or ''}")
+
+    def get_debug(self) -> bool:
+        return False
+
+    def is_running(self) -> bool:
+        return True
+
+    def is_closed(self) -> bool:
+        return False
+
+    def _timer_handle_cancelled(self, handle: Any) -> None:
+        pass
+
+    def abandon(self) -> None:
+        """The world ends: let go of everything without letting anything run."""
+        for process in self._kept:
+            process.alive = False
+        for process in self._kept:
+            for task in list(process.tasks):
+                task._log_destroy_pending = False  # type: ignore[attr-defined]
+                _close(task)
+            process.tasks.clear()
+        self._ready.clear()
+        self._timers.clear()
+
+
+def _close(task: asyncio.Task[Any]) -> None:
+    """End a suspended coroutine. Its `finally` parts run into a loop that carries nothing out any more."""
+    coroutine = task.get_coro()
+    try:
+        coroutine.close()  # type: ignore[union-attr]
+    except BaseException:  # noqa: BLE001, S110: nothing that it says matters now
+        pass
+
+
+def current() -> Process:
+    """The process that runs now."""
+    return PROCESS.get()

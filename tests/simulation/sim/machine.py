@@ -1,0 +1,382 @@
+"""A simulated machine with GPUs: devices that fail in the ways they do, a process table, cgroups, and signals.
+
+The agent's production code sees it through `SimBackend`, `SimGuard` and `SimTree`, and through the functions of
+`aliquot.agent.processes` (see `patches`). What is true here is the ground truth that the auditor judges by.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any, TypeVar
+
+from aliquot.agent.cgroups import ContainmentError
+from aliquot.agent.core.attribution import ProcessFacts
+from aliquot.agent.core.model import Holder, ProcessKey
+from aliquot.agent.core.samples import (
+    DeviceEvent,
+    DeviceInfo,
+    DriverInfo,
+    HealthSample,
+    LoadSample,
+    MemorySample,
+    ProcessList,
+    ProcessSample,
+    RecoveryAction,
+)
+from aliquot.agent.devices.base import DeviceError, DeviceLost, Discovery
+from aliquot.agent.devices.guard import DeviceHung
+from tests.simulation.sim.loop import US_PER_MS, US_PER_S, Process, SimLoop
+
+T = TypeVar("T")
+MIB = 1 << 20
+CGROUP_BASE = "/aliquot"
+
+
+@dataclass(eq=False, slots=True)
+class SimProc:
+    """One program of somebody."""
+
+    machine: SimMachine
+    pid: int
+    start_ticks: int
+    parent: int
+    group: int
+    session: int
+    uid: int
+    cgroup: str = "/user"
+    alive: bool = True
+    memory: dict[str, int] = field(default_factory=dict)
+    """Device UUID -> bytes."""
+    lease_id: str = ""
+    """Whose it truly is; empty: nobody's."""
+    member: int = 0
+    stubborn: bool = False
+    """It ignores SIGTERM."""
+    over_us: int = -1
+    """When its lease last held more than its slice here."""
+
+    @property
+    def key(self) -> ProcessKey:
+        """Who it is, for ever."""
+        return ProcessKey(self.pid, self.start_ticks)
+
+
+class ProcessTable:
+    """All processes of all machines: pids are unique over all of them, so that a look-up needs no machine."""
+
+    def __init__(self) -> None:
+        self.by_pid: dict[int, SimProc] = {}
+        self.next_pid = 1000
+        self.ticks = 1
+
+
+@dataclass(eq=False, slots=True)
+class SimDevice:
+    """One GPU, and what is wrong with it."""
+
+    info: DeviceInfo
+    lost: bool = False
+    hung: bool = False
+    blind: bool = False
+    """The driver does not say which process holds how much."""
+    unlisted: bool = False
+    """The list of processes can't be read."""
+    recovery: RecoveryAction = RecoveryAction.NONE
+    remap_failed: bool = False
+    hot: int = 40
+    other_bytes: int = 0
+    """Held by what the driver does not list."""
+
+
+class SimMachine:
+    """See the module's docstring."""
+
+    def __init__(
+        self, loop: SimLoop, random: Random, table: ProcessTable, node_id: str, devices: list[DeviceInfo], *, cgroups: bool
+    ) -> None:
+        self.loop = loop
+        self.random = random
+        self.table = table
+        self.node_id = node_id
+        self.host = node_id
+        self.devices = {info.uuid: SimDevice(info) for info in devices}
+        self.has_cgroups = cgroups
+        self.boots = 1
+        self.procs: dict[int, SimProc] = {}
+        self.leaves: dict[str, Holder] = {}
+        self.frozen_leaves: set[str] = set()
+        self.denying: dict[str, int] = {}
+        """Slice id -> bytes, where a tier denies at the allocation."""
+        self.unplugged: set[str] = set()
+        self.events = 0
+        self.on_signal: Callable[[SimProc, int], None] = lambda proc, what: None
+        self.on_memory: Callable[[SimProc, str], None] = lambda proc, uuid: None
+        self.on_exit: Callable[[SimProc], None] = lambda proc: None
+        self.os = Process(f"{node_id}: its programs")
+        self.os.host = self
+
+    @property
+    def boot_id(self) -> str:
+        """Changes when the machine starts again."""
+        return f"boot-{self.node_id}-{self.boots}"
+
+    # -- processes
+
+    def start(self, *, lease_id: str = "", parent: SimProc | None = None, pid: int = 0, leader: bool = True) -> SimProc:
+        """A program starts. `pid`: a number that the kernel gives out again."""
+        table = self.table
+        if not pid:
+            table.next_pid += 1
+            pid = table.next_pid
+        table.ticks += 1
+        proc = SimProc(
+            self,
+            pid,
+            table.ticks,
+            parent.pid if parent is not None else 1,
+            pid if leader or parent is None else parent.group,
+            pid if leader or parent is None else parent.session,
+            uid=1000,
+            cgroup=parent.cgroup if parent is not None else "/user",
+            lease_id=lease_id or (parent.lease_id if parent is not None else ""),
+            member=parent.member if parent is not None else 0,
+        )
+        self.procs[pid] = table.by_pid[pid] = proc
+        self.events += 1
+        return proc
+
+    def exit(self, proc: SimProc) -> None:
+        """A program ends; the driver takes its memory back."""
+        if proc.alive:
+            proc.alive = False
+            self.events += 1
+            proc.memory.clear()
+            self.procs.pop(proc.pid, None)
+            if self.table.by_pid.get(proc.pid) is proc:
+                del self.table.by_pid[proc.pid]
+            self.on_exit(proc)
+
+    def allocate(self, proc: SimProc, uuid: str, total_bytes: int, limit_bytes: int | None) -> bool:
+        """A program wants to hold so much of a device in all. False: denied."""
+        device = self.devices[uuid]
+        if not proc.alive or device.lost or uuid in self.unplugged:
+            return False
+        self.events += 1
+        used = sum(p.memory.get(uuid, 0) for p in self.procs.values()) - proc.memory.get(uuid, 0) + device.other_bytes
+        if used + total_bytes > device.info.leasable_bytes or (limit_bytes is not None and total_bytes > limit_bytes):
+            return False
+        if total_bytes:
+            proc.memory[uuid] = total_bytes
+        else:
+            proc.memory.pop(uuid, None)
+        self.on_memory(proc, uuid)
+        return True
+
+    def signal(self, pid: int, what: int) -> None:
+        """The kernel delivers a signal. Raises ProcessLookupError."""
+        proc = self.procs.get(pid)
+        if proc is None or not proc.alive:
+            raise ProcessLookupError(pid)
+        self.events += 1
+        self.on_signal(proc, what)
+        if what == signal.SIGKILL:
+            self.loop.call_in(self.os, 5 * US_PER_MS, self.exit, proc)
+        elif what == signal.SIGTERM and not proc.stubborn:
+            self.loop.call_in(self.os, int(self.random.random() ** 2 * 3 * US_PER_S), self.exit, proc)
+
+    def lose_power(self) -> None:
+        """Everything that ran is gone; the clock of processes starts anew."""
+        for proc in list(self.procs.values()):
+            self.exit(proc)
+        self.leaves.clear()
+        self.denying.clear()
+        self.boots += 1
+
+    def listed(self, uuid: str) -> list[SimProc]:
+        """Who holds memory of a device."""
+        return [proc for proc in self.procs.values() if uuid in proc.memory]
+
+
+class SimTree:
+    """The cgroups of one machine. It stands in for `aliquot.agent.cgroups.CgroupTree`."""
+
+    def __init__(self, machine: SimMachine) -> None:
+        self.base = f"{CGROUP_BASE}/{machine.node_id}"
+        self._machine = machine
+
+    def path_of(self, holder: Holder) -> str:
+        """Where a holder's processes are."""
+        return f"{self.base}/{holder.lease_id}/{holder.lease_epoch}.{holder.member}"
+
+    def add(self, pid: int, holder: Holder) -> None:
+        """Move a process. Raises ContainmentError."""
+        proc = self._machine.procs.get(pid)
+        if proc is None or not proc.alive:
+            raise ContainmentError(f"there is no process {pid}")
+        proc.cgroup = path = self.path_of(holder)
+        self._machine.leaves[path] = holder
+
+    def put_back(self, pid: int, origin: str) -> None:
+        """Move it out again."""
+        proc = self._machine.procs.get(pid)
+        if proc is not None:
+            proc.cgroup = origin or "/user"
+
+    def members(self, holder: Holder) -> list[int]:
+        """Who is there."""
+        path = self.path_of(holder)
+        return [proc.pid for proc in self._machine.procs.values() if proc.cgroup == path]
+
+    def freeze(self, holder: Holder, *, frozen: bool) -> None:
+        """Nothing forks while it is being ended: here nothing does within one step anyway."""
+
+    def remove(self, holder: Holder) -> None:
+        """Drop an empty leaf."""
+        if not self.members(holder):
+            self._machine.leaves.pop(self.path_of(holder), None)
+
+    def holders(self) -> Iterator[tuple[str, Holder]]:
+        """Leaves from before a restart."""
+        yield from list(self._machine.leaves.items())
+
+
+class SimBackend:
+    """The driver's answers. It implements `DeviceBackend`."""
+
+    name = "simulated"
+
+    def __init__(self, machine: SimMachine) -> None:
+        self._machine = machine
+
+    def open(self) -> DriverInfo:
+        """Versions."""
+        return DriverInfo("580.65.06", "13.580", (13, 0))
+
+    def close(self) -> None:
+        """Nothing to do."""
+
+    def discover(self) -> Discovery:
+        """What is plugged in. A lost card can't be read."""
+        machine = self._machine
+        there = [d for uuid, d in machine.devices.items() if uuid not in machine.unplugged]
+        problems = tuple(f"{d.info.uuid} is lost" for d in there if d.lost)
+        return Discovery(tuple(d.info for d in there if not d.lost), problems)
+
+    def _device(self, uuid: str) -> SimDevice:
+        device = self._machine.devices[uuid]
+        self._machine.events += 1
+        if device.lost or uuid in self._machine.unplugged:
+            raise DeviceLost(f"{uuid} is lost")
+        return device
+
+    def memory(self, uuid: str) -> MemorySample:
+        """Of the whole device."""
+        device = self._device(uuid)
+        used = sum(proc.memory.get(uuid, 0) for proc in self._machine.procs.values()) + device.other_bytes
+        return MemorySample(device.info.memory_total_bytes, device.info.memory_reserved_bytes, used)
+
+    def processes(self, uuid: str) -> ProcessList:
+        """Of the programs that hold memory."""
+        device = self._device(uuid)
+        if device.unlisted:
+            raise DeviceError("the list of processes can't be read")
+        return ProcessList(
+            tuple(
+                ProcessSample(proc.pid, None if device.blind else proc.memory[uuid])
+                for proc in self._machine.listed(uuid)
+            )
+        )
+
+    def load(self, uuid: str) -> LoadSample:
+        """Busy while somebody holds memory."""
+        device = self._device(uuid)
+        busy = 90 if self._machine.listed(uuid) else 0
+        return LoadSample(busy, busy // 2, device.hot, 60_000 + busy * 2_000, 1_400)
+
+    def health(self, uuid: str) -> HealthSample:
+        """What the device says of itself."""
+        device = self._device(uuid)
+        return HealthSample(recovery_action=device.recovery, remap_failed=device.remap_failed, remap_pending=False)
+
+    def wait_events(self, timeout_ms: int) -> Sequence[DeviceEvent]:
+        """XIDs are handed to the poller directly."""
+        return ()
+
+
+class SimGuard:
+    """Calls that may hang. It stands in for `aliquot.agent.devices.guard.DeviceGuard`, whose threads are its own tests' matter."""
+
+    def __init__(self, machine: SimMachine, timeout_s: float) -> None:
+        self.timeout_s = timeout_s
+        self._machine = machine
+
+    @property
+    def stuck(self) -> frozenset[str]:
+        """Devices with a call that has not come back."""
+        return frozenset(uuid for uuid, device in self._machine.devices.items() if device.hung)
+
+    async def run(self, device: str, call: Callable[[], T], timeout_s: float | None = None) -> T:
+        """See `DeviceGuard.run`."""
+        if device and self._machine.devices[device].hung:
+            await asyncio.sleep(timeout_s or self.timeout_s)
+            if self._machine.devices[device].hung:
+                raise DeviceHung(f"a call to the driver has not come back within {self.timeout_s:g} s")
+        elif self._machine.random.random() < 0.1:
+            await asyncio.sleep(self._machine.random.random() * 0.05)
+        return call()
+
+    def close(self) -> None:
+        """No threads."""
+
+
+class SimProcesses:
+    """What /proc says. Its methods replace the functions of `aliquot.agent.processes`."""
+
+    def __init__(self, table: ProcessTable, current: Callable[[], Process]) -> None:
+        self._table = table
+        self._current = current
+
+    def key_of(self, pid: int) -> ProcessKey | None:
+        """The process that has this pid now."""
+        proc = self._table.by_pid.get(pid)
+        return None if proc is None else proc.key
+
+    def alive(self, process: ProcessKey) -> bool:
+        """Whether this very process runs."""
+        proc = self._table.by_pid.get(process.pid)
+        return proc is not None and proc.start_ticks == process.start_ticks
+
+    def facts_of(self, pid: int) -> ProcessFacts | None:
+        """What attribution needs."""
+        proc = self._table.by_pid.get(pid)
+        if proc is None:
+            return None
+        return ProcessFacts(proc.key, proc.parent, proc.group, proc.session, proc.cgroup)
+
+    def cgroup_of(self, pid: int) -> str | None:
+        """Its cgroup."""
+        proc = self._table.by_pid.get(pid)
+        return None if proc is None else proc.cgroup
+
+    def uids_of(self, pid: int) -> frozenset[int] | None:
+        """Its user."""
+        proc = self._table.by_pid.get(pid)
+        return None if proc is None else frozenset({proc.uid})
+
+    def name_of(self, pid: int) -> str:
+        """For people."""
+        return "job" if pid in self._table.by_pid else ""
+
+    def pids(self) -> Iterator[int]:
+        """Of the machine that asks."""
+        machine: Any = self._current().host
+        return iter(list(machine.procs))
+
+    def ancestors(self, pid: int) -> frozenset[int]:
+        """Above the agent there is only init."""
+        return frozenset({1})
+

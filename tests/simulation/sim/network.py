@@ -1,0 +1,497 @@
+"""The simulated network: hosts, links between them that can be slow or cut in one direction, connections and calls.
+
+A stream is what TCP and HTTP/2 make of a network: in order, without gaps, until it breaks; what is lost, duplicated or
+reordered below it shows as delay or as a broken stream, with what was under way lost. Cut links keep what is sent (TCP
+sends it again) until one side gives up, which the other side may never hear: a half-open stream. Single calls are what
+launchers make: a request or its answer may be lost, come late, come twice, or overtake another.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Coroutine
+from random import Random
+from typing import Any, Protocol
+
+import grpc
+import grpc.aio
+
+from tests.simulation.sim.loop import US_PER_MS, US_PER_S, Process, SimLoop
+
+WINDOW_MESSAGES = 64
+"""So many messages may be under way in one direction of a stream before its writer has to wait."""
+CLIENT_GIVES_UP_US = 30 * US_PER_S
+SERVER_GIVES_UP_US = 75 * US_PER_S
+Deliver = Callable[["Connection", bool, bytes], None]
+
+
+class Server(Protocol):
+    """What listens at an address."""
+
+    process: Process
+
+    def accept(self, connection: Connection) -> Coroutine[Any, Any, None]:
+        """The handler of a new stream."""
+
+    def dispatch(self, method: str, request: bytes, context: CallContext) -> Coroutine[Any, Any, bytes]:
+        """The handler of a single call."""
+
+
+class Network:
+    """See the module's docstring."""
+
+    def __init__(self, loop: SimLoop, random: Random, world: Process) -> None:
+        self.loop = loop
+        self.random = random
+        self.world = world
+        self.servers: dict[str, Server] = {}
+        self.connections: dict[int, Connection] = {}
+        self.cut: dict[tuple[str, str], int] = {}
+        """(from, to) -> how many faults cut it now. `*` stands for everybody."""
+        self.slow_us: dict[str, int] = {}
+        """Host -> what everything from and to it takes longer."""
+        self.lossy_permille = 0
+        self.twice_permille = 0
+        self.on_deliver: Deliver = lambda connection, up, data: None
+        self.on_server_sends: Callable[[Connection, bytes], None] = lambda connection, data: None
+        self.on_answer: Callable[[str, bytes, bytes | None], None] = lambda method, request, data: None
+        self.events = 0
+        self._numbers = 0
+
+    # -- links
+
+    def delay_us(self, source: str, target: str) -> int:
+        """How long something under way now takes."""
+        delay = 150 + int(self.random.random() ** 4 * 4_000)
+        return delay + self.slow_us.get(source, 0) + self.slow_us.get(target, 0)
+
+    def is_cut(self, source: str, target: str) -> bool:
+        """Whether nothing gets through in this direction."""
+        cut = self.cut
+        return bool(cut) and ((source, target) in cut or (source, "*") in cut or ("*", target) in cut)
+
+    def block(self, source: str, target: str) -> None:
+        """Cut one direction."""
+        self.cut[source, target] = self.cut.get((source, target), 0) + 1
+        for connection in list(self.connections.values()):
+            connection.link_changed()
+
+    def unblock(self, source: str, target: str) -> None:
+        """Mend one direction."""
+        left = self.cut.get((source, target), 0) - 1
+        if left > 0:
+            self.cut[source, target] = left
+        else:
+            self.cut.pop((source, target), None)
+        for connection in list(self.connections.values()):
+            connection.link_changed()
+
+    # -- streams
+
+    def connect(self, client: str, address: str, path: str, process: Process) -> Connection | None:
+        """A stream to who listens there; None where nobody does, or nothing gets through."""
+        server = self.servers.get(address)
+        if server is None or not server.process.alive or self.is_cut(client, address) or self.is_cut(address, client):
+            return None
+        self._numbers += 1
+        connection = Connection(self, self._numbers, client, address, process, server)
+        connection.note = path
+        self.connections[connection.number] = connection
+        self.loop.call_in(self.world, self.delay_us(client, address), connection.begin)
+        return connection
+
+    def later(self, delay_us: int, callback: Callable[..., object], *args: Any) -> None:
+        """Something happens out there."""
+        self.loop.call_in(self.world, delay_us, callback, *args)
+
+    def reset_some(self, host: str) -> int:
+        """Break every stream of a host at once, losing what is under way."""
+        hit = [c for c in self.connections.values() if host in (c.client, c.address)]
+        for connection in hit:
+            connection.client_breaks("connection reset")
+            connection.server_breaks()
+        return len(hit)
+
+    # -- single calls
+
+    async def call(self, client: str, address: str, method: str, request: bytes, timeout_s: float) -> bytes:
+        """One call. Raises CallFailed."""
+        future: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        call = Call(self, client, address, method, request, timeout_s, future)
+        call.send()
+        try:
+            return await asyncio.wait_for(future, timeout_s)
+        except asyncio.TimeoutError:
+            call.give_up()
+            raise CallFailed(grpc.StatusCode.DEADLINE_EXCEEDED, "no answer in time") from None
+
+
+class CallFailed(Exception):
+    """A call was answered with an error, or not at all."""
+
+    def __init__(self, code: grpc.StatusCode, details: str, metadata: Any = ()) -> None:
+        super().__init__(f"{code.name}: {details}")
+        self.code = code
+        self.details = details
+        self.metadata = metadata
+
+
+class Direction:
+    """One way of a stream: in order, nothing missing, as long as the stream lives."""
+
+    __slots__ = ("arrived", "last_us", "on_the_way", "owner", "reader", "source", "target", "up", "writer")
+
+    def __init__(self, owner: Connection, source: str, target: str, *, up: bool) -> None:
+        self.owner = owner
+        self.source, self.target = source, target
+        self.up = up
+        self.on_the_way: deque[Any] = deque()
+        self.arrived: deque[Any] = deque()
+        self.last_us = 0
+        self.reader: asyncio.Future[None] | None = None
+        self.writer: asyncio.Future[None] | None = None
+
+    def send(self, item: Any) -> None:
+        network = self.owner.network
+        self.on_the_way.append(item)
+        if not network.is_cut(self.source, self.target):
+            now_us = network.loop.now_us
+            self.last_us = max(self.last_us, now_us + network.delay_us(self.source, self.target))
+            network.later(self.last_us - now_us, self.deliver)
+
+    def deliver(self) -> None:
+        network = self.owner.network
+        if not self.on_the_way or network.is_cut(self.source, self.target):
+            return
+        item = self.on_the_way.popleft()
+        network.events += 1
+        self.arrived.append(item)
+        if type(item) is bytes:
+            if network.twice_permille and network.random.randrange(1000) < network.twice_permille and not self.up:
+                self.arrived.append(item)
+            network.on_deliver(self.owner, self.up, item)
+        self.wake()
+
+    def mended(self) -> None:
+        """What waited behind the cut goes on."""
+        network = self.owner.network
+        for _ in range(len(self.on_the_way)):
+            now_us = network.loop.now_us
+            self.last_us = max(self.last_us, now_us + network.delay_us(self.source, self.target))
+            network.later(self.last_us - now_us, self.deliver)
+
+    def wake(self) -> None:
+        for waiter in (self.reader, self.writer):
+            if waiter is not None and not waiter.done():
+                waiter.set_result(None)
+
+    async def room(self) -> None:
+        while len(self.on_the_way) + len(self.arrived) >= WINDOW_MESSAGES and self.owner.open_for(self):
+            self.writer = asyncio.get_running_loop().create_future()
+            await self.writer
+
+    async def more(self) -> None:
+        self.reader = asyncio.get_running_loop().create_future()
+        await self.reader
+
+    def taken(self) -> Any:
+        item = self.arrived.popleft()
+        if self.writer is not None and not self.writer.done():
+            self.writer.set_result(None)
+        return item
+
+
+class Status:
+    """The end of a stream, as the server says it."""
+
+    __slots__ = ("code", "details", "metadata")
+
+    def __init__(self, code: grpc.StatusCode, details: str, metadata: Any = ()) -> None:
+        self.code, self.details, self.metadata = code, details, metadata
+
+
+_CANCEL = object()
+
+
+class Connection:
+    """One stream between a client and a server, with an end for each."""
+
+    def __init__(
+        self, network: Network, number: int, client: str, address: str, process: Process, server: Server
+    ) -> None:
+        self.network = network
+        self.number = number
+        self.client, self.address = client, address
+        self.server = server
+        self.client_process = process
+        self.up = Direction(self, client, address, up=True)
+        self.down = Direction(self, address, client, up=False)
+        self.client_open = True
+        self.server_open = False
+        self.server_begun = False
+        self.status: Status | None = None
+        self.server_task: asyncio.Task[None] | None = None
+        self.cut_since_us = -1
+        self.note = ""
+        """The method that was called."""
+        process.on_exit.append(self._client_died)
+        server.process.on_exit.append(self._server_died)
+
+    def begin(self) -> None:
+        """The stream has reached the server."""
+        if not self.server.process.alive or self.network.servers.get(self.address) is not self.server:
+            self.client_breaks("connection refused")
+            return
+        self.server_open = self.server_begun = True
+        self.server_task = self.network.loop.start(self.server.process, self._serve(), f"stream of {self.client}")
+
+    async def _serve(self) -> None:
+        try:
+            await self.server.accept(self)
+        except grpc.aio.AbortError:
+            pass
+        except asyncio.CancelledError:
+            return
+        finally:
+            if self.server_open:
+                self.server_open = False
+                self.down.send(self.status or Status(grpc.StatusCode.OK, ""))
+
+    def open_for(self, direction: Direction) -> bool:
+        return self.client_open if direction is self.up else self.server_open
+
+    # -- the client's end
+
+    async def client_write(self, data: bytes) -> None:
+        """Send. Raises AioRpcError when the stream is over."""
+        await self.up.room()
+        if not self.client_open:
+            raise self._client_error()
+        self.up.send(data)
+
+    async def client_read(self) -> Any:
+        """The next message, or EOF after a good end. Raises AioRpcError after a bad one."""
+        while True:
+            if self.down.arrived:
+                item = self.down.taken()
+                if isinstance(item, Status):
+                    self._client_ends(item)
+                    continue
+                return item
+            if not self.client_open:
+                if self.status is not None and self.status.code is grpc.StatusCode.OK:
+                    return grpc.aio.EOF
+                raise self._client_error()
+            await self.down.more()
+
+    def client_cancel(self) -> None:
+        """The client is done with it."""
+        if self.client_open:
+            self._client_ends(Status(grpc.StatusCode.CANCELLED, "cancelled by the client"))
+            self.up.send(_CANCEL)
+            self.network.later(SERVER_GIVES_UP_US, self.server_breaks)
+            self._cancel_arrives()
+
+    def _cancel_arrives(self) -> None:
+        """The end follows what is under way; the server's handler is cancelled when it comes."""
+        network = self.network
+        if not network.is_cut(self.client, self.address):
+            network.later(max(1, self.up.last_us - network.loop.now_us + 1), self.server_breaks)
+
+    def client_breaks(self, why: str) -> None:
+        """The client finds its stream broken."""
+        if self.client_open:
+            self._client_ends(Status(grpc.StatusCode.UNAVAILABLE, why))
+            self.up.on_the_way.clear()
+
+    def _client_ends(self, status: Status) -> None:
+        self.client_open = False
+        self.status = status
+        self.down.wake()
+        self.up.wake()
+        self._forget()
+
+    def _client_error(self) -> grpc.aio.AioRpcError:
+        status = self.status or Status(grpc.StatusCode.UNKNOWN, "no status")
+        metadata = grpc.aio.Metadata(*((key, value) for key, value in status.metadata))
+        return grpc.aio.AioRpcError(status.code, grpc.aio.Metadata(), metadata, details=status.details)
+
+    def _client_died(self) -> None:
+        if self.client_open:
+            self._client_ends(Status(grpc.StatusCode.CANCELLED, "the process died"))
+            self._cancel_arrives()
+
+    # -- the server's end: what gRPC calls its context
+
+    async def read(self) -> Any:
+        """The next message, or EOF."""
+        while True:
+            if self.up.arrived:
+                item = self.up.taken()
+                return grpc.aio.EOF if item is _CANCEL else item
+            if not self.server_open:
+                return grpc.aio.EOF
+            await self.up.more()
+
+    async def write(self, data: bytes) -> None:
+        """Send. Raises when the stream is over."""
+        await self.down.room()
+        if not self.server_open:
+            raise asyncio.InvalidStateError("the stream has ended")
+        self.network.on_server_sends(self, data)
+        self.down.send(data)
+
+    async def abort(self, code: grpc.StatusCode, details: str = "", trailing_metadata: Any = ()) -> None:
+        """End the stream with an error."""
+        if not self.server_open:
+            raise grpc.aio.UsageError("abort after the end")
+        self.server_open = False
+        self.down.send(Status(code, details, trailing_metadata))
+        self.up.wake()
+        raise grpc.aio.AbortError
+
+    def time_remaining(self) -> float | None:
+        """Streams have no deadline."""
+        return None
+
+    def server_breaks(self) -> None:
+        """The server finds its stream broken: gRPC cancels the handler."""
+        if self.server_open:
+            self.server_open = False
+            self.down.on_the_way.clear()
+            self.up.wake()
+            self.down.wake()
+            if self.server_task is not None and self.server.process.alive:
+                self.server_task.cancel()
+        self._forget()
+
+    def _server_died(self) -> None:
+        if self.server_begun and not self.network.is_cut(self.address, self.client):
+            self.network.later(self.network.delay_us(self.address, self.client), self.client_breaks, "server died")
+        self.server_open = False
+
+    def link_changed(self) -> None:
+        """A link was cut or mended."""
+        network = self.network
+        down = network.is_cut(self.address, self.client)
+        up = network.is_cut(self.client, self.address)
+        if up or down:
+            if self.cut_since_us < 0:
+                self.cut_since_us = since = network.loop.now_us
+                network.later(CLIENT_GIVES_UP_US, self._still_cut, since, True)  # noqa: FBT003
+                network.later(SERVER_GIVES_UP_US, self._still_cut, since, False)  # noqa: FBT003
+        elif self.cut_since_us >= 0:
+            self.cut_since_us = -1
+            self.up.mended()
+            self.down.mended()
+            if not self.client_open and self.server_open:
+                self._cancel_arrives()
+
+    def _still_cut(self, since_us: int, client: bool) -> None:
+        if self.cut_since_us == since_us:
+            if client:
+                self.client_breaks("keepalive timed out")
+            else:
+                self.server_breaks()
+
+    def _forget(self) -> None:
+        if not self.client_open and not self.server_open:
+            self.network.connections.pop(self.number, None)
+
+
+class CallContext:
+    """What a servicer's method gets as its context."""
+
+    def __init__(self, deadline_us: int, loop: SimLoop) -> None:
+        self._deadline_us = deadline_us
+        self._loop = loop
+        self.status: Status | None = None
+
+    def time_remaining(self) -> float | None:
+        """Seconds until the caller gives up."""
+        return (self._deadline_us - self._loop.now_us) / US_PER_S
+
+    async def abort(self, code: grpc.StatusCode, details: str = "", trailing_metadata: Any = ()) -> None:
+        """End the call with an error."""
+        self.status = Status(code, details, trailing_metadata)
+        raise grpc.aio.AbortError
+
+
+class Call:
+    """One single call under way."""
+
+    def __init__(
+        self,
+        network: Network,
+        client: str,
+        address: str,
+        method: str,
+        request: bytes,
+        timeout_s: float,
+        future: asyncio.Future[bytes],
+    ) -> None:
+        self.network = network
+        self.client, self.address = client, address
+        self.method, self.request = method, request
+        self.timeout_s = timeout_s
+        self.future = future
+        self.tasks: list[asyncio.Task[None]] = []
+
+    def send(self) -> None:
+        """The request leaves."""
+        network = self.network
+        lost = network.random.randrange(1000) < network.lossy_permille
+        if not lost and not network.is_cut(self.client, self.address):
+            network.later(network.delay_us(self.client, self.address), self._arrive)
+        if network.random.randrange(1000) < network.twice_permille:
+            network.later(network.delay_us(self.client, self.address) + 20 * US_PER_MS, self._arrive)
+
+    def _arrive(self) -> None:
+        network = self.network
+        network.events += 1
+        server = network.servers.get(self.address)
+        if server is None or not server.process.alive:
+            self._answer(Status(grpc.StatusCode.UNAVAILABLE, "connection refused"))
+            return
+        context = CallContext(network.loop.now_us + int(self.timeout_s * US_PER_S), network.loop)
+        task = network.loop.start(server.process, self._serve(server, context), f"{self.method} of {self.client}")
+        self.tasks.append(task)
+        server.process.on_exit.append(self._server_died)
+
+    async def _serve(self, server: Server, context: CallContext) -> None:
+        network = self.network
+        result: bytes | Status
+        try:
+            result = await server.dispatch(self.method, self.request, context)
+            network.on_answer(self.method, self.request, result)
+        except grpc.aio.AbortError:
+            result = context.status or Status(grpc.StatusCode.INTERNAL, "aborted without a status")
+        finally:
+            if server.process.alive and self._server_died in server.process.on_exit:
+                server.process.on_exit.remove(self._server_died)
+        self._answer(result)
+
+    def _server_died(self) -> None:
+        self._answer(Status(grpc.StatusCode.UNAVAILABLE, "the server died"))
+
+    def _answer(self, result: bytes | Status) -> None:
+        network = self.network
+        lost = network.random.randrange(1000) < network.lossy_permille
+        if not lost and not network.is_cut(self.address, self.client):
+            network.later(network.delay_us(self.address, self.client), self._done, result)
+
+    def _done(self, result: bytes | Status) -> None:
+        self.network.events += 1
+        if self.future.done():
+            return
+        if isinstance(result, Status):
+            self.future.set_exception(CallFailed(result.code, result.details, result.metadata))
+        else:
+            self.future.set_result(result)
+
+    def give_up(self) -> None:
+        """The caller does not wait any more: gRPC cancels the handler."""
+        for task in self.tasks:
+            if not task.done():
+                self.network.later(self.network.delay_us(self.client, self.address), task.cancel)

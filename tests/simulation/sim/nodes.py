@@ -1,0 +1,148 @@
+"""A node: a simulated machine with the production agent on it, and how both come and go."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from aliquot.agent.agent import Agent
+from aliquot.agent.core.samples import DeviceEvent, DeviceInfo
+from aliquot.agent.settings import PollSettings, Settings
+from aliquot.common.duration import DurationMs
+from tests.simulation.sim.checkpoint import StateDisk
+from tests.simulation.sim.loop import US_PER_S, Process, SimLoop, current
+from tests.simulation.sim.machine import ProcessTable, SimBackend, SimMachine
+from tests.simulation.sim.network import Network
+from tests.simulation.sim.patches import WallClock
+
+GIB = 1 << 30
+MODELS = (
+    ("NVIDIA A100-SXM4-40GB", "A100-40", 40 * GIB, GIB // 2),
+    ("NVIDIA A100-SXM4-80GB", "A100-80", 80 * GIB, GIB // 2),
+    ("NVIDIA H100 80GB HBM3", "H100-80", 80 * GIB, GIB),
+    ("NVIDIA L4", "L4", 24 * GIB, GIB // 2),
+)
+
+
+def devices_of(number: int, random: Random) -> list[DeviceInfo]:
+    """The GPUs of the n-th node: 1 to 8 of one model."""
+    product, model, total, reserved = MODELS[random.randrange(len(MODELS))]
+    return [
+        DeviceInfo(
+            uuid=f"GPU-{number:08x}-0000-4000-8000-{index:012x}",
+            index=index,
+            product_name=product,
+            model=model,
+            vendor="nvidia",
+            memory_total_bytes=total,
+            memory_reserved_bytes=reserved,
+            pci_bus_id=f"00000000:{index:02X}:00.0",
+            nvlink_island=index // 4 if model != "L4" else None,
+        )
+        for index in range(random.choice((1, 1, 2, 2, 2, 4, 4, 8)))
+    ]
+
+
+class SimNode(SimMachine):
+    """See the module's docstring."""
+
+    def __init__(
+        self,
+        loop: SimLoop,
+        random: Random,
+        table: ProcessTable,
+        network: Network,
+        number: int,
+        coordinators: tuple[str, ...],
+        devices: list[DeviceInfo],
+    ) -> None:
+        super().__init__(loop, random, table, f"node-{number:04d}", devices, cgroups=random.random() < 0.7)
+        self.number = number
+        self.network = network
+        self.clock = WallClock(loop)
+        self.disk = StateDisk(random)
+        self.agent: Agent | None = None
+        self.process: Process | None = None
+        self.powered = True
+        self.removed = False
+        self.local: Any = None
+        self.take_event: Callable[[DeviceEvent], Any] | None = None
+        self.agent_starts = 0
+        self.on_agent_start: Callable[[SimNode], None] = lambda node: None
+        self.on_agent_error: Callable[[SimNode, BaseException], None] = lambda node, error: None
+        self.disk.on_die = self.crash_agent
+        self._settings = Settings(
+            coordinator=coordinators,
+            insecure=True,
+            state_dir=Path("/state"),
+            socket=Path("/run/agent.sock"),
+            metrics_port=-1,
+            node_name=f"host-{number:04d}",
+            node_id=self.node_id,
+            poll=PollSettings(
+                memory=DurationMs(2_000),
+                idle=DurationMs(10_000),
+                load=DurationMs(20_000),
+                health=DurationMs(30_000),
+                discovery=DurationMs(60_000),
+            ),
+        )
+
+    @property
+    def agent_alive(self) -> bool:
+        """Whether an agent process is there (frozen or not)."""
+        return self.process is not None and self.process.alive
+
+    def start_agent(self) -> None:
+        """An init system starts the agent."""
+        if self.agent_alive or not self.powered or self.removed:
+            return
+        self.agent_starts += 1
+        self.process = self.loop.spawn(f"agent of {self.node_id}")
+        self.process.host = self
+        self.loop.start(self.process, self._run(), "agent")
+
+    async def _run(self) -> None:
+        process = current()
+        self.agent = agent = Agent(self._settings, SimBackend(self))
+        try:
+            await agent.start()
+            self.on_agent_start(self)
+            await agent.run()
+        except (asyncio.CancelledError, GeneratorExit):
+            raise
+        except BaseException as error:  # noqa: BLE001: an agent must never end by itself
+            if process.alive:
+                self.on_agent_error(self, error)
+
+    def crash_agent(self, again_after_us: int = 2 * US_PER_S) -> None:
+        """SIGKILL; its init system starts it again after a while."""
+        if self.process is not None and self.process.alive:
+            self.loop.kill(self.process)
+            self.agent, self.local, self.take_event = None, None, None
+            self.loop.call_in(self.os, again_after_us, self.start_agent)
+
+    def cut_power(self, again_after_us: int) -> None:
+        """The machine is off, and boots after a while."""
+        if self.powered:
+            self.powered = False
+            if self.process is not None:
+                self.loop.kill(self.process)
+            self.agent, self.local, self.take_event = None, None, None
+            self.lose_power()
+            self.disk.lose_power()
+            self.loop.call_in(self.os, again_after_us, self.boot)
+
+    def boot(self) -> None:
+        """Power is back."""
+        if not self.powered:
+            self.powered = True
+            self.start_agent()
+
+    def report_xid(self, uuid: str, xid: int) -> None:
+        """The driver reports an event to whoever listens."""
+        if self.take_event is not None and self.process is not None and self.process.alive:
+            self.loop.start(self.process, self.take_event(DeviceEvent(uuid, xid)), "xid")

@@ -1,0 +1,271 @@
+"""Where production code reaches for the machine (clocks, /proc, threads, sockets, gRPC), it gets the simulated world's.
+
+Everything that decides already takes time, ids and randomness as arguments. What is replaced here are the few names at the
+edges, and only while a simulation runs: nothing in production code knows of it.
+"""
+
+from __future__ import annotations
+
+import signal as real_signal
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from random import Random
+from types import SimpleNamespace
+from typing import Any, NoReturn
+from unittest import mock
+
+import grpc
+import grpc.aio
+
+from aliquot.agent import agent as agent_module
+from aliquot.agent import poller, processes, reporting, signals, stream
+from aliquot.agent.backoff import Backoff
+from aliquot.agent.cgroups import ContainmentError
+from aliquot.agent.stream import Stream
+from aliquot.common.clock import SystemClock
+from aliquot.common.ids import IdGenerator
+from aliquot.coordinator import main as main_module
+from aliquot.coordinator import writer as writer_module
+from aliquot.coordinator.journal import replay as replay_module
+from aliquot.v1 import agent_pb2
+from tests.simulation.sim.checkpoint import SimCheckpoint, SimIdentity
+from tests.simulation.sim.loop import SimLoop, current
+from tests.simulation.sim.machine import SimGuard, SimProcesses, SimTree
+from tests.simulation.sim.network import Connection, Network
+from tests.simulation.sim.server import AGENT_SESSION, SimServer
+from tests.simulation.sim.store import SimJournalThread, Store
+
+EPOCH_MS = 1_790_000_000_000
+"""Wall clock at the start of each simulation."""
+
+
+class SimTime:
+    """The module `time`, as one part of the world sees it.
+
+    The precise counter moves on a little with every look, as a real one would, so that the writer's turns end at moments
+    that differ from seed to seed.
+    """
+
+    def __init__(self, loop: SimLoop, random: Random) -> None:
+        self._loop = loop
+        self._random = random
+        self._looked_ns = 0
+        self.step_ns = 8_000
+
+    def perf_counter_ns(self) -> int:
+        """Nanoseconds."""
+        self._looked_ns += self._random.randrange(self.step_ns)
+        return self._loop.now_us * 1000 + self._looked_ns
+
+    def monotonic_ns(self) -> int:
+        """Nanoseconds."""
+        return self._loop.now_us * 1000
+
+    def monotonic(self) -> float:
+        """Seconds."""
+        return self._loop.now_us / 1e6
+
+
+class WallClock:
+    """The time that one host's system clock shows: it may be stepped, and the host may sleep."""
+
+    def __init__(self, loop: SimLoop) -> None:
+        self._loop = loop
+        self.stepped_us = 0
+        self.asleep_us = 0
+
+    def make(self, not_before_ms: int = 0) -> SystemClock:
+        """A production clock on this host."""
+        return SystemClock(
+            not_before_ms,
+            wall_ns=lambda: EPOCH_MS * 1_000_000 + (self._loop.now_us + self.stepped_us) * 1000,
+            elapsed_ns=lambda: self._loop.now_us * 1000,
+            running_ns=lambda: (self._loop.now_us - self.asleep_us) * 1000,
+        )
+
+
+class SimCall:
+    """The client's end of an agent's stream, as `grpc.aio` shows it."""
+
+    def __init__(self, network: Network, address: str) -> None:
+        process = current()
+        self._connection: Connection | None = network.connect(process.host.host, address, AGENT_SESSION, process)
+        self._address = address
+
+    async def write(self, message: agent_pb2.AgentMessage) -> None:
+        """Send."""
+        await self._alive().client_write(message.SerializeToString())
+
+    async def read(self) -> Any:
+        """Receive."""
+        data = await self._alive().client_read()
+        return agent_pb2.CoordinatorMessage.FromString(data) if isinstance(data, bytes) else data
+
+    def cancel(self) -> None:
+        """Done with it."""
+        if self._connection is not None:
+            self._connection.client_cancel()
+
+    async def code(self) -> grpc.StatusCode:
+        """How it ended."""
+        status = self._alive().status
+        return grpc.StatusCode.OK if status is None else status.code
+
+    async def details(self) -> str:
+        """Why it ended."""
+        status = self._alive().status
+        return "" if status is None else status.details
+
+    async def trailing_metadata(self) -> grpc.aio.Metadata:
+        """What came with the end."""
+        status = self._alive().status
+        return grpc.aio.Metadata(*(status.metadata if status is not None else ()))
+
+    def _alive(self) -> Connection:
+        if self._connection is None:
+            raise grpc.aio.AioRpcError(
+                grpc.StatusCode.UNAVAILABLE, grpc.aio.Metadata(), grpc.aio.Metadata(), details=f"no way to {self._address}"
+            )
+        return self._connection
+
+
+class SimChannel:
+    """What the agent opens before it calls."""
+
+    def __init__(self, network: Network, address: str) -> None:
+        self.network, self.address = network, address
+
+    async def __aenter__(self) -> SimChannel:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        pass
+
+
+class SimStub:
+    """The generated stub of AgentService."""
+
+    def __init__(self, channel: SimChannel) -> None:
+        self._channel = channel
+
+    def Session(self) -> SimCall:  # noqa: N802: the contract's name
+        """Begin a session."""
+        return SimCall(self._channel.network, self._channel.address)
+
+
+class SimEvents:
+    """XIDs, handed over by the machine instead of by a thread."""
+
+    def __init__(self, backend: object, take: Callable[..., Any]) -> None:
+        current().host.take_event = take
+
+    async def run(self) -> None:
+        """The machine calls `take` itself."""
+
+
+class SimLocalServer:
+    """The local socket without the socket: jobs of the simulated machine call the service directly."""
+
+    def __init__(self, service: Any, path: object) -> None:
+        current().host.local = service
+
+    async def start(self) -> None:
+        """Nothing to listen on."""
+
+    async def close(self) -> None:
+        """Nothing to close."""
+
+
+class NoMetrics:
+    """An agent's metrics endpoint is another thread's: nobody scrapes here."""
+
+    def __init__(self) -> None:
+        self.registry = SimpleNamespace(register=lambda collector: None)
+
+    def observe_poll(self, seconds: float) -> None:
+        """Not kept."""
+
+    def close(self) -> None:
+        """Nothing to close."""
+
+
+def _forbidden(what: str) -> Callable[..., NoReturn]:
+    def refuse(*_: object, **__: object) -> NoReturn:
+        raise AssertionError(f"simulated code reached for the real {what}")
+
+    return refuse
+
+
+@contextmanager
+def simulated(loop: SimLoop, network: Network, store: Store, world_random: Random, table: Any) -> Iterator[SimTime]:
+    """Redirect production code to this world."""
+    random = Random(world_random.getrandbits(64))
+    time = SimTime(loop, random)
+    procs = SimProcesses(table, current)
+    kernel = SimpleNamespace(
+        getpid=lambda: 1,
+        pidfd_open=lambda pid: _open(table, pid),
+        close=lambda descriptor: None,
+        sched_getaffinity=_forbidden("machine"),
+    )
+    kill = SimpleNamespace(
+        Signals=real_signal.Signals,
+        pidfd_send_signal=lambda descriptor, what: current().host.signal(descriptor, what),
+    )
+    identity = SimpleNamespace(
+        boot_id=lambda: current().host.boot_id,
+        Identity=SimpleNamespace(open=lambda path, configured, uuids: SimIdentity(current().host.disk, configured)),
+    )
+    checkpoint = SimpleNamespace(open=lambda directory, boot_id: SimCheckpoint(current().host.disk, boot_id))
+    tree = SimpleNamespace(open=lambda node_id, base: _tree())
+    with ExitStack() as stack:
+        put: Callable[..., Any] = lambda *a, **k: stack.enter_context(mock.patch.object(*a, **k))  # noqa: E731
+        # the coordinator
+        put(writer_module, "time", time)
+        put(writer_module, "JournalThread", lambda: SimJournalThread(loop, store, random))
+        put(replay_module, "time", time)
+        put(main_module, "Server", SimServer)
+        put(main_module, "SystemClock", lambda not_before_ms=0: current().host.clock.make(not_before_ms))
+        put(main_module, "IdGenerator", lambda: IdGenerator(random))
+        put(main_module, "version", lambda: "0")
+        put(main_module, "python_gc", SimpleNamespace(disable=lambda: None))
+        put(main_module.gc, "settle", lambda: None)
+        put(main_module.gc.PauseMeter, "install", lambda self: None)
+        put(main_module.gc.PauseMeter, "remove", lambda self: None)
+        # the agent
+        put(agent_module, "identity", identity)
+        put(agent_module, "Checkpoint", checkpoint)
+        put(agent_module, "CgroupTree", tree)
+        put(agent_module, "DeviceGuard", lambda timeout_s: SimGuard(current().host, timeout_s))
+        put(agent_module, "SystemClock", lambda: current().host.clock.make())
+        put(agent_module, "EventWatcher", SimEvents)
+        put(agent_module, "LocalServer", SimLocalServer)
+        put(agent_module, "Metrics", NoMetrics)
+        put(agent_module, "NodeCollector", lambda *a: None)
+        put(agent_module, "version", lambda: "0")
+        put(poller, "time", time)
+        put(reporting, "machine", SimpleNamespace(cpu_milli=lambda: 64_000, memory_bytes=lambda: 512 << 30))
+        put(signals, "os", kernel)
+        put(signals, "signal", kill)
+        put(signals, "available", lambda: "")
+        put(signals, "_ended", lambda descriptor: descriptor not in table.by_pid)
+        put(stream, "random", random)
+        put(stream, "Backoff", lambda: Backoff(random=random))
+        put(stream, "agent_pb2_grpc", SimpleNamespace(AgentServiceStub=SimStub))
+        put(Stream, "_channel", lambda self, address: SimChannel(network, address))
+        for name in ("key_of", "alive", "facts_of", "cgroup_of", "uids_of", "name_of", "pids", "ancestors"):
+            put(processes, name, getattr(procs, name))
+        yield time
+
+
+def _open(table: Any, pid: int) -> int:
+    if pid not in table.by_pid:
+        raise ProcessLookupError(pid)
+    return pid
+
+
+def _tree() -> SimTree | None:
+    host = current().host
+    if not host.has_cgroups:
+        raise ContainmentError("no cgroup can be made here")
+    return SimTree(host)

@@ -1,0 +1,72 @@
+"""What launchers ask for: shapes as seen in shared clusters, with everything that a request may carry."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import TYPE_CHECKING
+
+from aliquot.v1 import types_pb2
+from tests.simulation.sim.launchers import Asked, Launcher
+
+if TYPE_CHECKING:
+    from tests.simulation.sim.world import World
+
+GIB = 1 << 30
+TENANTS = ("astro", "bio", "chem", "dev", "edu")
+MODEL_SETS = ((), (), (), ("A100-40",), ("A100-80", "H100-80"), ("L4",), ("A100",))
+
+
+class Workload:
+    """Draws requests."""
+
+    def __init__(self, world: World, random: Random) -> None:
+        self._world = world
+        self._random = random
+
+    def next(self, launcher: Launcher, number: int) -> Asked:
+        """One request of a launcher, drawn from the launcher's own randomness."""
+        random = launcher.random
+        dice = random.random()
+        spec = types_pb2.GpuSpec(count=1)
+        gang = 1
+        if dice < 0.55:
+            spec.share_milli = random.choice((50, 100, 125, 250, 250, 333, 500, 500, 750))
+            if random.random() < 0.6:
+                spec.memory_bytes = random.randint(1, 20) * GIB
+        elif dice < 0.85:
+            spec.share_milli = 1000
+            spec.count = random.choice((1, 1, 1, 2, 2, 4, 8))
+        elif dice < 0.93:
+            spec.share_milli = random.choice((500, 1000))
+            gang = random.choice((2, 3, 4, 6))
+        elif dice < 0.97:
+            spec.memory_bytes = random.randint(1, 70) * GIB
+        else:
+            spec.share_milli, spec.count = 1000, random.choice((9, 16))  # fits no node that there is
+        models = random.choice(MODEL_SETS)
+        if models:
+            spec.models.add().any_of.extend(models)
+        request = types_pb2.LeaseRequest(
+            spec=spec,
+            tenant=random.choice(TENANTS),
+            gang_size=gang,
+            priority=random.choice((0, 0, 0, 0, 5, -5)),
+            cpu_milli=random.choice((0, 0, 1000, 4000)),
+            preemptible=random.random() < 0.3,
+            grace_s=random.choice((0, 2, 5)) or 3,
+            ttl_s=random.choice((20, 30, 45)),
+            name=f"{launcher.host}-{number}",
+        )
+        if random.random() < 0.05:
+            request.ttl_s, request.detached = 0, True
+            request.time_limit_s = 40
+        elif random.random() < 0.08:
+            request.time_limit_s = random.randint(5, 30)
+        if random.random() < 0.1:
+            request.no_queue = True
+        if random.random() < 0.1:
+            request.affinity_group, request.max_per_node = f"g{random.randrange(4)}", random.randint(1, 2)
+        if random.random() < 0.05:
+            request.spread_domains, request.affinity_group = True, f"s{random.randrange(3)}"
+        run_s = min(60.0, 2 + random.expovariate(1 / 15))
+        return Asked(key=f"{launcher.host}-{number}", request=request, run_s=run_s)

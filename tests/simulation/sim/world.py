@@ -1,0 +1,222 @@
+"""One simulated pool from a seed: coordinators, nodes, launchers, a network, faults, and the auditor that watches all.
+
+A run has three parts: it starts up; then requests come and faults happen; then faults stop, nothing new is asked for, and
+everything that was accepted must come to its end.
+"""
+
+from __future__ import annotations
+
+import gc
+import hashlib
+import logging
+from collections import Counter
+from dataclasses import dataclass, field
+from random import Random
+from time import perf_counter
+
+from tests.simulation.auditor import Auditor
+from tests.simulation.faults import Fault, Injector, schedule
+from tests.simulation.sim.coordinators import Cluster
+from tests.simulation.sim.launchers import Launcher
+from tests.simulation.sim.loop import US_PER_MS, US_PER_S, SimLoop
+from tests.simulation.sim.machine import ProcessTable
+from tests.simulation.sim.network import Network
+from tests.simulation.sim.nodes import SimNode, devices_of
+from tests.simulation.sim.patches import SimTime, simulated
+from tests.simulation.sim.store import Store
+from tests.simulation.sim.workload import Workload
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """How large and how long. All times are simulated."""
+
+    nodes: int = 200
+    launchers: int = 60
+    coordinators: int = 2
+    leases_per_launcher: int = 12
+    think_s: float = 6.0
+    busy_s: int = 420
+    """Requests and faults."""
+    settle_s: int = 180
+    """At most so long until everything has come to its end."""
+    faults_per_s: float = 0.5
+    policy: str = "binpack"
+    snapshot_every_s: int = 45
+
+
+SMALL = Config(nodes=12, launchers=6, busy_s=100, settle_s=180, faults_per_s=0.3, think_s=3.0)
+
+
+@dataclass(slots=True)
+class Result:
+    """What came of one seed."""
+
+    seed: int
+    violations: list[str]
+    events: int
+    steps: int
+    lease_operations: int
+    simulated_s: float
+    took_s: float
+    digest: str
+    faults: Counter[str] = field(default_factory=Counter)
+    counts: dict[str, int] = field(default_factory=dict)
+    schedule: list[Fault] = field(default_factory=list)
+    trace: list[str] = field(default_factory=list)
+
+
+class World:
+    """See the module's docstring."""
+
+    def __init__(self, seed: int, config: Config, faults: list[Fault] | None = None) -> None:
+        self.seed = seed
+        self.config = config
+        self.random = Random(seed)
+        latency = self._fork("threads")
+        self.loop = SimLoop(lambda: 200 + int(latency.random() ** 3 * 8_000))
+        self.process = self.loop.spawn("world")
+        self.table = ProcessTable()
+        self.network = Network(self.loop, self._fork("network"), self.process)
+        self.store = Store(hashlib.sha256(b"pool secret").digest())
+        self.cluster = Cluster(
+            self.loop, self.network, self.store, self._fork("cluster"), self.process, config.policy, config.coordinators
+        )
+        machines = self._fork("machines")
+        self.nodes = [
+            SimNode(
+                self.loop,
+                Random(machines.getrandbits(64)),
+                self.table,
+                self.network,
+                number,
+                self.cluster.addresses,
+                devices_of(number, machines),
+            )
+            for number in range(config.nodes)
+        ]
+        self._node_by_id = {node.node_id: node for node in self.nodes}
+        self.workload = Workload(self, self._fork("workload"))
+        self.launchers: list[Launcher] = []
+        self.issuing = False
+        self.abuse = 0
+        self.pending_calls = 0
+        self.attached = 0
+        self.attach_refused = 0
+        self.auditor = Auditor(self)
+        self.time: SimTime | None = None
+        self.injector = Injector(self, self._fork("injector"))
+        names = [node.node_id for node in self.nodes]
+        self.faults = schedule(self._fork("faults"), config, names) if faults is None else faults
+
+    def _fork(self, name: str) -> Random:
+        """A stream of randomness of its own, so that one part drawing more does not change the others."""
+        return Random(hashlib.sha256(f"{self.seed}:{name}".encode()).digest())
+
+    def node(self, node_id: str) -> SimNode | None:
+        """A node by its id."""
+        return self._node_by_id.get(node_id)
+
+    def now_s(self) -> float:
+        """Simulated seconds since the start."""
+        return self.loop.now_us / US_PER_S
+
+    # -- running
+
+    def run(self) -> Result:
+        """All three parts. Stops at the first violation."""
+        started = perf_counter()
+        logging.disable(logging.CRITICAL)
+        gc.collect()
+        gc.disable()
+        try:
+            with simulated(self.loop, self.network, self.store, self._fork("patches"), self.table) as self.time:
+                with self.loop.running():
+                    self._start()
+                    self._run()
+                    self.loop.abandon()
+        finally:
+            gc.enable()
+            logging.disable(logging.NOTSET)
+        return self._result(perf_counter() - started)
+
+    def _start(self) -> None:
+        self.auditor.attach()
+        self.cluster.start()
+        starts = self._fork("starts")
+        for node in self.nodes:
+            self.loop.call_in(self.process, starts.randrange(3 * US_PER_S), node.start_agent)
+        for number in range(self.config.launchers):
+            self.add_launcher(number)
+        self.loop.call_in(self.process, 4 * US_PER_S, self._issue)
+        self.loop.call_in(self.process, self.config.snapshot_every_s * US_PER_S, self._snapshot)
+        for fault in self.faults:
+            self.loop.call_in(self.process, fault.at_ms * US_PER_MS, self.injector.inject, fault)
+        self.loop.call_in(self.process, 5 * US_PER_S, self._look)
+
+    def add_launcher(self, number: int) -> None:
+        """One more program that asks."""
+        launcher = Launcher(self, number, self._fork(f"launcher {number}"))
+        self.launchers.append(launcher)
+        self.loop.call_in(self.process, US_PER_S, launcher.start)
+
+    def _issue(self) -> None:
+        self.issuing = True
+
+    def _snapshot(self) -> None:
+        self.cluster.take_snapshot()
+        self.loop.call_in(self.process, self.config.snapshot_every_s * US_PER_S, self._snapshot)
+
+    def _look(self) -> None:
+        self.auditor.look()
+        self.loop.call_in(self.process, 5 * US_PER_S, self._look)
+
+    def _run(self) -> None:
+        violations = self.auditor.violations
+        broken = lambda: bool(violations) or bool(self.loop.errors)  # noqa: E731
+        busy_until_us = self.config.busy_s * US_PER_S
+        step_us = 30 * US_PER_S
+        while self.loop.now_us < busy_until_us and not broken():
+            self.loop.run_until(min(self.loop.now_us + step_us, busy_until_us), broken)
+            gc.collect(1)
+        self.issuing = False
+        if not broken():
+            self.injector.stop()
+        give_up_us = busy_until_us + self.config.settle_s * US_PER_S
+        while self.loop.now_us < give_up_us and not broken():
+            if self.loop.run_until(min(self.loop.now_us + 2 * US_PER_S, give_up_us), broken):
+                break
+            if self.auditor.unsettled() is None:
+                break
+        if not broken():
+            self.auditor.final()
+        for error in self.loop.errors:
+            violations.append(f"an exception that nobody caught: {error}")
+
+    def _result(self, took_s: float) -> Result:
+        state = hashlib.sha256()
+        for part in (
+            self.store.last_digest,
+            self.loop.steps,
+            self.loop.now_us,
+            self.network.events,
+            self.table.ticks,
+            self.network.random.getstate(),
+            [(a.key, a.outcome) for launcher in self.launchers for a in launcher.asked],
+        ):
+            state.update(repr(part).encode())
+        auditor = self.auditor
+        return Result(
+            seed=self.seed,
+            violations=auditor.violations,
+            events=auditor.events(),
+            steps=self.loop.steps,
+            lease_operations=auditor.lease_operations,
+            simulated_s=self.now_s(),
+            took_s=took_s,
+            digest=state.hexdigest(),
+            faults=self.injector.injected,
+            counts=auditor.counts(),
+            schedule=self.faults,
+            trace=auditor.trace(),
+        )
