@@ -6,11 +6,12 @@ coordinator reads it again and is the judge.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypedDict
 
 from aliquot.client._values import Tier, Topology
+from aliquot.common import catalog
 from aliquot.common.errors import InvalidFieldError
 from aliquot.common.request import GpuRequest, format_request, parse_request
 from aliquot.v1 import types_pb2
@@ -144,6 +145,16 @@ def to_proto(request: Request) -> types_pb2.LeaseRequest:
     )
 
 
+def _without_members(names: Iterable[str]) -> list[str]:
+    """A set without the models whose family is in it: coordinators spell families out, people don't."""
+    named = list(names)
+    return [
+        name
+        for name in named
+        if (model := catalog.BY_NAME.get(name)) is None or model.family == name or model.family not in named
+    ]
+
+
 def describe_ask(request: types_pb2.LeaseRequest) -> str:
     """The GPU part as text, whichever of its two forms the message carries."""
     if request.WhichOneof("ask") != "spec":
@@ -155,7 +166,7 @@ def describe_ask(request: types_pb2.LeaseRequest) -> str:
                 count=spec.count,
                 share_milli=spec.share_milli,
                 memory_bytes=spec.memory_bytes,
-                models=[models.any_of for models in spec.models],
+                models=[_without_members(models.any_of) for models in spec.models],
                 vendor=spec.vendor,
                 mig_profile=spec.mig_profile,
             )

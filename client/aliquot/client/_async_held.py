@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -73,17 +73,22 @@ class AsyncHeldLease(HeldBase[asyncio.Event]):
     async def popen(
         self,
         command: Sequence[str],
+        *,
+        admitted: Callable[[int], None] | None = None,
         **options: Any,  # noqa: ANN401 - Popen's own
     ) -> subprocess.Popen[Any]:
         """Start a program inside the lease, on a node of the lease. Takes what `subprocess.Popen` takes.
 
-        It is attached before it runs. Raises `AgentUnreachable` on other machines.
+        It is attached before it runs; `admitted` is called with its pid in between, from another thread. Raises
+        `AgentUnreachable` on other machines.
         """
         agent, member = require_agent(self._lease, await self._local())
         base = dict(options.pop("env", None) or os.environ)
 
         def admit(pid: int) -> Mapping[str, str]:
             attachment = agent.attach(self.lease_id, self._lease.secret, pid=pid, member=member, environment=base)
+            if admitted is not None:
+                admitted(pid)
             return {**plain_environment(self._lease, member), **attachment.environment}
 
         return await asyncio.to_thread(spawn, command, admit, base, **options)
@@ -114,7 +119,7 @@ class AsyncHeldLease(HeldBase[asyncio.Event]):
         """End the lease; what runs in it is stopped (SIGTERM, the grace, SIGKILL), except this process.
 
         `wait_gone` waits until the capacity is free. Releasing twice is fine.
-        Raises `AttachRefused` while this process itself still uses the lease: it stays held then, until the pool closes.
+        Raises `AttachRefused` while this process itself still uses the lease: it stays held then.
         """
         if self.joined:
             await asyncio.to_thread(self._leave)

@@ -69,6 +69,8 @@ class RetryPolicy:
     backoff_max_s: float = 2.0
     attempt_timeout_s: float = 10.0
     """After so long without an answer a call is sent again, elsewhere if there is an elsewhere."""
+    unreachable_s: float | None = None
+    """Give up after so long without any coordinator answering at all; None: at the caller's deadline."""
     enabled: bool = True
 
     def backoff_s(self, failures: int, rng: random.Random) -> float:
@@ -120,7 +122,8 @@ def call(
     `attempt_timeout_s` is how long one attempt may take, for calls that wait by design.
     Raises the typed error of the last attempt.
     """
-    deadline = context.clock() + timeout_s
+    started = context.clock()
+    deadline = started + timeout_s
     per_attempt = context.policy.attempt_timeout_s if attempt_timeout_s is None else attempt_timeout_s
     failures = hops = 0
     while True:
@@ -146,6 +149,12 @@ def call(
             if failure.retry_after_s is not None:
                 # Jitter upwards: everybody was told the same time.
                 wait_s = max(wait_s, failure.retry_after_s * (1.0 + 0.25 * context.rng.random()))
+            if failure.reason:
+                # Somebody is there; patience counts from now on.
+                started = context.clock()
+            patience_s = context.policy.unreachable_s
+            if patience_s is not None and context.clock() + wait_s >= started + patience_s:
+                raise error from None
             if context.clock() + wait_s >= deadline:
                 raise error from None
         yield Pause(wait_s)

@@ -86,6 +86,31 @@ class LocalSlice:
     status: str
 
 
+@dataclass(frozen=True, slots=True)
+class EnforcementAct:
+    """One thing that enforcement did to a process, or said about a slice."""
+
+    at_ms: int
+    act: str
+    """`warn`, `terminate`, `kill` or `reprieve`."""
+    lease_id: str
+    slice_id: str
+    device_uuid: str
+    pid: int
+    """0: the slice as a whole."""
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class LocalStatus:
+    """What is on this node, with what only its agent sees."""
+
+    slices: tuple[LocalSlice, ...]
+    devices: tuple[Device, ...]
+    acts: tuple[EnforcementAct, ...]
+    """Of late, the latest last."""
+
+
 class LocalAgent:
     """This node's agent behind one socket."""
 
@@ -139,25 +164,14 @@ class LocalAgent:
         """Take this process out of a lease. Raises `AttachRefused`, `AgentUnreachable`."""
         self._ask(local_pb2.LocalRequest(detach=local_pb2.DetachRequest(lease_id=lease_id, secret=secret)))
 
-    def status(self) -> tuple[tuple[LocalSlice, ...], tuple[Device, ...]]:
-        """The slices and devices of this node. Raises `AgentUnreachable`."""
+    def status(self) -> LocalStatus:
+        """The slices and devices of this node, and what enforcement did. Raises `AgentUnreachable`."""
         answer = self._ask(local_pb2.LocalRequest(status=local_pb2.LocalStatusRequest())).status
-        slices = tuple(
-            LocalSlice(
-                slice_id=part.slice_id,
-                lease_id=part.lease_id,
-                tenant=part.tenant,
-                device_uuid=part.device_uuid,
-                share_milli=part.share_milli,
-                memory_bytes=part.memory_bytes,
-                observed_bytes=part.observed_bytes if part.HasField("observed_bytes") else None,
-                pids=tuple(part.pids),
-                tier=tier_of(part.tier),
-                status=part.status,
-            )
-            for part in answer.slices
+        return LocalStatus(
+            slices=tuple(map(_slice_of, answer.slices)),
+            devices=tuple(map(device_of, answer.devices)),
+            acts=tuple(map(_act_of, answer.acts)),
         )
-        return slices, tuple(map(device_of, answer.devices))
 
     def _ask(self, request: local_pb2.LocalRequest) -> local_pb2.LocalResponse:
         try:
@@ -178,6 +192,33 @@ class LocalAgent:
             said = answer.error
             raise AttachRefused(said.message, hint=said.hint, reason=said.reason)
         return answer
+
+
+def _slice_of(message: local_pb2.LocalSlice) -> LocalSlice:
+    return LocalSlice(
+        slice_id=message.slice_id,
+        lease_id=message.lease_id,
+        tenant=message.tenant,
+        device_uuid=message.device_uuid,
+        share_milli=message.share_milli,
+        memory_bytes=message.memory_bytes,
+        observed_bytes=message.observed_bytes if message.HasField("observed_bytes") else None,
+        pids=tuple(message.pids),
+        tier=tier_of(message.tier),
+        status=message.status,
+    )
+
+
+def _act_of(message: local_pb2.LocalAct) -> EnforcementAct:
+    return EnforcementAct(
+        at_ms=message.at_ms,
+        act=message.act,
+        lease_id=message.lease_id,
+        slice_id=message.slice_id,
+        device_uuid=message.device_uuid,
+        pid=message.pid,
+        why=message.why,
+    )
 
 
 def find_agents(environ: Mapping[str, str] | None = None) -> tuple[LocalAgent, ...]:

@@ -1,0 +1,41 @@
+"""What a command is: the same few things for ours and for those that other distributions add by entry points."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+ENTRY_POINTS = "aliquot.commands"
+"""Group of the entry points; each names an object that is a `Command`."""
+
+
+class Command(Protocol):
+    """A subcommand of `aliquot`."""
+
+    @property
+    def name(self) -> str:
+        """What is typed."""
+
+    @property
+    def help(self) -> str:
+        """One line for the list of commands."""
+
+    @property
+    def configure(self) -> Callable[[argparse.ArgumentParser], None]:
+        """Adds the command's options; those in `_options.common` are there already."""
+
+    @property
+    def run(self) -> Callable[[argparse.Namespace], int]:
+        """Does it, and answers with the exit code. An `AliquotError` that it raises is shown as one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Builtin:
+    """A command that comes with the CLI."""
+
+    name: str
+    help: str
+    configure: Callable[[argparse.ArgumentParser], None]
+    run: Callable[[argparse.Namespace], int]

@@ -1,0 +1,80 @@
+"""Exit codes: what a script may branch on. Documented in `aliquot --help` and the README; codes are only ever added."""
+
+from __future__ import annotations
+
+import enum
+
+from aliquot.client import (
+    AgentError,
+    AliquotError,
+    AttachRefused,
+    Conflict,
+    DeadlineExceeded,
+    InvalidRequest,
+    LeaseLost,
+    NoCapacity,
+    NotFound,
+    Refused,
+    RequestSyntaxError,
+    Unavailable,
+)
+from aliquot.common.errors import ConfigError, DurationError, InvalidFieldError, QuantityError, SecurityError
+
+
+class Exit(enum.IntEnum):
+    """What the command ended with."""
+
+    OK = 0
+    FAILED = 1
+    USAGE = 2
+    NOT_FOUND = 3
+    REFUSED = 4
+    NOT_NOW = 5
+    UNAVAILABLE = 6
+    CONFLICT = 7
+    LEASE_LOST = 8
+    INTERRUPTED = 130
+
+
+MEANING = {
+    Exit.OK: "done",
+    Exit.FAILED: "failed; the message says how",
+    Exit.USAGE: "wrong arguments, or a request that can't be read",
+    Exit.NOT_FOUND: "no such lease, node or tenant",
+    Exit.REFUSED: "refused: it can never fit, or a limit forbids it",
+    Exit.NOT_NOW: "not now: queued, no capacity, or out of time",
+    Exit.UNAVAILABLE: "no coordinator, or no agent, answers",
+    Exit.CONFLICT: "somebody else was first, or it is in use",
+    Exit.LEASE_LOST: "the lease ended while it was needed",
+    Exit.INTERRUPTED: "interrupted by Ctrl-C",
+}
+
+# The first match counts, so that the finer classes come first.
+_BY_ERROR: tuple[tuple[type[AliquotError], Exit], ...] = (
+    (RequestSyntaxError, Exit.USAGE),
+    (InvalidRequest, Exit.USAGE),
+    (InvalidFieldError, Exit.USAGE),
+    (QuantityError, Exit.USAGE),
+    (DurationError, Exit.USAGE),
+    (ConfigError, Exit.USAGE),
+    (SecurityError, Exit.USAGE),
+    (NotFound, Exit.NOT_FOUND),
+    (NoCapacity, Exit.NOT_NOW),
+    (Refused, Exit.REFUSED),
+    (AttachRefused, Exit.REFUSED),
+    (DeadlineExceeded, Exit.NOT_NOW),
+    (Unavailable, Exit.UNAVAILABLE),
+    (AgentError, Exit.UNAVAILABLE),
+    (Conflict, Exit.CONFLICT),
+    (LeaseLost, Exit.LEASE_LOST),
+)
+
+
+def exit_of(error: AliquotError) -> Exit:
+    """The exit code of an error."""
+    return next((code for kind, code in _BY_ERROR if isinstance(error, kind)), Exit.FAILED)
+
+
+def describe() -> str:
+    """The codes as lines of text, for `--help`."""
+    return "\n".join(f"  {code.value:>3}  {meaning}" for code, meaning in MEANING.items())

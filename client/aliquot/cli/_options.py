@@ -1,0 +1,169 @@
+"""Options that several commands share, and the pool and request that come of them."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+
+from aliquot.client import Pool, Request, RetryPolicy, Tier, Topology
+from aliquot.common.duration import parse_duration_ms
+from aliquot.common.errors import AliquotError
+from aliquot.common.quantity import parse_bytes, parse_milli
+
+CALL_TIMEOUT_S = 10.0
+UNREACHABLE_S = 2.0
+"""A restart takes less; a person at a terminal should not wait longer for nobody."""
+_UNSET = argparse.SUPPRESS
+
+
+def common(parser: argparse.ArgumentParser, *, top: bool = False) -> None:
+    """Options of every command, before or after its name."""
+    group = parser.add_argument_group("common options")
+    group.add_argument(
+        "--coordinator",
+        "-c",
+        metavar="ADDRESS",
+        default=None if top else _UNSET,
+        help="host:port of the coordinator, several parted by commas "
+        "(ALIQUOT_COORDINATOR, else the configuration file, else localhost:7070)",
+    )
+    group.add_argument(
+        "--json", action="store_true", default=False if top else _UNSET, help="JSON on stdout, errors as JSON on stderr"
+    )
+    group.add_argument(
+        "--timeout",
+        type=seconds,
+        metavar="TIME",
+        default=CALL_TIMEOUT_S if top else _UNSET,
+        help="how long a call may take, retries included (default 10s)",
+    )
+    group.add_argument(
+        "--verbose", "-v", action="store_true", default=False if top else _UNSET, help="say what is retried and why"
+    )
+
+
+def open_pool(args: argparse.Namespace) -> Pool:
+    """The pool that the options name."""
+    return Pool(args.coordinator, timeout_s=args.timeout, retry=RetryPolicy(unreachable_s=UNREACHABLE_S))
+
+
+def request(parser: argparse.ArgumentParser, *, detached: bool = False) -> None:
+    """Options that describe what is asked for."""
+    group = parser.add_argument_group("what is asked for")
+    group.add_argument("--tenant", "-t", default="", help="who pays (ALIQUOT_TENANT)")
+    group.add_argument("--queue", "-q", default="", help="where to wait (default: the tenant's)")
+    group.add_argument("--pool", default="", help="a named set of devices (default: any)")
+    group.add_argument("--priority", "-p", type=int, default=0, help="-1000..1000, higher first")
+    group.add_argument("--name", default="", help="for people")
+    group.add_argument("--label", action="append", type=pair, default=[], metavar="KEY=VALUE")
+    group.add_argument("--gang", type=int, default=1, metavar="N", help="members, placed all or nothing")
+    group.add_argument("--cpu", type=milli, default=0, metavar="CPUS", help="per member: 4, 500m")
+    group.add_argument("--memory", type=size, default=0, metavar="BYTES", help="host memory per member: 16Gi")
+    group.add_argument("--min-tier", type=tier, default=Tier.UNSPECIFIED, metavar="TIER", help="watchdog … mig")
+    group.add_argument("--node", action="append", default=[], metavar="NODE", help="only on these nodes (id or name)")
+    group.add_argument("--avoid-node", action="append", default=[], metavar="NODE")
+    group.add_argument("--selector", action="append", type=pair, default=[], metavar="KEY=VALUE", help="node labels")
+    group.add_argument("--topology", type=topology, default=Topology.UNSPECIFIED, metavar="WORD", help="any, …")
+    group.add_argument("--affinity-group", default="")
+    group.add_argument("--max-per-node", type=int, default=0, metavar="N", help="members of the affinity group")
+    group.add_argument("--spread-domains", action="store_true", help="prefer domains with few of the group")
+    group.add_argument("--time-limit", type=whole_seconds, default=0, metavar="TIME", help="end it after: 2h")
+    group.add_argument("--min-run", type=whole_seconds, default=0, metavar="TIME", help="not preempted before")
+    group.add_argument("--grace", type=whole_seconds, default=0, metavar="TIME", help="SIGTERM to SIGKILL (30s)")
+    group.add_argument("--preemptible", action="store_true", help="may be taken back")
+    group.add_argument("--movable", action="store_true", help="may be moved to another device")
+    group.add_argument("--no-queue", action="store_true", help="refuse instead of waiting in the queue")
+    if not detached:
+        group.add_argument("--ttl", type=whole_seconds, default=0, metavar="TIME", help="kept alive within (60s)")
+
+
+def read_request(
+    gpu: str, args: argparse.Namespace, *, node_ids: Sequence[str] | None = None, detached: bool = False
+) -> Request:
+    """The request that the options describe."""
+    return Request(
+        gpu=gpu,
+        tenant=args.tenant,
+        queue=args.queue,
+        pool=args.pool,
+        priority=args.priority,
+        name=args.name,
+        labels=dict(args.label),
+        gang_size=args.gang,
+        cpu_milli=args.cpu,
+        host_memory_bytes=args.memory,
+        min_tier=args.min_tier,
+        node_ids=tuple(args.node if node_ids is None else node_ids),
+        avoid_node_ids=tuple(args.avoid_node),
+        node_selector=dict(args.selector),
+        topology=args.topology,
+        affinity_group=args.affinity_group,
+        max_per_node=args.max_per_node,
+        spread_domains=args.spread_domains,
+        time_limit_s=args.time_limit,
+        min_run_s=args.min_run,
+        grace_s=args.grace,
+        preemptible=args.preemptible,
+        movable=args.movable,
+        no_queue=args.no_queue,
+        ttl_s=0 if detached else args.ttl,
+        detached=detached,
+    )
+
+
+def seconds(text: str) -> float:
+    """`10s`, `500ms`, `2h`; a bare number is seconds."""
+    try:
+        return float(text) if text.replace(".", "", 1).isdigit() else parse_duration_ms(text) / 1000
+    except AliquotError as error:
+        raise argparse.ArgumentTypeError(error.explain()) from error
+
+
+def whole_seconds(text: str) -> int:
+    """Seconds without a fraction."""
+    value = seconds(text)
+    if value != int(value):
+        raise argparse.ArgumentTypeError(f"{text}: whole seconds are needed")
+    return int(value)
+
+
+def size(text: str) -> int:
+    """`16Gi`."""
+    try:
+        return parse_bytes(text)
+    except AliquotError as error:
+        raise argparse.ArgumentTypeError(error.explain()) from error
+
+
+def milli(text: str) -> int:
+    """`4`, `500m`."""
+    try:
+        return parse_milli(text)
+    except AliquotError as error:
+        raise argparse.ArgumentTypeError(error.explain()) from error
+
+
+def pair(text: str) -> tuple[str, str]:
+    """`key=value`."""
+    key, equals, value = text.partition("=")
+    if not key or not equals:
+        raise argparse.ArgumentTypeError(f"{text!r}: write KEY=VALUE")
+    return key, value
+
+
+def tier(text: str) -> Tier:
+    """A tier's word."""
+    try:
+        return Tier(text.upper())
+    except ValueError:
+        known = ", ".join(word.lower() for word in Tier if word is not Tier.UNSPECIFIED)
+        raise argparse.ArgumentTypeError(f"{text!r} is no tier; one of {known}") from None
+
+
+def topology(text: str) -> Topology:
+    """A topology's word."""
+    try:
+        return Topology(text.upper().replace("-", "_"))
+    except ValueError:
+        known = ", ".join(word.lower().replace("_", "-") for word in Topology if word is not Topology.UNSPECIFIED)
+        raise argparse.ArgumentTypeError(f"{text!r} is no topology; one of {known}") from None

@@ -1,0 +1,105 @@
+"""Where output goes: tables for people and JSON for scripts on stdout, progress and errors on stderr."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Iterable, Sequence
+
+from rich import box
+from rich.console import Console, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from aliquot.cli import _words as words
+from aliquot.cli._json import dumps, error_document
+from aliquot.client import AliquotError, Explanation, PoolError
+
+PLAIN_WIDTH = 240
+"""Columns when nobody looks: a pipe must not lose what a narrow terminal would."""
+
+
+class Out:
+    """One command's output. `as_json`: exactly one JSON document, or JSON lines, and nothing else on stdout."""
+
+    def __init__(self, *, as_json: bool = False) -> None:
+        self.as_json = as_json
+        self.console = _console(sys.stdout)
+        self.err = _console(sys.stderr)
+
+    @classmethod
+    def of(cls, args: argparse.Namespace) -> Out:
+        """As the command line asks."""
+        return cls(as_json=bool(getattr(args, "json", False)))
+
+    def document(self, value: object) -> None:
+        """The one JSON document of a command."""
+        sys.stdout.write(dumps(value, indent=2) + "\n")
+        sys.stdout.flush()
+
+    def line(self, value: object) -> None:
+        """One JSON line of a stream."""
+        sys.stdout.write(dumps(value) + "\n")
+        sys.stdout.flush()
+
+    def show(self, *things: RenderableType) -> None:
+        """For people, on stdout."""
+        for thing in things:
+            self.console.print(thing, highlight=False)
+
+    def note(self, text: str | Text) -> None:
+        """Progress and remarks, on stderr, so that they never mix with a result."""
+        if not self.as_json:
+            self.err.print(text, highlight=False)
+
+    def error(self, error: AliquotError) -> None:
+        """What went wrong, and what to do."""
+        if self.as_json:
+            sys.stderr.write(dumps(error_document(error)) + "\n")
+            return
+        self.err.print(Text.assemble(("error: ", "bold red"), error.message), highlight=False)
+        if isinstance(error, PoolError):
+            for violation in error.violations:
+                if violation.description != error.message:
+                    self.err.print(Text.assemble("  ", (violation.subject, "bold"), f": {violation.description}"))
+            if error.explanation is not None and error.explanation.missing:
+                self.err.print(missing_table(error.explanation))
+        if error.hint:
+            self.err.print(Text.assemble(("hint: ", "bold cyan"), error.hint), highlight=False)
+
+
+def table(*columns: str | tuple[str, str], rows: Iterable[Sequence[RenderableType]] = ()) -> Table:
+    """A quiet table. A column is its head, or its head and how it is aligned."""
+    made = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, header_style="bold")
+    for column in columns:
+        head, justify = column if isinstance(column, tuple) else (column, "left")
+        made.add_column(head, justify="right" if justify == "right" else "left", overflow="fold")
+    for row in rows:
+        made.add_row(*row)
+    return made
+
+
+def missing_table(explanation: Explanation) -> Table:
+    """What is missing per class of devices, and what would change that."""
+    return table(
+        "CLASS",
+        ("DEVICES", "right"),
+        "WHY NOT",
+        "SMALLEST CHANGE",
+        rows=[
+            (
+                missing.device_class,
+                str(missing.devices) if missing.devices else words.UNKNOWN,
+                missing.detail or missing.reason,
+                missing.smallest_change or words.UNKNOWN,
+            )
+            for missing in explanation.missing
+        ],
+    )
+
+
+def _console(stream: object) -> Console:
+    is_terminal = hasattr(stream, "isatty") and stream.isatty()
+    width = None if is_terminal else int(os.environ.get("COLUMNS", PLAIN_WIDTH))
+    return Console(file=stream, width=width, soft_wrap=False)  # type: ignore[arg-type]

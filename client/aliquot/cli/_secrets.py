@@ -1,0 +1,64 @@
+"""Secrets of leases that this user got from the command line, so that `exec` can join them from another terminal.
+
+One file per lease, readable by its owner alone, below the state folder. `ALIQUOT_LEASE_SECRET` is used instead where
+it is set. Files outlive their lease when somebody else ends it, so old ones are swept.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from aliquot.client import NotFound
+from aliquot.client.local import state_folder
+
+VARIABLE = "ALIQUOT_LEASE_SECRET"
+KEPT_S = 30 * 24 * 3600
+
+
+def keep(lease_id: str, secret: str, env: Mapping[str, str] | None = None) -> None:
+    """Remember a secret."""
+    folder = _folder(env)
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    _sweep(folder)
+    path = folder / lease_id
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "w") as file:
+        file.write(secret)
+
+
+def forget(lease_id: str, env: Mapping[str, str] | None = None) -> None:
+    """The lease has ended."""
+    (_folder(env) / lease_id).unlink(missing_ok=True)
+
+
+def find(lease_id: str, env: Mapping[str, str] | None = None) -> str:
+    """The secret of a lease. Raises `NotFound`."""
+    environ = os.environ if env is None else env
+    if stated := environ.get(VARIABLE):
+        return stated
+    try:
+        return (_folder(env) / lease_id).read_text()
+    except OSError:
+        raise NotFound(
+            f"this user has no secret of lease {lease_id}",
+            hint=f"run this as the user who allocated it, or set {VARIABLE}",
+            reason="SECRET_NOT_FOUND",
+        ) from None
+
+
+def _folder(env: Mapping[str, str] | None) -> Path:
+    return state_folder(os.environ if env is None else env) / "secrets"
+
+
+def _sweep(folder: Path) -> None:
+    oldest = time.time() - KEPT_S
+    for path in folder.iterdir():
+        try:
+            if path.stat().st_mtime < oldest:
+                path.unlink()
+        except OSError:
+            # Another command swept it first.
+            continue

@@ -1,0 +1,216 @@
+"""How a lease, an explanation and a node look on a terminal."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from aliquot.cli import _words as words
+from aliquot.cli._out import missing_table, table
+from aliquot.client import Explanation, Lease, LeaseState, Node, Slice, Tier
+
+
+def lease_view(lease: Lease) -> list[RenderableType]:
+    """A lease in full."""
+    things: list[RenderableType] = [
+        Text.assemble(
+            (lease.lease_id, "bold"), "  ", (lease.gpu, "cyan"), "  ", words.state(lease.state), f"  {_story(lease)}"
+        )
+    ]
+    facts = {
+        "tenant": lease.tenant,
+        "queue": lease.queue,
+        "name": lease.name,
+        "note": lease.note,
+        "labels": " ".join(f"{key}={value}" for key, value in lease.labels.items()),
+        "requeued": str(lease.requeues) if lease.requeues else "",
+        "ended": " ".join(filter(None, (lease.end_reason, lease.end_detail))),
+    }
+    things += [Text.assemble((f"{key:<9}", "bright_black"), value) for key, value in facts.items() if value]
+    if lease.slices:
+        things.append(slices_table(lease.slices))
+    if lease.waiting is not None and lease.state is LeaseState.QUEUED:
+        things += explanation_view(lease.waiting)
+    return things
+
+
+def _story(lease: Lease) -> str:
+    now_ms = int(time.time() * 1000)
+    if lease.state is LeaseState.ENDED:
+        return f"ended {words.age(lease.ended_ms, now_ms)} ago"
+    if lease.granted_ms:
+        return f"granted {words.age(lease.granted_ms, now_ms)} ago"
+    return f"waiting for {words.age(lease.created_ms, now_ms)}"
+
+
+def slices_table(slices: Iterable[Slice]) -> Table:
+    """The parts of a lease."""
+    return table(
+        "NODE",
+        "DEVICE",
+        "MODEL",
+        ("SHARE", "right"),
+        ("MEMORY", "right"),
+        "TIER",
+        "STATE",
+        "NOTE",
+        rows=[
+            (
+                part.node_name or part.node_id,
+                words.device(part.device_uuid),
+                part.device_model,
+                words.share(part.share_milli),
+                words.amount(part.memory_bytes),
+                words.tier(part.tier),
+                words.state(part.state),
+                part.reason,
+            )
+            for part in slices
+        ],
+    )
+
+
+def weakest_tier(slices: Iterable[Slice]) -> Tier:
+    """What a lease's weakest part is held by: that is what its holder can count on."""
+    return min((part.tier for part in slices), key=list(Tier).index, default=Tier.UNSPECIFIED)
+
+
+def leases_table(leases: Iterable[Lease]) -> Table:
+    """Many leases, a line each."""
+    now_ms = int(time.time() * 1000)
+    return table(
+        "LEASE",
+        "TENANT",
+        "REQUEST",
+        "STATE",
+        "NODE",
+        "HOLDS",
+        "TIER",
+        ("AGE", "right"),
+        "NAME",
+        rows=[
+            (
+                lease.lease_id,
+                lease.tenant,
+                lease.gpu,
+                words.state(lease.state),
+                words.where(lease.slices),
+                words.holding(lease),
+                words.tier(weakest_tier(lease.slices)),
+                words.age(lease.granted_ms or lease.created_ms, now_ms),
+                lease.name,
+            )
+            for lease in leases
+        ],
+    )
+
+
+def explanation_view(explanation: Explanation) -> list[RenderableType]:
+    """Why a request waits or is refused, or where it would go."""
+    colour = "green" if explanation.fits_now else "red" if explanation.impossible else "yellow"
+    verdict = "fits now" if explanation.fits_now else "can never fit" if explanation.impossible else "does not fit now"
+    things: list[RenderableType] = [Text.assemble((verdict, f"bold {colour}"), f"  {explanation.summary}")]
+    if explanation.queue_position:
+        place = f"number {explanation.queue_position} of {explanation.queue_length} in the queue"
+        ahead = f"; ahead: {', '.join(explanation.ahead[:4])}" if explanation.ahead else ""
+        things.append(Text(place + ahead))
+    if explanation.expected_start_ms is not None:
+        wait_s = max(0, explanation.expected_start_ms - int(time.time() * 1000)) // 1000
+        spread = explanation.expected_uncertainty_ms
+        things.append(Text(f"expected to start in {wait_s} s" + (f" ± {spread // 1000} s" if spread else "")))
+    if explanation.would_preempt:
+        things.append(Text(f"would preempt {', '.join(explanation.would_preempt)}"))
+    if explanation.placement:
+        things.append(slices_table(explanation.placement))
+    if explanation.missing:
+        things.append(missing_table(explanation))
+    things += [Text(note, style="bright_black") for note in (explanation.placement_note, *explanation.notes) if note]
+    return things
+
+
+def nodes_table(nodes: Iterable[Node]) -> Table:
+    """Nodes, a line each."""
+    now_ms = int(time.time() * 1000)
+    rows = []
+    for node in nodes:
+        devices = node.devices
+        models = sorted({device.model for device in devices})
+        capacity = sum(device.leasable_bytes for device in devices)
+        leased = sum(device.leased_memory_bytes for device in devices)
+        shares = sum(device.leased_share_milli for device in devices)
+        state = words.state(node.state)
+        if node.draining or node.cordoned:
+            state.append(" draining" if node.draining else " cordoned", style="yellow")
+        if node.agentless:
+            state.append(" agentless", style="bright_black")
+        rows.append(
+            (
+                node.name,
+                node.node_id,
+                state,
+                node.pool,
+                f"{len(devices)} × {', '.join(models)}" if devices else words.UNKNOWN,
+                f"{words.share(shares)} / {len(devices)}",
+                f"{words.amount(leased)} / {words.amount(capacity)}",
+                str(node.slices),
+                words.age(node.last_heard_ms, now_ms),
+                node.reason,
+            )
+        )
+    return table(
+        "NODE",
+        "ID",
+        "STATE",
+        "POOL",
+        "DEVICES",
+        ("SHARES", "right"),
+        ("MEMORY", "right"),
+        ("SLICES", "right"),
+        ("HEARD", "right"),
+        "REASON",
+        rows=rows,
+    )
+
+
+def devices_table(nodes: Iterable[Node]) -> Table:
+    """The devices of nodes, a line each."""
+    rows = []
+    for node in nodes:
+        for device in node.devices:
+            telemetry = device.telemetry
+            busy, heat = telemetry.gpu_utilisation_percent, telemetry.temperature_c
+            rows.append(
+                (
+                    node.name,
+                    str(device.index),
+                    words.device(device.uuid),
+                    device.mig_profile or device.model,
+                    words.share(device.leased_share_milli),
+                    f"{words.amount(device.leased_memory_bytes)} / {words.amount(device.leasable_bytes)}",
+                    words.amount(telemetry.memory_used_bytes),
+                    words.amount(device.foreign_bytes),
+                    words.UNKNOWN if busy is None else f"{busy}%",
+                    words.UNKNOWN if heat is None else f"{heat}°C",
+                    words.tiers(device.tiers),
+                    Text("healthy", "green") if device.healthy else Text(device.health_reason or "unhealthy", "red"),
+                )
+            )
+    return table(
+        "NODE",
+        ("#", "right"),
+        "DEVICE",
+        "MODEL",
+        ("SHARE", "right"),
+        ("LEASED", "right"),
+        ("USED", "right"),
+        ("FOREIGN", "right"),
+        ("GPU", "right"),
+        ("HEAT", "right"),
+        "TIERS",
+        "HEALTH",
+        rows=rows,
+    )

@@ -1,0 +1,115 @@
+"""Amounts, ages and states as people read them; colours mean the same everywhere."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterable
+
+from rich.text import Text
+
+from aliquot.client import Explanation, Lease, LeaseState, NodeState, Slice, SliceState, Tier
+from aliquot.common.quantity import format_milli, human_bytes
+
+_COLOURS = {
+    LeaseState.QUEUED: "yellow",
+    LeaseState.GRANTED: "cyan",
+    LeaseState.ACTIVE: "green",
+    LeaseState.PREEMPTING: "magenta",
+    LeaseState.RELEASING: "blue",
+    LeaseState.UNREACHABLE: "red",
+    LeaseState.ENDED: "bright_black",
+    SliceState.GONE: "bright_black",
+    SliceState.FAILED: "red",
+    NodeState.READY: "green",
+    NodeState.DECLARED: "cyan",
+    NodeState.RECONCILING: "yellow",
+    NodeState.SUSPECT: "yellow",
+    NodeState.LOST: "red",
+}
+UNKNOWN = "–"
+
+
+def state(value: LeaseState | SliceState | NodeState) -> Text:
+    """A state's word in its colour."""
+    return Text(value.lower(), style=_COLOURS.get(value, ""))
+
+
+def share(share_milli: int) -> str:
+    """A part of a device: `0.25`, `1`."""
+    return format_milli(share_milli)
+
+
+def amount(value_bytes: int | None) -> str:
+    """Bytes: `9.5Gi`; unknown is a dash, never a zero."""
+    return UNKNOWN if value_bytes is None else human_bytes(value_bytes)
+
+
+def tier(value: Tier) -> str:
+    """A tier's word."""
+    return UNKNOWN if value is Tier.UNSPECIFIED else value.lower()
+
+
+def tiers(values: Iterable[Tier]) -> str:
+    """How limits can be enforced on a device, strongest first; whole devices need nothing, so that isn't said."""
+    known = sorted((value for value in values if value is not Tier.NONE), key=list(Tier).index, reverse=True)
+    return " ".join(map(tier, known)) or UNKNOWN
+
+
+def natural(name: str) -> tuple[tuple[int, int | str], ...]:
+    """A sort key by which node-10 comes after node-9."""
+    parts = re.findall(r"[0-9]+|[^0-9]+", name)
+    return tuple((0, int(part)) if part.isdigit() else (1, part) for part in parts)
+
+
+def age(since_ms: int, now_ms: int | None = None) -> str:
+    """How long ago: `12s`, `5m`, `3h`, `2d`."""
+    if not since_ms:
+        return UNKNOWN
+    seconds = max(0, (now_ms if now_ms is not None else int(time.time() * 1000)) - since_ms) // 1000
+    for unit, size in (("d", 86400), ("h", 3600), ("m", 60)):
+        if seconds >= size:
+            return f"{seconds // size}{unit}"
+    return f"{seconds}s"
+
+
+def where(slices: Iterable[Slice]) -> str:
+    """The nodes of a lease."""
+    names = list(dict.fromkeys(part.node_name or part.node_id for part in slices))
+    if not names:
+        return UNKNOWN
+    return names[0] if len(names) == 1 else f"{names[0]} +{len(names) - 1}"
+
+
+def device(uuid: str) -> str:
+    """A device's UUID, short enough for a table and long enough to tell devices apart."""
+    return uuid if len(uuid) <= 13 else uuid[:12] + "…"
+
+
+def holding(lease: Lease) -> str:
+    """What a lease holds in all."""
+    if not lease.slices:
+        return UNKNOWN
+    memory = amount(sum(part.memory_bytes for part in lease.slices))
+    return f"{share(sum(part.share_milli for part in lease.slices))} · {memory}"
+
+
+def summary(explanation: Explanation) -> str:
+    """One line of why."""
+    if explanation.summary:
+        return explanation.summary
+    return "fits now" if explanation.fits_now else "does not fit now"
+
+
+def bar(parts: Iterable[tuple[float, str]], width: int) -> Text:
+    """A bar of coloured parts, each a fraction of the whole; what is left stays dim."""
+    text = Text()
+    used = 0
+    total = 0.0
+    for fraction, style in parts:
+        total += max(0.0, fraction)
+        cells = min(width, round(total * width)) - used
+        text.append("█" * cells, style=style)
+        used += cells
+    text.append("·" * (width - used), style="bright_black")
+    return text

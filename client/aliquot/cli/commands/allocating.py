@@ -1,0 +1,109 @@
+"""`alloc` and `release`: leases that outlive the command that asked for them."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+
+from aliquot.cli import _options as options
+from aliquot.cli import _secrets as secrets
+from aliquot.cli import _views as views
+from aliquot.cli import _words as words
+from aliquot.cli._command import Builtin
+from aliquot.cli._exits import Exit, exit_of
+from aliquot.cli._nodes import with_node_ids
+from aliquot.cli._out import Out
+from aliquot.client import Lease, LeaseState, Pool, PoolError, WaitUntil
+
+_REACHED = {
+    WaitUntil.QUEUED: frozenset(LeaseState) - {LeaseState.ENDED},
+    WaitUntil.GRANTED: frozenset(LeaseState) - {LeaseState.QUEUED, LeaseState.ENDED},
+    WaitUntil.ACTIVE: frozenset({LeaseState.ACTIVE, LeaseState.PREEMPTING}),
+}
+
+
+def _configure_alloc(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = (
+        "The lease lives until it is released (or its --time-limit): it needs no keep-alive.\n"
+        "With --hold it lives as long as this command.\n"
+        "A request that is still queued after --wait stays in the queue, and the exit code is 5."
+    )
+    parser.add_argument("gpu", metavar="GPU", help="what is wanted: 0.25(A100),10Gi  2x0.5(A100|H100),20Gi  1g.10gb")
+    parser.add_argument(
+        "--until",
+        type=lambda text: WaitUntil(text.upper()),
+        choices=list(WaitUntil),
+        default=WaitUntil.ACTIVE,
+        metavar="STATE",
+        help="wait until queued, granted or active (default)",
+    )
+    parser.add_argument("--wait", type=options.seconds, default=30.0, metavar="TIME", help="at most so long (30s)")
+    parser.add_argument("--key", default="", help="idempotency key: the same key gives the same lease")
+    parser.add_argument("--hold", action="store_true", help="keep it until Ctrl-C, then release it")
+    options.request(parser, detached=True)
+
+
+def _alloc(args: argparse.Namespace) -> int:
+    out = Out.of(args)
+    with options.open_pool(args) as pool:
+        request = with_node_ids(pool, options.read_request(args.gpu, args, detached=not args.hold))
+        lease = pool.allocate(request, until=args.until, wait_s=args.wait, key=args.key)
+        secrets.keep(lease.lease_id, lease.secret)
+        if out.as_json:
+            out.document(lease)
+        else:
+            out.show(*views.lease_view(lease))
+        if args.hold:
+            return _hold(out, pool, lease)
+    if lease.state is LeaseState.ENDED:
+        return Exit.LEASE_LOST
+    return Exit.OK if lease.state in _REACHED[args.until] else Exit.NOT_NOW
+
+
+def _hold(out: Out, pool: Pool, lease: Lease) -> int:
+    signal.signal(signal.SIGTERM, lambda *_: (_ for _ in ()).throw(KeyboardInterrupt()))
+    with pool.hold(lease) as held:
+        out.note("held until Ctrl-C")
+        try:
+            while not held.lost.wait(3600):
+                pass
+        except KeyboardInterrupt:
+            out.note("releasing")
+        finally:
+            secrets.forget(lease.lease_id)
+    return Exit.OK
+
+
+def _configure_release(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("lease_ids", nargs="+", metavar="LEASE")
+    parser.add_argument("--wait", action="store_true", help="until the capacity is free")
+    parser.add_argument("--reason", default="", help="for people")
+
+
+def _release(args: argparse.Namespace) -> int:
+    out = Out.of(args)
+    with options.open_pool(args) as pool:
+        results = [_release_one(pool, lease_id, args) for lease_id in args.lease_ids]
+    failed = [result for result in results if isinstance(result, PoolError)]
+    if out.as_json:
+        out.document({"leases": [result for result in results if isinstance(result, Lease)]})
+    for lease_id, result in zip(args.lease_ids, results, strict=True):
+        if isinstance(result, PoolError):
+            out.error(result)
+            continue
+        secrets.forget(lease_id)
+        if not out.as_json:
+            word = "has ended" if result.state is LeaseState.ENDED else "is ending"
+            out.show(f"{lease_id} {word} ({(result.end_reason or 'released').lower()}), held {words.holding(result)}")
+    return exit_of(failed[0]) if failed else Exit.OK
+
+
+def _release_one(pool: Pool, lease_id: str, args: argparse.Namespace) -> Lease | PoolError:
+    try:
+        return pool.release(lease_id, wait_gone=args.wait, reason=args.reason)
+    except PoolError as error:
+        return error
+
+
+ALLOC = Builtin("alloc", "ask for a lease and leave it standing", _configure_alloc, _alloc)
+RELEASE = Builtin("release", "end leases", _configure_release, _release)

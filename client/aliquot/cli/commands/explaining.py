@@ -1,0 +1,50 @@
+"""`why`: what would become of a request, or why a lease is where it is."""
+
+from __future__ import annotations
+
+import argparse
+import re
+
+from aliquot.cli import _options as options
+from aliquot.cli import _views as views
+from aliquot.cli._command import Builtin
+from aliquot.cli._exits import Exit
+from aliquot.cli._nodes import with_node_ids
+from aliquot.cli._out import Out
+
+_LEASE_ID = re.compile(r"l-[0-9a-z]{13}")
+
+
+def _configure(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = (
+        "Exit code 0 when it fits now (or the lease holds its devices), 4 when it never can, 5 when not now."
+    )
+    parser.add_argument("subject", metavar="LEASE|GPU", help="a lease's id, or a request such as 0.25(A100),10Gi")
+    options.request(parser)
+
+
+def _why(args: argparse.Namespace) -> int:
+    out = Out.of(args)
+    with options.open_pool(args) as pool:
+        if _LEASE_ID.fullmatch(args.subject):
+            lease, explanation = pool.why(args.subject)
+            if out.as_json:
+                out.document({"lease": lease, "explanation": explanation})
+            else:
+                out.show(*views.lease_view(lease))
+                if lease.waiting is None:
+                    out.show(*views.explanation_view(explanation))
+            fits = lease.granted or explanation.fits_now
+        else:
+            explanation = pool.explain(with_node_ids(pool, options.read_request(args.subject, args)))
+            if out.as_json:
+                out.document({"explanation": explanation})
+            else:
+                out.show(*views.explanation_view(explanation))
+            fits = explanation.fits_now
+    if fits:
+        return Exit.OK
+    return Exit.REFUSED if explanation.impossible else Exit.NOT_NOW
+
+
+WHY = Builtin("why", "say where a request would go, or why it (or a lease) has to wait", _configure, _why)

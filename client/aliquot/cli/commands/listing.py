@@ -1,0 +1,147 @@
+"""`ls`, `get` and `status`: who holds what."""
+
+from __future__ import annotations
+
+import argparse
+
+from rich.text import Text
+
+from aliquot.cli import _options as options
+from aliquot.cli import _views as views
+from aliquot.cli import _words as words
+from aliquot.cli._command import Builtin
+from aliquot.cli._exits import Exit
+from aliquot.cli._nodes import node_id_of
+from aliquot.cli._out import Out, table
+from aliquot.client import LeaseState, Status
+
+
+def _lease_state(text: str) -> LeaseState:
+    try:
+        return LeaseState(text.upper())
+    except ValueError:
+        known = ", ".join(state.lower() for state in LeaseState if state is not LeaseState.UNSPECIFIED)
+        raise argparse.ArgumentTypeError(f"{text!r} is no state; one of {known}") from None
+
+
+def _configure_ls(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--tenant", "-t", default="")
+    parser.add_argument("--queue", "-q", default="")
+    parser.add_argument("--node", default="", help="with a slice on this node")
+    parser.add_argument("--state", action="append", type=_lease_state, default=[], help="may be given several times")
+    parser.add_argument("--all", "-a", action="store_true", help="also those that have ended")
+
+
+def _ls(args: argparse.Namespace) -> int:
+    out = Out.of(args)
+    states = args.state or ([state for state in LeaseState if state is not LeaseState.UNSPECIFIED] if args.all else [])
+    with options.open_pool(args) as pool:
+        node_id = node_id_of(pool, args.node) if args.node else ""
+        leases = list(pool.leases(tenant=args.tenant, queue=args.queue, states=states, node_id=node_id))
+    if out.as_json:
+        out.document({"leases": leases})
+    elif leases:
+        out.show(views.leases_table(leases))
+    else:
+        out.note("no leases")
+    return Exit.OK
+
+
+def _configure_get(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("lease_id", metavar="LEASE")
+
+
+def _get(args: argparse.Namespace) -> int:
+    out = Out.of(args)
+    with options.open_pool(args) as pool:
+        lease = pool.get(args.lease_id)
+    if out.as_json:
+        out.document(lease)
+    else:
+        out.show(*views.lease_view(lease))
+    return Exit.OK
+
+
+def _configure_status(parser: argparse.ArgumentParser) -> None:
+    del parser
+
+
+def _status(args: argparse.Namespace) -> int:
+    out = Out.of(args)
+    with options.open_pool(args) as pool:
+        status = pool.status()
+    if out.as_json:
+        out.document(status)
+        return Exit.OK
+    show_status(out, status)
+    return Exit.OK
+
+
+def show_status(out: Out, status: Status) -> None:
+    """The pool's totals for people."""
+    nodes = ", ".join(f"{count} {state.lower()}" for state, count in sorted(status.nodes_by_state.items()))
+    granting = (
+        Text("granting", "green")
+        if status.granting
+        else Text(f"not granting: {status.not_granting_reason}", "bold red")
+    )
+    out.show(
+        Text.assemble(
+            granting,
+            f"  leases {status.leases}  queued {status.queued}  nodes {nodes or 'none'}  ",
+            (f"version {status.version}  seq {status.seq}  leader epoch {status.leader_epoch}", "bright_black"),
+        )
+    )
+    if status.pools:
+        out.show(
+            table(
+                "POOL",
+                "MODEL",
+                ("DEVICES", "right"),
+                ("SHARES LEASED", "right"),
+                ("MEMORY LEASED", "right"),
+                "",
+                rows=[
+                    (
+                        totals.pool,
+                        totals.model,
+                        str(totals.devices),
+                        f"{words.share(totals.leased_share_milli)} / {words.share(totals.capacity_share_milli)}",
+                        f"{words.amount(totals.leased_memory_bytes)} / {words.amount(totals.capacity_memory_bytes)}",
+                        words.bar([(_part(totals.leased_memory_bytes, totals.capacity_memory_bytes), "green")], 20),
+                    )
+                    for totals in status.pools
+                ],
+            )
+        )
+    if status.tenants:
+        out.show(
+            table(
+                "TENANT",
+                "QUEUE",
+                ("LEASES", "right"),
+                ("QUEUED", "right"),
+                ("SHARES", "right"),
+                ("MEMORY", "right"),
+                rows=[
+                    (
+                        totals.tenant,
+                        totals.queue or words.UNKNOWN,
+                        str(totals.leases),
+                        str(totals.queued),
+                        words.share(totals.leased_share_milli),
+                        words.amount(totals.leased_memory_bytes),
+                    )
+                    for totals in status.tenants
+                ],
+            )
+        )
+
+
+def _part(value: int, whole: int) -> float:
+    return value / whole if whole else 0.0
+
+
+LS = Builtin("ls", "list leases", _configure_ls, _ls)
+GET = Builtin("get", "show one lease", _configure_get, _get)
+STATUS = Builtin("status", "totals of the pool, its models and tenants", _configure_status, _status)

@@ -1,0 +1,118 @@
+"""`nodes`, `cordon`, `uncordon`, `drain`, `forget`: what an administrator does to machines."""
+
+from __future__ import annotations
+
+import argparse
+import time
+
+from aliquot.cli import _options as options
+from aliquot.cli import _views as views
+from aliquot.cli import _words as words
+from aliquot.cli._command import Builtin
+from aliquot.cli._exits import Exit
+from aliquot.cli._nodes import node_id_of
+from aliquot.cli._out import Out
+from aliquot.client import Node, NotGrantedInTime
+
+_LOOK_AGAIN_S = 0.5
+
+
+def _configure_nodes(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("node", nargs="?", metavar="NODE", help="only this node, with its devices")
+    parser.add_argument("--pool", default="", help="only nodes of this pool")
+    parser.add_argument("--devices", "-d", action="store_true", help="a line for each device")
+
+
+def _nodes(args: argparse.Namespace) -> int:
+    out = Out.of(args)
+    with options.open_pool(args) as pool:
+        nodes = [pool.node(args.node)] if args.node else sorted(pool.nodes(pool=args.pool), key=_by_name)
+    if out.as_json:
+        out.document(nodes[0] if args.node else {"nodes": nodes})
+    elif not nodes:
+        out.note("no nodes: start an agent, or `aliquot declare` some")
+    else:
+        if not args.devices or args.node:
+            out.show(views.nodes_table(nodes))
+        if args.devices or args.node:
+            out.show(views.devices_table(nodes))
+    return Exit.OK
+
+
+def _by_name(node: Node) -> tuple[tuple[int, int | str], ...]:
+    return words.natural(node.name)
+
+
+def _configure_node(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("node", metavar="NODE", help="id or name")
+
+
+def _configure_with_reason(parser: argparse.ArgumentParser) -> None:
+    _configure_node(parser)
+    parser.add_argument("--reason", default="", help="for people")
+
+
+def _cordon(args: argparse.Namespace) -> int:
+    out = Out.of(args)
+    with options.open_pool(args) as pool:
+        node = pool.cordon(node_id_of(pool, args.node), reason=args.reason)
+    return _show(out, node, f"{node.name} takes no new leases; what runs stays")
+
+
+def _uncordon(args: argparse.Namespace) -> int:
+    out = Out.of(args)
+    with options.open_pool(args) as pool:
+        node = pool.uncordon(node_id_of(pool, args.node))
+    return _show(out, node, f"{node.name} takes new leases again")
+
+
+def _configure_drain(parser: argparse.ArgumentParser) -> None:
+    _configure_with_reason(parser)
+    parser.add_argument("--grace", type=options.whole_seconds, default=0, metavar="TIME", help="for every lease")
+    parser.add_argument("--wait", type=options.seconds, default=0.0, metavar="TIME", help="until nothing is left there")
+
+
+def _drain(args: argparse.Namespace) -> int:
+    out = Out.of(args)
+    with options.open_pool(args) as pool:
+        node = pool.drain(node_id_of(pool, args.node), reason=args.reason, grace_s=args.grace)
+        deadline = time.monotonic() + args.wait
+        while args.wait and node.slices:
+            if time.monotonic() >= deadline:
+                raise NotGrantedInTime(
+                    f"{node.name} still holds {node.slices} slices after {args.wait:g} s",
+                    hint="look at `aliquot ls --node`; a longer --wait may help",
+                    reason="DRAINING",
+                )
+            time.sleep(_LOOK_AGAIN_S)
+            node = pool.node(node.node_id)
+    left = f"{node.slices} slices are ending" if node.slices else "nothing is left there"
+    return _show(out, node, f"{node.name} is drained: {left}")
+
+
+def _configure_forget(parser: argparse.ArgumentParser) -> None:
+    _configure_node(parser)
+    parser.add_argument("--force", action="store_true", help="a LOST node's slices are written off")
+
+
+def _forget(args: argparse.Namespace) -> int:
+    out = Out.of(args)
+    with options.open_pool(args) as pool:
+        node = pool.node(args.node)
+        pool.remove_node(node.node_id, force=args.force)
+    return _show(out, node, f"{node.name} is forgotten")
+
+
+def _show(out: Out, node: Node, text: str) -> int:
+    if out.as_json:
+        out.document(node)
+    else:
+        out.show(text)
+    return Exit.OK
+
+
+NODES = Builtin("nodes", "list nodes, or show one with its devices", _configure_nodes, _nodes)
+CORDON = Builtin("cordon", "no new leases on a node; what runs stays", _configure_with_reason, _cordon)
+UNCORDON = Builtin("uncordon", "new leases on a node again", _configure_node, _uncordon)
+DRAIN = Builtin("drain", "cordon a node and end what runs there, with grace", _configure_drain, _drain)
+FORGET = Builtin("forget", "remove a node that holds nothing", _configure_forget, _forget)

@@ -1,0 +1,147 @@
+"""`up`, `down` and `demo`: a pool on this machine."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+from rich.text import Text
+
+from aliquot.cli._command import Builtin
+from aliquot.cli._exits import Exit
+from aliquot.cli._out import Out, table
+from aliquot.cli.demo.command import DEMO
+from aliquot.cli.localpool import Layout, LocalPool, PoolPlan, PoolRecord
+from aliquot.cli.localpool.children import ChildFailed, clean_environment
+from aliquot.cli.localpool.pool import START_TIMEOUT_S
+from aliquot.cli.localpool.record import fields_of
+from aliquot.common.errors import ConfigError
+
+__all__ = ["DEMO", "DOWN", "UP"]
+
+TEND_EVERY_S = 0.5
+
+
+def _configure_up(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = (
+        "State (journal, reservations, logs) stays in --state-dir; `up` again finds the leases of before.\n"
+        "A part that ends by itself is started again. Ctrl-C, or `aliquot down`, stops everything."
+    )
+    parser.add_argument("--nodes", type=_count, default=2, metavar="N", help="simulated nodes (2)")
+    parser.add_argument("--gpus", type=_count, default=4, metavar="N", help="GPUs of each (4)")
+    parser.add_argument("--model", default="A100-40", help="their model (A100-40); see simgpu create --help")
+    parser.add_argument("--real", action="store_true", help="this machine's own GPUs, as one node")
+    parser.add_argument("--listen", default="127.0.0.1:7070", metavar="ADDRESS", help="the coordinator's address")
+    parser.add_argument("--metrics-port", type=int, default=7071, metavar="PORT", help="the coordinator's (7071)")
+    parser.add_argument("--state-dir", type=Path, metavar="DIR", help="default ~/.local/state/aliquot/pool")
+    parser.add_argument("--detach", action="store_true", help="leave it running in the background")
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or not 1 <= int(text) <= 64:
+        raise argparse.ArgumentTypeError(f"{text!r}: write a number from 1 to 64")
+    return int(text)
+
+
+def _up(args: argparse.Namespace) -> int:
+    out = Out.of(args)
+    layout = Layout.of(args.state_dir)
+    if args.detach:
+        return _detach(out, layout, args)
+    plan = PoolPlan(args.nodes, args.gpus, args.model, args.real, args.listen, args.metrics_port)
+    stopping = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda *_: stopping.set())
+    with LocalPool(layout, plan, out.note) as pool:
+        out.note(f"starting a coordinator and {len(plan.node_names())} agents")
+        pool.start()
+        record = PoolRecord.read(layout)
+        assert record is not None
+        _announce(out, record, last="Ctrl-C stops everything; the state is kept.")
+        while not stopping.wait(TEND_EVERY_S):
+            pool.tend()
+        out.note("stopping")
+    return Exit.OK
+
+
+def _detach(out: Out, layout: Layout, args: argparse.Namespace) -> int:
+    layout.make()
+    log = layout.logs / "up.log"
+    command = [sys.executable, "-m", "aliquot.cli", "up", "--json"]
+    command += ["--nodes", str(args.nodes), "--gpus", str(args.gpus), "--model", args.model]
+    command += ["--listen", args.listen, "--metrics-port", str(args.metrics_port), "--state-dir", str(layout.root)]
+    command += ["--real"] if args.real else []
+    with log.open("wb") as output:
+        process = subprocess.Popen(  # noqa: S603 - ourselves
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            env=clean_environment({}),
+            start_new_session=True,
+        )
+    deadline = time.monotonic() + 2 * START_TIMEOUT_S
+    while time.monotonic() < deadline:
+        record = PoolRecord.read(layout)
+        if record is not None and record.supervisor.pid == process.pid and record.supervisor.alive:
+            _announce(out, record, last="`aliquot down` stops it; the state is kept.")
+            return Exit.OK
+        if process.poll() is not None:
+            raise ChildFailed(
+                f"the pool did not start: {log.read_text().strip()}", hint=f"its logs are in {layout.logs}"
+            )
+        time.sleep(0.05)
+    process.terminate()
+    raise ChildFailed("the pool did not start in time", hint=f"its logs are in {layout.logs}")
+
+
+def _announce(out: Out, record: PoolRecord, last: str) -> None:
+    if out.as_json:
+        out.document(fields_of(record))
+        return
+    default = record.coordinator in {"127.0.0.1:7070", "localhost:7070"}
+    rows = [("coordinator", record.coordinator, record.metrics)]
+    rows += [(node.name, node.devices, node.metrics) for node in record.nodes]
+    out.show(Text("The pool is up.", "bold green"), table("PART", "WHAT", "METRICS", rows=rows))
+    out.show(Text(f"state and logs: {record.state_dir}", "bright_black"))
+    if not default:
+        out.show(f"export ALIQUOT_COORDINATOR={record.coordinator}")
+    if Layout.of(None).root != Path(record.state_dir):
+        out.show(f"export ALIQUOT_AGENT_SOCKET={':'.join(node.socket for node in record.nodes)}")
+    out.show(
+        "try:  aliquot run --gpu 0.25,8Gi -- python -m aliquot.agent.simgpu.burn --bytes 4Gi --seconds 30",
+        "      aliquot top",
+        last,
+    )
+
+
+def _configure_down(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--state-dir", type=Path, metavar="DIR", help="default ~/.local/state/aliquot/pool")
+
+
+def _down(args: argparse.Namespace) -> int:
+    out = Out.of(args)
+    layout = Layout.of(args.state_dir)
+    record = PoolRecord.read(layout)
+    if record is None or not record.processes:
+        raise ConfigError(f"no pool is running in {layout.root}", hint="`aliquot up` starts one")
+    processes = record.processes
+    if not record.stop(timeout_s=20.0):
+        raise ChildFailed("not everything would end", hint=f"look at {layout.logs}")
+    layout.record.unlink(missing_ok=True)
+    if out.as_json:
+        out.document({"stopped": [{"name": process.name, "pid": process.pid} for process in processes]})
+    else:
+        out.show(f"stopped {len(processes)} processes; the state stays in {layout.root}")
+    return Exit.OK
+
+
+UP = Builtin(
+    "up", "start a pool on this machine: a coordinator and agents on simulated or real GPUs", _configure_up, _up
+)
+DOWN = Builtin("down", "stop the pool that `up` started", _configure_down, _down)

@@ -1,0 +1,195 @@
+"""`run` and `exec`: programs inside leases, on this node."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+from collections.abc import Mapping
+
+from rich.text import Text
+
+from aliquot.cli import _options as options
+from aliquot.cli import _secrets as secrets
+from aliquot.cli import _views as views
+from aliquot.cli import _words as words
+from aliquot.cli._command import Builtin
+from aliquot.cli._foreground import Foreground
+from aliquot.cli._nodes import node_id_of
+from aliquot.cli._out import Out
+from aliquot.client import (
+    AgentError,
+    AgentUnreachable,
+    HeldLease,
+    LeaseState,
+    Pool,
+    Refused,
+    Request,
+    fresh_key,
+)
+from aliquot.client.local import LocalAgent
+from aliquot.common.errors import ConfigError
+from aliquot.common.limits import DEFAULT_LEASE_TTL_S
+
+FIRST_LOOK_S = 1.0
+"""So long a request may take before it is said that it waits."""
+
+
+def _configure_run(parser: argparse.ArgumentParser) -> None:
+    parser.usage = "aliquot run --gpu GPU [options] -- PROGRAM [ARGUMENT …]"
+    parser.epilog = (
+        "Waits until the lease is active on this node, starts the program inside it, passes signals on, and releases\n"
+        "the lease when the program ends. The exit code is the program's; 128 + N when signal N ended it."
+    )
+    parser.add_argument("--gpu", "-g", required=True, help="what is wanted: 0.25(A100),10Gi")
+    parser.add_argument(
+        "--wait", type=options.seconds, metavar="TIME", help="in the queue, at most (default: as long as it takes)"
+    )
+    options.request(parser)
+    parser.add_argument("program", nargs=argparse.REMAINDER, metavar="-- PROGRAM")
+
+
+def _run(args: argparse.Namespace) -> int:
+    out = Out.of(args)
+    command = _program(args)
+    with options.open_pool(args) as pool:
+        agents = _agents_here(pool)
+        wanted = {node_id_of(pool, name) for name in args.node} if args.node else set(agents)
+        here = sorted(wanted & set(agents))
+        if not here:
+            raise Refused(
+                f"{', '.join(args.node)} is another machine, and programs can only be started on this one so far",
+                hint="start `aliquot run` there",
+                reason="REMOTE_EXECUTION",
+            )
+        request = options.read_request(args.gpu, args, node_ids=here)
+        foreground = Foreground()
+        with foreground.taking_signals(), _lease(out, pool, request, args.wait) as lease:
+            secrets.keep(lease.lease_id, lease.info.secret)
+            try:
+                out.note(_granted(lease))
+                code = _start(out, lease, command, foreground)
+                _say_what_ended_it(out, lease, code, foreground, agents)
+            finally:
+                secrets.forget(lease.lease_id)
+    return code if code >= 0 else 128 - code
+
+
+def _program(args: argparse.Namespace) -> list[str]:
+    command: list[str] = args.program[1:] if args.program[:1] == ["--"] else args.program
+    if not command:
+        raise ConfigError("no program to start", hint="write it after --, as in: aliquot run --gpu 0.25 -- python x.py")
+    return command
+
+
+def _agents_here(pool: Pool) -> Mapping[str, LocalAgent]:
+    """This machine's agents by node. Raises `AgentUnreachable` when there is none."""
+    found: dict[str, LocalAgent] = {}
+    problems: list[str] = []
+    for agent in pool.agents:
+        try:
+            found[agent.info().node_id] = agent
+        except AgentError as error:
+            problems.append(error.message)
+    if not found:
+        why = f" ({'; '.join(problems)})" if problems else ""
+        raise AgentUnreachable(
+            f"this machine has no agent, so it can't run programs in leases{why}",
+            hint="start an agent here, or a simulated pool with `aliquot up`; to run on another machine, call "
+            "`aliquot run` there",
+        )
+    return found
+
+
+def _lease(out: Out, pool: Pool, request: Request, wait_s: float | None) -> HeldLease:
+    key = fresh_key()
+    first = pool.allocate(request, key=key, wait_s=FIRST_LOOK_S if wait_s is None else min(FIRST_LOOK_S, wait_s))
+    try:
+        if first.state is LeaseState.QUEUED and not out.as_json:
+            out.note(Text.assemble(("waiting", "yellow"), f" for {first.gpu} as {first.lease_id}; Ctrl-C withdraws it"))
+            for thing in views.explanation_view(first.waiting) if first.waiting else ():
+                out.err.print(thing, highlight=False)
+        return pool.lease(request, key=key, wait_s=None if wait_s is None else max(0.0, wait_s - FIRST_LOOK_S))
+    except KeyboardInterrupt:
+        pool.release(first.lease_id, reason="withdrawn by its launcher")
+        raise
+
+
+def _granted(lease: HeldLease) -> Text:
+    parts = ", ".join(
+        f"{words.share(part.share_milli)} of {part.device_model} with {words.amount(part.memory_bytes)} "
+        f"({words.tier(part.tier)})"
+        for part in lease.slices
+    )
+    return Text.assemble((lease.lease_id, "bold"), f"  {parts} on {words.where(lease.slices)}")
+
+
+def _start(out: Out, lease: HeldLease, command: list[str], foreground: Foreground) -> int:
+    process = lease.popen(command, admitted=foreground.started)
+    ttl_s = lease.info.ttl_s or DEFAULT_LEASE_TTL_S
+    return foreground.wait(
+        process, lambda: out.note(f"stopped: the lease ends with the program unless they go on within {ttl_s} s")
+    )
+
+
+def _say_what_ended_it(
+    out: Out, lease: HeldLease, code: int, foreground: Foreground, agents: Mapping[str, LocalAgent]
+) -> None:
+    """When the program was ended by us and not by itself, say by what rule."""
+    if code >= 0 or -code in foreground.forwarded or -code == signal.SIGINT:
+        # It ended by itself, or its user ended it.
+        return
+    lease.refresh()
+    if lease.loss is not None:
+        out.note(Text.assemble(("stopped: ", "bold red"), lease.loss.message))
+        return
+    if lease.state is LeaseState.PREEMPTING:
+        out.note(Text.assemble(("stopped: ", "bold red"), "the lease was asked for back"))
+        return
+    for agent in agents.values():
+        for act in agent.status().acts:
+            if act.lease_id == lease.lease_id and act.act in {"terminate", "kill"}:
+                out.note(Text.assemble(("stopped by the watchdog: ", "bold red"), act.why))
+                out.note("hint: ask for more memory, or use less of it")
+                return
+    out.note(f"the program was ended by {signal.Signals(-code).name}")
+
+
+def _configure_exec(parser: argparse.ArgumentParser) -> None:
+    parser.usage = "aliquot exec --lease LEASE [options] -- PROGRAM [ARGUMENT …]"
+    parser.epilog = (
+        "Needs the lease's secret, which `alloc` and `run` keep for their user; ALIQUOT_LEASE_SECRET is used instead.\n"
+        "The lease stays when the program ends."
+    )
+    parser.add_argument("--lease", "-l", required=True, metavar="LEASE", help="a lease with a part on this node")
+    parser.add_argument("program", nargs=argparse.REMAINDER, metavar="-- PROGRAM")
+
+
+def _exec(args: argparse.Namespace) -> int:
+    command = _program(args)
+    secret = secrets.find(args.lease)
+    with options.open_pool(args) as pool:
+        lease = pool.get(args.lease)
+        agents = _agents_here(pool)
+        here = [part for part in lease.slices if part.node_id in agents]
+        if not here:
+            raise Refused(
+                f"lease {lease.lease_id} is on {words.where(lease.slices)}, and programs can only be started on this "
+                "machine so far",
+                hint="run `aliquot exec` there",
+                reason="REMOTE_EXECUTION",
+            )
+        agent = agents[here[0].node_id]
+    attachment = agent.attach(lease.lease_id, secret, member=here[0].member)
+    # We are in the lease now, and become the program: same pid, same terminal, nothing in between.
+    sys.stdout.flush()
+    try:
+        os.execvpe(command[0], command, {**os.environ, **attachment.environment})  # noqa: S606 - what was asked for
+    except OSError as error:
+        sys.stderr.write(f"{command[0]}: {error.strerror}\n")
+        return 126 if isinstance(error, PermissionError) else 127
+
+
+RUN = Builtin("run", "start a program on this node inside a lease of its own", _configure_run, _run)
+EXEC = Builtin("exec", "start a program on this node inside a standing lease", _configure_exec, _exec)

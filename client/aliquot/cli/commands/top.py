@@ -1,0 +1,63 @@
+"""`top`: the pool as a live screen."""
+
+from __future__ import annotations
+
+import argparse
+import time
+
+from rich.console import Group, RenderableType
+from rich.live import Live
+from rich.text import Text
+
+from aliquot.cli import _options as options
+from aliquot.cli._command import Builtin
+from aliquot.cli._exits import Exit
+from aliquot.cli._out import Out
+from aliquot.cli.top import screen, snapshot
+from aliquot.client import DeadlineExceeded, Pool, Unavailable
+
+
+def _configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--once", action="store_true", help="one look, then end")
+    parser.add_argument("--every", type=options.seconds, default=1.0, metavar="TIME", help="between looks (1s)")
+
+
+def _top(args: argparse.Namespace) -> int:
+    out = Out.of(args)
+    with options.open_pool(args) as pool:
+        if args.once or not out.console.is_terminal:
+            look = snapshot.take(pool)
+            if out.as_json:
+                out.document(look)
+            else:
+                out.show(screen.draw(look))
+            return Exit.OK
+        if out.as_json:
+            while True:
+                out.line(snapshot.take(pool))
+                time.sleep(args.every)
+        return _live(out, pool, args.every)
+
+
+def _live(out: Out, pool: Pool, every_s: float) -> int:
+    look = snapshot.take(pool)
+    with Live(console=out.console, screen=True, auto_refresh=False) as live:
+        try:
+            while True:
+                live.update(_fitted(out, look), refresh=True)
+                time.sleep(max(0.1, every_s))
+                try:
+                    look = snapshot.take(pool)
+                except (Unavailable, DeadlineExceeded) as error:
+                    # A restart takes a moment; the last look stays, and says that it is old.
+                    live.update(Group(Text(error.message, "bold red"), _fitted(out, look)), refresh=True)
+                    time.sleep(max(0.1, every_s))
+        except KeyboardInterrupt:
+            return Exit.OK
+
+
+def _fitted(out: Out, look: snapshot.Snapshot) -> RenderableType:
+    return screen.draw(look, rows=out.console.size.height)
+
+
+TOP = Builtin("top", "watch devices and leases on a live screen", _configure, _top)

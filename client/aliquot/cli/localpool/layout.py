@@ -1,0 +1,75 @@
+"""Where a local pool keeps its things, below one folder."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from aliquot.client.local import LOCAL_POOL, state_folder
+from aliquot.common.errors import ConfigError
+
+SOCKET_PATH_MAX = 107
+"""A Unix socket's path may not be longer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Paths of one local pool."""
+
+    root: Path
+
+    @classmethod
+    def of(cls, stated: Path | None, env: Mapping[str, str] | None = None) -> Layout:
+        """The folder that was asked for, else the user's own pool."""
+        root = stated if stated is not None else state_folder(os.environ if env is None else env) / LOCAL_POOL
+        return cls(root.expanduser().absolute())
+
+    def make(self) -> None:
+        """Create the folders, for this user alone."""
+        for folder in (self.root, self.run, self.logs):
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+
+    @property
+    def run(self) -> Path:
+        """Sockets."""
+        return self.root / "run"
+
+    @property
+    def logs(self) -> Path:
+        """What the parts say."""
+        return self.root / "logs"
+
+    @property
+    def record(self) -> Path:
+        """What runs now."""
+        return self.root / "pool.json"
+
+    @property
+    def lock(self) -> Path:
+        """Held by whoever runs the pool."""
+        return self.root / "lock"
+
+    @property
+    def journal(self) -> Path:
+        """The coordinator's."""
+        return self.root / "coordinator.db"
+
+    def node(self, name: str) -> Path:
+        """An agent's state."""
+        return self.root / "nodes" / name
+
+    def scenario(self, name: str) -> Path:
+        """A node's simulated GPUs."""
+        return self.root / "nodes" / f"{name}.gpus"
+
+    def socket(self, name: str) -> Path:
+        """An agent's socket. Raises `ConfigError` where the path is too long for one."""
+        path = self.run / f"{name}.sock"
+        if len(os.fsencode(path)) > SOCKET_PATH_MAX:
+            raise ConfigError(
+                f"{path} is too long for a socket (at most {SOCKET_PATH_MAX} bytes)",
+                hint="choose a shorter --state-dir",
+            )
+        return path

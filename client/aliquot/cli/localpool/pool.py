@@ -1,0 +1,284 @@
+"""Starting, watching, breaking and stopping the parts of a local pool."""
+
+from __future__ import annotations
+
+import fcntl
+import importlib.util
+import os
+import shlex
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Self
+
+from aliquot.cli.localpool.children import Child, ChildFailed, clean_environment
+from aliquot.cli.localpool.layout import Layout
+from aliquot.cli.localpool.record import NodeRecord, PoolRecord, ProcessId, remove
+from aliquot.client import AgentError, NodeState, Pool, PoolError
+from aliquot.client.local import LocalAgent
+from aliquot.common.errors import ConfigError
+
+START_TIMEOUT_S = 60.0
+AGENT_METRICS_PORT = 9478
+RESTARTS_MAX = 5
+RESTART_WINDOW_S = 60.0
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class PoolPlan:
+    """What to start."""
+
+    nodes: int = 2
+    gpus: int = 4
+    model: str = "A100-40"
+    real: bool = False
+    """This machine's own GPUs, as one node."""
+    listen: str = "127.0.0.1:7070"
+    metrics_port: int = 7071
+    """0: a free one."""
+    coordinator_options: tuple[str, ...] = ()
+
+    def node_names(self) -> list[str]:
+        """What the nodes are called."""
+        if self.real:
+            return [socket.gethostname().split(".")[0] or "node-1"]
+        return [f"node-{number}" for number in range(1, self.nodes + 1)]
+
+
+@dataclass(frozen=True, slots=True)
+class LocalNode:
+    """A node: its agent, and how programs reach its devices."""
+
+    name: str
+    agent: Child
+    socket: Path
+    metrics_port: int
+    devices: str
+    env: dict[str, str]
+    """What programs on its simulated GPUs need; empty for real ones."""
+
+
+class LocalPool:
+    """A coordinator and its agents. Use it in a `with` block: at the end everything it started is stopped."""
+
+    def __init__(self, layout: Layout, plan: PoolPlan, say: Say = lambda text: None) -> None:
+        self.layout = layout
+        self.plan = plan
+        self._say = say
+        self._lock: IO[bytes] | None = None
+        self.nodes: list[LocalNode] = []
+        self.address = plan.listen
+        self.metrics = ""
+        self._restarts: dict[str, list[float]] = {}
+        self.coordinator = self._coordinator_child()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, raised: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    # ---------------------------------------------------------------------------------------------------- starting
+
+    def start(self) -> None:
+        """Start everything and wait until every node takes leases.
+
+        Raises `ConfigError` when another pool uses the folder or a part is not installed, `ChildFailed` with the
+        part's last words.
+        """
+        for part in ("aliquot.coordinator", "aliquot.agent"):
+            if importlib.util.find_spec(part) is None:
+                raise ConfigError(f"{part} is not installed", hint="pip install 'aliquot[agent,coordinator]'")
+        self.layout.make()
+        self._take_lock()
+        self.start_coordinator()
+        self.nodes = [self._make_node(index, name) for index, name in enumerate(self.plan.node_names())]
+        for node in self.nodes:
+            node.agent.start()
+        self.wait_ready()
+        self.write_record()
+
+    def start_coordinator(self) -> None:
+        """Start the coordinator, for the first time or again on the same address, and wait until it answers."""
+        self.coordinator.start()
+        self.coordinator.wait_for(lambda: self.coordinator.ready_line() is not None, START_TIMEOUT_S, "it was ready")
+        ready = self.coordinator.ready_line() or {}
+        self.address = str(ready.get("address", self.plan.listen))
+        self.metrics = str(ready.get("metrics", ""))
+        # From now on always the same port: agents and clients know it.
+        self.coordinator.command = self._coordinator_command(self.address)
+
+    def wait_ready(self, timeout_s: float = START_TIMEOUT_S) -> None:
+        """Until every node is READY and its agent answers on its socket. Raises `ChildFailed`."""
+        names = {node.name for node in self.nodes}
+        with Pool(self.address, timeout_s=timeout_s) as pool:
+            for node in self.nodes:
+                answers = partial(_answers, LocalAgent(node.socket))
+                node.agent.wait_for(answers, timeout_s, "its socket answered")
+                node.agent.wait_for(lambda: names <= _ready_names(pool), timeout_s, "every node was ready")
+
+    def _take_lock(self) -> None:
+        lock = self.layout.lock.open("ab")
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            lock.close()
+            raise ConfigError(
+                f"a pool is running in {self.layout.root}",
+                hint="`aliquot down` stops it; or choose another --state-dir",
+            ) from None
+        self._lock = lock
+        left = PoolRecord.read(self.layout)
+        if left is not None and left.processes:
+            self._say("stopping what an earlier pool left running")
+            left.stop(timeout_s=10.0)
+
+    def _coordinator_child(self) -> Child:
+        return Child(
+            "coordinator",
+            self._coordinator_command(self.plan.listen),
+            clean_environment({}),
+            self.layout.logs / "coordinator.log",
+        )
+
+    def _coordinator_command(self, listen: str) -> list[str]:
+        return [
+            sys.executable,
+            *("-m", "aliquot.coordinator"),
+            *("--listen", listen),
+            *("--journal", f"sqlite:{self.layout.journal}"),
+            *("--metrics-port", str(self.plan.metrics_port)),
+            *self.plan.coordinator_options,
+        ]
+
+    def _make_node(self, index: int, name: str) -> LocalNode:
+        env = {} if self.plan.real else self._simulate(name)
+        path = self.layout.socket(name)
+        port = _free_port(AGENT_METRICS_PORT + index)
+        agent = Child(
+            f"agent of {name}",
+            [
+                sys.executable,
+                *("-m", "aliquot.agent"),
+                *("--coordinator", self.address),
+                *("--state-dir", str(self.layout.node(name))),
+                *("--socket", str(path)),
+                *("--node-name", name),
+                *("--metrics-port", str(port)),
+            ],
+            clean_environment(env),
+            self.layout.logs / f"{name}.log",
+        )
+        devices = "this machine's GPUs" if self.plan.real else f"{self.plan.gpus} × {self.plan.model}, simulated"
+        return LocalNode(name, agent, path, port, devices, env)
+
+    def _simulate(self, name: str) -> dict[str, str]:
+        """Make a node's GPUs; the variables that make programs use them."""
+        scenario = self.layout.scenario(name)
+        scenario.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        models = ",".join([self.plan.model] * self.plan.gpus)
+        _simgpu("create", str(scenario), "--models", models, "--host", name)
+        exports = (line.removeprefix("export ") for line in _simgpu("env", str(scenario)).splitlines())
+        pairs = (shlex.split(line)[0].partition("=") for line in exports if line)
+        return {variable: value for variable, _, value in pairs}
+
+    # ---------------------------------------------------------------------------------------------------- running
+
+    @property
+    def children(self) -> list[Child]:
+        """All parts."""
+        return [self.coordinator, *(node.agent for node in self.nodes)]
+
+    def node(self, name: str) -> LocalNode:
+        """A node by name."""
+        return next(node for node in self.nodes if node.name == name)
+
+    def tend(self) -> None:
+        """Start again what has ended by itself. Raises `ChildFailed` for what keeps ending."""
+        for child in self.children:
+            if child.running:
+                continue
+            recent = [at for at in self._restarts.get(child.name, []) if at > time.monotonic() - RESTART_WINDOW_S]
+            if len(recent) >= RESTARTS_MAX:
+                raise child.failure(f"{child.name} ended {len(recent) + 1} times within {RESTART_WINDOW_S:g} s")
+            self._restarts[child.name] = [*recent, time.monotonic()]
+            self._say(f"{child.name} (pid {child.pid}) has ended; starting it again")
+            if child is self.coordinator:
+                self.start_coordinator()
+            else:
+                child.start()
+            self.write_record()
+
+    def write_record(self) -> None:
+        """Tell `down` and other commands what runs."""
+        PoolRecord(
+            coordinator=self.address,
+            metrics=f"http://{self.metrics}/metrics" if self.metrics else "",
+            nodes=tuple(
+                NodeRecord(node.name, str(node.socket), node.devices, f"http://127.0.0.1:{node.metrics_port}/metrics")
+                for node in self.nodes
+            ),
+            supervisor=ProcessId.of("supervisor", os.getpid()),
+            parts=tuple(ProcessId.of(child.name, child.pid) for child in self.children if child.running),
+            state_dir=str(self.layout.root),
+        ).write(self.layout)
+
+    def stop(self) -> None:
+        """Stop everything: agents first, so that they say goodbye; what they hold stays on record."""
+        agents = [node.agent for node in self.nodes]
+        for child in agents:
+            if child.running and child.process is not None:
+                child.process.terminate()
+        for child in (*agents, self.coordinator):
+            child.stop()
+        if self._lock is not None:
+            remove(self.layout)
+            self._lock.close()
+            self._lock = None
+
+
+def _simgpu(*arguments: str) -> str:
+    command = [sys.executable, "-m", "aliquot.agent.simgpu", *arguments]
+    result = subprocess.run(  # noqa: S603 - our own program
+        command, check=False, capture_output=True, text=True, env=clean_environment({})
+    )
+    if result.returncode != 0:
+        raise ChildFailed(
+            f"the simulated GPUs can't be made: {result.stderr.strip()}",
+            hint="`make native` builds their libraries; --model names one of simgpu's models",
+        )
+    return result.stdout
+
+
+def _answers(agent: LocalAgent) -> bool:
+    try:
+        return agent.info().connected
+    except AgentError:
+        return False
+
+
+def _ready_names(pool: Pool) -> set[str]:
+    try:
+        return {node.name for node in pool.nodes(with_devices=False) if node.state is NodeState.READY}
+    except PoolError:
+        return set()
+
+
+def _free_port(wanted: int) -> int:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", wanted))
+        except OSError:
+            probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port

@@ -1,0 +1,142 @@
+"""What runs, written beside the pool's state: how `down` finds it, and how a second `up` sees the first."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import signal
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from aliquot.cli._json import dumps
+from aliquot.cli.localpool.layout import Layout
+
+_LOOK_AGAIN_S = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessId:
+    """A process that can't be mistaken for a later one of the same number."""
+
+    name: str
+    pid: int
+    started_ticks: int
+
+    @classmethod
+    def of(cls, name: str, pid: int) -> ProcessId:
+        """A living process."""
+        return cls(name, pid, _started_ticks(pid) or 0)
+
+    @property
+    def alive(self) -> bool:
+        """Whether that very process lives."""
+        return _started_ticks(self.pid) == self.started_ticks
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send it a signal, if it lives."""
+        try:
+            descriptor = os.pidfd_open(self.pid)
+        except OSError:
+            return
+        try:
+            # Opened first, compared then: the number can't pass to another process in between.
+            if self.alive:
+                signal.pidfd_send_signal(descriptor, number)
+        except ProcessLookupError:
+            return
+        finally:
+            os.close(descriptor)
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRecord:
+    """One node of the pool."""
+
+    name: str
+    socket: str
+    devices: str
+    metrics: str
+
+
+@dataclass(frozen=True, slots=True)
+class PoolRecord:
+    """A pool that is up."""
+
+    coordinator: str
+    metrics: str
+    nodes: tuple[NodeRecord, ...]
+    supervisor: ProcessId
+    parts: tuple[ProcessId, ...]
+    state_dir: str
+
+    def write(self, layout: Layout) -> None:
+        """Put it in place whole."""
+        staging = layout.record.with_suffix(f".{os.getpid()}")
+        staging.write_text(dumps(self, indent=2))
+        staging.replace(layout.record)
+
+    @classmethod
+    def read(cls, layout: Layout) -> PoolRecord | None:
+        """The record, if there is one that can be read."""
+        try:
+            document = json.loads(layout.record.read_text())
+            return cls(
+                coordinator=document["coordinator"],
+                metrics=document["metrics"],
+                nodes=tuple(NodeRecord(**node) for node in document["nodes"]),
+                supervisor=ProcessId(**document["supervisor"]),
+                parts=tuple(ProcessId(**part) for part in document["parts"]),
+                state_dir=document["state_dir"],
+            )
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+
+    @property
+    def processes(self) -> tuple[ProcessId, ...]:
+        """All of them that live, the supervisor first: it ends the others in order."""
+        return tuple(process for process in (self.supervisor, *self.parts) if process.alive)
+
+    def stop(self, timeout_s: float) -> bool:
+        """End everything: the supervisor, then whatever it left. False when something would not end."""
+        for number, patience_s in ((signal.SIGTERM, timeout_s), (signal.SIGKILL, 5.0)):
+            for process in self.processes:
+                process.signal(number)
+                if process is self.supervisor and _gone([process], patience_s):
+                    continue
+            if _gone(self.processes, patience_s):
+                return True
+        return False
+
+
+def _gone(processes: tuple[ProcessId, ...] | list[ProcessId], timeout_s: float) -> bool:
+    deadline = time.monotonic() + timeout_s
+    while any(process.alive for process in processes):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(_LOOK_AGAIN_S)
+    return True
+
+
+def _started_ticks(pid: int) -> int | None:
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return None
+    fields = stat.rpartition(")")[2].split()
+    # A zombie has ended, though its number is still taken.
+    return None if fields[0] in "ZX" else int(fields[19])
+
+
+def remove(layout: Layout) -> None:
+    """The pool is down."""
+    layout.record.unlink(missing_ok=True)
+
+
+def fields_of(record: PoolRecord) -> dict[str, object]:
+    """For JSON: without what only `down` needs."""
+    document = dataclasses.asdict(record)
+    del document["parts"]
+    document["supervisor"] = record.supervisor.pid
+    return document

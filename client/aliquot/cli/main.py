@@ -1,0 +1,103 @@
+"""The program `aliquot`: finds the command, runs it, and turns errors into messages and exit codes."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import sys
+from collections.abc import Sequence
+from importlib import metadata
+
+# grpc reports every lost connection on stderr by itself; the commands say it in their own words. Before its import.
+os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
+
+from aliquot.cli import _exits as exits
+from aliquot.cli import _options as options
+from aliquot.cli._command import ENTRY_POINTS, Command
+from aliquot.cli._exits import Exit
+from aliquot.cli._out import Out
+from aliquot.cli.commands import BUILTINS
+from aliquot.common.errors import AliquotError
+
+DESCRIPTION = (
+    "Exact parts of GPUs from one pool: ask for `0.25(A100),10Gi`, and get it placed, enforced, accounted for."
+)
+EPILOG = f"""exit codes:
+{exits.describe()}
+  run and exec end with the program's own code (128 + the signal's number when a signal ended it).
+
+first steps:
+  aliquot up                               a pool of simulated GPUs on this machine (Ctrl-C stops it)
+  aliquot run --gpu 0.25,8Gi -- python -m aliquot.agent.simgpu.burn --bytes 4Gi
+  aliquot top                              watch it
+"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; its exit code."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    parser = build_parser(_commands(arguments))
+    args = parser.parse_args(arguments)
+    if args.verbose:
+        logging.basicConfig(level=logging.DEBUG, format="%(name)s: %(message)s", stream=sys.stderr)
+    out = Out.of(args)
+    try:
+        return int(args.run(args))
+    except AliquotError as error:
+        out.error(error)
+        return int(exits.exit_of(error))
+    except KeyboardInterrupt:
+        out.note("interrupted")
+        return int(Exit.INTERRUPTED)
+    except BrokenPipeError:
+        # Whoever read us (head, less) has seen enough; the interpreter must not complain about it at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return int(Exit.OK)
+
+
+def build_parser(commands: Sequence[Command]) -> argparse.ArgumentParser:
+    """The whole command line."""
+    parser = argparse.ArgumentParser(
+        prog="aliquot", description=DESCRIPTION, epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--version", action="version", version=f"aliquot {_version()}")
+    options.common(parser, top=True)
+    subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True, title="commands")
+    for command in commands:
+        sub = subparsers.add_parser(
+            command.name,
+            help=command.help,
+            description=command.help[:1].upper() + command.help[1:] + ".",
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        command.configure(sub)
+        options.common(sub)
+        sub.set_defaults(run=command.run)
+    return parser
+
+
+def _commands(arguments: Sequence[str]) -> list[Command]:
+    """Our commands, and the others' when none of ours is meant: finding and importing those takes time."""
+    ours: dict[str, Command] = {command.name: command for command in BUILTINS}
+    if any(argument in ours for argument in arguments) and not {"-h", "--help"} & set(arguments[:1]):
+        return list(ours.values())
+    for entry in metadata.entry_points(group=ENTRY_POINTS):
+        try:
+            command: Command = entry.load()
+        except Exception as error:  # noqa: BLE001 - somebody else's code; ours must still work
+            sys.stderr.write(f"aliquot: the command {entry.name!r} can't be loaded: {error}\n")
+            continue
+        ours.setdefault(command.name, command)
+    return list(ours.values())
+
+
+def _version() -> str:
+    try:
+        return metadata.version("aliquot")
+    except metadata.PackageNotFoundError:
+        return "0"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

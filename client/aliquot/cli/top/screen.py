@@ -1,0 +1,165 @@
+"""Drawing a snapshot. A device's bar shows its memory: what leases use, what they reserve beyond that, what foreign
+processes hold; a lease's bar shows what it uses of its own part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from aliquot.cli import _words as words
+from aliquot.cli._out import table
+from aliquot.cli._views import weakest_tier
+from aliquot.cli.top.snapshot import Snapshot
+from aliquot.client import Device, Lease, Node
+
+USED, RESERVED, FOREIGN, OVER = "green", "blue", "yellow", "red"
+BAR_WIDTH = 24
+
+
+def draw(snapshot: Snapshot, *, rows: int | None = None) -> RenderableType:
+    """The whole screen, in at most about `rows` lines."""
+    devices = sum(len(node.devices) for node in snapshot.nodes)
+    leases_max = None if rows is None else max(3, rows - 9 - min(devices, rows // 2))
+    devices_max = None if rows is None else max(3, rows // 2)
+    return Group(
+        _head(snapshot),
+        _legend(),
+        Text(),
+        _devices(snapshot.nodes, devices_max, snapshot.more_nodes),
+        Text(),
+        _leases(snapshot, leases_max),
+    )
+
+
+def _head(snapshot: Snapshot) -> Text:
+    status = snapshot.status
+    head = Text.assemble(("aliquot", "bold"), f"  {', '.join(snapshot.addresses)}  ")
+    if status.granting:
+        head.append("granting", style="green")
+    else:
+        head.append(f"not granting: {status.not_granting_reason}", style="bold red")
+    states = ", ".join(f"{count} {state.lower()}" for state, count in sorted(status.nodes_by_state.items()))
+    head.append(f"  nodes {states or 'none'}  leases {status.leases}  queued {status.queued}")
+    for totals in status.pools[:6]:
+        head.append(
+            f"\n{totals.pool}/{totals.model}  "
+            f"{words.share(totals.leased_share_milli)} of {totals.devices} devices, "
+            f"{words.amount(totals.leased_memory_bytes)} of {words.amount(totals.capacity_memory_bytes)} leased",
+            style="bright_black",
+        )
+    return head
+
+
+def _legend() -> Text:
+    legend = Text("memory  ", style="bright_black")
+    for style, meaning in ((USED, "used"), (RESERVED, "reserved"), (FOREIGN, "foreign"), (OVER, "over its part")):
+        legend.append("█ ", style=style).append(f"{meaning}  ", style="bright_black")
+    return legend
+
+
+def _devices(nodes: Iterable[Node], most: int | None, more_nodes: int) -> Table:
+    made = table(
+        "NODE",
+        ("#", "right"),
+        "MODEL",
+        ("SHARE", "right"),
+        "MEMORY",
+        ("", "right"),
+        ("GPU", "right"),
+        ("HEAT", "right"),
+        "",
+    )
+    left = 0
+    for node in nodes:
+        for device in node.devices:
+            if most is not None and made.row_count >= most:
+                left += 1
+                continue
+            made.add_row(*_device_row(node, device))
+    if left or more_nodes:
+        made.caption = f"and {left} devices" + (f" and {more_nodes} nodes" if more_nodes else "") + " more"
+    return made
+
+
+def _device_row(node: Node, device: Device) -> tuple[RenderableType, ...]:
+    telemetry = device.telemetry
+    total = max(1, device.memory_total_bytes - device.memory_reserved_bytes)
+    used = telemetry.memory_used_bytes
+    ours = None if used is None else max(0, used - device.foreign_bytes)
+    leased = device.leased_memory_bytes
+    within = min(ours or 0, leased)
+    bar = words.bar(
+        (
+            (within / total, USED),
+            ((leased - within) / total, RESERVED),
+            (max(0, (ours or 0) - leased) / total, OVER),
+            (device.foreign_bytes / total, FOREIGN),
+        ),
+        BAR_WIDTH,
+    )
+    state = Text()
+    if not device.healthy:
+        state.append(device.health_reason or "unhealthy", style="red")
+    if node.state != "READY":
+        state.append_text(words.state(node.state))
+    if node.cordoned or node.draining:
+        state.append(" draining" if node.draining else " cordoned", style="yellow")
+    busy, heat = telemetry.gpu_utilisation_percent, telemetry.temperature_c
+    return (
+        node.name,
+        str(device.index),
+        device.mig_profile or device.model,
+        words.share(device.leased_share_milli),
+        bar,
+        f"{words.amount(used)} / {words.amount(leased)} / {words.amount(total)}",
+        words.UNKNOWN if busy is None else f"{busy}%",
+        words.UNKNOWN if heat is None else f"{heat}°",
+        state,
+    )
+
+
+def _leases(snapshot: Snapshot, most: int | None) -> Table:
+    made = table(
+        "LEASE",
+        "TENANT",
+        "REQUEST",
+        "STATE",
+        "NODE",
+        ("SHARE", "right"),
+        "USE",
+        ("", "right"),
+        "TIER",
+        ("AGE", "right"),
+    )
+    shown = snapshot.leases if most is None else snapshot.leases[:most]
+    for lease in shown:
+        made.add_row(*_lease_row(lease, snapshot))
+    left = len(snapshot.leases) - len(shown) + snapshot.more_leases
+    if left:
+        made.caption = f"and {left} more"
+    return made
+
+
+def _lease_row(lease: Lease, snapshot: Snapshot) -> tuple[RenderableType, ...]:
+    reserved = sum(part.memory_bytes for part in lease.slices)
+    known = [snapshot.observed_bytes.get(part.slice_id) for part in lease.slices]
+    observed = None if not known or any(value is None for value in known) else sum(value or 0 for value in known)
+    style = OVER if observed is not None and observed > reserved else USED
+    part = 0.0 if not reserved or observed is None else min(1.0, observed / reserved)
+    holds = f"{words.amount(observed)} / {words.amount(reserved)}" if lease.slices else words.UNKNOWN
+    return (
+        lease.lease_id,
+        lease.tenant,
+        lease.gpu,
+        words.state(lease.state),
+        words.where(lease.slices),
+        words.share(sum(part.share_milli for part in lease.slices)) if lease.slices else words.UNKNOWN,
+        words.bar(((part, style), (1.0 - part if lease.slices else 0.0, RESERVED)), BAR_WIDTH // 2),
+        holds,
+        words.tier(weakest_tier(lease.slices)),
+        words.age(lease.granted_ms or lease.created_ms, snapshot.at_ms),
+    )
