@@ -183,20 +183,10 @@ class Agent:
         hello = agent_pb2.Hello(protocol_min=1, protocol_max=1, node_id=self.node_id, agent_version="test")
         await self.send(hello=hello)
         answer = await self._call.read()
-        if answer is grpc.aio.EOF:
-            await self._raise()
+        assert answer is not grpc.aio.EOF
         self.welcome = answer.welcome
         await self.snapshot()
         self._reader = asyncio.create_task(self._read())
-
-    async def _raise(self) -> None:
-        try:
-            await self._call.code()
-            await self._call.read()
-        except grpc.aio.AioRpcError as error:
-            self.ended = error
-            raise
-        raise AssertionError("the session ended without an error")
 
     async def send(self, **message: Any) -> None:
         await self._call.write(agent_pb2.AgentMessage(**message))
@@ -236,14 +226,14 @@ class Agent:
             while True:
                 message = await self._call.read()
                 if message is grpc.aio.EOF:
-                    await self._raise()
+                    return
                 self.received.append(message.WhichOneof("message"))
                 if self.received[-1] == "desired":
                     await self._obey(message.desired)
                 elif self.received[-1] == "snapshot_request":
                     await self.snapshot()
-        except (grpc.aio.AioRpcError, asyncio.CancelledError, AssertionError):
-            return
+        except grpc.aio.AioRpcError as error:
+            self.ended = error
 
     async def _obey(self, desired: agent_pb2.Desired) -> None:
         self.desired.append(desired)
