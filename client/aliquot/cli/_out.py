@@ -63,7 +63,7 @@ class Out:
             for violation in error.violations:
                 if violation.description != error.message:
                     self.err.print(Text.assemble("  ", (violation.subject, "bold"), f": {violation.description}"))
-            if error.explanation is not None and error.explanation.missing:
+            if error.explanation is not None and len(error.explanation.missing) > 1:
                 self.err.print(missing_table(error.explanation))
         if error.hint:
             self.err.print(Text.assemble(("hint: ", "bold cyan"), error.hint), highlight=False)

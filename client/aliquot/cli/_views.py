@@ -18,7 +18,12 @@ def lease_view(lease: Lease) -> list[RenderableType]:
     """A lease in full."""
     things: list[RenderableType] = [
         Text.assemble(
-            (lease.lease_id, "bold"), "  ", (lease.gpu, "cyan"), "  ", words.state(lease.state), f"  {_story(lease)}"
+            (lease.lease_id, "bold"),
+            "  ",
+            (words.asked(lease), "cyan"),
+            "  ",
+            words.state(lease.state),
+            f"  {_story(lease)}",
         )
     ]
     facts = {
@@ -74,6 +79,27 @@ def slices_table(slices: Iterable[Slice]) -> Table:
     )
 
 
+def places_table(slices: Iterable[Slice]) -> Table:
+    """Where the parts of a request would go."""
+    return table(
+        "NODE",
+        "DEVICE",
+        "MODEL",
+        ("SHARE", "right"),
+        ("MEMORY", "right"),
+        rows=[
+            (
+                part.node_name or part.node_id,
+                words.device(part.device_uuid),
+                part.device_model,
+                words.share(part.share_milli),
+                words.amount(part.memory_bytes),
+            )
+            for part in slices
+        ],
+    )
+
+
 def weakest_tier(slices: Iterable[Slice]) -> Tier:
     """What a lease's weakest part is held by: that is what its holder can count on."""
     return min((part.tier for part in slices), key=list(Tier).index, default=Tier.UNSPECIFIED)
@@ -96,7 +122,7 @@ def leases_table(leases: Iterable[Lease]) -> Table:
             (
                 lease.lease_id,
                 lease.tenant,
-                lease.gpu,
+                words.asked(lease),
                 words.state(lease.state),
                 words.where(lease.slices),
                 words.holding(lease),
@@ -113,7 +139,8 @@ def explanation_view(explanation: Explanation) -> list[RenderableType]:
     """Why a request waits or is refused, or where it would go."""
     colour = "green" if explanation.fits_now else "red" if explanation.impossible else "yellow"
     verdict = "fits now" if explanation.fits_now else "can never fit" if explanation.impossible else "does not fit now"
-    things: list[RenderableType] = [Text.assemble((verdict, f"bold {colour}"), f"  {explanation.summary}")]
+    said = explanation.summary if explanation.summary.lower() != verdict else ""
+    things: list[RenderableType] = [Text.assemble((verdict, f"bold {colour}"), f"  {said}".rstrip())]
     if explanation.queue_position:
         place = f"number {explanation.queue_position} of {explanation.queue_length} in the queue"
         ahead = f"; ahead: {', '.join(explanation.ahead[:4])}" if explanation.ahead else ""
@@ -125,8 +152,9 @@ def explanation_view(explanation: Explanation) -> list[RenderableType]:
     if explanation.would_preempt:
         things.append(Text(f"would preempt {', '.join(explanation.would_preempt)}"))
     if explanation.placement:
-        things.append(slices_table(explanation.placement))
-    if explanation.missing:
+        things.append(places_table(explanation.placement))
+    if len(explanation.missing) > 1:
+        # One class alone is told by the summary.
         things.append(missing_table(explanation))
     things += [Text(note, style="bright_black") for note in (explanation.placement_note, *explanation.notes) if note]
     return things

@@ -86,6 +86,11 @@ def device(uuid: str) -> str:
     return uuid if len(uuid) <= 13 else uuid[:12] + "…"
 
 
+def asked(lease: Lease) -> str:
+    """What was asked for: `0.25(A100),10Gi`, of a gang `14 × 0.5`."""
+    return lease.gpu if lease.gang_size == 1 else f"{lease.gang_size} × {lease.gpu}"
+
+
 def holding(lease: Lease) -> str:
     """What a lease holds in all."""
     if not lease.slices:

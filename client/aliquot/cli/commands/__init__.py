@@ -6,10 +6,10 @@ from aliquot.cli.commands import (
     declaring,
     explaining,
     listing,
+    live,
     nodes,
     pools,
     running,
-    top,
     watching,
 )
 
@@ -24,7 +24,7 @@ BUILTINS: tuple[Command, ...] = (
     listing.LS,
     listing.GET,
     explaining.WHY,
-    top.TOP,
+    live.TOP,
     watching.WATCH,
     listing.STATUS,
     nodes.NODES,

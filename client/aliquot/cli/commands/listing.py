@@ -88,7 +88,7 @@ def show_status(out: Out, status: Status) -> None:
     out.show(
         Text.assemble(
             granting,
-            f"  leases {status.leases}  queued {status.queued}  nodes {nodes or 'none'}  ",
+            f"  leases {status.leases}, {status.queued} of them queued  nodes {nodes or 'none'}  ",
             (f"version {status.version}  seq {status.seq}  leader epoch {status.leader_epoch}", "bright_black"),
         )
     )

@@ -43,7 +43,7 @@ def _head(snapshot: Snapshot) -> Text:
     else:
         head.append(f"not granting: {status.not_granting_reason}", style="bold red")
     states = ", ".join(f"{count} {state.lower()}" for state, count in sorted(status.nodes_by_state.items()))
-    head.append(f"  nodes {states or 'none'}  leases {status.leases}  queued {status.queued}")
+    head.append(f"  nodes {states or 'none'}  leases {status.leases}, {status.queued} of them queued")
     for totals in status.pools[:6]:
         head.append(
             f"\n{totals.pool}/{totals.model}  "
@@ -68,7 +68,7 @@ def _devices(nodes: Iterable[Node], most: int | None, more_nodes: int) -> Table:
         "MODEL",
         ("SHARE", "right"),
         "MEMORY",
-        ("", "right"),
+        ("USED / RESERVED / ALL", "right"),
         ("GPU", "right"),
         ("HEAT", "right"),
         "",
@@ -130,8 +130,8 @@ def _leases(snapshot: Snapshot, most: int | None) -> Table:
         "STATE",
         "NODE",
         ("SHARE", "right"),
-        "USE",
-        ("", "right"),
+        "MEMORY",
+        ("USED / ITS PART", "right"),
         "TIER",
         ("AGE", "right"),
     )
@@ -154,7 +154,7 @@ def _lease_row(lease: Lease, snapshot: Snapshot) -> tuple[RenderableType, ...]:
     return (
         lease.lease_id,
         lease.tenant,
-        lease.gpu,
+        words.asked(lease),
         words.state(lease.state),
         words.where(lease.slices),
         words.share(sum(part.share_milli for part in lease.slices)) if lease.slices else words.UNKNOWN,

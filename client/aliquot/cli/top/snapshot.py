@@ -47,7 +47,7 @@ def take(pool: Pool) -> Snapshot:
         nodes=tuple(nodes),
         leases=tuple(leases),
         observed_bytes=observe(pool),
-        more_leases=max(0, status.leases + status.queued - len(leases)),
+        more_leases=max(0, status.leases - len(leases)),
         more_nodes=max(0, sum(status.nodes_by_state.values()) - len(nodes)),
     )
 
