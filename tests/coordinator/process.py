@@ -1,0 +1,70 @@
+"""A real coordinator in a process of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import sys
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
+
+_READY_WITHIN_S = 60
+
+
+@dataclass
+class Ended:
+    """A process that did not come up, or is over."""
+
+    code: int
+    said: str
+
+
+@dataclass
+class Running:
+    """A process that serves."""
+
+    process: asyncio.subprocess.Process
+    address: str
+    metrics: str
+
+    async def end(self) -> Ended:
+        """Wait for its end."""
+        _, said = await self.process.communicate()
+        assert self.process.returncode is not None
+        return Ended(self.process.returncode, said.decode())
+
+
+async def start(*arguments: str, env: Mapping[str, str] | None = None) -> Running | Ended:
+    """Start one and wait until it serves, or has ended."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "aliquot.coordinator",
+        *arguments,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        env={**os.environ, **(env or {})},
+    )
+    assert process.stdout is not None
+    line = await asyncio.wait_for(process.stdout.readline(), _READY_WITHIN_S)
+    if line.startswith(b"ready "):
+        ready = json.loads(line.removeprefix(b"ready "))
+        return Running(process, ready["address"], ready["metrics"])
+    _, said = await process.communicate()
+    assert process.returncode is not None
+    return Ended(process.returncode, said.decode())
+
+
+@contextlib.asynccontextmanager
+async def serving(*arguments: str, env: Mapping[str, str] | None = None) -> AsyncIterator[Running]:
+    """One that must come up; ended at the end."""
+    started = await start("--listen", "127.0.0.1:0", "--metrics-port", "0", *arguments, env=env)
+    assert isinstance(started, Running), started
+    try:
+        yield started
+    finally:
+        if started.process.returncode is None:
+            started.process.terminate()
+            await asyncio.wait_for(started.process.communicate(), 60)

@@ -1,0 +1,128 @@
+"""Starting: what is refused, with a word that says what to do; and what is served."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import sqlite3
+import subprocess
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import grpc
+import grpc.aio
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+
+from aliquot.v1 import pool_pb2, pool_pb2_grpc
+from tests.coordinator.pool import sqlite
+from tests.coordinator.process import Ended, serving, start
+
+
+async def refused(*arguments: str) -> str:
+    ended = await start("--metrics-port", "0", *arguments)
+    assert isinstance(ended, Ended)
+    assert ended.code == 1
+    assert "Traceback" not in ended.said
+    return ended.said
+
+
+async def test_listening_for_others_needs_tls_or_a_word() -> None:
+    said = await refused("--listen", "0.0.0.0:0", "--journal", "memory:")
+    assert "TLS" in said
+    assert "--insecure" in said
+    async with serving("--journal", "memory:", "--listen", "0.0.0.0:0", "--insecure"):
+        pass
+
+
+async def test_settings_that_nobody_knows_are_refused(tmp_path: Path) -> None:
+    file = tmp_path / "pool.toml"
+    file.write_text('[coordinator]\nlisten = "127.0.0.1:0"\npolciy = "spread"\n')
+    assert "did you mean policy" in await refused("--config", str(file), "--journal", "memory:")
+    assert "sqlite:PATH" in await refused("--journal", "postgres://x")
+
+
+async def test_two_coordinators_on_one_journal_or_port(tmp_path: Path) -> None:
+    async with serving("--journal", sqlite(tmp_path / "j.db")) as first:
+        said = await refused("--listen", "127.0.0.1:0", "--journal", sqlite(tmp_path / "j.db"))
+        assert "another coordinator" in said
+        said = await refused("--listen", first.address, "--journal", "memory:")
+        assert "can't listen" in said
+
+
+async def test_a_journal_of_a_newer_version_is_refused(tmp_path: Path) -> None:
+    async with serving("--journal", sqlite(tmp_path / "j.db")):
+        pass
+    connection = sqlite3.connect(tmp_path / "j.db")
+    with connection:
+        connection.execute("UPDATE meta SET value = 2 WHERE key = 'format'")
+    connection.close()
+    said = await refused("--listen", "127.0.0.1:0", "--journal", sqlite(tmp_path / "j.db"))
+    assert "newer" in said
+
+
+async def test_health_reflection_and_probes() -> None:
+    async with serving("--journal", "memory:") as process, grpc.aio.insecure_channel(process.address) as channel:
+        health = health_pb2_grpc.HealthStub(channel)
+        for service in ("", "aliquot.grants", "aliquot.v1.LeaseService", "aliquot.v1.AgentService"):
+            answer = await health.Check(health_pb2.HealthCheckRequest(service=service))
+            assert answer.status == health_pb2.HealthCheckResponse.SERVING
+        call = reflection_pb2_grpc.ServerReflectionStub(channel).ServerReflectionInfo()
+        await call.write(reflection_pb2.ServerReflectionRequest(list_services=""))
+        services = {service.name for service in (await call.read()).list_services_response.service}
+        assert {"aliquot.v1.LeaseService", "aliquot.v1.PoolService", "aliquot.v1.AgentService"} <= services
+        await call.done_writing()
+        assert await get(process.metrics, "/healthz") == (200, "ok\n")
+        assert await get(process.metrics, "/readyz") == (200, "ok\n")
+        assert (await get(process.metrics, "/else"))[0] == 404
+
+
+async def get(address: str, path: str) -> tuple[int, str]:
+    def read() -> tuple[int, str]:
+        try:
+            with urllib.request.urlopen(f"http://{address}{path}") as answer:
+                return answer.status, answer.read().decode()
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code, ""
+
+    return await asyncio.to_thread(read)
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="needs the openssl command to make a certificate")
+async def test_tls_is_served(tmp_path: Path) -> None:
+    key, certificate = tmp_path / "key.pem", tmp_path / "cert.pem"
+    subject = ("-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost", "-days", "2")
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", key, "-out", certificate, *subject],
+        check=True,
+        capture_output=True,
+    )
+    flags = ("--tls-cert", str(certificate), "--tls-key", str(key))
+    async with serving("--journal", "memory:", *flags) as process:
+        credentials = grpc.ssl_channel_credentials(certificate.read_bytes())
+        port = process.address.rpartition(":")[2]
+        async with grpc.aio.secure_channel(f"localhost:{port}", credentials) as channel:
+            status = await pool_pb2_grpc.PoolServiceStub(channel).GetStatus(pool_pb2.GetStatusRequest())
+            assert status.granting
+
+
+async def test_the_journal_is_compacted_by_another_process_while_it_serves(tmp_path: Path) -> None:
+    from tests.coordinator.pool import eventually, running, settings_for
+
+    settings = settings_for(sqlite(tmp_path / "j.db"), snapshot_every_facts=50)
+    async with running(settings) as pool:
+        await pool.declare(1)
+        folder = tmp_path / "j.db.snapshots"
+
+        async def two_snapshots() -> bool:
+            for _ in range(20):
+                await pool.release((await pool.allocate("0.1")).lease_id)
+            return len(list(folder.glob("*.snap"))) == 2
+
+        await eventually(two_snapshots, "two snapshots")
+        lease = await pool.allocate("0.1")
+    async with running(settings) as pool:
+        assert (await pool.get(lease.lease_id)).slices == lease.slices
