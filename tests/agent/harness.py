@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import subprocess
@@ -14,6 +15,8 @@ from hashlib import sha256
 from pathlib import Path
 
 from aliquot.agent import simgpu
+from aliquot.agent.cgroups import BASE_NAME, MOUNTINFO, find_mount
+from aliquot.agent.durable import read_record
 from aliquot.v1 import agent_pb2, local_pb2
 from tests.agent import localclient
 
@@ -131,6 +134,7 @@ class Node:
                     "ALIQUOT_AGENT_POLL_LOAD": "500ms",
                     "ALIQUOT_AGENT_POLL_HEALTH": "300ms",
                     "ALIQUOT_AGENT_POLL_TIMEOUT": "1s",
+                    "ALIQUOT_AGENT_POLL_CALM": "1s",
                     "ALIQUOT_AGENT_WATCHDOG_GRACE_MAX": "1s",
                     **self.base_environment(),
                 },
@@ -159,6 +163,9 @@ class Node:
 
     def ask(self, request: local_pb2.LocalRequest) -> local_pb2.LocalResponse:
         return localclient.ask(self.socket, request)
+
+    def ask_info(self) -> local_pb2.LocalInfo:
+        return self.ask(local_pb2.LocalRequest(info=local_pb2.LocalInfoRequest())).info
 
     def status(self) -> local_pb2.LocalStatus:
         return self.ask(local_pb2.LocalRequest(status=local_pb2.LocalStatusRequest())).status
@@ -198,6 +205,12 @@ class Node:
         wait_for_output(job, b"holds")
         return job
 
+    def sleeper(self) -> subprocess.Popen[bytes]:
+        """A process of ours, for attaching by its pid."""
+        job = subprocess.Popen(["sleep", "120"])
+        self.jobs.append(job)
+        return job
+
     def foreign_burn(self, memory: str, device: int, *arguments: str) -> subprocess.Popen[bytes]:
         """A process outside any lease that holds device memory; returns when it does."""
         job = subprocess.Popen(
@@ -218,7 +231,28 @@ class Node:
             process.wait()
             if process.stdout is not None:
                 process.stdout.close()
+        self._remove_cgroups()
         self.scenario.close()
+
+    def _remove_cgroups(self) -> None:
+        """What an agent that was killed leaves behind; processes of a lease that the test forgot end here."""
+        record = self.state_dir / "node.record"
+        mount = find_mount(MOUNTINFO.read_text())
+        if not record.exists() or mount is None:
+            return
+        node_id = str(read_record(record, "node")["node_id"])
+        for base in mount.directory.glob(f"**/{BASE_NAME}/{node_id}"):
+            for leaf in sorted(base.glob("*/*")):
+                with contextlib.suppress(OSError):
+                    (leaf / "cgroup.kill").write_text("1")
+            until(lambda base=base: _removed(base), f"{base} is removed")  # type: ignore[misc]
+
+
+def _removed(base: Path) -> bool:
+    for directory in [*sorted(base.glob("**/"), reverse=True)]:
+        with contextlib.suppress(OSError):
+            directory.rmdir()
+    return not base.exists()
 
 
 def burn_command(memory: str, *arguments: str) -> list[str]:
@@ -262,11 +296,11 @@ def ended_by(job: subprocess.Popen[bytes], number: signal.Signals, seconds: floa
     return job.wait(timeout=seconds) == -number
 
 
-def make_node(directory: Path, models: Sequence[str] = ("A100-40", "A100-40"), host: str = "node-1") -> Node:
-    """A node of simulated devices, without an agent yet."""
+def make_node(directory: Path, models: Sequence[str] = ("A100-40", "A100-40")) -> Node:
+    """A node of simulated devices that no other test has, without an agent yet."""
     directory.mkdir(parents=True, exist_ok=True)
     path = directory / "gpus"
-    return Node(directory, simgpu.create(path, list(models), host=host), path)
+    return Node(directory, simgpu.create(path, list(models), host=str(directory)), path)
 
 
 def closing(node: Node) -> Iterator[Node]:

@@ -39,6 +39,14 @@ def _exactly(connection: socket.socket, size: int) -> bytes:
     return data
 
 
+def become(uid: str) -> None:
+    """Act as another user from here on; only root can."""
+    if uid:
+        os.setgroups([])
+        os.setresgid(int(uid), int(uid), int(uid))
+        os.setresuid(int(uid), int(uid), int(uid))
+
+
 def main() -> None:
     """`localclient.py SOCKET LEASE SECRET MEMBER -- COMMAND...`: attach this process, then become the
     command.
@@ -47,6 +55,7 @@ def main() -> None:
     assert separator == "--"
     if os.environ.get("TEST_OWN_SESSION"):
         os.setsid()
+    become(os.environ.get("TEST_UID", ""))
     attach = local_pb2.AttachRequest(lease_id=lease_id, secret=secret, member=int(member))
     response = ask(path, local_pb2.LocalRequest(attach=attach))
     if response.HasField("error"):

@@ -124,6 +124,7 @@ class Agent:
         with contextlib.suppress(DeviceError):
             await self._guard.run("", self._backend.close)
         self._guard.close()
+        self._containment.close()
         self._checkpoint.close()
 
     async def _talk(self) -> None:
@@ -179,6 +180,7 @@ class Agent:
                 idle_s=settings.poll.idle / 1000,
                 load_s=settings.poll.load / 1000,
                 health_s=settings.poll.health / 1000,
+                calm_s=settings.poll.calm / 1000,
                 discovery_s=settings.poll.discovery / 1000,
             ),
         )

@@ -168,6 +168,11 @@ class CgroupTree:
             with contextlib.suppress(OSError):
                 directory.rmdir()
 
+    def close(self) -> None:
+        """Remove the node's subtree if no lease is left in it."""
+        with contextlib.suppress(OSError):
+            self._directory.rmdir()
+
     def holders(self) -> Iterator[tuple[str, Holder]]:
         """Every leaf there is, also from before a restart: its path, and whose it is."""
         for lease in _children(self._directory):

@@ -14,6 +14,7 @@ since their processes do not; a boot id in each says whether they are of this st
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import logging
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -32,6 +33,8 @@ log = logging.getLogger(__name__)
 _SLICE_KIND = "slice"
 _ATTACHMENT_KIND = "attachments"
 _SUFFIX = ".record"
+MAX_NAME_BYTES = 200
+"""File systems take 255; suffixes come on top."""
 
 
 class StateDirError(AliquotError):
@@ -222,10 +225,10 @@ class Checkpoint:
     # files
 
     def _path_of(self, slice_id: str) -> Path:
-        return self._slices / (quote(slice_id, safe="") + _SUFFIX)
+        return self._slices / (_file_name(slice_id) + _SUFFIX)
 
     def _attachment_path(self, lease_id: str) -> Path:
-        return self._attachments / (quote(lease_id, safe="") + _SUFFIX)
+        return self._attachments / (_file_name(lease_id) + _SUFFIX)
 
     def _read_all(self, directory: Path, kind: str) -> list[tuple[Path, bytes]]:
         found = []
@@ -254,3 +257,9 @@ class Checkpoint:
             path.rename(target)
         except OSError as error:
             log.warning("%s could not be moved: %s", path, error)
+
+
+def _file_name(identity: str) -> str:
+    """A name for the files of a slice or lease: readable, or a digest where quoting would make it too long."""
+    quoted = quote(identity, safe="")
+    return quoted if len(quoted) <= MAX_NAME_BYTES else hashlib.sha256(identity.encode()).hexdigest()

@@ -157,6 +157,11 @@ class Containment:
                 self.release(holder)
         return left
 
+    def close(self) -> None:
+        """Remove the node's own cgroup when nothing is in it."""
+        if self._tree is not None:
+            self._tree.close()
+
     def cgroup_of(self, holder: Holder) -> str | None:
         """The holder's leaf cgroup, for tiers that limit by cgroup."""
         return None if self._tree is None else self._tree.path_of(holder)

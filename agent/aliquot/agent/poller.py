@@ -41,6 +41,8 @@ class Intervals:
     idle_s: float = 5.0
     load_s: float = 5.0
     health_s: float = 30.0
+    calm_s: float = 10.0
+    """How long all signs must have been good before a device counts as healthy again."""
     discovery_s: float = 300.0
 
 
@@ -219,7 +221,8 @@ class Poller:
             device.load = answer.load
         if answer.health is not None:
             device.health_sample = answer.health
-            self._set_health(device, health.on_sample(device.health, answer.health, self._clock.monotonic_ms()))
+            now_ms, calm_ms = self._clock.monotonic_ms(), int(self._intervals.calm_s * 1000)
+            self._set_health(device, health.on_sample(device.health, answer.health, now_ms, calm_ms))
         if answer.memory is not None:
             self._take_memory(device, answer)
 

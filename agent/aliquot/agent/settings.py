@@ -64,6 +64,8 @@ class PollSettings(msgspec.Struct, frozen=True):
     """The same of devices without."""
     load: DurationMs = DurationMs(5_000)
     health: DurationMs = DurationMs(30_000)
+    calm: DurationMs = DurationMs(10_000)
+    """How long all signs must have been good before an unhealthy device counts as healthy again."""
     discovery: DurationMs = DurationMs(300_000)
     timeout: DurationMs = DurationMs(5_000)
     """How long a call into the driver may take before its device counts as hung."""

@@ -6,6 +6,7 @@ Absent is unknown: an optional field is set only where something is known.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 from aliquot.agent.core.deltas import DeviceReport, SliceUseReport
@@ -14,8 +15,12 @@ from aliquot.agent.core.model import DEFAULT_GRACE_MS, SliceSpec
 from aliquot.agent.core.reports import SliceReport
 from aliquot.agent.core.samples import DeviceInfo
 from aliquot.agent.state import DeviceState
+from aliquot.common.errors import InvalidFieldError
+from aliquot.common.names import validate_slice_id
 from aliquot.common.tiers import Tier
 from aliquot.v1 import agent_pb2, types_pb2
+
+LEASE_ID = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,62}[A-Za-z0-9])?")
 
 
 def device_report(device: DeviceState) -> DeviceReport:
@@ -122,8 +127,9 @@ def batch_from_wire(message: agent_pb2.Desired) -> tuple[Batch, list[str]]:
     orders: list[Order] = []
     complaints: list[str] = []
     for entry in message.slices:
-        if not entry.slice_id or not entry.lease_id or entry.state == agent_pb2.DESIRED_STATE_UNSPECIFIED:
-            complaints.append(f"slice {entry.slice_id!r} of lease {entry.lease_id!r} without an id or a state")
+        problem = _problem(entry)
+        if problem:
+            complaints.append(problem)
             continue
         spec = SliceSpec(
             slice_id=entry.slice_id,
@@ -148,6 +154,21 @@ def batch_from_wire(message: agent_pb2.Desired) -> tuple[Batch, list[str]]:
         settled=tuple(message.settled),
     )
     return batch, complaints
+
+
+def _problem(entry: agent_pb2.DesiredSlice) -> str:
+    """What keeps an entry from being obeyed; empty: nothing. Ids become file names and cgroups, so they are
+    bounded.
+    """
+    if entry.state == agent_pb2.DESIRED_STATE_UNSPECIFIED:
+        return f"slice {entry.slice_id!r} has no state"
+    if not LEASE_ID.fullmatch(entry.lease_id):
+        return f"{entry.lease_id!r} is no lease id"
+    try:
+        validate_slice_id(entry.slice_id)
+    except InvalidFieldError as error:
+        return error.message
+    return ""
 
 
 def _tier(number: int) -> Tier | None:

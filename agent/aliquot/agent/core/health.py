@@ -15,6 +15,7 @@ from aliquot.agent.core.xid import DISPUTED, UNSCHEDULABLE, action_of
 
 CALM_SAMPLES = 3
 CALM_MS = 10_000
+"""Unless told otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +47,7 @@ def on_xid(health: Health, xid: int, recovery: RecoveryAction | None, now_ms: in
     return replace(health, healthy=False, reason=f"XID {xid}: {action.value}", bad_ms=now_ms, good_samples=0, xid=xid)
 
 
-def on_sample(health: Health, sample: HealthSample, now_ms: int) -> Health:
+def on_sample(health: Health, sample: HealthSample, now_ms: int, calm_ms: int = CALM_MS) -> Health:
     """The device was asked how it is, and answered."""
     reason = _complaint(sample)
     if reason:
@@ -58,7 +59,7 @@ def on_sample(health: Health, sample: HealthSample, now_ms: int) -> Health:
         # in which case the agent has been restarted too.
         return replace(health, good_samples=0)
     good = health.good_samples + 1
-    if good >= CALM_SAMPLES and now_ms - health.bad_ms >= CALM_MS:
+    if good >= CALM_SAMPLES and now_ms - health.bad_ms >= calm_ms:
         return Health()
     return replace(health, good_samples=good)
 
