@@ -14,6 +14,7 @@ from typing import Any
 from aliquot.common.errors import AliquotError
 
 OUT_OF_MEMORY = 2
+NOT_FOUND = 500
 _INTERFACE = 12000
 """The version asked of cuGetProcAddress: later ones give some names other parameters."""
 
@@ -156,7 +157,10 @@ class Driver:
 
     def _find(self, name: str) -> Any:
         if self._lookup is Lookup.LINKER:
-            return getattr(self.library, name)
+            try:
+                return getattr(self.library, name)
+            except AttributeError:
+                raise DriverError(name, NOT_FOUND) from None
         base, separator, version = name.rpartition("_v")
         plain = base if separator and version.isdecimal() else name
         found, status = c_void_p(), c_int()
@@ -164,11 +168,12 @@ class Driver:
             plain.encode(), byref(found), c_int(_INTERFACE), c_uint64(0), byref(status)
         )
         if code or not found.value:
-            raise DriverError(f"cuGetProcAddress({plain})", code or 500)
+            raise DriverError(f"cuGetProcAddress({plain})", code or NOT_FOUND)
         return ctypes.CFUNCTYPE(c_int)(found.value)
 
 
 __all__ = [
+    "NOT_FOUND",
     "OUT_OF_MEMORY",
     "AccessDescription",
     "AllocationNode",

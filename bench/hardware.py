@@ -1,0 +1,644 @@
+"""What the enforcement tiers do on a real GPU: run by hand on a machine that has one, as root.
+
+    python bench/hardware.py [--lease 8Gi] [--output results.json]
+
+Needs no installation: Python 3.11 or newer with nvidia-ml-py and msgspec, a C compiler (or the compiled library in
+agent/aliquot/agent/native/lib). PyTorch, CuPy and nvidia-cuda-mps-control are used where they are there. Nothing about
+the machine is changed: no compute mode, no MIG mode, no clocks. Each section runs by itself: one that fails says why
+and the others go on. The last line of standard output is one JSON object.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import platform
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import textwrap
+import time
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+ROOTS = [str(ROOT / name) for name in ("agent", "common", "proto")]
+sys.path[:0] = ROOTS
+
+GIB = 1 << 30
+MIB = 1 << 20
+NATIVE = ROOT / "agent/aliquot/agent/native"
+LIBRARY = NATIVE / "lib/libaliquot_preload.so"
+
+
+def main() -> int:
+    options = _parse()
+    results: dict[str, Any] = {"date": time.strftime("%Y-%m-%d", time.gmtime()), "python": platform.python_version()}
+    with tempfile.TemporaryDirectory(prefix="aliquot-hardware-") as scratch:
+        bench = Bench(Path(scratch), options.lease)
+        for name in options.only or SECTIONS:
+            begun = time.monotonic()
+            try:
+                results[name] = SECTIONS[name](bench)
+            except Exception as error:
+                traceback.print_exc()
+                results[name] = {"failed": f"{type(error).__name__}: {error}"}
+            print(f"{name}: {time.monotonic() - begun:.1f} s", file=sys.stderr, flush=True)
+    text = json.dumps(results)
+    if options.output:
+        options.output.write_text(json.dumps(results, indent=1) + "\n")
+    print(text)
+    return 0
+
+
+def _parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--lease", type=lambda text: int(text.removesuffix("Gi")) * GIB, default=8 * GIB)
+    parser.add_argument("--only", action="append", choices=sorted(SECTIONS), help="run these sections only")
+    parser.add_argument("--output", type=Path)
+    parser.add_argument("--json", action="store_true", help="the last line is JSON in any case")
+    return parser.parse_args()
+
+
+class Bench:
+    """A device, a lease on it, and programs that run in the lease."""
+
+    def __init__(self, scratch: Path, lease_bytes: int) -> None:
+        import pynvml
+
+        self.scratch = scratch
+        self.lease_bytes = lease_bytes
+        self.nvml = pynvml
+        pynvml.nvmlInit()
+        self.handle = pynvml.nvmlDeviceGetHandleByIndex(0)
+        uuid = pynvml.nvmlDeviceGetUUID(self.handle)
+        self.uuid = uuid if isinstance(uuid, str) else uuid.decode()
+        self._leases = 0
+
+    def used_bytes(self, pid: int) -> int | None:
+        """What the driver says a process holds."""
+        for call in ("nvmlDeviceGetComputeRunningProcesses_v3", "nvmlDeviceGetComputeRunningProcesses"):
+            if hasattr(self.nvml, call):
+                for process in getattr(self.nvml, call)(self.handle):
+                    if process.pid == pid:
+                        return process.usedGpuMemory
+                return 0
+        return None
+
+    @contextlib.contextmanager
+    def lease(self, memory_bytes: int | None = None, share_milli: int = 0) -> Iterator[Lease]:
+        """Files of a lease, as the agent makes them."""
+        from aliquot.agent.enforce.preload_files import DeviceLimit, LeaseFiles
+
+        if not LIBRARY.is_file():
+            subprocess.run(["make", "-C", str(NATIVE / "preload"), "LIB=../lib"], check=True, capture_output=True)
+        self._leases += 1
+        files = LeaseFiles(self.scratch / f"lease{self._leases}", f"hardware-{self._leases}")
+        files.create(LIBRARY)
+        files.set_limit(self.uuid, DeviceLimit(memory_bytes or self.lease_bytes, 0, share_milli))
+        yield Lease(self, files)
+        files.remove()
+
+
+class Lease:
+    """Runs programs under the preload library."""
+
+    def __init__(self, bench: Bench, files: Any) -> None:
+        self.bench = bench
+        self.files = files
+
+    def environment(self, extra: Mapping[str, str] | None = None) -> dict[str, str]:
+        return plain_environment({"LD_PRELOAD": str(self.files.library)} | dict(extra or {}))
+
+    def held_bytes(self) -> int | None:
+        return self.files.held_bytes(self.bench.uuid)
+
+
+def plain_environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
+    path = ":".join([*ROOTS, *os.environ.get("PYTHONPATH", "").split(":")]).rstrip(":")
+    return os.environ | {"PYTHONPATH": path, "CUDA_VISIBLE_DEVICES": "0"} | dict(extra or {})
+
+
+def run_json(program: str, environment: Mapping[str, str], timeout_s: float = 180) -> dict[str, Any]:
+    """Run a Python program that prints one JSON object last."""
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=timeout_s,
+        check=False,
+    )
+    lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
+    if lines:
+        return json.loads(lines[-1]) | {"exit": done.returncode}
+    return {"failed": f"exit {done.returncode}", "stderr": done.stderr[-1500:]}
+
+
+# ------------------------------------------------------------------------------------------------------------ discovery
+
+
+def discovery(bench: Bench) -> dict[str, Any]:
+    """What is here, and what NVML's calls cost."""
+    nvml, handle = bench.nvml, bench.handle
+    memory = nvml.nvmlDeviceGetMemoryInfo(handle, version=nvml.nvmlMemory_v2)
+
+    def cost_us(call: Callable[[], object], times: int = 50) -> float:
+        samples = []
+        for _ in range(times):
+            begun = time.perf_counter()
+            call()
+            samples.append((time.perf_counter() - begun) * 1e6)
+        return round(statistics.median(samples), 1)
+
+    def ask(call: Callable[[], Any]) -> Any:
+        try:
+            found = call()
+            return found.decode() if isinstance(found, bytes) else found
+        except nvml.NVMLError as error:
+            return str(error)
+
+    return {
+        "device": ask(lambda: nvml.nvmlDeviceGetName(handle)),
+        "driver": ask(nvml.nvmlSystemGetDriverVersion),
+        "cuda": ask(nvml.nvmlSystemGetCudaDriverVersion),
+        "kernel": platform.release(),
+        "total_bytes": memory.total,
+        "reserved_bytes": memory.reserved,
+        "compute_mode": ask(lambda: nvml.nvmlDeviceGetComputeMode(handle)),
+        "mig_mode": ask(lambda: nvml.nvmlDeviceGetMigMode(handle)),
+        "cgroup2": [line.split()[1] for line in Path("/proc/mounts").read_text().splitlines() if " cgroup2 " in line],
+        "pid_namespace": os.readlink("/proc/self/ns/pid"),
+        "memory_limits_call": hasattr(nvml, "nvmlDeviceSetMemoryLimits_v1")
+        or hasattr(nvml, "nvmlDeviceSetMemoryLimits"),
+        "processes_us": cost_us(lambda: nvml.nvmlDeviceGetComputeRunningProcesses(handle)),
+        "memory_us": cost_us(lambda: nvml.nvmlDeviceGetMemoryInfo(handle, version=nvml.nvmlMemory_v2)),
+        "utilisation_us": cost_us(lambda: nvml.nvmlDeviceGetUtilizationRates(handle)),
+        "backend": backend_discovery(),
+    }
+
+
+def backend_discovery() -> Any:
+    """The agent's own view, where its modules can be loaded here."""
+    try:
+        from aliquot.agent.devices.nvml import NvmlBackend
+
+        backend = NvmlBackend()
+        driver = backend.open()
+        found = backend.discover()
+        backend.close()
+        return {
+            "driver": driver.driver_version,
+            "devices": [repr(each) for each in found.devices],
+            "problems": list(found.problems),
+        }
+    except Exception as error:
+        return {"failed": f"{type(error).__name__}: {error}"}
+
+
+# ------------------------------------------------------------------------------------------------------- driver's ways
+
+
+def ways(bench: Bench) -> dict[str, Any]:
+    """Each way of taking memory, in a lease: refused by us, and never beyond the lease by the driver's count."""
+    from aliquot.agent.doctor.ways import WAYS
+
+    results: dict[str, Any] = {}
+    for way in WAYS:
+        for lookup in ("linker", "proc_address"):
+            with bench.lease(4 * GIB) as lease:
+                try:
+                    results[f"{way}/{lookup}"] = probe_way(lease, way, lookup)
+                except Exception as error:
+                    results[f"{way}/{lookup}"] = {"failed": f"{type(error).__name__}: {error}"}
+    return results
+
+
+def probe_way(lease: Lease, way: str, lookup: str) -> dict[str, Any]:
+    command = [
+        sys.executable,
+        "-m",
+        "aliquot.agent.doctor.probe",
+        "--way",
+        way,
+        "--piece",
+        "67108864",
+        "--most",
+        str(6 * GIB),
+        "--lookup",
+        lookup,
+        "--hold",
+        "--release",
+    ]
+    process = subprocess.Popen(
+        command,
+        env=lease.environment(),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    timer = ended_after(process, 60)
+    try:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        used = lease.bench.used_bytes(process.pid)
+        held = lease.held_bytes()
+        out, err = process.communicate(timeout=60)
+    finally:
+        timer.cancel()
+        process.kill()
+    if not line.startswith("{"):
+        return {"failed": f"exit {process.returncode}", "stderr": err[-800:]}
+    answer = json.loads(line)
+    after = json.loads(out.splitlines()[-1]) if out.strip().startswith("{") else {"stderr": err[-400:]}
+    return {
+        "error": answer["error"],
+        "call": answer["call"],
+        "held_mib": answer["held_bytes"] >> 20,
+        "free_before_mib": answer.get("free_before_bytes", 0) >> 20,
+        "took_s": answer.get("took_s"),
+        "driver_mib": None if used is None else used >> 20,
+        "charged_mib": None if held is None else held >> 20,
+        "over": used is not None and used > 4 * GIB,
+        "free_released_mib": after.get("free_released_bytes", 0) >> 20 or after,
+    }
+
+
+def ended_after(process: subprocess.Popen[str], timeout_s: float) -> Any:
+    import threading
+
+    timer = threading.Timer(timeout_s, process.kill)
+    timer.start()
+    return timer
+
+
+def pool_steps(bench: Bench) -> dict[str, Any]:
+    """In what steps the driver's pool takes memory: decides how exactly a pool can be reserved for."""
+    return run_json(
+        """
+        import ctypes, json
+        from ctypes import byref, c_int, c_size_t, c_uint64, c_void_p
+        from aliquot.agent.doctor.cuda import Driver
+        d = Driver(); pool = c_void_p(); d.call("cuDeviceGetDefaultMemPool", byref(pool), c_int(0))
+        def reserved():
+            value = c_uint64(); d.call("cuMemPoolGetAttribute", pool, c_int(5), byref(value)); return value.value
+        steps = {}
+        for mib in (1, 2, 16, 31, 33, 40, 64, 100, 513):
+            p = c_uint64(); before = reserved()
+            d.call("cuMemAllocAsync", byref(p), c_size_t(mib << 20), c_void_p(0))
+            steps[mib] = (reserved() - before) / (1 << 20)
+            d.call("cuMemFreeAsync", p, c_void_p(0)); d.synchronize()
+            d.call("cuMemPoolTrimTo", pool, c_size_t(0))
+        print(json.dumps({"grown_mib_by_request_mib": steps}))
+        """,
+        plain_environment(),
+    )
+
+
+# ------------------------------------------------------------------------------------------------------------ frameworks
+
+TORCH = """
+    import json, os, sys
+    import torch
+    LEASE = int(os.environ["LEASE_BYTES"])
+    answer = {"torch": torch.__version__}
+    free, total = torch.cuda.mem_get_info()
+    answer["sees_lease"] = total == LEASE
+    answer["properties_total_is_lease"] = torch.cuda.get_device_properties(0).total_memory == LEASE
+    held = []
+    try:
+        while len(held) < 1000:
+            held.append(torch.empty(256 << 20, dtype=torch.uint8, device="cuda"))
+        answer["refused"] = None
+    except Exception as error:
+        answer["refused"] = type(error).__name__
+    torch.cuda.synchronize()
+    import pynvml
+    pynvml.nvmlInit()
+    # A fresh process asks for us: ours is told about the lease.
+    answer["allocated_mib"] = len(held) * 256
+    answer["free_at_limit_mib"] = torch.cuda.mem_get_info()[0] >> 20
+    print(json.dumps(answer | {"pid": os.getpid(), "stage": "full"}), flush=True)
+    sys.stdin.readline()
+    del held
+    torch.cuda.empty_cache()
+    torch.cuda.synchronize()
+    again = torch.empty(LEASE // 2, dtype=torch.uint8, device="cuda")
+    answer["half_again"] = True
+    del again
+    torch.cuda.empty_cache()
+    if os.environ.get("WITH_GRAPH"):
+        x = torch.randn(2048, 2048, device="cuda")
+        side = torch.cuda.Stream()
+        with torch.cuda.stream(side):
+            for _ in range(3):
+                y = (x @ x).relu()
+        torch.cuda.current_stream().wait_stream(side)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            y = (x @ x).relu()
+        for _ in range(10):
+            graph.replay()
+        torch.cuda.synchronize()
+        answer["graph_replayed"] = bool(torch.isfinite(y).all())
+    print(json.dumps(answer), flush=True)
+"""
+
+CUPY = """
+    import json, os, sys
+    import cupy
+    LEASE = int(os.environ["LEASE_BYTES"])
+    answer = {"cupy": cupy.__version__}
+    free, total = cupy.cuda.runtime.memGetInfo()
+    answer["sees_lease"] = total == LEASE
+    kind = os.environ["ALLOCATOR"]
+    if kind == "async":
+        cupy.cuda.set_allocator(cupy.cuda.MemoryAsyncPool().malloc)
+    elif kind == "managed":
+        cupy.cuda.set_allocator(cupy.cuda.malloc_managed)
+    held = []
+    try:
+        while len(held) < 200:
+            held.append(cupy.empty(256 << 20, dtype=cupy.uint8))
+        answer["refused"] = None
+    except Exception as error:
+        answer["refused"] = type(error).__name__
+    answer["allocated_mib"] = len(held) * 256
+    print(json.dumps(answer | {"pid": os.getpid(), "stage": "full"}), flush=True)
+    sys.stdin.readline()
+    del held
+    cupy.get_default_memory_pool().free_all_blocks()
+    a = cupy.ones((1024, 1024), dtype=cupy.float32)
+    answer["computes"] = float((a @ a)[0, 0]) == 1024.0
+    print(json.dumps(answer), flush=True)
+"""
+
+
+def framework(lease: Lease, program: str, extra: Mapping[str, str]) -> dict[str, Any]:
+    """Fill the lease from a framework; meanwhile ask the driver what it holds."""
+    environment = lease.environment({"LEASE_BYTES": str(lease.bench.lease_bytes)} | dict(extra))
+    process = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(program)],
+        env=environment,
+        text=True,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    timer = ended_after(process, 150)
+    try:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        used = lease.bench.used_bytes(process.pid)
+        held = lease.held_bytes()
+        out, err = process.communicate("go\n")
+    finally:
+        timer.cancel()
+        process.kill()
+    lines = [each for each in out.splitlines() if each.startswith("{")]
+    answer = json.loads(lines[-1]) if lines else json.loads(line) if line.startswith("{") else {}
+    answer |= {
+        "driver_mib": None if used is None else used >> 20,
+        "charged_mib": None if held is None else held >> 20,
+        "over": used is not None and used > lease.bench.lease_bytes,
+        "exit": process.returncode,
+        "said_on": "holds this process" in err,
+    }
+    if process.returncode:
+        answer["stderr"] = err[-1500:]
+    return answer
+
+
+def torch_section(bench: Bench) -> dict[str, Any]:
+    """PyTorch with each of its allocators."""
+    variants = {
+        "default": {},
+        "expandable_segments": {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"},
+        "cudaMallocAsync": {"PYTORCH_CUDA_ALLOC_CONF": "backend:cudaMallocAsync"},
+        "graphs": {"WITH_GRAPH": "1"},
+    }
+    results = {}
+    for name, extra in variants.items():
+        with bench.lease() as lease:
+            results[name] = framework(lease, TORCH, extra)
+    return results
+
+
+def cupy_section(bench: Bench) -> dict[str, Any]:
+    """CuPy with each of its allocators."""
+    results = {}
+    for kind in ("pool", "async", "managed"):
+        with bench.lease() as lease:
+            results[kind] = framework(lease, CUPY, {"ALLOCATOR": kind})
+    return results
+
+
+# --------------------------------------------------------------------------------------------------------- several, killed
+
+
+def several(bench: Bench) -> dict[str, Any]:
+    """Four processes race for one lease; then one is killed with all it has, and another takes that."""
+    with bench.lease(4 * GIB) as lease:
+        command = [
+            sys.executable,
+            "-m",
+            "aliquot.agent.doctor.probe",
+            "--piece",
+            "2097152",
+            "--most",
+            str(8 * GIB),
+            "--hold",
+        ]
+        racers = [
+            subprocess.Popen(
+                command,
+                env=lease.environment(),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                text=True,
+            )
+            for _ in range(4)
+        ]
+        timers = [ended_after(racer, 60) for racer in racers]
+        answers = [json.loads(racer.stdout.readline() or "{}") for racer in racers if racer.stdout]
+        used = [bench.used_bytes(racer.pid) or 0 for racer in racers]
+        charged = lease.held_bytes() or 0
+        for racer in racers:
+            racer.send_signal(signal.SIGKILL)
+            racer.wait()
+        for timer in timers:
+            timer.cancel()
+        again = subprocess.run(
+            [*command[:-1]], env=lease.environment(), capture_output=True, text=True, timeout=60, check=False
+        )
+        return {
+            "driver_mib": [each >> 20 for each in used],
+            "sum_mib": sum(used) >> 20,
+            "charged_mib": charged >> 20,
+            "over": sum(used) > 4 * GIB,
+            "errors": [each.get("error") for each in answers],
+            "after_kill_held_mib": json.loads(again.stdout.splitlines()[-1])["held_bytes"] >> 20,
+        }
+
+
+def bare(bench: Bench) -> dict[str, Any]:
+    """A program without the library: what the watchdog is for. Seen by NVML, ended by its signal."""
+    command = [sys.executable, "-m", "aliquot.agent.doctor.probe", "--most", str(2 * GIB), "--hold"]
+    process = subprocess.Popen(
+        command, env=plain_environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    timer = ended_after(process, 60)
+    try:
+        assert process.stdout is not None
+        process.stdout.readline()
+        over_at = time.monotonic()
+        limit_bytes, polls = GIB, 0
+        while (bench.used_bytes(process.pid) or 0) <= limit_bytes and time.monotonic() - over_at < 10:
+            polls += 1
+        seen_ms = (time.monotonic() - over_at) * 1000
+        from aliquot.agent import processes, signals
+        from aliquot.agent.core.model import Holder
+
+        key = processes.key_of(process.pid)
+        assert key is not None
+        holder = Holder("hardware", 1, 0)
+        signaller = signals.Signaller(belongs=lambda pid, _: pid == process.pid, held=lambda _: True)
+        outcome = signaller.send(signals.Target(key, holder, "over its limit"), signal.SIGTERM)
+        process.wait(timeout=10)
+        gone_ms = (time.monotonic() - over_at) * 1000
+    finally:
+        timer.cancel()
+        process.kill()
+    begun = time.monotonic()
+    while bench.used_bytes(process.pid) and time.monotonic() - begun < 10:
+        time.sleep(0.005)
+    return {
+        "seen_ms": round(seen_ms, 2),
+        "outcome": str(outcome),
+        "gone_ms": round(gone_ms, 2),
+        "memory_back_ms": round((time.monotonic() - begun) * 1000, 1),
+    }
+
+
+# ------------------------------------------------------------------------------------------------------------- slowdown
+
+TRAINING = """
+    import json, time
+    import torch
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(*[m for _ in range(4) for m in (torch.nn.Linear(1024, 1024), torch.nn.ReLU())]).cuda()
+    optimiser = torch.optim.Adam(model.parameters())
+    x = torch.randn(512, 1024, device="cuda")
+    def step():
+        optimiser.zero_grad(set_to_none=True)
+        model(x).square().mean().backward()
+        optimiser.step()
+    for _ in range(50):
+        step()
+    torch.cuda.synchronize()
+    rounds = []
+    for _ in range(7):
+        begun = time.perf_counter()
+        for _ in range(200):
+            step()
+        torch.cuda.synchronize()
+        rounds.append((time.perf_counter() - begun) / 200 * 1e6)
+    print(json.dumps({"step_us": sorted(rounds)[len(rounds) // 2], "rounds_us": rounds}))
+"""
+
+
+def slowdown(bench: Bench) -> dict[str, Any]:
+    """A small training loop, launch bound, under each tier; alternating, medians of medians."""
+    plain, preload = [], []
+    for _ in range(3):
+        plain.append(run_json(TRAINING, plain_environment())["step_us"])
+        with bench.lease() as lease:
+            preload.append(run_json(TRAINING, lease.environment())["step_us"])
+    result = {
+        "plain_step_us": statistics.median(plain),
+        "preload_step_us": statistics.median(preload),
+        "preload_percent": round((statistics.median(preload) / statistics.median(plain) - 1) * 100, 2),
+        "plain_all_us": plain,
+        "preload_all_us": preload,
+    }
+    with bench.lease(share_milli=500) as lease:
+        throttled = run_json(TRAINING, lease.environment())
+        result["throttled_500_step_us"] = throttled.get("step_us")
+    return result
+
+
+# ------------------------------------------------------------------------------------------------------------------- mps
+
+
+def mps(bench: Bench) -> dict[str, Any]:
+    """A control daemon of our own, if one can be started with the compute mode as it is."""
+    control = shutil.which("nvidia-cuda-mps-control")
+    if control is None:
+        return {"not run": "nvidia-cuda-mps-control is not installed"}
+    pipes, logs = bench.scratch / "mps-pipe", bench.scratch / "mps-log"
+    pipes.mkdir()
+    logs.mkdir()
+    extra = {
+        "CUDA_MPS_PIPE_DIRECTORY": str(pipes),
+        "CUDA_MPS_LOG_DIRECTORY": str(logs),
+        "CUDA_VISIBLE_DEVICES": bench.uuid,
+    }
+    environment = plain_environment(extra)
+
+    def say(text: str) -> str:
+        done = subprocess.run(
+            [control], input=text + "\n", env=environment, capture_output=True, text=True, timeout=20, check=False
+        )
+        return (done.stdout + done.stderr).strip()
+
+    started = subprocess.run([control, "-d"], env=environment, capture_output=True, text=True, timeout=20, check=False)
+    result: dict[str, Any] = {"start": started.returncode, "said": (started.stdout + started.stderr)[-300:]}
+    try:
+        result["set_limit"] = say("set_default_device_pinned_mem_limit 0 2048M")
+        result["get_limit"] = say("get_default_device_pinned_mem_limit 0")
+        result["set_percentage"] = say("set_default_active_thread_percentage 50")
+        client = environment | {"CUDA_VISIBLE_DEVICES": "0"}
+        command = [sys.executable, "-m", "aliquot.agent.doctor.probe", "--most", str(4 * GIB), "--hold"]
+        process = subprocess.Popen(
+            command, env=client, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        timer = ended_after(process, 60)
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        result["client"] = json.loads(line) if line.startswith("{") else None
+        result["servers"] = say("get_server_list")
+        result["clients"] = say("ps")
+        result["used_mib"] = (bench.used_bytes(process.pid) or 0) >> 20
+        _, err = process.communicate(timeout=30)
+        timer.cancel()
+        result["stderr"] = err[-300:]
+        result["training_50_percent"] = run_json(TRAINING, client).get("step_us")
+    finally:
+        result["quit"] = say("quit")
+    return result
+
+
+SECTIONS: dict[str, Callable[[Bench], dict[str, Any]]] = {
+    "discovery": discovery,
+    "ways": ways,
+    "pool_steps": pool_steps,
+    "several": several,
+    "bare": bare,
+    "torch": torch_section,
+    "cupy": cupy_section,
+    "mps": mps,
+    "slowdown": slowdown,
+}
+
+
+if __name__ == "__main__":
+    sys.exit(main())
