@@ -2,10 +2,11 @@
 
     python bench/decide.py --devices 6212,80000 --json
 
-For each pool size and load: requests of the openb mix (from `ALIQUOT_TRACES` where set, else a mix modelled on it) arrive
-and leave so that the load holds; each decision is timed together with its application to the inventory and with whatever
-the departures before it left to score again. The full scan decides a sample of the same requests and must agree. The
-last line printed is one JSON object: by device count `p50_us`, `p99_us`, `ratio_to_full_scan`, the worse of the loads.
+For each pool size and load: requests of the openb mix (from `ALIQUOT_TRACES` where set, else a mix modelled on it)
+arrive and leave so that the load holds; each decision is timed together with its application to the inventory and
+with whatever the departures before it left to score again. The full scan decides a sample of the same requests and
+must agree. The last line printed is one JSON object: by device count `p50_us`, `p99_us`, `ratio_to_full_scan`, the
+worse of the loads.
 """
 
 from __future__ import annotations
@@ -19,17 +20,21 @@ import time
 from collections import Counter
 from pathlib import Path
 
+from rich.console import Console
+from rich.progress import Progress
+
 from aliquot.coordinator.core.placement import Engine, Policy, make_policy
 from aliquot.coordinator.core.types import Demand, DeviceSpec, NodeSpec, Placement
 from aliquot.coordinator.plan.learning import teach
 from aliquot.coordinator.plan.replay import capacity_milli, demanded_milli, give_back, pool_of, take
 from aliquot.coordinator.plan.traces import read_openb_pods
-from rich.console import Console
-from rich.progress import Progress
 
 GIB = 1 << 30
 NODE_KINDS = (("G2", 8, 96_000), ("T4", 2, 104_000), ("P100", 2, 16_000), ("G3", 8, 128_000), ("V100M16", 4, 32_000))
-"""Model, devices and CPU of the node kinds; 80,000 devices are built of 8-device nodes only, as a large pool is."""
+"""Model, devices and CPU of the node kinds of a pool like openb's."""
+
+LARGE_POOL_KIND = ("G3", 8, 128_000)
+"""A large pool is built of one kind of node."""
 
 
 def build_nodes(devices: int) -> list[NodeSpec]:
@@ -37,7 +42,7 @@ def build_nodes(devices: int) -> list[NodeSpec]:
     nodes: list[NodeSpec] = []
     built = 0
     while built < devices:
-        model, width, cpu_milli = NODE_KINDS[len(nodes) % len(NODE_KINDS)] if devices < 20_000 else NODE_KINDS[0]
+        model, width, cpu_milli = NODE_KINDS[len(nodes) % len(NODE_KINDS)] if devices < 20_000 else LARGE_POOL_KIND
         name = f"node-{len(nodes):05d}"
         nodes.append(
             NodeSpec(
@@ -59,7 +64,9 @@ def build_demands(rng: random.Random, count: int) -> list[Demand]:
         pods = read_openb_pods(Path(traces) / "openb" / "openb_pod_list_default.csv")
         shapes = [pod.demand for pod in pods]
         # Host memory is almost unique to each pod and never binds here: it would make every request a shape of its own.
-        shapes = [Demand(count=d.count, share_milli=d.share_milli, models=d.models, cpu_milli=d.cpu_milli) for d in shapes]
+        shapes = [
+            Demand(count=d.count, share_milli=d.share_milli, models=d.models, cpu_milli=d.cpu_milli) for d in shapes
+        ]
         return [rng.choice(shapes) for _ in range(count)]
     sizes = (1000, 1000, 1000, 810, 470, 320, 650, 230, 460, 590, 160, 550, 220, 370)
     cpus = (3000, 4000, 6000, 8000, 11_400, 12_000)
@@ -102,20 +109,26 @@ class Load:
             self.held -= demanded_milli(demand)
 
 
-def measure(policy: Policy, devices: int, load: float, decisions: int, scans: int, progress: Progress) -> dict[str, float]:
+def measure(
+    policy: Policy, devices: int, load: float, decisions: int, scans: int, progress: Progress
+) -> dict[str, float]:
     """Times of one pool at one load."""
     rng = random.Random(1)
     inventory = pool_of(build_nodes(devices))
     engine = Engine(inventory, policy)
-    demands = build_demands(rng, 4 * devices + decisions)
+    demands = build_demands(rng, 20_000)
     teach(policy, Counter(demands[:4000]))
     state = Load(engine, rng, load)
     bar = progress.add_task(f"{devices} devices at {load:.0%}", total=decisions + scans)
     arrival = 0
     while state.held < state.target:
-        state.arrive(demands[arrival], arrival)
+        if arrival > 5 * devices:
+            raise SystemExit(f"{devices} devices can't be filled to {load:.0%} with this mix")
+        state.arrive(demands[arrival % len(demands)], arrival)
         arrival += 1
     state.leave()
+    demands = build_demands(rng, decisions + scans)
+    arrival = 0
     times = []
     gc.collect()
     gc.freeze()

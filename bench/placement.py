@@ -19,6 +19,9 @@ from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
+from rich.console import Console
+from rich.progress import Progress
+
 from aliquot.coordinator.core.placement import POLICIES, Engine, make_policy
 from aliquot.coordinator.core.placement.fragmentation import typical
 from aliquot.coordinator.core.placement.mix import mix_type
@@ -26,8 +29,6 @@ from aliquot.coordinator.plan.arrivals import tuned_arrivals
 from aliquot.coordinator.plan.learning import online
 from aliquot.coordinator.plan.replay import Curve, capacity_milli, fill, pool_of
 from aliquot.coordinator.plan.traces import read_openb_nodes, read_openb_pods
-from rich.console import Console
-from rich.progress import Progress
 
 FIRST_SEED = 42
 

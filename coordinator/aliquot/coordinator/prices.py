@@ -32,9 +32,7 @@ ROUNDS_MAX = 200
 TOLERANCE = 1e-7
 
 
-def learn_prices(
-    mix: Mapping[Demand, int], version: int, *, reference_bytes: int = 0
-) -> PriceTable | None:
+def learn_prices(mix: Mapping[Demand, int], version: int, *, reference_bytes: int = 0) -> PriceTable | None:
     """Prices for a mix of requests with counts; None where the mix says nothing of devices.
 
     `reference_bytes` is the leasable memory of the typical device: what a request's memory is a part of.

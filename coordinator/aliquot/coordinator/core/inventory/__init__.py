@@ -3,7 +3,6 @@
 from aliquot.coordinator.core.inventory.errors import InventoryError
 from aliquot.coordinator.core.inventory.inventory import Inventory, resolve_slice
 from aliquot.coordinator.core.inventory.records import (
-    UNLIMITED,
     DeviceClass,
     DeviceView,
     NodeRecord,
@@ -13,7 +12,6 @@ from aliquot.coordinator.core.inventory.records import (
 from aliquot.coordinator.core.inventory.table import DeviceTable
 
 __all__ = [
-    "UNLIMITED",
     "DeviceClass",
     "DeviceTable",
     "DeviceView",

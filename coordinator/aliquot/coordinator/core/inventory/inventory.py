@@ -27,8 +27,8 @@ from aliquot.coordinator.core.types import WHOLE_SHARE_MILLI, Demand, NodeSpec, 
 _T = TypeVar("_T")
 
 CHANGE_LOG_MAX = 8192
-"""Longer than this, the log of changed rows is dropped and engines score everything again: cheaper than
-replaying it."""
+"""Longer than this, the older half of the log of changed rows is dropped; an engine that had not read it scores
+everything again, which is cheaper than replaying it."""
 
 
 class Inventory:
@@ -245,7 +245,6 @@ class Inventory:
         """How busy the device is, in thousandths. Volatile: it decides only between equal places."""
         device = self.device_record(uuid)
         device.utilisation_milli = milli
-        self.table.utilisation[device.row, device.col] = milli
         self.reports_utilisation = True
 
     def withhold(self, uuid: str, owner: str) -> None:
@@ -374,7 +373,8 @@ class Inventory:
             cpu_left, host_left = node.cpu_left_milli, node.host_memory_left_bytes
             table = self.table
             for row in self._rows_of(node):
-                table.cpu_left[row] = cpu_left
+                if node.grantable:
+                    table.cpu_left[row] = cpu_left
                 table.host_left[row] = host_left
                 self._log(row)
 
@@ -386,8 +386,8 @@ class Inventory:
     def _log(self, row: int) -> None:
         log = self.change_log
         if len(log) >= CHANGE_LOG_MAX:
-            self.change_base += len(log)
-            log.clear()
+            del log[: CHANGE_LOG_MAX // 2]
+            self.change_base += CHANGE_LOG_MAX // 2
         log.append(row)
 
     def _changed(self, node: NodeRecord) -> None:

@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 from aliquot.coordinator.core.types import UNKNOWN, WHOLE_SHARE_MILLI, DeviceSpec, NodeSpec
 
-UNLIMITED = 1 << 50
-"""Stands for the CPU or host memory of a node that does not report it: fits everything, and never overflows a
-sum."""
+CPU_UNLIMITED = 1 << 30
+HOST_MEMORY_UNLIMITED = 1 << 50
+"""Stand for what a node does not report: they fit everything, and scores made of them stay in 64 bits."""
 
 MIB = 1 << 20
 
@@ -130,14 +130,14 @@ class NodeRecord:
     def cpu_left_milli(self) -> int:
         """CPU that a new member could take."""
         if self.spec.cpu_milli == UNKNOWN:
-            return UNLIMITED
+            return CPU_UNLIMITED
         return self.spec.cpu_milli - self.cpu_used_milli
 
     @property
     def host_memory_left_bytes(self) -> int:
         """Host memory that a new member could take."""
         if self.spec.host_memory_bytes == UNKNOWN:
-            return UNLIMITED
+            return HOST_MEMORY_UNLIMITED
         return self.spec.host_memory_bytes - self.host_memory_used_bytes
 
 

@@ -22,82 +22,86 @@ from aliquot.coordinator.core.types import UNKNOWN
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
-_FLAGS = ("grantable", "first_of_node", "has_foreign", "numa_known")
-_MATRICES = ("share_left", "memory_left", "usable", "base", "utilisation", "island", "numa")
-_VECTORS = (
-    "width",
-    "class_id",
-    "node_rank",
-    "domain",
-    "pool",
-    "cpu_left",
-    "cpu_capacity",
-    "host_left",
-    "host_capacity",
-    "grantable",
-    "first_of_node",
-    "islands",
-    "kinds",
-    "has_foreign",
-    "numa_known",
-)
+_STATE = ("share_left", "memory_left", "usable", "base")
+_NODE = ("cpu_left", "host_left", "class_id", "width", "kinds", "has_foreign")
+_LINKS = ("island", "numa")
+_FLAGS = ("grantable", "first_of_node", "numa_known")
+_PLAIN = ("domain", "pool", "cpu_capacity", "host_capacity", "islands")
 
 
 class DeviceTable:
-    """Arrays of `rows` live or dead rows; every array is longer than `rows` (amortised growth): slice before
-    scanning.
+    """Arrays of `rows` live or dead rows. Every array is longer than that (amortised growth): slice before scanning.
+
+    What scoring reads of each row lies in two blocks, `state` and `node`, so that a few rows are fetched in two steps;
+    the named arrays are views of them.
     """
 
+    state: Ints
+    """[which, row, device] `share_left`, `memory_left`, `usable`, `base`."""
     share_left: Ints
     memory_left: Ints
     usable: Ints
     """The smaller of share left and memory left, in thousandths of the device: what is left as one number."""
     base: Ints
     """What a proportional slice is a share of, in bytes; -1: no proportional slice here."""
-    utilisation: Ints
-    island: Ints
-    """NVLink island, numbered from 0 in each row; -1: none or unknown."""
-    numa: Ints
-    width: Ints
+    node: Ints
+    """[which, row] `cpu_left`, `host_left`, `class_id`, `width`, `kinds`, `has_foreign`."""
+    cpu_left: Ints
+    """-1 while the node is not grantable: no demand fits, not even one for no CPU."""
+    host_left: Ints
     class_id: Ints
-    node_rank: Ints
+    width: Ints
+    kinds: Ints
+    """Bit k is set while a member of kind k sits on the node."""
+    has_foreign: Ints
+    """1: some device has foreign memory, so that proportional slices differ from device to device."""
+    island: Ints
+    """[row, device] NVLink island, numbered from 0 in each row; -1: none or unknown."""
+    numa: Ints
+    """[row, device]"""
     domain: Ints
     pool: Ints
-    cpu_left: Ints
     cpu_capacity: Ints
-    host_left: Ints
     host_capacity: Ints
+    islands: Ints
+    """How many NVLink islands the row knows; 0: none."""
     grantable: Bools
     first_of_node: Bools
     """Rows of one node follow one another; this marks the first."""
-    islands: Ints
-    """How many NVLink islands the row knows; 0: none."""
-    kinds: Ints
-    """Bit k is set while a member of kind k sits on the node."""
-    has_foreign: Bools
-    """Some device of the row has foreign memory, so that proportional slices differ from device to device."""
     numa_known: Bools
     """Every device of the row says which NUMA node it hangs on."""
 
     def __init__(self) -> None:
         self.rows = 0
         self.columns = 1
+        self.knows_links = False
+        """Some row knows its NVLink islands or NUMA nodes."""
         self._capacity = 0
         self.node_of_row: list[NodeRecord | None] = []
         self.devices_of_row: list[tuple[DeviceRecord, ...]] = []
         self._allocate(16, 1)
 
     def _allocate(self, capacity: int, columns: int) -> None:
-        for name in _MATRICES:
-            fresh = np.zeros((capacity, columns), np.int64)
-            if self.rows:
-                old: Ints = getattr(self, name)
-                fresh[: self.rows, : self.columns] = old[: self.rows]
-            setattr(self, name, fresh)
-        for name in _VECTORS:
+        rows, old_columns = self.rows, self.columns
+        state: Ints = np.zeros((len(_STATE), capacity, columns), np.int64)
+        node: Ints = np.zeros((len(_NODE), capacity), np.int64)
+        if rows:
+            state[:, :rows, :old_columns] = self.state[:, :rows]
+            node[:, :rows] = self.node[:, :rows]
+        self.state, self.node = state, node
+        for number, name in enumerate(_STATE):
+            setattr(self, name, state[number])
+        for number, name in enumerate(_NODE):
+            setattr(self, name, node[number])
+        for name in _LINKS:
+            links: Ints = np.full((capacity, columns), UNKNOWN, np.int64)
+            if rows:
+                links[:rows, :old_columns] = getattr(self, name)[:rows]
+            setattr(self, name, links)
+        for name in (*_FLAGS, *_PLAIN):
             vector: npt.NDArray[Any] = np.zeros(capacity, np.bool_ if name in _FLAGS else np.int64)
-            if self.rows:
-                vector[: self.rows] = getattr(self, name)[: self.rows]
+            if rows:
+                vector[:rows] = getattr(self, name)[:rows]
             setattr(self, name, vector)
         self._capacity, self.columns = capacity, columns
 
@@ -121,18 +125,17 @@ class DeviceTable:
         self.devices_of_row[row] = tuple(devices)
         self.width[row] = len(devices)
         self.class_id[row] = devices[0].class_id if devices else -1
-        self.node_rank[row] = node.rank
         self.domain[row] = domain
         self.pool[row] = pool
         self.cpu_capacity[row] = node.spec.cpu_milli
         self.host_capacity[row] = node.spec.host_memory_bytes
-        for name in _MATRICES:
-            getattr(self, name)[row] = 0
+        self.state[:, row] = 0
         self.island[row] = self.numa[row] = UNKNOWN
         known = sorted({d.spec.nvlink_island for d in devices} - {UNKNOWN})
         numbers = {island: number for number, island in enumerate(known)}
         self.islands[row] = len(known)
         self.numa_known[row] = len(devices) > 1 and all(d.spec.numa_node >= 0 for d in devices)
+        self.knows_links |= bool(known) or bool(self.numa_known[row])
         for col, device in enumerate(devices):
             device.row, device.col = row, col
             self.island[row, col] = numbers.get(device.spec.nvlink_island, UNKNOWN)
@@ -146,7 +149,6 @@ class DeviceTable:
         self.memory_left[row, col] = device.memory_left_bytes
         self.usable[row, col] = device.usable_milli
         self.base[row, col] = device.proportional_base_bytes
-        self.utilisation[row, col] = device.utilisation_milli
         self.has_foreign[row] = any(d.foreign_bytes for d in self.devices_of_row[row])
 
     def refresh_node(self, node: NodeRecord) -> None:
@@ -154,7 +156,7 @@ class DeviceTable:
         first = node.first_row
         kinds = sum(1 << min(kind, 62) for kind in node.kinds)
         for row in range(first, first + node.row_count):
-            self.cpu_left[row] = node.cpu_left_milli
+            self.cpu_left[row] = node.cpu_left_milli if node.grantable else -1
             self.host_left[row] = node.host_memory_left_bytes
             self.grantable[row] = node.grantable
             self.first_of_node[row] = row == first
@@ -164,11 +166,9 @@ class DeviceTable:
         """Make a removed node's row fit nothing."""
         self.node_of_row[row] = None
         self.devices_of_row[row] = ()
-        self.share_left[row] = 0
-        self.memory_left[row] = 0
-        self.usable[row] = 0
-        self.width[row] = 0
-        self.class_id[row] = -1
+        self.state[:, row] = 0
+        self.node[:, row] = 0
+        self.cpu_left[row] = self.class_id[row] = -1
         self.grantable[row] = False
         self.first_of_node[row] = False
         self.islands[row] = 0

@@ -1,7 +1,7 @@
 """One member of a demand: the row by the index and the request's own filters, then the devices.
 
 The filters (nodes and devices to avoid or keep to, anti-affinity, spreading) differ from request to request,
-so they are laid over a copy of the shape's cached keys rather than cached themselves.
+so they are laid over a copy of the shape's cached scores rather than cached themselves.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from aliquot.coordinator.core.inventory.records import DeviceRecord
 from aliquot.coordinator.core.placement.index import BLOCK, Index
 from aliquot.coordinator.core.placement.picking import busy_class, pick, slice_on
 from aliquot.coordinator.core.placement.policy import Policy
-from aliquot.coordinator.core.placement.scoring import NEVER
+from aliquot.coordinator.core.placement.scoring import NO_SCORE, scores_of
 from aliquot.coordinator.core.placement.shapes import Bools, Ints
 from aliquot.coordinator.core.types import WHOLE_SHARE_MILLI, Demand, SlicePlan
 
@@ -40,58 +40,60 @@ class Chooser:
         """The best place for one member of `demand`, or None. `within`: only these rows."""
         slot = self.index.slot(shape)
         if within is not None or _has_filters(demand):
-            keys = self._filtered(demand, slot, within)
-            row = int(keys.argmax()) if len(keys) else 0
-            key = int(keys[row]) if len(keys) else NEVER
+            scores = self._filtered(demand, slot, within)
+            row = int(scores.argmax()) if len(scores) else 0
+            score = int(scores[row]) if len(scores) else NO_SCORE
         elif self.policy.at_random:
-            keys = self.index.column(slot)
-            row, key = 0, 0
+            scores = self.index.column(slot)
+            row, score = 0, 0
         else:
-            row, key = self.index.best(slot)
-            keys = None
-        if key == NEVER:
+            row, score = self.index.best(slot)
+            scores = None
+        if score == NO_SCORE:
             return None
         if self.policy.at_random:
-            assert keys is not None
-            return self._at_random(demand, shape, keys, arrival)
+            assert scores is not None
+            return self._at_random(demand, shape, scores, arrival)
         if self.policy.utilisation_ties and self.inventory.reports_utilisation:
-            row = self._least_busy(slot, row, key, keys)
+            row = self._least_busy(slot, row, score, scores)
         return self._on_row(demand, shape, slot, row)
 
     def _filtered(self, demand: Demand, slot: int, within: Bools | None) -> Ints:
         inventory, table = self.inventory, self.inventory.table
-        keys = self.index.column(slot)
+        scores = self.index.column(slot)
         if within is not None:
-            keys[~within] = NEVER
+            scores[~within] = NO_SCORE
         if demand.node_ids:
-            keep: Bools = np.zeros(len(keys), np.bool_)
+            keep: Bools = np.zeros(len(scores), np.bool_)
             for node_id in demand.node_ids:
                 if inventory.has_node(node_id):
                     keep[_rows(inventory, node_id)] = True
-            keys[~keep] = NEVER
+            scores[~keep] = NO_SCORE
         for node_id in demand.avoid_node_ids:
             if inventory.has_node(node_id):
-                keys[_rows(inventory, node_id)] = NEVER
+                scores[_rows(inventory, node_id)] = NO_SCORE
         group = inventory.groups.get(demand.affinity_group, {})
         if demand.max_per_node:
             for node_id, members in group.items():
                 if members >= demand.max_per_node:
-                    keys[_rows(inventory, node_id)] = NEVER
+                    scores[_rows(inventory, node_id)] = NO_SCORE
         if demand.avoid_device_uuids:
-            self._score_without(demand, slot, keys)
-        if demand.spread_domains and (keys > NEVER).any():
+            self._score_without(demand, slot, scores)
+        if demand.spread_domains and (scores > NO_SCORE).any():
             members_by_domain = np.zeros(len(inventory.domains), np.int64)
             for node_id, members in group.items():
                 members_by_domain[table.domain[inventory.node(node_id).first_row]] += members
-            crowding = np.where(keys > NEVER, members_by_domain[table.domain[: len(keys)]], np.iinfo(np.int64).max)
-            keys[crowding > crowding.min()] = NEVER
-        return keys
+            crowding = np.where(
+                scores > NO_SCORE, members_by_domain[table.domain[: len(scores)]], np.iinfo(np.int64).max
+            )
+            scores[crowding > crowding.min()] = NO_SCORE
+        return scores
 
-    def _score_without(self, demand: Demand, slot: int, keys: Ints) -> None:
+    def _score_without(self, demand: Demand, slot: int, scores: Ints) -> None:
         """Score the rows of avoided devices as if those were full."""
         table = self.inventory.table
         records = [self.inventory.device_record(u) for u in demand.avoid_device_uuids if self.inventory.has_device(u)]
-        rows = np.array(sorted({record.row for record in records if keys[record.row] > NEVER}), np.int64)
+        rows = np.array(sorted({record.row for record in records if scores[record.row] > NO_SCORE}), np.int64)
         if not len(rows):
             return
         try:
@@ -99,16 +101,16 @@ class Chooser:
                 table.share_left[record.row, record.col] = 0
                 table.usable[record.row, record.col] = 0
             eligible: Bools = np.ones((len(rows), 1), np.bool_)
-            keys[rows] = self.index.scorer.keys(rows, slice(slot, slot + 1), eligible)[0][:, 0]
+            scores[rows] = scores_of(self.index.scorer.keys(rows, slice(slot, slot + 1), eligible)[:, 0])
         finally:
             for record in records:
                 table.refresh_device(record)
 
-    def _least_busy(self, slot: int, row: int, key: int, keys: Ints | None) -> int:
+    def _least_busy(self, slot: int, row: int, score: int, scores: Ints | None) -> int:
         """Among the rows as good as `row` (in its block), the least busy one; the lowest of equals."""
         first = row // BLOCK * BLOCK
-        block = (self.index.column(slot) if keys is None else keys)[first : first + BLOCK]
-        equals = np.flatnonzero(block == key)
+        block = (self.index.column(slot) if scores is None else scores)[first : first + BLOCK]
+        equals = np.flatnonzero(block == score)
         if len(equals) < 2:
             return row
         table = self.inventory.table
@@ -137,9 +139,9 @@ class Chooser:
         assert picked is not None, "a cached score said that the member fits"
         return Chosen(node_id, *picked)
 
-    def _at_random(self, demand: Demand, shape: Demand, keys: Ints, arrival: int) -> Chosen | None:
+    def _at_random(self, demand: Demand, shape: Demand, scores: Ints, arrival: int) -> Chosen | None:
         """A uniform draw of a feasible row, then of its fitting devices, from the arrival number."""
-        rows = np.flatnonzero(keys > NEVER)
+        rows = np.flatnonzero(scores > NO_SCORE)
         if not len(rows):
             return None
         row = int(rows[mix64(arrival) % len(rows)])

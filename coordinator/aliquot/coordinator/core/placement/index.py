@@ -2,7 +2,7 @@
 
 `keys[row, slot]` holds every shape's score of every row; `block_keys[block, slot]` the best of each run of 64
 rows. A change to a row scores that row again for all shapes in one pass over a few thousand numbers and takes
-the maximum of its block; a question looks at one number a block and then at 64 rows. Neither grows with the
+the maximum of its block; a question looks at one number a block and then at 32 rows. Neither grows with the
 number of devices in a way that matters, and, unlike bringing a shape up to date when it is next asked for,
 neither has a tail: a rare shape costs what a common one costs.
 
@@ -16,12 +16,12 @@ from typing import Protocol
 import numpy as np
 
 from aliquot.coordinator.core.inventory import Inventory
-from aliquot.coordinator.core.placement.scoring import NEVER, Columns, Scorer
+from aliquot.coordinator.core.placement.scoring import NEVER, Scorer, column_of, scores_of
 from aliquot.coordinator.core.placement.shapes import SHAPES_MAX, Bools, Ints
 from aliquot.coordinator.core.types import Demand
 
-BLOCK = 64
-BATCH_PAIRS = 2048
+BLOCK = 32
+BATCH_PAIRS = 4096
 """Pairs of (row, shape) scored at once when many rows changed: arrays that stay in the cache."""
 
 
@@ -36,10 +36,10 @@ class Index(Protocol):
         """The slot of a shape, brought up to date; valid until the inventory changes."""
 
     def best(self, slot: int) -> tuple[int, int]:
-        """(row, key) of the best row, the lowest of equals; key `NEVER` if none fits."""
+        """(row, score) of the best row, the lowest of equals; `NO_SCORE` if none fits."""
 
     def column(self, slot: int) -> Ints:
-        """A copy of the keys of all rows."""
+        """A copy of the scores of all rows."""
 
     def device_column(self, row: int, slot: int) -> int:
         """The best device of a row, for policies that score devices."""
@@ -67,7 +67,6 @@ class ScoreIndex:
         self._rows_capacity = blocks * BLOCK
         slots = self._slots_capacity
         self.keys: Ints = np.full((self._rows_capacity, slots), NEVER, np.int64)
-        self.columns: Columns = np.zeros((self._rows_capacity, slots), np.int16)
         self.eligible: Bools = np.zeros((self._rows_capacity, slots), np.bool_)
         self.block_keys: Ints = np.full((blocks, slots), NEVER, np.int64)
 
@@ -90,18 +89,19 @@ class ScoreIndex:
 
     def best(self, slot: int) -> tuple[int, int]:
         """See `Index.best`."""
-        block = int(self.block_keys[:, slot].argmax())
+        block = int(scores_of(self.block_keys[:, slot]).argmax())
         first = block * BLOCK
-        row = first + int(self.keys[first : first + BLOCK, slot].argmax())
-        return row, int(self.keys[row, slot])
+        scores = scores_of(self.keys[first : first + BLOCK, slot])
+        offset = int(scores.argmax())
+        return first + offset, int(scores[offset])
 
     def column(self, slot: int) -> Ints:
         """See `Index.column`."""
-        return self.keys[: self._inventory.table.rows, slot].copy()
+        return scores_of(self.keys[: self._inventory.table.rows, slot])
 
     def device_column(self, row: int, slot: int) -> int:
         """See `Index.device_column`."""
-        return int(self.columns[row, slot])
+        return column_of(int(self.keys[row, slot]))
 
     # -- keeping up ------------------------------------------------------------------------------------------
 
@@ -115,7 +115,7 @@ class ScoreIndex:
         if used >= self._slots_capacity:
             old = self._slots_capacity
             self._slots_capacity = min(old * 2, SHAPES_MAX)
-            for name in ("keys", "columns", "eligible", "block_keys"):
+            for name in ("keys", "eligible", "block_keys"):
                 array = getattr(self, name)
                 grown = np.zeros((array.shape[0], self._slots_capacity), array.dtype)
                 grown[:, :old] = array
@@ -171,10 +171,8 @@ class ScoreIndex:
         rows = self._inventory.table.rows
         eligible = self.scorer.shapes.eligible_rows(slot)
         self.eligible[:rows, slot] = eligible
-        keys, columns = scan_shape(self.scorer, slot, eligible)
-        self.keys[:rows, slot] = keys
+        self.keys[:rows, slot] = scan_shape(self.scorer, slot, eligible)
         self.keys[rows:, slot] = NEVER
-        self.columns[:rows, slot] = columns
         self.block_keys[:, slot] = self.keys[:, slot].reshape(-1, BLOCK).max(axis=1)
         self._fresh[slot] = True
 
@@ -182,30 +180,30 @@ class ScoreIndex:
         used = len(self._fresh)
         if not used:
             return
+        keys = self.keys
         slots = slice(0, used)
         step = max(1, BATCH_PAIRS // used)
         for start in range(0, len(rows), step):
             part = np.array(rows[start : start + step], np.int64)
-            keys, columns = self.scorer.keys(part, slots, self.eligible[part, :used])
-            self.keys[part, :used] = keys
-            self.columns[part, :used] = columns
-        for block in sorted({row // BLOCK for row in rows}):
-            first = block * BLOCK
-            self.keys[first : first + BLOCK, :used].max(axis=0, out=self.block_keys[block, :used])
+            keys[part, :used] = self.scorer.keys(part, slots, self.eligible[part, :used])
+        last = -1
+        for row in rows:
+            block = row // BLOCK
+            if block != last:
+                last, first = block, block * BLOCK
+                np.maximum.reduce(keys[first : first + BLOCK, :used], axis=0, out=self.block_keys[block, :used])
 
 
 SCAN_ROWS = 4096
 """Rows scored at once in a full scan: larger arrays leave the cache and are slower."""
 
 
-def scan_shape(scorer: Scorer, slot: int, eligible: Bools) -> tuple[Ints, Columns]:
-    """Score every row for one shape, from the arrays alone."""
+def scan_shape(scorer: Scorer, slot: int, eligible: Bools) -> Ints:
+    """[row] keys of every row for one shape, from the arrays alone."""
     total = len(eligible)
     keys: Ints = np.empty(total, np.int64)
-    columns: Columns = np.empty(total, np.int16)
     slots = slice(slot, slot + 1)
     for start in range(0, total, SCAN_ROWS):
         rows = np.arange(start, min(start + SCAN_ROWS, total))
-        part_keys, part_columns = scorer.keys(rows, slots, eligible[rows, None])
-        keys[rows], columns[rows] = part_keys[:, 0], part_columns[:, 0]
-    return keys, columns
+        keys[rows] = scorer.keys(rows, slots, eligible[rows, None])[:, 0]
+    return keys

@@ -7,7 +7,7 @@ from __future__ import annotations
 import numpy as np
 
 from aliquot.coordinator.core.placement.index import scan_shape
-from aliquot.coordinator.core.placement.scoring import NEVER, Columns, Scorer
+from aliquot.coordinator.core.placement.scoring import NO_SCORE, Scorer, column_of, scores_of
 from aliquot.coordinator.core.placement.shapes import Ints
 from aliquot.coordinator.core.types import Demand
 
@@ -18,7 +18,6 @@ class ScanIndex:
     def __init__(self, scorer: Scorer) -> None:
         self.scorer = scorer
         self._keys: Ints = np.zeros(0, np.int64)
-        self._columns: Columns = np.zeros(0, np.int16)
 
     def slot(self, shape: Demand) -> int:
         """See `Index.slot`."""
@@ -28,20 +27,21 @@ class ScanIndex:
         if slot < 0:
             slot = shapes.used
             shapes.put(slot, shape)
-        self._keys, self._columns = scan_shape(self.scorer, slot, shapes.eligible_rows(slot))
+        self._keys = scan_shape(self.scorer, slot, shapes.eligible_rows(slot))
         return slot
 
     def best(self, slot: int) -> tuple[int, int]:
         """See `Index.best`."""
-        if not len(self._keys):
-            return 0, int(NEVER)
-        row = int(self._keys.argmax())
-        return row, int(self._keys[row])
+        scores = scores_of(self._keys)
+        if not len(scores):
+            return 0, NO_SCORE
+        row = int(scores.argmax())
+        return row, int(scores[row])
 
     def column(self, slot: int) -> Ints:
         """See `Index.column`."""
-        return self._keys.copy()
+        return scores_of(self._keys)
 
     def device_column(self, row: int, slot: int) -> int:
         """See `Index.device_column`."""
-        return int(self._columns[row])
+        return column_of(int(self._keys[row]))

@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
 from aliquot.coordinator.core.inventory import Inventory
-from aliquot.coordinator.core.placement.candidates import Extent, gather
+from aliquot.coordinator.core.placement.candidates import COLUMN_LAST, Extent, gather
 from aliquot.coordinator.core.placement.policy import Policy
 from aliquot.coordinator.core.placement.shapes import Bools, Ints, ShapeTable
 from aliquot.coordinator.core.types import WHOLE_SHARE_MILLI
 
-NEVER = np.iinfo(np.int64).min
+COLUMN_BITS = COLUMN_LAST.bit_length()
+
+TIER_SHIFT = 50
+"""Keys are `tier << 50 | score << 8 | 255 - column`: sharing an NVLink island comes before any score."""
+
+NEVER = -(1 << 62)
 """The key of a row that a shape does not fit."""
 
-TIER_SHIFT = 42
-"""Keys are `tier << 42 | score`: sharing an NVLink island comes before any score."""
-
-COLUMN_BITS = 8
-COLUMN_LAST = (1 << COLUMN_BITS) - 1
-"""Rows have fewer devices than this."""
-
-Columns = npt.NDArray[np.int16]
+NO_SCORE = NEVER >> COLUMN_BITS
+"""`scores_of` that key."""
 
 
 class Scorer:
@@ -51,25 +49,32 @@ class Scorer:
         self.policy.learn_classes(inventory)
         return self.shapes.sync_classes() or moved
 
-    def keys(self, rows: Ints, slots: slice, eligible: Bools) -> tuple[Ints, Columns]:
-        """(keys, columns), both [row, shape]: `NEVER` where it does not fit; the best device's column otherwise."""
+    def keys(self, rows: Ints, slots: slice, eligible: Bools) -> Ints:
+        """[row, shape] keys: `NEVER` where it does not fit, else score and best device (`scores_of`, `column_of`)."""
         found = gather(self.inventory.table, self.shapes, self._extent, rows, slots, eligible)
         c, allowed = found.candidates, found.allowed
         policy = self.policy
-        if policy.at_random:
-            keys: Ints = np.zeros(allowed.shape, np.int64)
-            columns: Columns = np.zeros(allowed.shape, np.int16)
-        elif policy.per_device:
+        if policy.per_device:
             # The column rides along in the low bits, so that one maximum finds both score and device.
-            scores = (policy.device_scores(c) << COLUMN_BITS) + (COLUMN_LAST - found.columns)
+            keys = (policy.device_scores(c) << COLUMN_BITS) + found.columns_left
             fits = c.fits
-            fits[c.starts] |= c.count == 0
-            best = np.maximum.reduceat(np.where(fits, scores, NEVER), c.starts, axis=0)
-            columns = (COLUMN_LAST - (best & COLUMN_LAST)).astype(np.int16)
-            keys = best >> COLUMN_BITS
+            if self.shapes.any_cpu_only:
+                fits[c.starts] |= c.count == 0
+            keys = np.maximum.reduceat(np.where(fits, keys, NEVER), c.starts, axis=0)
+        elif policy.at_random:
+            keys = np.zeros(allowed.shape, np.int64)
         else:
-            keys = policy.node_scores(c)
-            columns = np.zeros(allowed.shape, np.int16)
+            keys = policy.node_scores(c) << COLUMN_BITS
         if found.tier is not None:
             keys = keys + (found.tier << TIER_SHIFT)
-        return np.where(allowed, keys, NEVER), columns
+        return np.where(allowed, keys, NEVER)
+
+
+def scores_of(keys: Ints) -> Ints:
+    """What rows are compared by: the key without the device, so that equal rows go by rank."""
+    return keys >> COLUMN_BITS
+
+
+def column_of(key: int) -> int:
+    """The best device of a row; the first of equals."""
+    return COLUMN_LAST - (key & COLUMN_LAST)

@@ -67,21 +67,21 @@ class ShapeTable:
 
     def _allocate(self, capacity: int, classes: int) -> None:
         self.capacity, self.classes = capacity, classes
-        self.count: Ints = np.zeros(capacity, np.int64)
-        self.cpu: Ints = np.zeros(capacity, np.int64)
-        self.host: Ints = np.zeros(capacity, np.int64)
-        self.kind: Ints = np.zeros(capacity, np.int64)
+        self.by_class: Ints = np.zeros((4, classes + 1, capacity), np.int64)
+        """[which, class, slot] `share`, `memory`, `size`, `asked`; the last class stands for no devices."""
+        self.share, self.memory, self.size, self.asked = self.by_class
+        """`size`: the larger of share and memory in thousandths of the device, what a slice costs a policy.
+        `asked`: `share` where the class suits, else 0, for sums."""
+        self.share[:] = NEVER_SHARE
+        self.plain: Ints = np.zeros((4, capacity), np.int64)
+        """[which, slot] `cpu`, `host`, `count`, `kind`."""
+        self.cpu, self.host, self.count, self.kind = self.plain
         self.linked: Bools = np.zeros(capacity, np.bool_)
         """Wants its slices close together."""
         self.require_island: Bools = np.zeros(capacity, np.bool_)
         self.proportional: Bools = np.zeros(capacity, np.bool_)
         """Memory follows from the share."""
-        self.share: Ints = np.full((classes + 1, capacity), NEVER_SHARE, np.int64)
-        self.memory: Ints = np.zeros((classes + 1, capacity), np.int64)
-        self.asked: Ints = np.zeros((classes + 1, capacity), np.int64)
-        """`share` where the class suits, else 0: for sums."""
-        self.size: Ints = np.zeros((classes + 1, capacity), np.int64)
-        """The larger of share and memory, in thousandths of the device: what a slice costs a policy."""
+        self.any_linked = self.any_cpu_only = self.any_host = False
         for slot, shape in enumerate(self.shapes):
             self._write(slot, shape)
 
@@ -114,6 +114,9 @@ class ShapeTable:
         self.cpu[slot] = shape.cpu_milli
         self.host[slot] = shape.host_memory_bytes
         self.linked[slot] = shape.topology != Topology.ANY
+        self.any_linked |= shape.topology != Topology.ANY
+        self.any_cpu_only |= shape.count == 0
+        self.any_host |= shape.host_memory_bytes > 0
         self.require_island[slot] = shape.topology == Topology.REQUIRE_ISLAND
         self.proportional[slot] = shape.memory_bytes == 0
         self.kind[slot] = member_kind(shape.count, shape.share_milli)

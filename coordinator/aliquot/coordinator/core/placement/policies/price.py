@@ -1,12 +1,13 @@
 """Prices: place where the node loses the least value, a device remainder being worth what the mix can make of it.
 
-A linear programme over the requests that arrive (`coordinator.prices`) gives every size of slice a price. From those
-follows what a remainder of r thousandths is worth, `worth[λ, r]`, when CPU costs λ. A node is worth
+A linear programme over the requests that arrive (`coordinator.prices`) gives every size of slice a price. From
+those follows what a remainder of r thousandths is worth, `worth[λ, r]`, when CPU costs λ. A node is worth
 
     V = min over λ of (Σ over devices of worth[λ, left] + λ · CPU left),
 
 the Lagrangian bound on what can still be sold there, and a placement costs the fall of V. Remainders that nothing
-arriving fits into are worth nothing, so they are made where it does not matter, and slices that fit into them go there.
+arriving fits into are worth nothing, so they are made where it does not matter, and slices that fit into them go
+there.
 """
 
 from __future__ import annotations
@@ -18,11 +19,8 @@ from aliquot.coordinator.core.placement.policy import Policy
 from aliquot.coordinator.core.placement.prices import PriceTable, linear_prices
 from aliquot.coordinator.core.placement.shapes import Ints
 
-GRAIN = 20_000
-"""Falls of V are compared in steps of 0.02 devices: prices are not truer than that."""
-
-FIT_WEIGHT = 1
-EMPTINESS_WEIGHT = 1
+GRAIN = 4096
+"""Falls of V are compared in steps of 0.004 devices, a power of two; what is smaller decides only between equals."""
 
 
 class Price(Policy):
@@ -45,12 +43,18 @@ class Price(Policy):
 
     def device_scores(self, c: Candidates) -> Ints:
         """Minus the cost in millionths of a device: the fall of V in grains, then fit, then emptiness."""
-        worth, lambdas = self._worth, self._lambdas
-        before = worth.take(c.all_usable, axis=1).sum(axis=2) + lambdas * c.cpu_left[:, 0]
-        rest = np.maximum(c.usable - c.size, 0)
-        fall = worth.take(c.usable[:, 0], axis=1)[:, :, None] - worth.take(rest, axis=1)
-        after = (before.take(c.row_of, axis=1)[:, :, None] - lambdas[:, :, None] * c.cpu) - c.count * fall
-        cost = before.min(axis=0)[c.row_of, None] - after.min(axis=0)
-        grains = (cost + GRAIN // 2) // GRAIN
-        idle = (c.idle // np.maximum(c.width, 1))[c.row_of]
-        return -(grains * GRAIN + FIT_WEIGHT * rest * (c.count > 0) + EMPTINESS_WEIGHT * idle)
+        worth, lambdas, row_of = self._worth, self._lambdas, c.row_of
+        before = worth.take(c.all_usable, axis=1).sum(axis=2)
+        before += lambdas * c.cpu_left[:, 0]
+        rest = c.usable - c.size
+        after = worth.take(np.maximum(rest, 0), axis=1)
+        after -= worth.take(c.usable, axis=1)
+        after *= c.count
+        after += before.take(row_of, axis=1)[:, :, None]
+        after -= lambdas[:, :, None] * c.cpu
+        gain = after.min(axis=0)
+        gain -= before.min(axis=0)[row_of, None]
+        gain &= -GRAIN
+        gain -= rest * c.count.astype(bool)
+        gain -= (c.idle // np.maximum(c.width, 1))[row_of]
+        return gain
