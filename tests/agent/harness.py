@@ -136,6 +136,7 @@ class Node:
                     "ALIQUOT_AGENT_POLL_TIMEOUT": "1s",
                     "ALIQUOT_AGENT_POLL_CALM": "1s",
                     "ALIQUOT_AGENT_WATCHDOG_GRACE_MAX": "1s",
+                    "ALIQUOT_AGENT_ENFORCEMENT_TIERS": "watchdog",
                     **self.base_environment(),
                 },
                 stdout=log,

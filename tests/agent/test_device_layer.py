@@ -1,0 +1,267 @@
+"""Under the agent: guarded calls, replayed traces, cgroup mounts, MIG."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from aliquot.agent.addresses import MAX_HINTS_IN_A_ROW, Addresses
+from aliquot.agent.backoff import Backoff
+from aliquot.agent.cgroups import CgroupTree, ContainmentError, Mount, find_mount
+from aliquot.agent.core.model import Holder
+from aliquot.agent.core.samples import DeviceEvent, DeviceInfo, LoadSample, MemorySample, ProcessList, ProcessSample
+from aliquot.agent.devices.base import BackendUnavailable, DeviceError, DeviceLost
+from aliquot.agent.devices.guard import DeviceGuard, DeviceHung
+from aliquot.agent.devices.recorder import Recorder
+from aliquot.agent.devices.replay import Frame, ReplayBackend, Sample, Trace, read_trace
+from tests.agent.coordinator import Coordinator
+from tests.agent.harness import GIB, ROOT, Node, auntil, closing, desired, make_node
+from tests.agent.test_enforcement_on_processes import grant
+
+INFO = DeviceInfo("GPU-a", 0, "NVIDIA A100", "A100-40", "nvidia", 40 * GIB, GIB)
+
+
+async def test_a_call_that_hangs_holds_only_its_device() -> None:
+    guard = DeviceGuard(timeout_s=0.1)
+    release = threading.Event()
+    with pytest.raises(DeviceHung):
+        await guard.run("a", release.wait)
+    assert guard.stuck == {"a"}
+    with pytest.raises(DeviceHung):
+        await guard.run("a", lambda: 1)
+    assert await guard.run("b", lambda: 2) == 2
+    release.set()
+    await auntil(lambda: not guard.stuck, "the lost call has come back")
+    assert await guard.run("a", lambda: 3) == 3
+    guard.close()
+
+
+async def test_calls_waiting_behind_one_that_hangs_are_told() -> None:
+    guard = DeviceGuard(timeout_s=0.1)
+    release = threading.Event()
+    results = await asyncio.gather(*(guard.run("a", release.wait) for _ in range(4)), return_exceptions=True)
+    assert all(isinstance(result, DeviceHung) for result in results)
+    release.set()
+    await auntil(lambda: not guard.stuck, "the lost call has come back")
+    assert await guard.run("a", lambda: "well") == "well"
+    guard.close()
+
+
+async def test_errors_of_a_call_reach_who_asked() -> None:
+    guard = DeviceGuard(timeout_s=5)
+
+    def lost() -> None:
+        raise DeviceLost("gone")
+
+    with pytest.raises(DeviceLost):
+        await guard.run("a", lost)
+    guard.close()
+
+
+def test_a_trace_plays_as_it_was_recorded(tmp_path: Path) -> None:
+    now = [0]
+    original = ReplayBackend(
+        Trace(
+            (INFO,),
+            (
+                Frame(0, {"GPU-a": Sample(memory=MemorySample(40 * GIB, GIB, 0), load=LoadSample(gpu_percent=5))}),
+                Frame(100, {"GPU-a": Sample(processes=ProcessList((ProcessSample(7, None),)))}),
+                Frame(200, {"GPU-a": Sample(lost=True)}, (DeviceEvent("GPU-a", 79),)),
+                Frame(300, {"GPU-a": Sample(memory=MemorySample(40 * GIB, GIB, GIB))}),
+            ),
+        ),
+        lambda: now[0],
+    )
+    recorder = Recorder(original, lambda: now[0])
+    recorder.open()
+    recorder.discover()
+
+    def look(backend: Recorder | ReplayBackend) -> list[object]:
+        seen: list[object] = []
+        for ask in (backend.memory, backend.processes, backend.load):
+            try:
+                seen.append(ask("GPU-a"))
+            except DeviceError as error:
+                seen.append(type(error))
+        return [*seen, list(backend.wait_events(0))]
+
+    times = (0, 50, 150, 250, 350)
+    first = []
+    for at in times:
+        now[0] = at
+        first.append(look(recorder))
+    recorder.write(tmp_path / "trace.json")
+    now[0] = 0
+    again = ReplayBackend(read_trace(tmp_path / "trace.json"), lambda: now[0])
+    again.open()
+    second = []
+    for at in times:
+        now[0] = at
+        second.append(look(again))
+    assert first == second
+    assert first[3][0] is DeviceLost
+    assert first[3][3] == [DeviceEvent("GPU-a", 79)]
+    assert first[4][0] == MemorySample(40 * GIB, GIB, GIB)
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"format": "else", "version": 1, "devices": [], "frames": []}'])
+def test_what_is_no_trace_is_refused(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "trace.json"
+    path.write_text(text)
+    with pytest.raises(BackendUnavailable):
+        read_trace(path)
+    with pytest.raises(BackendUnavailable):
+        read_trace(tmp_path / "missing.json")
+
+
+async def test_an_agent_runs_on_a_trace(node: Node, coordinator: Coordinator, tmp_path: Path) -> None:
+    memory = MemorySample(40 * GIB, GIB, 3 * GIB)
+    sample = Sample(memory=memory, processes=ProcessList((ProcessSample(2**22 + 5, 3 * GIB),)))
+    path = tmp_path / "trace.json"
+    recorder = Recorder(ReplayBackend(Trace((INFO,), (Frame(0, {"GPU-a": sample}),))))
+    recorder.open()
+    recorder.discover()
+    recorder.memory("GPU-a")
+    recorder.processes("GPU-a")
+    recorder.write(path)
+    await grant(node, coordinator, desired("GPU-a"), flags=("--devices", f"replay:{path}"))
+    assert coordinator.snapshots[0].node.devices[0].foreign_bytes == 3 * GIB
+
+
+async def test_mig_instances_are_devices_of_their_own(tmp_path: Path, coordinator: Coordinator) -> None:
+    for node in closing(make_node(tmp_path / "mig", ("A100-40", "T4"))):
+        created = await asyncio.to_thread(_partition, node)
+        await asyncio.to_thread(node.start, coordinator.address)
+        await coordinator.until(lambda: bool(coordinator.snapshots), "a snapshot")
+        card, plain = node.uuids
+        told = {device.uuid: device for device in coordinator.snapshots[0].node.devices}
+        assert card not in told, "a card in MIG mode can't be leased as a whole"
+        assert told[plain].model == "T4"
+        parts = [device for device in told.values() if device.parent_uuid == card]
+        assert sorted(part.mig_profile for part in parts) == sorted(created)
+        assert all(part.model == "A100-40" for part in parts)
+        assert all(0 < part.memory_total_bytes < 40 * GIB for part in parts)
+        assert not any(part.HasField("nvlink_island") for part in parts)
+
+
+def _partition(node: Node) -> list[str]:
+    """Two instances on the first card, made through NVML as an administrator's tool would."""
+    node.scenario.set_mig_mode(0, enabled=True)
+    program = (
+        "import json, pynvml as n\n"
+        "n.nvmlInit()\n"
+        "h = n.nvmlDeviceGetHandleByIndex(0)\n"
+        "for kind in (n.NVML_GPU_INSTANCE_PROFILE_3_SLICE, n.NVML_GPU_INSTANCE_PROFILE_1_SLICE):\n"
+        "    p = n.nvmlDeviceGetGpuInstanceProfileInfo(h, kind, version=2)\n"
+        "    g = n.nvmlDeviceCreateGpuInstance(h, p.id)\n"
+        "    c = n.nvmlGpuInstanceGetComputeInstanceProfileInfo(g, kind, 0)\n"
+        "    n.nvmlGpuInstanceCreateComputeInstance(g, c.id)\n"
+        "print(json.dumps(['3g.20gb', '1g.5gb']))"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", program],
+        env=node.base_environment(),
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr
+    return list(json.loads(ran.stdout))
+
+
+HYBRID = """24 23 0:22 / /sys rw - sysfs sysfs rw
+31 23 0:28 / /sys/fs/cgroup rw,relatime - tmpfs tmpfs rw,mode=755
+35 31 0:32 / /sys/fs/cgroup/memory rw,relatime - cgroup cgroup rw,memory
+41 31 0:38 / /sys/fs/cgroup/unified rw,relatime shared:9 - cgroup2 cgroup2 rw
+"""
+CONTAINER = "99 88 0:30 /docker/abc /sys/fs/cgroup\\040x ro,nosuid - cgroup2 cgroup rw,nsdelegate\n"
+
+
+def test_the_hierarchy_is_found_where_it_is_mounted() -> None:
+    assert find_mount(HYBRID) == Mount(Path("/sys/fs/cgroup/unified"), "/")
+    inside = find_mount(CONTAINER)
+    assert inside == Mount(Path("/sys/fs/cgroup x"), "/docker/abc")
+    assert inside.directory_of("/docker/abc/x") == Path("/sys/fs/cgroup x/x")
+    assert inside.directory_of("/docker/abcd") is None
+    assert find_mount(CONTAINER + HYBRID) == Mount(Path("/sys/fs/cgroup/unified"), "/")
+    assert find_mount("35 31 0:32 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n") is None
+
+
+def _can_make_cgroups() -> str:
+    try:
+        CgroupTree.open("test-probe").close()
+    except ContainmentError as error:
+        return error.explain()
+    return ""
+
+
+@pytest.mark.root
+def test_leaves_follow_processes_and_are_found_again() -> None:
+    problem = _can_make_cgroups()
+    if problem:
+        pytest.skip(problem)
+    tree = CgroupTree.open("test-tree")
+    holder = Holder("l-1", 3, 2)
+    process = subprocess.Popen(["sh", "-c", "sleep 60 & wait"])
+    try:
+        tree.add(process.pid, holder)
+        assert process.pid in tree.members(holder)
+        assert dict(CgroupTree.open("test-tree").holders()) == {tree.path_of(holder): holder}
+        tree.remove(holder)
+        assert tree.directory_of(holder).exists(), "one that is in use stays"
+        tree.put_back(process.pid, "/")
+        assert process.pid not in tree.members(holder)
+    finally:
+        process.kill()
+        process.wait()
+        for pid in tree.members(holder):
+            os.kill(pid, 9)
+        while tree.members(holder):
+            pass
+        tree.remove(holder)
+        tree.close()
+    assert not tree.directory_of(holder).parent.exists()
+
+
+def test_addresses_follow_referrals_but_not_in_circles() -> None:
+    ring = Addresses(["a:1", "b:1"])
+    assert ring.take() == "a:1"
+    ring.leader_is("c:1")
+    assert [ring.referred] == [True]
+    assert ring.take() == "c:1"
+    assert ring.take() == "b:1"
+    ring.worked("c:1")
+    assert [ring.referred] == [False], "a leader that was lost is tried again, but not without waiting"
+    assert ring.take() == "c:1"
+    followed = 0
+    for _ in range(50):
+        ring.leader_is("x:1")
+        followed += ring.referred
+        ring.take()
+    assert followed == MAX_HINTS_IN_A_ROW
+    ring.worked("b:1")
+    assert ring.take() == "b:1"
+
+
+def test_waits_grow_are_spread_and_bounded() -> None:
+    class Highest:
+        def uniform(self, a: float, b: float, /) -> float:
+            return b
+
+    steady = Backoff(random=Highest())
+    waits = [steady.next_s() for _ in range(20)]
+    assert waits == sorted(waits)
+    assert waits[-1] == steady.most_s
+    steady.succeeded()
+    assert steady.next_s() == waits[0]
+    spread = {Backoff().next_s() for _ in range(20)}
+    assert len(spread) == 20
+    assert Backoff().next_s(at_least_s=5) >= 5
