@@ -19,10 +19,9 @@ from aliquot.agent.dcgm import DcgmCollector
 from aliquot.agent.devices.base import DeviceBackend, DeviceError
 from aliquot.agent.devices.guard import DeviceGuard
 from aliquot.agent.ending import Ender
+from aliquot.agent.enforce.assembly import assemble
 from aliquot.agent.enforce.base import Enforcer
 from aliquot.agent.enforce.chooser import Chooser
-from aliquot.agent.enforce.none import NoEnforcer
-from aliquot.agent.enforce.watchdog import WatchdogEnforcer
 from aliquot.agent.events import EventWatcher
 from aliquot.agent.limits_setter import LimitSetter
 from aliquot.agent.local.server import LocalServer
@@ -164,10 +163,10 @@ class Agent:
         signaller = Signaller(self._containment.belongs, state.held)
         powerless = signals.available()
         self._note("signals", powerless)
-        chooser = Chooser(_enforcers(state, powerless))
+        chooser = Chooser(_enforcers(settings, state, self._containment, powerless))
         limits = LimitSetter(state, chooser, self._guard, self._containment)
         rules = Rules(settings.watchdog.grace_max, settings.watchdog.stop_strays)
-        police = Police(state, self._containment, signaller, rules, clock)
+        police = Police(state, self._containment, signaller, rules, clock, limits.observe)
         self.poller = Poller(
             state=state,
             backend=self._backend,
@@ -237,11 +236,18 @@ class Agent:
             self.state.notes[subject] = text
 
 
-def _enforcers(state: NodeState, powerless: str) -> list[Enforcer]:
+def _enforcers(settings: Settings, state: NodeState, containment: Containment, powerless: str) -> list[Enforcer]:
     """The tiers of this agent."""
 
     def blind(device_uuid: str) -> str:
         device = state.devices.get(device_uuid)
         return "the device is not there" if device is None else device.blind
 
-    return [NoEnforcer(), WatchdogEnforcer(blind, lambda: powerless)]
+    return assemble(
+        settings.enforcement.tiers,
+        directory=settings.enforcement_dir,
+        throttle=settings.enforcement.throttle,
+        why_no_cgroups=lambda: containment.note,
+        blind=blind,
+        powerless=lambda: powerless,
+    )

@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from functools import partial
 
 from aliquot.agent.containment import Containment
+from aliquot.agent.core.accounting import SliceUsage
 from aliquot.agent.core.model import Actual, Reservation
 from aliquot.agent.devices.base import DeviceError
 from aliquot.agent.devices.guard import DeviceGuard
+from aliquot.agent.enforce.assembly import observe
 from aliquot.agent.enforce.base import EnforcementError, Enforcer, Limited
 from aliquot.agent.enforce.chooser import Chooser, TierUnavailable
 from aliquot.agent.state import NodeState
@@ -95,6 +97,17 @@ class LimitSetter:
             log.warning("the limit of slice %s can't be cleared yet: %s", record.slice_id, error.message)
             return False
         return True
+
+    def observe(self, usage: SliceUsage) -> None:
+        """Tell the tier that holds a slice what the driver sees of it: after each poll."""
+        record = usage.reservation
+        actual = self._state.actual_of(record.slice_id)
+        limited = self.limited(record)
+        if limited is None or actual.tier is None:
+            return
+        excess_bytes = observe(self._chooser.of(actual.tier), limited, usage.observed_bytes)
+        if excess_bytes:
+            log.info("slice %s holds %d bytes beyond its own account", record.slice_id, excess_bytes)
 
     def tiers_of(self, device_uuid: str) -> tuple[Tier, ...]:
         """The tiers that can be had on a device now, weakest first."""

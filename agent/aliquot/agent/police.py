@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 import signal
+from collections.abc import Callable
 
 from aliquot.agent.containment import Containment
-from aliquot.agent.core.accounting import DeviceUsage
+from aliquot.agent.core.accounting import DeviceUsage, SliceUsage
 from aliquot.agent.core.enforcement import Act, Decision, Rules, Watch, judge
 from aliquot.agent.signals import Outcome, Signaller, Target
 from aliquot.agent.state import EnforcementAct, NodeState
@@ -21,8 +22,16 @@ class Police:
     """Remembers each device's offences between polls."""
 
     def __init__(
-        self, state: NodeState, containment: Containment, signaller: Signaller, rules: Rules, clock: Clock
+        self,
+        state: NodeState,
+        containment: Containment,
+        signaller: Signaller,
+        rules: Rules,
+        clock: Clock,
+        observe: Callable[[SliceUsage], None] = lambda usage: None,
     ) -> None:
+        """`observe` is told of every slice that was seen: a tier may keep an account of its own."""
+        self._observe = observe
         self._state = state
         self._containment = containment
         self._signaller = signaller
@@ -34,6 +43,8 @@ class Police:
 
     def patrol(self, usage: DeviceUsage) -> list[Decision]:
         """Decide about a poll of a device and act at once. Returns what was decided."""
+        for piece in usage.slices:
+            self._observe(piece)
         tiers = {
             piece.reservation.slice_id: actual.tier
             for piece in usage.slices

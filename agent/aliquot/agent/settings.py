@@ -80,6 +80,19 @@ class WatchdogSettings(msgspec.Struct, frozen=True):
     """End processes of leases on devices where their lease has no slice; false: only report them."""
 
 
+class EnforcementSettings(msgspec.Struct, frozen=True):
+    """How slices are held to their limits."""
+
+    tiers: tuple[str, ...] = ("mig", "driver", "preload", "watchdog")
+    """Those this node may use. MPS is used where it is named."""
+    directory: Path | None = None
+    """Where tiers keep what the lease's processes load or connect to: readable by them, not mounted noexec.
+    None: beside the state directory.
+    """
+    throttle: bool = False
+    """Hold preloaded leases to their share of the device's time as well."""
+
+
 class Settings(msgspec.Struct, frozen=True):
     """All of an agent's settings."""
 
@@ -112,6 +125,12 @@ class Settings(msgspec.Struct, frozen=True):
     tls: TlsSettings = msgspec.field(default_factory=TlsSettings)
     poll: PollSettings = msgspec.field(default_factory=PollSettings)
     watchdog: WatchdogSettings = msgspec.field(default_factory=WatchdogSettings)
+    enforcement: EnforcementSettings = msgspec.field(default_factory=EnforcementSettings)
+
+    @property
+    def enforcement_dir(self) -> Path:
+        """Where the tiers' files are."""
+        return self.enforcement.directory or self.state_dir.with_name(f"{self.state_dir.name}-enforcement")
 
     def labels(self) -> dict[str, str]:
         """The labels. Raises `ConfigError`."""

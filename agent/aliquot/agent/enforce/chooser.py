@@ -68,9 +68,11 @@ class Chooser:
         return tuple(sorted(found))
 
     def _fitting(self, limited: Limited) -> list[Enforcer]:
-        """Strongest first."""
-        whole = limited.spec.whole_device
-        return [each for each in self._strongest_first if whole == (each.tier is Tier.NONE)]
+        """Strongest first. A whole MIG instance is held by the hardware; any other whole device needs no
+        holding.
+        """
+        fitting = {Tier.NONE, Tier.MIG} if limited.spec.whole_device else set(Tier) - {Tier.NONE}
+        return [each for each in self._strongest_first if each.tier in fitting]
 
     def of(self, tier: Tier) -> Enforcer | None:
         """The enforcer of a tier."""

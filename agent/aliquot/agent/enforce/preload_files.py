@@ -184,7 +184,7 @@ class LeaseFiles:
         account = self._account()
         if index is None or account is None:
             return None
-        return sum(slot.held[index] for slot in account.slots if slot.pid)
+        return sum(int(slot.held[index]) for slot in account.slots if slot.pid)
 
     def slots(self) -> list[SlotView]:
         """The processes that say they hold something."""

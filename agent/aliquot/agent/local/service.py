@@ -14,6 +14,7 @@ from aliquot.agent.core.accounting import DeviceUsage
 from aliquot.agent.core.model import Intent, ProcessKey, Reservation
 from aliquot.agent.core.reservations import status_of
 from aliquot.agent.devices.base import DeviceError
+from aliquot.agent.enforce.assembly import environment_of
 from aliquot.agent.enforce.chooser import Chooser
 from aliquot.agent.limits_setter import LimitSetter
 from aliquot.agent.local.environment import Granted, environment
@@ -123,7 +124,7 @@ class LocalService:
         if placed.kind is ContainmentKind.CGROUP:
             self._attachments.contained(added)
         variables, notes = environment(
-            [granted for record in records if (granted := self._granted(record)) is not None],
+            [granted for record in records if (granted := self._granted(record, request, owner)) is not None],
             dict(request.environment),
             self._socket_path,
         )
@@ -223,10 +224,11 @@ class LocalService:
             return peer.uid
         return max(processes.uids_of(process.pid) or {0})
 
-    def _granted(self, record: Reservation) -> Granted | None:
+    def _granted(self, record: Reservation, request: local_pb2.AttachRequest, uid: int) -> Granted | None:
         limited = self._limits.limited(record)
         tier = self._state.actual_of(record.slice_id).tier
         enforcer = self._chooser.of(tier) if tier is not None else None
         if limited is None or tier is None or enforcer is None:
             return None
-        return Granted(record.spec, limited.device, tier, enforcer.environment(limited))
+        variables = environment_of(enforcer, limited, dict(request.environment), uid)
+        return Granted(record.spec, limited.device, tier, variables)

@@ -1,0 +1,59 @@
+"""The tiers of an agent, made from its settings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from aliquot.agent.enforce.base import Enforcer, Limited
+from aliquot.agent.enforce.driver import DriverEnforcer
+from aliquot.agent.enforce.mig import MigEnforcer
+from aliquot.agent.enforce.mps import MpsEnforcer
+from aliquot.agent.enforce.none import NoEnforcer
+from aliquot.agent.enforce.preload import PreloadEnforcer
+from aliquot.agent.enforce.watchdog import WatchdogEnforcer
+from aliquot.common.tiers import Tier, parse_tier
+
+DEFAULT_TIERS = ("mig", "driver", "preload", "watchdog")
+"""MPS is asked for by name: one tenant's fault can end the others' work."""
+
+
+def assemble(
+    names: tuple[str, ...],
+    *,
+    directory: Path,
+    throttle: bool,
+    why_no_cgroups: Callable[[], str],
+    blind: Callable[[str], str],
+    powerless: Callable[[], str],
+) -> list[Enforcer]:
+    """The enforcers of the named tiers; whole devices are always held by `none`. `directory`: where tiers keep what
+    the lease's processes load or connect to. Raises `InvalidFieldError` for a name that is no tier.
+    """
+    makers: Mapping[Tier, Callable[[], Enforcer]] = {
+        Tier.MIG: MigEnforcer,
+        Tier.DRIVER: lambda: DriverEnforcer(why_no_cgroups),
+        Tier.MPS: lambda: MpsEnforcer(directory / "mps"),
+        Tier.PRELOAD: lambda: PreloadEnforcer(directory / "preload", throttle=throttle),
+        Tier.WATCHDOG: lambda: WatchdogEnforcer(blind, powerless),
+    }
+    wanted = {parse_tier(name, "enforcement.tiers") for name in names} - {Tier.NONE}
+    return [NoEnforcer(), *(makers[tier]() for tier in sorted(wanted))]
+
+
+def environment_of(enforcer: Enforcer, limited: Limited, present: Mapping[str, str], uid: int) -> Mapping[str, str]:
+    """What a process of the lease must have set, merged with what it has; a user whom the tier has to know is let in.
+
+    Raises `EnforcementError`.
+    """
+    if isinstance(enforcer, PreloadEnforcer):
+        enforcer.admit(limited, uid)
+        return enforcer.merge_environment(limited, present)
+    if isinstance(enforcer, MpsEnforcer):
+        enforcer.admit(limited, uid)
+    return enforcer.environment(limited)
+
+
+def observe(enforcer: Enforcer | None, limited: Limited, observed_bytes: int | None) -> int:
+    """Tell a tier what the driver sees of a slice; answers what the slice holds beyond its own account, in bytes."""
+    return enforcer.observe(limited, observed_bytes) if isinstance(enforcer, PreloadEnforcer) else 0

@@ -1,0 +1,104 @@
+"""Tier `mps`: the MPS server refuses what goes beyond a client's limit.
+
+One control daemon per device and tenant: a fatal fault ends the work of every client of a server, so tenants never
+share one. The limit is per client process, and a lease may have several; the watchdog stays on behind it. A process
+that doesn't find the daemon gets the whole device without being told, so the lease's processes are compared with
+the daemon's clients.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from urllib.parse import quote
+
+from aliquot.agent.enforce.base import EnforcementError, Limited
+from aliquot.agent.enforce.mps_control import PROGRAM, MpsControl, installed
+from aliquot.common.tiers import Tier
+
+_Domain = tuple[str, str]
+
+
+class MpsEnforcer:
+    """See `base.Enforcer`. `directory` holds the daemons' pipes and logs."""
+
+    tier = Tier.MPS
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._limits: dict[_Domain, dict[str, int]] = {}
+
+    def available(self, limited: Limited) -> str:
+        """Empty where a daemon can be started for the device."""
+        if not installed():
+            return f"{PROGRAM} is not installed: it comes with NVIDIA's driver"
+        if limited.device.mig_profile:
+            return "this agent runs no MPS within MIG instances"
+        if limited.spec.memory_bytes < 1 << 20:
+            return "MPS limits memory in whole MiB"
+        return ""
+
+    def apply(self, limited: Limited) -> None:
+        """Have a daemon running that allows its clients no more than its largest lease. Raises `EnforcementError`."""
+        limits = self._limits.setdefault(_domain(limited), {})
+        limits[limited.spec.slice_id] = limited.spec.memory_bytes
+        control = self._control(limited)
+        control.start()
+        control.set_memory_limit(max(limits.values()))
+
+    def read_back(self, limited: Limited) -> bool:
+        """Whether the daemon answers and its default is what was set. Raises `EnforcementError`."""
+        limits = self._limits.get(_domain(limited), {})
+        control = self._control(limited)
+        if limited.spec.slice_id not in limits or not control.alive():
+            return False
+        return control.memory_limit_bytes() == max(limits.values()) >> 20 << 20
+
+    def clear(self, limited: Limited) -> None:
+        """Lower the daemon's limit to what the remaining leases need; the last one's end stops it."""
+        limits = self._limits.get(_domain(limited), {})
+        limits.pop(limited.spec.slice_id, None)
+        control = self._control(limited)
+        if limits:
+            control.set_memory_limit(max(limits.values()))
+        else:
+            self._limits.pop(_domain(limited), None)
+            control.stop()
+
+    def environment(self, limited: Limited) -> Mapping[str, str]:
+        """Where the daemon is, and this lease's own, lower limits. A client can only lower what the daemon allows."""
+        spec, control = limited.spec, self._control(limited)
+        return {
+            "CUDA_MPS_PIPE_DIRECTORY": str(control.pipe_directory),
+            "CUDA_MPS_LOG_DIRECTORY": str(control.log_directory),
+            "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": f"0={spec.memory_bytes >> 20}M",
+            "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": str(max(1, -(-spec.share_milli // 10))),
+        }
+
+    def admit(self, limited: Limited, uid: int) -> None:
+        """Refuse a second user of a daemon: its server runs as one. Raises `EnforcementError`."""
+        owner = self._control(limited).pipe_directory / "owner"
+        try:
+            known = owner.read_text(encoding="ascii") if owner.exists() else ""
+            if known and known != str(uid):
+                raise EnforcementError(
+                    f"the MPS daemon of tenant {limited.spec.tenant!r} serves uid {known} on this device, not uid {uid}"
+                )
+            owner.write_text(str(uid), encoding="ascii")
+        except OSError as error:
+            raise EnforcementError(f"the MPS daemon's folder can't be used: {error}") from error
+
+    def escaped(self, limited: Limited, pids: Collection[int]) -> list[int]:
+        """Of a lease's processes on the device, those the daemon doesn't know: nothing holds them but the watchdog.
+
+        Raises `EnforcementError`.
+        """
+        return sorted(set(pids) - set(self._control(limited).clients()))
+
+    def _control(self, limited: Limited) -> MpsControl:
+        uuid, tenant = _domain(limited)
+        return MpsControl(self._directory / f"{uuid}.{quote(tenant, safe='')}", uuid)
+
+
+def _domain(limited: Limited) -> _Domain:
+    return limited.device.uuid, limited.spec.tenant
