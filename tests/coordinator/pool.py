@@ -51,6 +51,10 @@ class Pool:
     async def get(self, lease_id: str) -> types_pb2.Lease:
         return await self.leases.Get(leases_pb2.GetRequest(lease_id=lease_id))
 
+    def watch(self, **fields: Any) -> Any:
+        """An open Watch; the library's type of it does not say what `read` gives."""
+        return self.leases.Watch(leases_pb2.WatchRequest(**fields))
+
     async def node(self, node_id: str) -> types_pb2.Node:
         return await self.nodes.GetNode(pool_pb2.GetNodeRequest(node_id=node_id))
 

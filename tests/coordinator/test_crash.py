@@ -1,4 +1,4 @@
-"""kill -9 of a real coordinator at every write to its journal: what was answered is there, and nothing is there twice."""
+"""kill -9 of a real coordinator at every write to its journal: what was answered is there, and nothing twice."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from aliquot.coordinator.core.state import CoreConfig
 from aliquot.coordinator.journal.replay import replay
 from aliquot.coordinator.journal.sqlite import SqliteJournal
 from aliquot.v1 import leases_pb2, leases_pb2_grpc, pool_pb2, pool_pb2_grpc, types_pb2
-from tests.coordinator.pool import allocation, declared, running, settings_for, sqlite
+from tests.coordinator.pool import allocation, declared, eventually, running, settings_for, sqlite
 from tests.coordinator.process import Ended, Running, serving, start
 
 KEYS = ("a", "b", "c")
@@ -59,11 +59,10 @@ async def verify(path: Path, log: Log) -> None:
                 assert answer.replayed
                 assert answer.lease.lease_id == log.granted[key].lease_id
                 assert answer.lease.secret == log.granted[key].secret
-                assert list(answer.lease.slices)[0].device_uuid == log.granted[key].slices[0].device_uuid
+                assert answer.lease.slices[0].device_uuid == log.granted[key].slices[0].device_uuid
             if key in log.released:
                 assert answer.lease.state == types_pb2.LEASE_STATE_ENDED
-        states = range(types_pb2.LEASE_STATE_QUEUED, types_pb2.LEASE_STATE_ENDED + 1)
-        everything = await pool.leases.List(leases_pb2.ListRequest(states=list(states)))
+        everything = await pool.leases.List(leases_pb2.ListRequest(states=types_pb2.LeaseState.values()))
         assert len(everything.leases) == len(KEYS)
     journal = SqliteJournal(path)
     journal.open()
@@ -136,8 +135,7 @@ async def test_killed_under_load_nothing_answered_is_lost(tmp_path: Path) -> Non
             nodes = pool_pb2_grpc.PoolServiceStub(channel)
             await nodes.DeclareNodes(pool_pb2.DeclareNodesRequest(nodes=[declared("n", 200)]))
             callers = [asyncio.create_task(_ask(channel, number, answered)) for number in range(16)]
-            while len(answered) < 300:
-                await asyncio.sleep(0.01)
+            await eventually(lambda: len(answered) >= 300, "300 answers")
             process.process.kill()
             await asyncio.gather(*callers, return_exceptions=True)
         await process.end()
@@ -163,8 +161,7 @@ async def test_sigterm_under_load_ends_in_order(tmp_path: Path) -> None:
             nodes = pool_pb2_grpc.PoolServiceStub(channel)
             await nodes.DeclareNodes(pool_pb2.DeclareNodesRequest(nodes=[declared("n", 200)]))
             callers = [asyncio.create_task(_ask(channel, number, answered)) for number in range(8)]
-            while len(answered) < 100:
-                await asyncio.sleep(0.01)
+            await eventually(lambda: len(answered) >= 100, "100 answers")
             process.process.terminate()
             await asyncio.gather(*callers, return_exceptions=True)
         ended = await process.end()

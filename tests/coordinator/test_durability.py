@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import urllib.request
+from typing import Any
 
 import grpc
 import pytest
@@ -31,7 +32,7 @@ async def test_nothing_shows_what_is_not_durable() -> None:
     journal = HeldJournal()
     async with running(settings_for(metrics_port=0), journal=journal) as pool:
         await pool.declare(1)
-        watch = pool.leases.Watch(leases_pb2.WatchRequest())
+        watch = pool.watch()
         bookmark = await watch.read()
         seq = bookmark.seq
         journal.hold()
@@ -113,7 +114,7 @@ async def test_a_commit_of_unknown_outcome_that_was_durable_is_found_by_its_key(
     journal = FailingJournal()
     async with running(journal=journal) as pool:
         await pool.declare(1)
-        watch = pool.leases.Watch(leases_pb2.WatchRequest())
+        watch = pool.watch()
         await watch.read()
         journal.durable_all_the_same = journal.broken = True
         with pytest.raises(grpc.aio.AioRpcError):
@@ -193,6 +194,6 @@ async def _ready(pool: Pool) -> int:
 
 
 async def _health(pool: Pool, service: str, wanted: int) -> bool:
-    stub = health_pb2_grpc.HealthStub(pool.channel)
+    stub: Any = health_pb2_grpc.HealthStub(pool.channel)
     answer = await stub.Check(health_pb2.HealthCheckRequest(service=service))
     return bool(answer.status == wanted)

@@ -108,7 +108,7 @@ async def test_calls_are_bounded() -> None:
 
 async def test_messages_too_large_or_undecodable_are_refused() -> None:
     async with running() as pool:
-        send = pool.channel.unary_unary("/aliquot.v1.LeaseService/Allocate")
+        send: Any = pool.channel.unary_unary("/aliquot.v1.LeaseService/Allocate")
         with pytest.raises(grpc.aio.AioRpcError) as refusal:
             await send(bytes(5 << 20))
         assert refusal.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED

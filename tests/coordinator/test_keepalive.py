@@ -28,6 +28,7 @@ async def keep(pool: Pool, *lease_ids: str) -> leases_pb2.KeepAliveResponse:
     call = pool.leases.KeepAlive()
     await call.write(leases_pb2.KeepAliveRequest(lease_ids=lease_ids))
     answer = await call.read()
+    assert isinstance(answer, leases_pb2.KeepAliveResponse)
     await call.done_writing()
     return answer
 

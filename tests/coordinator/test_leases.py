@@ -9,6 +9,7 @@ import pytest
 
 from aliquot.v1 import leases_pb2, types_pb2
 from tests.coordinator.pool import (
+    Pool,
     allocation,
     error_info,
     eventually,
@@ -196,5 +197,5 @@ async def test_a_lease_nobody_knows_is_not_found() -> None:
             assert reason_of(refusal.value) == "LEASE_NOT_FOUND"
 
 
-async def _is(pool: object, lease_id: str, state: int) -> bool:
-    return (await pool.get(lease_id)).state == state  # type: ignore[attr-defined]
+async def _is(pool: Pool, lease_id: str, state: int) -> bool:
+    return (await pool.get(lease_id)).state == state

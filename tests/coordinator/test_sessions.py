@@ -131,7 +131,10 @@ async def test_names_and_devices_belong_to_one_agent() -> None:
                 (Agent(pool.address, "n3", name="other", uuids=("GPU-1",)), "DEVICE_CLAIMED"),
             ):
                 async with agents(rival):
-                    ended = await eventually(lambda rival=rival: rival.ended, "it is refused")
+                    ended = await eventually(
+                        lambda rival=rival: rival.ended,  # type: ignore[misc]
+                        "it is refused",
+                    )
                     assert reason_of(ended) == reason
             assert _state(pool, "n1") == "READY"
             assert set(pool.coordinator.view.nodes) == {"n1"}
@@ -156,7 +159,7 @@ async def test_a_wrong_greeting_ends_the_session(message: dict[str, Any], reason
 
 async def test_bytes_that_are_no_message_end_the_session_only() -> None:
     async with running() as pool:
-        call = pool.channel.stream_stream("/aliquot.v1.AgentService/Session")()
+        call: Any = pool.channel.stream_stream("/aliquot.v1.AgentService/Session")()
         await call.write(b"\xff\xff\xff")
         with pytest.raises(grpc.aio.AioRpcError) as refusal:
             await call.read()
@@ -224,7 +227,10 @@ async def test_confirmations_of_an_old_session_are_not_believed() -> None:
             lease = await pool.allocate("0.5")
             await eventually(lambda: any(each.slices for each in agent.desired), "told to run it")
             report = agent_pb2.SliceReport(
-                slice_id=lease.slices[0].slice_id, lease_epoch=1, status=agent_pb2.SLICE_STATUS_ACTIVE, tier=2
+                slice_id=lease.slices[0].slice_id,
+                lease_epoch=1,
+                status=agent_pb2.SLICE_STATUS_ACTIVE,
+                tier=types_pb2.TIER_WATCHDOG,
             )
             await agent.report(report, session_epoch=agent.welcome.session_epoch - 1)
             await eventually(

@@ -20,7 +20,7 @@ from tests.coordinator.pool import Pool, reason_of, running
 async def test_a_watch_shows_changes_in_order_and_resumes_where_it_was() -> None:
     async with running() as pool:
         await pool.declare(1)
-        watch = pool.leases.Watch(leases_pb2.WatchRequest(tenant="team"))
+        watch = pool.watch(tenant="team")
         start = await watch.read()
         assert start.WhichOneof("event") == "bookmark"
         lease = await pool.allocate("0.5")
@@ -33,7 +33,7 @@ async def test_a_watch_shows_changes_in_order_and_resumes_where_it_was() -> None
         ]
         assert not events[0].lease.secret
         watch.cancel()
-        again = pool.leases.Watch(leases_pb2.WatchRequest(tenant="team", after_seq=events[0].seq))
+        again = pool.watch(tenant="team", after_seq=events[0].seq)
         seen = [await again.read() for _ in range(2)]
         assert seen[-1].lease == events[1].lease
         again.cancel()
@@ -43,8 +43,8 @@ async def test_a_watch_may_follow_single_leases_and_nodes() -> None:
     async with running() as pool:
         await pool.declare(1)
         mine, other = await pool.allocate("0.1"), await pool.allocate("0.1")
-        by_lease = pool.leases.Watch(leases_pb2.WatchRequest(lease_ids=[mine.lease_id]))
-        nodes = pool.leases.Watch(leases_pb2.WatchRequest(tenant="nobody", nodes=True))
+        by_lease = pool.watch(lease_ids=[mine.lease_id])
+        nodes = pool.watch(tenant="nobody", nodes=True)
         await by_lease.read()
         await nodes.read()
         await pool.release(other.lease_id)
@@ -63,7 +63,7 @@ async def test_listing_then_watching_misses_nothing() -> None:
         busy = asyncio.create_task(_churn(pool, 60))
         page = await pool.leases.List(leases_pb2.ListRequest(page_size=1000))
         known = {lease.lease_id: lease for lease in page.leases}
-        watch = pool.leases.Watch(leases_pb2.WatchRequest(after_seq=page.seq))
+        watch = pool.watch(after_seq=page.seq)
         await busy
         status = await pool.nodes.GetStatus(pool_pb2.GetStatusRequest())
         while True:
@@ -84,7 +84,7 @@ async def test_numbers_too_old_or_of_another_pool_are_compacted() -> None:
         for after_seq in (1 << 40, 1):
             hub = pool.coordinator.hub
             hub._oldest_seq = 2
-            watch = pool.leases.Watch(leases_pb2.WatchRequest(after_seq=after_seq))
+            watch = pool.watch(after_seq=after_seq)
             with pytest.raises(grpc.aio.AioRpcError) as refusal:
                 await watch.read()
             assert refusal.value.code() == grpc.StatusCode.OUT_OF_RANGE

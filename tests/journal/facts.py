@@ -7,7 +7,7 @@ from pathlib import Path
 from aliquot.coordinator.core import commands as c
 from aliquot.coordinator.core.decide import decide
 from aliquot.coordinator.core.evolve import evolve
-from aliquot.coordinator.core.facts import RequestSpec
+from aliquot.coordinator.core.facts import Fact, RequestSpec
 from aliquot.coordinator.core.state import CoreConfig, State
 from aliquot.coordinator.core.types import Demand, DeviceSpec, NodeSpec
 from aliquot.coordinator.journal.base import Group, Journal
@@ -27,7 +27,7 @@ class Story:
     def tell(self, *commands: c.Command) -> None:
         """Decide the commands, and commit what they give as one group."""
         first = self.state.seq + 1
-        facts = []
+        facts: list[Fact] = []
         for command in commands:
             self.now_ms += 1
             decision = decide(self.state, command, self.now_ms)

@@ -146,7 +146,7 @@ def test_facts_that_this_version_does_not_know_are_refused(tmp_path: Path) -> No
     journal = opened(path)
     from aliquot.coordinator.core.facts import Fact
 
-    class FromTheFuture(Fact, tag="future"):
+    class FromTheFuture(Fact, frozen=True, array_like=True, tag_field="k", tag="future"):
         pass
 
     journal.commit(Group(1, (FromTheFuture(at_ms=1),)))

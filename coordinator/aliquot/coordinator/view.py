@@ -64,8 +64,11 @@ class View:
         if old is None:
             self._sorted_nodes = None
             self._slices_by_node.setdefault(node_id, {})
-        elif self._node_ids_by_name.get(old.spec.name) == node_id:
-            del self._node_ids_by_name[old.spec.name]
+        else:
+            if self._node_ids_by_name.get(old.spec.name) == node_id:
+                del self._node_ids_by_name[old.spec.name]
+            for device in old.spec.devices:
+                self.devices.pop(device.uuid, None)  # those that it still has are in the group
         self._node_ids_by_name[node.spec.name] = node_id
         self.totals.node_changed(old.spec if old is not None else None, node.spec)
 
