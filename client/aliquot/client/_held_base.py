@@ -16,6 +16,7 @@ from aliquot.client._values import Lease, LeaseState, Slice
 from aliquot.client.local import LocalAgent
 
 log = logging.getLogger("aliquot.client")
+_ENDING = frozenset({LeaseState.RELEASING, LeaseState.ENDED})
 
 
 class Flag(Protocol):
@@ -113,9 +114,9 @@ class HeldBase(Generic[F]):
         if not lease.secret:
             lease = replace(lease, secret=self._lease.secret)
         self._lease = lease
-        # Releasing what has ended otherwise is answered with that end: news the keep-alive may not have brought.
-        ended_by_others = not self._released or lease.end_reason not in {"", "RELEASED"}
-        if lease.state is LeaseState.ENDED and ended_by_others:
+        # Releasing what ends otherwise is answered with that end: news the keep-alive may not have brought.
+        by_others = lease.end_reason not in {"", "RELEASED"}
+        if (lease.state is LeaseState.ENDED and not self._released) or (lease.state in _ENDING and by_others):
             self._loss = ended_error(lease)
             self.lost.set()
         return lease

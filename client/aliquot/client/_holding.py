@@ -120,8 +120,9 @@ def _too_late(lease: Lease, until: WaitUntil, wait_s: float | None) -> errors.No
 def ended_error(lease: Lease) -> errors.LeaseLost:
     """The error that says how and why a lease ended."""
     said = f" ({lease.end_detail})" if lease.end_detail else ""
+    how = "has ended" if lease.state is LeaseState.ENDED else "is ending"
     return errors.LeaseLost(
-        f"lease {lease.lease_id} has ended: {lease.end_reason or 'no reason was given'}{said}",
+        f"lease {lease.lease_id} {how}: {lease.end_reason or 'no reason was given'}{said}",
         hint=_ENDED_HINTS.get(lease.end_reason, ""),
         lease_id=lease.lease_id,
         end_reason=lease.end_reason,
@@ -135,4 +136,5 @@ _ENDED_HINTS = {
     "TIME_LIMIT": "it ran as long as its time_limit_s allowed; ask for a longer one",
     "NODE_LOST": "the node it ran on is gone; ask again to be placed elsewhere",
     "CANCELLED": "an administrator ended it",
+    "DRAINED": "its node is being emptied; ask again to be placed elsewhere",
 }

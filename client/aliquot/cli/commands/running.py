@@ -22,6 +22,7 @@ from aliquot.client import (
     AgentError,
     AgentUnreachable,
     HeldLease,
+    LeaseLost,
     LeaseState,
     Pool,
     Refused,
@@ -64,16 +65,38 @@ def _run(args: argparse.Namespace) -> int:
                 reason="REMOTE_EXECUTION",
             )
         request = options.read_request(args.gpu, args, node_ids=here)
-        foreground = Foreground()
-        with foreground.taking_signals(), _lease(out, pool, request, args.wait) as lease:
-            secrets.keep(lease.lease_id, lease.info.secret)
-            try:
-                out.note(_granted(lease))
-                code = _start(out, lease, command, foreground)
-                _say_what_ended_it(out, lease, code, foreground, agents)
-            finally:
-                secrets.forget(lease.lease_id)
+        code = _inside(out, pool, request, args.wait, command, agents)
     return code if code >= 0 else 128 - code
+
+
+def _inside(
+    out: Out,
+    pool: Pool,
+    request: Request,
+    wait_s: float | None,
+    command: list[str],
+    agents: Mapping[str, LocalAgent],
+) -> int:
+    """Run the program in a lease of its own; its exit code, whatever becomes of the lease."""
+    foreground = Foreground()
+    code: int | None = None
+    with foreground.taking_signals():
+        try:
+            with _lease(out, pool, request, wait_s) as lease:
+                secrets.keep(lease.lease_id, lease.info.secret)
+                try:
+                    out.note(_granted(lease))
+                    code = _start(out, lease, command, foreground)
+                    asked_for = code >= 0 or -code in foreground.forwarded or -code == signal.SIGINT
+                    if not asked_for:
+                        _say_what_ended_it(out, lease, code, agents)
+                finally:
+                    secrets.forget(lease.lease_id)
+        except LeaseLost as lost:
+            if code is None:
+                raise
+            _stopped(out, "", lost.message)
+    return code
 
 
 def _program(args: argparse.Namespace) -> list[str]:
@@ -133,27 +156,22 @@ def _start(out: Out, lease: HeldLease, command: list[str], foreground: Foregroun
     )
 
 
-def _say_what_ended_it(
-    out: Out, lease: HeldLease, code: int, foreground: Foreground, agents: Mapping[str, LocalAgent]
-) -> None:
-    """When the program was ended by us and not by itself, say by what rule."""
-    if code >= 0 or -code in foreground.forwarded or -code == signal.SIGINT:
-        # It ended by itself, or its user ended it.
-        return
-    lease.refresh()
-    if lease.loss is not None:
-        out.note(Text.assemble(("stopped: ", "bold red"), lease.loss.message))
-        return
-    if lease.state is LeaseState.PREEMPTING:
-        out.note(Text.assemble(("stopped: ", "bold red"), "the lease was asked for back"))
-        return
+def _say_what_ended_it(out: Out, lease: HeldLease, code: int, agents: Mapping[str, LocalAgent]) -> None:
+    """A signal ended the program that neither we nor its user sent: say by what rule."""
     for agent in agents.values():
         for act in agent.status().acts:
             if act.lease_id == lease.lease_id and act.act in {"terminate", "kill"}:
-                out.note(Text.assemble(("stopped by the watchdog: ", "bold red"), act.why))
+                _stopped(out, " by the watchdog", act.why)
                 out.note("hint: ask for more memory, or use less of it")
                 return
+    if lease.refresh().state not in {LeaseState.ACTIVE, LeaseState.UNREACHABLE}:
+        # The lease is ending, and the end of the block says why.
+        return
     out.note(f"the program was ended by {signal.Signals(-code).name}")
+
+
+def _stopped(out: Out, by: str, why: str) -> None:
+    out.note(Text.assemble((f"stopped{by}: ", "bold red"), why))
 
 
 def _configure_exec(parser: argparse.ArgumentParser) -> None:

@@ -43,6 +43,8 @@ class PoolPlan:
     listen: str = "127.0.0.1:7070"
     metrics_port: int = 7071
     """0: a free one."""
+    agent_metrics_port: int = AGENT_METRICS_PORT
+    """Of the first agent, if it is free; the others count up. 0: free ones."""
     coordinator_options: tuple[str, ...] = ()
 
     def node_names(self) -> list[str]:
@@ -122,8 +124,8 @@ class LocalPool:
         names = {node.name for node in self.nodes}
         with Pool(self.address, timeout_s=timeout_s) as pool:
             for node in self.nodes:
-                answers = partial(_answers, LocalAgent(node.socket))
-                node.agent.wait_for(answers, timeout_s, "its socket answered")
+                answered = partial(answers, LocalAgent(node.socket))
+                node.agent.wait_for(answered, timeout_s, "its socket answered")
                 node.agent.wait_for(lambda: names <= _ready_names(pool), timeout_s, "every node was ready")
 
     def _take_lock(self) -> None:
@@ -163,7 +165,8 @@ class LocalPool:
     def _make_node(self, index: int, name: str) -> LocalNode:
         env = {} if self.plan.real else self._simulate(name)
         path = self.layout.socket(name)
-        port = _free_port(AGENT_METRICS_PORT + index)
+        base = self.plan.agent_metrics_port
+        port = _free_port(base + index if base else 0)
         agent = Child(
             f"agent of {name}",
             [
@@ -259,7 +262,8 @@ def _simgpu(*arguments: str) -> str:
     return result.stdout
 
 
-def _answers(agent: LocalAgent) -> bool:
+def answers(agent: LocalAgent) -> bool:
+    """Whether an agent serves its socket and has its coordinator."""
     try:
         return agent.info().connected
     except AgentError:

@@ -1,0 +1,258 @@
+"""The steps of the demonstration. Each shows one promise of the product on real processes, and checks it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from rich.text import Text
+
+from aliquot.cli import _views as views
+from aliquot.cli import _words as words
+from aliquot.cli._out import missing_table, table
+from aliquot.cli.demo.jobs import Job, JobPlan, start, wants
+from aliquot.cli.demo.story import Story
+from aliquot.cli.demo.usage import LeaseUsage, PeakSampler, usage_of, usage_table
+from aliquot.cli.localpool import LocalPool, answers
+from aliquot.client import HeldLease, Lease, LeaseState, NeverFits, NodeState, Pool, PoolError
+from aliquot.client.local import LocalAgent
+
+JOBS = (
+    JobPlan("detect", "vision", "0.25(A100),8Gi", ("5Gi",), busy_percent=20),
+    JobPlan("segment", "vision", "0.5(A100),20Gi", ("14Gi",), busy_percent=30),
+    JobPlan("track", "vision", "2x0.5(A100),16Gi", ("10Gi", "10Gi"), busy_percent=20),
+    JobPlan("transcribe", "speech", "0.25(A100),10Gi", ("6Gi",), busy_percent=10),
+    JobPlan("pretrain", "speech", "2(A100)", ("30Gi", "30Gi"), busy_percent=40),
+)
+GREEDY = JobPlan("greedy", "speech", "0.25(A100),8Gi", ("3Gi",), busy_percent=10, grows_by="2Gi")
+LATE = JobPlan("late", "vision", "0.5(A100),12Gi", ("8Gi",), busy_percent=10)
+TOO_MUCH = "1(H200)"
+NOT_NOW = "4(A100)"
+
+STOPPED_WITHIN_S = 30.0
+BACK_WITHIN_S = 40.0
+
+
+@dataclass(slots=True)
+class Stage:
+    """What the steps work on."""
+
+    story: Story
+    local: LocalPool
+    pool: Pool
+    peaks: PeakSampler
+    jobs: list[Job] = field(default_factory=list)
+
+    def job(self, name: str) -> Job:
+        """A job by name."""
+        return next(job for job in self.jobs if job.plan.name == name)
+
+    def begin(self, plan: JobPlan) -> Job:
+        """Start a job."""
+        job = start(self.pool, plan, self.local.layout.logs)
+        self.jobs.append(job)
+        return job
+
+    def neighbours(self) -> list[Job]:
+        """The jobs that keep within their parts."""
+        return [job for job in self.jobs if job.plan is not GREEDY]
+
+
+def share(stage: Stage) -> None:
+    """Two tenants run jobs of different sizes on parts of the same devices."""
+    story = stage.story
+    with story.step("Two tenants share the GPUs, each with exact parts"):
+        for plan in JOBS:
+            job = stage.begin(plan)
+            story.tell(f"{plan.tenant}/{plan.name} asked for {plan.gpu}, will use {wants(plan)}; {_placed(job.lease)}")
+        story.claim("every lease is active, its limit read back from the device", holds=_all_active(stage))
+        story.await_claim(
+            "every process holds its memory on the GPU that its lease names",
+            lambda: all(_observed(stage, job) > 0 for job in stage.jobs) and all(job.alive for job in stage.jobs),
+            STOPPED_WITHIN_S,
+        )
+        story.indent(views.leases_table(stage.pool.leases()))
+
+
+def overstep(stage: Stage) -> None:
+    """One job outgrows its part."""
+    story = stage.story
+    with story.step("One job outgrows its part and is stopped; its neighbours live on"):
+        greedy = stage.begin(GREEDY)
+        story.tell(f"speech/greedy asked for {GREEDY.gpu} and takes {wants(GREEDY)}; {_placed(greedy.lease)}")
+        story.await_claim(
+            "the watchdog has stopped it",
+            lambda: any((process.poll() or 0) < 0 for process in greedy.processes),
+            STOPPED_WITHIN_S,
+        )
+        acts = [act for agent in stage.pool.agents for act in agent.status().acts if act.pid in greedy.pids]
+        for act in acts:
+            story.tell(f"the agent says: {act.act}: {act.why}")
+        story.claim("the agent's record names it", holds=any(act.act == "terminate" for act in acts))
+        story.claim(
+            f"all {sum(len(job.pids) for job in stage.neighbours())} processes of the others are alive",
+            holds=all(job.alive for job in stage.neighbours()),
+        )
+
+
+def refuse(stage: Stage) -> None:
+    """Requests that don't fit are explained."""
+    story = stage.story
+    with story.step("What does not fit is explained"):
+        try:
+            stage.pool.lease(TOO_MUCH, tenant="vision").release()
+        except NeverFits as refusal:
+            story.claim(f"{TOO_MUCH} is refused at once", holds=refusal.explanation is not None)
+            if refusal.explanation is not None:
+                story.indent(missing_table(refusal.explanation))
+        else:
+            story.claim(f"{TOO_MUCH} is refused at once", holds=False)
+        explanation = stage.pool.explain(NOT_NOW, tenant="vision")
+        story.claim(
+            f"{NOT_NOW} would have to wait, and is told for what",
+            holds=not explanation.fits_now and not explanation.impossible and bool(explanation.missing),
+        )
+        story.indent(missing_table(explanation))
+
+
+def lose_coordinator(stage: Stage) -> None:
+    """Kill -9 of the coordinator."""
+    story = stage.story
+    with story.step("kill -9 of the coordinator, in the middle of everything"):
+        before, pids = _leases(stage), _pids(stage)
+        stage.local.coordinator.kill()
+        story.tell(f"the coordinator (pid {stage.local.coordinator.pid}) is dead")
+        story.claim("the jobs run on under their limits", holds=all(job.alive for job in stage.neighbours()))
+        stage.local.start_coordinator()
+        story.tell(
+            f"started again as pid {stage.local.coordinator.pid}; it reads its journal, agents report, it compares"
+        )
+        _await_ready(stage)
+        _claim_nothing_lost(stage, before, pids)
+        late = stage.begin(LATE)
+        story.claim(f"and it grants again: {LATE.gpu}, {_placed(late.lease)}", holds=late.lease.info.running)
+
+
+def lose_agent(stage: Stage) -> None:
+    """Kill -9 of an agent."""
+    story = stage.story
+    name = stage.job("track").lease.slices[0].node_name
+    node = stage.local.node(name)
+    with story.step(f"kill -9 of the agent of {name}"):
+        before, pids = _leases(stage), _pids(stage)
+        node.agent.kill()
+        story.tell(f"the agent (pid {node.agent.pid}) is dead; nobody watches {name} for a moment")
+        story.claim("no job has noticed", holds=all(job.alive for job in stage.neighbours()))
+        node.agent.start()
+        story.tell(f"started again as pid {node.agent.pid}; it takes up the reservations it has on disk")
+        story.await_claim("it is connected", lambda: answers(LocalAgent(node.socket)), BACK_WITHIN_S)
+        _await_ready(stage)
+        _claim_nothing_lost(stage, before, pids)
+        story.await_claim(
+            "and it knows whose each process is",
+            lambda: all(_observed(stage, job) > 0 for job in stage.neighbours()),
+            BACK_WITHIN_S,
+        )
+
+
+def account(stage: Stage) -> list[LeaseUsage]:
+    """Everything is given back, and who used what is told."""
+    story = stage.story
+    with story.step("Everything goes back; who used what"):
+        outcomes = {job.plan.name: job.outcome for job in stage.jobs}
+        for job in stage.jobs:
+            job.end()
+        story.claim(
+            "every process has ended",
+            holds=not any(process.poll() is None for job in stage.jobs for process in job.processes),
+        )
+        status = stage.pool.status()
+        story.claim(
+            "nothing is leased any more",
+            holds=not any(totals.leased_share_milli or totals.leased_memory_bytes for totals in status.pools),
+        )
+        usages = [
+            usage_of(stage.pool.get(job.lease.lease_id), job.plan.name, outcomes[job.plan.name], stage.peaks.peak_bytes)
+            for job in stage.jobs
+        ]
+        story.show(Text())
+        story.indent(usage_table(usages))
+        story.claim(
+            "no neighbour was touched", holds=all(outcomes[job.plan.name] == "running" for job in stage.neighbours())
+        )
+    return usages
+
+
+def _placed(lease: HeldLease) -> str:
+    parts = ", ".join(f"{part.node_name} {words.device(part.device_uuid)}" for part in lease.slices)
+    return f"got {parts} ({words.tier(lease.slices[0].tier)})"
+
+
+def _all_active(stage: Stage) -> bool:
+    return all(job.lease.refresh().state is LeaseState.ACTIVE for job in stage.jobs)
+
+
+def _observed(stage: Stage, job: Job) -> int:
+    return min((stage.peaks.now_bytes.get(part.slice_id) or 0 for part in job.lease.slices), default=0)
+
+
+def _leases(stage: Stage) -> dict[str, Lease]:
+    return {lease.lease_id: lease for lease in stage.pool.leases()}
+
+
+def _pids(stage: Stage) -> dict[str, tuple[int, ...]]:
+    return {job.plan.name: job.pids for job in stage.neighbours() if job.alive}
+
+
+def _await_ready(stage: Stage) -> None:
+    names = {node.name for node in stage.local.nodes}
+
+    def ready() -> bool:
+        try:
+            nodes = list(stage.pool.nodes(with_devices=False))
+        except PoolError:
+            return False
+        return names <= {node.name for node in nodes if node.state is NodeState.READY}
+
+    stage.story.await_claim("every node is reconciled and ready", ready, BACK_WITHIN_S)
+
+
+def _claim_nothing_lost(stage: Stage, before: dict[str, Lease], pids: dict[str, tuple[int, ...]]) -> None:
+    story = stage.story
+    story.await_claim(
+        "every lease is what it was: same devices, same amounts, same state",
+        lambda: (
+            {key: _essence(lease) for key, lease in _leases(stage).items()}
+            == {key: _essence(lease) for key, lease in before.items()}
+        ),
+        BACK_WITHIN_S,
+    )
+    after = _leases(stage)
+    names = {job.lease.lease_id: job.plan.name for job in stage.jobs}
+    story.indent(
+        table(
+            "JOB",
+            "LEASE",
+            "BEFORE",
+            "AFTER",
+            "HOLDS",
+            rows=[
+                (
+                    names.get(key, words.UNKNOWN),
+                    key,
+                    words.state(lease.state),
+                    words.state(after[key].state),
+                    words.holding(after[key]),
+                )
+                for key, lease in before.items()
+            ],
+        )
+    )
+    story.claim("every process is the same one as before, and alive", holds=_pids(stage) == pids)
+
+
+def _essence(lease: Lease) -> tuple[object, ...]:
+    parts = sorted(
+        (part.slice_id, part.node_id, part.device_uuid, part.share_milli, part.memory_bytes, part.tier, part.state)
+        for part in lease.slices
+    )
+    return lease.tenant, lease.state, lease.lease_epoch, lease.granted_ms, tuple(parts)

@@ -1,0 +1,86 @@
+"""The demonstration's jobs: a lease each, and real processes in it that allocate device memory through CUDA."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from aliquot.client import HeldLease, Pool
+from aliquot.common.quantity import human_bytes, parse_bytes
+
+LIFETIME_S = 300
+
+
+@dataclass(frozen=True, slots=True)
+class JobPlan:
+    """What somebody wants to run."""
+
+    name: str
+    tenant: str
+    gpu: str
+    uses: Sequence[str]
+    """Memory that each process holds, one process per device: `("12Gi", "12Gi")`."""
+    busy_percent: int = 0
+    grows_by: str = ""
+    """Memory added every half second: a job that has its size wrong."""
+
+
+@dataclass(slots=True)
+class Job:
+    """A job that runs."""
+
+    plan: JobPlan
+    lease: HeldLease
+    processes: list[subprocess.Popen[Any]] = field(default_factory=list)
+
+    @property
+    def alive(self) -> bool:
+        """Whether all of its processes live."""
+        return all(process.poll() is None for process in self.processes)
+
+    @property
+    def pids(self) -> tuple[int, ...]:
+        """Its processes."""
+        return tuple(process.pid for process in self.processes)
+
+    @property
+    def outcome(self) -> str:
+        """What became of it."""
+        codes = [process.poll() for process in self.processes]
+        ended = [code for code in codes if code is not None]
+        if not ended:
+            return "running"
+        if any(code < 0 for code in ended):
+            return f"stopped by {signal.Signals(-min(ended)).name}"
+        return "done" if not any(ended) else f"ended with code {max(ended)}"
+
+    def end(self) -> None:
+        """Give the lease back; its agent ends what still runs."""
+        self.lease.release(wait_gone=True, timeout_s=30.0)
+        for process in self.processes:
+            process.wait(timeout=30.0)
+
+
+def start(pool: Pool, plan: JobPlan, logs: Path) -> Job:
+    """Get the lease and start the processes inside it. Raises what `Pool.lease` raises."""
+    lease = pool.lease(plan.gpu, tenant=plan.tenant, name=plan.name, grace_s=5, wait_s=30.0)
+    job = Job(plan, lease)
+    for ordinal, memory in enumerate(plan.uses):
+        command = [sys.executable, "-m", "aliquot.agent.simgpu.burn", "--bytes", memory, "--device", str(ordinal)]
+        command += ["--seconds", str(LIFETIME_S), "--percent", str(plan.busy_percent)]
+        if plan.grows_by:
+            command += ["--grow", plan.grows_by, "--step-seconds", "0.5"]
+        with (logs / f"{plan.name}.log").open("ab") as log:
+            job.processes.append(lease.popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log))
+    return job
+
+
+def wants(plan: JobPlan) -> str:
+    """What a job will use, for people."""
+    total = human_bytes(sum(map(parse_bytes, plan.uses)))
+    return f"{total} and {plan.grows_by} more every half second" if plan.grows_by else total
