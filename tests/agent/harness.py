@@ -135,6 +135,9 @@ class Node:
                     "ALIQUOT_AGENT_POLL_HEALTH": "300ms",
                     "ALIQUOT_AGENT_POLL_TIMEOUT": "1s",
                     "ALIQUOT_AGENT_POLL_CALM": "1s",
+                    # The tiers that deny have tests of their own; behind them, and where there are none, is
+                    # the watchdog.
+                    "ALIQUOT_AGENT_ENFORCEMENT_TIERS": "watchdog",
                     "ALIQUOT_AGENT_WATCHDOG_GRACE_MAX": "1s",
                     "ALIQUOT_AGENT_ENFORCEMENT_TIERS": "watchdog",
                     **self.base_environment(),

@@ -125,9 +125,16 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--devices", metavar="nvml|replay:FILE")
     parser.add_argument("--containment", metavar="auto|cgroup|process_group", help="how to follow a lease's processes")
     parser.add_argument("--insecure", action="store_const", const=True, help="talk to other machines without TLS")
-    parser.add_argument("--tls-ca-file", help="PEM of the authority that signed the coordinator's certificate")
-    parser.add_argument("--tls-certificate-file", help="PEM of this agent's own certificate")
-    parser.add_argument("--tls-key-file", help="PEM of its key")
+    parser.add_argument(
+        "--tls-ca",
+        dest="tls.ca_file",
+        metavar="FILE",
+        help="PEM of the authority that signed the coordinator's certificate",
+    )
+    parser.add_argument(
+        "--tls-cert", dest="tls.certificate_file", metavar="FILE", help="PEM of this agent's own certificate"
+    )
+    parser.add_argument("--tls-key", dest="tls.key_file", metavar="FILE", help="PEM of its key")
     parser.add_argument("--log-level")
     parser.add_argument("--log-json", action="store_const", const=True)
     return parser

@@ -96,7 +96,7 @@ class EnforcementSettings(msgspec.Struct, frozen=True):
 class Settings(msgspec.Struct, frozen=True):
     """All of an agent's settings."""
 
-    coordinator: tuple[str, ...] = ("127.0.0.1:7878",)
+    coordinator: tuple[str, ...] = ("127.0.0.1:7070",)
     """host:port of each coordinator; the leader is found among them."""
     insecure: bool = False
     """Talk to coordinators on other machines without TLS."""
