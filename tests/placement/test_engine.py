@@ -13,7 +13,9 @@ import pytest
 
 from aliquot.coordinator.core.inventory import Inventory
 from aliquot.coordinator.core.placement import POLICIES, Engine, make_policy
+from aliquot.coordinator.core.placement.policies.price import Price
 from aliquot.coordinator.core.types import Demand, Placement, Topology
+from aliquot.coordinator.plan.learning import teach
 from tests.placement.histories import mixed_pool, random_demand
 from tests.placement.pools import GIB, Books, assert_sound, node, pool
 
@@ -65,12 +67,14 @@ def assert_placed_right(demand: Demand, placement: Placement, inventory: Invento
 
 
 @pytest.mark.parametrize("name", sorted(POLICIES))
-@pytest.mark.parametrize("seed", [1, 2])
-def test_cached_scores_decide_as_a_full_scan_does(name: str, seed: int) -> None:
-    rng = random.Random(seed)
+@pytest.mark.parametrize("native", [True, False])
+def test_cached_scores_decide_as_a_full_scan_does(name: str, native: bool) -> None:
+    rng = random.Random(1 + native)
     inventory = mixed_pool(60)
-    engine = Engine(inventory, make_policy(name))
-    oracle = Engine(inventory, make_policy(name), full_scan=True)
+    policy = make_policy(name)
+    teach(policy, Counter(random_demand(rng) for _ in range(300)))
+    engine = Engine(inventory, policy, native=native)
+    oracle = Engine(inventory, policy, full_scan=True)
     books = Books(inventory)
     for arrival in range(400):
         demand = random_demand(rng)
@@ -87,6 +91,39 @@ def test_cached_scores_decide_as_a_full_scan_does(name: str, seed: int) -> None:
             if arrival % 100 == 0:
                 inventory.put_node(node(f"late{arrival}", 8, island_size=8))
                 inventory.set_grantable(f"late{arrival}", True)
+    assert_sound(inventory)
+
+
+def test_ten_thousand_events_decide_as_a_full_scan_does() -> None:
+    """The default policy on requests like openb's, prices changing on the way, by the kernel where built."""
+    rng = random.Random(7)
+    inventory = pool(
+        *(node(f"a{i}", 8, cpu_milli=96_000) for i in range(12)), *(node(f"t{i}", 2, model="T4") for i in range(8))
+    )
+    policy = Price()
+    engine = Engine(inventory, policy)
+    oracle = Engine(inventory, policy, full_scan=True)
+    books = Books(inventory)
+    kinds = [
+        Demand(share_milli=share, cpu_milli=cpu)
+        for share in (1000, 1000, 810, 470, 320, 650, 230, 460, 160)
+        for cpu in (3152, 8000, 11_400)
+    ]
+    kinds += [Demand(count=0, cpu_milli=12_500), Demand(count=2, cpu_milli=20_000), Demand(count=8, cpu_milli=88_000)]
+    placed = 0
+    for arrival in range(10_000):
+        demand = rng.choice(kinds)
+        placement = engine.place(demand, arrival=arrival)
+        assert placement == oracle.place(demand, arrival=arrival)
+        if placement is not None:
+            placed += 1
+            books.apply(demand, placement)
+        for _ in range(1 + (placement is None)):
+            if len(books.live) > 110 or placement is None:
+                books.undo(rng.randrange(len(books.live)))
+        if arrival % 2500 == 300:
+            teach(policy, Counter(rng.choice(kinds) for _ in range(200)), arrival)
+    assert placed > 8_000
     assert_sound(inventory)
 
 

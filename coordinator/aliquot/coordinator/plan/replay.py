@@ -30,27 +30,32 @@ def capacity_milli(inventory: Inventory) -> int:
 
 def take(inventory: Inventory, demand: Demand, placement: Placement) -> None:
     """Hold a placement, as the coordinator does when a grant's fact is applied."""
+    kind = member_kind(demand.count, demand.share_milli)
     for node_id, slices in zip(placement.node_ids, placement.members, strict=True):
         for plan in slices:
             inventory.reserve(plan)
-        inventory.reserve_member(node_id, **_member(demand))
+        inventory.reserve_member(
+            node_id,
+            cpu_milli=demand.cpu_milli,
+            host_memory_bytes=demand.host_memory_bytes,
+            affinity_group=demand.affinity_group,
+            kind=kind,
+        )
 
 
 def give_back(inventory: Inventory, demand: Demand, placement: Placement) -> None:
     """Undo `take`."""
+    kind = member_kind(demand.count, demand.share_milli)
     for node_id, slices in zip(placement.node_ids, placement.members, strict=True):
         for plan in slices:
             inventory.release(plan)
-        inventory.release_member(node_id, **_member(demand))
-
-
-def _member(demand: Demand) -> dict[str, int | str]:
-    return {
-        "cpu_milli": demand.cpu_milli,
-        "host_memory_bytes": demand.host_memory_bytes,
-        "affinity_group": demand.affinity_group,
-        "kind": member_kind(demand.count, demand.share_milli),
-    }
+        inventory.release_member(
+            node_id,
+            cpu_milli=demand.cpu_milli,
+            host_memory_bytes=demand.host_memory_bytes,
+            affinity_group=demand.affinity_group,
+            kind=kind,
+        )
 
 
 def demanded_milli(demand: Demand) -> int:

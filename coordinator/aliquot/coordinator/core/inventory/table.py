@@ -73,6 +73,8 @@ class DeviceTable:
 
     def __init__(self) -> None:
         self.rows = 0
+        self.allocations = 0
+        """How often the arrays were replaced by larger ones."""
         self.columns = 1
         self.knows_links = False
         """Some row knows its NVLink islands or NUMA nodes."""
@@ -104,6 +106,7 @@ class DeviceTable:
                 vector[:rows] = getattr(self, name)[:rows]
             setattr(self, name, vector)
         self._capacity, self.columns = capacity, columns
+        self.allocations += 1
 
     def add_row(self, node: NodeRecord, devices: Sequence[DeviceRecord], *, domain: int, pool: int) -> int:
         """Append one row of `node`; returns its index. The caller refreshes it afterwards."""

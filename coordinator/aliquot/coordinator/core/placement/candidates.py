@@ -56,6 +56,13 @@ class Candidates:
         "usable",
     )
 
+    def __init__(self, by_row: Ints, by_class: Ints, of_row: Ints | slice, slots: slice, extent: Extent) -> None:
+        self._by_row = by_row
+        self._by_class = by_class
+        self._of_row = of_row
+        self._slots = slots
+        self.extent = extent
+
     rows: Ints
     """[row] their numbers."""
     all_left: Ints
@@ -87,22 +94,26 @@ class Candidates:
     @property
     def idle(self) -> Ints:
         """[row, 1] share left on all devices."""
-        return np.add.reduce(self.all_left, axis=1, keepdims=True)
+        idle: Ints = np.add.reduce(self.all_left, axis=1, keepdims=True)
+        return idle
 
     @property
     def class_id(self) -> Ints:
         """[row, 1] index of the device class."""
-        return self._by_row[2][:, None]
+        class_id: Ints = self._by_row[2][:, None]
+        return class_id
 
     @property
     def width(self) -> Ints:
         """[row, 1] devices of the row."""
-        return self._by_row[3][:, None]
+        width: Ints = self._by_row[3][:, None]
+        return width
 
     @property
     def kinds(self) -> Ints:
         """[row, 1] bit set of the kinds of members on the node (`member_kind`)."""
-        return self._by_row[4][:, None]
+        kinds: Ints = self._by_row[4][:, None]
+        return kinds
 
     @property
     def share(self) -> Ints:
@@ -133,19 +144,19 @@ def gather(
     by_device = table.state[:, rows]
     by_row = table.node[:, rows]
     states = _distinct(by_device) if len(rows) <= DISTINCT_ROWS_MAX else _every(*by_device.shape[1:])
-    c = Candidates()
-    c.rows, c.extent = rows, extent
+    class_id = by_row[2]
+    of_row: Ints | slice = class_id
+    of_state: Ints | slice
+    if len(rows) == 1:
+        of_row = of_state = slice(class_id[0], class_id[0] + 1 or None)
+    else:
+        of_state = class_id[states.row_of]
+    c = Candidates(by_row, shapes.by_class, of_row, slots, extent)
+    c.rows = rows
     c.all_left, c.all_usable = by_device[0], by_device[2]
     c.row_of, c.starts = states.row_of, states.starts
     c.left, memory_left, c.usable, base = by_device.reshape(4, -1)[:, states.flat, None]
     c.cpu, host, c.count, c.kind = shapes.plain[:, None, slots]
-    c._by_row, c._by_class, c._slots = by_row, shapes.by_class, slots
-    class_id = by_row[2]
-    if len(rows) == 1:
-        of_state: Ints | slice = slice(class_id[0], class_id[0] + 1 or None)
-        c._of_row = of_state
-    else:
-        c._of_row, of_state = class_id, class_id[c.row_of]
     share, memory, c.size, _ = shapes.by_class[:, of_state, slots]
     fits = c.left >= share
     if by_row[5].any():

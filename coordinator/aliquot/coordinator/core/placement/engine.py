@@ -26,13 +26,15 @@ POSSIBLE_CACHE_MAX = 4096
 class Engine:
     """Places demands on one inventory by one policy."""
 
-    def __init__(self, inventory: Inventory, policy: Policy, *, full_scan: bool = False) -> None:
-        """`full_scan` decides without cached scores: the same decisions, slower; to compare with."""
+    def __init__(self, inventory: Inventory, policy: Policy, *, full_scan: bool = False, native: bool = True) -> None:
+        """`full_scan` decides without cached scores: the same decisions, slower. `native`: use the C kernel where
+        it was built.
+        """
         self.inventory = inventory
         self.policy = policy
         self.shapes = ShapeTable(inventory)
         scorer = Scorer(inventory, policy, self.shapes)
-        self.index: Index = ScanIndex(scorer) if full_scan else ScoreIndex(scorer)
+        self.index: Index = ScanIndex(scorer) if full_scan else ScoreIndex(scorer, native=native)
         self._chooser = Chooser(inventory, policy, self.index)
         self._possible: OrderedDict[Demand, bool] = OrderedDict()
         self._possible_version = -1

@@ -16,9 +16,12 @@ from typing import Protocol
 import numpy as np
 
 from aliquot.coordinator.core.inventory import Inventory
+from aliquot.coordinator.core.placement.accelerated import Accelerator
+from aliquot.coordinator.core.placement.policies.price import Price
 from aliquot.coordinator.core.placement.scoring import NEVER, Scorer, column_of, scores_of
 from aliquot.coordinator.core.placement.shapes import SHAPES_MAX, Bools, Ints
 from aliquot.coordinator.core.types import Demand
+from aliquot.coordinator.native import load
 
 BLOCK = 32
 BATCH_PAIRS = 4096
@@ -48,8 +51,16 @@ class Index(Protocol):
 class ScoreIndex:
     """The cached index."""
 
-    def __init__(self, scorer: Scorer) -> None:
+    def __init__(self, scorer: Scorer, *, native: bool = True) -> None:
+        """`native` False keeps to NumPy even where the C kernel was built."""
         self.scorer = scorer
+        self.allocations = 0
+        kernel = load() if native and type(scorer.policy) is Price else None
+        self._accelerator = (
+            Accelerator(kernel, scorer, scorer.policy, BLOCK)
+            if kernel is not None and isinstance(scorer.policy, Price)
+            else None
+        )
         self._inventory: Inventory = scorer.inventory
         self._position = 0
         self._layout = -1
@@ -69,6 +80,7 @@ class ScoreIndex:
         self.keys: Ints = np.full((self._rows_capacity, slots), NEVER, np.int64)
         self.eligible: Bools = np.zeros((self._rows_capacity, slots), np.bool_)
         self.block_keys: Ints = np.full((blocks, slots), NEVER, np.int64)
+        self.allocations += 1
 
     # -- the questions ---------------------------------------------------------------------------------------
 
@@ -122,6 +134,7 @@ class ScoreIndex:
                 setattr(self, name, grown)
             self.keys[:, old:] = NEVER
             self.block_keys[:, old:] = NEVER
+            self.allocations += 1
         return used
 
     def _sync(self) -> None:
@@ -171,14 +184,18 @@ class ScoreIndex:
         rows = self._inventory.table.rows
         eligible = self.scorer.shapes.eligible_rows(slot)
         self.eligible[:rows, slot] = eligible
-        self.keys[:rows, slot] = scan_shape(self.scorer, slot, eligible)
         self.keys[rows:, slot] = NEVER
-        self.block_keys[:, slot] = self.keys[:, slot].reshape(-1, BLOCK).max(axis=1)
         self._fresh[slot] = True
+        if self._accelerator is not None and self._accelerator.score(self, None, rows, slot, slot + 1):
+            return
+        self.keys[:rows, slot] = scan_shape(self.scorer, slot, eligible)
+        self.block_keys[:, slot] = self.keys[:, slot].reshape(-1, BLOCK).max(axis=1)
 
     def _update(self, rows: list[int]) -> None:
         used = len(self._fresh)
         if not used:
+            return
+        if self._accelerator is not None and self._accelerator.score(self, rows, len(rows), 0, used):
             return
         keys = self.keys
         slots = slice(0, used)

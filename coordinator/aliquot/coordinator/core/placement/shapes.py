@@ -63,10 +63,13 @@ class ShapeTable:
         self._inventory = inventory
         self.shapes: list[Demand] = []
         self.slots: dict[Demand, int] = {}
+        self.allocations = 0
+        """How often the arrays were replaced."""
         self._allocate(8, len(inventory.classes))
 
     def _allocate(self, capacity: int, classes: int) -> None:
         self.capacity, self.classes = capacity, classes
+        self.allocations += 1
         self.by_class: Ints = np.zeros((4, classes + 1, capacity), np.int64)
         """[which, class, slot] `share`, `memory`, `size`, `asked`; the last class stands for no devices."""
         self.share, self.memory, self.size, self.asked = self.by_class

@@ -41,6 +41,15 @@ class Price(Policy):
         self._lambdas: Ints = np.array(table.cpu_prices, np.int64)[:, None]
         self.version += 1
 
+    @property
+    def cpu_price_count(self) -> int:
+        """CPU prices in the table."""
+        return len(self._lambdas)
+
+    def by_left(self) -> tuple[Ints, Ints]:
+        """(worth [left, λ], CPU prices [λ]): the table as the C kernel wants it."""
+        return np.ascontiguousarray(self._worth.T), np.ascontiguousarray(self._lambdas[:, 0])
+
     def device_scores(self, c: Candidates) -> Ints:
         """Minus the cost in millionths of a device: the fall of V in grains, then fit, then emptiness."""
         worth, lambdas, row_of = self._worth, self._lambdas, c.row_of
@@ -52,7 +61,7 @@ class Price(Policy):
         after *= c.count
         after += before.take(row_of, axis=1)[:, :, None]
         after -= lambdas[:, :, None] * c.cpu
-        gain = after.min(axis=0)
+        gain: Ints = after.min(axis=0)
         gain -= before.min(axis=0)[row_of, None]
         gain &= -GRAIN
         gain -= rest * c.count.astype(bool)
