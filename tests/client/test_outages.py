@@ -49,6 +49,12 @@ def test_passing_failures_are_repeated_with_the_same_key(pool: Any, coordinator:
         assert len(coordinator.leases) == 1
 
 
+def test_calls_that_a_stopping_server_cancels_are_repeated(pool: Any, coordinator: ScriptedCoordinator) -> None:
+    coordinator.fail("Allocate", Fault(grpc.StatusCode.CANCELLED, ""))
+    with pool.lease("1"):
+        assert coordinator.calls["Allocate"] == 2
+
+
 def test_a_full_queue_is_asked_again_when_it_says_so(pool: Any, coordinator: ScriptedCoordinator) -> None:
     coordinator.fail("Allocate", Fault(grpc.StatusCode.RESOURCE_EXHAUSTED, "QUEUE_FULL", retry_after_s=0.02))
     with pool.lease("1"):

@@ -10,7 +10,7 @@ import grpc
 import grpc.aio
 
 from aliquot.client._channels import OPTIONS
-from aliquot.client._grpc_status import to_failure
+from aliquot.client._grpc_status import to_failure, unanswered
 from aliquot.client._methods import Answer, Method, Request
 from aliquot.client._transport import AsyncExchange, AsyncServerStream, RpcFailure
 
@@ -21,6 +21,7 @@ class AsyncGrpcTransport:
     def __init__(self, credentials: grpc.ChannelCredentials | None = None) -> None:
         self._credentials = credentials
         self._channels: dict[str, grpc.aio.Channel] = {}
+        self._closed = False
 
     async def unary(self, method: Method[Request, Answer], request: Request, address: str, timeout_s: float) -> Answer:
         """Send one message and wait for the answer. Raises `RpcFailure`."""
@@ -30,7 +31,7 @@ class AsyncGrpcTransport:
         try:
             return await call(request, timeout=timeout_s)
         except grpc.aio.AioRpcError as error:
-            raise _failure(error, address) from None
+            raise unanswered(_failure(error, address), closed=self._closed) from None
 
     def watch(self, method: Method[Request, Answer], request: Request, address: str) -> AsyncServerStream[Answer]:
         """Send one message, receive many."""
@@ -48,6 +49,7 @@ class AsyncGrpcTransport:
 
     async def close(self) -> None:
         """Drop all connections; calls under way are cancelled."""
+        self._closed = True
         channels = list(self._channels.values())
         self._channels.clear()
         for channel in channels:

@@ -33,6 +33,16 @@ def to_failure(error: StatusBearer, trailing: Iterable[Any] | None, address: str
     return failure
 
 
+def unanswered(failure: RpcFailure, *, closed: bool) -> RpcFailure:
+    """A server that goes away ends the calls it has not answered with CANCELLED: to their callers it was unavailable.
+
+    CANCELLED by our own doing (`closed`) stays what it is.
+    """
+    if failure.code == "CANCELLED" and not closed:
+        failure.code = "UNAVAILABLE"
+    return failure
+
+
 def read_status(status: status_pb2.Status, address: str) -> RpcFailure:
     """Describe one item's failure inside the answer of a batch."""
     failure = RpcFailure(code=_code_name(status.code), message=status.message, address=address)

@@ -9,7 +9,7 @@ from typing import Generic, Protocol
 import grpc
 
 from aliquot.client._channels import OPTIONS
-from aliquot.client._grpc_status import to_failure
+from aliquot.client._grpc_status import to_failure, unanswered
 from aliquot.client._methods import Answer, Method, Request
 from aliquot.client._transport import Received_co, RpcFailure, ServerStream
 
@@ -21,6 +21,7 @@ class GrpcTransport:
         self._credentials = credentials
         self._channels: dict[str, grpc.Channel] = {}
         self._lock = threading.Lock()
+        self._closed = False
 
     def unary(self, method: Method[Request, Answer], request: Request, address: str, timeout_s: float) -> Answer:
         """Send one message and wait for the answer. Raises `RpcFailure`."""
@@ -30,7 +31,7 @@ class GrpcTransport:
         try:
             return call(request, timeout=timeout_s)
         except grpc.RpcError as error:
-            raise _failure(error, address) from None
+            raise unanswered(_failure(error, address), closed=self._closed) from None
 
     def watch(self, method: Method[Request, Answer], request: Request, address: str) -> ServerStream[Answer]:
         """Send one message, receive many."""
@@ -50,6 +51,7 @@ class GrpcTransport:
 
     def close(self) -> None:
         """Drop all connections; calls under way end with CANCELLED."""
+        self._closed = True
         with self._lock:
             channels = list(self._channels.values())
             self._channels.clear()
