@@ -139,7 +139,6 @@ class Node:
                     # the watchdog.
                     "ALIQUOT_AGENT_ENFORCEMENT_TIERS": "watchdog",
                     "ALIQUOT_AGENT_WATCHDOG_GRACE_MAX": "1s",
-                    "ALIQUOT_AGENT_ENFORCEMENT_TIERS": "watchdog",
                     **self.base_environment(),
                 },
                 stdout=log,
