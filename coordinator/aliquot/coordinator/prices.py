@@ -5,19 +5,29 @@ devices" prices every size (column generation: the pricing problem is an unbound
 remainder is worth at a CPU price λ is the knapsack over those prices, each size's being the mean over its requests of
 max(0, price − λ · CPU).
 
-Floats live in here only; what leaves is a `PriceTable` of integers.
+Floats live in here only; what leaves is a `PriceTable` of integers, which comes back to the writer as a command. The
+programme is solved in a process of its own: it takes a tenth of a second, and the writer is never to wait for it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+import logging
+import multiprocessing
+from collections.abc import Awaitable, Callable, Mapping
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 from scipy.optimize import linprog
 
+from aliquot.coordinator.core.placement.mix import MixSummary
 from aliquot.coordinator.core.placement.prices import DEVICE, PriceTable
 from aliquot.coordinator.core.types import WHOLE_SHARE_MILLI, Demand
+
+logger = logging.getLogger(__name__)
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -157,3 +167,69 @@ def _steps(worth: Ints) -> tuple[tuple[tuple[int, int], ...], ...]:
         tuple((int(left) + 1, int(worth[left + 1, column])) for left in np.flatnonzero(rises[:, column]))
         for column in range(worth.shape[1])
     )
+
+
+def learn_encoded(summary: bytes, version: int) -> bytes:
+    """`learn_prices` for another process: MessagePack in and out, empty where there is nothing to learn."""
+    mix = msgspec.msgpack.decode(summary, type=MixSummary)
+    table = learn_prices(dict(mix.types), version, reference_bytes=mix.reference_bytes)
+    return b"" if table is None else msgspec.msgpack.encode(table)
+
+
+class PriceLearner:
+    """Refreshes prices for as long as it runs: mix out, table in, away from the writer.
+
+    `summarise` is called on the loop and must be cheap; `submit` hands the table to the writer as a command. A learner
+    that fails leaves the old prices in force and says so in the log.
+    """
+
+    def __init__(
+        self,
+        summarise: Callable[[], MixSummary],
+        submit: Callable[[PriceTable], Awaitable[None]],
+        *,
+        version: int = 0,
+        interval_s: float = 30.0,
+        arrivals_min: int = 200,
+    ) -> None:
+        """`version` is that of the table in force; `arrivals_min` new arrivals are worth another lesson."""
+        self._summarise = summarise
+        self._submit = submit
+        self._version = version
+        self._interval_s = interval_s
+        self._arrivals_min = arrivals_min
+        self._noted = 0
+
+    async def run(self) -> None:
+        """Learn every `interval_s` until cancelled."""
+        context = multiprocessing.get_context("spawn")
+        while True:
+            # One process for as long as it lives; a broken one is replaced on the next round.
+            with ProcessPoolExecutor(1, mp_context=context) as executor:
+                try:
+                    while True:
+                        await asyncio.sleep(self._interval_s)
+                        await self.learn_once(executor)
+                except BrokenProcessPool:
+                    logger.warning("the price learner's process died; prices stay as they are until the next round")
+
+    async def learn_once(self, executor: ProcessPoolExecutor) -> bool:
+        """One lesson, if enough has arrived since the last; True if a table was submitted."""
+        summary = self._summarise()
+        if summary.noted - self._noted < self._arrivals_min:
+            return False
+        encoded = msgspec.msgpack.encode(summary)
+        loop = asyncio.get_running_loop()
+        try:
+            result = await loop.run_in_executor(executor, learn_encoded, encoded, self._version + 1)
+        except RuntimeError as error:
+            if isinstance(error, BrokenProcessPool):
+                raise
+            logger.warning("prices were not learnt: %s", error)
+            return False
+        self._noted = summary.noted
+        if not result:
+            return False
+        self._version += 1
+        await self._submit(msgspec.msgpack.decode(result, type=PriceTable))
+        return True

@@ -14,7 +14,10 @@ from aliquot.coordinator.core.placement import explain
 from aliquot.coordinator.core.placement.chooser import Chooser
 from aliquot.coordinator.core.placement.gang import place_gang
 from aliquot.coordinator.core.placement.index import Index, ScoreIndex
+from aliquot.coordinator.core.placement.mix import ArrivalMix
+from aliquot.coordinator.core.placement.policies.price import Price
 from aliquot.coordinator.core.placement.policy import Policy
+from aliquot.coordinator.core.placement.prices import PriceTable
 from aliquot.coordinator.core.placement.scan import ScanIndex
 from aliquot.coordinator.core.placement.scoring import Scorer
 from aliquot.coordinator.core.placement.shapes import ShapeTable, shape_of
@@ -36,6 +39,8 @@ class Engine:
         scorer = Scorer(inventory, policy, self.shapes)
         self.index: Index = ScanIndex(scorer) if full_scan else ScoreIndex(scorer, native=native)
         self._chooser = Chooser(inventory, policy, self.index)
+        self.mix = ArrivalMix()
+        """What has arrived lately. Volatile: prices made of it come back as a fact."""
         self._possible: OrderedDict[Demand, bool] = OrderedDict()
         self._possible_version = -1
 
@@ -57,6 +62,19 @@ class Engine:
                     placement = _with_note(placement, note)
                 return placement
         return None
+
+    def note_demand(self, demand: Demand) -> None:
+        """Count an arrival, whether it is placed or not: what policies learn from."""
+        self.mix.note(demand)
+
+    def set_prices(self, table: PriceTable) -> None:
+        """Take prices that were learnt elsewhere; of no consequence to policies that know none."""
+        if isinstance(self.policy, Price):
+            self.policy.set_prices(table)
+
+    def set_mix(self, mix: tuple[tuple[Demand, int], ...]) -> None:
+        """Take the mix of requests; of no consequence to policies that know none."""
+        self.policy.set_mix(mix)
 
     def _place_one(self, demand: Demand, shape: Demand, arrival: int) -> Placement | None:
         chosen = self._chooser.choose(demand, shape, arrival)

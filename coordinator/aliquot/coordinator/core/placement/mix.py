@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import msgspec
+
+from aliquot.coordinator.core.inventory import Inventory
 from aliquot.coordinator.core.types import Demand
 
 TYPES_MAX = 1024
@@ -23,6 +26,16 @@ def mix_type(demand: Demand) -> Demand:
         gang_size=demand.gang_size,
         cpu_milli=demand.cpu_milli,
     )
+
+
+class MixSummary(msgspec.Struct, frozen=True):
+    """What the price learner is sent: integers only, so that it can cross a process."""
+
+    noted: int
+    """Arrivals counted since the start; a learner that saw this number already has nothing to do."""
+    types: tuple[tuple[Demand, int], ...]
+    reference_bytes: int
+    """Leasable memory of the most frequent device class: what a request's memory is a part of."""
 
 
 class ArrivalMix:
@@ -47,6 +60,21 @@ class ArrivalMix:
         halved = {kind: count // 2 for kind, count in self._counts.items() if count > 1}
         self._counts, self._total = halved, sum(halved.values())
 
-    def snapshot(self) -> tuple[tuple[Demand, int], ...]:
+    def summary(self, inventory: Inventory) -> MixSummary:
         """The types and their counts, the most frequent first."""
-        return tuple(sorted(self._counts.items(), key=lambda item: -item[1]))
+        types = tuple(sorted(self._counts.items(), key=lambda item: -item[1]))
+        return MixSummary(self.noted, types, reference_bytes(inventory))
+
+
+def reference_bytes(inventory: Inventory) -> int:
+    """Leasable memory of the device class with the most devices, MIG instances apart; 0 in an empty pool."""
+    table = inventory.table
+    devices = [0] * len(inventory.classes)
+    for class_id, width in zip(table.class_id[: table.rows].tolist(), table.width[: table.rows].tolist(), strict=True):
+        if class_id >= 0 and not inventory.classes[class_id].mig_profile:
+            devices[class_id] += width
+    if not any(devices):
+        return 0
+    return inventory.classes[
+        max(range(len(devices)), key=lambda class_id: (devices[class_id], -class_id))
+    ].leasable_bytes

@@ -1,0 +1,127 @@
+"""Prices follow from the mix, are integers, and are learnt away from the writer."""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections import Counter
+from concurrent.futures import ProcessPoolExecutor
+
+import msgspec
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from aliquot.coordinator.core.placement import Engine
+from aliquot.coordinator.core.placement.mix import ArrivalMix, MixSummary
+from aliquot.coordinator.core.placement.policies.price import Price
+from aliquot.coordinator.core.placement.prices import PriceTable, linear_prices
+from aliquot.coordinator.core.types import Demand
+from aliquot.coordinator.prices import PriceLearner, learn_prices
+from tests.placement.pools import GIB, node, pool
+
+WHOLE = 1_000_000
+
+
+def worth(table: PriceTable, left: int, cpu_price: int = 0) -> int:
+    return int(table.worth()[left, cpu_price])
+
+
+def test_a_remainder_that_nothing_fits_is_worth_nothing() -> None:
+    table = learn_prices(Counter({Demand(share_milli=810): 9, Demand(share_milli=470): 9, Demand(): 9}), 1)
+    assert table is not None
+    assert worth(table, 190) == 0
+    assert worth(table, 1000) == WHOLE
+    assert worth(table, 470) == WHOLE // 2, "two of them fill a device"
+    assert worth(table, 530) == WHOLE // 2
+
+
+def test_what_is_scarce_has_no_price_where_room_for_it_abounds() -> None:
+    table = learn_prices(Counter({Demand(share_milli=810): 90, Demand(share_milli=160): 1}), 1)
+    assert table is not None
+    assert worth(table, 190) == 0, "the remainders of 810 are more than all requests for 160 could use"
+
+
+def test_worth_falls_with_the_price_of_cpu() -> None:
+    table = learn_prices(Counter({Demand(cpu_milli=12_000): 5, Demand(cpu_milli=3_000): 5}), 1)
+    assert table is not None
+    assert list(table.cpu_prices) == sorted(set(table.cpu_prices))
+    values = table.worth()[1000].tolist()
+    assert values == sorted(values, reverse=True)
+    assert values[0] == WHOLE
+
+
+def test_memory_counts_as_the_part_of_the_typical_device() -> None:
+    by_memory = learn_prices({Demand(memory_bytes=40 * GIB): 1}, 1, reference_bytes=80 * GIB)
+    by_share = learn_prices({Demand(share_milli=500): 1}, 1)
+    assert by_memory == by_share
+
+
+def test_a_mix_without_devices_teaches_nothing() -> None:
+    assert learn_prices({Demand(count=0, cpu_milli=1000): 10}, 1) is None
+    assert learn_prices({}, 1) is None
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    st.dictionaries(
+        st.builds(
+            Demand,
+            share_milli=st.integers(1, 1000),
+            cpu_milli=st.integers(0, 128_000),
+            count=st.integers(0, 8),
+        ),
+        st.integers(1, 1000),
+        max_size=100,
+    )
+)
+def test_tables_are_monotone_integers_whatever_arrives(mix: dict[Demand, int]) -> None:
+    table = learn_prices(mix, 3)
+    if table is None:
+        assert not any(demand.count for demand in mix)
+        return
+    assert msgspec.msgpack.decode(msgspec.msgpack.encode(table), type=PriceTable) == table
+    values = table.worth()
+    assert (values[1:] >= values[:-1]).all()
+    assert values[0].max() == 0
+    assert values.max() <= WHOLE * 1.001
+    assert len(table.cpu_prices) <= 16
+
+
+def test_the_mix_forgets_and_stays_bounded() -> None:
+    mix = ArrivalMix()
+    for number in range(40_000):
+        mix.note(Demand(share_milli=1 + number % 7 if number < 20_000 else 500))
+    summary = mix.summary(pool(node("a")))
+    assert summary.noted == 40_000
+    assert sum(count for _, count in summary.types) <= 16_384
+    assert summary.types[0][0] == Demand(share_milli=500)
+    for number in range(5000):
+        mix.note(Demand(memory_bytes=1 + number))
+    assert len(mix.summary(pool(node("a"))).types) <= 1025
+
+
+async def test_the_learner_submits_a_table_when_enough_has_arrived() -> None:
+    engine = Engine(pool(node("a")), Price())
+    tables: list[PriceTable] = []
+
+    async def submit(table: PriceTable) -> None:
+        tables.append(table)
+        engine.set_prices(table)
+
+    def summarise() -> MixSummary:
+        return engine.mix.summary(engine.inventory)
+
+    learner = PriceLearner(summarise, submit, arrivals_min=10)
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as executor:
+        engine.note_demand(Demand(share_milli=810))
+        assert not await learner.learn_once(executor)
+        for _ in range(10):
+            engine.note_demand(Demand(share_milli=470))
+        assert await learner.learn_once(executor)
+        assert not await learner.learn_once(executor), "nothing new has arrived"
+    assert [table.version for table in tables] == [1]
+    assert worth(tables[0], 470) == WHOLE // 2
+    assert engine.place(Demand(share_milli=470)) is not None
+
+
+def test_before_anything_arrived_a_remainder_is_worth_its_size() -> None:
+    assert worth(linear_prices(), 250) == WHOLE // 4
