@@ -49,6 +49,7 @@ class Intervals:
 @dataclass(slots=True)
 class _Due:
     memory_at: float = 0.0
+    memory_asked: float = 0.0
     load_at: float = 0.0
     health_at: float = 0.0
     failures: int = 0
@@ -169,6 +170,10 @@ class Poller:
         uuid = device.info.uuid
         due = self._due.setdefault(uuid, _Due())
         now = time.monotonic()
+        leased = any(True for _ in self._state.reserved_on(uuid))
+        if leased and not due.failures:
+            # One that got its first lease since was put off as an idle one; its watchdog must not be that late.
+            due.memory_at = min(due.memory_at, due.memory_asked + self._intervals.memory_s)
         slack = self._shortest_s() / 4  # a round that comes a little early must not put a question off to the next one
         want_memory, want_load, want_health = (now >= at - slack for at in (due.memory_at, due.load_at, due.health_at))
         if not (want_memory or want_load or want_health):
@@ -186,7 +191,7 @@ class Poller:
             self.on_poll(time.monotonic() - begun)
         due.failures = 0
         if want_memory:
-            leased = any(True for _ in self._state.reserved_on(uuid))
+            due.memory_asked = now
             due.memory_at = now + (self._intervals.memory_s if leased else self._intervals.idle_s)
         if want_load:
             due.load_at = now + self._intervals.load_s
