@@ -36,6 +36,9 @@ def _configure_up(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--gpus", type=_count, default=4, metavar="N", help="GPUs of each (4)")
     parser.add_argument("--model", default="A100-40", help="their model (A100-40); see simgpu create --help")
     parser.add_argument("--real", action="store_true", help="this machine's own GPUs, as one node")
+    parser.add_argument(
+        "--tiers", default="", metavar="TIERS", help="how to enforce limits: preload,watchdog (default: as it can)"
+    )
     parser.add_argument("--listen", default="127.0.0.1:7070", metavar="ADDRESS", help="the coordinator's address")
     parser.add_argument("--metrics-port", type=int, default=7071, metavar="PORT", help="the coordinator's (7071)")
     parser.add_argument("--state-dir", type=Path, metavar="DIR", help="default ~/.local/state/aliquot/pool")
@@ -53,7 +56,15 @@ def _up(args: argparse.Namespace) -> int:
     layout = Layout.of(args.state_dir)
     if args.detach:
         return _detach(out, layout, args)
-    plan = PoolPlan(args.nodes, args.gpus, args.model, args.real, args.listen, args.metrics_port)
+    plan = PoolPlan(
+        nodes=args.nodes,
+        gpus=args.gpus,
+        model=args.model,
+        real=args.real,
+        listen=args.listen,
+        metrics_port=args.metrics_port,
+        tiers=(args.tiers,) if args.tiers else (),
+    )
     stopping = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda *_: stopping.set())
@@ -76,6 +87,7 @@ def _detach(out: Out, layout: Layout, args: argparse.Namespace) -> int:
     command += ["--nodes", str(args.nodes), "--gpus", str(args.gpus), "--model", args.model]
     command += ["--listen", args.listen, "--metrics-port", str(args.metrics_port), "--state-dir", str(layout.root)]
     command += ["--real"] if args.real else []
+    command += ["--tiers", args.tiers] if args.tiers else []
     with log.open("wb") as output:
         process = subprocess.Popen(  # noqa: S603 - ourselves
             command,

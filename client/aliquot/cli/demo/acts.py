@@ -13,7 +13,7 @@ from aliquot.cli.demo.jobs import Job, JobPlan, start, wants
 from aliquot.cli.demo.story import Story
 from aliquot.cli.demo.usage import LeaseUsage, PeakSampler, usage_of, usage_table
 from aliquot.cli.localpool import LocalPool, answers
-from aliquot.client import HeldLease, Lease, LeaseState, NeverFits, NodeState, Pool, PoolError
+from aliquot.client import HeldLease, Lease, LeaseState, NeverFits, NodeState, Pool, PoolError, Tier
 from aliquot.client.local import LocalAgent
 
 JOBS = (
@@ -23,11 +23,16 @@ JOBS = (
     JobPlan("transcribe", "speech", "0.25(A100),10Gi", ("6Gi",), busy_percent=10),
     JobPlan("pretrain", "speech", "2(A100)", ("30Gi", "30Gi"), busy_percent=40),
 )
-GREEDY = JobPlan("greedy", "speech", "0.25(A100),8Gi", ("3Gi",), busy_percent=10, grows_by="2Gi")
+DENIED = JobPlan("hasty", "vision", "0.25(A100),6Gi", ("3Gi",), busy_percent=10, grows_by="2Gi", node="node-1")
+STOPPED = JobPlan("greedy", "speech", "0.25(A100),8Gi", ("3Gi",), busy_percent=10, grows_by="2Gi", node="node-2")
+TIERS = ("", "watchdog")
+"""node-1 enforces as strongly as it can here, node-2 as every node can."""
 LATE = JobPlan("late", "vision", "0.5(A100),12Gi", ("8Gi",), busy_percent=10)
 TOO_MUCH = "1(H200)"
 NOT_NOW = "4(A100)"
 
+DENYING = frozenset({Tier.PRELOAD, Tier.MPS, Tier.DRIVER, Tier.MIG})
+"""Tiers under which an allocation beyond the part fails, instead of being noticed afterwards."""
 STOPPED_WITHIN_S = 30.0
 BACK_WITHIN_S = 40.0
 
@@ -52,9 +57,17 @@ class Stage:
         self.jobs.append(job)
         return job
 
+    def clear(self) -> None:
+        """End what still runs, without manners."""
+        for job in self.jobs:
+            for process in job.processes:
+                if process.poll() is None:
+                    process.kill()
+                    process.wait()
+
     def neighbours(self) -> list[Job]:
         """The jobs that keep within their parts."""
-        return [job for job in self.jobs if job.plan is not GREEDY]
+        return [job for job in self.jobs if not job.offends]
 
 
 def share(stage: Stage) -> None:
@@ -74,24 +87,38 @@ def share(stage: Stage) -> None:
 
 
 def overstep(stage: Stage) -> None:
-    """One job outgrows its part."""
+    """Two jobs outgrow their parts: one where the excess is denied, one where it is noticed."""
     story = stage.story
-    with story.step("One job outgrows its part and is stopped; its neighbours live on"):
-        greedy = stage.begin(GREEDY)
-        story.tell(f"speech/greedy asked for {GREEDY.gpu} and takes {wants(GREEDY)}; {_placed(greedy.lease)}")
-        story.await_claim(
-            "the watchdog has stopped it",
-            lambda: any((process.poll() or 0) < 0 for process in greedy.processes),
-            STOPPED_WITHIN_S,
-        )
-        acts = [act for agent in stage.pool.agents for act in agent.status().acts if act.pid in greedy.pids]
-        for act in acts:
-            story.tell(f"the agent says: {act.act}: {act.why}")
-        story.claim("the agent's record names it", holds=any(act.act == "terminate" for act in acts))
+    with story.step("Two jobs outgrow their parts; both are held to them, and their neighbours live on"):
+        for plan in (DENIED, STOPPED):
+            job = stage.begin(plan)
+            story.tell(f"{plan.tenant}/{plan.name} asked for {plan.gpu} and takes {wants(plan)}; {_placed(job.lease)}")
+        for job in (job for job in stage.jobs if job.offends):
+            _claim_held_to_its_part(stage, job)
         story.claim(
             f"all {sum(len(job.pids) for job in stage.neighbours())} processes of the others are alive",
             holds=all(job.alive for job in stage.neighbours()),
         )
+
+
+def _claim_held_to_its_part(stage: Stage, job: Job) -> None:
+    story, name = stage.story, job.plan.name
+    part = job.lease.slices[0]
+    if part.tier in DENYING:
+        claim = f"{name} was denied more than its {words.amount(part.memory_bytes)} by the {words.tier(part.tier)} tier"
+        story.await_claim(claim, lambda: job.outcome.startswith("denied"), STOPPED_WITHIN_S)
+        story.tell(f"it says: {_last_words(stage, job)}")
+        return
+    story.await_claim(f"{name} was stopped by the watchdog", lambda: job.ended, STOPPED_WITHIN_S)
+    acts = [act for agent in stage.pool.agents for act in agent.status().acts if act.pid in job.pids]
+    for act in acts:
+        story.tell(f"the agent says: {act.act}: {act.why}")
+    story.claim("the agent's record names its process", holds=any(act.act == "terminate" for act in acts))
+
+
+def _last_words(stage: Stage, job: Job) -> str:
+    log = stage.local.layout.logs / f"{job.plan.name}.log"
+    return log.read_text(errors="replace").strip().rpartition("\n")[2]
 
 
 def refuse(stage: Stage) -> None:

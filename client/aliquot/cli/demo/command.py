@@ -62,7 +62,7 @@ def _demo(args: argparse.Namespace) -> int:
 
 def _raise_curtain(stack: contextlib.ExitStack, story: Story, root: Path) -> acts.Stage:
     with story.step("A pool of 2 nodes with 4 simulated A100s each, as separate processes"):
-        plan = PoolPlan(nodes=2, gpus=4, model="A100-40", listen="127.0.0.1:0", metrics_port=0, agent_metrics_port=0)
+        plan = PoolPlan(listen="127.0.0.1:0", metrics_port=0, agent_metrics_port=0, tiers=acts.TIERS)
         local = stack.enter_context(LocalPool(Layout.of(root), plan, story.tell))
         local.start()
         story.tell(
@@ -74,7 +74,10 @@ def _raise_curtain(stack: contextlib.ExitStack, story: Story, root: Path) -> act
         peaks = stack.enter_context(PeakSampler(pool))
         devices = list(pool.devices())
         story.claim("8 devices are there and healthy", holds=sum(device.healthy for device in devices) == 8)
-    return acts.Stage(story, local, pool, peaks)
+        stage = acts.Stage(story, local, pool, peaks)
+        # Whatever happens, nothing that was started here outlives the show.
+        stack.callback(stage.clear)
+    return stage
 
 
 def _replay(out: Out, stage: acts.Stage, pods_max: int) -> replay.Replay | None:

@@ -14,6 +14,8 @@ from aliquot.client import HeldLease, Pool
 from aliquot.common.quantity import human_bytes, parse_bytes
 
 LIFETIME_S = 300
+OUT_OF_MEMORY = 3
+"""What the load ends with when CUDA denies it an allocation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +30,8 @@ class JobPlan:
     busy_percent: int = 0
     grows_by: str = ""
     """Memory added every half second: a job that has its size wrong."""
+    node: str = ""
+    """The node it must run on; empty: any."""
 
 
 @dataclass(slots=True)
@@ -44,6 +48,16 @@ class Job:
         return all(process.poll() is None for process in self.processes)
 
     @property
+    def offends(self) -> bool:
+        """Whether it takes more than its part."""
+        return bool(self.plan.grows_by)
+
+    @property
+    def ended(self) -> bool:
+        """Whether one of its processes has ended."""
+        return any(process.poll() is not None for process in self.processes)
+
+    @property
     def pids(self) -> tuple[int, ...]:
         """Its processes."""
         return tuple(process.pid for process in self.processes)
@@ -55,6 +69,8 @@ class Job:
         ended = [code for code in codes if code is not None]
         if not ended:
             return "running"
+        if OUT_OF_MEMORY in ended:
+            return "denied: out of memory"
         if any(code < 0 for code in ended):
             return f"stopped by {signal.Signals(-min(ended)).name}"
         return "done" if not any(ended) else f"ended with code {max(ended)}"
@@ -68,7 +84,8 @@ class Job:
 
 def start(pool: Pool, plan: JobPlan, logs: Path) -> Job:
     """Get the lease and start the processes inside it. Raises what `Pool.lease` raises."""
-    lease = pool.lease(plan.gpu, tenant=plan.tenant, name=plan.name, grace_s=5, wait_s=30.0)
+    node_ids = (pool.node(plan.node).node_id,) if plan.node else ()
+    lease = pool.lease(plan.gpu, tenant=plan.tenant, name=plan.name, node_ids=node_ids, grace_s=5, wait_s=30.0)
     job = Job(plan, lease)
     for ordinal, memory in enumerate(plan.uses):
         command = [sys.executable, "-m", "aliquot.agent.simgpu.burn", "--bytes", memory, "--device", str(ordinal)]

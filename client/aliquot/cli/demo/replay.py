@@ -1,8 +1,8 @@
 """Replaying a public trace through the real API: its nodes are declared (no agents), its pods ask for leases.
 
-openb (Alibaba, cluster-trace-gpu-v2023): pods arrive in the order of their creation, a batch at a time; what the trace has
-deleted before a batch begins is given back first. Nothing waits: what does not fit when it arrives is refused. CPU-only
-pods ask for no GPU and are only counted. The trace states no memory, and some of its models are anonymous (G2, G3):
+openb (Alibaba, cluster-trace-gpu-v2023): pods arrive in the order of their creation, a batch at a time; what the trace
+has deleted before a batch begins is given back first. Nothing waits: what does not fit when it arrives is refused.
+CPU-only pods ask for no GPU and are only counted. The trace states no memory, and some of its models are anonymous:
 those are declared with 32Gi, which changes nothing, as pods ask for shares alone.
 """
 

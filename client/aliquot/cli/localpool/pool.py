@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import importlib.util
 import os
 import shlex
@@ -45,6 +46,8 @@ class PoolPlan:
     """0: a free one."""
     agent_metrics_port: int = AGENT_METRICS_PORT
     """Of the first agent, if it is free; the others count up. 0: free ones."""
+    tiers: tuple[str, ...] = ()
+    """How each node may enforce limits (`preload,watchdog`), the last one for all further nodes; empty: as it can."""
     coordinator_options: tuple[str, ...] = ()
 
     def node_names(self) -> list[str]:
@@ -121,11 +124,11 @@ class LocalPool:
 
     def wait_ready(self, timeout_s: float = START_TIMEOUT_S) -> None:
         """Until every node is READY and its agent answers on its socket. Raises `ChildFailed`."""
+        for node in self.nodes:
+            node.agent.wait_for(partial(answers, LocalAgent(node.socket)), timeout_s, "its socket answered")
         names = {node.name for node in self.nodes}
         with Pool(self.address, timeout_s=timeout_s) as pool:
             for node in self.nodes:
-                answered = partial(answers, LocalAgent(node.socket))
-                node.agent.wait_for(answered, timeout_s, "its socket answered")
                 node.agent.wait_for(lambda: names <= _ready_names(pool), timeout_s, "every node was ready")
 
     def _take_lock(self) -> None:
@@ -164,6 +167,8 @@ class LocalPool:
 
     def _make_node(self, index: int, name: str) -> LocalNode:
         env = {} if self.plan.real else self._simulate(name)
+        tiers = self.plan.tiers[min(index, len(self.plan.tiers) - 1)] if self.plan.tiers else ""
+        settings = {"ALIQUOT_AGENT_ENFORCEMENT_TIERS": tiers} if tiers else {}
         path = self.layout.socket(name)
         base = self.plan.agent_metrics_port
         port = _free_port(base + index if base else 0)
@@ -176,13 +181,18 @@ class LocalPool:
                 *("--state-dir", str(self.layout.node(name))),
                 *("--socket", str(path)),
                 *("--node-name", name),
+                *("--node-id", self._node_id(name)),
                 *("--metrics-port", str(port)),
             ],
-            clean_environment(env),
+            clean_environment(env | settings),
             self.layout.logs / f"{name}.log",
         )
         devices = "this machine's GPUs" if self.plan.real else f"{self.plan.gpus} × {self.plan.model}, simulated"
         return LocalNode(name, agent, path, port, devices, env)
+
+    def _node_id(self, name: str) -> str:
+        """One that no other pool on this machine has: agents find their processes' cgroups by it."""
+        return f"{name}-{hashlib.sha256(str(self.layout.root).encode()).hexdigest()[:8]}"
 
     def _simulate(self, name: str) -> dict[str, str]:
         """Make a node's GPUs; the variables that make programs use them."""
