@@ -9,7 +9,7 @@ from rich.text import Text
 from aliquot.cli import _views as views
 from aliquot.cli import _words as words
 from aliquot.cli._out import missing_table, table
-from aliquot.cli.demo.jobs import Job, JobPlan, start, wants
+from aliquot.cli.demo.jobs import UNHARMED, Job, JobPlan, start, wants
 from aliquot.cli.demo.story import Story
 from aliquot.cli.demo.usage import LeaseUsage, PeakSampler, usage_of, usage_table
 from aliquot.cli.localpool import LocalPool, answers
@@ -204,7 +204,7 @@ def account(stage: Stage) -> list[LeaseUsage]:
         story.show(Text())
         story.indent(usage_table(usages))
         story.claim(
-            "no neighbour was touched", holds=all(outcomes[job.plan.name] == "running" for job in stage.neighbours())
+            "no neighbour was touched", holds=all(outcomes[job.plan.name] == UNHARMED for job in stage.neighbours())
         )
     return usages
 

@@ -14,6 +14,7 @@ from aliquot.client import HeldLease, Pool
 from aliquot.common.quantity import human_bytes, parse_bytes
 
 LIFETIME_S = 300
+UNHARMED = "ran on"
 OUT_OF_MEMORY = 3
 """What the load ends with when CUDA denies it an allocation."""
 
@@ -68,7 +69,7 @@ class Job:
         codes = [process.poll() for process in self.processes]
         ended = [code for code in codes if code is not None]
         if not ended:
-            return "running"
+            return UNHARMED
         if OUT_OF_MEMORY in ended:
             return "denied: out of memory"
         if any(code < 0 for code in ended):

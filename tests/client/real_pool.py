@@ -1,0 +1,24 @@
+"""A real pool for tests: a coordinator and agents as processes, on simulated GPUs, through the CLI's own local pool."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from aliquot.cli.localpool import Layout, LocalPool, PoolPlan
+
+
+@contextmanager
+def real_pool(nodes: int = 2, gpus: int = 2, tiers: str = "watchdog") -> Iterator[LocalPool]:
+    """Up and ready; stopped at the end. In a folder of its own with a short name, because of the sockets in it."""
+    root = Path(tempfile.mkdtemp(prefix="aq-"))
+    plan = PoolPlan(nodes=nodes, gpus=gpus, listen="127.0.0.1:0", metrics_port=0, agent_metrics_port=0, tiers=(tiers,))
+    try:
+        with LocalPool(Layout.of(root), plan) as pool:
+            pool.start()
+            yield pool
+    finally:
+        shutil.rmtree(root, ignore_errors=True)
