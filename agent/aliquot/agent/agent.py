@@ -200,7 +200,9 @@ class Agent:
         coordinators = Coordinators(settings.coordinator, settings.tls.client(), settings.insecure)
         self.stream = Stream(state, self.controller, reporter, coordinators)
         self.metrics = Metrics()
-        self.metrics.registry.register(NodeCollector(state, police, signaller, lambda: self.stream.sessions))
+        self.metrics.registry.register(
+            NodeCollector(state, police, signaller, lambda: self.stream.sessions, lambda: self._backend.calls)
+        )
         if settings.dcgm_names:
             self.metrics.registry.register(DcgmCollector(state))
         self._events = EventWatcher(self._backend, self.poller.take_event)

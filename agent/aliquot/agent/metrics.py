@@ -64,7 +64,15 @@ _DEVICE_GAUGES: tuple[tuple[str, str, Value], ...] = (
 class NodeCollector(Collector):
     """Turns the state into metrics when asked."""
 
-    def __init__(self, state: NodeState, police: Police, signaller: Signaller, sessions: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        state: NodeState,
+        police: Police,
+        signaller: Signaller,
+        sessions: Callable[[], int],
+        calls: Callable[[], int],
+    ) -> None:
+        self._calls = calls
         self._state = state
         self._police = police
         self._signaller = signaller
@@ -147,7 +155,9 @@ class NodeCollector(Collector):
         connected.add_metric([self._state.name], int(self._state.connected))
         sessions = CounterMetricFamily("aliquot_agent_sessions", "Sessions begun.", labels=("node",))
         sessions.add_metric([self._state.name], self._sessions())
-        yield from (acts, sent, connected, sessions)
+        calls = CounterMetricFamily("aliquot_agent_driver_calls", "Calls into the driver.", labels=("node",))
+        calls.add_metric([self._state.name], self._calls())
+        yield from (acts, sent, connected, sessions, calls)
 
     def _device_labels(self, device: DeviceState) -> list[str]:
         return [self._state.name, device.info.uuid, str(device.info.index), device.info.model]

@@ -27,6 +27,7 @@ from aliquot.common.clock import Clock
 
 log = logging.getLogger(__name__)
 
+NEVER = float("-inf")
 FAILURES_TOLERATED = 2
 """Calls that fail otherwise than by hanging or a lost device, in a row, before the device counts as
 unhealthy.
@@ -47,12 +48,14 @@ class Intervals:
 
 
 @dataclass(slots=True)
-class _Due:
-    memory_at: float = 0.0
-    memory_asked: float = 0.0
-    load_at: float = 0.0
-    health_at: float = 0.0
+class _Asked:
+    """When each thing was asked of a device last, by the monotonic clock."""
+
+    memory_s: float = NEVER
+    load_s: float = NEVER
+    health_s: float = NEVER
     failures: int = 0
+    """In a row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,9 +88,10 @@ class Poller:
         self._police = police
         self._clock = clock
         self._intervals = intervals
-        self._due: dict[str, _Due] = {}
+        self._asked: dict[str, _Asked] = {}
         self._discover_at = 0.0
-        self._asking: dict[str, asyncio.Task[None]] = {}
+        self._watching: dict[str, asyncio.Task[None]] = {}
+        self._polled: set[str] = set()
         self.first_round = asyncio.Event()
         """Set when every device has been looked at once (or did not answer)."""
         self.on_change: Callable[[], None] = lambda: None
@@ -122,34 +126,54 @@ class Poller:
             self.on_devices()
 
     async def run(self) -> None:
-        """Poll for ever."""
-        while True:
-            begun = time.monotonic()
-            await self.round()
+        """Poll for ever: each device by a task of its own, so that one that is slow or hangs holds up nobody."""
+        try:
+            while True:
+                if time.monotonic() >= self._discover_at:
+                    await self._rediscover()
+                self._watch_all()
+                await asyncio.sleep(self._shortest_s())
+        finally:
+            for task in self._watching.values():
+                task.cancel()
+
+    async def _rediscover(self) -> None:
+        try:
+            await self.discover()
+        except DeviceError as error:
+            self._discover_at = time.monotonic() + self._intervals.health_s
+            log.warning("devices can't be listed: %s", error.message)
+
+    def _watch_all(self) -> None:
+        devices = self._state.devices
+        for uuid in [uuid for uuid in self._watching if uuid not in devices]:
+            self._watching.pop(uuid).cancel()
+        for number, uuid in enumerate(devices):
+            if uuid not in self._watching:
+                # The driver serves one call at a time: devices take turns within the interval instead of
+                # queueing up.
+                turn_s = self._shortest_s() * number / len(devices)
+                self._watching[uuid] = asyncio.create_task(self._watch(uuid, turn_s), name=f"poll {uuid}")
+        if not devices:
             self.first_round.set()
+
+    async def _watch(self, uuid: str, turn_s: float) -> None:
+        """Poll one device for ever: at once, then in its turn."""
+        next_s = time.monotonic() + turn_s
+        while (device := self._state.devices.get(uuid)) is not None:
+            try:
+                await self._poll(device)
+            except Exception:  # a defect must not leave a device unwatched
+                log.exception("polling %s failed", uuid)
+            self._polled.add(uuid)
+            if self._polled >= self._state.devices.keys():
+                self.first_round.set()
             self.on_change()
-            await asyncio.sleep(max(0.01, begun + self._shortest_s() - time.monotonic()))
+            next_s = max(next_s + self._shortest_s(), time.monotonic())
+            await asyncio.sleep(next_s - time.monotonic())
 
     def _shortest_s(self) -> float:
         return min(self._intervals.memory_s, self._intervals.idle_s)
-
-    async def round(self) -> None:
-        """Ask what is due of every device, side by side. A device that is slow to answer does not hold up the
-        others: it is left alone until it does.
-        """
-        if time.monotonic() >= self._discover_at:
-            try:
-                await self.discover()
-            except DeviceError as error:
-                self._discover_at = time.monotonic() + self._intervals.health_s
-                log.warning("devices can't be listed: %s", error.message)
-        for uuid, device in self._state.devices.items():
-            if uuid not in self._asking:
-                task = asyncio.create_task(self._poll(device), name=f"poll {uuid}")
-                self._asking[uuid] = task
-                task.add_done_callback(partial(self._answered, uuid))
-        if self._asking:
-            await asyncio.wait(self._asking.values(), timeout=self._shortest_s())
 
     async def look(self, uuid: str) -> DeviceUsage:
         """Who holds what of a device right now, judged like any poll. Raises `DeviceError`."""
@@ -161,21 +185,16 @@ class Poller:
         )
         return self._take_memory(device, answer)
 
-    def _answered(self, uuid: str, task: asyncio.Task[None]) -> None:
-        self._asking.pop(uuid, None)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            log.error("polling %s failed", uuid, exc_info=error)
-
     async def _poll(self, device: DeviceState) -> None:
         uuid = device.info.uuid
-        due = self._due.setdefault(uuid, _Due())
+        asked = self._asked.setdefault(uuid, _Asked())
         now = time.monotonic()
-        leased = any(True for _ in self._state.reserved_on(uuid))
-        if leased and not due.failures:
-            # One that got its first lease since was put off as an idle one; its watchdog must not be that late.
-            due.memory_at = min(due.memory_at, due.memory_asked + self._intervals.memory_s)
-        slack = self._shortest_s() / 4  # a round that comes a little early must not put a question off to the next one
-        want_memory, want_load, want_health = (now >= at - slack for at in (due.memory_at, due.load_at, due.health_at))
+        memory_s = self._intervals.memory_s if self._state.leased(uuid) else self._intervals.idle_s
+        health_s = self._intervals.health_s if device.health.healthy else self._intervals.load_s
+        slack_s = self._shortest_s() / 4  # a turn that comes a little early must not put a question off to the next
+        want_memory = now - asked.memory_s >= memory_s - slack_s
+        want_load = now - asked.load_s >= self._intervals.load_s - slack_s
+        want_health = now - asked.health_s >= health_s - slack_s
         if not (want_memory or want_load or want_health):
             return
         begun = now
@@ -185,19 +204,14 @@ class Poller:
                 partial(self._ask, uuid, want_memory=want_memory, want_load=want_load, want_health=want_health),
             )
         except DeviceError as error:
-            self._failed(device, due, error)
+            self._failed(device, asked, error)
             return
         finally:
             self.on_poll(time.monotonic() - begun)
-        due.failures = 0
-        if want_memory:
-            due.memory_asked = now
-            due.memory_at = now + (self._intervals.memory_s if leased else self._intervals.idle_s)
-        if want_load:
-            due.load_at = now + self._intervals.load_s
-        if want_health:
-            calm = device.health.healthy
-            due.health_at = now + (self._intervals.health_s if calm else self._intervals.load_s)
+        asked.failures = 0
+        asked.memory_s = now if want_memory else asked.memory_s
+        asked.load_s = now if want_load else asked.load_s
+        asked.health_s = now if want_health else asked.health_s
         self._take(device, answer)
 
     def _ask(self, uuid: str, *, want_memory: bool, want_load: bool, want_health: bool) -> _Answer:
@@ -241,10 +255,10 @@ class Poller:
         self._police.patrol(device.usage)
         return device.usage
 
-    def _failed(self, device: DeviceState, due: _Due, error: DeviceError) -> None:
-        due.failures += 1
-        due.memory_at = due.load_at = due.health_at = 0.0
-        if isinstance(error, (DeviceHung, DeviceLost)) or due.failures > FAILURES_TOLERATED:
+    def _failed(self, device: DeviceState, asked: _Asked, error: DeviceError) -> None:
+        asked.failures += 1
+        asked.memory_s = asked.load_s = asked.health_s = NEVER
+        if isinstance(error, (DeviceHung, DeviceLost)) or asked.failures > FAILURES_TOLERATED:
             # What was last seen is not true any more: unknown, not unchanged.
             device.memory = None
             device.load = LoadSample()
@@ -279,5 +293,5 @@ class Poller:
                 sample = HealthSample()
             now_ms = self._clock.monotonic_ms()
             self._set_health(device, health.on_xid(device.health, event.xid, sample.recovery_action, now_ms))
-            self._due.setdefault(info.uuid, _Due()).health_at = 0.0
+            self._asked.setdefault(info.uuid, _Asked()).health_s = NEVER
         self.on_change()

@@ -78,6 +78,10 @@ class NodeState:
         """Reservations that take part of a device."""
         return [record for record in self.book if record.holds and record.spec.device_uuid == device_uuid]
 
+    def leased(self, device_uuid: str) -> bool:
+        """Whether any reservation takes part of a device."""
+        return any(record.holds and record.spec.device_uuid == device_uuid for record in self.book)
+
     def held(self, holder: Holder) -> bool:
         """Whether a reservation stands behind a holder."""
         return any(record.spec.holder == holder for record in self.book.holding())

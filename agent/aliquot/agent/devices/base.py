@@ -55,6 +55,10 @@ class DeviceBackend(Protocol):
 
     name: str
 
+    @property
+    def calls(self) -> int:
+        """Calls into the driver so far: what looking costs."""
+
     def open(self) -> DriverInfo:
         """Load the library and talk to the driver."""
 

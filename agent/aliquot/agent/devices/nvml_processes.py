@@ -4,10 +4,15 @@ The lists are by far the dearest thing a poll asks for (milliseconds each, under
 pynvml's own wrappers ask for each twice: for its size, then for its contents. Here the size of the last
 answer is offered at once, and asked again only when it was too small. The versioned symbols are tried newest
 first; the unversioned wrappers can't be used, since they raise something that is no NVML error.
+
+Programs that compute are in the first list. The other two (graphics, clients of MPS) are empty on most
+devices: one that was empty is read again only after `EMPTY_LIST_S`, one that was not is read every time, so
+that nothing old is ever taken for the present.
 """
 
 from __future__ import annotations
 
+import time
 from ctypes import Structure, byref, c_uint
 
 import pynvml
@@ -18,6 +23,8 @@ from aliquot.agent.devices.nvml_query import Query
 
 KINDS = ("Compute", "Graphics", "MPSCompute")
 _VERSIONS = (("_v3", pynvml.c_nvmlProcessInfo_v3_t), ("_v2", pynvml.c_nvmlProcessInfo_v2_t))
+EMPTY_LIST_S = 4.5
+_RARE_KINDS = KINDS[1:]
 _SPARE = 8
 _MAX_PROCESSES = 4096
 _UNKNOWN_BYTES = (1 << 64) - 1
@@ -29,6 +36,7 @@ class ProcessLists:
     def __init__(self, query: Query) -> None:
         self._query = query
         self._sizes: dict[tuple[str, str], int] = {}
+        self._found_empty_s: dict[tuple[str, str], float] = {}
 
     def read(self, uuid: str, handle: object, memory_total_bytes: int) -> ProcessList:
         """The processes on a device, each once. Raises `DeviceError` when not one list is offered."""
@@ -36,12 +44,19 @@ class ProcessLists:
         readable = 0
         complete = True
         for kind in KINDS:
+            if self._probably_empty(uuid, kind):
+                readable += 1
+                continue
             entries = self._list(uuid, handle, kind)
             if entries is None:
                 # MPS clients are in the compute list too on drivers without a list of their own.
                 complete = complete and kind != "Compute"
                 continue
             readable += 1
+            if entries:
+                self._found_empty_s.pop((uuid, kind), None)
+            elif kind in _RARE_KINDS:
+                self._found_empty_s[uuid, kind] = time.monotonic()
             for pid, memory_bytes in entries:
                 known = _plausible(memory_bytes, memory_total_bytes)
                 found[pid] = _larger(found[pid], known) if pid in found else known
@@ -50,6 +65,10 @@ class ProcessLists:
         return ProcessList(
             tuple(ProcessSample(pid, memory_bytes) for pid, memory_bytes in sorted(found.items())), complete
         )
+
+    def _probably_empty(self, uuid: str, kind: str) -> bool:
+        since_s = self._found_empty_s.get((uuid, kind))
+        return since_s is not None and time.monotonic() - since_s < EMPTY_LIST_S
 
     def _list(self, uuid: str, handle: object, kind: str) -> list[tuple[int, int]] | None:
         for suffix, structure in _VERSIONS:

@@ -40,6 +40,11 @@ class Recorder:
         self._driver = DriverInfo("", "")
         self._discovery = Discovery(())
 
+    @property
+    def calls(self) -> int:
+        """The wrapped backend's."""
+        return self._wrapped.calls
+
     def open(self) -> DriverInfo:
         """Open the wrapped backend."""
         self._driver = self._wrapped.open()

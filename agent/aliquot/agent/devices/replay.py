@@ -92,6 +92,11 @@ class ReplayBackend:
         self._times = [frame.at_ms for frame in trace.frames]
         self._known = {info.uuid for info in trace.devices}
 
+    @property
+    def calls(self) -> int:
+        """There is no driver."""
+        return 0
+
     def open(self) -> DriverInfo:
         """The first frame is now."""
         self._start_ms = self._now_ms()

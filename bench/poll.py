@@ -1,0 +1,201 @@
+"""What looking at devices costs: a real agent on simulated devices whose calls are as slow as measured on
+real ones.
+
+    bench/poll.py --devices 8 --json
+
+Every device carries leases with processes, so that all of them are polled at the short interval. The agent is
+a process of its own with its default settings, and no coordinator to talk to. Reported, over the measured
+seconds:
+
+- `cpu_cores`: processor time of the agent per second;
+- `poll_ms`: how long one device took to answer one poll, on average (`poll_p99_ms`: the bucket of the 99th
+  percentile);
+- `calls_per_poll`: calls into the driver per poll of a device, of any kind;
+- `calls_per_s` and `polls_per_s` of all devices together.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from hashlib import sha256
+from pathlib import Path
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from aliquot.agent import identity, simgpu
+from aliquot.agent.checkpoint import Checkpoint
+from aliquot.agent.core.model import Reservation, SliceSpec
+from aliquot.client.local import LocalAgent
+from aliquot.common.limits import GIB
+
+SECRET = "bench"
+START_TIMEOUT_S = 30.0
+LEASES_PER_DEVICE_MAX = 64
+
+
+class Bench:
+    """An agent with leases and their processes."""
+
+    def __init__(self, directory: Path, arguments: argparse.Namespace) -> None:
+        self.directory = directory
+        self.devices: int = arguments.devices
+        self.leases: int = arguments.leases
+        self.tiers: str = arguments.tiers
+        self.scenario = simgpu.create(directory / "gpus", [arguments.model] * self.devices, host=str(directory))
+        self.processes: list[subprocess.Popen[bytes]] = []
+        self.metrics = ""
+
+    def start(self) -> None:
+        """Leases on disk, then the agent, then their processes, then the latencies."""
+        checkpoint = Checkpoint.open(self.directory / "state", identity.boot_id())
+        checkpoint.save(self._records())
+        checkpoint.close()
+        agent = subprocess.Popen(
+            [
+                *(sys.executable, "-m", "aliquot.agent", "--node-name", "bench", "--metrics-port", "0", "--log-json"),
+                *("--coordinator", "127.0.0.1:1"),
+                *("--state-dir", str(self.directory / "state")),
+                *("--socket", str(self.directory / "agent.sock")),
+            ],
+            env={
+                **os.environ,
+                **simgpu.environment(self.directory / "gpus"),
+                "ALIQUOT_AGENT_ENFORCEMENT_TIERS": self.tiers,
+            },
+            stderr=(self.directory / "log").open("wb"),
+        )
+        self.processes.append(agent)
+        self._wait_for_agent()
+        self._attach_processes()
+        self.scenario.set_measured_latencies()
+
+    def _records(self) -> list[Reservation]:
+        found = []
+        for device in self.scenario.devices():
+            for number in range(self.leases):
+                lease_id = f"l-{device.index}-{number}"
+                spec = SliceSpec(
+                    slice_id=f"{lease_id}.1.0",
+                    lease_id=lease_id,
+                    lease_epoch=1,
+                    device_uuid=device.uuid,
+                    share_milli=1000 // (self.leases + 1),
+                    memory_bytes=4 * GIB,
+                    secret_sha256=sha256(SECRET.encode()).digest(),
+                )
+                found.append(Reservation(spec))
+        return found
+
+    def _wait_for_agent(self) -> None:
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while time.monotonic() < deadline:
+            for line in (self.directory / "log").read_text().splitlines():
+                record = json.loads(line)
+                if record["message"] == "agent started":
+                    self.metrics = f"http://127.0.0.1:{record['metrics_port']}/metrics"
+                    return
+            time.sleep(0.05)
+        raise TimeoutError((self.directory / "log").read_text())
+
+    def _attach_processes(self) -> None:
+        """Each lease gets a process that holds memory."""
+        agent = LocalAgent(self.directory / "agent.sock")
+        for record in self._records():
+            process = subprocess.Popen(["sleep", "3600"])
+            self.processes.append(process)
+            agent.attach(record.spec.lease_id, SECRET, pid=process.pid)
+            self.scenario.add_foreign(record.spec.device_uuid, 2 * GIB, pid=process.pid, name="sleep")
+
+    def measure(self, seconds: float) -> dict[str, float | int]:
+        """What the agent uses and does in so many seconds."""
+        before, cpu_before, began = self._scrape(), self._cpu_s(), time.monotonic()
+        time.sleep(seconds)
+        after, cpu_after, ended = self._scrape(), self._cpu_s(), time.monotonic()
+        took_s = ended - began
+        change = {name: after[name] - before.get(name, 0.0) for name in after}
+        polls = change["aliquot_agent_poll_seconds_count"]
+        return {
+            "devices": self.devices,
+            "leases": self.devices * self.leases,
+            "seconds": round(took_s, 1),
+            "cpu_cores": round((cpu_after - cpu_before) / took_s, 4),
+            "poll_ms": round(change["aliquot_agent_poll_seconds_sum"] / polls * 1e3, 2),
+            "poll_p99_ms": _p99_ms(change, polls),
+            "calls_per_poll": round(change["aliquot_agent_driver_calls_total"] / polls, 2),
+            "polls_per_s": round(polls / took_s, 2),
+            "calls_per_s": round(change["aliquot_agent_driver_calls_total"] / took_s, 1),
+            "rss_mb": round(self._rss_bytes() / 2**20, 1),
+        }
+
+    def _scrape(self) -> dict[str, float]:
+        with urllib.request.urlopen(self.metrics, timeout=30) as answer:
+            text = answer.read().decode()
+        found: dict[str, float] = {}
+        for family in text_string_to_metric_families(text):
+            for sample in family.samples:
+                if sample.name.startswith(("aliquot_agent_poll", "aliquot_agent_driver")):
+                    bound = sample.labels.get("le", "")
+                    found[f"{sample.name}|{bound}" if bound else sample.name] = sample.value
+        return found
+
+    def _cpu_s(self) -> float:
+        fields = Path(f"/proc/{self.processes[0].pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def _rss_bytes(self) -> int:
+        return int(Path(f"/proc/{self.processes[0].pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+    def close(self) -> None:
+        """End everything that was started."""
+        for process in self.processes:
+            process.terminate()
+        for process in self.processes:
+            process.wait()
+        self.scenario.close()
+
+
+def _p99_ms(change: dict[str, float], polls: float) -> float:
+    """The upper bound of the histogram's bucket in which 99 % of the polls are."""
+    buckets = [(name.partition("|")[2], count) for name, count in change.items() if "_bucket|" in name]
+    for bound, count in sorted(buckets, key=lambda each: float(each[0])):
+        if count >= 0.99 * polls:
+            return round(float(bound) * 1e3, 2)
+    return float("inf")
+
+
+def main() -> None:
+    """Parse, run, report."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--devices", type=int, default=8)
+    parser.add_argument("--leases", type=int, default=4, help="per device")
+    parser.add_argument("--model", default="A100-80")
+    parser.add_argument("--seconds", type=float, default=20.0)
+    parser.add_argument("--tiers", default="watchdog", help="as in the agent's settings")
+    parser.add_argument("--json", action="store_true", help="the last line is one JSON object")
+    arguments = parser.parse_args()
+    if not 1 <= arguments.leases <= LEASES_PER_DEVICE_MAX:
+        parser.error(f"--leases: 1 to {LEASES_PER_DEVICE_MAX}")
+    with tempfile.TemporaryDirectory(prefix="aliquot-poll-") as directory:
+        bench = Bench(Path(directory), arguments)
+        try:
+            bench.start()
+            bench.measure(3.0)  # the first polls ask for everything
+            result = bench.measure(arguments.seconds)
+        finally:
+            bench.close()
+    if arguments.json:
+        print(json.dumps(result))
+        return
+    for name, value in result.items():
+        print(f"{name:>16}  {value}")
+
+
+if __name__ == "__main__":
+    main()
