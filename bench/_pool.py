@@ -123,3 +123,53 @@ def percentile(sorted_values: list[float], part: float) -> float:
     if not sorted_values:
         return 0.0
     return sorted_values[min(len(sorted_values) - 1, int(len(sorted_values) * part))]
+
+
+class Agents:
+    """Processes of `_agents.py`."""
+
+    def __init__(self, processes: list[asyncio.subprocess.Process]) -> None:
+        self._processes = processes
+
+    @classmethod
+    async def start(cls, address: str, count: int, *arguments: str, processes: int = 1) -> Agents:
+        """Start them and wait until every node is READY."""
+        per_process = [count // processes + (number < count % processes) for number in range(processes)]
+        started = [
+            await asyncio.create_subprocess_exec(
+                sys.executable,
+                str(Path(__file__).with_name("_agents.py")),
+                address,
+                "--agents",
+                str(many),
+                "--first",
+                str(sum(per_process[:number])),
+                *arguments,
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+            )
+            for number, many in enumerate(per_process)
+        ]
+        for process in started:
+            assert process.stdout is not None
+            if await process.stdout.readline() != b"ready\n":
+                raise RuntimeError("agents did not come up")
+        return cls(started)
+
+    async def counts(self) -> dict[str, float]:
+        """Messages sent and received, and CPU seconds used, so far."""
+        total: dict[str, float] = {}
+        for process in self._processes:
+            assert process.stdin is not None
+            assert process.stdout is not None
+            process.stdin.write(b"\n")
+            counts = json.loads(await process.stdout.readline())
+            total = {key: total.get(key, 0) + value for key, value in counts.items()}
+        return total
+
+    async def stop(self) -> None:
+        """End them."""
+        for process in self._processes:
+            assert process.stdin is not None
+            process.stdin.close()
+        await asyncio.gather(*(process.wait() for process in self._processes))

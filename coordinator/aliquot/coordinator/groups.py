@@ -35,8 +35,7 @@ class OpenGroup:
             if not reply.done():
                 reply.set_result(outcome)
         for reply, error in self.refusals:
-            if not reply.done():
-                reply.set_exception(error)
+            fail(reply, error)
 
     def fail(self, error: Exception) -> None:
         """What it stands on will never be: nobody gets an answer, not even a refusal."""
@@ -45,6 +44,7 @@ class OpenGroup:
 
 
 def fail(reply: Reply, error: Exception) -> None:
-    """Refuse one caller, if it still waits."""
+    """Refuse one caller, if it still waits. Nobody has to look at the refusal: callers may vanish."""
     if not reply.done():
         reply.set_exception(error)
+        reply.exception()

@@ -16,6 +16,8 @@ from aliquot.coordinator.view import View
 
 log = logging.getLogger(__name__)
 
+SESSIONS_PER_SWEEP = 2_500
+
 Silent = Callable[[str, int, bool, str], bool]
 """(node id, session epoch, lost, reason) -> whether the word was taken."""
 
@@ -37,6 +39,7 @@ class Liveness:
         self._view = view
         self._silent = silent
         self._absent: dict[str, int] = {}
+        self._left: list[tuple[str, Session]] = []
 
     def absent(self, node_id: str, since_ms: int) -> None:
         """The node has no session; it was last heard then. The earliest word counts."""
@@ -56,7 +59,7 @@ class Liveness:
     def sweep(self, now_ms: int) -> None:
         """Report those that are silent for too long."""
         config = self.config
-        for node_id, session in list(self._sessions.items()):
+        for node_id, session in self._some_sessions():
             quiet_ms = now_ms - session.last_heard_ms
             if quiet_ms <= config.suspect_ms or session.ended:
                 node = self._view.nodes.get(node_id)
@@ -70,6 +73,15 @@ class Liveness:
                 session.suspect = self._silent(node_id, session.epoch, False, reason)
         for node_id, since_ms in list(self._absent.items()):
             self._sweep_absent(node_id, now_ms - since_ms)
+
+    def _some_sessions(self) -> list[tuple[str, Session]]:
+        """The next of them, at most `SESSIONS_PER_SWEEP`, so that no sweep holds up the event loop."""
+        if len(self._sessions) <= SESSIONS_PER_SWEEP:
+            return list(self._sessions.items())
+        if not self._left:
+            self._left = list(self._sessions.items())
+        some, self._left = self._left[:SESSIONS_PER_SWEEP], self._left[SESSIONS_PER_SWEEP:]
+        return [pair for pair in some if self._sessions.get(pair[0]) is pair[1]]
 
     def _sweep_absent(self, node_id: str, quiet_ms: int) -> None:
         node = self._view.nodes.get(node_id)

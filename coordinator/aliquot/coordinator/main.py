@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import gc as python_gc
 import json
 import logging
 import os
+import resource
 import signal
 import sys
 from collections.abc import Callable
@@ -257,10 +259,9 @@ class Coordinator:
     def _expire(self, lease_id: str, ttl_ms: int) -> bool:
         command = c.Release(lease_id, EndReason.EXPIRED, f"no keep-alive for {ttl_ms} ms")
         try:
-            reply = self.writer.submit(command)
+            self.writer.submit(command)
         except AliquotError:
             return False
-        reply.add_done_callback(lambda reply: reply.cancelled() or reply.exception())
         return True
 
     async def serve(self) -> None:
@@ -323,6 +324,13 @@ def parse_settings(argv: list[str] | None) -> Settings:
     ).settings
 
 
+def _allow_many_connections() -> None:
+    """Each agent and launcher is a connection; the usual bound of 1,024 open files is for other programs."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
 async def run(settings: Settings, journal: Journal | None = None) -> None:
     """Serve until a signal comes."""
     coordinator = Coordinator(settings, journal=journal)
@@ -342,6 +350,7 @@ def main(argv: list[str] | None = None, *, wrap: Callable[[Journal], Journal] = 
         settings = parse_settings(argv)
         common_logging.configure(settings.log_level, json=settings.log_json)
         sys.setswitchinterval(_SWITCH_INTERVAL_S)
+        _allow_many_connections()
         asyncio.run(run(settings, wrap(make_journal(settings))))
     except AliquotError as error:
         sys.stderr.write(error.explain() + "\n")

@@ -315,10 +315,9 @@ class Sessions:
     def _tell(self, command: c.Command) -> bool:
         """Submit without waiting; whether it was accepted. What is lost is said again sooner or later."""
         try:
-            reply = self._writer.submit(command)
+            self._writer.submit(command)
         except AliquotError:
             return False
-        reply.add_done_callback(_forget_error)
         return True
 
     def _silent(self, node_id: str, session_epoch: int, lost: bool, reason: str) -> bool:  # noqa: FBT001 - a callback
@@ -409,12 +408,6 @@ class Sessions:
         task = asyncio.ensure_future(coroutine)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-
-
-def _forget_error(reply: asyncio.Future[Any]) -> None:
-    """Take note of a refusal, so that nobody warns of it: the agent will say the same again."""
-    if not reply.cancelled():
-        reply.exception()
 
 
 def _heartbeat_seq(raw: bytes) -> int:

@@ -236,7 +236,8 @@ class Writer:
             decision = decide(state, command, now_ms)
         except DomainError as error:
             if reply is not None:
-                group.refusals.append((reply, error))
+                # Without its traceback, which would keep this frame, and with it the State, alive in a cycle.
+                group.refusals.append((reply, error.with_traceback(None)))
             return None
         except Exception as error:
             log.exception("deciding %s failed; nothing was changed", type(command).__name__)

@@ -17,7 +17,7 @@ from google.protobuf.message import Message
 from google.rpc import error_details_pb2, status_pb2
 
 from aliquot.common.errors import AliquotError, InvalidFieldError, RequestSyntaxError
-from aliquot.coordinator.core.errors import InvalidField, NeverFits, NoCapacity
+from aliquot.coordinator.core.errors import InvalidField, NeverFits, NoCapacity, QuotaExceeded
 from aliquot.coordinator.core.types import Shortfall
 from aliquot.coordinator.errors import Overloaded
 from aliquot.coordinator.rpc.convert import explanation_of_shortfall
@@ -52,6 +52,11 @@ _CODES: dict[str, grpc.StatusCode] = {
     "OVERLOADED": Code.RESOURCE_EXHAUSTED,
     "WATCH_COMPACTED": Code.OUT_OF_RANGE,
     "CONFLICT": Code.ABORTED,
+    "TENANT_NOT_FOUND": Code.NOT_FOUND,
+    "TENANT_IN_USE": Code.FAILED_PRECONDITION,
+    "QUEUE_NOT_FOUND": Code.NOT_FOUND,
+    "QUEUE_IN_USE": Code.FAILED_PRECONDITION,
+    "PERIOD_CLOSED": Code.FAILED_PRECONDITION,
     "SESSION_REPLACED": Code.ABORTED,
     "SHUTTING_DOWN": Code.UNAVAILABLE,
 }
@@ -111,6 +116,10 @@ def _details(error: BaseException, reason: str) -> Iterator[Message]:
             field_violations=[
                 error_details_pb2.BadRequest.FieldViolation(field=field, description=description, reason=reason)
             ]
+        )
+    if isinstance(error, QuotaExceeded):
+        yield error_details_pb2.QuotaFailure(
+            violations=[error_details_pb2.QuotaFailure.Violation(subject=error.subject, description=error.message)]
         )
     retry_after_ms = error.retry_after_ms if isinstance(error, Overloaded) else _RETRY_AFTER_MS.get(reason, 0)
     if retry_after_ms:

@@ -1,0 +1,123 @@
+"""How many durable leases a second the coordinator grants, over real gRPC, with SQLite, and how long one takes.
+
+    python bench/allocate.py --callers 64 --seconds 10 --json
+
+A lease is a durable Allocate and a durable Release. Three measurements, each with a fresh coordinator process and
+the launchers in another: GRANTED on 1,000 declared nodes; ACTIVE with agents (a third process) that confirm over
+real sessions; and batches of 64. The last line is one JSON object.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from bench._pool import Agents, coordinator, declare, declared_nodes, in_process
+
+
+async def granted(arguments: argparse.Namespace, folder: Path) -> dict[str, float]:
+    """One lease per call."""
+    with coordinator(*flags(arguments, folder / "granted.db")) as process:
+        await declare(process.address, declared_nodes(arguments.nodes, 8))
+        cpu_s = process.cpu_s()
+        result = await load(process.address, arguments)
+        return {
+            "leases_per_s": round(result["leases_per_s"], 1),
+            "p50_ms": round(result["p50_ms"], 2),
+            "p99_ms": round(result["p99_ms"], 2),
+            "failed": result["failed"],
+            "coordinator_cpu_cores": round((process.cpu_s() - cpu_s) / (result["took_s"] + 1), 2),
+            "client_cpu_cores": round(result["client_cpu_cores"], 2),
+            "rss_mb": round(process.rss_mb(), 1),
+        }
+
+
+async def active(arguments: argparse.Namespace, folder: Path) -> dict[str, float]:
+    """One lease per call, each until its agent has confirmed."""
+    with coordinator(*flags(arguments, folder / "active.db")) as process:
+        agents = await Agents.start(process.address, arguments.agents)
+        try:
+            result = await load(process.address, arguments, "--until", "ACTIVE")
+        finally:
+            await agents.stop()
+        return {
+            "active_per_s": round(result["leases_per_s"], 1),
+            "active_p50_ms": round(result["p50_ms"], 2),
+            "active_p99_ms": round(result["p99_ms"], 2),
+            "active_failed": result["failed"],
+        }
+
+
+async def batches(arguments: argparse.Namespace, folder: Path) -> dict[str, float]:
+    """64 leases per call."""
+    with coordinator(*flags(arguments, folder / "batches.db")) as process:
+        await declare(process.address, declared_nodes(arguments.nodes, 8))
+        result = await load(process.address, arguments, "--batch", "64", "--callers", "8")
+        return {
+            "batch_items_per_s": round(result["leases_per_s"], 1),
+            "batch_p50_ms": round(result["p50_ms"], 2),
+            "batch_p99_ms": round(result["p99_ms"], 2),
+            "batch_failed": result["failed"],
+        }
+
+
+async def load(address: str, arguments: argparse.Namespace, *more: str) -> dict[str, float]:
+    """Launchers in a process of their own."""
+    result: dict[str, float] = await in_process(
+        "_load.py", address, "--callers", str(arguments.callers), "--seconds", str(arguments.seconds), *more
+    )
+    return result
+
+
+def flags(arguments: argparse.Namespace, journal: Path) -> list[str]:
+    """How the coordinator is started."""
+    given = ["--journal", f"sqlite:{journal}", "--log-level", "warning", "--policy", arguments.policy]
+    if arguments.fsync_ms:
+        given += ["--fsync-ms", str(arguments.fsync_ms)]
+    return given
+
+
+async def measure(arguments: argparse.Namespace) -> dict[str, object]:
+    """All that was asked for."""
+    result: dict[str, object] = {
+        "callers": arguments.callers,
+        "nodes": arguments.nodes,
+        "policy": arguments.policy,
+        "fsync_ms": arguments.fsync_ms,
+        "cores": os.cpu_count(),
+    }
+    for name, phase in (("granted", granted), ("active", active), ("batches", batches)):
+        if name in arguments.only:
+            with tempfile.TemporaryDirectory(dir=arguments.folder) as folder:
+                result |= await phase(arguments, Path(folder))
+    return result
+
+
+def main() -> None:
+    """The program."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--callers", type=int, default=64)
+    parser.add_argument("--seconds", type=float, default=10)
+    parser.add_argument("--nodes", type=int, default=1000)
+    parser.add_argument("--agents", type=int, default=200, help="nodes with confirming agents, for ACTIVE")
+    parser.add_argument("--policy", default="binpack")
+    parser.add_argument("--fsync-ms", type=int, default=0, help="make each commit as slow as a slow disk")
+    parser.add_argument("--folder", help="where the journals go: the disk that is measured")
+    parser.add_argument("--only", nargs="+", default=["granted", "active", "batches"])
+    parser.add_argument("--json", action="store_true", help="only the JSON line")
+    arguments = parser.parse_args()
+    result = asyncio.run(measure(arguments))
+    if not arguments.json:
+        for key, value in result.items():
+            print(f"{key:24} {value}")
+    print(json.dumps(result))
+
+
+if __name__ == "__main__":
+    main()
