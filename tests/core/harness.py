@@ -17,6 +17,7 @@ from aliquot.coordinator.core.state import CoreConfig, State
 from aliquot.coordinator.core.types import Demand, DeviceSpec, NodeSpec
 
 GIB = 1 << 30
+SETTLE_STEPS_MAX = 1_000
 
 _decoder = msgspec.msgpack.Decoder(list[AnyFact])
 
@@ -68,13 +69,16 @@ class Books:
         return decision
 
     def settle(self) -> None:
-        """What the writer does between commands: everything due, then everything admissible."""
+        """What the writer does between commands: everything due, then everything admissible. It must come to an end."""
+        steps = 0
         while True:
             outcome = self.do(c.Tick()).outcome
             assert isinstance(outcome, TickOutcome)
             if not outcome.more:
                 break
         while self.state.wants_admission():
+            steps += 1
+            assert steps < SETTLE_STEPS_MAX, f"the core goes in circles: {self.facts[-6:]}"
             outcome = self.do(c.Admit()).outcome
             assert isinstance(outcome, AdmitOutcome)
             if not outcome.more:

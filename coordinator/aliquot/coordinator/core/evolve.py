@@ -113,20 +113,17 @@ def _set_node(state: State, node: Node) -> None:
     old = state.inventory.node(node_id).grantable
     state.inventory.set_grantable(node_id, node.grantable)
     state.touch_node(node_id)
-    _node_touched(state, node_id)
+    state.node_touched(node_id)
     if node.grantable != old:
         state.capacity_version += 1
         state.tenancy.guaranteed_version += 1
-    for owner in dict.fromkeys(state.hold_of_device.get(device.uuid, "") for device in node.spec.devices):
-        if owner:
-            holds.look_at_hold(state, owner)
+    if state.hold_of_device:
+        for owner in dict.fromkeys(state.hold_of_device.get(device.uuid, "") for device in node.spec.devices):
+            if owner:
+                state.capacity_freed = True  # perhaps it is broken, and its owner must be decided on anew
+                holds.look_at_hold(state, owner)
     if node.grantable:
         state.free_capacity()
-
-
-def _node_touched(state: State, node_id: str) -> None:
-    """What could be evicted there has changed."""
-    state.node_versions[node_id] = state.node_versions.get(node_id, 0) + 1
 
 
 def _device_changed(state: State, fact: f.DeviceChanged) -> None:
@@ -134,7 +131,7 @@ def _device_changed(state: State, fact: f.DeviceChanged) -> None:
     state.inventory.set_device(fact.uuid, foreign_bytes=fact.foreign_bytes, healthy=fact.healthy)
     state.touch_device(fact.uuid)
     state.capacity_version += 1
-    _node_touched(state, state.inventory.device_record(fact.uuid).node_id)
+    state.node_touched(state.inventory.device_record(fact.uuid).node_id)
     holds.look_at_device(state, fact.uuid)
     state.free_capacity()
 
@@ -158,6 +155,12 @@ def _lease_queued(state: State, fact: f.LeaseQueued) -> None:
     state.leases[fact.lease_id] = lease
     state.lines.add(lease)
     state.touch_lease(fact.lease_id)
+    counting.be_patient(state, lease)
+    if (
+        state.tenancy.guarantees
+        or min(state.holding_by_priority, default=lease.request.priority) < lease.request.priority
+    ):
+        state.capacity_freed = True  # others may have to make room for it
 
 
 def _lease_granted(state: State, fact: f.LeaseGranted) -> None:
@@ -208,7 +211,7 @@ def _take(
             holds.look_at_device(state, piece.plan.device_uuid)
         if piece.member != member:
             member = piece.member
-            _node_touched(state, node_id)
+            state.node_touched(node_id)
             state.inventory.reserve_member(
                 node_id,
                 cpu_milli=demand.cpu_milli,
@@ -241,7 +244,7 @@ def _slices_adopted(state: State, fact: f.SlicesAdopted) -> None:
         assert old is not None
         new = counting.moved(state, lease, old, readopt(old, fact.at_ms), fact.at_ms)
         _set_lease(state, _with_slice(lease, old, new))
-        _node_touched(state, fact.node_id)
+        state.node_touched(fact.node_id)
 
 
 def _lease_releasing(state: State, fact: f.LeaseReleasing) -> None:
@@ -257,7 +260,7 @@ def _lease_releasing(state: State, fact: f.LeaseReleasing) -> None:
     )
     for piece in slices:
         if piece.holds_capacity:
-            _node_touched(state, piece.plan.node_id)
+            state.node_touched(piece.plan.node_id)
             state.ending[fact.lease_id] = None
     _set_lease(
         state,
@@ -379,6 +382,10 @@ def _move_slice(
     if piece is None:
         raise BrokenInvariant(f"lease {lease.lease_id} has no slice {slice_id}")
     moved = _advance(state, lease, piece, event, at_ms, tier=tier, reason=reason)
+    if event is not SliceEvent.CONFIRM:
+        state.node_touched(piece.plan.node_id)
+        if event is SliceEvent.RELEASE and piece.holds_capacity:
+            state.ending[lease.lease_id] = None
     slices = tuple(moved if other is piece else other for other in lease.slices)
     if moved.state in TERMINAL:
         if moved.lease_epoch != lease.lease_epoch or moved.leaving:
@@ -395,7 +402,7 @@ def _move_slice(
 def _free(state: State, lease: Lease, piece: Slice, slices: tuple[Slice, ...], at_ms: int) -> None:
     counting.freed(state, lease, piece, at_ms)
     state.inventory.release(piece.plan)
-    _node_touched(state, piece.plan.node_id)
+    state.node_touched(piece.plan.node_id)
     del state.slice_ids_by_node[piece.plan.node_id][piece.slice_id]
     if not any(
         other.member == piece.member and other.lease_epoch == piece.lease_epoch and other.holds_capacity

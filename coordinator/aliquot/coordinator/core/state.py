@@ -8,6 +8,7 @@ snapshots and hashes.
 from __future__ import annotations
 
 from collections import deque
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -23,7 +24,10 @@ from aliquot.coordinator.core.queueing import AdmissionPass, WaitingLines
 from aliquot.coordinator.core.queueing.failed import FailedDemands
 from aliquot.coordinator.core.tenancy.books import Tenancy
 from aliquot.coordinator.core.timers import Timers
-from aliquot.coordinator.core.types import NodeSpec
+from aliquot.coordinator.core.types import Demand, NodeSpec
+
+if TYPE_CHECKING:
+    from aliquot.coordinator.core.preemption.plan import Preemption
 
 
 class CoreConfig(msgspec.Struct, frozen=True):
@@ -151,6 +155,12 @@ class State:
         """Moves whenever what leases do on a node changes."""
         self.known_full = FailedDemands()
         """Demands that are known not to fit until something is freed."""
+        self.freed_version = 0
+        """Moves whenever something may fit, or be preempted, that did not or could not before."""
+        self.searched: dict[tuple[Demand, str, str, int], tuple[int, int]] = {}
+        """Searches for victims that found none: at which version, and when."""
+        self.preemption: Preemption | None = None
+        """Plans preemptions; made when first needed."""
         self.capacity_version = 0
         """Moves when what could be leased at all changes: nodes, their state, the health of devices."""
         self.timers = Timers()
@@ -198,7 +208,12 @@ class State:
     def free_capacity(self) -> None:
         """Something may fit that did not before."""
         self.capacity_freed = True
+        self.freed_version += 1
         self.known_full.clear()
+
+    def node_touched(self, node_id: str) -> None:
+        """What could be evicted on a node has changed."""
+        self.node_versions[node_id] = self.node_versions.get(node_id, 0) + 1
 
     def disrupted(self, tenant: str, at_ms: int) -> None:
         """A lease of this tenant was preempted by priority."""

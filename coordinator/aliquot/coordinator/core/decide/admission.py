@@ -1,13 +1,18 @@
-"""Admit: offer what is free along the waiting lines, a bounded step at a time."""
+"""Admit: offer what is free along the waiting lines, a bounded step at a time; make room where somebody is owed it."""
 
 from __future__ import annotations
 
 from aliquot.coordinator.core.commands import Admit
-from aliquot.coordinator.core.decide.allocate import granted
-from aliquot.coordinator.core.decide.granting import is_entitled, offer, whole_pool
+from aliquot.coordinator.core.decide import holding
+from aliquot.coordinator.core.decide.making_room import backfill, make_room, reserve
 from aliquot.coordinator.core.decide.outcomes import AdmitOutcome, Decision
-from aliquot.coordinator.core.queueing import AdmissionPass
+from aliquot.coordinator.core.facts import Fact
+from aliquot.coordinator.core.granting import granted, is_entitled, offer, whole_pool
+from aliquot.coordinator.core.queueing import AdmissionPass, Head
 from aliquot.coordinator.core.state import State
+
+SEARCH_ATTEMPTS = 16
+"""A search for victims counts as so many attempts of a turn."""
 
 
 def admit(state: State, command: Admit, now_ms: int) -> Decision:
@@ -16,26 +21,54 @@ def admit(state: State, command: Admit, now_ms: int) -> Decision:
     A pass runs to its end before the next begins, so that a pool where something is freed all the time still reaches
     the back of the line.
     """
+    if state.ready_holds:
+        used = holding.use_complete(state, now_ms)
+        if used is not None:
+            return Decision(used.facts, AdmitOutcome(granted=True, more=True))
     if state.admission is None:
         if not state.wants_admission():
             return Decision((), AdmitOutcome(granted=False, more=False))
+        broken = holding.break_lost(state, now_ms)
+        if broken:
+            return Decision(tuple(broken), AdmitOutcome(granted=False, more=True))
         state.capacity_freed = False
         state.admission = start_pass(state, now_ms)
-    walk = state.admission
-    for _ in range(command.attempts):
-        head = walk.head()
+    attempts = command.attempts
+    while attempts > 0:
+        head = state.admission.head()
         if head is None:
             state.admission = None
             return Decision((), AdmitOutcome(granted=False, more=state.wants_admission()))
-        lease = state.leases[head.lease_id]
-        demand = head.line.demand.avoiding(head.line.avoid)
-        found = offer(state, lease.request, demand, lease.arrival, now_ms, preempted_at_ms=lease.preempted_at_ms)
-        if found.placement is not None:
-            # The walk is not moved on: its line has another first one once this fact is applied.
-            fact = granted(lease.lease_id, lease.lease_epoch + 1, found.placement, now_ms)
-            return Decision((fact,), AdmitOutcome(granted=True, more=True))
-        walk.passed()
+        facts, moved_on, cost = _try(state, state.admission, head, now_ms)
+        if moved_on:
+            # One that is granted is not passed: its line has another first one once the fact is applied.
+            state.admission.passed()
+        if facts:
+            return Decision(tuple(facts), AdmitOutcome(granted=True, more=True))
+        attempts -= cost
     return Decision((), AdmitOutcome(granted=False, more=True))
+
+
+def _try(state: State, walk: AdmissionPass, head: Head, now_ms: int) -> tuple[list[Fact], bool, int]:
+    """(facts, whether the walk goes on to the next line, what it cost in attempts)."""
+    lease = state.leases[head.lease_id]
+    demand = head.line.demand.avoiding(head.line.avoid)
+    found = offer(state, lease.request, demand, lease.arrival, now_ms, preempted_at_ms=lease.preempted_at_ms)
+    if found.placement is not None:
+        facts = holding.give_up_of(state, lease.lease_id, now_ms, "the lease was granted elsewhere")
+        return [*facts, granted(lease.lease_id, lease.lease_epoch + 1, found.placement, now_ms)], False, 1
+    if found.over is not None:
+        return [], True, 1
+    filled = backfill(
+        state, lease.request, demand, now_ms, lease_id=lease.lease_id, preempted_at_ms=lease.preempted_at_ms
+    )
+    if filled is not None:
+        return [granted(lease.lease_id, lease.lease_epoch + 1, filled, now_ms)], False, 1
+    room, searched, again = make_room(state, lease, demand, now_ms)
+    if room:
+        return room, not again, SEARCH_ATTEMPTS
+    kept = reserve(state, walk, lease, demand, now_ms)
+    return kept, True, SEARCH_ATTEMPTS if searched else 1
 
 
 def start_pass(state: State, now_ms: int) -> AdmissionPass:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from aliquot.coordinator.core.commands import Allocate
-from aliquot.coordinator.core.decide.granting import check_access, offer
+from aliquot.coordinator.core.decide.making_room import backfill
 from aliquot.coordinator.core.decide.outcomes import AllocateOutcome, Decision
 from aliquot.coordinator.core.errors import (
     IdempotencyMismatch,
@@ -12,11 +12,10 @@ from aliquot.coordinator.core.errors import (
     QueueFull,
     QuotaExceeded,
 )
-from aliquot.coordinator.core.facts import LeaseGranted, LeaseQueued, SliceGrant
-from aliquot.coordinator.core.leases import slice_id_of
+from aliquot.coordinator.core.facts import LeaseQueued
+from aliquot.coordinator.core.granting import check_access, granted, offer
 from aliquot.coordinator.core.queueing import LineKey
 from aliquot.coordinator.core.state import State
-from aliquot.coordinator.core.types import Placement
 
 
 def allocate(state: State, command: Allocate, now_ms: int) -> Decision:
@@ -40,8 +39,11 @@ def allocate(state: State, command: Allocate, now_ms: int) -> Decision:
     outcome = AllocateOutcome(command.lease_id)
     if command.no_queue or not _others_first(state, queued):
         found = offer(state, request, request.demand, queued.arrival, now_ms)
-        if found.placement is not None:
-            return Decision((queued, granted(command.lease_id, 1, found.placement, now_ms)), outcome)
+        placement = found.placement
+        if placement is None and found.over is None:
+            placement = backfill(state, request, request.demand, now_ms, lease_id=command.lease_id)
+        if placement is not None:
+            return Decision((queued, granted(command.lease_id, 1, placement, now_ms)), outcome)
         if command.no_queue and found.over is not None:
             raise QuotaExceeded(found.over.subject, found.over.detail, "drop `no_queue` to wait until it may be had")
     if command.no_queue:
@@ -52,17 +54,6 @@ def allocate(state: State, command: Allocate, now_ms: int) -> Decision:
             hint="try again later, or raise `queued_max`",
         )
     return Decision((queued,), outcome)
-
-
-def granted(lease_id: str, lease_epoch: int, placement: Placement, now_ms: int) -> LeaseGranted:
-    """The fact that holds a placement's capacity for a lease."""
-    slices: list[SliceGrant] = []
-    for member, plans in enumerate(placement.members):
-        for plan in plans:
-            slices.append(SliceGrant(slice_id_of(lease_id, lease_epoch, len(slices)), member, plan))
-    return LeaseGranted(
-        at_ms=now_ms, lease_id=lease_id, lease_epoch=lease_epoch, slices=tuple(slices), note=placement.note
-    )
 
 
 def _replayed(state: State, command: Allocate, lease_id: str) -> Decision:

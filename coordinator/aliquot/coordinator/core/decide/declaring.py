@@ -15,7 +15,7 @@ from aliquot.coordinator.core.errors import (
     TenantInUse,
     TenantNotFound,
 )
-from aliquot.coordinator.core.evolving.counting import parts_of, queue_of
+from aliquot.coordinator.core.evolving.counting import owner_of, parts_of, queue_of
 from aliquot.coordinator.core.facts import (
     Fact,
     PoolApplied,
@@ -189,14 +189,10 @@ def _check_trial(state: State, trial: Tenancy) -> None:
     before = checks.declared_capacity(state.tenancy, state.inventory)
     if more != less or capacity != before or _bound_to_pools(trial) != _bound_to_pools(state.tenancy):
         checks.check_promises(trial, state.inventory)
-    held = [
-        (lease.request.tenant, lease.request.queue, parts_of(lease.holding))
-        for lease in state.leases.values()
-        if not lease.ended and lease.slices
-    ]
+    held = [(owner_of(lease), parts_of(lease.holding)) for lease in state.leases.values() if lease.holding]
     recount(trial, held)
-    for tenant_name, queue_name, _ in held:
-        over = over_limit(trial.chain(tenant_name, queue_name), [])
+    for owner, _ in held:
+        over = over_limit(trial.chain(owner.tenant, owner.queue), [])
         if over is not None:
             raise InvalidField(
                 "quota.limit",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from aliquot.coordinator.core.commands import Release
+from aliquot.coordinator.core.decide import holding
 from aliquot.coordinator.core.decide.outcomes import NOTHING, Decision
 from aliquot.coordinator.core.facts import (
     EndReason,
@@ -38,15 +39,17 @@ def end(
     grace_ms: int | None = None,
 ) -> list[Fact]:
     """Facts that end a lease for good: at once where nothing is held, else when its agents have confirmed."""
+    given_up = holding.give_up_of(state, lease.lease_id, now_ms, "the lease it was for has ended")
     if not lease.holding:
         if reason is EndReason.RELEASED:
             reason = EndReason.CANCELLED
-        return [LeaseEnded(at_ms=now_ms, lease_id=lease.lease_id, reason=reason, detail=detail)]
+        return [*given_up, LeaseEnded(at_ms=now_ms, lease_id=lease.lease_id, reason=reason, detail=detail)]
     grace_ms = lease.request.grace_ms if grace_ms is None else grace_ms
     facts: list[Fact] = [
+        *given_up,
         LeaseReleasing(
             at_ms=now_ms, lease_id=lease.lease_id, reason=reason, detail=detail, deadline_ms=now_ms + grace_ms
-        )
+        ),
     ]
     gone = [piece.slice_id for piece in lease.holding if is_agentless(state, piece)]
     facts += [SliceGone(at_ms=now_ms, lease_id=lease.lease_id, slice_id=slice_id) for slice_id in gone]

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from aliquot.coordinator.core import commands as c
-from aliquot.coordinator.core.decide.granting import guarantee_scale, whole_pool
 from aliquot.coordinator.core.decide.outcomes import AccountView, Decision, TenancyView
 from aliquot.coordinator.core.evolving.counting import queue_of
+from aliquot.coordinator.core.granting import guarantee_scale, whole_pool
 from aliquot.coordinator.core.ledger.books import open_entries
 from aliquot.coordinator.core.ledger.invoice import check_period
 from aliquot.coordinator.core.queueing.order import fair_share

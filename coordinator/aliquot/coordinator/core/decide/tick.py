@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from aliquot.coordinator.core.commands import Tick
-from aliquot.coordinator.core.decide import lifecycle
+from aliquot.coordinator.core.decide import holding, lifecycle
 from aliquot.coordinator.core.decide.outcomes import Decision, TickOutcome
 from aliquot.coordinator.core.evolving.counting import watch_budget
 from aliquot.coordinator.core.facts import BudgetCrossed, EndReason, Fact, LeasesForgotten
@@ -70,6 +70,13 @@ def _retry(state: State, lease_id: str, now_ms: int) -> list[Fact]:
     return []
 
 
+def _patience(state: State, lease_id: str, now_ms: int) -> list[Fact]:
+    """Let the first in line of a tenant be looked at again; of those behind it, nothing follows yet."""
+    if state.lines.is_first(lease_id):
+        state.capacity_freed = True
+    return []
+
+
 def _forget(state: State, _: str, now_ms: int) -> list[Fact]:
     """Drop ended leases that are old enough, or too many. At most 1,000 a step."""
     config = state.config
@@ -110,4 +117,6 @@ _LOOK = {
     Due.RETRY: _retry,
     Due.FORGET: _forget,
     Due.BUDGET: _budget,
+    Due.HOLD: holding.expired,
+    Due.PATIENCE: _patience,
 }

@@ -13,13 +13,18 @@ from aliquot.coordinator.core.leases import Lease, Slice, SliceState
 from aliquot.coordinator.core.ledger.books import CHARGED, open_entries
 from aliquot.coordinator.core.ledger.meters import ALERT_PERMILLE, meter_of, money_slope
 from aliquot.coordinator.core.state import State
-from aliquot.coordinator.core.tenancy.books import Part, recount
+from aliquot.coordinator.core.tenancy.books import Owner, Part, recount
 from aliquot.coordinator.core.timers import Due
 
 
 def queue_of(state: State, lease: Lease) -> str:
     """The queue a lease waits in and counts against."""
     return state.tenancy.queue_of(lease.request.tenant, lease.request.queue)
+
+
+def owner_of(lease: Lease) -> Owner:
+    """Whose slices a lease's are."""
+    return Owner(lease.lease_id, lease.request.tenant, lease.request.queue)
 
 
 def parts_of(slices: Iterable[Slice]) -> list[Part]:
@@ -36,8 +41,7 @@ def granted(state: State, lease: Lease, slices: Iterable[Slice], at_ms: int) -> 
             done.append(replace(piece, model=model, billing=True, billed_from_ms=at_ms))
         else:
             done.append(replace(piece, model=model))
-    request = lease.request
-    state.tenancy.hold(request.tenant, request.queue, parts_of(done), 1, at_ms)
+    state.tenancy.hold(owner_of(lease), parts_of(done), 1, at_ms)
     state.count_lease(lease, len(done))
     for piece in done:
         if piece.billed_from_ms:
@@ -63,8 +67,7 @@ def moved(state: State, lease: Lease, old: Slice, new: Slice, at_ms: int) -> Sli
 
 def freed(state: State, lease: Lease, piece: Slice, at_ms: int) -> None:
     """A slice's capacity is free."""
-    request = lease.request
-    state.tenancy.hold(request.tenant, request.queue, parts_of((piece,)), -1, at_ms)
+    state.tenancy.hold(owner_of(lease), parts_of((piece,)), -1, at_ms)
     state.count_lease(lease, -1)
 
 
@@ -92,10 +95,17 @@ def watch_budget(state: State, tenant: str, at_ms: int) -> None:
         state.timers.add(due_ms, Due.BUDGET, tenant)
 
 
+def be_patient(state: State, lease: Lease) -> None:
+    """Remember to look when a waiting lease may have devices kept for it."""
+    after_ms = state.tenancy.queue_spec(queue_of(state, lease)).reserve_after_ms
+    if after_ms:
+        state.timers.add(lease.created_ms + after_ms, Due.PATIENCE, lease.lease_id)
+
+
 def recount_all(state: State) -> None:
     """Derive from the leases what every account holds, and from the entries what every budget has used."""
     live = [lease for lease in state.leases.values() if not lease.ended]
-    held = ((lease.request.tenant, lease.request.queue, parts_of(lease.holding)) for lease in live if lease.slices)
+    held = ((owner_of(lease), parts_of(lease.holding)) for lease in live if lease.holding)
     recount(state.tenancy, held)
     recount_meters(state, live)
 

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from aliquot.coordinator.core import facts as f
 from aliquot.coordinator.core.holds import Hold, HoldKind
+from aliquot.coordinator.core.leases import SliceEvent, SliceState, advance
 from aliquot.coordinator.core.state import State
 from aliquot.coordinator.core.timers import Due
 from aliquot.coordinator.core.types import WHOLE_SHARE_MILLI
@@ -39,11 +40,35 @@ def _hold_created(state: State, fact: f.HoldCreated) -> None:
     keep(state, hold)
 
 
+def _lease_reprieved(state: State, fact: f.LeaseReprieved) -> None:
+    lease = state.leases[fact.lease_id]
+    slices = tuple(
+        advance(piece, SliceEvent.REPRIEVE, fact.at_ms) if piece.state is SliceState.PREEMPTING else piece
+        for piece in lease.slices
+    )
+    for piece in slices:
+        state.node_touched(piece.plan.node_id)
+    lease = replace(
+        lease,
+        slices=tuple(replace(piece, deadline_ms=0, reason="") for piece in slices),
+        end_reason="",
+        end_detail="",
+        requeue=False,
+        preemptions=lease.preemptions - 1,
+        seq=state.seq,
+    )
+    if not lease.gives_back:
+        state.ending.pop(fact.lease_id, None)
+    state.leases[fact.lease_id] = lease
+    state.touch_lease(fact.lease_id)
+
+
 def keep(state: State, hold: Hold) -> None:
     """Let nobody else have its devices, and look at it when its time is up."""
     for uuid in hold.device_uuids:
         state.hold_of_device[uuid] = hold.owner
         state.inventory.withhold(uuid, hold.owner)
+        state.node_touched(state.inventory.device_record(uuid).node_id)
     state.timers.add(hold.expires_ms, Due.HOLD, hold.owner)
     look_at_hold(state, hold.owner)
 
@@ -64,6 +89,7 @@ def drop_hold(state: State, owner: str) -> None:
         del state.hold_of_device[uuid]
         if state.inventory.has_device(uuid):
             state.inventory.withhold(uuid, "")
+            state.node_touched(state.inventory.device_record(uuid).node_id)
     state.free_capacity()
 
 
@@ -139,4 +165,5 @@ APPLY: dict[type[f.Fact], Callable[[State, Any], None]] = {
     f.HoldCreated: _hold_created,
     f.HoldReleased: _hold_released,
     f.HoldBroken: _hold_broken,
+    f.LeaseReprieved: _lease_reprieved,
 }

@@ -189,6 +189,14 @@ class WaitingLines:
         """Where a lease stands, if it waits."""
         return self._where.get(lease_id)
 
+    def is_first(self, lease_id: str) -> bool:
+        """Whether it stands first among all that its tenant has waiting in its queue."""
+        place = self._where.get(lease_id)
+        if place is None or place.resting:
+            return False
+        head = self.queues[place.queue][place.tenant].after(None)
+        return head is not None and head.lease_id == lease_id
+
     def ahead_of(self, lease: Lease, limit: int) -> tuple[int, list[str]]:
         """How many of the same queue rank before this lease, and the first `limit` of them in order of rank.
 

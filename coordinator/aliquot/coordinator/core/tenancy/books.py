@@ -32,6 +32,14 @@ Part = tuple[str, int, int]
 """(device model, share_milli, memory_bytes) of one slice."""
 
 
+class Owner(NamedTuple):
+    """Who holds slices: a lease, and what its request says of tenant and queue."""
+
+    lease_id: str
+    tenant: str
+    queue: str
+
+
 class Average(msgspec.Struct, frozen=True, array_like=True):
     """The faded average use of one account, as of `at_ms`, in thousandths of devices and in MiB; see `decay`."""
 
@@ -59,6 +67,11 @@ class Account:
     average_ms: int = 0
     version: int = 0
     """Moves with every change of what is held."""
+    holders: dict[str, int] = field(default_factory=dict)
+    """Leases that hold something, and how many slices each; kept only where something is guaranteed."""
+    protected_key: tuple[int, int, int] = (-1, -1, -1)
+    protected: dict[str, None] = field(default_factory=dict)
+    """The leases that the guarantee covers, remembered for the versions in the key; see `preemption.victims`."""
 
     @property
     def label(self) -> str:
@@ -173,14 +186,15 @@ class Tenancy:
             )
         return chain
 
-    def hold(self, tenant: str, queue: str, parts: Iterable[Part], sign: int, at_ms: int) -> None:
+    def hold(self, owner: Owner, parts: list[Part], sign: int, at_ms: int) -> None:
         """Count slices (sign 1), or no longer (sign -1)."""
-        chain = self.chain(tenant, queue)
-        parts = list(parts)
+        chain = self.chain(owner.tenant, owner.queue)
         half_life_ms = self.half_life_ms
         for account in chain.accounts:
             _bring_up(account, at_ms, half_life_ms)
             _count(account, parts, sign)
+        for account in chain.guaranteed:
+            _enlist(account, owner.lease_id, sign * len(parts))
         if chain.guaranteed:
             self.guaranteed_version += 1
 
@@ -189,6 +203,7 @@ class Tenancy:
         for account in self.accounts.values():
             account.share_milli = account.memory_bytes = account.slices = 0
             account.by_model = {}
+            account.holders = {}
 
     def bring_up(self, at_ms: int) -> None:
         """Bring every average up to this time."""
@@ -255,9 +270,20 @@ def _count(account: Account, parts: Iterable[Part], sign: int) -> None:
             del account.by_model[model]
 
 
-def recount(tenancy: Tenancy, held: Iterable[tuple[str, str, list[Part]]]) -> None:
-    """Count everything anew from (tenant, queue, parts) of each lease; averages are left alone."""
+def _enlist(account: Account, lease_id: str, slices: int) -> None:
+    left = account.holders.get(lease_id, 0) + slices
+    if left:
+        account.holders[lease_id] = left
+    else:
+        del account.holders[lease_id]
+
+
+def recount(tenancy: Tenancy, held: Iterable[tuple[Owner, list[Part]]]) -> None:
+    """Count everything anew; averages are left alone."""
     tenancy.forget_held()
-    for tenant, queue, parts in held:
-        for account in tenancy.chain(tenant, queue).accounts:
+    for owner, parts in held:
+        chain = tenancy.chain(owner.tenant, owner.queue)
+        for account in chain.accounts:
             _count(account, parts, 1)
+        for account in chain.guaranteed:
+            _enlist(account, owner.lease_id, len(parts))

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 import msgspec
 
 from aliquot.coordinator.core.errors import InvalidField, QueueNotFound, QuotaExceeded, TenantNotFound
-from aliquot.coordinator.core.facts import RequestSpec
+from aliquot.coordinator.core.facts import LeaseGranted, RequestSpec, SliceGrant
+from aliquot.coordinator.core.leases import slice_id_of
 from aliquot.coordinator.core.state import State
 from aliquot.coordinator.core.tenancy.books import Chain, Part
 from aliquot.coordinator.core.tenancy.limits import (
@@ -84,6 +85,17 @@ def offer(
             return Offer(over=over)
         tried = narrowed
     return Offer(over=over)
+
+
+def granted(lease_id: str, lease_epoch: int, placement: Placement, now_ms: int) -> LeaseGranted:
+    """The fact that holds a placement's capacity for a lease."""
+    slices: list[SliceGrant] = []
+    for member, plans in enumerate(placement.members):
+        for plan in plans:
+            slices.append(SliceGrant(slice_id_of(lease_id, lease_epoch, len(slices)), member, plan))
+    return LeaseGranted(
+        at_ms=now_ms, lease_id=lease_id, lease_epoch=lease_epoch, slices=tuple(slices), note=placement.note
+    )
 
 
 def forbidden(

@@ -1,0 +1,83 @@
+"""Holds: used when complete, broken when they can't be, given up in time; and victims that nobody needs are reprieved."""
+
+from __future__ import annotations
+
+from aliquot.coordinator.core.decide.outcomes import Decision
+from aliquot.coordinator.core.evolving.holds import can_complete, is_complete
+from aliquot.coordinator.core.facts import EndReason, Fact, HoldBroken, HoldReleased, LeaseReprieved
+from aliquot.coordinator.core.granting import chain_of, exhausted, forbidden, granted
+from aliquot.coordinator.core.holds import Hold, HoldKind
+from aliquot.coordinator.core.leases import Lease, SliceState
+from aliquot.coordinator.core.state import State
+
+
+def use_complete(state: State, now_ms: int) -> Decision | None:
+    """Grant the first hold that is complete, or give it up where its owner may not have it any more."""
+    for owner in list(state.ready_holds):
+        hold, lease = state.holds[owner], state.leases[owner]
+        if not is_complete(state, hold):
+            del state.ready_holds[owner]
+            continue
+        over = exhausted(state, lease.request.tenant, now_ms) or forbidden(
+            state, lease.request, chain_of(state, lease.request), hold.placement, now_ms, lease.preempted_at_ms
+        )
+        if over is not None:
+            return Decision(tuple(give_up(state, hold, now_ms, over.detail)))
+        return Decision((granted(owner, lease.lease_epoch + 1, hold.placement, now_ms),))
+    return None
+
+
+def break_lost(state: State, now_ms: int) -> list[Fact]:
+    """Holds that can't become complete any more: their owners are decided on anew."""
+    facts: list[Fact] = []
+    for hold in state.holds.values():
+        if not can_complete(state, hold):
+            facts.append(HoldBroken(at_ms=now_ms, owner=hold.owner, reason="a device of it was lost"))
+            facts += reprieve(state, hold, now_ms, "the lease it was to make room for needs other devices now")
+    return facts
+
+
+def give_up(state: State, hold: Hold, now_ms: int, reason: str) -> list[Fact]:
+    """End a hold, and let victims that have not ended yet go on."""
+    return [HoldReleased(at_ms=now_ms, owner=hold.owner, reason=reason), *reprieve(state, hold, now_ms, reason)]
+
+
+def give_up_of(state: State, lease_id: str, now_ms: int, reason: str) -> list[Fact]:
+    """End the hold of this lease, if it has one."""
+    hold = state.holds.get(lease_id)
+    return give_up(state, hold, now_ms, reason) if hold is not None else []
+
+
+def reprieve(state: State, hold: Hold, now_ms: int, reason: str) -> list[Fact]:
+    """Victims that hold everything still. One that has given up a slice, or is unreachable, goes its way."""
+    return [
+        LeaseReprieved(at_ms=now_ms, lease_id=lease_id, reason=reason)
+        for lease_id in hold.victims
+        if lease_id in state.leases and may_be_reprieved(state.leases[lease_id])
+    ]
+
+
+def may_be_reprieved(lease: Lease) -> bool:
+    """Whether it was preempted, was running, and has not given up anything yet."""
+    if lease.ended or not lease.requeue or lease.end_reason != EndReason.PREEMPTED or not lease.active_ms:
+        return False
+    return all(piece.state is SliceState.PREEMPTING for piece in lease.slices if piece.lease_epoch == lease.lease_epoch)
+
+
+def expired(state: State, owner: str, now_ms: int) -> list[Fact]:
+    """A hold's time is up. What was reserved for the head of a line is offered to all again."""
+    hold = state.holds.get(owner)
+    if hold is None or hold.expires_ms > now_ms:
+        return []
+    return give_up(state, hold, now_ms, "its time is up")
+
+
+def in_the_way(state: State, lease: Lease, *, owed: bool) -> list[Hold]:
+    """Reservations that must give way to this request: of whoever comes after it."""
+    found = []
+    for hold in state.holds.values():
+        if hold.kind is HoldKind.RESERVATION and hold.owner != lease.lease_id:
+            other = state.leases[hold.owner].request.priority
+            if owed or lease.request.priority > other:
+                found.append(hold)
+    return found

@@ -1,0 +1,184 @@
+"""For a request that does not fit: end others that must give way, keep devices for it, or slip it in before a reservation."""
+
+from __future__ import annotations
+
+from aliquot.coordinator.core.decide import holding, lifecycle
+from aliquot.coordinator.core.facts import EndReason, Fact, HoldCreated, PreemptionStarted, RequestSpec
+from aliquot.coordinator.core.granting import chain_of, exhausted, forbidden, is_entitled
+from aliquot.coordinator.core.holds import Hold, HoldKind
+from aliquot.coordinator.core.leases import Lease
+from aliquot.coordinator.core.preemption.plan import NoPlan, Plan, Preemption
+from aliquot.coordinator.core.preemption.reserving import expect
+from aliquot.coordinator.core.preemption.victims import NEVER_MS
+from aliquot.coordinator.core.queueing import AdmissionPass
+from aliquot.coordinator.core.state import State
+from aliquot.coordinator.core.timers import Due
+from aliquot.coordinator.core.types import Demand, Placement
+
+RESERVATIONS_MAX = 8
+FAILED_REST_MS = 1_000
+"""A search that found nothing is not made again for an equal request before this time has passed."""
+
+
+def preemption_of(state: State) -> Preemption:
+    """The planner of this State: an index, made when it is first needed."""
+    if state.preemption is None:
+        state.preemption = Preemption(state)
+    return state.preemption
+
+
+def make_room(state: State, lease: Lease, demand: Demand, now_ms: int) -> tuple[list[Fact], bool, bool]:
+    """(facts, whether a search was made, whether the same request should be tried again at once)."""
+    hold = state.holds.get(lease.lease_id)
+    if hold is not None and hold.kind is HoldKind.PREEMPTION:
+        return [], False, False
+    planner = preemption_of(state)
+    owed = is_entitled(state, lease.request)
+    blocking = holding.in_the_way(state, lease, owed=owed)
+    if blocking:
+        placement = _with_open(state, blocking, demand, lease.arrival)
+        if placement is not None:
+            # What was kept for somebody who comes later is enough: it is free when this request is tried again.
+            return _clear(state, blocking, placement, now_ms), False, True
+    if not planner.may(lease):
+        return [], False, False
+    key = (demand, lease.request.tenant, lease.request.queue, lease.request.priority)
+    failed = state.searched.get(key)
+    if failed is not None and failed[0] == state.freed_version and now_ms < failed[1] + FAILED_REST_MS:
+        return [], False, False
+    found = planner.find(lease, demand, now_ms, frozenset(hold.owner for hold in blocking))
+    if isinstance(found, NoPlan):
+        if len(state.searched) > 4096:
+            state.searched.clear()
+        state.searched[key] = (state.freed_version, now_ms)
+        if found.again_ms < NEVER_MS:
+            state.timers.add(found.again_ms, Due.RETRY, lease.lease_id)
+        return [], True, False
+    return [*_clear(state, blocking, found.placement, now_ms), *carry_out(state, lease, found, now_ms)], True, False
+
+
+def _clear(state: State, holds: list[Hold], placement: Placement, now_ms: int) -> list[Fact]:
+    """Give up those of the holds that keep a device of this placement."""
+    wanted = {plan.device_uuid for member in placement.members for plan in member}
+    facts: list[Fact] = []
+    for hold in holds:
+        if not wanted.isdisjoint(hold.device_uuids):
+            facts += holding.give_up(state, hold, now_ms, "somebody goes first")
+    return facts
+
+
+def _with_open(state: State, holds: list[Hold], demand: Demand, arrival: int) -> Placement | None:
+    """Where the demand would go if these holds were not."""
+    uuids = [uuid for hold in holds for uuid in hold.device_uuids if state.inventory.has_device(uuid)]
+    try:
+        for uuid in uuids:
+            state.inventory.withhold(uuid, "")
+        return state.engine.place(demand, arrival=arrival)
+    finally:
+        for uuid in uuids:
+            state.inventory.withhold(uuid, state.hold_of_device[uuid])
+
+
+def carry_out(state: State, lease: Lease, plan: Plan, now_ms: int) -> list[Fact]:
+    """One group: victims chosen, devices kept, every victim told."""
+    config = state.config
+    facts: list[Fact] = holding.give_up_of(state, lease.lease_id, now_ms, "others make room instead")
+    deadlines: dict[str, int] = {}
+    for lease_id in plan.victims:
+        grace_ms = state.leases[lease_id].request.grace_ms
+        deadlines[lease_id] = min(grace_ms, config.reclaim_grace_ms) if plan.reclaim else grace_ms
+    longest_ms = max(deadlines.values(), default=config.reclaim_grace_ms)
+    if plan.victims:
+        facts.append(
+            PreemptionStarted(
+                at_ms=now_ms,
+                preemptor=lease.lease_id,
+                victims=plan.victims,
+                deadline_ms=now_ms + longest_ms,
+                reclaim=plan.reclaim,
+            )
+        )
+    facts.append(
+        HoldCreated(
+            at_ms=now_ms,
+            owner=lease.lease_id,
+            kind=HoldKind.PREEMPTION,
+            placement=plan.placement,
+            expires_ms=now_ms + longest_ms + config.hold_slack_ms,
+            victims=plan.victims,
+            start_ms=now_ms + longest_ms,
+        )
+    )
+    why = "a guarantee is reclaimed" if plan.reclaim else f"priority {lease.request.priority}"
+    for lease_id, grace_ms in deadlines.items():
+        facts += lifecycle.send_back(
+            state,
+            state.leases[lease_id],
+            EndReason.PREEMPTED,
+            now_ms,
+            detail=f"for lease {lease.lease_id} of tenant {lease.request.tenant} ({why})",
+            grace_ms=grace_ms,
+        )
+    return facts
+
+
+def reserve(state: State, walk: AdmissionPass, lease: Lease, demand: Demand, now_ms: int) -> list[Fact]:
+    """Keep devices for the first request of a queue that does not fit, once it has waited long enough."""
+    queue = state.tenancy.queue_of(lease.request.tenant, lease.request.queue)
+    if queue in walk.blocked_queues:
+        return []
+    walk.blocked_queues[queue] = None
+    after_ms = state.tenancy.queue_spec(queue).reserve_after_ms
+    if not after_ms or now_ms < lease.created_ms + after_ms or lease.lease_id in state.holds:
+        return []
+    reserved = [hold.owner for hold in state.holds.values() if hold.kind is HoldKind.RESERVATION]
+    if len(reserved) >= RESERVATIONS_MAX:
+        return []
+    for owner in reserved:
+        request = state.leases[owner].request
+        if state.tenancy.queue_of(request.tenant, request.queue) == queue:
+            return []
+    found = expect(state, preemption_of(state).views, lease.lease_id, demand, now_ms)
+    if found is None:
+        return []
+    fact = HoldCreated(
+        at_ms=now_ms,
+        owner=lease.lease_id,
+        kind=HoldKind.RESERVATION,
+        placement=found.placement,
+        expires_ms=now_ms + state.config.reservation_ms,
+        start_ms=found.start_ms,
+    )
+    return [fact]
+
+
+def backfill(
+    state: State,
+    request: RequestSpec,
+    demand: Demand,
+    now_ms: int,
+    *,
+    lease_id: str,
+    preempted_at_ms: tuple[int, ...] = (),
+) -> Placement | None:
+    """A place on reserved devices for a lease that will have ended before their owner can start."""
+    limit_ms = request.time_limit_ms
+    if not limit_ms or not state.holds:
+        return None
+    slack_ms = request.grace_ms
+    later = [
+        hold
+        for hold in state.holds.values()
+        if hold.kind is HoldKind.RESERVATION
+        and hold.owner != lease_id
+        and now_ms + limit_ms + slack_ms <= hold.start_ms
+    ]
+    if not later:
+        return None
+    placement = _with_open(state, later, demand, state.next_arrival)
+    if placement is None or exhausted(state, request.tenant, now_ms) is not None:
+        return None
+    chain = chain_of(state, request)
+    if forbidden(state, request, chain, placement, now_ms, preempted_at_ms) is not None:
+        return None
+    return placement

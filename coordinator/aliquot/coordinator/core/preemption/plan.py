@@ -1,0 +1,409 @@
+"""A preemption as a whole: the victims, and the placement that they make room for, tried out before anybody is told.
+
+Members are put one after another where they cost least; then the engine itself places the demand on an overlay without the
+victims, by its own rules (links, host memory, affinity). Only what it finds is carried out, and whoever is not needed for
+what it found is spared.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import OrderedDict
+from collections.abc import Container, Iterable
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+
+from aliquot.coordinator.core.granting import (
+    chain_of,
+    forbidden,
+    guarantee_scale,
+    is_entitled,
+    parts_of_placement,
+)
+from aliquot.coordinator.core.leases import Lease
+from aliquot.coordinator.core.placement.capacity import listed_rows
+from aliquot.coordinator.core.placement.shapes import shape_of
+from aliquot.coordinator.core.preemption.nodeview import NodeViews
+from aliquot.coordinator.core.preemption.overlay import Overlay
+from aliquot.coordinator.core.preemption.search import Need, NodeCost, cost_of_node, lost_now
+from aliquot.coordinator.core.preemption.victims import NEVER_MS, Eligibility
+from aliquot.coordinator.core.state import State
+from aliquot.coordinator.core.tenancy.limits import entitled
+from aliquot.coordinator.core.types import WHOLE_SHARE_MILLI, Demand, Placement
+
+FRESH_NODES_MAX = 128
+"""Nodes that one question looks at without knowing anything of them; more only where these do not suffice."""
+CACHES_MAX = 64
+TRIALS_MAX = 3
+NEAR_NODES = 48
+"""The choice is made among so many of the cheapest nodes (and twice as many as there are members)."""
+SEEDS_MAX = 6
+SPARED_MAX = 6
+
+
+class Plan(NamedTuple):
+    """Who ends, and what starts instead."""
+
+    victims: tuple[str, ...]
+    placement: Placement
+    reclaim: bool
+
+
+class NoPlan(NamedTuple):
+    """Nothing can be preempted for this now."""
+
+    again_ms: int
+    """When asking again may help, because a lease will have run its minimum; `NEVER_MS`: not for that reason."""
+
+
+class _Known(NamedTuple):
+    version: int
+    again_ms: int
+    cost: NodeCost | None
+
+
+_NodeAt = tuple[tuple[int, int], int, str, NodeCost]
+"""(cost now, rank, node, cost)."""
+
+
+class Preemption:
+    """Plans preemptions on one State. Keeps what it knows of each node between questions; all of it can be derived anew."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self._views = NodeViews(state)
+        self._caches: OrderedDict[tuple[object, ...], dict[str, _Known]] = OrderedDict()
+
+    def may(self, lease: Lease) -> bool:
+        """Whether it is worth asking: it is owed something, or somebody of lower priority holds something."""
+        request, state = lease.request, self._state
+        if state.tenancy.guarantees and is_entitled(state, request):
+            return True
+        return by_priority(state, lease)
+
+    def find(
+        self, lease: Lease, demand: Demand, now_ms: int, giving_way: frozenset[str] = frozenset()
+    ) -> Plan | NoPlan:
+        """The cheapest preemption that lets `demand` start for this waiting lease. Changes nothing.
+
+        Devices kept for the leases in `giving_way` count as free.
+        """
+        state = self._state
+        if not demand.count:
+            return NoPlan(NEVER_MS)
+        reclaim = is_entitled(state, lease.request)
+        priority = lease.request.priority if by_priority(state, lease) else -NEVER_MS
+        eligible = Eligibility(
+            state,
+            priority=priority,
+            preemptor=lease.lease_id,
+            reclaim=reclaim,
+            scale=guarantee_scale(state) if state.tenancy.guarantees else 0,
+            now_ms=now_ms,
+        )
+        again_ms = NEVER_MS
+        for models in demand.models or ((),):
+            found = _Search(self, lease, demand, shape_of(demand, models), eligible, giving_way).run()
+            if isinstance(found, Plan):
+                return found
+            again_ms = min(again_ms, found.again_ms)
+        return NoPlan(again_ms)
+
+    def cache_for(self, need: Need, eligible: Eligibility) -> dict[str, _Known]:
+        """What is known of each node for this sort of question."""
+        state = self._state
+        versions = (state.tenancy.guaranteed_version, guarantee_scale(state)) if state.tenancy.guarantees else (0, 0)
+        owners = need.owners if any(owner in state.holds for owner in need.owners) else ()
+        key = (need.demand, need.avoid, owners, eligible.priority, eligible.reclaim, *versions)
+        cache = self._caches.get(key)
+        if cache is None:
+            cache = self._caches[key] = {}
+            if len(self._caches) > CACHES_MAX:
+                self._caches.popitem(last=False)
+        else:
+            self._caches.move_to_end(key)
+        return cache
+
+    @property
+    def state(self) -> State:
+        """What it plans on."""
+        return self._state
+
+    @property
+    def views(self) -> NodeViews:
+        """What sits where."""
+        return self._views
+
+
+def by_priority(state: State, lease: Lease) -> bool:
+    """Whether its queue lets it preempt by priority, and somebody of lower priority holds something."""
+    if not state.holding_by_priority or min(state.holding_by_priority) >= lease.request.priority:
+        return False
+    return state.tenancy.queue_spec(state.tenancy.queue_of(lease.request.tenant, lease.request.queue)).preempts
+
+
+class _Search:
+    """One question about one model alternative."""
+
+    def __init__(
+        self,
+        preemption: Preemption,
+        lease: Lease,
+        demand: Demand,
+        shape: Demand,
+        eligible: Eligibility,
+        giving_way: frozenset[str],
+    ) -> None:
+        self._state = preemption.state
+        self._views = preemption.views
+        self._need = Need(shape, frozenset(demand.avoid_device_uuids), giving_way | {lease.lease_id})
+        self._cache = preemption.cache_for(self._need, eligible)
+        self._lease = lease
+        self._demand = demand
+        self._shape = shape
+        self._eligible = eligible
+        self._again_ms = NEVER_MS
+        self._banned: set[str] = set()
+
+    def run(self) -> Plan | NoPlan:
+        for _ in range(TRIALS_MAX):
+            found = self._best(self._costs(self._node_ids()))
+            if found is None:
+                break
+            plan = self._try_out(*found)
+            if plan is not None:
+                return plan
+            # By the engine's own rules it does not fit there after all: look elsewhere.
+            self._banned.update(found[0])
+        return NoPlan(self._again_ms)
+
+    def _best(self, costs: list[_NodeAt]) -> tuple[list[str], dict[str, None]] | None:
+        """The cheapest of several greedy choices: the plain one, some that begin with a large lease, some that spare one."""
+        near = heapq.nsmallest(NEAR_NODES + 2 * self._demand.gang_size, costs)
+        found = self._choose(near)
+        if found is None:
+            return None
+        best, best_key = found, self._key(found[1])
+        attempts = 0
+        for seed in self._large(near) if best_key[0] > 1 else ():
+            found = self._choose(near, seed=seed)
+            if found is not None and self._key(found[1]) < best_key:
+                best, best_key = found, self._key(found[1])
+        if len(best[1]) <= SPARED_MAX:
+            dearest = sorted(best[1], key=lambda i: -lost_now(i, self._eligible))
+            while dearest and attempts < SPARED_MAX:
+                attempts += 1
+                self._eligible.spared = frozenset((dearest.pop(0),))
+                found = self._choose(near, afresh=self._eligible.spared)
+                self._eligible.spared = frozenset()
+                if found is not None and self._key(found[1]) < best_key:
+                    best, best_key = found, self._key(found[1])
+                    dearest = sorted(best[1], key=lambda i: -lost_now(i, self._eligible))
+        return best
+
+    def _key(self, victims: dict[str, None]) -> tuple[int, int]:
+        return len(victims), sum(lost_now(lease_id, self._eligible) for lease_id in victims)
+
+    def _large(self, near: list[_NodeAt]) -> list[str]:
+        """Leases on these nodes that hold several devices and may be ended: the largest first."""
+        sizes: dict[str, int] = {}
+        for _, _, node_id, _ in near:
+            for load in self._views.of(node_id).devices:
+                for occupant in load.occupants:
+                    sizes[occupant.lease_id] = sizes.get(occupant.lease_id, 0) + 1
+        eligible = self._eligible
+        several = [i for i, n in sizes.items() if n > 1 and eligible.ripe_ms(i) <= eligible.now_ms]
+        several.sort(key=lambda i: (-sizes[i], lost_now(i, eligible), i))
+        return several[:SEEDS_MAX]
+
+    def _node_ids(self) -> list[str]:
+        """Nodes that suit the shape, those with most room first."""
+        inventory, engine = self._state.inventory, self._state.engine
+        slot = engine.index.slot(self._shape)
+        table = inventory.table
+        rows = table.rows
+        eligible = engine.shapes.eligible_rows(slot) & listed_rows(inventory, self._demand) & table.grantable[:rows]
+        free = table.share_left[:rows].sum(axis=1)
+        order = np.flatnonzero(eligible)
+        order = order[np.argsort(-free[order], kind="stable")]
+        found: dict[str, None] = {}
+        for row in order.tolist():
+            node = table.node_of_row[row]
+            if node is not None and node.spec.node_id not in self._banned:
+                found[node.spec.node_id] = None
+        return list(found)
+
+    def _choose(
+        self, near: list[_NodeAt], *, seed: str = "", afresh: Iterable[str] = ()
+    ) -> tuple[list[str], dict[str, None]] | None:
+        """Members one after another where they cost least; the nodes and the victims of all.
+
+        `seed` ends in any case; nodes with leases in `afresh` are looked at anew.
+        """
+        now_ms = self._eligible.now_ms
+        rank = {node_id: position for _, position, node_id, _ in near}
+        generation = dict.fromkeys(rank, 0)
+        taken: dict[str, list[int]] = {}
+        victims: dict[str, None] = {seed: None} if seed else {}
+        heap = [(key, position, node_id, 0, cost) for key, position, node_id, cost in near]
+        heapq.heapify(heap)
+
+        def again(lease_ids: Iterable[str], *node_ids: str) -> None:
+            touched = dict.fromkeys(node_ids)
+            for lease_id in lease_ids:
+                for piece in self._state.leases[lease_id].slices:
+                    if piece.plan.node_id in rank:
+                        touched[piece.plan.node_id] = None
+            for node_id in touched:
+                generation[node_id] += 1
+                if self._demand.max_per_node and per_node.get(node_id, 0) >= self._demand.max_per_node:
+                    continue
+                cost = cost_of_node(self._views.of(node_id), self._need, self._eligible, taken, victims)
+                if cost is not None:
+                    heapq.heappush(heap, (cost.key(now_ms), rank[node_id], node_id, generation[node_id], cost))
+
+        per_node: dict[str, int] = {}
+        again((*victims, *afresh))
+        for _ in range(self._demand.gang_size):
+            while heap and heap[0][3] != generation[heap[0][2]]:
+                heapq.heappop(heap)
+            if not heap:
+                return None
+            _, _, node_id, _, cost = heapq.heappop(heap)
+            per_node[node_id] = per_node.get(node_id, 0) + 1
+            fresh = [lease_id for lease_id in cost.victims if lease_id not in victims]
+            victims.update(dict.fromkeys(fresh))
+            self._take(taken, cost.devices)
+            again(fresh, node_id)
+        return list(per_node), self._reduced(taken, victims)
+
+    def _reduced(self, taken: dict[str, list[int]], victims: dict[str, None]) -> dict[str, None]:
+        """Without those who turned out not to be needed, because others that were chosen later freed enough."""
+        left = victims
+        for lease_id in sorted(victims, key=lambda i: (-lost_now(i, self._eligible), i)):
+            rest = {other: None for other in left if other != lease_id}
+            devices = {piece.plan.device_uuid for piece in self._state.leases[lease_id].slices if piece.holds_capacity}
+            if all(self._fits(uuid, taken[uuid], rest) for uuid in devices if uuid in taken):
+                left = rest
+        return left
+
+    def _costs(self, node_ids: list[str]) -> list[_NodeAt]:
+        """What every node that is known costs, and a bounded number of others."""
+        now_ms, fresh = self._eligible.now_ms, 0
+        found: list[_NodeAt] = []
+        for position, node_id in enumerate(node_ids):
+            known = self._known(node_id)
+            if known is None:
+                if fresh >= FRESH_NODES_MAX and len(found) >= self._demand.gang_size:
+                    continue
+                fresh += 1
+                known = self._look(node_id)
+            self._again_ms = min(self._again_ms, known.again_ms)
+            if known.cost is not None:
+                found.append((known.cost.key(now_ms), position, node_id, known.cost))
+        return found
+
+    def _known(self, node_id: str) -> _Known | None:
+        """What is remembered of a node, if it is still true."""
+        known = self._cache.get(node_id)
+        if known is None or known.version != self._state.node_versions.get(node_id, 0):
+            return None
+        if known.again_ms <= self._eligible.now_ms:
+            return None
+        if self._state.disruptions and known.cost is not None:
+            if any(self._eligible.ripe_ms(lease_id) > self._eligible.now_ms for lease_id in known.cost.victims):
+                return None
+        return known
+
+    def _look(self, node_id: str) -> _Known:
+        view = self._views.of(node_id)
+        cost = cost_of_node(view, self._need, self._eligible, {}, ())
+        again_ms = cost.again_ms if cost is not None else self._next_ripe_ms(node_id)
+        known = self._cache[node_id] = _Known(view.version, again_ms, cost)
+        return known
+
+    def _next_ripe_ms(self, node_id: str) -> int:
+        """When another lease of a node becomes a candidate."""
+        times = [
+            self._eligible.ripe_ms(occupant.lease_id)
+            for load in self._views.of(node_id).devices
+            for occupant in load.occupants
+        ]
+        return min((time for time in times if time > self._eligible.now_ms), default=NEVER_MS)
+
+    def _take(self, taken: dict[str, list[int]], devices: tuple[str, ...]) -> None:
+        for uuid in devices:
+            size = self._need.on(self._state.inventory.device_record(uuid))
+            assert size is not None, "a device was chosen on which the slice never fits"
+            sums = taken.setdefault(uuid, [0, 0])
+            sums[0] += size[0]
+            sums[1] += size[1]
+
+    def _try_out(self, node_ids: list[str], victims: dict[str, None]) -> Plan | None:
+        """Ask the engine, without the victims; spare whoever is not in the way of its answer."""
+        state, lease = self._state, self._lease
+        if not self._within_disruption_budgets(victims):
+            return None
+        kept = [uuid for owner in self._need.owners if owner in state.holds for uuid in state.holds[owner].device_uuids]
+        demand = msgspec.structs.replace(self._demand, models=self._shape.models, node_ids=tuple(node_ids))
+        with Overlay(state, node_ids, victims, [uuid for uuid in kept if state.inventory.has_device(uuid)]):
+            placement = state.engine.place(demand, arrival=lease.arrival)
+        if placement is None:
+            return None
+        chain, eligible = chain_of(state, lease.request), self._eligible
+        if forbidden(state, lease.request, chain, placement, eligible.now_ms, lease.preempted_at_ms) is not None:
+            return None
+        by_reclaim = eligible.reclaim and entitled(chain, parts_of_placement(state, placement), guarantee_scale(state))
+        needed = self._needed(placement, victims)
+        if not by_reclaim and any(not self._lower(lease_id) for lease_id in needed):
+            return None
+        outside = any(not self._lower(lease_id) for lease_id in needed)
+        return Plan(tuple(needed), placement, reclaim=by_reclaim and outside)
+
+    def _lower(self, lease_id: str) -> bool:
+        """Whether this victim could be chosen by priority alone."""
+        request = self._state.leases[lease_id].request
+        return request.preemptible and request.priority < self._eligible.priority
+
+    def _within_disruption_budgets(self, victims: dict[str, None]) -> bool:
+        counts: dict[str, int] = {}
+        for lease_id in victims:
+            tenant = self._state.leases[lease_id].request.tenant
+            counts[tenant] = counts.get(tenant, 0) + 1
+        if self._eligible.reclaim:
+            return True
+        return all(count <= self._eligible.disruptions_left(tenant) for tenant, count in counts.items())
+
+    def _needed(self, placement: Placement, victims: dict[str, None]) -> list[str]:
+        """The victims without whom the placement would not fit; the dearest is spared first."""
+        state = self._state
+        wanted: dict[str, list[int]] = {}
+        for member in placement.members:
+            for plan in member:
+                sums = wanted.setdefault(plan.device_uuid, [0, 0])
+                sums[0] += plan.share_milli
+                sums[1] += plan.memory_bytes
+        needed = dict(victims)
+        host = bool(self._demand.cpu_milli or self._demand.host_memory_bytes or self._demand.max_per_node)
+        nodes = set(placement.node_ids)
+        for lease_id in sorted(victims, key=lambda i: (-lost_now(i, self._eligible), i)):
+            pieces = [piece for piece in state.leases[lease_id].slices if piece.holds_capacity]
+            if host and any(piece.plan.node_id in nodes for piece in pieces):
+                continue
+            rest = {other: None for other in needed if other != lease_id}
+            devices = {piece.plan.device_uuid for piece in pieces if piece.plan.device_uuid in wanted}
+            if all(self._fits(uuid, wanted[uuid], rest) for uuid in devices):
+                del needed[lease_id]
+        return list(needed)
+
+    def _fits(self, uuid: str, wanted: list[int], victims: Container[str]) -> bool:
+        record = self._state.inventory.device_record(uuid)
+        load = next(d for d in self._views.of(record.node_id).devices if d.record.spec.uuid == uuid)
+        share = WHOLE_SHARE_MILLI - record.share_used_milli + load.leaving_share_milli
+        memory = record.memory_left_bytes + load.leaving_memory_bytes
+        for lease_id, of_share, of_memory in load.occupants:
+            if lease_id in victims:
+                share, memory = share + of_share, memory + of_memory
+        return wanted[0] <= share and wanted[1] <= memory

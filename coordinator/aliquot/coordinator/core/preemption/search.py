@@ -1,0 +1,255 @@
+"""The cheapest set of victims: fewest leases, then least lost work.
+
+One member of a demand needs `count` devices of one node. For each node the search finds, device by device, the fewest
+leases whose end makes a slice fit, counting a lease that sits on several devices once; it also tries to begin with each lease
+that holds several. Members of a gang are then put one after another where they cost least, given the victims so far.
+
+The result for a node depends only on what is on it, so it is remembered with the node's version: lost work grows in a
+straight line with time, and is compared as of now. A question looks at a bounded number of nodes that it knows nothing of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import combinations
+from typing import NamedTuple
+
+from aliquot.coordinator.core.inventory import resolve_slice
+from aliquot.coordinator.core.inventory.records import DeviceRecord
+from aliquot.coordinator.core.preemption.nodeview import DeviceLoad, NodeView
+from aliquot.coordinator.core.preemption.victims import NEVER_MS, Eligibility, lost_work
+from aliquot.coordinator.core.types import WHOLE_SHARE_MILLI, Demand
+
+EXACT_MAX = 10
+"""So many leases on one device are tried in all combinations; of more, the largest are taken first."""
+STARTS_MAX = 8
+
+
+class NodeCost(NamedTuple):
+    """What it costs to make room for one more member on a node."""
+
+    victims: tuple[str, ...]
+    slope: int
+    offset: int
+    """Lost work is slope * now - offset."""
+    again_ms: int
+    """When a lease that may not be ended yet becomes a candidate: the result may be better from then on."""
+    devices: tuple[str, ...]
+    """Where the member's slices would go."""
+
+    def key(self, now_ms: int) -> tuple[int, int]:
+        """What is compared: fewest leases, then least lost work."""
+        return len(self.victims), self.slope * now_ms - self.offset
+
+
+class _Needy(NamedTuple):
+    """A device on which a slice does not fit now."""
+
+    uuid: str
+    share_milli: int
+    memory_bytes: int
+    """What is missing."""
+    candidates: dict[str, tuple[int, int]]
+
+
+class Need(NamedTuple):
+    """What one member asks of a node."""
+
+    demand: Demand
+    avoid: frozenset[str]
+    owners: frozenset[str]
+    """Devices kept for these may be used: for the lease itself, and for whoever must give way to it."""
+
+    def on(self, record: DeviceRecord) -> tuple[int, int] | None:
+        """(share_milli, memory_bytes) of one slice on this device; None where it never fits."""
+        demand, spec = self.demand, record.spec
+        if spec.mig_profile != demand.mig_profile or spec.uuid in self.avoid:
+            return None
+        if demand.models and spec.model not in demand.models[0]:
+            return None
+        if not record.healthy or not record.present or (record.withheld_for and record.withheld_for not in self.owners):
+            return None
+        leasable = spec.leasable_bytes
+        if demand.mig_profile:
+            return WHOLE_SHARE_MILLI, max(leasable, demand.memory_bytes)
+        if not demand.memory_bytes and record.proportional_base_bytes < 0:
+            return None
+        base = leasable - record.foreign_bytes
+        share, memory = resolve_slice(demand.share_milli, demand.memory_bytes, leasable, base)
+        return (share, memory) if share <= WHOLE_SHARE_MILLI and memory <= base else None
+
+
+def cost_of_node(
+    view: NodeView, need: Need, eligible: Eligibility, taken: dict[str, list[int]], gone: Iterable[str]
+) -> NodeCost | None:
+    """The cheapest way to make room for one member there, or None.
+
+    `taken` is what members placed before it hold of each device; `gone` are the victims chosen already.
+    """
+    count = need.demand.count
+    free: list[str] = []
+    needy: list[_Needy] = []
+    again_ms = NEVER_MS
+    gone = set(gone)
+    for load in view.devices:
+        device, next_ms = _look(load, need, eligible, taken, gone)
+        again_ms = min(again_ms, next_ms)
+        if device is None:
+            continue
+        if not device.share_milli and not device.memory_bytes:
+            free.append(device.uuid)
+        else:
+            needy.append(device)
+    missing = count - len(free)
+    if missing <= 0:
+        return NodeCost((), 0, 0, again_ms, tuple(free[:count]))
+    if len(needy) < missing:
+        return None
+    best: tuple[tuple[int, int], dict[str, None], list[str]] | None = None
+    now_ms = eligible.now_ms
+    starts = _starts(needy)
+    for start in starts:
+        found = _complete(needy, missing, start, eligible) if len(starts) > 1 else _apart(needy, missing, eligible)
+        if found is not None:
+            key = _key(found[0], eligible, now_ms)
+            if best is None or key < best[0]:
+                best = (key, *found)
+    if best is None:
+        return None
+    slope = offset = 0
+    for lease_id in best[1]:
+        more = lost_work(eligible.state.leases[lease_id])
+        slope, offset = slope + more[0], offset + more[1]
+    return NodeCost(tuple(best[1]), slope, offset, again_ms, (*free, *best[2]))
+
+
+def _look(
+    load: DeviceLoad, need: Need, eligible: Eligibility, taken: dict[str, list[int]], gone: set[str]
+) -> tuple[_Needy | None, int]:
+    record = load.record
+    size = need.on(record)
+    if size is None:
+        return None, NEVER_MS
+    share = WHOLE_SHARE_MILLI - record.share_used_milli + load.leaving_share_milli
+    memory = record.memory_left_bytes + load.leaving_memory_bytes
+    used = taken.get(record.spec.uuid)
+    if used is not None:
+        share, memory = share - used[0], memory - used[1]
+    candidates: dict[str, tuple[int, int]] = {}
+    again_ms, sum_share, sum_memory = NEVER_MS, 0, 0
+    for lease_id, of_share, of_memory in load.occupants:
+        if lease_id in gone:
+            share, memory = share + of_share, memory + of_memory
+            continue
+        ripe_ms = eligible.ripe_ms(lease_id)
+        if ripe_ms <= eligible.now_ms:
+            candidates[lease_id] = (of_share, of_memory)
+            sum_share, sum_memory = sum_share + of_share, sum_memory + of_memory
+        else:
+            again_ms = min(again_ms, ripe_ms)
+    missing_share, missing_memory = max(0, size[0] - share), max(0, size[1] - memory)
+    if missing_share > sum_share or missing_memory > sum_memory:
+        return None, again_ms
+    return _Needy(record.spec.uuid, missing_share, missing_memory, candidates), again_ms
+
+
+def _starts(needy: list[_Needy]) -> list[tuple[str, ...]]:
+    """Nothing, and each lease that sits on several of the devices, largest first."""
+    seen: dict[str, int] = {}
+    for device in needy:
+        for lease_id in device.candidates:
+            seen[lease_id] = seen.get(lease_id, 0) + 1
+    several = sorted((lease_id for lease_id, devices in seen.items() if devices > 1), key=lambda i: (-seen[i], i))
+    return [(), *((lease_id,) for lease_id in several[:STARTS_MAX])]
+
+
+def _apart(needy: list[_Needy], missing: int, eligible: Eligibility) -> tuple[dict[str, None], list[str]]:
+    """The cheapest devices where no lease sits on two of them: each can be looked at by itself."""
+    costs = []
+    for position, device in enumerate(needy):
+        victims = _cheapest(device, {}, eligible)
+        costs.append((_key(victims, eligible, eligible.now_ms), position, victims))
+    costs.sort()
+    chosen = {lease_id: None for _, _, victims in costs[:missing] for lease_id in victims}
+    return chosen, [needy[position].uuid for _, position, _ in costs[:missing]]
+
+
+def _complete(
+    needy: list[_Needy], missing: int, start: tuple[str, ...], eligible: Eligibility
+) -> tuple[dict[str, None], list[str]] | None:
+    """Add the cheapest device, given what was chosen, until enough fit; then drop whoever is not needed after all."""
+    chosen = dict.fromkeys(start)
+    left = list(needy)
+    done: list[_Needy] = []
+    while len(done) < missing:
+        best: tuple[tuple[int, int], int, tuple[str, ...]] | None = None
+        for position, device in enumerate(left):
+            extra = _cheapest(device, chosen, eligible)
+            key = _key(extra, eligible, eligible.now_ms)
+            if best is None or key < best[0]:
+                best = (key, position, extra)
+                if not extra:
+                    break
+        if best is None:
+            return None
+        done.append(left.pop(best[1]))
+        chosen.update(dict.fromkeys(best[2]))
+    for lease_id in sorted(chosen, key=lambda i: -lost_now(i, eligible)):
+        rest = {other: None for other in chosen if other != lease_id}
+        if all(_fits(device, rest) for device in done):
+            chosen = rest
+    return chosen, [device.uuid for device in done]
+
+
+def _cheapest(device: _Needy, chosen: dict[str, None], eligible: Eligibility) -> tuple[str, ...]:
+    """The fewest further leases, then the least lost work, that make the slice fit on the device."""
+    share, memory = device.share_milli, device.memory_bytes
+    others: list[tuple[str, int, int]] = []
+    for lease_id, (of_share, of_memory) in device.candidates.items():
+        if lease_id in chosen:
+            share, memory = share - of_share, memory - of_memory
+        else:
+            others.append((lease_id, of_share, of_memory))
+    if share <= 0 and memory <= 0:
+        return ()
+    if len(others) == 1:
+        return (others[0][0],)
+    if len(others) <= EXACT_MAX:
+        for size in range(1, len(others)):
+            found: tuple[int, tuple[str, ...]] | None = None
+            for some in combinations(others, size):
+                if sum(o[1] for o in some) >= share and sum(o[2] for o in some) >= memory:
+                    names = tuple(o[0] for o in some)
+                    lost = sum(lost_now(name, eligible) for name in names)
+                    if found is None or lost < found[0]:
+                        found = (lost, names)
+            if found is not None:
+                return found[1]
+        return tuple(o[0] for o in others)
+    others.sort(key=lambda o: (-max(o[1] * max(memory, 1), o[2] * max(share, 1)), o[0]))
+    picked: list[str] = []
+    for lease_id, of_share, of_memory in others:
+        if share <= 0 and memory <= 0:
+            break
+        picked.append(lease_id)
+        share, memory = share - of_share, memory - of_memory
+    return tuple(picked)
+
+
+def _fits(device: _Needy, chosen: dict[str, None]) -> bool:
+    share, memory = device.share_milli, device.memory_bytes
+    for lease_id, (of_share, of_memory) in device.candidates.items():
+        if lease_id in chosen:
+            share, memory = share - of_share, memory - of_memory
+    return share <= 0 and memory <= 0
+
+
+def lost_now(lease_id: str, eligible: Eligibility) -> int:
+    """The work that ending this lease now would lose."""
+    slope, offset = lost_work(eligible.state.leases[lease_id])
+    return slope * eligible.now_ms - offset
+
+
+def _key(victims: Iterable[str], eligible: Eligibility, now_ms: int) -> tuple[int, int]:
+    names = list(victims)
+    return len(names), sum(lost_now(name, eligible) for name in names)

@@ -1,0 +1,134 @@
+"""Who may be a victim: the rules, apart from the search for the cheapest set.
+
+By priority: only leases of strictly lower priority that said they are preemptible, have run their minimum, and whose tenant's
+disruption budget is not used up. To reclaim a guarantee: any borrower, whatever its request says, after a short minimum.
+Never, in either case, a lease that its own owner's guarantee covers: the leases of an owner that together fit into what was
+promised to it (those of higher priority and of longer standing first) are out of everybody's reach. And never the same lease
+more than `preemptions_max` times within `preemption_period_ms`.
+"""
+
+from __future__ import annotations
+
+from aliquot.coordinator.core.evolving.counting import parts_of
+from aliquot.coordinator.core.leases import Lease, SliceState
+from aliquot.coordinator.core.state import State
+from aliquot.coordinator.core.tenancy.books import Account, Part
+from aliquot.coordinator.core.tenancy.limits import covered
+
+NEVER_MS = 1 << 62
+
+
+class Eligibility:
+    """Answers, for one preemptor at one moment, whether a lease may be ended for it. Remembers its answers."""
+
+    def __init__(self, state: State, *, priority: int, preemptor: str, reclaim: bool, scale: int, now_ms: int) -> None:
+        self.state = state
+        self.priority = priority
+        self.preemptor = preemptor
+        self.reclaim = reclaim
+        self.now_ms = now_ms
+        self.spared: frozenset[str] = frozenset()
+        """Not to be ended in the attempt at hand."""
+        self._scale = scale
+        self._ripe_ms: dict[str, int] = {}
+        self._budgets: dict[str, int] = {}
+
+    def ripe_ms(self, lease_id: str) -> int:
+        """From when on it may be ended; `NEVER_MS` where no waiting makes it a victim."""
+        if lease_id in self.spared:
+            return NEVER_MS
+        known = self._ripe_ms.get(lease_id)
+        if known is None:
+            known = self._ripe_ms[lease_id] = self._decide(self.state.leases[lease_id])
+        return known
+
+    def _decide(self, lease: Lease) -> int:
+        request, config = lease.request, self.state.config
+        if lease.ended or lease.end_reason or lease.lease_id == self.preemptor:
+            return NEVER_MS
+        by_priority = request.preemptible and request.priority < self.priority
+        if not by_priority and not self.reclaim:
+            return NEVER_MS
+        if lease.preempted_at_ms:
+            since_ms = self.now_ms - config.preemption_period_ms
+            if sum(at_ms > since_ms for at_ms in lease.preempted_at_ms) >= config.preemptions_max:
+                return NEVER_MS
+        for piece in lease.slices:
+            if piece.holds_capacity and piece.state not in (SliceState.GRANTED, SliceState.ACTIVE):
+                return NEVER_MS
+        if is_protected(self.state, lease, self._scale):
+            return NEVER_MS
+        ripe = NEVER_MS
+        if self.reclaim:
+            ripe = lease.granted_ms + min(request.min_run_ms, config.reclaim_min_run_ms)
+        if by_priority:
+            ripe = min(ripe, max(lease.granted_ms + request.min_run_ms, self._undisturbed_until_ms(request.tenant)))
+        return ripe
+
+    def _undisturbed_until_ms(self, tenant: str) -> int:
+        """When the tenant's disruption budget allows another preemption by priority; 0: now."""
+        if self.disruptions_left(tenant) > 0:
+            return 0
+        spec = self.state.tenancy.tenant_spec(tenant)
+        return self.state.disruptions[tenant][-spec.disruptions_max] + spec.disruption_period_ms
+
+    def disruptions_left(self, tenant: str) -> int:
+        """How many more leases of this tenant may be preempted by priority now."""
+        left = self._budgets.get(tenant)
+        if left is None:
+            spec = self.state.tenancy.tenant_spec(tenant)
+            if spec.disruptions_max:
+                since_ms = self.now_ms - spec.disruption_period_ms
+                recent = sum(at_ms > since_ms for at_ms in self.state.disruptions.get(tenant, ()))
+                left = spec.disruptions_max - recent
+            else:
+                left = NEVER_MS
+            self._budgets[tenant] = left
+        return left
+
+
+def lost_work(lease: Lease) -> tuple[int, int]:
+    """(slope, offset) of the work that ending a lease would lose: slope * now - offset, in share_milli·ms since its grant."""
+    share = sum(piece.plan.share_milli for piece in lease.slices if piece.holds_capacity)
+    return share, share * (lease.active_ms or lease.granted_ms)
+
+
+def is_protected(state: State, lease: Lease, scale: int) -> bool:
+    """Whether a guarantee of its owner, or of a queue above it, covers this lease."""
+    if not state.tenancy.guarantees:
+        return False
+    chain = state.tenancy.chain(lease.request.tenant, lease.request.queue)
+    return any(lease.lease_id in protected_of(state, account, scale) for account in chain.guaranteed)
+
+
+def protected_of(state: State, account: Account, scale: int) -> dict[str, None]:
+    """The leases of an account that together fit into its guarantee, in order of priority, then of their grants."""
+    key = (account.version, scale, state.tenancy.version)
+    if account.protected_key != key:
+        account.protected_key = key
+        account.protected = _fitting(state, account, scale)
+    return account.protected
+
+
+def _fitting(state: State, account: Account, scale: int) -> dict[str, None]:
+    if covered(account, (), scale):
+        return dict.fromkeys(account.holders)
+    leases = state.leases
+
+    def order(lease_id: str) -> tuple[int, int, int]:
+        lease = leases[lease_id]
+        return -lease.request.priority, lease.granted_ms, lease.arrival
+
+    fitting: dict[str, None] = {}
+    sums = Account(account.kind, account.name, account.quota)
+    for lease_id in sorted(account.holders, key=order):
+        parts: list[Part] = parts_of(leases[lease_id].holding)
+        if covered(sums, parts, scale):
+            fitting[lease_id] = None
+            for model, share_milli, memory_bytes in parts:
+                sums.share_milli += share_milli
+                sums.memory_bytes += memory_bytes
+                row = sums.by_model.setdefault(model, [0, 0, 0])
+                row[0] += share_milli
+                row[1] += memory_bytes
+    return fitting

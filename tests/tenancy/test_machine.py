@@ -1,0 +1,283 @@
+"""Tenants, guarantees, preemption and budgets under random events: what was promised holds after every step."""
+
+from __future__ import annotations
+
+import os
+
+import msgspec
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from aliquot.coordinator.core import commands as c
+from aliquot.coordinator.core.errors import DomainError
+from aliquot.coordinator.core.evolve import evolve
+from aliquot.coordinator.core.facts import PreemptionStarted
+from aliquot.coordinator.core.granting import guarantee_scale, offer
+from aliquot.coordinator.core.leases import Lease
+from aliquot.coordinator.core.preemption.victims import is_protected
+from aliquot.coordinator.core.snapshot import state_hash
+from aliquot.coordinator.core.state import CoreConfig, State
+from aliquot.coordinator.core.tenancy.specs import Amount, Budget, Period, QueuePolicy, QueueSpec, Quota, TenantSpec
+from tests.core.harness import GIB, Books, node, request
+
+SPECS = {"one": node("one", 4), "two": node("two", 4), "three": node("three", 2, agentless=True)}
+CONFIG = CoreConfig(
+    confirm_timeout_ms=20_000,
+    retain_ended_ms=20_000,
+    retain_ended_max=30,
+    queued_max=40,
+    preemptions_max=2,
+    preemption_period_ms=120_000,
+    reservation_ms=60_000,
+)
+TENANTS = ("a", "b", "c")
+QUEUES = ("default", "left", "right", "deep")
+AMOUNTS = st.sampled_from([0, 0, 500, 1000, 2000, 4000])
+LIMITS = st.sampled_from([-1, -1, 1000, 3000, 6000])
+
+
+class TenancyMachine(RuleBasedStateMachine):
+    """Whatever tenants, administrators, agents and time do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.books = Books(CONFIG)
+        self.seen = 0
+        for spec in SPECS.values():
+            self.books.do(c.DeclareNode(spec))
+            if not spec.agentless:
+                self.books.connect(spec)
+
+    def some_lease(self, pick: int) -> Lease | None:
+        leases = list(self.books.state.leases.values())
+        return leases[pick % len(leases)] if leases else None
+
+    @rule(
+        share=st.sampled_from([250, 500, 1000, 1000]),
+        memory_gib=st.sampled_from([0, 0, 10, 30]),
+        count=st.sampled_from([1, 1, 2, 4]),
+        gang=st.sampled_from([1, 1, 2]),
+        tenant=st.sampled_from(TENANTS),
+        queue=st.sampled_from(("", *QUEUES)),
+        priority=st.integers(-1, 2),
+        preemptible=st.booleans(),
+        min_run_ms=st.sampled_from([0, 0, 30_000]),
+        time_limit_ms=st.sampled_from([0, 0, 40_000]),
+        no_queue=st.sampled_from([False, False, False, True]),
+    )
+    def allocate(self, **a: object) -> None:
+        spec = request(
+            a["share"],  # type: ignore[arg-type]
+            a["memory_gib"] * GIB,  # type: ignore[operator]
+            count=a["count"],  # type: ignore[arg-type]
+            gang_size=a["gang"],
+            tenant=a["tenant"],  # type: ignore[arg-type]
+            queue=a["queue"],
+            priority=a["priority"],
+            preemptible=a["preemptible"],
+            min_run_ms=a["min_run_ms"],
+            time_limit_ms=a["time_limit_ms"],
+        )
+        try:
+            self.books.allocate(spec, no_queue=a["no_queue"])
+        except DomainError as error:
+            assert error.reason
+
+    @rule(tenant=st.sampled_from(TENANTS), priority=st.integers(0, 2))
+    def fill(self, tenant: str, priority: int) -> None:
+        for _ in range(4):
+            try:
+                self.books.allocate(request(1000, tenant=tenant, priority=priority, preemptible=True))
+            except DomainError as error:
+                assert error.reason
+        self.books.settle()
+        self.catch_up()
+
+    @rule(
+        name=st.sampled_from(TENANTS),
+        guaranteed=AMOUNTS,
+        limit=LIMITS,
+        weight=st.sampled_from([1, 3]),
+        disruptions=st.sampled_from([0, 0, 1]),
+        queue=st.sampled_from(("", "left")),
+        budget=st.sampled_from([0, 0, 100_000_000]),
+    )
+    def apply_tenant(
+        self, name: str, guaranteed: int, limit: int, weight: int, disruptions: int, queue: str, budget: int
+    ) -> None:
+        spec = TenantSpec(
+            name,
+            Quota(Amount(guaranteed), Amount(limit, -1), weight),
+            default_queue=queue,
+            budget=Budget(Period.HOUR, budget),
+            disruptions_max=disruptions,
+        )
+        self.refused(c.Apply(tenants=((spec, c.ANY_VERSION),)))
+
+    @rule(
+        name=st.sampled_from(("root", *QUEUES)),
+        parent=st.sampled_from(("root", "left", "right")),
+        policy=st.sampled_from(QueuePolicy),
+        guaranteed=AMOUNTS,
+        limit=LIMITS,
+        ageing_ms=st.sampled_from([0, 10_000]),
+        reserve_after_ms=st.sampled_from([0, 10_000]),
+    )
+    def apply_queue(
+        self,
+        name: str,
+        parent: str,
+        policy: QueuePolicy,
+        guaranteed: int,
+        limit: int,
+        ageing_ms: int,
+        reserve_after_ms: int,
+    ) -> None:
+        spec = QueueSpec(
+            name,
+            "" if name == "root" else parent,
+            policy,
+            Quota(Amount(0 if name == "root" else guaranteed), Amount(limit, -1)),
+            ageing_ms=ageing_ms,
+            reserve_after_ms=reserve_after_ms,
+        )
+        self.refused(c.Apply(queues=((spec, c.ANY_VERSION),)))
+
+    @rule(kind=st.sampled_from([c.Declared.TENANT, c.Declared.QUEUE]), name=st.sampled_from((*TENANTS, *QUEUES)))
+    def withdraw(self, kind: c.Declared, name: str) -> None:
+        self.refused(c.Withdraw(kind, name))
+
+    def refused(self, command: c.Command) -> None:
+        before = state_hash(self.books.state)
+        try:
+            self.books.do(command)
+        except DomainError as error:
+            assert error.reason
+            assert state_hash(self.books.state) == before
+
+    @rule()
+    def agents_catch_up(self) -> None:
+        self.catch_up()
+
+    def catch_up(self) -> None:
+        for lease in list(self.books.state.leases.values()):
+            if all(p.plan.node_id in self.books.sessions for p in lease.holding):
+                self.books.report(lease, c.ReportStatus.GONE if lease.ending else c.ReportStatus.ACTIVE)
+
+    @rule(pick=st.integers(0), status=st.sampled_from(c.ReportStatus))
+    def report(self, pick: int, status: c.ReportStatus) -> None:
+        lease = self.some_lease(pick)
+        if lease is not None and all(p.plan.node_id in self.books.sessions for p in lease.holding):
+            self.books.report(lease, status)
+
+    @rule(pick=st.integers(0))
+    def release(self, pick: int) -> None:
+        lease = self.some_lease(pick)
+        if lease is not None:
+            self.books.do(c.Release(lease.lease_id))
+
+    @rule(name=st.sampled_from(["one", "two"]), lost=st.booleans())
+    def silence(self, name: str, lost: bool) -> None:
+        self.books.do(c.NodeSilent(f"n-{name}", self.books.sessions.get(f"n-{name}", 0), lost=lost))
+
+    @rule(name=st.sampled_from(["one", "two"]), forget=st.booleans(), fewer=st.booleans())
+    def connect(self, name: str, forget: bool, fewer: bool) -> None:
+        spec = SPECS[name]
+        if fewer:
+            spec = msgspec.structs.replace(spec, devices=spec.devices[:-1])
+        reports = []
+        for slice_id in self.books.state.slice_ids_by_node[spec.node_id]:
+            piece = self.books.state.leases[slice_id.partition(".")[0]].find(slice_id)
+            assert piece is not None
+            reports.append(c.SliceReport(slice_id, piece.lease_epoch, c.ReportStatus.ACTIVE, 2))
+        self.books.connect(spec, () if forget else tuple(reports))
+
+    @rule(name=st.sampled_from(["one", "two", "three"]), index=st.integers(0, 1), healthy=st.booleans())
+    def device(self, name: str, index: int, healthy: bool) -> None:
+        epoch = self.books.sessions.get(f"n-{name}", 0)
+        self.books.do(c.ReportDevice(f"n-{name}", epoch, f"GPU-{name}-{index}", 0, healthy))
+
+    @rule(milliseconds=st.sampled_from([1, 5_000, 20_000, 61_000, 900_000]))
+    def time_passes(self, milliseconds: int) -> None:
+        self.books.advance(milliseconds)
+
+    @rule()
+    def offer_to_all(self) -> None:
+        """Work conservation: afterwards nobody who waits could use anything that is idle and not kept for somebody."""
+        self.books.settle()
+        state = self.books.state
+        state.known_full.clear()
+        for lease_id in state.lines.ids():
+            place = state.lines.place_of(lease_id)
+            assert place is not None
+            if place.resting:
+                continue
+            lease = state.leases[lease_id]
+            found = offer(
+                state,
+                lease.request,
+                lease.request.demand.avoiding(lease.avoid_device_uuids),
+                lease.arrival,
+                self.books.now_ms,
+                preempted_at_ms=lease.preempted_at_ms,
+            )
+            assert found.placement is None, f"{lease_id} could start and does not"
+
+    @rule()
+    def fail_over(self) -> None:
+        self.books.do(c.StartLeading(self.books.state.leader_epoch + 1))
+
+    @rule()
+    def restart_from_a_snapshot(self) -> None:
+        before = state_hash(self.books.state)
+        self.books.state = self.books.restored()
+        assert state_hash(self.books.state) == before
+
+    @invariant()
+    def nobody_is_above_a_limit(self) -> None:
+        for account in self.books.state.tenancy.accounts.values():
+            limit = account.quota.limit
+            assert limit.share_milli < 0 or account.share_milli <= limit.share_milli, account.label
+            assert limit.memory_bytes < 0 or account.memory_bytes <= limit.memory_bytes, account.label
+
+    @invariant()
+    def victims_were_fair_game(self) -> None:
+        """Judged on a replay up to the moment at which each was chosen."""
+        new = self.books.facts[self.seen :]
+        if any(isinstance(fact, PreemptionStarted) for fact in new):
+            judge_all(self.books, self.seen)
+        self.seen = len(self.books.facts)
+
+    def teardown(self) -> None:
+        assert state_hash(self.books.restored()) == state_hash(self.books.state), "a snapshot gives other books"
+        assert state_hash(self.books.replayed()) == state_hash(self.books.state), "replay gives other books"
+
+
+def judge_all(books: Books, first: int) -> None:
+    """Every preemption from fact number `first` on, against the books as they were just before it."""
+    state = State.fresh(books.config)
+    for number, fact in enumerate(books.facts):
+        if number >= first and isinstance(fact, PreemptionStarted):
+            preemptor = state.leases[fact.preemptor]
+            scale = guarantee_scale(state)
+            for lease_id in fact.victims:
+                victim = state.leases[lease_id]
+                assert victim.holding
+                assert not victim.ending
+                assert not is_protected(state, victim, scale), "somebody fell below their guarantee"
+                recent = [at for at in victim.preempted_at_ms if at > fact.at_ms - CONFIG.preemption_period_ms]
+                assert len(recent) < CONFIG.preemptions_max, "the same lease too often"
+                if not fact.reclaim:
+                    assert victim.request.priority < preemptor.request.priority
+                    assert victim.request.preemptible
+        evolve(state, fact)
+
+
+TenancyMachine.TestCase.settings = settings(
+    max_examples=int(os.environ.get("ALIQUOT_MACHINE_EXAMPLES", "60")),
+    stateful_step_count=40,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+)
+TestTenancy = TenancyMachine.TestCase
