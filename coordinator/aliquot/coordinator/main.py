@@ -36,7 +36,8 @@ from aliquot.coordinator.journal.base import Journal
 from aliquot.coordinator.journal.compaction import Compaction
 from aliquot.coordinator.journal.memory import MemoryJournal
 from aliquot.coordinator.journal.replay import replay
-from aliquot.coordinator.journal.sqlite import SqliteJournal
+from aliquot.coordinator.journal.snapshots import SnapshotFolder
+from aliquot.coordinator.journal.sqlite import SqliteJournal, snapshot_folder_of
 from aliquot.coordinator.keepalive import KeepAlive
 from aliquot.coordinator.leadership.single import SingleLeadership, lock_path_of
 from aliquot.coordinator.metrics import Metrics
@@ -168,7 +169,8 @@ class Coordinator:
         self._background = [asyncio.create_task(self.pulse.run())]
         if isinstance(self.journal, SqliteJournal):
             compaction = Compaction(
-                self.journal.path,
+                str(self.journal.path),
+                SnapshotFolder(snapshot_folder_of(self.journal.path)),
                 every_facts=settings.snapshot_every_facts,
                 durable_seq=lambda: self.writer.durable_seq,
                 prune=self.writer.prune,

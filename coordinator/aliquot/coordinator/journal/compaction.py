@@ -7,31 +7,44 @@ import contextlib
 import logging
 import sys
 from collections.abc import Callable
-from pathlib import Path
-
-from aliquot.coordinator.journal.snapshots import SnapshotFolder
-from aliquot.coordinator.journal.sqlite import snapshot_folder_of
+from typing import Protocol
 
 log = logging.getLogger(__name__)
 
 _LOOK_EVERY_S = 5.0
 
 
+class Snapshots(Protocol):
+    """Where a journal's snapshots are."""
+
+    def seqs(self) -> list[int]:
+        """The sequence numbers there are snapshots of, newest first."""
+
+
 class Compaction:
-    """Looks every few seconds. One snapshotter at a time; it is ended with the coordinator."""
+    """Looks every few seconds. One snapshotter at a time; it is ended with the coordinator.
+
+    `journal` is what the snapshotter takes as its argument.
+    """
 
     def __init__(
-        self, path: Path, *, every_facts: int, durable_seq: Callable[[], int], prune: Callable[[int], None]
+        self,
+        journal: str,
+        snapshots: Snapshots,
+        *,
+        every_facts: int,
+        durable_seq: Callable[[], int],
+        prune: Callable[[int], None],
     ) -> None:
-        self._path = path
-        self._folder = SnapshotFolder(snapshot_folder_of(path))
+        self._journal = journal
+        self._snapshots = snapshots
         self._every_facts = every_facts
         self._durable_seq = durable_seq
         self._prune = prune
 
     async def run(self) -> None:
         """Until cancelled."""
-        snapshot_seq = next(iter(self._folder.seqs()), 0)
+        snapshot_seq = next(iter(await asyncio.to_thread(self._snapshots.seqs)), 0)
         while True:
             await asyncio.sleep(_LOOK_EVERY_S)
             seq = self._durable_seq()
@@ -39,7 +52,7 @@ class Compaction:
                 continue
             snapshot_seq = seq  # also after a failure: the next try is as far away as the next success would be
             if await self._take_snapshot():
-                seqs = await asyncio.to_thread(self._folder.seqs)
+                seqs = await asyncio.to_thread(self._snapshots.seqs)
                 if len(seqs) > 1:
                     self._prune(seqs[1])
 
@@ -48,7 +61,7 @@ class Compaction:
             sys.executable,
             "-m",
             "aliquot.coordinator.journal.snapshotter",
-            str(self._path),
+            self._journal,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
         )

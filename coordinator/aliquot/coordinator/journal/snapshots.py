@@ -51,13 +51,12 @@ class SnapshotFolder:
     def write(self, stored: StoredSnapshot) -> int:
         """Make a snapshot durable, then drop those beyond `KEPT`; returns its size in bytes."""
         self._path.mkdir(exist_ok=True, mode=0o700)
-        body = _encode(_Body(stored.digest, stored.snapshot))
+        data = pack(stored)
         target = self._path / f"{stored.snapshot.seq:020d}{_SUFFIX}"
         part = target.with_suffix(f".part-{os.getpid()}")
         try:
             with part.open("wb") as file:
-                file.write(MAGIC + hashlib.sha256(body).digest())
-                file.write(body)
+                file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
             part.rename(target)
@@ -70,7 +69,7 @@ class SnapshotFolder:
             os.close(folder)
         for seq in self.seqs()[KEPT:]:
             self._file(seq).unlink(missing_ok=True)
-        return len(MAGIC) + 32 + len(body)
+        return len(data)
 
     def read(self) -> Iterator[StoredSnapshot]:
         """Those that can be read, newest first."""
@@ -83,17 +82,27 @@ class SnapshotFolder:
         return self._path / f"{seq:020d}{_SUFFIX}"
 
     def _read(self, path: Path) -> StoredSnapshot | None:
-        data = path.read_bytes()
-        start = len(MAGIC) + 32
-        if data[: len(MAGIC)] != MAGIC or hashlib.sha256(memoryview(data)[start:]).digest() != data[len(MAGIC) : start]:
-            log.warning("snapshot %s is damaged: going back to the one before it", path)
-            return None
-        try:
-            body = _decoder.decode(memoryview(data)[start:])
-        except msgspec.DecodeError as error:
-            log.warning("snapshot %s can't be read by this version (%s): going back to the one before it", path, error)
-            return None
-        if body.snapshot.format > FORMAT:
-            log.warning("snapshot %s was written by a newer version: going back to the one before it", path)
-            return None
-        return StoredSnapshot(body.snapshot, body.digest)
+        return unpack(path.read_bytes(), str(path))
+
+
+def pack(stored: StoredSnapshot) -> bytes:
+    """The bytes of a snapshot file."""
+    body = _encode(_Body(stored.digest, stored.snapshot))
+    return b"".join((MAGIC, hashlib.sha256(body).digest(), body))
+
+
+def unpack(data: bytes, name: str) -> StoredSnapshot | None:
+    """What such bytes say; None, with a warning that names them, when they can't be believed."""
+    start = len(MAGIC) + 32
+    if data[: len(MAGIC)] != MAGIC or hashlib.sha256(memoryview(data)[start:]).digest() != data[len(MAGIC) : start]:
+        log.warning("snapshot %s is damaged: going back to the one before it", name)
+        return None
+    try:
+        body = _decoder.decode(memoryview(data)[start:])
+    except msgspec.DecodeError as error:
+        log.warning("snapshot %s can't be read by this version (%s): going back to the one before it", name, error)
+        return None
+    if body.snapshot.format > FORMAT:
+        log.warning("snapshot %s was written by a newer version: going back to the one before it", name)
+        return None
+    return StoredSnapshot(body.snapshot, body.digest)

@@ -15,23 +15,32 @@ import json
 import os
 import sys
 from pathlib import Path
+from typing import Protocol
 
 from aliquot.common.errors import AliquotError
 from aliquot.coordinator.core.snapshot import state_hash, to_snapshot
 from aliquot.coordinator.core.state import CoreConfig
-from aliquot.coordinator.journal.base import StoredSnapshot
+from aliquot.coordinator.journal.base import Journal, StoredSnapshot
 from aliquot.coordinator.journal.replay import replay
 from aliquot.coordinator.journal.snapshots import SnapshotFolder
 from aliquot.coordinator.journal.sqlite import SqliteJournal, snapshot_folder_of
 
+POSTGRES = "postgres:"
 
-def take_snapshot(path: Path, *, with_hash: bool = False) -> dict[str, object]:
-    """Write a snapshot of everything durable in the journal at `path`; returns what was done. Raises JournalError."""
-    replayed = replay(SqliteJournal(path), CoreConfig())
-    size = 0
-    if replayed.facts:
-        stored = StoredSnapshot(to_snapshot(replayed.state), replayed.digest)
-        size = SnapshotFolder(snapshot_folder_of(path)).write(stored)
+
+def take_snapshot(journal: Path | str, *, with_hash: bool = False) -> dict[str, object]:
+    """Write a snapshot of everything durable in a journal; returns what was done. Raises JournalError.
+
+    `journal` is the path of an SQLite file, or `postgres:CONNINFO`.
+    """
+    source, snapshots = _opened(journal)
+    try:
+        replayed = replay(source, CoreConfig())
+        size = 0
+        if replayed.facts:
+            size = snapshots.write(StoredSnapshot(to_snapshot(replayed.state), replayed.digest))
+    finally:
+        source.close()
     done: dict[str, object] = {
         "seq": replayed.state.seq,
         "bytes": size,
@@ -43,10 +52,25 @@ def take_snapshot(path: Path, *, with_hash: bool = False) -> dict[str, object]:
     return done
 
 
+class _Snapshots(Protocol):
+    def write(self, stored: StoredSnapshot) -> int: ...
+
+
+def _opened(journal: Path | str) -> tuple[Journal, _Snapshots]:
+    """Where to read, and where to write."""
+    if isinstance(journal, str) and journal.startswith(POSTGRES):
+        from aliquot.coordinator.journal.postgres import PostgresJournal  # noqa: PLC0415 - an extra
+
+        postgres = PostgresJournal(journal.removeprefix(POSTGRES))
+        return postgres, postgres.snapshot_table
+    path = Path(journal)
+    return SqliteJournal(path), SnapshotFolder(snapshot_folder_of(path))
+
+
 def main(argv: list[str] | None = None) -> int:
     """The program."""
-    parser = argparse.ArgumentParser(prog="aliquot-snapshotter", description="snapshot a coordinator's SQLite journal")
-    parser.add_argument("journal", type=Path, help="the SQLite file")
+    parser = argparse.ArgumentParser(prog="aliquot-snapshotter", description="snapshot a coordinator's journal")
+    parser.add_argument("journal", help="the SQLite file, or postgres:CONNINFO")
     parser.add_argument("--hash", action="store_true", help="also state the hash of the books")
     parser.add_argument("--nice", type=int, default=10, help="how much to step back behind the coordinator")
     arguments = parser.parse_args(argv)
