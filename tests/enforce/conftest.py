@@ -1,0 +1,45 @@
+"""One world per tier for a whole module: an agent takes longer to start than most attempts take."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from aliquot.agent.cgroups import CgroupTree, ContainmentError
+from aliquot.common.tiers import Tier
+from tests.enforce.world import World, world
+
+
+def why_not(tier: Tier) -> str:
+    """Why a tier can't be tried here; empty when it can."""
+    if os.geteuid() != 0 and tier is Tier.DRIVER:
+        return "needs root"
+    if tier is not Tier.DRIVER:
+        return ""
+    try:
+        CgroupTree.open("enforce-tests")
+    except ContainmentError as error:
+        return f"needs a cgroup v2 hierarchy of its own: {error.message}"
+    return ""
+
+
+@pytest.fixture(scope="module")
+def worlds() -> Iterator[dict[Tier, World]]:
+    """Worlds by tier, made when first asked for."""
+
+    class Lazy(dict[Tier, World]):
+        def __missing__(self, tier: Tier) -> World:
+            if problem := why_not(tier):
+                pytest.skip(problem)
+            # Not in pytest's own folder: other users' programs must be able to look into it.
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="aliquot-enforce-")))
+            self[tier] = stack.enter_context(world(folder / tier.word, tier))
+            return self[tier]
+
+    with contextlib.ExitStack() as stack:
+        yield Lazy()

@@ -1,0 +1,70 @@
+"""The bypass suite: no attempt leaves a lease with more than it has, by any tier."""
+
+from __future__ import annotations
+
+import pytest
+
+from aliquot.common.tiers import Tier
+from tests.enforce.cases import CASES
+from tests.enforce.verdict import Kind, Verdict
+from tests.enforce.world import World
+
+KILLED_UNDER_PRELOAD = {
+    "LD_PRELOAD unset",
+    "static binary",
+    "setuid binary",
+    "symbol table of the driver read by the program itself",
+    "account file forged by the lease's user",
+    "IPC: imported memory that outlives its owner",
+}
+"""What gets past the library; the watchdog sees it at its next poll."""
+
+
+DRIVER_GAPS = {"allocate: managed", "allocate: managed, by cuGetProcAddress"}
+"""The driver's limits leave managed memory out; docs/enforcement.md says so."""
+KILLED_UNDER_DRIVER = {"environment edited: another device made visible"}
+UNDER_WATCHDOG = (
+    "allocate: malloc",
+    "allocate: async",
+    "allocate: vmm",
+    "child of a child",
+    "fork after the driver was initialised",
+    "LD_PRELOAD unset",
+    "setuid binary",
+)
+"""One of each kind: to the watchdog they are all alike."""
+
+
+def attempt(world: World, title: str) -> Verdict:
+    try:
+        verdict = CASES[title](world)
+    finally:
+        world.settle()
+    if verdict.kind is Kind.NOT_RUN:
+        pytest.skip(verdict.detail)
+    return verdict
+
+
+@pytest.mark.parametrize("title", CASES)
+def test_preload_denies_or_the_watchdog_ends(worlds: dict[Tier, World], title: str) -> None:
+    verdict = attempt(worlds[Tier.PRELOAD], title)
+    allowed = {Kind.DENIED, Kind.KILLED} if title in KILLED_UNDER_PRELOAD else {Kind.DENIED}
+    assert verdict.kind in allowed, verdict
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("title", CASES)
+def test_driver_denies(worlds: dict[Tier, World], title: str) -> None:
+    verdict = attempt(worlds[Tier.DRIVER], title)
+    allowed = {Kind.DENIED}
+    if title in DRIVER_GAPS:
+        allowed = {Kind.GAP}
+    elif title in KILLED_UNDER_DRIVER:
+        allowed = {Kind.KILLED}
+    assert verdict.kind in allowed, verdict
+
+
+@pytest.mark.parametrize("title", UNDER_WATCHDOG)
+def test_watchdog_ends(worlds: dict[Tier, World], title: str) -> None:
+    verdict = attempt(worlds[Tier.WATCHDOG], title)
+    assert verdict.kind is Kind.KILLED, verdict

@@ -1,0 +1,237 @@
+"""A node with a real agent on simulated GPUs, one lease on it held by the tier under test, and programs in the lease.
+
+The coordinator of tests/agent runs on a loop of its own, so that cases can be written as plain functions.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Coroutine, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+from aliquot.agent import simgpu
+from aliquot.common.tiers import Tier
+from aliquot.v1 import agent_pb2
+from tests.agent.coordinator import Coordinator
+from tests.agent.harness import GIB, ROOT, SECRET, Node, desired, make_node
+
+T = TypeVar("T")
+
+LIMIT_BYTES = 4 * GIB
+LEASE, NEIGHBOUR, STRANGER = "l-1", "l-2", "l-3"
+ANSWER_TIMEOUT_S = 30.0
+SPAN_S = 10.0
+"""How long a process that is over its limit may live before it counts as a gap."""
+
+
+class _Loop:
+    """An event loop in a thread."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._thread.start()
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(60)
+
+    def close(self) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(10)
+        self._loop.close()
+
+
+@dataclass
+class Program:
+    """A program in the lease."""
+
+    process: subprocess.Popen[str]
+    started: float
+    said: list[str] = field(default_factory=list)
+    """What it printed beside its answers."""
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    def answer(self) -> dict[str, Any] | None:
+        """Its next line of JSON; None when it ended instead."""
+        assert self.process.stdout is not None
+        timer = threading.Timer(ANSWER_TIMEOUT_S, self.process.kill)
+        timer.start()
+        try:
+            for line in self.process.stdout:
+                if line.startswith("{"):
+                    found: dict[str, Any] = json.loads(line)
+                    return found
+                self.said.append(line.rstrip())
+        finally:
+            timer.cancel()
+        return None
+
+    def go_on(self, line: str = "") -> None:
+        """Let it read a line, or the end of its input."""
+        assert self.process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            if line:
+                self.process.stdin.write(line + "\n")
+                self.process.stdin.flush()
+            else:
+                self.process.stdin.close()
+
+    def ended_within_ms(self) -> int | None:
+        """Milliseconds until a signal ended it; None: it lives on."""
+        begun = time.monotonic()
+        try:
+            code = self.process.wait(SPAN_S)
+        except subprocess.TimeoutExpired:
+            return None
+        return round((time.monotonic() - begun) * 1000) if code in (-signal.SIGTERM, -signal.SIGKILL) else None
+
+
+class World:
+    """See above. Programs of the neighbour's lease must never notice anything."""
+
+    def __init__(self, directory: Path, tier: Tier, poll_ms: int = 100) -> None:
+        self.tier = tier
+        self.directory = directory
+        self._loop = _Loop()
+        self._programs: list[Program] = []
+        self.node: Node = make_node(directory / "node")
+        # Other users' programs must find the simulated devices; test folders are closed to them.
+        for each in (directory.parent, directory, self.node.directory):
+            each.chmod(0o755)
+        names = {Tier.WATCHDOG: "watchdog", Tier.PRELOAD: "preload,watchdog", Tier.DRIVER: "driver,watchdog"}[tier]
+        self.node.environment |= {
+            "ALIQUOT_AGENT_ENFORCEMENT_TIERS": names,
+            "ALIQUOT_AGENT_POLL_MEMORY": f"{poll_ms}ms",
+        }
+        self.coordinator: Coordinator = self._loop.run(Coordinator().start())
+        self.node.start(self.coordinator.address)
+        self._grant(LEASE, NEIGHBOUR, STRANGER)
+
+    def _grant(self, *leases: str) -> None:
+        slices = [
+            desired(self.device_uuid, slice_id=f"{lease}.1.0", lease_id=lease, memory_bytes=LIMIT_BYTES, grace_ms=1000)
+            for lease in leases
+        ]
+
+        async def order() -> None:
+            await self.coordinator.until(lambda: bool(self.coordinator.snapshots), "a snapshot came")
+            self.coordinator.desire(*slices, full=True)
+            for each in slices:
+                await self.coordinator.until_status(each.slice_id, agent_pb2.SLICE_STATUS_ACTIVE)
+
+        self._loop.run(order())
+        for each in slices:
+            report = self.coordinator.last(each.slice_id)
+            assert report is not None
+            assert report.tier == self.tier, f"held by {report.tier}: {list(report.tier_notes)}\n{self.node.log}"
+
+    @property
+    def device_uuid(self) -> str:
+        return self.node.uuids[0]
+
+    def folder(self, lease: str = LEASE) -> Path:
+        """The preload tier's folder of a lease."""
+        return self.enforcement_dir / f"preload/{lease}.1.0"
+
+    @property
+    def enforcement_dir(self) -> Path:
+        return self.node.state_dir.with_name("state-enforcement")
+
+    @property
+    def driver_path(self) -> str:
+        return str(simgpu.library_directory() / "libcuda.so.1")
+
+    def start(self, *command: str, lease: str = LEASE, uid: int | None = None, **environment: str) -> Program:
+        """A program attached to a lease."""
+        extra = {"TEST_UID": str(uid)} if uid is not None else {}
+        process = subprocess.Popen(
+            [
+                sys.executable,
+                str(ROOT / "tests/agent/localclient.py"),
+                *(str(self.node.socket), lease, SECRET, "0", "--"),
+                *command,
+            ],
+            env=self.node.base_environment() | {"TEST_OWN_SESSION": "1", "PYTHONPATH": str(ROOT)} | extra | environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        program = Program(process, time.monotonic())
+        self._programs.append(program)
+        return program
+
+    def probe(self, *arguments: str, lease: str = LEASE, **environment: str) -> Program:
+        """The doctor's probe, trying to hold half as much again as the lease has."""
+        most = () if "--most" in arguments else ("--most", str(LIMIT_BYTES * 3 // 2))
+        command = (sys.executable, "-m", "aliquot.agent.doctor.probe", *most, "--hold", *arguments)
+        return self.start(*command, lease=lease, **environment)
+
+    def python(self, source: str, *arguments: str, uid: int | None = None, **environment: str) -> Program:
+        """A Python program in the lease."""
+        return self.start(sys.executable, "-c", source, *arguments, uid=uid, **environment)
+
+    def held_bytes(self, *programs: Program) -> int:
+        """What the driver has booked on these programs (default: all of the lease's)."""
+        pids = {program.pid for program in programs}
+        held = 0
+        for device in self.node.scenario.devices():
+            for process in device.processes:
+                if not pids or process.pid in pids:
+                    held += process.memory_bytes + process.managed_bytes
+        return held
+
+    def settle(self) -> None:
+        """End what still runs, and wait until the device is empty."""
+        for program in self._programs:
+            if program.process.poll() is None:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(program.pid, signal.SIGKILL)
+                program.process.kill()
+            program.process.wait()
+            for stream in (program.process.stdin, program.process.stdout):
+                if stream is not None:
+                    with contextlib.suppress(OSError):
+                        stream.close()
+        self._programs.clear()
+        deadline = time.monotonic() + 20
+        while self.held_bytes():
+            if time.monotonic() > deadline:
+                raise AssertionError(f"left on the device: {self.node.scenario.devices()[0].processes}")
+            time.sleep(0.02)
+
+    def close(self) -> None:
+        self.settle()
+        self.node.close()
+        with contextlib.suppress(Exception):
+            self._loop.run(self.coordinator.stop())
+        self._loop.close()
+
+
+@contextlib.contextmanager
+def world(directory: Path, tier: Tier, poll_ms: int = 100) -> Iterator[World]:
+    """A world that is closed again."""
+    directory.mkdir(parents=True, exist_ok=True)
+    made = World(directory, tier, poll_ms)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+def without(environment: Mapping[str, str], *names: str) -> dict[str, str]:
+    """An environment without some variables."""
+    return {name: value for name, value in environment.items() if name not in names}
