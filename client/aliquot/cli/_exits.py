@@ -17,6 +17,7 @@ from aliquot.client import (
     Refused,
     RequestSyntaxError,
     Unavailable,
+    WatchCompacted,
 )
 from aliquot.common.errors import ConfigError, DurationError, InvalidFieldError, QuantityError, SecurityError
 
@@ -66,6 +67,7 @@ _BY_ERROR: tuple[tuple[type[AliquotError], Exit], ...] = (
     (Unavailable, Exit.UNAVAILABLE),
     (AgentError, Exit.UNAVAILABLE),
     (Conflict, Exit.CONFLICT),
+    (WatchCompacted, Exit.CONFLICT),
     (LeaseLost, Exit.LEASE_LOST),
 )
 

@@ -73,6 +73,7 @@ def request(parser: argparse.ArgumentParser, *, detached: bool = False) -> None:
     group.add_argument("--preemptible", action="store_true", help="may be taken back")
     group.add_argument("--movable", action="store_true", help="may be moved to another device")
     group.add_argument("--no-queue", action="store_true", help="refuse instead of waiting in the queue")
+    parser.set_defaults(ttl=0)
     if not detached:
         group.add_argument("--ttl", type=whole_seconds, default=0, metavar="TIME", help="kept alive within (60s)")
 

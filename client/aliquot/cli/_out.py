@@ -69,12 +69,22 @@ class Out:
             self.err.print(Text.assemble(("hint: ", "bold cyan"), error.hint), highlight=False)
 
 
-def table(*columns: str | tuple[str, str], rows: Iterable[Sequence[RenderableType]] = ()) -> Table:
-    """A quiet table. A column is its head, or its head and how it is aligned."""
+def table(
+    *columns: str | tuple[str, str], rows: Iterable[Sequence[RenderableType]] = (), one_line: bool = False
+) -> Table:
+    """A quiet table. A column is its head, or its head and how it is aligned.
+
+    What doesn't fit is folded; with `one_line` it is cut, but for the first column.
+    """
     made = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, header_style="bold")
     for column in columns:
         head, justify = column if isinstance(column, tuple) else (column, "left")
-        made.add_column(head, justify="right" if justify == "right" else "left", overflow="fold")
+        made.add_column(
+            head,
+            justify="right" if justify == "right" else "left",
+            overflow="ellipsis" if one_line else "fold",
+            no_wrap=one_line,
+        )
     for row in rows:
         made.add_row(*row)
     return made

@@ -18,15 +18,23 @@ from aliquot.client import Device, Lease, Node
 
 USED, RESERVED, FOREIGN, OVER = "green", "blue", "yellow", "red"
 BAR_WIDTH = 24
+LEASE_ID_WIDTH = 15
+FIXED_LINES = 10
+"""The legend, two blank lines, two tables' heads with their rules and captions, and the cursor's own line."""
 
 
 def draw(snapshot: Snapshot, *, rows: int | None = None) -> RenderableType:
-    """The whole screen, in at most about `rows` lines."""
-    devices = sum(len(node.devices) for node in snapshot.nodes)
-    leases_max = None if rows is None else max(3, rows - 9 - min(devices, rows // 2))
-    devices_max = None if rows is None else max(3, rows // 2)
+    """The whole screen, in at most `rows` lines where the terminal has that few."""
+    head = _head(snapshot)
+    devices_max = leases_max = None
+    if rows is not None:
+        devices = sum(len(node.devices) for node in snapshot.nodes)
+        room = max(4, rows - len(head.plain.splitlines()) - FIXED_LINES)
+        # Each part gets half, and what the other one leaves.
+        devices_max = max(room // 2, room - len(snapshot.leases))
+        leases_max = max(room // 2, room - devices)
     return Group(
-        _head(snapshot),
+        head,
         _legend(),
         Text(),
         _devices(snapshot.nodes, devices_max, snapshot.more_nodes),
@@ -72,6 +80,7 @@ def _devices(nodes: Iterable[Node], most: int | None, more_nodes: int) -> Table:
         ("GPU", "right"),
         ("HEAT", "right"),
         "",
+        one_line=True,
     )
     left = 0
     for node in nodes:
@@ -134,7 +143,9 @@ def _leases(snapshot: Snapshot, most: int | None) -> Table:
         ("USED / ITS PART", "right"),
         "TIER",
         ("AGE", "right"),
+        one_line=True,
     )
+    made.columns[0].min_width = LEASE_ID_WIDTH
     shown = snapshot.leases if most is None else snapshot.leases[:most]
     for lease in shown:
         made.add_row(*_lease_row(lease, snapshot))

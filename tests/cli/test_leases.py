@@ -1,0 +1,124 @@
+"""alloc, ls, get, why and release: what they print, and what they end with."""
+
+from __future__ import annotations
+
+import pytest
+
+from aliquot.cli._exits import Exit
+from tests.cli.conftest import Cli
+
+
+def test_the_life_of_a_lease(cli: Cli) -> None:
+    made = cli("alloc", "0.25(A100),4Gi", "--tenant", "vision", "--name", "train", "--label", "team=x", "--json")
+    assert made.code == Exit.OK
+    lease = made.document
+    assert (lease["state"], lease["gpu"], lease["tenant"]) == ("ACTIVE", "0.25(A100),4Gi", "vision")
+    assert (lease["labels"], lease["detached"]) == ({"team": "x"}, True)
+    assert "secret" not in lease
+    (part,) = lease["slices"]
+    assert (part["share_milli"], part["memory_bytes"], part["tier"]) == (250, 4 << 30, "WATCHDOG")
+
+    assert [item["lease_id"] for item in cli("ls", "--json").document["leases"]] == [lease["lease_id"]]
+    assert cli("ls", "--tenant", "speech", "--json").document == {"leases": []}
+    assert cli("ls", "--node", part["node_name"], "--json").document["leases"]
+    assert cli("get", lease["lease_id"], "--json").document["name"] == "train"
+
+    gone = cli("release", lease["lease_id"], "--wait", "--json")
+    assert gone.document["leases"][0]["end_reason"] == "RELEASED"
+    assert cli("ls", "--json").document == {"leases": []}
+    assert lease["lease_id"] in {item["lease_id"] for item in cli("ls", "--all", "--json").document["leases"]}
+
+
+def test_tables_for_people(cli: Cli) -> None:
+    made = cli("alloc", "0.25,4Gi", "--tenant", "vision", "--name", "train")
+    assert "active" in made.out
+    assert "watchdog" in made.out
+    assert "\x1b" not in made.out
+    listed = cli("ls").out
+    assert all(word in listed for word in ("LEASE", "vision", "0.25 · 4Gi", "train"))
+    lease_id = made.out.split()[0]
+    assert lease_id in cli("get", lease_id).out
+    assert "released" in cli("release", lease_id).out
+    assert "no leases" in cli("ls", "--state", "queued").err
+
+
+def test_a_request_that_waits(cli: Cli) -> None:
+    first = cli("alloc", "2x1", "--gang", "2", "--json").document
+    waits = cli("alloc", "0.5", "--wait", "0.2", "--json")
+    assert waits.code == Exit.NOT_NOW
+    assert (waits.document["state"], waits.document["waiting"]["queue_position"]) == ("QUEUED", 1)
+    why = cli("why", waits.document["lease_id"], "--json")
+    assert why.code == Exit.NOT_NOW
+    assert why.document["explanation"]["missing"]
+    told = cli("why", waits.document["lease_id"]).out
+    assert "does not fit now" in told
+    assert "number 1 of 1" in told
+    refused = cli("alloc", "0.5", "--no-queue", "--json")
+    assert (refused.code, refused.error["reason"]) == (Exit.NOT_NOW, "NO_CAPACITY")
+    cli("release", first["lease_id"], "--wait")
+    assert cli("why", waits.document["lease_id"], "--json").code == Exit.OK
+
+
+def test_what_would_become_of_a_request(cli: Cli) -> None:
+    fits = cli("why", "0.5(A100)", "--json")
+    assert fits.code == Exit.OK
+    assert fits.document["explanation"]["placement"]
+    assert "fits now" in cli("why", "0.5(A100)").out
+    never = cli("why", "1(H200)", "--json")
+    assert never.code == Exit.REFUSED
+    assert never.document["explanation"]["impossible"]
+    assert "can never fit" in cli("why", "1(H200)").out
+
+
+def test_the_same_key_is_the_same_lease_and_another_body_is_a_conflict(cli: Cli) -> None:
+    made = [cli("alloc", "0.1", "--key", "job-7", "--json").document["lease_id"] for _ in range(2)]
+    assert made[0] == made[1]
+    other = cli("alloc", "0.2", "--key", "job-7", "--json")
+    assert (other.code, other.error["reason"]) == (Exit.CONFLICT, "IDEMPOTENCY_MISMATCH")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "reason"),
+    [
+        (["get", "l-0000000000000"], Exit.NOT_FOUND, "LEASE_NOT_FOUND"),
+        (["release", "l-0000000000000"], Exit.NOT_FOUND, "LEASE_NOT_FOUND"),
+        (["alloc", "1.5"], Exit.USAGE, "REQUEST_SYNTAX"),
+        (["alloc", "1(H200)"], Exit.REFUSED, "NEVER_FITS"),
+        (["alloc", "0.5", "--tenant", "no blanks"], Exit.USAGE, "INVALID_FIELD"),
+        (["alloc", "0.5", "--node", "nowhere"], Exit.NOT_FOUND, "NODE_NOT_FOUND"),
+        (["nodes", "nowhere"], Exit.NOT_FOUND, "NODE_NOT_FOUND"),
+        (["ls", "--coordinator", "127.0.0.1:1", "--timeout", "0.2s"], Exit.UNAVAILABLE, "UNAVAILABLE"),
+        (["ls", "--coordinator", "host:port"], Exit.USAGE, "INVALID_CONFIG"),
+    ],
+)
+def test_errors_have_codes_for_scripts_and_hints_for_people(
+    cli: Cli, arguments: list[str], code: Exit, reason: str
+) -> None:
+    as_json = cli(*arguments, "--json")
+    assert (as_json.code, as_json.error["reason"], as_json.error["exit_code"]) == (code, reason, code)
+    if arguments[0] != "release":
+        assert as_json.out == ""
+    plain = cli(*arguments)
+    assert plain.code == code
+    assert plain.err.startswith("error: ")
+    assert as_json.error["message"].split()[0] in plain.err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["alloc"],
+        ["alloc", "1", "--memory", "8GB"],
+        ["ls", "--state", "sleeping"],
+        ["alloc", "1", "--min-tier", "magic"],
+    ],
+)
+def test_wrong_arguments_are_usage_errors(cli: Cli, arguments: list[str]) -> None:
+    assert cli(*arguments).code == Exit.USAGE
+
+
+def test_some_of_several_releases_may_fail(cli: Cli) -> None:
+    lease_id = cli("alloc", "0.1", "--json").document["lease_id"]
+    result = cli("release", lease_id, "l-0000000000000", "--json")
+    assert result.code == Exit.NOT_FOUND
+    assert [lease["lease_id"] for lease in result.document["leases"]] == [lease_id]

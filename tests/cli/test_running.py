@@ -1,0 +1,182 @@
+"""run and exec: programs inside leases, with their exit codes, signals and terminal."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pty
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from aliquot.cli._exits import Exit
+from tests.cli.conftest import PROGRAM, Cli
+
+BURN = [sys.executable, "-m", "aliquot.agent.simgpu.burn"]
+
+
+@pytest.mark.parametrize("code", [0, 7])
+def test_the_exit_code_is_the_programs(program: Cli, cli: Cli, code: int) -> None:
+    ran = program("run", "--gpu", "0.25,4Gi", "--", "sh", "-c", f"echo $CUDA_VISIBLE_DEVICES; exit {code}")
+    assert ran.code == code
+    assert ran.out.startswith("GPU-")
+    assert "0.25 of A100-40 with 4Gi (watchdog)" in ran.err
+    assert cli("ls", "--json").document == {"leases": []}
+
+
+def test_a_program_that_is_not_there(program: Cli) -> None:
+    ran = program("run", "--gpu", "0.25", "--", "/nonexistent")
+    assert ran.code == 127
+    assert "No such file" in ran.err
+    assert program("run", "--gpu", "0.25").code == Exit.USAGE
+
+
+def test_it_is_said_when_the_watchdog_stopped_it(program: Cli) -> None:
+    ran = program("run", "--gpu", "0.25,1Gi", "--", *BURN, "--bytes", "512Mi", "--grow", "1Gi", "--step-seconds", "0.3")
+    assert ran.code == 128 + signal.SIGTERM
+    assert "stopped by the watchdog" in ran.err
+    assert "over its limit" in ran.err
+
+
+def test_it_is_said_when_the_lease_was_taken_away(cli: Cli, env: dict[str, str]) -> None:
+    command = [*PROGRAM, "run", "--gpu", "0.25", "--time-limit", "1s", "--grace", "1s", "--", "sleep", "60"]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert ran.returncode == 128 + signal.SIGTERM
+    assert "TIME_LIMIT" in ran.stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1])
+def test_signals_reach_the_program(env: dict[str, str], number: signal.Signals) -> None:
+    catches = f"trap 'echo caught; exit 9' {number.name.removeprefix('SIG')}; echo ready; while :; do sleep 0.1; done"
+    command = [*PROGRAM, "run", "--gpu", "0.25", "--", "sh", "-c", catches]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
+        assert running.stdout is not None
+        assert running.stdout.readline() == "ready\n"
+        running.send_signal(number)
+        assert running.stdout.read() == "caught\n"
+        assert running.wait(30) == 9
+
+
+def test_an_interrupted_wait_withdraws_the_request(cli: Cli, env: dict[str, str]) -> None:
+    cli("alloc", "2x1", "--gang", "2")
+    with subprocess.Popen(
+        [*PROGRAM, "run", "--gpu", "0.5", "--", "true"], stderr=subprocess.PIPE, text=True
+    ) as running:
+        assert running.stderr is not None
+        assert "waiting" in running.stderr.readline()
+        running.send_signal(signal.SIGINT)
+        assert running.wait(30) == Exit.INTERRUPTED
+    assert cli("ls", "--state", "queued", "--json").document == {"leases": []}
+
+
+def test_no_agent_here_is_a_clear_refusal(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ALIQUOT_AGENT_SOCKET", "/nonexistent/agent.sock")
+    refused = cli("run", "--gpu", "0.25", "--json", "--", "true")
+    assert (refused.code, refused.error["reason"]) == (Exit.UNAVAILABLE, "AGENT_UNREACHABLE")
+    assert "no agent" in refused.error["message"]
+
+
+def test_another_node_is_a_clear_refusal(cli: Cli, env: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ALIQUOT_AGENT_SOCKET", env["ALIQUOT_AGENT_SOCKET"].split(os.pathsep)[0])
+    refused = cli("run", "--gpu", "0.25", "--node", "node-2", "--json", "--", "true")
+    assert (refused.code, refused.error["reason"]) == (Exit.REFUSED, "REMOTE_EXECUTION")
+    lease = cli("alloc", "0.25", "--node", "node-2", "--json").document
+    refused = cli("exec", "--lease", lease["lease_id"], "--json", "--", "true")
+    assert (refused.code, refused.error["reason"]) == (Exit.REFUSED, "REMOTE_EXECUTION")
+
+
+def test_exec_joins_a_standing_lease(cli: Cli, program: Cli) -> None:
+    lease = cli("alloc", "0.25,4Gi", "--json").document
+    ran = program("exec", "--lease", lease["lease_id"], "--", "sh", "-c", "echo $ALIQUOT_LEASE_ID; exit 5")
+    assert (ran.code, ran.out) == (5, f"{lease['lease_id']}\n")
+    assert cli("get", lease["lease_id"], "--json").document["state"] == "ACTIVE"
+
+
+def test_exec_needs_the_secret(cli: Cli, program: Cli, monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+    lease = cli("alloc", "0.25,4Gi", "--json").document
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "somebody-else"))
+    unknown = program("exec", "--json", "--lease", lease["lease_id"], "--", "true")
+    assert (unknown.code, unknown.error["reason"]) == (Exit.NOT_FOUND, "SECRET_NOT_FOUND")
+    monkeypatch.setenv("ALIQUOT_LEASE_SECRET", "guessed")
+    wrong = program("exec", "--json", "--lease", lease["lease_id"], "--", "true")
+    assert (wrong.code, wrong.error["reason"]) == (Exit.REFUSED, "WRONG_SECRET")
+
+
+def test_a_held_lease_goes_with_the_command(cli: Cli, env: dict[str, str]) -> None:
+    with subprocess.Popen([*PROGRAM, "alloc", "0.25", "--hold", "--json"], stdout=subprocess.PIPE) as holding:
+        _eventually(lambda: cli("ls", "--json").document["leases"])
+        holding.send_signal(signal.SIGINT)
+        assert holding.wait(30) == 0
+    _eventually(lambda: not cli("ls", "--json").document["leases"])
+
+
+class Terminal:
+    """A pseudo-terminal with `aliquot` in its foreground, as a person's shell would start it."""
+
+    def __init__(self, *arguments: str) -> None:
+        self.pid, self._master = pty.fork()
+        if self.pid == 0:
+            os.execv(PROGRAM[0], [*PROGRAM, *arguments])
+        self.seen = ""
+
+    def type(self, text: str) -> None:
+        os.write(self._master, text.encode())
+
+    def await_text(self, text: str, timeout_s: float = 30) -> None:
+        deadline = time.monotonic() + timeout_s
+        while text not in self.seen:
+            assert time.monotonic() < deadline, self.seen
+            with contextlib.suppress(OSError):
+                self.seen += os.read(self._master, 4096).decode(errors="replace")
+
+    def code(self) -> int:
+        with contextlib.suppress(OSError):
+            while part := os.read(self._master, 4096):
+                self.seen += part.decode(errors="replace")
+        return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+
+    def close(self) -> None:
+        with contextlib.suppress(ProcessLookupError, ChildProcessError):
+            os.kill(self.pid, signal.SIGKILL)
+            os.waitpid(self.pid, 0)
+        os.close(self._master)
+
+
+@pytest.fixture
+def terminal(env: dict[str, str]) -> Iterator[list[Terminal]]:
+    opened: list[Terminal] = []
+    yield opened
+    for each in opened:
+        each.close()
+
+
+def test_the_program_owns_the_terminal(terminal: list[Terminal]) -> None:
+    asks = "import sys; print('name?', flush=True); print('hello', input()); sys.exit(4)"
+    session = Terminal("run", "--gpu", "0.25", "--", sys.executable, "-c", asks)
+    terminal.append(session)
+    session.await_text("name?")
+    session.type("Ada\n")
+    session.await_text("hello Ada")
+    assert session.code() == 4
+
+
+def test_ctrl_c_goes_to_the_program(terminal: list[Terminal]) -> None:
+    waits = "trap 'echo caught; exit 3' INT; echo ready; while :; do sleep 0.1; done"
+    session = Terminal("run", "--gpu", "0.25", "--", "sh", "-c", waits)
+    terminal.append(session)
+    session.await_text("ready")
+    session.type("\x03")
+    session.await_text("caught")
+    assert session.code() == 3
+
+
+def _eventually(condition: Any, timeout_s: float = 30) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, "it never happened"
+        time.sleep(0.05)

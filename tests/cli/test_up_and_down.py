@@ -1,0 +1,151 @@
+"""A local pool as a person has it: up in the background, parts that die, down again, and up with what was there."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aliquot.cli._exits import Exit
+from aliquot.cli.localpool import Layout, PoolRecord
+from aliquot.cli.localpool.record import ProcessId
+from aliquot.client import NodeState, Pool, PoolError
+from aliquot.common.errors import ConfigError
+from tests.cli.conftest import PROGRAM
+
+UP = ["--nodes", "1", "--gpus", "1", "--listen", "127.0.0.1:0", "--metrics-port", "0", "--tiers", "watchdog"]
+
+
+@pytest.fixture
+def root(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A state folder with a short name; whatever still runs in it is stopped."""
+    folder = Path(tempfile.mkdtemp(prefix="aq-"))
+    for name in ("ALIQUOT_COORDINATOR", "ALIQUOT_AGENT_SOCKET"):
+        monkeypatch.delenv(name, raising=False)
+    yield folder
+    record = PoolRecord.read(Layout(folder))
+    if record is not None:
+        record.stop(10)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def aliquot(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*PROGRAM, *arguments], capture_output=True, text=True, timeout=120, check=False)
+
+
+def up(root: Path) -> Any:
+    done = aliquot("up", "--detach", "--json", "--state-dir", str(root), *UP)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_up_down_and_up_again_with_the_leases_of_before(root: Path) -> None:
+    first = up(root)
+    assert [node["name"] for node in first["nodes"]] == ["node-1"]
+    made = aliquot("alloc", "0.5", "--json", "-c", first["coordinator"])
+    lease_id = json.loads(made.stdout)["lease_id"]
+
+    again = aliquot("up", "--json", "--state-dir", str(root), *UP)
+    assert again.returncode == Exit.USAGE
+    assert "is running" in json.loads(again.stderr)["error"]["message"]
+
+    down = aliquot("down", "--json", "--state-dir", str(root))
+    assert {part["name"] for part in json.loads(down.stdout)["stopped"]} == {
+        "supervisor",
+        "coordinator",
+        "agent of node-1",
+    }
+    assert aliquot("down", "--state-dir", str(root)).returncode == Exit.USAGE
+
+    second = up(root)
+    with Pool(second["coordinator"]) as pool:
+        _eventually(lambda: pool.get(lease_id).running)
+
+
+def test_parts_that_die_are_started_again(root: Path) -> None:
+    record = up(root)
+    with Pool(record["coordinator"], timeout_s=30) as pool:
+        lease_id = pool.allocate("0.5", detached=True).lease_id
+        for name in ("agent of node-1", "coordinator"):
+            before = _part(root, name)
+            os.kill(before.pid, signal.SIGKILL)
+            _await_another(root, before)
+            _eventually(lambda: _ready(pool))
+        assert pool.get(lease_id).running
+
+
+def test_ctrl_c_stops_everything(root: Path) -> None:
+    with subprocess.Popen(
+        [*PROGRAM, "up", "--state-dir", str(root), *UP], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as running:
+        assert running.stdout is not None
+        assert "The pool is up." in running.stdout.readline()
+        record = PoolRecord.read(Layout(root))
+        assert record is not None
+        running.send_signal(signal.SIGINT)
+        assert running.wait(60) == 0
+    assert record.processes == ()
+    assert PoolRecord.read(Layout(root)) is None
+
+
+def test_what_a_killed_supervisor_left_is_stopped_by_down(root: Path) -> None:
+    record = up(root)
+    os.kill(record["supervisor"], signal.SIGKILL)
+    _eventually(lambda: len(_record(root).processes) == 2)
+    down = aliquot("down", "--json", "--state-dir", str(root))
+    assert len(json.loads(down.stdout)["stopped"]) == 2
+
+
+def test_a_pool_that_cannot_start_says_why(root: Path) -> None:
+    failed = aliquot("up", "--detach", "--json", "--state-dir", str(root), *UP, "--model", "ABACUS")
+    assert failed.returncode == Exit.FAILED
+    assert "ABACUS" in json.loads(failed.stderr)["error"]["message"]
+
+
+def test_a_path_too_long_for_a_socket() -> None:
+    with pytest.raises(ConfigError, match="too long"):
+        Layout(Path("/" + "x" * 120)).socket("node-1")
+
+
+def test_a_process_is_more_than_its_number() -> None:
+    own = ProcessId.of("me", os.getpid())
+    assert own.alive
+    assert not ProcessId("other", os.getpid(), own.started_ticks + 1).alive
+    ProcessId("other", os.getpid(), own.started_ticks + 1).signal(signal.SIGKILL)
+
+
+def _record(root: Path) -> PoolRecord:
+    record = PoolRecord.read(Layout(root))
+    assert record is not None
+    return record
+
+
+def _part(root: Path, name: str) -> ProcessId:
+    return next((part for part in _record(root).parts if part.name == name), ProcessId(name, 0, 0))
+
+
+def _await_another(root: Path, before: ProcessId) -> None:
+    _eventually(lambda: _part(root, before.name).pid not in {0, before.pid})
+
+
+def _ready(pool: Pool) -> bool:
+    try:
+        return [node.state for node in pool.nodes()] == [NodeState.READY]
+    except PoolError:
+        return False
+
+
+def _eventually(condition: Callable[[], Any], timeout_s: float = 60) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, "it never happened"
+        time.sleep(0.05)
