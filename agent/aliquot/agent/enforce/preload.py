@@ -20,7 +20,8 @@ from aliquot.agent.enforce.base import EnforcementError, Limited
 from aliquot.agent.enforce.preload_files import LIBRARY, DeviceLimit, LeaseFiles, merged_preload
 from aliquot.common.tiers import Tier
 
-MIB = 1 << 20
+CONTEXT_MAX_BYTES = 1 << 30
+"""No context is taken to be larger, so that a large process alone on its device doesn't keep others from starting."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +127,7 @@ class PreloadEnforcer:
         files = self._files(spec.holder)
         try:
             account_bytes = files.held_bytes(spec.device_uuid)
+            self._learn_context(limited, files)
         except (OSError, EnforcementError):
             return 0  # gone or damaged: read_back says so
         before = self._seen.get(spec.slice_id)
@@ -141,9 +143,17 @@ class PreloadEnforcer:
             return 0
         return published
 
-    def learn_context(self, product_name: str, context_bytes: int) -> None:
-        """What a context takes on this model with this driver, as measured: reserved for the next ones."""
-        self._context_bytes[product_name] = context_bytes
+    def _learn_context(self, limited: Limited, files: LeaseFiles) -> None:
+        """A process on a device has a context at least, so the smallest is the best guess at one. It is reserved
+        before the next context is made, on any device of the model.
+        """
+        smallest = files.smallest_bytes(limited.spec.device_uuid)
+        model = limited.device.product_name
+        known = self._context_bytes.get(model)
+        if smallest is not None and (known is None or smallest < known):
+            self._context_bytes[model] = min(smallest, CONTEXT_MAX_BYTES)
+        if model in self._context_bytes:
+            files.set_context(limited.spec.device_uuid, self._context_bytes[model])
 
     def _files(self, holder: Holder) -> LeaseFiles:
         name = f"{quote(holder.lease_id, safe='')}.{holder.lease_epoch}.{holder.member}"

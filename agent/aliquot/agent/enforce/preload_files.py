@@ -178,6 +178,21 @@ class LeaseFiles:
         if index is not None:
             self._write(_at(index, "excess_bytes"), excess_bytes.to_bytes(8, "little"))
 
+    def set_context(self, uuid: str, context_bytes: int) -> None:
+        """What to reserve for a context before it is made. Raises `EnforcementError` and `OSError`."""
+        file = self._limits()
+        index = _index_of(file, uuid)
+        if index is not None and file.devices[index].context_bytes != context_bytes:
+            self._write(_at(index, "context_bytes"), context_bytes.to_bytes(8, "little"))
+
+    def smallest_bytes(self, uuid: str) -> int | None:
+        """What the smallest of the lease's processes says it holds of a device; None: none holds anything."""
+        index = _index_of(self._limits(), uuid)
+        account = self._account()
+        if index is None or account is None:
+            return None
+        return min((int(slot.held[index]) for slot in account.slots if slot.pid and slot.held[index]), default=None)
+
     def held_bytes(self, uuid: str) -> int | None:
         """What the lease's processes say they hold of a device; None where the account can't be read as one."""
         index = _index_of(self._limits(), uuid)
