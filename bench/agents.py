@@ -30,7 +30,7 @@ from bench._pool import Agents, Process, coordinator, percentile
 
 async def launch(address: str, arguments: argparse.Namespace, ca: Path | None) -> list[float]:
     """Allocate and release at a steady rate; returns how long each Allocate took, in milliseconds."""
-    credentials = grpc.ssl_channel_credentials(ca.read_bytes()) if ca else None
+    credentials = grpc.ssl_channel_credentials(ca.read_bytes()) if ca else None  # noqa: ASYNC240 - once, before
     channel = grpc.aio.secure_channel(address, credentials) if credentials else grpc.aio.insecure_channel(address)
     body = types_pb2.LeaseRequest(gpu="0.25(A100),10Gi", tenant="bench", detached=True)
     took_ms: list[float] = []

@@ -2,9 +2,9 @@
 
     python bench/recover.py --leases 100000 --json
 
-Fills a pool over real gRPC, hashes its books, kills the coordinator, starts it again on the same journal, and measures from
-the start of the new process until a node that has registered again accepts a grant. The hash of the books from before must
-be the hash of what the new process replays. The last line is one JSON object.
+Fills a pool over real gRPC, hashes its books, kills the coordinator, starts it again on the same journal, and
+measures from the start of the new process until a node that has registered again accepts a grant. The hash of the
+books from before must be the hash of what the new process replays. The last line is one JSON object.
 """
 
 from __future__ import annotations

@@ -2,49 +2,49 @@
 
     python -m aliquot.coordinator --listen 127.0.0.1:7070 --journal sqlite:PATH
 
-When it serves it prints one line, `ready {"address": …, "metrics": …}`. SIGTERM and SIGINT end it without losing
+When it answers it prints one line, `ready {"address": …, "metrics": …, "role": …}`; with a shared journal the role may
+be `standby`: calls are answered with the leader's address then, until this one takes over. SIGTERM and SIGINT end it without losing
 anything; so does a kill, which merely takes the replay of what the last snapshot does not hold.
 """
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import contextlib
 import gc as python_gc
+import importlib
 import json
 import logging
-import os
 import resource
 import signal
 import sys
 from collections.abc import Callable
 from importlib import metadata
-from pathlib import Path
 
-from aliquot.common import config as common_config
+import grpc
+
 from aliquot.common import logging as common_logging
 from aliquot.common.clock import Clock, SystemClock
 from aliquot.common.errors import AliquotError, ConfigError
 from aliquot.common.ids import IdGenerator
 from aliquot.coordinator import gc
-from aliquot.coordinator.config import ENV_PREFIX, Settings
+from aliquot.coordinator.arguments import parse_settings
+from aliquot.coordinator.config import Settings
 from aliquot.coordinator.core import commands as c
 from aliquot.coordinator.core.facts import EndReason
 from aliquot.coordinator.core.state import State
+from aliquot.coordinator.errors import NotLeader
 from aliquot.coordinator.journal.base import Journal
-from aliquot.coordinator.journal.compaction import Compaction
-from aliquot.coordinator.journal.memory import MemoryJournal
+from aliquot.coordinator.journal.postgres import PostgresJournal
 from aliquot.coordinator.journal.replay import replay
-from aliquot.coordinator.journal.snapshots import SnapshotFolder
-from aliquot.coordinator.journal.sqlite import SqliteJournal, snapshot_folder_of
 from aliquot.coordinator.keepalive import KeepAlive
-from aliquot.coordinator.leadership.single import SingleLeadership, lock_path_of
+from aliquot.coordinator.leadership.postgres import PostgresLeadership
 from aliquot.coordinator.metrics import Metrics
 from aliquot.coordinator.outbox import Outbox
 from aliquot.coordinator.published import whole_state
 from aliquot.coordinator.pulse import Pulse
 from aliquot.coordinator.rpc.agent_service import agent_handler
+from aliquot.coordinator.rpc.gate import Gate, Services
 from aliquot.coordinator.rpc.lease_service import LeaseService
 from aliquot.coordinator.rpc.nodes import NodeWriter
 from aliquot.coordinator.rpc.pool_service import PoolService
@@ -52,6 +52,8 @@ from aliquot.coordinator.rpc.server import Server
 from aliquot.coordinator.rpc.watch_service import WatchService
 from aliquot.coordinator.scrape import Answer, ScrapeServer
 from aliquot.coordinator.sessions import Sessions
+from aliquot.coordinator.standby import Standby
+from aliquot.coordinator.stores import make_compaction, make_journal, make_leadership
 from aliquot.coordinator.telemetry import Telemetry
 from aliquot.coordinator.view import View
 from aliquot.coordinator.waiting import Waiters
@@ -62,6 +64,7 @@ from aliquot.v1 import leases_pb2_grpc, pool_pb2_grpc
 log = logging.getLogger(__name__)
 
 _STOP_GRACE_S = 1.0
+_SEAT_LOOK_S = 0.05
 _SWITCH_INTERVAL_S = 0.000_5
 """How long the event loop may keep the journal thread waiting for the interpreter, a few times per commit."""
 
@@ -72,28 +75,6 @@ def version() -> str:
         return metadata.version("aliquot")
     except metadata.PackageNotFoundError:
         return "0"
-
-
-def make_journal(settings: Settings) -> Journal:
-    """The journal that `--journal` names. Raises ConfigError."""
-    kind, _, place = settings.journal.partition(":")
-    if kind == "memory" and not place:
-        return MemoryJournal()
-    if kind == "sqlite" and place:
-        path = Path(place).expanduser()
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise ConfigError(f"{path.parent}: {error.strerror}", hint="give --journal sqlite:PATH") from error
-        return SqliteJournal(path, fsync_delay_ms=settings.fsync_delay_ms)
-    raise ConfigError(f"journal {settings.journal!r} is unknown", hint="sqlite:PATH or memory:")
-
-
-def make_leadership(settings: Settings, journal: Journal) -> SingleLeadership:
-    """One coordinator per journal."""
-    kind, _, place = settings.journal.partition(":")
-    lock = lock_path_of(Path(place).expanduser()) if kind == "sqlite" else None
-    return SingleLeadership(journal, lock)
 
 
 class Coordinator:
@@ -107,20 +88,74 @@ class Coordinator:
         self._leadership = make_leadership(settings, self.journal)
         self._clock = clock
         self._stop = asyncio.Event()
+        self.gate = Gate()
+        self.standby: Standby | None = None
+        self.pulse: Pulse | None = None
+        self._scrape: ScrapeServer | None = None
+        self._background: list[asyncio.Task[None]] = []
+        self._following: asyncio.Task[None] | None = None
+        self._writing: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Lead, replay, and answer. Raises AliquotError when that can't be."""
-        settings = self.settings
+        """Lead, replay, and answer; or, where others share the journal and one leads, follow, and name it to all who
+        call. Raises AliquotError when that can't be.
+        """
         python_gc.disable()
-        leader_epoch = self._leadership.acquire()
-        try:
-            state = self._replayed()
-        except BaseException:
-            self._leadership.release()
-            raise
-        clock = self._clock or SystemClock(not_before_ms=state.now_ms)
         self.view = View()
         self.metrics = Metrics(self.view)
+        self._pauses = gc.PauseMeter(self.metrics.gc_pause.observe)
+        self._pauses.install()
+        if isinstance(self._leadership, PostgresLeadership) and isinstance(self.journal, PostgresJournal):
+            await self._start_shared(self.journal, self._leadership)
+        else:
+            leader_epoch = self._leadership.acquire()
+            try:
+                state = self._replayed()
+            except BaseException:
+                self._leadership.release()
+                raise
+            await self._lead(leader_epoch, state)
+        gc.settle()
+
+    @property
+    def role(self) -> str:
+        """`leader` or `standby`."""
+        return "leader" if self.gate.is_open else "standby"
+
+    async def _start_shared(self, journal: PostgresJournal, leadership: PostgresLeadership) -> None:
+        """Answer at once, follow the journal, and lead if nobody does."""
+        loop = asyncio.get_running_loop()
+        self._listen()
+        leadership.address = self.settings.advertise or self.address
+        self._serve_metrics()
+        self.server.leading = False
+        await self.server.serve()
+
+        def tell(address: str) -> None:
+            loop.call_soon_threadsafe(setattr, self.gate, "leader", address)
+
+        self.standby = Standby(journal, leadership, self.settings.core(), tell)
+        await asyncio.to_thread(self.standby.prepare)
+        led = await asyncio.to_thread(self.standby.step)
+        if led is not None:
+            await self._lead(led.leader_epoch, led.state)
+        else:
+            self._following = asyncio.create_task(self._follow(self.standby))
+
+    async def _follow(self, standby: Standby) -> None:
+        try:
+            led = await asyncio.to_thread(standby.wait)
+            if led is not None and not self._stop.is_set():
+                await self._lead(led.leader_epoch, led.state)
+                gc.settle()
+        except BaseException:
+            self._stop.set()
+            raise
+
+    async def _lead(self, leader_epoch: int, state: State) -> None:
+        """From here on this coordinator is the one that decides."""
+        settings = self.settings
+        clock = self._clock or SystemClock(not_before_ms=state.now_ms)
         self.hub = WatchHub()
         self.waiters = Waiters()
         self.outbox = Outbox(self.view, self.hub, self.waiters)
@@ -138,7 +173,9 @@ class Coordinator:
         self.outbox.load(whole_state(state))
         self.outbox.follow_leases(self.metrics)
         self._writing = asyncio.create_task(self.writer.run())
-        self._writing.add_done_callback(lambda _: self._stop.set())
+        self._writing.add_done_callback(self._writing_ended)
+        if isinstance(self._leadership, PostgresLeadership):
+            self._background.append(asyncio.create_task(self._keep_seat(self._leadership)))
         await self.writer.submit(c.StartLeading(leader_epoch))
 
         telemetry = Telemetry()
@@ -155,28 +192,45 @@ class Coordinator:
         )
         self.outbox.follow_leases(self.sessions)
         self.outbox.follow_nodes(self.sessions)
-        self._serve_calls(NodeWriter(self.view, telemetry, self.sessions.last_heard_ms))
         self.pulse = Pulse(
             clock,
             sweeps=[self.sessions.sweep, self.keepalive.sweep],
             paused=[self.sessions.start_again, self.keepalive.start_again],
             pressure=self.sessions.set_pressure,
         )
-        self._serve_metrics()
+        self._show_metrics()
         self._follow_health()
-        await self.server.serve()
+        self.gate.open(self._services(NodeWriter(self.view, telemetry, self.sessions.last_heard_ms)))
+        if isinstance(self._leadership, PostgresLeadership):
+            self.server.leading = True
+            await self.server.show_services()
+        else:
+            self._listen()
+            self._serve_metrics()
+            await self.server.serve()
         await self.server.set_granting(granting=True)
-        self._background = [asyncio.create_task(self.pulse.run())]
-        if isinstance(self.journal, SqliteJournal):
-            compaction = Compaction(
-                str(self.journal.path),
-                SnapshotFolder(snapshot_folder_of(self.journal.path)),
-                every_facts=settings.snapshot_every_facts,
-                durable_seq=lambda: self.writer.durable_seq,
-                prune=self.writer.prune,
-            )
+        self._background.append(asyncio.create_task(self.pulse.run()))
+        compaction = make_compaction(
+            self.journal,
+            every_facts=settings.snapshot_every_facts,
+            durable_seq=lambda: self.writer.durable_seq,
+            prune=self.writer.prune,
+        )
+        if compaction is not None:
             self._background.append(asyncio.create_task(compaction.run()))
-        gc.settle()
+
+    def _writing_ended(self, writing: asyncio.Task[None]) -> None:
+        if not writing.cancelled() and isinstance(writing.exception(), NotLeader):
+            self.gate.close()
+        self._stop.set()
+
+    async def _keep_seat(self, leadership: PostgresLeadership) -> None:
+        """Stop granting the moment the seat may be another's. The fence would refuse our commits, but not our reads."""
+        while not leadership.lost:
+            await asyncio.sleep(_SEAT_LOOK_S)
+        log.error("leadership is lost: %s", leadership.why_lost)
+        self.gate.close()
+        self.writer.lose_leadership(NotLeader(leadership.why_lost, hint="it starts again as a standby"))
 
     def _replayed(self) -> State:
         replayed = replay(self.journal, self.settings.core())
@@ -191,7 +245,7 @@ class Coordinator:
         )
         return replayed.state
 
-    def _serve_calls(self, nodes: NodeWriter) -> None:
+    def _services(self, nodes: NodeWriter) -> list[grpc.GenericRpcHandler]:
         leases = LeaseService(
             writer=self.writer,
             view=self.view,
@@ -203,15 +257,17 @@ class Coordinator:
             watch=WatchService(self.hub, self.view, nodes, self.metrics),
         )
         pool = PoolService(writer=self.writer, view=self.view, nodes=nodes, metrics=self.metrics, version=version())
-        self.server = Server([agent_handler(self.sessions)])
-        leases_pb2_grpc.add_LeaseServiceServicer_to_server(leases, self.server.grpc)
-        pool_pb2_grpc.add_PoolServiceServicer_to_server(pool, self.server.grpc)
+        services = Services([agent_handler(self.sessions)])
+        leases_pb2_grpc.add_LeaseServiceServicer_to_server(leases, services)
+        pool_pb2_grpc.add_PoolServiceServicer_to_server(pool, services)
+        return services.handlers
+
+    def _listen(self) -> None:
         settings = self.settings
+        self.server = Server([self.gate])
         self.address = self.server.listen(settings.listen, settings.tls.server_tls(), insecure=settings.insecure)
 
-    def _serve_metrics(self) -> None:
-        self._pauses = gc.PauseMeter(self.metrics.gc_pause.observe)
-        self._pauses.install()
+    def _show_metrics(self) -> None:
         self.metrics.gauges += [
             ("aliquot_writer_queue", "Commands that wait to be decided", lambda: self.writer.queued),
             ("aliquot_agent_sessions", "Agents that are connected", lambda: len(self.sessions)),
@@ -219,7 +275,11 @@ class Coordinator:
             ("aliquot_granting", "1 while anything is granted", lambda: int(self.writer.granting)),
             ("aliquot_loop_lag_seconds", "How late the last regular beat was", lambda: self.pulse.lag_ms / 1000),
         ]
-        self._scrape = None
+
+    def _serve_metrics(self) -> None:
+        self.metrics.gauges.append(
+            ("aliquot_leading", "1 while this coordinator leads", lambda: int(self.gate.is_open))
+        )
         if self.settings.metrics_port >= 0:
             host = self.settings.metrics_host
             try:
@@ -234,9 +294,12 @@ class Coordinator:
             self.metrics_address = f"{host}:{self._scrape.port}"
 
     def _live(self) -> Answer:
-        return Answer(200, "ok") if self.pulse.is_live() else Answer(503, "the event loop is stuck")
+        pulse = self.pulse
+        return Answer(200, "ok") if pulse is None or pulse.is_live() else Answer(503, "the event loop is stuck")
 
     def _ready(self) -> Answer:
+        if not self.gate.is_open:
+            return Answer(503, f"standby; the leader is {self.gate.leader or 'not known'}")
         if self.writer.granting:
             return Answer(200, "ok")
         return Answer(503, f"nothing is granted: {self.writer.not_granting_reason}")
@@ -279,58 +342,32 @@ class Coordinator:
 
     async def _shut_down(self) -> None:
         log.info("shutting down")
+        if self.standby is not None:
+            self.standby.stop()
+        if self._following is not None:
+            await asyncio.gather(self._following, return_exceptions=True)
         for task in self._background:
             task.cancel()
         await asyncio.gather(*self._background, return_exceptions=True)
         stopping = asyncio.create_task(self.server.stop(_STOP_GRACE_S))
-        await self.sessions.goodbye()
-        self.waiters.wake_all()
+        results: list[object] = []
+        if self._writing is not None:
+            await self.sessions.goodbye()
+            self.waiters.wake_all()
+            await stopping
+            self.writer.close()
+            results = await asyncio.gather(self._writing, return_exceptions=True)
+            self.writer.stop_thread()
         await stopping
-        self.writer.close()
-        result = (await asyncio.gather(self._writing, return_exceptions=True))[0]
-        self.writer.stop_thread()
         self._pauses.remove()
         if self._scrape is not None:
             await asyncio.to_thread(self._scrape.close)
         self._leadership.release()
-        if isinstance(result, BaseException):
-            raise result
-
-
-def parse_settings(argv: list[str] | None) -> Settings:
-    """Settings from flags, the environment and a file. Raises ConfigError."""
-    parser = argparse.ArgumentParser(prog="aliquot-coordinator", description="the coordinator of a pool of GPU parts")
-    parser.add_argument("--version", action="version", version=version())
-    parser.add_argument("--config", type=Path, help="a TOML file; its table [coordinator] is read")
-    parser.add_argument("--listen", help="host:port or unix:PATH (127.0.0.1:7070)")
-    parser.add_argument("--journal", help="sqlite:PATH, or memory: to forget everything at the end")
-    parser.add_argument(
-        "--metrics-port", type=int, help="HTTP port of /metrics, /healthz, /readyz; 0: a free one; -1: none"
-    )
-    parser.add_argument("--metrics-host", help="where that port listens (127.0.0.1)")
-    parser.add_argument(
-        "--insecure", action="store_true", default=None, help="listen without TLS where others can connect"
-    )
-    parser.add_argument("--tls-cert", dest="tls.certificate_file", help="PEM file")
-    parser.add_argument("--tls-key", dest="tls.key_file", help="PEM file")
-    parser.add_argument("--tls-client-ca", dest="tls.client_ca_file", help="PEM file: clients need a certificate by it")
-    parser.add_argument("--policy", help="how leases are placed: binpack, spread, …")
-    parser.add_argument("--log-level", help="debug, info, warning, error")
-    parser.add_argument("--log-json", action="store_true", default=None, help="one JSON object a line")
-    parser.add_argument("--snapshot-every-facts", type=int, help="facts between two snapshots")
-    parser.add_argument("--fsync-ms", dest="fsync_delay_ms", type=int, help=argparse.SUPPRESS)
-    flags = vars(parser.parse_args(argv))
-    file = flags.pop("config")
-    return common_config.load(
-        Settings, env_prefix=ENV_PREFIX, file=file, table="coordinator", env=os.environ, flags=flags
-    ).settings
-
-
-def _allow_many_connections() -> None:
-    """Each agent and launcher is a connection; the usual bound of 1,024 open files is for other programs."""
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with contextlib.suppress(OSError, ValueError):
-        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+        if self._following is not None:
+            results.append(self._following.exception())
+        for result in results:
+            if isinstance(result, BaseException):
+                raise result
 
 
 async def run(settings: Settings, journal: Journal | None = None) -> None:
@@ -340,7 +377,7 @@ async def run(settings: Settings, journal: Journal | None = None) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, coordinator.stop)
     await coordinator.start()
-    ready = {"address": coordinator.address, "metrics": coordinator.metrics_address}
+    ready = {"address": coordinator.address, "metrics": coordinator.metrics_address, "role": coordinator.role}
     sys.stdout.write(f"ready {json.dumps(ready)}\n")
     sys.stdout.flush()
     await coordinator.serve()
@@ -349,11 +386,12 @@ async def run(settings: Settings, journal: Journal | None = None) -> None:
 def main(argv: list[str] | None = None, *, wrap: Callable[[Journal], Journal] = lambda journal: journal) -> int:
     """The program. `wrap` puts something between it and its journal."""
     try:
-        settings = parse_settings(argv)
+        settings = parse_settings(argv, version())
         common_logging.configure(settings.log_level, json=settings.log_json)
         sys.setswitchinterval(_SWITCH_INTERVAL_S)
         _allow_many_connections()
-        asyncio.run(run(settings, wrap(make_journal(settings))))
+        with asyncio.Runner(loop_factory=_event_loop_factory()) as runner:
+            runner.run(run(settings, wrap(make_journal(settings))))
     except AliquotError as error:
         sys.stderr.write(error.explain() + "\n")
         return 1

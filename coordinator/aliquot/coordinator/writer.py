@@ -50,7 +50,7 @@ class WriterConfig:
     """Commands waiting to be decided; beyond it callers are told to come back."""
     turn_ms: int = 5
     """Longest stretch of deciding before the event loop gets its turn."""
-    linger_ms: int = 2
+    linger_ms: int = 4
     """While many callers are about, a group waits so long for company before it is committed."""
     group_facts_max: int = 8_192
     retry_first_ms: int = 100
@@ -182,6 +182,11 @@ class Writer:
         """Refuse what comes from now on; `run` ends when what was queued is durable."""
         self._stopping = True
         self._wake.set()
+
+    def lose_leadership(self, error: NotLeader) -> None:
+        """Refuse everything from now on, also what is queued; `run` ends with this error after the commit under way."""
+        if self._collapse is None or not isinstance(self._collapse, NotLeader):
+            self._fall_down(error)
 
     def stop_thread(self) -> None:
         """After `run` has ended."""
