@@ -88,7 +88,9 @@ async def test_a_driver_without_process_lists_offers_no_watchdog_and_a_lost_one_
     await auntil(lambda: types_pb2.TIER_WATCHDOG not in device(node, 0).tiers, "the tier is gone")
     report = await coordinator.until_status("l-1.1.0", agent_pb2.SLICE_STATUS_PENDING)
     assert report.tier == types_pb2.TIER_UNSPECIFIED
-    assert node.slice_of("l-1.1.0") is not None, "what may still run is not said to be gone"
+    piece = node.slice_of("l-1.1.0")
+    assert piece is not None, "what may still run is not said to be gone"
+    assert not piece.HasField("observed_bytes"), "what can't be seen is not nothing"
     coordinator.desire(desired(node.uuids[1], slice_id="l-2.1.0", lease_id="l-2"))
     refused = await coordinator.until_status("l-2.1.0", agent_pb2.SLICE_STATUS_FAILED)
     assert refused.reason == "TIER_UNAVAILABLE"

@@ -110,6 +110,17 @@ async def test_stale_epochs_are_refused(node: Node, coordinator: Coordinator) ->
     assert coordinator.hellos[-1].leader_epoch == 5
 
 
+async def test_a_leader_is_fenced_from_the_moment_a_later_one_was_met(node: Node, coordinator: Coordinator) -> None:
+    later = await Coordinator(leader_epoch=9).start()
+    await asyncio.to_thread(node.start, later.address)
+    await later.until(lambda: bool(later.snapshots), "the later leader is met; it orders nothing")
+    await later.stop()
+    node.kill9()
+    await asyncio.to_thread(node.start, coordinator.address)
+    await auntil(lambda: "this node has obeyed 9" in node.log, "the earlier one is refused")
+    assert not coordinator.snapshots
+
+
 async def test_a_coordinator_that_forgot_everything_ends_nothing(node: Node, coordinator: Coordinator) -> None:
     await grant(node, coordinator, desired(node.uuids[0]))
     job = await asyncio.to_thread(node.burn, "1Gi")

@@ -65,6 +65,17 @@ def test_a_process_of_the_lease_gets_it_and_the_audit_log_says_so(
     )
 
 
+def test_the_same_signal_is_not_sent_again_and_again(start: Start, caplog: pytest.LogCaptureFixture) -> None:
+    process = start("sh", "-c", "trap '' TERM; while :; do sleep 0.05; done")
+    mine = signaller()
+    target = Target(key(process), LEASE, "over")
+    with caplog.at_level(logging.INFO):
+        outcomes = [mine.send(target, signal.SIGTERM) for _ in range(50)]
+    assert outcomes == [Outcome.SENT, *[Outcome.REPEATED] * 49]
+    assert len(caplog.records) == 1
+    assert mine.send(target, signal.SIGKILL) is Outcome.SENT
+
+
 def test_a_reused_pid_is_spared(start: Start) -> None:
     process = start()
     other = ProcessKey(process.pid, key(process).start_ticks - 1)

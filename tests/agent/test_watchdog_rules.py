@@ -175,6 +175,12 @@ def test_foreign_memory_of_unknown_size_is_estimated_on_the_side_of_granting_les
     assert leased_unknown.foreign_bytes == 140, "the lease's own unknown process is within its 100"
 
 
+def test_a_list_that_is_not_complete_makes_everything_unknown() -> None:
+    found = account(UUID, MemorySample(1000, 0, 500), [], [reservation("l-1", 100)], complete=False)
+    assert found.slices[0].observed_bytes is None
+    assert found.foreign_bytes == 400, "what is used beyond what is reserved may all be somebody else's"
+
+
 @given(uses, st.integers(0, 1 << 20))
 def test_every_listed_process_is_counted_exactly_once(listed: list[ProcessUse], used: int) -> None:
     records = [reservation("l-1", 100), reservation("l-2", 100)]

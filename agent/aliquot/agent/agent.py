@@ -120,8 +120,11 @@ class Agent:
         """
         await self.local.close()
         self.metrics.close()
-        with contextlib.suppress(DeviceError):
-            await self._guard.run("", self._backend.close)
+        # Under a thread that waits in the driver nothing is torn down; the end of the process does that as
+        # well.
+        if await self._events.gone():
+            with contextlib.suppress(DeviceError):
+                await self._guard.run("", self._backend.close)
         self._guard.close()
         self._containment.close()
         self._checkpoint.close()
@@ -158,11 +161,16 @@ class Agent:
         settings, state, clock = self._settings, self.state, self._clock
         attachments = Attachments(self._checkpoint)
         tree, why_no_tree = self._cgroup_tree(known.node_id)
-        self._containment = Containment(tree, state.held, attachments.all, why_no_tree)
+        self._containment = Containment(tree, state.holders, attachments.all, why_no_tree)
         self._note("containment", self._containment.note)
         signaller = Signaller(self._containment.belongs, state.held)
         powerless = signals.available()
         self._note("signals", powerless)
+        if machine.in_pid_namespace():
+            self._note(
+                "namespace",
+                "the agent is in a PID namespace of its own, but the driver tells the host's pids: run it with hostPID",
+            )
         chooser = Chooser(_enforcers(settings, state, self._containment, powerless))
         limits = LimitSetter(state, chooser, self._guard, self._containment)
         rules = Rules(settings.watchdog.grace_max, settings.watchdog.stop_strays)

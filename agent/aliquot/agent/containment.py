@@ -39,19 +39,19 @@ class Placement:
 class Containment:
     """Knows which processes belong to which holder.
 
-    `held` says whether a reservation stands behind a holder: processes of holders without one are foreign.
+    `holders` answers who has a reservation: processes of other holders are foreign.
     `attachments` are those of all holders, as kept on disk.
     """
 
     def __init__(
         self,
         tree: CgroupTree | None,
-        held: Callable[[Holder], bool],
+        holders: Callable[[], frozenset[Holder]],
         attachments: Callable[[], Collection[Attachment]],
         why_no_tree: str = "",
     ) -> None:
         self._tree = tree
-        self._held = held
+        self._holders = holders
         self._attachments = attachments
         self._why_no_tree = why_no_tree
         self._leaves: dict[str, Holder] = dict(tree.holders()) if tree is not None else {}
@@ -84,11 +84,12 @@ class Containment:
 
     def attributor(self) -> Attributor:
         """For one scan: ask it about pids, then hand it to `learn`."""
+        held = self._holders()
         return Attributor(
             lookup=processes.facts_of,
-            cgroups={path: holder for path, holder in self._leaves.items() if self._held(holder)},
-            attachments=[item for item in self._attachments() if self._held(item.holder)],
-            proven={key: kept for key, holders in self._proven.items() if (kept := self._kept(holders))},
+            cgroups={path: holder for path, holder in self._leaves.items() if holder in held},
+            attachments=[item for item in self._attachments() if item.holder in held],
+            proven={key: kept for key, known in self._proven.items() if (kept := _kept(known, held))},
         )
 
     def learn(self, scan: Attributor) -> None:
@@ -150,7 +151,8 @@ class Containment:
     def sweep(self) -> list[Holder]:
         """Drop empty cgroups of holders without a reservation; answers those that still have processes."""
         left = []
-        for holder in [holder for holder in self._leaves.values() if not self._held(holder)]:
+        held = self._holders()
+        for holder in [holder for holder in self._leaves.values() if holder not in held]:
             if self._in_cgroup(holder):
                 left.append(holder)
             else:
@@ -169,5 +171,6 @@ class Containment:
     def _in_cgroup(self, holder: Holder) -> list[int]:
         return [] if self._tree is None else self._tree.members(holder)
 
-    def _kept(self, holders: tuple[Holder, ...]) -> tuple[Holder, ...]:
-        return tuple(holder for holder in holders if self._held(holder))
+
+def _kept(known: tuple[Holder, ...], held: frozenset[Holder]) -> tuple[Holder, ...]:
+    return tuple(holder for holder in known if holder in held)

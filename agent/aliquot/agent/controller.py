@@ -84,6 +84,11 @@ class Controller:
         """The highest obeyed."""
         return self._identity.leader_epoch
 
+    async def follow(self, leader_epoch: int) -> None:
+        """A coordinator leads in this epoch: from now on no lower one is obeyed."""
+        async with self._lock:
+            await self._obey_leader(leader_epoch)
+
     async def obey(self, batch: Batch, session_epoch: int) -> Verdict:
         """Carry out one message of desired state: durable when this returns, acted on soon after."""
         async with self._lock:
@@ -172,25 +177,31 @@ class Controller:
 
     async def verify(self) -> None:
         """Look whether every limit is still in force; one that is not is told of, and set again."""
-        for record in self._state.book.holding():
+        holding = [record for record in self._state.book.holding() if record.intent is Intent.RUN]
+        for record in await self._limits.broken([record for record in holding if self._is_set(record)]):
             async with self._lock:
-                actual = self._state.actual_of(record.slice_id)
                 current = self._state.book.get(record.slice_id)
-                if current is None or not actual.limit_set or current.intent is not Intent.RUN:
-                    continue
-                if await self._limits.in_force(current, actual):
+                if current is None or current.intent is not Intent.RUN or not self._is_set(current):
                     continue
                 log.error("the limit of slice %s is not in force any more", record.slice_id)
+                actual = self._state.actual_of(record.slice_id)
                 self._state.actual[record.slice_id] = replace(actual, limit_set=False, tier=None)
                 self._report(current)
                 self._kicked.set()
+
+    def _is_set(self, record: Reservation) -> bool:
+        return self._state.actual_of(record.slice_id).limit_set
 
     async def _settle(self) -> float:
         """Do all there is to do now. Returns after how many seconds to look again."""
         async with self._lock:
             again_s = 60.0
             for record in self._state.book:
-                again_s = min(again_s, await self._advance(record))
+                try:
+                    again_s = min(again_s, await self._advance(record))
+                except Exception:  # what is wrong with one slice must not keep the others from being served
+                    log.exception("slice %s can't be advanced", record.slice_id)
+                    again_s = min(again_s, RETRY_S)
         return again_s
 
     async def _advance(self, record: Reservation) -> float:
@@ -230,12 +241,22 @@ class Controller:
     def _end_processes(self, record: Reservation, step: Step) -> None:
         if step is Step.KILL:
             self._ender.kill(record)
+            self._tell_stubborn(record)
             return
         # Asked once each, also those that were born after the first were asked.
         self._ender.ask(record)
         if step is Step.ASK_TO_END:
             actual = self._state.actual_of(record.slice_id)
             self._state.actual[record.slice_id] = replace(actual, asked_to_end=True)
+
+    def _tell_stubborn(self, record: Reservation) -> None:
+        subject = f"stubborn {record.slice_id}"
+        text = self._ender.stubborn(record)
+        if text and self._state.notes.get(subject) != text:
+            self._state.notes[subject] = text
+            log.error("slice %s: %s", record.slice_id, text)
+            self.reports.add([report_of(record, self._state.actual_of(record.slice_id), detail=text)])
+            self.on_report()
 
     async def _set_limit(self, record: Reservation, actual: Actual) -> bool:
         outcome = await self._limits.set(record)
@@ -267,6 +288,7 @@ class Controller:
         self._put(ended)
         self._lived.discard(ended.slice_id)
         self._ender.forget(ended.slice_id)
+        self._state.notes.pop(f"stubborn {ended.slice_id}", None)
         self._state.actual.pop(ended.slice_id, None)
         if not self._state.held(ended.spec.holder):
             self._containment.release(ended.spec.holder)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import signal
+import time
 
 from aliquot.agent import processes
 from aliquot.agent.containment import Containment
 from aliquot.agent.core.model import ProcessKey, Reservation
 from aliquot.agent.signals import Signaller, Target
 from aliquot.agent.state import NodeState
+
+STUBBORN_S = 10.0
 
 
 class Ender:
@@ -24,6 +27,7 @@ class Ender:
         self._containment = containment
         self._signaller = signaller
         self._asked: dict[str, set[ProcessKey]] = {}
+        self._killed_s: dict[str, float] = {}
 
     def live(self, record: Reservation) -> list[ProcessKey] | None:
         """The processes that have to go, still alive; None while that is not known."""
@@ -49,6 +53,7 @@ class Ender:
     def kill(self, record: Reservation) -> None:
         """SIGKILL to every process that has to go; where there is a cgroup, nothing in it can fork meanwhile."""
         holder = record.spec.holder
+        self._killed_s.setdefault(record.slice_id, time.monotonic())
         alone = not self._state.running(holder)
         if alone:
             self._containment.freeze(holder, frozen=True)
@@ -59,9 +64,20 @@ class Ender:
             if alone:
                 self._containment.freeze(holder, frozen=False)
 
+    def stubborn(self, record: Reservation) -> str:
+        """Which processes live on long after SIGKILL, in words; empty when none do. Such a process waits in
+        the kernel, usually for a device that does not answer.
+        """
+        since_s = self._killed_s.get(record.slice_id)
+        if since_s is None or time.monotonic() - since_s < STUBBORN_S:
+            return ""
+        pids = ", ".join(str(process.pid) for process in self.live(record) or [])
+        return f"still alive long after SIGKILL, probably waiting for a device in the kernel: {pids}" if pids else ""
+
     def forget(self, slice_id: str) -> None:
         """The slice has ended, or was reprieved."""
         self._asked.pop(slice_id, None)
+        self._killed_s.pop(slice_id, None)
 
     def _target(self, record: Reservation, process: ProcessKey) -> Target:
         stop = record.stop

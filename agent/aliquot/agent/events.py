@@ -13,7 +13,7 @@ from aliquot.agent.devices.base import DeviceBackend, DeviceError
 
 log = logging.getLogger(__name__)
 
-WAIT_MS = 1_000
+WAIT_MS = 500
 RETRY_S = 5.0
 MAX_PENDING = 1_000
 
@@ -27,17 +27,25 @@ class EventWatcher:
         self._backend = backend
         self._take = take
         self._stopping = threading.Event()
+        self._thread: threading.Thread | None = None
         self._pending: asyncio.Queue[DeviceEvent] = asyncio.Queue(MAX_PENDING)
 
     async def run(self) -> None:
         """Watch until cancelled."""
         loop = asyncio.get_running_loop()
-        threading.Thread(target=self._watch, args=(loop,), name="device events", daemon=True).start()
+        self._thread = threading.Thread(target=self._watch, args=(loop,), name="device events", daemon=True)
+        self._thread.start()
         try:
             while True:
                 await self._take(await self._pending.get())
         finally:
             self._stopping.set()
+
+    async def gone(self) -> bool:
+        """Whether the thread has left the driver; it is given a little longer than it waits at most."""
+        if self._thread is not None:
+            await asyncio.to_thread(self._thread.join, WAIT_MS / 1000 + 1)
+        return self._thread is None or not self._thread.is_alive()
 
     def _watch(self, loop: asyncio.AbstractEventLoop) -> None:
         while not self._stopping.is_set():

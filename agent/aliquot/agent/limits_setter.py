@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -69,21 +71,24 @@ class LimitSetter:
             notes.append(f"{tier.word}: {problem}")
             weaker_than = tier
 
-    async def in_force(self, record: Reservation, actual: Actual) -> bool:
-        """Whether a limit that was set is still there, as the enforcing part says. A device that does not
-        answer can't deny it.
+    async def broken(self, records: Sequence[Reservation]) -> list[Reservation]:
+        """Those of these slices whose limit is not there any more, as the enforcing part says. A device that
+        does not answer can't say so. One call for each device.
         """
-        limited = self.limited(record)
-        enforcer = self._chooser.of(actual.tier) if actual.tier is not None else None
-        if limited is None or enforcer is None:
-            return False
-        try:
-            return await self._guard.run(limited.device.uuid, partial(enforcer.read_back, limited))
-        except DeviceError:
-            return True
-        except EnforcementError as error:
-            log.warning("the limit of slice %s can't be read back: %s", record.slice_id, error.message)
-            return False
+        checks: dict[str, list[tuple[Reservation, Enforcer, Limited]]] = {}
+        lost: list[Reservation] = []
+        for record in records:
+            limited = self.limited(record)
+            tier = self._state.actual_of(record.slice_id).tier
+            enforcer = self._chooser.of(tier) if tier is not None else None
+            if limited is None or enforcer is None:
+                lost.append(record)
+            else:
+                checks.setdefault(record.spec.device_uuid, []).append((record, enforcer, limited))
+        for device_uuid, of_device in checks.items():
+            with contextlib.suppress(DeviceError):
+                lost += await self._guard.run(device_uuid, partial(_not_in_force, of_device))
+        return lost
 
     async def clear(self, record: Reservation, actual: Actual) -> bool:
         """Take a slice's limit away. False: not now, try again."""
@@ -113,6 +118,18 @@ class LimitSetter:
         """The tiers that can be had on a device now, weakest first."""
         device = self._state.devices.get(device_uuid)
         return () if device is None else self._chooser.offered(device.info)
+
+
+def _not_in_force(checks: Sequence[tuple[Reservation, Enforcer, Limited]]) -> list[Reservation]:
+    found = []
+    for record, enforcer, limited in checks:
+        try:
+            if not enforcer.read_back(limited):
+                found.append(record)
+        except EnforcementError as error:
+            log.warning("the limit of slice %s can't be read back: %s", record.slice_id, error.message)
+            found.append(record)
+    return found
 
 
 def _apply(enforcer: Enforcer, limited: Limited) -> bool:

@@ -7,11 +7,21 @@ import socket
 from pathlib import Path
 
 MEMINFO = Path("/proc/meminfo")
+PID_NAMESPACE = Path("/proc/self/ns/pid")
+_FIRST_PID_NAMESPACE = "pid:[4026531836]"
 
 
 def host_name() -> str:
     """The machine's name for people."""
     return socket.gethostname()
+
+
+def in_pid_namespace() -> bool:
+    """Whether this process sees other process ids than the driver tells."""
+    try:
+        return str(PID_NAMESPACE.readlink()) != _FIRST_PID_NAMESPACE
+    except OSError:
+        return False
 
 
 def cpu_milli() -> int:

@@ -277,9 +277,12 @@ class Poller:
 
     async def take_event(self, event: DeviceEvent) -> None:
         """An XID was reported: remember it, and ask the driver whether the device needs recovery."""
+        if not event.uuid:
+            log.warning("the driver reported XID %d without saying of which device", event.xid)
+            return
         for device in list(self._state.devices.values()):
             info = device.info
-            if event.uuid and info.physical_uuid != event.uuid:
+            if info.physical_uuid != event.uuid:
                 continue
             if None not in (event.gpu_instance_id, info.gpu_instance_id) and (
                 event.gpu_instance_id != info.gpu_instance_id

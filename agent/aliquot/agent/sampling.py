@@ -25,7 +25,7 @@ class Attribution:
         self._containment.learn(scan)
         present = {(device_uuid, sample.pid) for sample in listed.processes}
         self._last = {key: holders for key, holders in self._last.items() if key[0] != device_uuid or key in present}
-        return account(device_uuid, memory, uses, self._state.reserved_on(device_uuid))
+        return account(device_uuid, memory, uses, self._state.reserved_on(device_uuid), complete=listed.complete)
 
     def _use(self, device_uuid: str, scan: Attributor, pid: int, memory_bytes: int | None) -> ProcessUse:
         belonging = scan.belonging(pid)

@@ -15,11 +15,15 @@ import logging
 import os
 import select
 import signal
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from aliquot.agent import processes
 from aliquot.agent.core.model import Holder, ProcessKey
+
+REPEAT_S = 5.0
+"""The same signal goes to the same process no more often: it has it, and the log should stay readable."""
 
 audit = logging.getLogger("aliquot.agent.audit")
 
@@ -35,6 +39,7 @@ class Outcome(enum.StrEnum):
     NOT_HELD = "no reservation here"
     PROTECTED = "the agent itself, or above it"
     FORBIDDEN = "not permitted"
+    REPEATED = "sent a moment ago"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,10 +75,17 @@ class Signaller:
         self._held = held
         self.outcomes: dict[tuple[str, Outcome], int] = {}
         """(signal name, outcome) -> how often, for metrics."""
+        self._sent_s: dict[tuple[ProcessKey, signal.Signals], float] = {}
 
     def send(self, target: Target, what: signal.Signals) -> Outcome:
         """Check, send, write down. Raises nothing: a signal that can't be sent is an outcome."""
+        now_s = time.monotonic()
+        if now_s - self._sent_s.get((target.process, what), float("-inf")) < REPEAT_S:
+            return Outcome.REPEATED
         outcome = self._send(target, what)
+        if outcome is Outcome.SENT:
+            self._sent_s = {key: at for key, at in self._sent_s.items() if now_s - at < REPEAT_S}
+            self._sent_s[target.process, what] = now_s
         self.outcomes[what.name, outcome] = self.outcomes.get((what.name, outcome), 0) + 1
         level = logging.WARNING if outcome in (Outcome.SENT, Outcome.FORBIDDEN) else logging.INFO
         audit.log(

@@ -82,6 +82,10 @@ class NodeState:
         """Whether any reservation takes part of a device."""
         return any(record.holds and record.spec.device_uuid == device_uuid for record in self.book)
 
+    def holders(self) -> frozenset[Holder]:
+        """Whoever has a reservation here."""
+        return frozenset(record.spec.holder for record in self.book.holding())
+
     def held(self, holder: Holder) -> bool:
         """Whether a reservation stands behind a holder."""
         return any(record.spec.holder == holder for record in self.book.holding())

@@ -123,6 +123,8 @@ class Stream:
             except SecurityError as error:
                 log.error("%s: %s", address, error.explain())  # noqa: TRY400
                 wait_s = HOPELESS_WAIT_S
+            except Exception:  # a defect here must not end enforcement
+                log.exception("the session with %s failed", address)
             finally:
                 self._state.connected = False
             if wait_s or not self._addresses.referred:
@@ -153,6 +155,7 @@ class Stream:
                     address,
                     welcome.leader_epoch,
                 )
+                await self._controller.follow(welcome.leader_epoch)
                 self._addresses.worked(address)
                 self._backoff.succeeded()
                 self.sessions += 1

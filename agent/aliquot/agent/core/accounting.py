@@ -32,6 +32,8 @@ class SliceUsage:
 
     reservation: Reservation
     uses: tuple[ProcessUse, ...] = ()
+    complete: bool = True
+    """False where the driver did not list all processes: there may be others."""
 
     @property
     def known_bytes(self) -> int:
@@ -40,8 +42,10 @@ class SliceUsage:
 
     @property
     def observed_bytes(self) -> int | None:
-        """Memory of all its processes; None where any of them is unknown."""
-        return None if any(use.memory_bytes is None for use in self.uses) else self.known_bytes
+        """Memory of all its processes; None where any of them, or of its memory, is unknown."""
+        if not self.complete or any(use.memory_bytes is None for use in self.uses):
+            return None
+        return self.known_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +67,8 @@ def account(
     memory: MemorySample | None,
     processes: Sequence[ProcessUse],
     reservations: Sequence[Reservation],
+    *,
+    complete: bool = True,
 ) -> DeviceUsage:
     """Sort a device's processes by holder. `reservations`: those on this device that hold a part of it.
 
@@ -80,7 +86,7 @@ def account(
             strays.append(use)
         else:
             foreign.append(use)
-    slices = tuple(SliceUsage(record, tuple(by_slice[record.slice_id])) for record in reservations)
+    slices = tuple(SliceUsage(record, tuple(by_slice[record.slice_id]), complete) for record in reservations)
     listed = sum(use.memory_bytes for use in processes if use.memory_bytes is not None)
     unattributed = None if memory is None else max(0, memory.used_bytes - listed)
     return DeviceUsage(
@@ -88,7 +94,7 @@ def account(
         slices=slices,
         strays=tuple(strays),
         foreign=tuple(foreign),
-        foreign_bytes=_foreign_bytes((*strays, *foreign), slices, unattributed),
+        foreign_bytes=_foreign_bytes((*strays, *foreign), slices, unattributed, complete=complete),
         unattributed_bytes=unattributed,
     )
 
@@ -112,9 +118,11 @@ def _find(slice_of: Mapping[tuple[str, int], dict[int, str]], holder: Holder) ->
     return epochs[nearest]
 
 
-def _foreign_bytes(foreign: Sequence[ProcessUse], slices: Sequence[SliceUsage], unattributed: int | None) -> int:
+def _foreign_bytes(
+    foreign: Sequence[ProcessUse], slices: Sequence[SliceUsage], unattributed: int | None, *, complete: bool
+) -> int:
     known = sum(use.memory_bytes for use in foreign if use.memory_bytes is not None)
-    if unattributed is None or all(use.memory_bytes is not None for use in foreign):
+    if unattributed is None or (complete and all(use.memory_bytes is not None for use in foreign)):
         return known
     # Some foreign process's memory is unknown: it is within what nobody accounts for, less what unknown
     # processes of leases may hold of that within their own reservations.

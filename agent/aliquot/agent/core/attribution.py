@@ -93,13 +93,20 @@ class Attributor:
     found: dict[ProcessKey, tuple[Holder, ...]] = field(default_factory=dict)
     """Members proven in this scan without a cgroup: `proven` of the next."""
     _seen: dict[int, ProcessFacts | None] = field(default_factory=dict)
+    _holders_of: dict[ProcessKey, tuple[Holder, ...]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for item in sorted(self.attachments, key=lambda item: -item.order):
+            before = self._holders_of.get(item.process, ())
+            if item.holder not in before:
+                self._holders_of[item.process] = (*before, item.holder)
 
     def belonging(self, pid: int) -> Belonging | None:
         """Whose process it is; None: foreign, or gone."""
         facts = self._facts(pid)
         if facts is None:
             return None
-        registered = self._registered(facts.key)
+        registered = self._holders_of.get(facts.key, ())
         by_cgroup = self._by_cgroup(facts.cgroup)
         if by_cgroup is not None:
             others = tuple(holder for holder in registered if holder != by_cgroup)
@@ -125,10 +132,6 @@ class Attributor:
             self._seen[pid] = self.lookup(pid)
         return self._seen[pid]
 
-    def _registered(self, key: ProcessKey) -> tuple[Holder, ...]:
-        mine = sorted((item for item in self.attachments if item.process == key), key=lambda item: -item.order)
-        return tuple(dict.fromkeys(item.holder for item in mine))
-
     def _by_cgroup(self, cgroup: str | None) -> Holder | None:
         while cgroup and cgroup != "/":
             holder = self.cgroups.get(cgroup)
@@ -144,7 +147,7 @@ class Attributor:
             # A parent is never younger than its child; one that is has taken over the pid of the real one.
             if parent is None or parent.key.start_ticks > child.key.start_ticks:
                 return ()
-            holders = self._registered(parent.key) or self.proven.get(parent.key, ())
+            holders = self._holders_of.get(parent.key) or self.proven.get(parent.key, ())
             if holders:
                 return holders
             child = parent

@@ -102,7 +102,8 @@ def judge(book: Book, fence: Fence, batch: Batch, devices: Mapping[str, DeviceIn
         scratch.put(changed)
         records.append(changed)
     quarantined = _unnamed(scratch, batch) if batch.full else []
-    settled = [known.slice_id for known in book if not known.holds and known.slice_id in set(batch.settled)]
+    named = set(batch.settled)
+    settled = [known.slice_id for known in book if not known.holds and known.slice_id in named]
     return Verdict(
         leader_epoch=batch.leader_epoch,
         records=(*records, *quarantined),
