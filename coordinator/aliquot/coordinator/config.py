@@ -73,7 +73,13 @@ class Settings:
 
     listen: str = "127.0.0.1:7070"
     journal: str = field(default_factory=default_journal)
-    """`sqlite:PATH`, or `memory:` for a pool whose leases go with the coordinator."""
+    """`sqlite:PATH`; `postgres:CONNINFO`, shared by several coordinators of which one leads; or `memory:` for a pool
+    whose leases go with the coordinator.
+    """
+    advertise: str = ""
+    """`host:port` at which others reach this coordinator while it leads; by default what it listens on."""
+    leader_expiry: DurationMs = field(default=DurationMs(3_000))
+    """How long after its last renewal the leader row of a shared journal is free for another."""
     metrics_port: int = 7071
     """0 takes a free one; -1 serves no metrics."""
     metrics_host: str = "127.0.0.1"

@@ -3,8 +3,8 @@
     python -m aliquot.coordinator --listen 127.0.0.1:7070 --journal sqlite:PATH
 
 When it answers it prints one line, `ready {"address": …, "metrics": …, "role": …}`; with a shared journal the role may
-be `standby`: calls are answered with the leader's address then, until this one takes over. SIGTERM and SIGINT end it without losing
-anything; so does a kill, which merely takes the replay of what the last snapshot does not hold.
+be `standby`: calls are answered with the leader's address then, until this one takes over. SIGTERM and SIGINT end it
+without losing anything; so does a kill, which merely takes the replay of what the last snapshot does not hold.
 """
 
 from __future__ import annotations
@@ -90,7 +90,6 @@ class Coordinator:
         self._stop = asyncio.Event()
         self.gate = Gate()
         self.standby: Standby | None = None
-        self.pulse: Pulse | None = None
         self._scrape: ScrapeServer | None = None
         self._background: list[asyncio.Task[None]] = []
         self._following: asyncio.Task[None] | None = None
@@ -226,8 +225,8 @@ class Coordinator:
 
     async def _keep_seat(self, leadership: PostgresLeadership) -> None:
         """Stop granting the moment the seat may be another's. The fence would refuse our commits, but not our reads."""
-        while not leadership.lost:
-            await asyncio.sleep(_SEAT_LOOK_S)
+        while not leadership.lost:  # noqa: ASYNC110
+            await asyncio.sleep(_SEAT_LOOK_S)  # it is lost by the passing of time: nobody could set an event
         log.error("leadership is lost: %s", leadership.why_lost)
         self.gate.close()
         self.writer.lose_leadership(NotLeader(leadership.why_lost, hint="it starts again as a standby"))
@@ -258,8 +257,8 @@ class Coordinator:
         )
         pool = PoolService(writer=self.writer, view=self.view, nodes=nodes, metrics=self.metrics, version=version())
         services = Services([agent_handler(self.sessions)])
-        leases_pb2_grpc.add_LeaseServiceServicer_to_server(leases, services)
-        pool_pb2_grpc.add_PoolServiceServicer_to_server(pool, services)
+        leases_pb2_grpc.add_LeaseServiceServicer_to_server(leases, services)  # type: ignore[arg-type]
+        pool_pb2_grpc.add_PoolServiceServicer_to_server(pool, services)  # type: ignore[arg-type]
         return services.handlers
 
     def _listen(self) -> None:
@@ -294,8 +293,8 @@ class Coordinator:
             self.metrics_address = f"{host}:{self._scrape.port}"
 
     def _live(self) -> Answer:
-        pulse = self.pulse
-        return Answer(200, "ok") if pulse is None or pulse.is_live() else Answer(503, "the event loop is stuck")
+        following = self._writing is None
+        return Answer(200, "ok") if following or self.pulse.is_live() else Answer(503, "the event loop is stuck")
 
     def _ready(self) -> Answer:
         if not self.gate.is_open:
@@ -356,7 +355,7 @@ class Coordinator:
             self.waiters.wake_all()
             await stopping
             self.writer.close()
-            results = await asyncio.gather(self._writing, return_exceptions=True)
+            results += await asyncio.gather(self._writing, return_exceptions=True)
             self.writer.stop_thread()
         await stopping
         self._pauses.remove()
@@ -368,6 +367,22 @@ class Coordinator:
         for result in results:
             if isinstance(result, BaseException):
                 raise result
+
+
+def _event_loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """Uvloop's where it is installed: gRPC makes some twenty callbacks per call, and there they cost half as much."""
+    try:
+        factory: Callable[[], asyncio.AbstractEventLoop] = importlib.import_module("uvloop").new_event_loop
+    except ImportError:
+        return None
+    return factory
+
+
+def _allow_many_connections() -> None:
+    """Each agent and launcher is a connection; the usual bound of 1,024 open files is for other programs."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 async def run(settings: Settings, journal: Journal | None = None) -> None:

@@ -33,9 +33,9 @@ _STEPS: dict[int, tuple[sql.SQL, ...]] = {
         sql.SQL("INSERT INTO aliquot.fence VALUES (true, 0, '')"),
         sql.SQL(
             "CREATE TABLE aliquot.leader (one boolean PRIMARY KEY CHECK (one), leader_epoch bigint NOT NULL,"
-            " holder text NOT NULL, address text NOT NULL, expires_at timestamptz NOT NULL)"
+            " holder text NOT NULL, address text NOT NULL, session integer NOT NULL, expires_at timestamptz NOT NULL)"
         ),
-        sql.SQL("INSERT INTO aliquot.leader VALUES (true, 0, '', '', '-infinity')"),
+        sql.SQL("INSERT INTO aliquot.leader VALUES (true, 0, '', '', 0, '-infinity')"),
         sql.SQL(
             "CREATE TABLE aliquot.groups (last_seq bigint PRIMARY KEY, first_seq bigint NOT NULL UNIQUE,"
             " version integer NOT NULL, previous bytea NOT NULL, payload bytea NOT NULL, digest bytea NOT NULL,"

@@ -25,7 +25,7 @@ from aliquot.coordinator.journal.pglink import Link
 from aliquot.coordinator.journal.pgsnapshots import SnapshotTable
 
 STATEMENT_TIMEOUT_S = 5.0
-READ_TIMEOUT_S = 30.0
+READ_TIMEOUT_S = 10.0
 WRITER = "aliquot journal writer"
 """How a leader's connection is called in `pg_stat_activity`."""
 

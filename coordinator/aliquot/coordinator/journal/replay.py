@@ -6,13 +6,14 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from aliquot.coordinator.core.evolve import evolve
 from aliquot.coordinator.core.snapshot import from_snapshot
 from aliquot.coordinator.core.state import CoreConfig, State
 from aliquot.coordinator.errors import JournalCorrupt
-from aliquot.coordinator.journal.base import NO_DIGEST, Journal
+from aliquot.coordinator.journal.base import NO_DIGEST, Journal, StoredGroup
 
 log = logging.getLogger(__name__)
 
@@ -32,34 +33,64 @@ class Replayed:
     took_ms: int
 
 
-def replay(journal: Journal, config: CoreConfig) -> Replayed:
-    """Read all of it. Raises JournalCorrupt or JournalTooNew. Takes long: keep it off the event loop."""
-    started = time.monotonic_ns()
-    state, digest = State.fresh(config), NO_DIGEST
-    stored = next(journal.snapshots(), None)
-    if stored is not None:
-        state, digest = from_snapshot(stored.snapshot, config), stored.digest
-        log.info("snapshot of fact %d read: %d leases, %d nodes", state.seq, len(state.leases), len(state.nodes))
-    snapshot_seq = state.seq
-    facts = 0
-    for read in journal.groups(state.seq):
-        if read.group.first_seq != state.seq + 1:
+class Replay:
+    """A State that follows a journal: `restart` from the newest snapshot, then `catch_up` as often as one likes."""
+
+    def __init__(self, journal: Journal, config: CoreConfig) -> None:
+        self._journal = journal
+        self._config = config
+        self.state = State.fresh(config)
+        self.digest = NO_DIGEST
+        self.snapshot_seq = 0
+
+    def restart(self) -> None:
+        """Begin with the newest snapshot that can be read."""
+        state, self.digest = State.fresh(self._config), NO_DIGEST
+        stored = next(self._journal.snapshots(), None)
+        if stored is not None:
+            state, self.digest = from_snapshot(stored.snapshot, self._config), stored.digest
+            log.info("snapshot of fact %d read: %d leases, %d nodes", state.seq, len(state.leases), len(state.nodes))
+        self.state, self.snapshot_seq = state, state.seq
+
+    def catch_up(self, up_to: Callable[[StoredGroup], bool] = lambda _: True) -> int:
+        """Apply the groups that have come since, as long as `up_to` agrees; returns how many facts they hold. Raises
+        JournalCorrupt or JournalTooNew.
+        """
+        state, facts = self.state, 0
+        for read in self._journal.groups(state.seq):
+            if not up_to(read):
+                break
+            self._check(read)
+            for fact in read.group.facts:
+                evolve(state, fact)
+            self.digest = read.digest
+            before, facts = facts, facts + len(read.group.facts)
+            if before // _PROGRESS_EVERY_FACTS != facts // _PROGRESS_EVERY_FACTS:
+                log.info("replayed %d facts, up to number %d of %d", facts, state.seq, self._journal.last_seq)
+        state.take_touched()
+        return facts
+
+    def _check(self, read: StoredGroup) -> None:
+        seq = self.state.seq
+        if read.group.first_seq != seq + 1:
             raise JournalCorrupt(
-                f"facts {state.seq + 1} to {read.group.first_seq - 1} are missing",
+                f"facts {seq + 1} to {read.group.first_seq - 1} are missing",
                 hint="they were pruned, and the snapshot that held them can't be read: restore a backup of the journal "
                 "together with its snapshots folder",
             )
-        if read.previous != digest:
+        if read.previous != self.digest:
             raise JournalCorrupt(
                 f"the record that starts with fact {read.group.first_seq} does not follow the one before it",
                 hint="records of two journals are mixed up here: restore a backup of the journal together with its "
                 "snapshots folder",
             )
-        for fact in read.group.facts:
-            evolve(state, fact)
-        digest = read.digest
-        before, facts = facts, facts + len(read.group.facts)
-        if before // _PROGRESS_EVERY_FACTS != facts // _PROGRESS_EVERY_FACTS:
-            log.info("replayed %d facts, up to number %d of %d", facts, state.seq, journal.last_seq)
-    state.take_touched()
-    return Replayed(state, digest, snapshot_seq, facts, (time.monotonic_ns() - started) // 1_000_000)
+
+
+def replay(journal: Journal, config: CoreConfig) -> Replayed:
+    """Read all of it. Raises JournalCorrupt or JournalTooNew. Takes long: keep it off the event loop."""
+    started = time.monotonic_ns()
+    reading = Replay(journal, config)
+    reading.restart()
+    facts = reading.catch_up()
+    took_ms = (time.monotonic_ns() - started) // 1_000_000
+    return Replayed(reading.state, reading.digest, reading.snapshot_seq, facts, took_ms)

@@ -5,7 +5,8 @@ a connection of its own, so that neither a slow commit nor a busy event loop cos
 on its own monotonic clock from before it asked: it knows that it no longer leads no later than the database does. A
 frozen leader learns it when it wakes; until then the journal's fence keeps it from writing.
 
-An advisory lock would not do: it stays with the session, and a frozen or cut-off holder's session lives as long as TCP
+A killed leader is replaced sooner than that: its session at the server ends with it. That alone would not do, and
+neither would an advisory lock, which stays with the session: a frozen or cut-off holder's session lives as long as TCP
 takes to notice.
 """
 
@@ -32,22 +33,27 @@ T = TypeVar("T")
 DEFAULT_EXPIRY_MS = 3_000
 _RENEWALS_PER_EXPIRY = 6
 
+# A database whose clock was set back would keep a dead leader in place for as long: an absurd expiry is none.
+_FREE = "(expires_at < clock_timestamp() OR expires_at > clock_timestamp() + %s::bigint * interval '1 ms')"
 _LOOK = sql.SQL(
-    "SELECT leader_epoch, address, expires_at < clock_timestamp()"
-    # A database whose clock was set back would keep a dead leader in place for as long.
-    " OR expires_at > clock_timestamp() + %s::bigint * interval '1 ms' FROM aliquot.leader"
+    "SELECT leader_epoch, address, session, "  # noqa: S608 - only our own constant
+    + _FREE
+    + ","
+    " EXISTS (SELECT FROM pg_stat_activity WHERE pid = session AND datname = current_database()) FROM aliquot.leader"
 )
 _TAKE = sql.SQL(
-    "UPDATE aliquot.leader SET leader_epoch = greatest(leader_epoch, (SELECT leader_epoch FROM aliquot.fence)) + 1,"
-    " holder = %s, address = %s, expires_at = clock_timestamp() + %s::bigint * interval '1 ms'"
-    " WHERE leader_epoch = %s AND (expires_at < clock_timestamp()"
-    " OR expires_at > clock_timestamp() + %s::bigint * interval '1 ms') RETURNING leader_epoch"
+    "UPDATE aliquot.leader"  # noqa: S608
+    " SET leader_epoch = greatest(leader_epoch, (SELECT leader_epoch FROM aliquot.fence)) + 1,"
+    " holder = %s, address = %s, session = pg_backend_pid(),"
+    " expires_at = clock_timestamp() + %s::bigint * interval '1 ms'"
+    " WHERE leader_epoch = %s AND (session = %s OR " + _FREE + ") RETURNING leader_epoch"
 )
 _RENEW = sql.SQL(
-    "UPDATE aliquot.leader SET expires_at = clock_timestamp() + %s::bigint * interval '1 ms'"
-    " WHERE leader_epoch = %s AND holder = %s"
+    "UPDATE aliquot.leader SET expires_at = clock_timestamp() + %s::bigint * interval '1 ms',"
+    " session = pg_backend_pid() WHERE leader_epoch = %s AND holder = %s"
 )
 _GIVE_UP = sql.SQL("UPDATE aliquot.leader SET expires_at = '-infinity' WHERE leader_epoch = %s AND holder = %s")
+_NO_SESSION = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +62,12 @@ class Seat:
 
     leader_epoch: int
     address: str
+    session: int
+    """The leader's session at the server, whose end says that its process or its way to the server is gone."""
     free: bool
+    """Nobody leads: take it."""
+    absent: bool
+    """That session is no longer there."""
 
 
 class PostgresLeadership:
@@ -76,6 +87,7 @@ class PostgresLeadership:
         self._absurd_ms = 10 * expiry_ms
         self._link: Link | None = None
         self._lock = threading.Lock()
+        self._absent_since = (0, 0, 0.0)
         self._epoch = 0
         self._deadline = 0.0
         self._why_lost = ""
@@ -85,14 +97,23 @@ class PostgresLeadership:
     # -- for a standby
 
     def look(self) -> Seat:
-        """Who leads. Raises JournalUnavailable."""
-        epoch, address, free = self._ask(_LOOK, (self._absurd_ms,))[0]
-        return Seat(int(epoch), str(address), bool(free))
+        """Who leads. Raises JournalUnavailable.
+
+        A leader whose session is gone counts as gone after a third of the expiry: a killed process need not be waited
+        for, and one that merely connects anew has renewed its row by then.
+        """
+        epoch, address, session, free, present = self._ask(_LOOK, (self._absurd_ms,))[0]
+        now = time.monotonic()
+        if present or self._absent_since[:2] != (epoch, session):
+            self._absent_since = (epoch, session, now)
+        absent = not present and now - self._absent_since[2] >= self._expiry_ms / 3000
+        return Seat(epoch, address, session, free or absent, absent)
 
     def take(self, seat: Seat) -> int | None:
         """Take a free seat and keep it from now on; returns the leader epoch, or None when another was faster."""
         asked = time.monotonic()
-        values = (self._holder, self.address, self._expiry_ms, seat.leader_epoch, self._absurd_ms)
+        session = seat.session if seat.absent else _NO_SESSION
+        values = (self._holder, self.address, self._expiry_ms, seat.leader_epoch, session, self._absurd_ms)
         rows = self._ask(_TAKE, values)
         if not rows:
             return None

@@ -55,6 +55,8 @@ class Server:
     def __init__(self, handlers: Sequence[grpc.GenericRpcHandler] = ()) -> None:
         self.grpc = grpc.aio.server(options=_OPTIONS, maximum_concurrent_rpcs=RPCS_MAX)
         self.grpc.add_generic_rpc_handlers(tuple(handlers))
+        self.leading = True
+        """Whether the services are more than signposts; see `show_services`."""
         self._health = HealthServicer()
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self.grpc)
         health_name = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
@@ -79,8 +81,16 @@ class Server:
     async def serve(self) -> None:
         """Start answering."""
         await self.grpc.start()
-        for name in ("", *_SERVICES):
-            await self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
+        await self._health.set("", health_pb2.HealthCheckResponse.SERVING)
+        await self.show_services()
+        if not self.leading:
+            await self.set_granting(granting=False)
+
+    async def show_services(self) -> None:
+        """Tell health checks whether the services do more than name the leader."""
+        serving, not_serving = health_pb2.HealthCheckResponse.SERVING, health_pb2.HealthCheckResponse.NOT_SERVING
+        for name in _SERVICES:
+            await self._health.set(name, serving if self.leading else not_serving)
 
     async def set_granting(self, *, granting: bool) -> None:
         """Say whether anything is granted."""

@@ -1,0 +1,43 @@
+"""The coordinator's flags: each is a setting of `config`, which says more about it."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+
+from aliquot.common import config as common_config
+from aliquot.coordinator.config import ENV_PREFIX, Settings
+
+
+def parse_settings(argv: list[str] | None, version: str) -> Settings:
+    """Settings from flags, the environment and a file. Raises ConfigError."""
+    parser = argparse.ArgumentParser(prog="aliquot-coordinator", description="the coordinator of a pool of GPU parts")
+    parser.add_argument("--version", action="version", version=version)
+    parser.add_argument("--config", type=Path, help="a TOML file; its table [coordinator] is read")
+    parser.add_argument("--listen", help="host:port or unix:PATH (127.0.0.1:7070)")
+    parser.add_argument("--journal", help="sqlite:PATH; postgres:CONNINFO to share it with standbys; memory: to forget")
+    parser.add_argument(
+        "--advertise", help="host:port that launchers and agents reach this one at, where others stand by"
+    )
+    parser.add_argument("--leader-expiry", help="how long a leader that says nothing still leads (3s)")
+    parser.add_argument(
+        "--metrics-port", type=int, help="HTTP port of /metrics, /healthz, /readyz; 0: a free one; -1: none"
+    )
+    parser.add_argument("--metrics-host", help="where that port listens (127.0.0.1)")
+    parser.add_argument(
+        "--insecure", action="store_true", default=None, help="listen without TLS where others can connect"
+    )
+    parser.add_argument("--tls-cert", dest="tls.certificate_file", help="PEM file")
+    parser.add_argument("--tls-key", dest="tls.key_file", help="PEM file")
+    parser.add_argument("--tls-client-ca", dest="tls.client_ca_file", help="PEM file: clients need a certificate by it")
+    parser.add_argument("--policy", help="how leases are placed: binpack, spread, …")
+    parser.add_argument("--log-level", help="debug, info, warning, error")
+    parser.add_argument("--log-json", action="store_true", default=None, help="one JSON object a line")
+    parser.add_argument("--snapshot-every-facts", type=int, help="facts between two snapshots")
+    parser.add_argument("--fsync-ms", dest="fsync_delay_ms", type=int, help=argparse.SUPPRESS)
+    flags = vars(parser.parse_args(argv))
+    file = flags.pop("config")
+    return common_config.load(
+        Settings, env_prefix=ENV_PREFIX, file=file, table="coordinator", env=os.environ, flags=flags
+    ).settings

@@ -1,0 +1,63 @@
+"""Which journal and which leadership the settings ask for, and how the journal's snapshots are taken."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+from aliquot.common.errors import ConfigError
+from aliquot.coordinator.config import Settings
+from aliquot.coordinator.journal.base import Journal
+from aliquot.coordinator.journal.compaction import Compaction
+from aliquot.coordinator.journal.memory import MemoryJournal
+from aliquot.coordinator.journal.postgres import PostgresJournal
+from aliquot.coordinator.journal.snapshots import SnapshotFolder
+from aliquot.coordinator.journal.snapshotter import POSTGRES
+from aliquot.coordinator.journal.sqlite import SqliteJournal, snapshot_folder_of
+from aliquot.coordinator.leadership.postgres import PostgresLeadership
+from aliquot.coordinator.leadership.single import SingleLeadership, lock_path_of
+
+
+def make_journal(settings: Settings) -> Journal:
+    """The journal that `--journal` names. Raises ConfigError."""
+    kind, _, place = settings.journal.partition(":")
+    if kind == "memory" and not place:
+        return MemoryJournal()
+    if kind == "sqlite" and place:
+        path = Path(place).expanduser()
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ConfigError(f"{path.parent}: {error.strerror}", hint="give --journal sqlite:PATH") from error
+        return SqliteJournal(path, fsync_delay_ms=settings.fsync_delay_ms)
+    if kind == "postgres" and not place.startswith("//"):
+        return PostgresJournal(place)
+    raise ConfigError(
+        f"journal {settings.journal!r} is unknown",
+        hint="sqlite:PATH, memory:, or postgres:CONNINFO such as 'postgres:host=db1,db2 dbname=aliquot user=aliquot'",
+    )
+
+
+def make_leadership(settings: Settings, journal: Journal) -> SingleLeadership | PostgresLeadership:
+    """One coordinator per journal, or one at a time where several share it."""
+    if isinstance(journal, PostgresJournal):
+        holder = f"{socket.gethostname()}:{os.getpid()}"
+        return PostgresLeadership(journal, holder=holder, expiry_ms=settings.leader_expiry)
+    kind, _, place = settings.journal.partition(":")
+    lock = lock_path_of(Path(place).expanduser()) if kind == "sqlite" else None
+    return SingleLeadership(journal, lock)
+
+
+def make_compaction(
+    journal: Journal, *, every_facts: int, durable_seq: Callable[[], int], prune: Callable[[int], None]
+) -> Compaction | None:
+    """What keeps this journal short; None where there is nothing to keep."""
+    if isinstance(journal, SqliteJournal):
+        folder = SnapshotFolder(snapshot_folder_of(journal.path))
+        return Compaction(str(journal.path), folder, every_facts=every_facts, durable_seq=durable_seq, prune=prune)
+    if isinstance(journal, PostgresJournal):
+        name, table = f"{POSTGRES}{journal.conninfo}", journal.snapshot_table
+        return Compaction(name, table, every_facts=every_facts, durable_seq=durable_seq, prune=prune)
+    return None
