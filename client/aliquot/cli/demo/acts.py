@@ -17,11 +17,11 @@ from aliquot.client import HeldLease, Lease, LeaseState, NeverFits, NodeState, P
 from aliquot.client.local import LocalAgent
 
 JOBS = (
-    JobPlan("detect", "vision", "0.25(A100),8Gi", ("5Gi",), busy_percent=20),
-    JobPlan("segment", "vision", "0.5(A100),20Gi", ("14Gi",), busy_percent=30),
-    JobPlan("track", "vision", "2x0.5(A100),16Gi", ("10Gi", "10Gi"), busy_percent=20),
-    JobPlan("transcribe", "speech", "0.25(A100),10Gi", ("6Gi",), busy_percent=10),
+    JobPlan("detect", "vision", "0.25(A100),8Gi", ("5Gi",), busy_percent=20, node="node-1"),
+    JobPlan("transcribe", "speech", "0.25(A100),10Gi", ("6Gi",), busy_percent=10, node="node-1"),
     JobPlan("pretrain", "speech", "2(A100)", ("30Gi", "30Gi"), busy_percent=40),
+    JobPlan("segment", "vision", "0.5(A100),20Gi", ("14Gi",), busy_percent=30, node="node-2"),
+    JobPlan("track", "vision", "2x0.5(A100),16Gi", ("10Gi", "10Gi"), busy_percent=20, node="node-2"),
 )
 DENIED = JobPlan("hasty", "vision", "0.25(A100),6Gi", ("3Gi",), busy_percent=10, grows_by="2Gi", node="node-1")
 STOPPED = JobPlan("greedy", "speech", "0.25(A100),8Gi", ("3Gi",), busy_percent=10, grows_by="2Gi", node="node-2")
@@ -93,6 +93,8 @@ def overstep(stage: Stage) -> None:
         for plan in (DENIED, STOPPED):
             job = stage.begin(plan)
             story.tell(f"{plan.tenant}/{plan.name} asked for {plan.gpu} and takes {wants(plan)}; {_placed(job.lease)}")
+            beside = [other.plan.name for other in stage.neighbours() if _devices(other) & _devices(job)]
+            story.tell(f"on that GPU beside it: {', '.join(beside) or 'nobody'}")
         for job in (job for job in stage.jobs if job.offends):
             _claim_held_to_its_part(stage, job)
         story.claim(
@@ -212,6 +214,10 @@ def account(stage: Stage) -> list[LeaseUsage]:
 def _placed(lease: HeldLease) -> str:
     parts = ", ".join(f"{part.node_name} {words.device(part.device_uuid)}" for part in lease.slices)
     return f"got {parts} ({words.tier(lease.slices[0].tier)})"
+
+
+def _devices(job: Job) -> set[str]:
+    return {part.device_uuid for part in job.lease.slices}
 
 
 def _all_active(stage: Stage) -> bool:
