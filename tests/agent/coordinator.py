@@ -36,10 +36,12 @@ class Coordinator(agent_pb2_grpc.AgentServiceServicer):
     _out: asyncio.Queue[agent_pb2.CoordinatorMessage | None] | None = None
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
 
-    async def start(self, port: int = 0) -> Coordinator:
+    async def start(self, port: int = 0, tls: grpc.ServerCredentials | None = None) -> Coordinator:
         self._server = grpc.aio.server()
         agent_pb2_grpc.add_AgentServiceServicer_to_server(self, self._server)
-        self.address = f"127.0.0.1:{self._server.add_insecure_port(f'127.0.0.1:{port}')}"
+        wanted = f"127.0.0.1:{port}"
+        bound = self._server.add_insecure_port(wanted) if tls is None else self._server.add_secure_port(wanted, tls)
+        self.address = f"127.0.0.1:{bound}"
         await self._server.start()
         return self
 

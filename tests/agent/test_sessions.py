@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
+import subprocess
+from pathlib import Path
 
 import grpc
+import pytest
 from google.protobuf import any_pb2
 from google.rpc import error_details_pb2, status_pb2
 
@@ -118,6 +122,35 @@ async def test_a_goodbye_is_heeded(node: Node, coordinator: Coordinator) -> None
 async def test_another_machine_is_not_obeyed_in_the_clear(node: Node) -> None:
     await asyncio.to_thread(node.start, "192.0.2.1:7878")
     await auntil(lambda: "without TLS" in node.log, "it refuses")
+
+
+def certificate(directory: Path, name: str) -> tuple[Path, Path]:
+    """A self-signed certificate for this machine, and its key."""
+    pem, key = directory / f"{name}.pem", directory / f"{name}.key"
+    subject = ("-subj", f"/CN={name}", "-addext", "subjectAltName=IP:127.0.0.1")
+    command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
+    subprocess.run(
+        [*command, *subject, "-days", "2", "-keyout", str(key), "-out", str(pem)], check=True, capture_output=True
+    )
+    return pem, key
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="needs the openssl command to make certificates")
+async def test_over_tls_both_sides_show_who_they_are(node: Node, tmp_path: Path) -> None:
+    server_pem, server_key = await asyncio.to_thread(certificate, tmp_path, "server")
+    agent_pem, agent_key = await asyncio.to_thread(certificate, tmp_path, "agent")
+    tls = grpc.ssl_server_credentials(
+        [(server_key.read_bytes(), server_pem.read_bytes())], agent_pem.read_bytes(), require_client_auth=True
+    )
+    coordinator = await Coordinator().start(tls=tls)
+    trusted = ("--tls-ca", str(server_pem), "--tls-cert", str(agent_pem), "--tls-key", str(agent_key))
+    await asyncio.to_thread(node.start, coordinator.address, *trusted)
+    await coordinator.until(lambda: bool(coordinator.snapshots), "a snapshot")
+    node.kill9()
+    await asyncio.to_thread(node.start, coordinator.address, "--tls-ca", str(server_pem))
+    await auntil(lambda: node.log.count("no session with") >= 1, "without its certificate it is not let in")
+    assert len(coordinator.snapshots) == 1
+    await coordinator.stop()
 
 
 async def test_entries_that_cannot_be_read_are_left_out_and_the_others_obeyed(

@@ -210,7 +210,9 @@ class Stream:
             )
         if welcome.leader_epoch < self._controller.leader_epoch:
             raise SessionEnded(
-                f"it leads in epoch {welcome.leader_epoch}, but this node has obeyed {self._controller.leader_epoch}"
+                f"it leads in epoch {welcome.leader_epoch}, but this node has obeyed {self._controller.leader_epoch}: "
+                "a leader that was replaced, or one with an older journal than this node has served (bring that one "
+                "back; if the pool was begun anew, remove node.record from this agent's state directory)"
             )
         return welcome
 
