@@ -25,9 +25,10 @@ from rich.console import Console
 from rich.progress import Progress
 
 from aliquot.coordinator.core.placement import Engine, Policy, make_policy
+from aliquot.coordinator.core.placement.moving import hold, let_go
 from aliquot.coordinator.core.types import Demand, DeviceSpec, NodeSpec, Placement
 from aliquot.coordinator.plan.learning import teach
-from aliquot.coordinator.plan.replay import capacity_milli, demanded_milli, give_back, pool_of, take
+from aliquot.coordinator.plan.replay import capacity_milli, demanded_milli, pool_of
 from aliquot.coordinator.plan.traces import read_openb_pods
 
 GIB = 1 << 30
@@ -97,7 +98,7 @@ class Load:
         started = time.perf_counter()
         placement = self.engine.place(demand, arrival=arrival)
         if placement is not None:
-            take(self.engine.inventory, demand, placement)
+            hold(self.engine.inventory, demand, placement)
         took = time.perf_counter() - started
         if placement is not None:
             self.held += demanded_milli(demand)
@@ -110,7 +111,7 @@ class Load:
             position = self.rng.randrange(len(self.live))
             self.live[position], self.live[-1] = self.live[-1], self.live[position]
             demand, placement = self.live.pop()
-            give_back(self.engine.inventory, demand, placement)
+            let_go(self.engine.inventory, demand, placement)
             self.held -= demanded_milli(demand)
 
 

@@ -104,7 +104,7 @@ def assert_sound(inventory: Inventory) -> None:
         for row in range(record.first_row, record.first_row + record.row_count):
             assert table.node_of_row[row] is record
             assert table.grantable[row] == record.grantable
-            assert table.cpu_left[row] == (record.cpu_left_milli if record.grantable else -1)
+            assert table.cpu_left[row] == (record.cpu_left_milli if record.open else -1)
         for device in record.devices:
             assert 0 <= device.share_used_milli <= 1000
             assert 0 <= device.memory_used_bytes <= device.spec.leasable_bytes

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from aliquot.coordinator.core.inventory import Inventory
-from aliquot.coordinator.core.inventory.records import member_kind
 from aliquot.coordinator.core.placement import Engine
-from aliquot.coordinator.core.types import WHOLE_SHARE_MILLI, Demand, NodeSpec, Placement
+from aliquot.coordinator.core.placement.moving import hold
+from aliquot.coordinator.core.types import WHOLE_SHARE_MILLI, Demand, NodeSpec
 
 
 def pool_of(nodes: Iterable[NodeSpec]) -> Inventory:
@@ -26,36 +26,6 @@ def pool_of(nodes: Iterable[NodeSpec]) -> Inventory:
 def capacity_milli(inventory: Inventory) -> int:
     """Share of all devices."""
     return sum(totals.share_capacity_milli for totals in inventory.totals().values())
-
-
-def take(inventory: Inventory, demand: Demand, placement: Placement) -> None:
-    """Hold a placement, as the coordinator does when a grant's fact is applied."""
-    kind = member_kind(demand.count, demand.share_milli)
-    for node_id, slices in zip(placement.node_ids, placement.members, strict=True):
-        for plan in slices:
-            inventory.reserve(plan)
-        inventory.reserve_member(
-            node_id,
-            cpu_milli=demand.cpu_milli,
-            host_memory_bytes=demand.host_memory_bytes,
-            affinity_group=demand.affinity_group,
-            kind=kind,
-        )
-
-
-def give_back(inventory: Inventory, demand: Demand, placement: Placement) -> None:
-    """Undo `take`."""
-    kind = member_kind(demand.count, demand.share_milli)
-    for node_id, slices in zip(placement.node_ids, placement.members, strict=True):
-        for plan in slices:
-            inventory.release(plan)
-        inventory.release_member(
-            node_id,
-            cpu_milli=demand.cpu_milli,
-            host_memory_bytes=demand.host_memory_bytes,
-            affinity_group=demand.affinity_group,
-            kind=kind,
-        )
 
 
 def demanded_milli(demand: Demand) -> int:
@@ -103,7 +73,7 @@ def fill(
         if placement is None:
             curve.refused += 1
         else:
-            take(inventory, demand, placement)
+            hold(inventory, demand, placement)
             allocated += asked
         curve.arrived_milli.append(arrived)
         curve.allocated_milli.append(allocated)

@@ -254,6 +254,10 @@ class Inventory:
             device.withheld_for = owner
             self.table.refresh_device(device)
             self._log(device.row)
+            node = self._nodes[device.node_id]
+            self.table.refresh_node(node)
+            if node.row_count > 1:
+                self._changed(node)
 
     # -- what is held ----------------------------------------------------------------------------------------
 
@@ -373,7 +377,7 @@ class Inventory:
             cpu_left, host_left = node.cpu_left_milli, node.host_memory_left_bytes
             table = self.table
             for row in self._rows_of(node):
-                if node.grantable:
+                if table.cpu_left[row] >= 0:
                     table.cpu_left[row] = cpu_left
                 table.host_left[row] = host_left
                 self._log(row)

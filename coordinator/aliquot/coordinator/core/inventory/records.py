@@ -127,6 +127,13 @@ class NodeRecord:
     """How many members of each kind sit here (`member_kind`); only clustering policies look at it."""
 
     @property
+    def open(self) -> bool:
+        """May anything be placed here? Not while every device drains for somebody: CPU is kept for them too."""
+        if not self.grantable:
+            return False
+        return not self.devices or not all(device.withheld_for for device in self.devices)
+
+    @property
     def cpu_left_milli(self) -> int:
         """CPU that a new member could take."""
         if self.spec.cpu_milli == UNKNOWN:

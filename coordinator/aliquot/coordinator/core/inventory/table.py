@@ -47,7 +47,7 @@ class DeviceTable:
     node: Ints
     """[which, row] `cpu_left`, `host_left`, `class_id`, `width`, `kinds`, `has_foreign`."""
     cpu_left: Ints
-    """-1 while the node is not grantable: no demand fits, not even one for no CPU."""
+    """-1 while the node is not open to grants: no demand fits, not even one for no CPU."""
     host_left: Ints
     class_id: Ints
     width: Ints
@@ -159,7 +159,7 @@ class DeviceTable:
         first = node.first_row
         kinds = sum(1 << min(kind, 62) for kind in node.kinds)
         for row in range(first, first + node.row_count):
-            self.cpu_left[row] = node.cpu_left_milli if node.grantable else -1
+            self.cpu_left[row] = node.cpu_left_milli if node.open else -1
             self.host_left[row] = node.host_memory_left_bytes
             self.grantable[row] = node.grantable
             self.first_of_node[row] = row == first

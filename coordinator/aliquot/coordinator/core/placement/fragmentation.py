@@ -54,12 +54,17 @@ class Mix:
 
     def fragmentation(self, c: Candidates) -> Ints:
         """[row, 1] weighted fragmentation of each row, in milli-devices times `total_weight`."""
-        enough, lost = self._sums(c)
-        return self._weigh(c.idle, enough, lost, c.cpu_left, self._suits[c.class_id[:, 0]])[:, None]
+        return self.of_rows(c.all_left, c.cpu_left[:, 0], c.class_id[:, 0])[:, None]
+
+    def of_rows(self, left: Ints, cpu_left: Ints, class_id: Ints) -> Ints:
+        """[row] the same, from [row, device] share left and [row] CPU left and class."""
+        enough, lost = self._sums(left)
+        idle = left.sum(axis=1)[:, None]
+        return self._weigh(idle, enough, lost, cpu_left[:, None], self._suits[class_id])
 
     def fragmentation_after(self, c: Candidates) -> Ints:
         """[state, shape] the same, were the member's slices on devices in that state."""
-        enough, lost = (of_row[c.row_of][:, None, :] for of_row in self._sums(c))
+        enough, lost = (of_row[c.row_of][:, None, :] for of_row in self._sums(c.all_left))
         count = c.count[:, :, None]
         share = c.share[c.row_of] if len(c.share) > 1 else c.share
         rest = np.maximum(c.left - share, 0)
@@ -69,9 +74,9 @@ class Mix:
         cpu_left = (c.cpu_left[c.row_of] - c.cpu)[:, :, None]
         return self._weigh(total, enough, lost, cpu_left, self._suits[c.class_id[c.row_of]])
 
-    def _sums(self, c: Candidates) -> tuple[Ints, Ints]:
+    def _sums(self, left: Ints) -> tuple[Ints, Ints]:
         """[row, type] devices with enough left, and idle share on the others."""
-        return self._enough[c.all_left].sum(axis=1), self._too_small[c.all_left].sum(axis=1)
+        return self._enough[left].sum(axis=1), self._too_small[left].sum(axis=1)
 
     def _weigh(self, total: Ints, enough: Ints, lost: Ints, cpu_left: Ints, suits: Bools) -> Ints:
         useless = ~suits | self._cpu_only | (cpu_left < self._cpu) | (enough < self._count)
@@ -80,10 +85,37 @@ class Mix:
 
 
 class Fragmentation(NamedTuple):
-    """Of one (pool, model): idle share, and the part of it that the mix can't use on average."""
+    """Of one (pool, model): idle share, and the part of it that the mix can't use, on average over the mix."""
 
     idle_milli: int
     fragmented_milli: int
+
+    @property
+    def ratio(self) -> float:
+        """0: everything idle is of use to everybody; 1: to nobody."""
+        return self.fragmented_milli / self.idle_milli if self.idle_milli else 0.0
+
+
+def measure(inventory: Inventory, mix: Mix) -> dict[tuple[str, str], Fragmentation]:
+    """Fragmentation by (pool, model), over nodes that accept grants. Empty without a mix."""
+    table = inventory.table
+    rows = np.flatnonzero(table.grantable[: table.rows] & (table.width[: table.rows] > 0))
+    if not mix.total_weight or not len(rows):
+        return {}
+    mix.learn_classes(inventory)
+    left = table.share_left[rows]
+    idle = left.sum(axis=1)
+    fragmented = mix.of_rows(left, table.cpu_left[rows], table.class_id[rows])
+    result: dict[tuple[str, str], Fragmentation] = {}
+    sums: dict[tuple[str, str], list[int]] = {}
+    pools, classes = table.pool[rows].tolist(), table.class_id[rows].tolist()
+    for pool, class_id, idle_milli, weighed in zip(pools, classes, idle.tolist(), fragmented.tolist(), strict=True):
+        total = sums.setdefault((inventory.pools[pool], inventory.classes[class_id].model), [0, 0])
+        total[0] += idle_milli
+        total[1] += weighed
+    for key, (idle_milli, weighed) in sorted(sums.items()):
+        result[key] = Fragmentation(idle_milli, weighed // mix.total_weight)
+    return result
 
 
 def typical(counts: dict[Demand, int], coverage_milli: int = 950) -> tuple[tuple[Demand, int], ...]:
