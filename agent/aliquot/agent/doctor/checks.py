@@ -1,0 +1,113 @@
+"""What this node is: one line for each thing that a tier needs, good or not, and what to do about it."""
+
+from __future__ import annotations
+
+import enum
+import os
+import platform
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from aliquot.agent import signals
+from aliquot.agent.cgroups import CgroupTree, ContainmentError
+from aliquot.agent.core.samples import DeviceInfo, DriverInfo
+from aliquot.agent.devices.base import DeviceBackend, DeviceError
+from aliquot.agent.enforce.mps_control import PROGRAM
+from aliquot.agent.enforce.preload import built_library
+
+NODE_NAME = "doctor"
+
+
+class Mark(enum.StrEnum):
+    """How something stands."""
+
+    GOOD = "ok"
+    NOTE = "note"
+    """Not there, and only some tiers need it."""
+    BAD = "problem"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One line of the report."""
+
+    subject: str
+    mark: Mark
+    text: str
+
+
+def look(backend: DeviceBackend, why_no_driver: str, devices: tuple[DeviceInfo, ...]) -> Iterator[Finding]:
+    """Everything that doesn't need trying."""
+    yield _driver(backend, why_no_driver)
+    for device in devices:
+        yield _device(backend, device)
+    yield Finding("kernel", Mark.GOOD, platform.release())
+    yield _user()
+    yield _cgroups()
+    missing = signals.available()
+    yield Finding("signals", Mark.BAD if missing else Mark.GOOD, missing or "processes can be signalled by pidfd")
+    yield _pid_namespace()
+    yield _file("preload library", built_library(), "build it with `make native`")
+    yield Finding(
+        "MPS",
+        Mark.GOOD if shutil.which(PROGRAM) else Mark.NOTE,
+        f"{PROGRAM} is installed"
+        if shutil.which(PROGRAM)
+        else f"{PROGRAM} is not installed: the mps tier can't be had",
+    )
+
+
+def _driver(backend: DeviceBackend, why_not: str) -> Finding:
+    if why_not:
+        return Finding("driver", Mark.BAD, why_not)
+    found: DriverInfo = backend.open()
+    cuda = f", CUDA {found.cuda_version[0]}.{found.cuda_version[1]}" if found.cuda_version else ""
+    return Finding("driver", Mark.GOOD, f"{found.driver_version}{cuda}")
+
+
+def _device(backend: DeviceBackend, device: DeviceInfo) -> Finding:
+    subject = f"GPU {device.index}"
+    parts = [f"{device.product_name}, {device.leasable_bytes >> 20} MiB leasable"]
+    if device.mig_profile:
+        parts.append(f"MIG {device.mig_profile}")
+    problem = _tried(lambda: backend.processes(device.uuid))
+    if problem:
+        return Finding(subject, Mark.BAD, f"{parts[0]}; its processes can't be seen: {problem}")
+    return Finding(subject, Mark.GOOD, ", ".join(parts))
+
+
+def _tried(call: Callable[[], object]) -> str:
+    try:
+        call()
+    except DeviceError as error:
+        return error.message
+    return ""
+
+
+def _user() -> Finding:
+    if os.geteuid() == 0:
+        return Finding("user", Mark.GOOD, "root")
+    text = f"uid {os.geteuid()}: limits of the driver can't be set, and other users' processes can't be signalled"
+    return Finding("user", Mark.NOTE, text)
+
+
+def _cgroups() -> Finding:
+    try:
+        tree = CgroupTree.open(NODE_NAME)
+    except ContainmentError as error:
+        return Finding("cgroups", Mark.NOTE, f"{error.explain()}: leases are followed by session and ancestry only")
+    tree.close()
+    return Finding("cgroups", Mark.GOOD, f"leases get their own below {tree.base}")
+
+
+def _pid_namespace() -> Finding:
+    first = 0xEFFFFFFC
+    inside = str(Path("/proc/self/ns/pid").readlink()) != f"pid:[{first}]"
+    text = "this is a pid namespace of its own, and NVML counts by the machine's pids: run the agent with hostPID"
+    return Finding("pids", Mark.BAD if inside else Mark.GOOD, text if inside else "those of the machine")
+
+
+def _file(subject: str, path: Path, hint: str) -> Finding:
+    return Finding(subject, *((Mark.GOOD, str(path)) if path.is_file() else (Mark.NOTE, f"{path} is missing: {hint}")))

@@ -1,0 +1,73 @@
+"""`aliquot doctor`: a report on this node, for people or as JSON."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from aliquot.agent.core.samples import DeviceInfo
+from aliquot.agent.devices.base import DeviceError
+from aliquot.agent.devices.nvml import NvmlBackend
+from aliquot.agent.doctor.checks import Finding, Mark, look
+from aliquot.agent.doctor.prove import prove
+from aliquot.common.tiers import Tier
+
+EXIT_PROBLEM = 1
+_ALL = tuple(tier.word for tier in Tier if tier is not Tier.NONE)
+
+
+def findings(*, prove_tiers: bool, directory: Path) -> Iterator[Finding]:
+    """Look, then try. `directory` holds scratch files that programs must be able to load."""
+    backend = NvmlBackend()
+    devices: tuple[DeviceInfo, ...] = ()
+    why_not = ""
+    try:
+        backend.open()
+        devices = backend.discover().devices
+    except DeviceError as error:
+        why_not = error.explain()
+    yield from look(backend, why_not, devices)
+    if prove_tiers and devices:
+        yield from prove(backend, devices[0], directory, _ALL)
+    if not why_not:
+        backend.close()
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """The command's options."""
+    parser.add_argument("--no-prove", action="store_true", help="only look, run nothing on a GPU")
+    parser.add_argument("--directory", type=Path, help="where to put scratch files: not on a noexec mount")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Report; 1 where something is wrong. With `--json`, one object."""
+    logging.getLogger("aliquot.agent.audit").setLevel(logging.ERROR)
+    as_json = bool(getattr(options, "json", False) or getattr(options, "output", "") == "json")
+    found: list[Finding] = []
+    with tempfile.TemporaryDirectory(prefix="aliquot-doctor-", dir=options.directory) as scratch:
+        Path(scratch).chmod(0o755)
+        for finding in findings(prove_tiers=not options.no_prove, directory=Path(scratch)):
+            found.append(finding)
+            if not as_json:
+                sys.stdout.write(f"{finding.mark.value:8} {finding.subject:16} {finding.text}\n")
+                sys.stdout.flush()
+    if as_json:
+        sys.stdout.write(json.dumps([asdict(finding) for finding in found]) + "\n")
+    return EXIT_PROBLEM if any(finding.mark is Mark.BAD for finding in found) else 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Command:
+    name: str = "doctor"
+    help: str = "check this node for everything the tiers need, and prove each by trying to exceed it"
+    configure = staticmethod(configure)
+    run = staticmethod(run)
+
+
+DOCTOR = _Command()

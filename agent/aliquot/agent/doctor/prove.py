@@ -1,0 +1,183 @@
+"""Proves each tier on this node: a scratch lease of one GiB, and a program that tries to hold two.
+
+Only our own scratch program is ever limited or signalled, and only memory that is free is touched.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from aliquot.agent import processes
+from aliquot.agent.cgroups import CgroupTree, ContainmentError
+from aliquot.agent.core.model import Holder, ProcessKey, SliceSpec
+from aliquot.agent.core.samples import DeviceInfo
+from aliquot.agent.devices.base import DeviceBackend, DeviceError
+from aliquot.agent.doctor.checks import NODE_NAME, Finding, Mark
+from aliquot.agent.doctor.cuda import OUT_OF_MEMORY
+from aliquot.agent.enforce.assembly import assemble
+from aliquot.agent.enforce.base import EnforcementError, Enforcer, Limited
+from aliquot.agent.signals import Outcome, Signaller, Target
+from aliquot.common.tiers import Tier
+
+LIMIT_BYTES = 1 << 30
+ATTEMPT_BYTES = 2 << 30
+ATTEMPT_TIMEOUT_S = 60.0
+HOLDER = Holder("doctor", 1, 0)
+
+
+def prove(backend: DeviceBackend, device: DeviceInfo, directory: Path, names: tuple[str, ...]) -> Iterator[Finding]:
+    """Try each of the named tiers on a device. `directory` is a scratch folder."""
+    free_bytes = _free_bytes(backend, device)
+    if free_bytes < ATTEMPT_BYTES:
+        text = f"{free_bytes >> 20} MiB are free on {device.uuid}, {ATTEMPT_BYTES >> 20} are needed to try the tiers"
+        yield Finding("tiers", Mark.NOTE, text)
+        return
+    tree, why_not = _tree()
+    enforcers = assemble(
+        names,
+        directory=directory,
+        throttle=False,
+        why_no_cgroups=lambda: why_not,
+        blind=lambda uuid: "",
+        powerless=lambda: "",
+    )
+    cgroup = tree.path_of(HOLDER) if tree is not None else None
+    whole = SliceSpec("doctor.1.0", "doctor", 1, device.uuid, 1000, device.leasable_bytes)
+    part = SliceSpec("doctor.1.0", "doctor", 1, device.uuid, 100, LIMIT_BYTES)
+    for enforcer in sorted(enforcers, key=lambda each: -each.tier):
+        if enforcer.tier is Tier.NONE:
+            continue
+        limited = Limited(whole if enforcer.tier is Tier.MIG else part, device, cgroup)
+        yield _prove_one(backend, enforcer, limited, tree)
+    if tree is not None:
+        tree.remove(HOLDER)
+        tree.close()
+
+
+def _prove_one(backend: DeviceBackend, enforcer: Enforcer, limited: Limited, tree: CgroupTree | None) -> Finding:
+    subject = f"tier {enforcer.tier.word}"
+    problem = enforcer.available(limited)
+    if problem:
+        return Finding(subject, Mark.NOTE, f"can't be had: {problem}")
+    try:
+        enforcer.apply(limited)
+        if not enforcer.read_back(limited):
+            return Finding(subject, Mark.BAD, "the limit was set, but is not there when read back")
+        if enforcer.tier is Tier.WATCHDOG:
+            return _prove_watchdog(backend, limited, subject)
+        return _prove_denial(enforcer, limited, tree, subject)
+    except (EnforcementError, DeviceError) as error:
+        return Finding(subject, Mark.BAD, error.message)
+    finally:
+        try:
+            enforcer.clear(limited)
+        except EnforcementError:
+            pass  # what was found says more than this
+
+
+class _Attempt:
+    """The program that tries, started only once it is where it belongs."""
+
+    def __init__(self, device: DeviceInfo, environment: Mapping[str, str], most_bytes: int) -> None:
+        words = [sys.executable, "-m", "aliquot.agent.doctor.probe", "--most", str(most_bytes), "--hold"]
+        self.process = subprocess.Popen(
+            ["/bin/sh", "-c", 'read go && exec "$@"', "sh", *words],
+            env=os.environ | {"CUDA_VISIBLE_DEVICES": device.uuid} | dict(environment),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+        self._timer = threading.Timer(ATTEMPT_TIMEOUT_S, self.process.kill)
+        self._timer.start()
+
+    def go(self) -> dict[str, int] | None:
+        """What it says; None: it ended without a word."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write("go\n")
+        self.process.stdin.flush()
+        line = self.process.stdout.readline()
+        return json.loads(line) if line.startswith("{") else None
+
+    def end(self) -> None:
+        """Over, whatever came of it."""
+        self._timer.cancel()
+        self.process.kill()
+        self.process.wait()
+        for stream in (self.process.stdin, self.process.stdout):
+            if stream is not None:
+                stream.close()
+
+
+def _prove_denial(enforcer: Enforcer, limited: Limited, tree: CgroupTree | None, subject: str) -> Finding:
+    limit_bytes = limited.spec.memory_bytes
+    attempt = _Attempt(limited.device, enforcer.environment(limited), limit_bytes + LIMIT_BYTES)
+    try:
+        if enforcer.tier is Tier.DRIVER and tree is not None:
+            tree.add(attempt.process.pid, HOLDER)
+        answer = attempt.go()
+    except ContainmentError as error:
+        return Finding(subject, Mark.BAD, error.message)
+    finally:
+        attempt.end()
+    if answer is None:
+        return Finding(subject, Mark.BAD, "the program that was to try it did not run: is CUDA's driver installed?")
+    if answer["error"] == OUT_OF_MEMORY and answer["held_bytes"] < limit_bytes:
+        text = f"proven: denied at {answer['held_bytes'] >> 20} MiB beside its context, of {limit_bytes >> 20} MiB"
+        return Finding(subject, Mark.GOOD, text)
+    held = f"{answer['held_bytes'] >> 20} MiB of {limit_bytes >> 20} (error {answer['error']})"
+    return Finding(subject, Mark.BAD, f"did not hold: a program came to {held}")
+
+
+def _prove_watchdog(backend: DeviceBackend, limited: Limited, subject: str) -> Finding:
+    attempt = _Attempt(limited.device, {}, ATTEMPT_BYTES)
+    try:
+        if attempt.go() is None:
+            return Finding(subject, Mark.BAD, "the program that was to try it did not run: is CUDA's driver installed?")
+        begun = time.monotonic()
+        pid = attempt.process.pid
+        listed = {each.pid: each.memory_bytes for each in backend.processes(limited.device.uuid).processes}
+        if (listed.get(pid) or 0) <= LIMIT_BYTES:
+            return Finding(
+                subject, Mark.BAD, f"NVML does not show what a process holds here (it says {listed.get(pid)})"
+            )
+        key = processes.key_of(pid)
+        outcome = _signal(key) if key is not None else Outcome.GONE
+        attempt.process.wait(10)
+        took_ms = (time.monotonic() - begun) * 1000
+    except subprocess.TimeoutExpired:
+        return Finding(subject, Mark.BAD, "the program did not end when told to")
+    finally:
+        attempt.end()
+    if outcome is not Outcome.SENT:
+        return Finding(subject, Mark.BAD, f"the program could not be signalled: {outcome.value}")
+    return Finding(subject, Mark.GOOD, f"proven: seen over its limit and ended within {took_ms:.0f} ms of the look")
+
+
+def _signal(key: ProcessKey) -> Outcome:
+    own = Signaller(belongs=lambda pid, _: pid == key.pid, held=lambda holder: holder == HOLDER)
+    return own.send(Target(key, HOLDER, "the doctor's own program, over its scratch lease"), signal.SIGTERM)
+
+
+def _free_bytes(backend: DeviceBackend, device: DeviceInfo) -> int:
+    try:
+        memory = backend.memory(device.uuid)
+    except DeviceError:
+        return 0
+    return max(0, memory.total_bytes - memory.reserved_bytes - memory.used_bytes)
+
+
+def _tree() -> tuple[CgroupTree | None, str]:
+    try:
+        return CgroupTree.open(NODE_NAME), ""
+    except ContainmentError as error:
+        return None, error.explain()

@@ -1,0 +1,74 @@
+"""`aliquot doctor` on a simulated node: what it finds, and that its proofs prove something."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from importlib.metadata import entry_points
+from pathlib import Path
+
+from aliquot.agent import simgpu
+from aliquot.agent.doctor.checks import Mark
+
+PROGRAM = """
+import argparse, sys
+from aliquot.agent.doctor.command import DOCTOR
+parser = argparse.ArgumentParser()
+DOCTOR.configure(parser)
+parser.add_argument("--json", action="store_true")
+sys.exit(DOCTOR.run(parser.parse_args()))
+"""
+
+
+def doctor(tmp_path: Path, *arguments: str, **environment: str) -> tuple[int, Mapping[str, tuple[str, str]]]:
+    path = tmp_path / "gpus"
+    if not path.exists():
+        simgpu.create(path, ["A100-40"]).close()
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, "--json", *arguments],
+        env=os.environ | simgpu.environment(path) | environment,
+        capture_output=True,
+        text=True,
+        timeout=90,
+        check=False,
+    )
+    assert done.stdout, done.stderr
+    return done.returncode, {each["subject"]: (each["mark"], each["text"]) for each in json.loads(done.stdout)}
+
+
+def test_it_proves_the_tiers_that_can_be_had(tmp_path: Path) -> None:
+    code, found = doctor(tmp_path)
+    assert code == 0, found
+    for tier in ("tier preload", "tier watchdog"):
+        assert found[tier][0] == Mark.GOOD
+        assert found[tier][1].startswith("proven")
+    assert found["tier mig"] == (Mark.NOTE, "can't be had: the device is not partitioned (MIG)")
+
+
+def test_without_a_driver_it_says_so_and_tries_nothing(tmp_path: Path) -> None:
+    code, found = doctor(tmp_path, ALIQUOT_SIMGPU=str(tmp_path / "nothing"))
+    assert code == 1
+    assert found["driver"][0] == Mark.BAD
+    assert not any(subject.startswith("tier") for subject in found)
+
+
+def test_a_full_device_is_left_alone(tmp_path: Path) -> None:
+    with simgpu.create(tmp_path / "gpus", ["A100-40"]) as scenario:
+        scenario.add_foreign(0, memory_bytes=38 << 30)
+        code, found = doctor(tmp_path)
+    assert code == 0
+    assert found["tiers"][0] == Mark.NOTE
+
+
+def test_looking_only_runs_nothing(tmp_path: Path) -> None:
+    _, found = doctor(tmp_path, "--no-prove")
+    assert found["driver"][0] == Mark.GOOD
+    assert not any(subject.startswith("tier") for subject in found)
+
+
+def test_it_is_a_command_of_the_command_line() -> None:
+    named = [each for each in entry_points(group="aliquot.commands") if each.name == "doctor"]
+    assert all(each.load().name == "doctor" for each in named)
