@@ -70,7 +70,7 @@ def running(bin_dir: Path, *settings: str, folder: str | None = None) -> Iterato
         before = ["setpriv", f"--reuid={nobody.pw_uid}", f"--regid={nobody.pw_gid}", "--clear-groups"]
     environment = {**os.environ, "HOME": str(root), "LC_ALL": "C"}
     try:
-        initdb = [*before, str(bin_dir / "initdb"), "-D", str(data), "-U", _USER, "-A", "trust", "--no-sync"]
+        initdb = [*before, str(bin_dir / "initdb"), "-D", str(data), "-U", _USER, "-A", "trust", "-E", "UTF8", "-N"]
         subprocess.run(initdb, check=True, capture_output=True, env=environment, cwd=root)
         port = _free_port()
         given = ["fsync=on", "max_connections=50", f"unix_socket_directories={root}", "shared_buffers=64MB", *settings]

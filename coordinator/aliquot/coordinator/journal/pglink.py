@@ -128,6 +128,7 @@ class Link:
 def _client_limits(timeout_s: float) -> dict[str, Any]:
     return {
         "connect_timeout": CONNECT_TIMEOUT_S,
+        "client_encoding": "UTF8",  # also where the database has none
         "keepalives_idle": 1,
         "keepalives_interval": 1,
         "keepalives_count": 3,
