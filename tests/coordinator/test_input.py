@@ -6,9 +6,19 @@ from typing import Any
 
 import grpc
 import pytest
+from google.rpc import error_details_pb2
 
+from aliquot.coordinator.config import LimitSettings
 from aliquot.v1 import leases_pb2, pool_pb2, types_pb2
-from tests.coordinator.pool import allocation, declared, fields_of, reason_of, running
+from tests.coordinator.pool import (
+    allocation,
+    declared,
+    error_info,
+    fields_of,
+    reason_of,
+    running,
+    settings_for,
+)
 
 HUGE = (1 << 64) - 1
 
@@ -104,6 +114,19 @@ async def test_calls_are_bounded() -> None:
             with pytest.raises(grpc.aio.AioRpcError) as refusal:
                 await call
             assert reason_of(refusal.value) == "INVALID_FIELD"
+
+
+async def test_beyond_the_bound_on_commands_callers_are_told_when_to_come_back() -> None:
+    settings = settings_for(limits=LimitSettings(commands_queued_max=4))
+    async with running(settings) as pool:
+        await pool.declare(1)
+        answer = await pool.leases.AllocateBatch(leases_pb2.AllocateBatchRequest(items=[allocation("0.01")] * 10))
+        errors = [result.error for result in answer.results if result.WhichOneof("result") == "error"]
+        assert {error_info(error).reason for error in errors} == {"OVERLOADED"}
+        assert {error.code for error in errors} == {grpc.StatusCode.RESOURCE_EXHAUSTED.value[0]}
+        assert all(any(detail.Is(error_details_pb2.RetryInfo.DESCRIPTOR) for detail in e.details) for e in errors)
+        assert len(errors) == 6
+        assert (await pool.allocate("0.01")).slices
 
 
 async def test_messages_too_large_or_undecodable_are_refused() -> None:

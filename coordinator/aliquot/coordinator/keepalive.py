@@ -21,6 +21,8 @@ from aliquot.coordinator.core.leases import Lease
 log = logging.getLogger(__name__)
 
 EXPIRED_PER_SWEEP = 500
+_STALE_MAX = 10_000
+"""Entries of leases that have ended are dropped when they are more than this and than the others."""
 
 
 class KeepAlive:
@@ -83,6 +85,9 @@ class KeepAlive:
         """Expire what nobody wants any more, at most `EXPIRED_PER_SWEEP`; returns how many."""
         now_ms = self._clock.monotonic_ms()
         expired = 0
+        if len(self._heap) > 2 * len(self._until_ms) + _STALE_MAX:
+            self._heap = [(until_ms, lease_id) for lease_id, until_ms in self._until_ms.items()]
+            heapq.heapify(self._heap)
         while self._heap and self._heap[0][0] <= now_ms and expired < EXPIRED_PER_SWEEP:
             _, lease_id = self._heap[0]
             until_ms = self._until_ms.get(lease_id)

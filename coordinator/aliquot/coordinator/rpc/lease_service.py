@@ -15,6 +15,7 @@ from aliquot.coordinator.core import commands as c
 from aliquot.coordinator.core.decide import AllocateOutcome, Explained
 from aliquot.coordinator.core.errors import LeaseNotFound, NeverFits
 from aliquot.coordinator.core.leases import Lease, LeaseState
+from aliquot.coordinator.errors import JournalUnavailable, Overloaded, ShuttingDown
 from aliquot.coordinator.groups import Reply
 from aliquot.coordinator.keepalive import KeepAlive
 from aliquot.coordinator.lease_secrets import lease_secret
@@ -37,6 +38,8 @@ from aliquot.v1 import leases_pb2, leases_pb2_grpc, types_pb2
 
 _SCANNED_PER_PAGE = 20_000
 """A page ends after so many records, full or not, so that a narrow filter never blocks the event loop."""
+_SLICES_PER_PAGE = 10_000
+"""...and after so many slices, so that it stays a message of ordinary size."""
 _KEPT_PER_TURN = 2_000
 _NOTHING_KEPT_MS = 60_000
 
@@ -86,8 +89,7 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
         elif outcome.replayed:
             self._keepalive.renew(lease.lease_id)
         message = self._own_message(lease)
-        if lease.state is LeaseState.QUEUED:
-            message.waiting.CopyFrom(await self._why(lease.lease_id))
+        await self._explain_wait(lease, message)
         return leases_pb2.AllocateResponse(lease=message, replayed=outcome.replayed)
 
     @unary
@@ -158,6 +160,12 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
         explained = await self._writer.submit(c.Explain(read.spec))
         assert isinstance(explained, Explained)
         return leases_pb2.ExplainResponse(explanation=explanation_message(explained, self._view))
+
+    async def _explain_wait(self, lease: Lease, message: types_pb2.Lease) -> None:
+        """Say why it waits, if it does. While nothing can be decided the lease is answered without."""
+        if lease.state is LeaseState.QUEUED:
+            with contextlib.suppress(JournalUnavailable, Overloaded, ShuttingDown):
+                message.waiting.CopyFrom(await self._why(lease.lease_id))
 
     async def _why(self, lease_id: str) -> types_pb2.Explanation:
         explained = await self._writer.submit(c.ExplainLease(lease_id))
@@ -243,8 +251,7 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
         """One lease, and why it waits if it does."""
         lease = self._lease(request.lease_id)
         message = lease_message(lease, self._view)
-        if lease.state is LeaseState.QUEUED and self._writer.granting:
-            message.waiting.CopyFrom(await self._why(lease.lease_id))
+        await self._explain_wait(lease, message)
         return message
 
     @unary
@@ -257,14 +264,16 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
         states = frozenset(request.states)
         ended_too = int(LeaseState.ENDED) in states
         response = leases_pb2.ListResponse(seq=self._view.seq)
+        slices = 0
         leases = self._view.leases_after(after, tenant=request.tenant, live_only=not ended_too)
         for scanned, lease in enumerate(leases):
-            if len(response.leases) == size or scanned == _SCANNED_PER_PAGE:
+            if len(response.leases) == size or scanned == _SCANNED_PER_PAGE or slices > _SLICES_PER_PAGE:
                 response.next_page_token = f"a{after}"
                 break
             after = lease.arrival
             if _matches(lease, request, states):
                 response.leases.append(lease_message(lease, self._view))
+                slices += len(lease.slices)
         return response
 
     async def Watch(  # noqa: N802

@@ -18,7 +18,9 @@ from aliquot.coordinator.writer import Writer
 from aliquot.v1 import pool_pb2, pool_pb2_grpc, types_pb2
 
 _TENANTS_SHOWN = 1_000
-_DEVICES_PER_TURN = 500
+_DEVICES_PER_PAGE = 4_000
+"""A page ends after so many devices, so that it stays a message of ordinary size."""
+_DEVICES_LOOKED_AT = 10_000
 
 
 class PoolService(Service, pool_pb2_grpc.PoolServiceServicer):
@@ -94,18 +96,18 @@ class PoolService(Service, pool_pb2_grpc.PoolServiceServicer):
         self, request: pool_pb2.ListNodesRequest, context: Context
     ) -> pool_pb2.ListNodesResponse:
         """A page of nodes, in the order of their ids."""
-        most = limits.MAX_PAGE_SIZE if not request.with_devices else limits.MAX_PAGE_SIZE // 4
-        size = page_size(request.page_size, limits.DEFAULT_PAGE_SIZE, most)
+        size = page_size(request.page_size, limits.DEFAULT_PAGE_SIZE, limits.MAX_PAGE_SIZE)
         response = pool_pb2.ListNodesResponse(seq=self._view.seq)
-        last = ""
+        last, devices = "", 0
         for node_id in self._after(request.page_token):
             node = self._view.nodes[node_id]
             if request.pool and node.spec.pool != request.pool:
                 continue
-            if len(response.nodes) == size:
+            if len(response.nodes) == size or devices > _DEVICES_PER_PAGE:
                 response.next_page_token = f"n{last}"
                 break
             response.nodes.append(self._nodes.node_message(node, with_devices=request.with_devices))
+            devices += len(node.spec.devices) if request.with_devices else 0
             last = node_id
         return response
 
@@ -123,7 +125,7 @@ class PoolService(Service, pool_pb2_grpc.PoolServiceServicer):
             node = self._view.nodes[node_id]
             if request.pool and node.spec.pool != request.pool:
                 continue
-            if last and (len(response.devices) >= size or looked_at > _DEVICES_PER_TURN * 20):
+            if last and (len(response.devices) >= size or looked_at > _DEVICES_LOOKED_AT):
                 response.next_page_token = f"n{last}"
                 break
             looked_at += len(node.spec.devices)
