@@ -69,6 +69,7 @@ class Bench:
                 **simgpu.environment(self.directory / "gpus"),
                 "ALIQUOT_AGENT_ENFORCEMENT_TIERS": self.tiers,
             },
+            stdout=subprocess.DEVNULL,
             stderr=(self.directory / "log").open("wb"),
         )
         self.processes.append(agent)

@@ -69,6 +69,11 @@ def test_row_remapping_counts_unless_the_recovery_action_says_that_it_can_wait()
     assert on_sample(Health(), HealthSample(remap_pending=True, recovery_action=RecoveryAction.NONE), 0).healthy
 
 
+def test_uncorrectable_errors_count_where_the_driver_has_no_recovery_action() -> None:
+    assert not on_sample(Health(), HealthSample(uncorrected_errors=2), 0).healthy
+    assert on_sample(Health(), HealthSample(uncorrected_errors=2, recovery_action=RecoveryAction.NONE), 0).healthy
+
+
 @given(st.integers(0, 400))
 def test_every_number_has_an_answer(xid: int) -> None:
     assert action_of(xid) in XidAction

@@ -63,6 +63,23 @@ async def test_devices_and_slices_are_shown_as_they_are(node: Node, coordinator:
     stranger.kill()
 
 
+async def test_a_slices_share_of_the_time_is_shown(node: Node, coordinator: Coordinator) -> None:
+    uuid = node.uuids[0]
+    await grant(node, coordinator, desired(uuid), desired(uuid, slice_id="l-2.1.0", lease_id="l-2"))
+    await asyncio.to_thread(node.burn, "1Gi", "--percent", "60")
+    await asyncio.to_thread(node.burn, "1Gi", lease_id="l-2")
+    await auntil(
+        lambda: (value(scrape(node), "aliquot_slice_utilisation_ratio", slice_id="l-1.1.0") or 0) > 0.2, "it is busy"
+    )
+    assert value(scrape(node), "aliquot_slice_utilisation_ratio", slice_id="l-2.1.0") == 0
+
+    def told() -> bool:
+        uses = [use for delta in coordinator.deltas for entry in delta.devices for use in entry.slices]
+        return any(use.slice_id == "l-1.1.0" and use.gpu_utilisation_percent > 20 for use in uses)
+
+    await coordinator.until(told, "the coordinator heard of it")
+
+
 async def test_series_of_ended_leases_vanish_and_acts_are_counted(node: Node, coordinator: Coordinator) -> None:
     await grant(node, coordinator, desired(node.uuids[0], memory_bytes=2 * GIB))
     greedy = await asyncio.to_thread(node.burn, "4Gi")

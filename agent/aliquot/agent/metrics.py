@@ -17,6 +17,7 @@ from aliquot.agent.core.accounting import SliceUsage
 from aliquot.agent.police import Police
 from aliquot.agent.signals import Signaller
 from aliquot.agent.state import DeviceState, NodeState
+from aliquot.agent.wire import slice_percent
 
 _POLL_BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 _DEVICE_LABELS = ("node", "uuid", "index", "model")
@@ -56,6 +57,16 @@ _DEVICE_GAUGES: tuple[tuple[str, str, Value], ...] = (
     ),
     ("power_watts", "Power drawn.", lambda d: None if d.load.power_mw is None else d.load.power_mw / 1000),
     ("sm_clock_hertz", "Clock of the multiprocessors.", lambda d: _mega(d.load.sm_clock_mhz)),
+    (
+        "clock_event_reasons",
+        "Bits that say why the clocks are lower than they could be, as NVML names them.",
+        lambda d: d.health_sample.clock_event_reasons,
+    ),
+    (
+        "uncorrected_memory_errors",
+        "Double-bit memory errors since the driver was loaded.",
+        lambda d: d.health_sample.uncorrected_errors,
+    ),
     ("healthy", "1 when the device takes new leases.", lambda d: int(d.health.healthy)),
     ("last_xid", "The last XID the driver reported since the agent started.", lambda d: d.last_xid),
 )
@@ -121,6 +132,15 @@ class NodeCollector(Collector):
             "aliquot_slice_observed_bytes", "Memory its processes hold; absent when not known.", labels=_SLICE_LABELS
         )
         processes = GaugeMetricFamily("aliquot_slice_processes", "Processes on the device.", labels=_SLICE_LABELS)
+        busy = GaugeMetricFamily(
+            "aliquot_slice_utilisation_ratio", "Part of the device's time its processes used.", labels=_SLICE_LABELS
+        )
+        percents = {
+            piece.reservation.slice_id: slice_percent(device, piece)
+            for device in devices
+            if (seen := device.usage) is not None
+            for piece in seen.slices
+        }
         usage: dict[str, SliceUsage] = {
             piece.reservation.slice_id: piece
             for device in devices
@@ -138,9 +158,12 @@ class NodeCollector(Collector):
             piece = usage.get(spec.slice_id)
             if piece is not None:
                 processes.add_metric(labels, len(piece.uses))
+                percent = _percent(percents.get(spec.slice_id))
+                if percent is not None:
+                    busy.add_metric(labels, percent)
                 if piece.observed_bytes is not None:
                     observed.add_metric(labels, piece.observed_bytes)
-        yield from (info, reserved, observed, processes)
+        yield from (info, reserved, observed, processes, busy)
 
     def _agent(self) -> Iterator[Metric]:
         acts = CounterMetricFamily("aliquot_agent_enforcement", "Decisions of the watchdog.", labels=("node", "act"))

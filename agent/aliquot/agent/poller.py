@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
@@ -64,6 +64,7 @@ class _Answer:
     processes: ProcessList | None = None
     blind: str = ""
     load: LoadSample | None = None
+    process_percent: Mapping[int, int] | None = None
     health: HealthSample | None = None
 
 
@@ -232,12 +233,14 @@ class Poller:
             processes=processes,
             blind=blind,
             load=self._backend.load(uuid) if want_load else None,
+            process_percent=self._backend.process_load(uuid) if want_load and self._state.leased(uuid) else None,
             health=self._backend.health(uuid) if want_health else None,
         )
 
     def _take(self, device: DeviceState, answer: _Answer) -> None:
         if answer.load is not None:
             device.load = answer.load
+            device.process_percent = answer.process_percent
         if answer.health is not None:
             device.health_sample = answer.health
             now_ms, calm_ms = self._clock.monotonic_ms(), int(self._intervals.calm_s * 1000)
@@ -262,6 +265,7 @@ class Poller:
             # What was last seen is not true any more: unknown, not unchanged.
             device.memory = None
             device.load = LoadSample()
+            device.process_percent = None
             self._set_health(device, health.on_failure(device.health, error.message, self._clock.monotonic_ms()))
 
     def _set_health(self, device: DeviceState, now: health.Health) -> None:

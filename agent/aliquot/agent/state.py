@@ -7,6 +7,7 @@ Only the poller writes samples, only the controller writes reservations. `None` 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from aliquot.agent.core.accounting import DeviceUsage
@@ -29,6 +30,8 @@ class DeviceState:
     memory: MemorySample | None = None
     usage: DeviceUsage | None = None
     load: LoadSample = field(default_factory=LoadSample)
+    process_percent: Mapping[int, int] | None = None
+    """By pid: how much of the device's time each process used of late."""
     health_sample: HealthSample = field(default_factory=HealthSample)
     sampled_ms: int | None = None
     """Wall clock of the last memory sample."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+from aliquot.agent.core.accounting import SliceUsage
 from aliquot.agent.core.deltas import DeviceReport, SliceUseReport
 from aliquot.agent.core.desired import Batch, Order
 from aliquot.agent.core.model import DEFAULT_GRACE_MS, SliceSpec
@@ -40,10 +41,20 @@ def device_report(device: DeviceState) -> DeviceReport:
         power_mw=device.load.power_mw,
         sampled_ms=device.sampled_ms,
         slices=tuple(
-            SliceUseReport(piece.reservation.slice_id, piece.observed_bytes, len(piece.uses))
+            SliceUseReport(
+                piece.reservation.slice_id, piece.observed_bytes, len(piece.uses), slice_percent(device, piece)
+            )
             for piece in (usage.slices if usage is not None and known else ())
         ),
     )
+
+
+def slice_percent(device: DeviceState, piece: SliceUsage) -> int | None:
+    """How much of the device's time a slice's processes used of late; None where the driver does not tell."""
+    percent = device.process_percent
+    if percent is None:
+        return None
+    return min(100, sum(percent.get(use.pid, 0) for use in piece.uses))
 
 
 def telemetry_to_wire(report: DeviceReport) -> types_pb2.DeviceTelemetry:
@@ -72,7 +83,10 @@ def delta_to_wire(seq: int, reports: Iterable[DeviceReport]) -> agent_pb2.Delta:
                 health_reason=report.health_reason,
                 slices=[
                     agent_pb2.SliceUse(
-                        slice_id=use.slice_id, observed_bytes=use.observed_bytes, processes=use.processes
+                        slice_id=use.slice_id,
+                        observed_bytes=use.observed_bytes,
+                        processes=use.processes,
+                        gpu_utilisation_percent=use.gpu_percent,
                     )
                     for use in report.slices
                 ],

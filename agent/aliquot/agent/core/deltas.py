@@ -21,6 +21,7 @@ class SliceUseReport:
     slice_id: str
     observed_bytes: int | None
     processes: int
+    gpu_percent: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +84,7 @@ def _slices_differ(sent: DeviceReport, now: DeviceReport, bands: Deadbands) -> b
     return any(
         use.processes != before[use.slice_id].processes
         or _apart(before[use.slice_id].observed_bytes, use.observed_bytes, bands.memory_bytes)
+        or _apart(before[use.slice_id].gpu_percent, use.gpu_percent, bands.percent)
         for use in now.slices
     )
 

@@ -77,4 +77,6 @@ def _complaint(sample: HealthSample) -> str:
     if sample.remap_pending and action is None:
         # With a recovery action at hand, that one says whether a pending remap matters.
         return "memory rows wait to be remapped: reset the device"
+    if sample.uncorrected_errors and action is None:
+        return f"{sample.uncorrected_errors} uncorrectable memory errors since the driver was loaded: reset the device"
     return ""

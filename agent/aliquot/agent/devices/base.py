@@ -7,7 +7,7 @@ once. They answer None for what a driver does not offer, and raise `DeviceError`
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -76,6 +76,11 @@ class DeviceBackend(Protocol):
 
     def load(self, uuid: str) -> LoadSample:
         """How busy and how hot a device is."""
+
+    def process_load(self, uuid: str) -> Mapping[int, int] | None:
+        """Percent of the device's time that each process used since the last call; who used none may be
+        missing.
+        """
 
     def health(self, uuid: str) -> HealthSample:
         """What a device says of its own state."""

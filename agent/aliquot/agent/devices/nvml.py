@@ -54,6 +54,7 @@ class NvmlBackend:
         self._handles: dict[str, object] = {}
         self._infos: dict[str, DeviceInfo] = {}
         self._events: EventSource | None = None
+        self._process_samples_us: dict[str, int] = {}
 
     @property
     def calls(self) -> int:
@@ -200,6 +201,22 @@ class NvmlBackend:
             power_mw=self._query.ask(uuid, "PowerUsage", pynvml.nvmlDeviceGetPowerUsage, handle),
             sm_clock_mhz=self._query.ask(uuid, "ClockInfo", pynvml.nvmlDeviceGetClockInfo, handle, clock),
         )
+
+    def process_load(self, uuid: str) -> dict[int, int] | None:
+        """The mean of the driver's samples since the last call, by pid."""
+        question = "ProcessUtilization"
+        since = self._process_samples_us.get(uuid, 0)
+        samples = self._query.ask(uuid, question, pynvml.nvmlDeviceGetProcessUtilization, self._handle(uuid), since)
+        if samples is None:
+            return {} if self._query.offers(uuid, question) else None  # nobody did anything
+        found: dict[int, list[int]] = {}
+        for sample in samples:
+            # The driver also answers entries that it has not filled in, and some from before what was asked
+            # for.
+            if sample.pid and sample.timeStamp > since and sample.smUtil <= 100:
+                found.setdefault(sample.pid, []).append(sample.smUtil)
+                self._process_samples_us[uuid] = max(self._process_samples_us.get(uuid, 0), sample.timeStamp)
+        return {pid: sum(values) // len(values) for pid, values in found.items()}
 
     def health(self, uuid: str) -> HealthSample:
         """What the card says of its own state; an instance is as well as its card."""

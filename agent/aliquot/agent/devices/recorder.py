@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -75,6 +75,13 @@ class Recorder:
         """Ask and keep."""
         found = self._asked(uuid, self._wrapped.load)
         self._keep(uuid, "load", found, Sample(load=found))
+        return found
+
+    def process_load(self, uuid: str) -> Mapping[int, int] | None:
+        """Ask and keep."""
+        found = self._asked(uuid, self._wrapped.process_load)
+        if found is not None:
+            self._keep(uuid, "process_load", found, Sample(process_load=dict(found)))
         return found
 
     def health(self, uuid: str) -> HealthSample:

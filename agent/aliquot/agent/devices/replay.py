@@ -40,6 +40,7 @@ class Sample(msgspec.Struct, frozen=True, omit_defaults=True):
     memory: MemorySample | None = None
     processes: ProcessList | None = None
     load: LoadSample | None = None
+    process_load: dict[int, int] | None = None
     health: HealthSample | None = None
     lost: bool = False
 
@@ -126,6 +127,10 @@ class ReplayBackend:
     def load(self, uuid: str) -> LoadSample:
         """The latest recorded load."""
         return self._latest(uuid, lambda each: each.load) or LoadSample()
+
+    def process_load(self, uuid: str) -> dict[int, int] | None:
+        """The latest recorded shares of time."""
+        return self._latest(uuid, lambda each: each.process_load)
 
     def health(self, uuid: str) -> HealthSample:
         """The latest recorded health."""
