@@ -124,7 +124,9 @@ async def test_beyond_the_bound_on_commands_callers_are_told_when_to_come_back()
         errors = [result.error for result in answer.results if result.WhichOneof("result") == "error"]
         assert {error_info(error).reason for error in errors} == {"OVERLOADED"}
         assert {error.code for error in errors} == {grpc.StatusCode.RESOURCE_EXHAUSTED.value[0]}
-        assert all(any(detail.Is(error_details_pb2.RetryInfo.DESCRIPTOR) for detail in e.details) for e in errors)
+        retry = error_details_pb2.RetryInfo()
+        assert all(any(detail.Unpack(retry) for detail in error.details) for error in errors)
+        assert retry.retry_delay.ToMilliseconds() > 0
         assert len(errors) == 6
         assert (await pool.allocate("0.01")).slices
 
