@@ -58,7 +58,7 @@ def env(local: LocalPool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ma
         "XDG_STATE_HOME": str(tmp_path / "state"),
         "XDG_CONFIG_HOME": str(tmp_path / "config"),
     }
-    for name in ("ALIQUOT_TENANT", "ALIQUOT_CONFIG", "ALIQUOT_LEASE_SECRET", "FORCE_COLOR", "NO_COLOR"):
+    for name in ("ALIQUOT_TENANT", "ALIQUOT_CONFIG", "ALIQUOT_LEASE_SECRET", "FORCE_COLOR", "NO_COLOR", "COLUMNS"):
         monkeypatch.delenv(name, raising=False)
     for name, value in stated.items():
         monkeypatch.setenv(name, value)

@@ -109,7 +109,9 @@ def test_exec_needs_the_secret(cli: Cli, program: Cli, monkeypatch: pytest.Monke
 
 def test_a_held_lease_goes_with_the_command(cli: Cli, env: dict[str, str]) -> None:
     with subprocess.Popen([*PROGRAM, "alloc", "0.25", "--hold", "--json"], stdout=subprocess.PIPE) as holding:
-        _eventually(lambda: cli("ls", "--json").document["leases"])
+        assert holding.stdout is not None
+        assert holding.stdout.readline() == b"{\n"
+        assert len(cli("ls", "--json").document["leases"]) == 1
         holding.send_signal(signal.SIGINT)
         assert holding.wait(30) == 0
     _eventually(lambda: not cli("ls", "--json").document["leases"])

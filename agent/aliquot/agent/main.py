@@ -1,10 +1,14 @@
-"""The command `aliquot-agent`: reads settings, runs an agent, ends it cleanly on SIGTERM."""
+"""The command `aliquot-agent`: reads settings, runs an agent, ends it cleanly on SIGTERM.
+
+When it works it prints one line, `ready {"node_id": …, "socket": …, "metrics": …}`, like the coordinator.
+"""
 
 from __future__ import annotations
 
 import argparse
 import asyncio
 import contextlib
+import json
 import logging
 import os
 import signal
@@ -61,6 +65,10 @@ async def _run(settings: Settings) -> None:
         starting.cancel()
         return
     starting.result()
+    metrics = "" if agent.metrics_port is None else f"{settings.metrics_host}:{agent.metrics_port}"
+    ready = {"node_id": agent.state.node_id, "socket": str(settings.socket), "metrics": metrics}
+    sys.stdout.write(f"ready {json.dumps(ready)}\n")
+    sys.stdout.flush()
     notify("READY=1", f"STATUS={len(agent.state.devices)} devices, node {agent.state.node_id}")
     running = asyncio.create_task(agent.run(), name="agent")
     beating = asyncio.create_task(_beat(), name="systemd watchdog")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import signal
+from types import FrameType
 
 from aliquot.cli import _options as options
 from aliquot.cli import _secrets as secrets
@@ -13,7 +14,7 @@ from aliquot.cli._command import Builtin
 from aliquot.cli._exits import Exit, exit_of
 from aliquot.cli._nodes import with_node_ids
 from aliquot.cli._out import Out
-from aliquot.client import Lease, LeaseState, Pool, PoolError, WaitUntil
+from aliquot.client import HeldLease, Lease, LeaseState, Pool, PoolError, Request, WaitUntil
 
 _REACHED = {
     WaitUntil.QUEUED: frozenset(LeaseState) - {LeaseState.ENDED},
@@ -47,31 +48,45 @@ def _alloc(args: argparse.Namespace) -> int:
     out = Out.of(args)
     with options.open_pool(args) as pool:
         request = with_node_ids(pool, options.read_request(args.gpu, args, detached=not args.hold))
+        if args.hold:
+            return _hold(out, pool, request, args)
         lease = pool.allocate(request, until=args.until, wait_s=args.wait, key=args.key)
         secrets.keep(lease.lease_id, lease.secret)
-        if out.as_json:
-            out.document(lease)
-        else:
-            out.show(*views.lease_view(lease))
-        if args.hold:
-            return _hold(out, pool, lease)
+        _show(out, lease)
     if lease.state is LeaseState.ENDED:
         return Exit.LEASE_LOST
     return Exit.OK if lease.state in _REACHED[args.until] else Exit.NOT_NOW
 
 
-def _hold(out: Out, pool: Pool, lease: Lease) -> int:
-    signal.signal(signal.SIGTERM, lambda *_: (_ for _ in ()).throw(KeyboardInterrupt()))
-    with pool.hold(lease) as held:
-        out.note("held until Ctrl-C")
-        try:
+def _hold(out: Out, pool: Pool, request: Request, args: argparse.Namespace) -> int:
+    """The lease lives as long as we do; the end of the block gives it back, whatever ends it."""
+    signal.signal(signal.SIGTERM, _interrupt)
+    held: HeldLease | None = None
+    try:
+        with pool.lease(request, until=args.until, wait_s=args.wait, key=args.key) as held:
+            secrets.keep(held.lease_id, held.info.secret)
+            _show(out, held.info)
+            out.note("held until Ctrl-C")
             while not held.lost.wait(3600):
                 pass
-        except KeyboardInterrupt:
-            out.note("releasing")
-        finally:
-            secrets.forget(lease.lease_id)
+    except KeyboardInterrupt:
+        if held is None:
+            raise
+    finally:
+        if held is not None:
+            secrets.forget(held.lease_id)
     return Exit.OK
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+def _show(out: Out, lease: Lease) -> None:
+    if out.as_json:
+        out.document(lease)
+    else:
+        out.show(*views.lease_view(lease))
 
 
 def _configure_release(parser: argparse.ArgumentParser) -> None:

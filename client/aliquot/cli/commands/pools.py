@@ -18,7 +18,7 @@ from aliquot.cli._out import Out, table
 from aliquot.cli.demo.command import DEMO
 from aliquot.cli.localpool import Layout, LocalPool, PoolPlan, PoolRecord
 from aliquot.cli.localpool.children import ChildFailed, clean_environment
-from aliquot.cli.localpool.pool import START_TIMEOUT_S
+from aliquot.cli.localpool.pool import AGENT_METRICS_PORT, START_TIMEOUT_S
 from aliquot.cli.localpool.record import fields_of
 from aliquot.common.errors import ConfigError
 
@@ -40,7 +40,9 @@ def _configure_up(parser: argparse.ArgumentParser) -> None:
         "--tiers", default="", metavar="TIERS", help="how to enforce limits: preload,watchdog (default: as it can)"
     )
     parser.add_argument("--listen", default="127.0.0.1:7070", metavar="ADDRESS", help="the coordinator's address")
-    parser.add_argument("--metrics-port", type=int, default=7071, metavar="PORT", help="the coordinator's (7071)")
+    parser.add_argument(
+        "--metrics-port", type=int, default=7071, metavar="PORT", help="the coordinator's (7071); 0: free ones for all"
+    )
     parser.add_argument("--state-dir", type=Path, metavar="DIR", help="default ~/.local/state/aliquot/pool")
     parser.add_argument("--detach", action="store_true", help="leave it running in the background")
 
@@ -63,6 +65,7 @@ def _up(args: argparse.Namespace) -> int:
         real=args.real,
         listen=args.listen,
         metrics_port=args.metrics_port,
+        agent_metrics_port=AGENT_METRICS_PORT if args.metrics_port else 0,
         tiers=(args.tiers,) if args.tiers else (),
     )
     stopping = threading.Event()

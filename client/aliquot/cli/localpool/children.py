@@ -79,6 +79,11 @@ class Child:
                 return document
         return None
 
+    def wait_ready(self, timeout_s: float) -> dict[str, Any]:
+        """Until it says that it is ready; what it said. Raises `ChildFailed`."""
+        self.wait_for(lambda: self.ready_line() is not None, timeout_s, "it was ready")
+        return self.ready_line() or {}
+
     def wait_for(self, condition: Callable[[], bool], timeout_s: float, what: str) -> None:
         """Until `condition`. Raises `ChildFailed` when it ends before, or the time is up."""
         deadline = time.monotonic() + timeout_s

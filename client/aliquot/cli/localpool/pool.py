@@ -45,7 +45,7 @@ class PoolPlan:
     metrics_port: int = 7071
     """0: a free one."""
     agent_metrics_port: int = AGENT_METRICS_PORT
-    """Of the first agent, if it is free; the others count up. 0: free ones."""
+    """Of the first agent, the others count up; whichever is taken is replaced by a free one. 0: free ones."""
     tiers: tuple[str, ...] = ()
     """How each node may enforce limits (`preload,watchdog`), the last one for all further nodes; empty: as it can."""
     coordinator_options: tuple[str, ...] = ()
@@ -64,10 +64,15 @@ class LocalNode:
     name: str
     agent: Child
     socket: Path
-    metrics_port: int
     devices: str
     env: dict[str, str]
     """What programs on its simulated GPUs need; empty for real ones."""
+
+    @property
+    def metrics(self) -> str:
+        """Where its metrics are, once it works."""
+        address = (self.agent.ready_line() or {}).get("metrics", "")
+        return f"http://{address}/metrics" if address else ""
 
 
 class LocalPool:
@@ -115,8 +120,7 @@ class LocalPool:
     def start_coordinator(self) -> None:
         """Start the coordinator, for the first time or again on the same address, and wait until it answers."""
         self.coordinator.start()
-        self.coordinator.wait_for(lambda: self.coordinator.ready_line() is not None, START_TIMEOUT_S, "it was ready")
-        ready = self.coordinator.ready_line() or {}
+        ready = self.coordinator.wait_ready(START_TIMEOUT_S)
         self.address = str(ready.get("address", self.plan.listen))
         self.metrics = str(ready.get("metrics", ""))
         # From now on always the same port: agents and clients know it.
@@ -171,7 +175,7 @@ class LocalPool:
         settings = {"ALIQUOT_AGENT_ENFORCEMENT_TIERS": tiers} if tiers else {}
         path = self.layout.socket(name)
         base = self.plan.agent_metrics_port
-        port = _free_port(base + index if base else 0)
+        port = _free_port(base + index) if base else 0
         agent = Child(
             f"agent of {name}",
             [
@@ -188,7 +192,7 @@ class LocalPool:
             self.layout.logs / f"{name}.log",
         )
         devices = "this machine's GPUs" if self.plan.real else f"{self.plan.gpus} × {self.plan.model}, simulated"
-        return LocalNode(name, agent, path, port, devices, env)
+        return LocalNode(name, agent, path, devices, env)
 
     def _node_id(self, name: str) -> str:
         """One that no other pool on this machine has: agents find their processes' cgroups by it."""
@@ -229,6 +233,7 @@ class LocalPool:
                 self.start_coordinator()
             else:
                 child.start()
+                child.wait_ready(START_TIMEOUT_S)
             self.write_record()
 
     def write_record(self) -> None:
@@ -236,10 +241,7 @@ class LocalPool:
         PoolRecord(
             coordinator=self.address,
             metrics=f"http://{self.metrics}/metrics" if self.metrics else "",
-            nodes=tuple(
-                NodeRecord(node.name, str(node.socket), node.devices, f"http://127.0.0.1:{node.metrics_port}/metrics")
-                for node in self.nodes
-            ),
+            nodes=tuple(NodeRecord(node.name, str(node.socket), node.devices, node.metrics) for node in self.nodes),
             supervisor=ProcessId.of("supervisor", os.getpid()),
             parts=tuple(ProcessId.of(child.name, child.pid) for child in self.children if child.running),
             state_dir=str(self.layout.root),
@@ -288,11 +290,11 @@ def _ready_names(pool: Pool) -> set[str]:
 
 
 def _free_port(wanted: int) -> int:
+    """The port, if nobody has it; else 0, so that the system chooses one."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind(("127.0.0.1", wanted))
         except OSError:
-            probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+            return 0
+        return wanted
