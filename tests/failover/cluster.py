@@ -198,11 +198,13 @@ class Launcher:
 
 
 @contextlib.asynccontextmanager
-async def load(addresses: Sequence[str], launchers: int, *, gpu: str = "0.25,1Gi") -> AsyncIterator[Log]:
+async def load(
+    addresses: Sequence[str], launchers: int, *, gpu: str = "0.25,1Gi", pause_s: float = 0.01
+) -> AsyncIterator[Log]:
     """Launchers at work; at the end each finishes what it is doing."""
     log = Log()
     several = [Launcher(addresses, log, gpu=gpu) for _ in range(launchers)]
-    tasks = [asyncio.create_task(launcher.run()) for launcher in several]
+    tasks = [asyncio.create_task(launcher.run(pause_s)) for launcher in several]
     try:
         yield log
     finally:

@@ -1,0 +1,174 @@
+"""Agents of the contract, many in one process: they follow the leader, and back off, with the real one's own code.
+
+They keep reservations over connections, refuse an older leader, and notice when a device is given away twice, by what
+they were told alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import time
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import grpc
+import grpc.aio
+
+from aliquot.agent.addresses import Addresses
+from aliquot.agent.backoff import Backoff
+from aliquot.v1 import agent_pb2, agent_pb2_grpc, types_pb2
+
+GIB = 1 << 30
+WHOLE_MILLI = 1000
+_HEARTBEAT_S = 2.0
+_WELCOME_S = 5.0
+# Those of the agent itself: a coordinator that froze is noticed by its silence on the connection.
+_OPTIONS = (
+    ("grpc.keepalive_time_ms", 20_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.use_local_subchannel_pool", 1),
+    ("grpc.enable_retries", 0),
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 1_000),
+)
+
+
+class Agent:
+    """One node."""
+
+    def __init__(self, addresses: Sequence[str], number: int, devices: int = 4) -> None:
+        self.node_id = f"node-{number:04d}"
+        self._uuids = [f"GPU-{number:04d}-{index}" for index in range(devices)]
+        self._addresses = Addresses(addresses)
+        self._backoff = Backoff(random=random.Random(number))
+        self._seq = 0
+        self.leader_epoch = 0
+        self.reconciled_epoch = 0
+        """Of the leader that has last told this node what it should hold, after its snapshot."""
+        self.reconciled_at = 0.0
+        self.held: dict[str, agent_pb2.SliceReport] = {}
+        self.overcommitted: list[str] = []
+
+    async def run(self) -> None:
+        """Connect, talk, connect again, until cancelled."""
+        while True:
+            address = self._addresses.take()
+            leader = ""
+            try:
+                async with grpc.aio.insecure_channel(address, options=_OPTIONS) as channel:
+                    await self._session(channel, address)
+            except grpc.aio.AioRpcError as error:
+                leader = _leader_of(error.trailing_metadata())
+            except (TimeoutError, asyncio.InvalidStateError):
+                pass
+            self._addresses.leader_is(leader)
+            if not self._addresses.referred:
+                await asyncio.sleep(self._backoff.next_s())
+
+    async def _session(self, channel: grpc.aio.Channel, address: str) -> None:
+        call: Any = agent_pb2_grpc.AgentServiceStub(channel).Session()
+        beating: asyncio.Task[None] | None = None
+        try:
+            hello = agent_pb2.Hello(
+                protocol_min=1,
+                protocol_max=1,
+                node_id=self.node_id,
+                leader_epoch=self.leader_epoch,
+                agent_version="test",
+            )
+            await call.write(agent_pb2.AgentMessage(hello=hello))
+            answer = await asyncio.wait_for(call.read(), _WELCOME_S)
+            if not isinstance(answer, agent_pb2.CoordinatorMessage) or not answer.HasField("welcome"):
+                self._addresses.leader_is(_leader_of(await call.trailing_metadata()))
+                return
+            if answer.welcome.leader_epoch < self.leader_epoch:
+                return
+            self.leader_epoch = answer.welcome.leader_epoch
+            self._addresses.worked(address)
+            self._backoff.succeeded()
+            await self._snapshot(call)
+            beating = asyncio.create_task(self._beat(call))
+            await self._read(call, answer.welcome)
+        finally:
+            if beating is not None:
+                beating.cancel()
+                await asyncio.gather(beating, return_exceptions=True)
+            call.cancel()
+
+    async def _read(self, call: Any, welcome: agent_pb2.Welcome) -> None:
+        while True:
+            message = await call.read()
+            if not isinstance(message, agent_pb2.CoordinatorMessage):
+                self._addresses.leader_is(_leader_of(await call.trailing_metadata()))
+                return
+            kind = message.WhichOneof("message")
+            if kind == "desired" and self.leader_epoch == welcome.leader_epoch:
+                await self._obey(call, message.desired, welcome.session_epoch)
+                if self.reconciled_epoch != welcome.leader_epoch:
+                    self.reconciled_epoch, self.reconciled_at = welcome.leader_epoch, time.monotonic()
+            elif kind == "snapshot_request":
+                await self._snapshot(call)
+            elif kind == "goodbye":
+                return
+
+    async def _snapshot(self, call: Any) -> None:
+        self._seq += 1
+        devices = [
+            types_pb2.Device(
+                uuid=uuid,
+                index=index,
+                model="A100-80",
+                memory_total_bytes=80 * GIB,
+                memory_reserved_bytes=GIB,
+                healthy=True,
+                tiers=[types_pb2.TIER_NONE, types_pb2.TIER_WATCHDOG],
+            )
+            for index, uuid in enumerate(self._uuids)
+        ]
+        node = types_pb2.Node(node_id=self.node_id, name=self.node_id, devices=devices, driver_version="580.1")
+        snapshot = agent_pb2.Snapshot(seq=self._seq, node=node, slices=list(self.held.values()))
+        await call.write(agent_pb2.AgentMessage(snapshot=snapshot))
+
+    async def _beat(self, call: Any) -> None:
+        with contextlib.suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
+            while True:
+                await asyncio.sleep(_HEARTBEAT_S)
+                await call.write(agent_pb2.AgentMessage(heartbeat=agent_pb2.Heartbeat(seq=self._seq)))
+
+    async def _obey(self, call: Any, desired: agent_pb2.Desired, session_epoch: int) -> None:
+        for slice_id in desired.settled:
+            self.held.pop(slice_id, None)
+        reports = []
+        # Those to stop first: one message may give what another part of it takes.
+        for wanted in sorted(desired.slices, key=lambda w: w.state == agent_pb2.DESIRED_STATE_RUN):
+            run = wanted.state == agent_pb2.DESIRED_STATE_RUN
+            report = agent_pb2.SliceReport(
+                slice_id=wanted.slice_id,
+                lease_id=wanted.lease_id,
+                lease_epoch=wanted.lease_epoch,
+                status=agent_pb2.SLICE_STATUS_ACTIVE if run else agent_pb2.SLICE_STATUS_GONE,
+                tier=types_pb2.TIER_WATCHDOG,
+                device_uuid=wanted.device_uuid,
+                share_milli=wanted.share_milli,
+                memory_bytes=wanted.memory_bytes,
+            )
+            self.held[wanted.slice_id] = report
+            reports.append(report)
+        self._count()
+        if reports:
+            message = agent_pb2.SliceReports(session_epoch=session_epoch, reports=reports)
+            await call.write(agent_pb2.AgentMessage(reports=message))
+
+    def _count(self) -> None:
+        shares: Counter[str] = Counter()
+        for report in self.held.values():
+            if report.status == agent_pb2.SLICE_STATUS_ACTIVE:
+                shares[report.device_uuid] += report.share_milli
+        self.overcommitted += [f"{uuid}: {share}" for uuid, share in shares.items() if share > WHOLE_MILLI]
+
+
+def _leader_of(metadata: Any) -> str:
+    return next((str(value) for key, value in metadata or () if key == "leader"), "")
