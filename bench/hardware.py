@@ -8,12 +8,13 @@ the machine is changed: no compute mode, no MIG mode, no clocks. Each section ru
 and the others go on. The last line of standard output is one JSON object.
 """
 
+# It must run where half of what it asks for is missing, so it imports late and catches everything.
+# ruff: noqa: ANN401, BLE001, D103, PLC0415
+
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
-import os
 import platform
 import shutil
 import signal
@@ -24,18 +25,14 @@ import tempfile
 import textwrap
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parent.parent
-ROOTS = [str(ROOT / name) for name in ("agent", "common", "proto")]
-sys.path[:0] = ROOTS
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-GIB = 1 << 30
-MIB = 1 << 20
-NATIVE = ROOT / "agent/aliquot/agent/native"
-LIBRARY = NATIVE / "lib/libaliquot_preload.so"
+from bench._hardware_lease import GIB, Bench, Lease, ended_after, plain_environment, run_json
+from bench._hardware_programs import CUPY, TORCH, TRAINING
 
 
 def main() -> int:
@@ -65,81 +62,6 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--output", type=Path)
     parser.add_argument("--json", action="store_true", help="the last line is JSON in any case")
     return parser.parse_args()
-
-
-class Bench:
-    """A device, a lease on it, and programs that run in the lease."""
-
-    def __init__(self, scratch: Path, lease_bytes: int) -> None:
-        import pynvml
-
-        self.scratch = scratch
-        self.lease_bytes = lease_bytes
-        self.nvml = pynvml
-        pynvml.nvmlInit()
-        self.handle = pynvml.nvmlDeviceGetHandleByIndex(0)
-        uuid = pynvml.nvmlDeviceGetUUID(self.handle)
-        self.uuid = uuid if isinstance(uuid, str) else uuid.decode()
-        self._leases = 0
-
-    def used_bytes(self, pid: int) -> int | None:
-        """What the driver says a process holds."""
-        for call in ("nvmlDeviceGetComputeRunningProcesses_v3", "nvmlDeviceGetComputeRunningProcesses"):
-            if hasattr(self.nvml, call):
-                for process in getattr(self.nvml, call)(self.handle):
-                    if process.pid == pid:
-                        return process.usedGpuMemory
-                return 0
-        return None
-
-    @contextlib.contextmanager
-    def lease(self, memory_bytes: int | None = None, share_milli: int = 0) -> Iterator[Lease]:
-        """Files of a lease, as the agent makes them."""
-        from aliquot.agent.enforce.preload_files import DeviceLimit, LeaseFiles
-
-        if not LIBRARY.is_file():
-            subprocess.run(["make", "-C", str(NATIVE / "preload"), "LIB=../lib"], check=True, capture_output=True)
-        self._leases += 1
-        files = LeaseFiles(self.scratch / f"lease{self._leases}", f"hardware-{self._leases}")
-        files.create(LIBRARY)
-        files.set_limit(self.uuid, DeviceLimit(memory_bytes or self.lease_bytes, 0, share_milli))
-        yield Lease(self, files)
-        files.remove()
-
-
-class Lease:
-    """Runs programs under the preload library."""
-
-    def __init__(self, bench: Bench, files: Any) -> None:
-        self.bench = bench
-        self.files = files
-
-    def environment(self, extra: Mapping[str, str] | None = None) -> dict[str, str]:
-        return plain_environment({"LD_PRELOAD": str(self.files.library)} | dict(extra or {}))
-
-    def held_bytes(self) -> int | None:
-        return self.files.held_bytes(self.bench.uuid)
-
-
-def plain_environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
-    path = ":".join([*ROOTS, *os.environ.get("PYTHONPATH", "").split(":")]).rstrip(":")
-    return os.environ | {"PYTHONPATH": path, "CUDA_VISIBLE_DEVICES": "0"} | dict(extra or {})
-
-
-def run_json(program: str, environment: Mapping[str, str], timeout_s: float = 180) -> dict[str, Any]:
-    """Run a Python program that prints one JSON object last."""
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(program)],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=timeout_s,
-        check=False,
-    )
-    lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
-    if lines:
-        return json.loads(lines[-1]) | {"exit": done.returncode}
-    return {"failed": f"exit {done.returncode}", "stderr": done.stderr[-1500:]}
 
 
 # ------------------------------------------------------------------------------------------------------------ discovery
@@ -175,7 +97,7 @@ def discovery(bench: Bench) -> dict[str, Any]:
         "compute_mode": ask(lambda: nvml.nvmlDeviceGetComputeMode(handle)),
         "mig_mode": ask(lambda: nvml.nvmlDeviceGetMigMode(handle)),
         "cgroup2": [line.split()[1] for line in Path("/proc/mounts").read_text().splitlines() if " cgroup2 " in line],
-        "pid_namespace": os.readlink("/proc/self/ns/pid"),
+        "pid_namespace": str(Path("/proc/self/ns/pid").readlink()),
         "memory_limits_call": hasattr(nvml, "nvmlDeviceSetMemoryLimits_v1")
         or hasattr(nvml, "nvmlDeviceSetMemoryLimits"),
         "processes_us": cost_us(lambda: nvml.nvmlDeviceGetComputeRunningProcesses(handle)),
@@ -203,7 +125,7 @@ def backend_discovery() -> Any:
         return {"failed": f"{type(error).__name__}: {error}"}
 
 
-# ------------------------------------------------------------------------------------------------------- driver's ways
+# -------------------------------------------------------------------------------------------------------- driver's ways
 
 
 def ways(bench: Bench) -> dict[str, Any]:
@@ -268,16 +190,8 @@ def probe_way(lease: Lease, way: str, lookup: str) -> dict[str, Any]:
         "driver_mib": None if used is None else used >> 20,
         "charged_mib": None if held is None else held >> 20,
         "over": used is not None and used > 4 * GIB,
-        "free_released_mib": after.get("free_released_bytes", 0) >> 20 or after,
+        "free_released_mib": int(after.get("free_released_bytes", 0)) >> 20 or after,
     }
-
-
-def ended_after(process: subprocess.Popen[str], timeout_s: float) -> Any:
-    import threading
-
-    timer = threading.Timer(timeout_s, process.kill)
-    timer.start()
-    return timer
 
 
 def pool_steps(bench: Bench) -> dict[str, Any]:
@@ -303,83 +217,7 @@ def pool_steps(bench: Bench) -> dict[str, Any]:
     )
 
 
-# ------------------------------------------------------------------------------------------------------------ frameworks
-
-TORCH = """
-    import json, os, sys
-    import torch
-    LEASE = int(os.environ["LEASE_BYTES"])
-    answer = {"torch": torch.__version__}
-    free, total = torch.cuda.mem_get_info()
-    answer["sees_lease"] = total == LEASE
-    answer["properties_total_is_lease"] = torch.cuda.get_device_properties(0).total_memory == LEASE
-    held = []
-    try:
-        while len(held) < 1000:
-            held.append(torch.empty(256 << 20, dtype=torch.uint8, device="cuda"))
-        answer["refused"] = None
-    except Exception as error:
-        answer["refused"] = type(error).__name__
-    torch.cuda.synchronize()
-    import pynvml
-    pynvml.nvmlInit()
-    # A fresh process asks for us: ours is told about the lease.
-    answer["allocated_mib"] = len(held) * 256
-    answer["free_at_limit_mib"] = torch.cuda.mem_get_info()[0] >> 20
-    print(json.dumps(answer | {"pid": os.getpid(), "stage": "full"}), flush=True)
-    sys.stdin.readline()
-    del held
-    torch.cuda.empty_cache()
-    torch.cuda.synchronize()
-    again = torch.empty(LEASE // 2, dtype=torch.uint8, device="cuda")
-    answer["half_again"] = True
-    del again
-    torch.cuda.empty_cache()
-    if os.environ.get("WITH_GRAPH"):
-        x = torch.randn(2048, 2048, device="cuda")
-        side = torch.cuda.Stream()
-        with torch.cuda.stream(side):
-            for _ in range(3):
-                y = (x @ x).relu()
-        torch.cuda.current_stream().wait_stream(side)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            y = (x @ x).relu()
-        for _ in range(10):
-            graph.replay()
-        torch.cuda.synchronize()
-        answer["graph_replayed"] = bool(torch.isfinite(y).all())
-    print(json.dumps(answer), flush=True)
-"""
-
-CUPY = """
-    import json, os, sys
-    import cupy
-    LEASE = int(os.environ["LEASE_BYTES"])
-    answer = {"cupy": cupy.__version__}
-    free, total = cupy.cuda.runtime.memGetInfo()
-    answer["sees_lease"] = total == LEASE
-    kind = os.environ["ALLOCATOR"]
-    if kind == "async":
-        cupy.cuda.set_allocator(cupy.cuda.MemoryAsyncPool().malloc)
-    elif kind == "managed":
-        cupy.cuda.set_allocator(cupy.cuda.malloc_managed)
-    held = []
-    try:
-        while len(held) < 200:
-            held.append(cupy.empty(256 << 20, dtype=cupy.uint8))
-        answer["refused"] = None
-    except Exception as error:
-        answer["refused"] = type(error).__name__
-    answer["allocated_mib"] = len(held) * 256
-    print(json.dumps(answer | {"pid": os.getpid(), "stage": "full"}), flush=True)
-    sys.stdin.readline()
-    del held
-    cupy.get_default_memory_pool().free_all_blocks()
-    a = cupy.ones((1024, 1024), dtype=cupy.float32)
-    answer["computes"] = float((a @ a)[0, 0]) == 1024.0
-    print(json.dumps(answer), flush=True)
-"""
+# ----------------------------------------------------------------------------------------------------------- frameworks
 
 
 def framework(lease: Lease, program: str, extra: Mapping[str, str]) -> dict[str, Any]:
@@ -441,7 +279,7 @@ def cupy_section(bench: Bench) -> dict[str, Any]:
     return results
 
 
-# --------------------------------------------------------------------------------------------------------- several, killed
+# ------------------------------------------------------------------------------------------------------ several, killed
 
 
 def several(bench: Bench) -> dict[str, Any]:
@@ -531,30 +369,6 @@ def bare(bench: Bench) -> dict[str, Any]:
 
 # ------------------------------------------------------------------------------------------------------------- slowdown
 
-TRAINING = """
-    import json, time
-    import torch
-    torch.manual_seed(0)
-    model = torch.nn.Sequential(*[m for _ in range(4) for m in (torch.nn.Linear(1024, 1024), torch.nn.ReLU())]).cuda()
-    optimiser = torch.optim.Adam(model.parameters())
-    x = torch.randn(512, 1024, device="cuda")
-    def step():
-        optimiser.zero_grad(set_to_none=True)
-        model(x).square().mean().backward()
-        optimiser.step()
-    for _ in range(50):
-        step()
-    torch.cuda.synchronize()
-    rounds = []
-    for _ in range(7):
-        begun = time.perf_counter()
-        for _ in range(200):
-            step()
-        torch.cuda.synchronize()
-        rounds.append((time.perf_counter() - begun) / 200 * 1e6)
-    print(json.dumps({"step_us": sorted(rounds)[len(rounds) // 2], "rounds_us": rounds}))
-"""
-
 
 def slowdown(bench: Bench) -> dict[str, Any]:
     """A small training loop, launch bound, under each tier; alternating, medians of medians."""
@@ -576,7 +390,7 @@ def slowdown(bench: Bench) -> dict[str, Any]:
     return result
 
 
-# ------------------------------------------------------------------------------------------------------------------- mps
+# ------------------------------------------------------------------------------------------------------------------ mps
 
 
 def mps(bench: Bench) -> dict[str, Any]:

@@ -89,8 +89,10 @@ def build(world: World, name: str, source: str, *flags: str) -> Path | str:
         text=True,
         check=False,
     )
-    output.exists() and output.chmod(0o755)
-    return output if done.returncode == 0 else f"it does not compile: {done.stderr.strip().splitlines()[-1]}"
+    if done.returncode != 0:
+        return f"it does not compile: {done.stderr.strip().splitlines()[-1]}"
+    output.chmod(0o755)
+    return output
 
 
 def run_built(world: World, built: Path | str, *arguments: str) -> Verdict:
@@ -177,15 +179,14 @@ def edited(world: World) -> Verdict:
         "kept = ('LD_LIBRARY_PATH', 'LD_PRELOAD', 'ALIQUOT_SIMGPU', 'PATH', 'PYTHONPATH')\n"
         "big = {n: '99999999999999' for n in os.environ if 'ALIQUOT' in n and n not in kept}\n"
         "os.environ.update(big)\n"
-        "os.execv(sys.executable, [sys.executable, '-m', 'aliquot.agent.doctor.probe', '--most', str(6 << 30), '--hold'])\n"
+        "probe = ['-m', 'aliquot.agent.doctor.probe', '--most', str(6 << 30), '--hold']\n"
+        "os.execv(sys.executable, [sys.executable, *probe])\n"
     )
     return verdict_of(world, world.python(source))
 
 
 @case("environment edited: another device made visible")
 def another_device(world: World) -> Verdict:
-    program = world.probe(lease="l-1", CUDA_VISIBLE_DEVICES="")
-    program.process.kill()
     other = world.node.uuids[1]
     command = ("env", f"CUDA_VISIBLE_DEVICES={other}", sys.executable, "-m", "aliquot.agent.doctor.probe")
     started = world.start(*command, "--most", str(64 << 20), "--hold")

@@ -33,7 +33,7 @@ def main() -> int:
     options = parser.parse_args()
     columns = {tier: column(tier) for tier in TIERS}
     table = render(columns)
-    print(table)
+    sys.stdout.write(table + "\n")
     if not options.print:
         for page in PAGES:
             put(page, table)
@@ -45,9 +45,11 @@ def column(tier: Tier) -> dict[str, Verdict]:
     problem = why_not(tier)
     if problem:
         return {title: not_run(problem) for title in CASES}
-    with tempfile.TemporaryDirectory(prefix="aliquot-bypass-") as directory:
-        with world(Path(directory) / tier.word, tier, POLL_MS) as made:
-            return {title: attempt(made, title) for title in CASES}
+    with (
+        tempfile.TemporaryDirectory(prefix="aliquot-bypass-") as directory,
+        world(Path(directory) / tier.word, tier, POLL_MS) as made,
+    ):
+        return {title: attempt(made, title) for title in CASES}
 
 
 def attempt(made: World, title: str) -> Verdict:
@@ -56,7 +58,7 @@ def attempt(made: World, title: str) -> Verdict:
         verdict = CASES[title](made)
     finally:
         made.settle()
-    print(f"{made.tier.word:9} {title:70} {verdict} {verdict.detail}", file=sys.stderr, flush=True)
+    sys.stderr.write(f"{made.tier.word:9} {title:70} {verdict} {verdict.detail}\n")
     return verdict
 
 

@@ -41,7 +41,7 @@ def hooked() -> set[str]:
 def excused() -> dict[str, str]:
     lines = (SOURCES / "unhooked.txt").read_text().splitlines()
     pairs = (line.split(None, 1) for line in lines if line and not line.startswith(("#", " ")))
-    return {pattern: reason for pattern, reason in pairs}
+    return dict(pairs)
 
 
 def taking_symbols() -> set[str]:
@@ -65,7 +65,8 @@ def test_it_needs_nothing_but_an_old_c_library() -> None:
         versions = re.findall(r"@GLIBC_([0-9.]+)$", line)
         assert versions, f"not of the C library: {line}"
         assert tuple(map(int, versions[0].split("."))) <= OLDEST, line
-    dynamic = subprocess.run(["readelf", "-d", str(built_library())], capture_output=True, text=True, check=True).stdout
+    readelf = ["readelf", "-d", str(built_library())]
+    dynamic = subprocess.run(readelf, capture_output=True, text=True, check=True).stdout
     assert set(re.findall(r"NEEDED.*\[(.*)\]", dynamic)) <= {"libc.so.6", "libdl.so.2"}
 
 
@@ -128,7 +129,8 @@ def test_files_are_laid_out_alike_on_both_sides(tmp_path: Path) -> None:
     source = tmp_path / "layout.c"
     source.write_text(
         f'#include <stddef.h>\n#include <stdio.h>\n#include "{SOURCES / "layout.h"}"\n'
-        'int main(void) { printf("%zu %zu %zu %zu %zu", sizeof(struct limit_file), offsetof(struct limit_file, devices),'
+        'int main(void) { printf("%zu %zu %zu %zu %zu", sizeof(struct limit_file), '
+        " offsetof(struct limit_file, devices),"
         " sizeof(struct account_file), offsetof(struct account_file, slots), sizeof(struct slot)); return 0; }\n"
     )
     subprocess.run(["cc", "-o", str(tmp_path / "layout"), str(source)], check=True)

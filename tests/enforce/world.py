@@ -14,7 +14,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Coroutine, Iterator, Mapping
+from collections.abc import Coroutine, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -136,7 +136,7 @@ class World:
         for each in slices:
             report = self.coordinator.last(each.slice_id)
             assert report is not None
-            assert report.tier == self.tier, f"held by {report.tier}: {list(report.tier_notes)}\n{self.node.log}"
+            assert Tier(report.tier) is self.tier, f"held by {report.tier}: {list(report.tier_notes)}\n{self.node.log}"
 
     @property
     def device_uuid(self) -> str:
@@ -174,15 +174,15 @@ class World:
         self._programs.append(program)
         return program
 
-    def probe(self, *arguments: str, lease: str = LEASE, **environment: str) -> Program:
+    def probe(self, *arguments: str, lease: str = LEASE) -> Program:
         """The doctor's probe, trying to hold half as much again as the lease has."""
         most = () if "--most" in arguments else ("--most", str(LIMIT_BYTES * 3 // 2))
         command = (sys.executable, "-m", "aliquot.agent.doctor.probe", *most, "--hold", *arguments)
-        return self.start(*command, lease=lease, **environment)
+        return self.start(*command, lease=lease)
 
-    def python(self, source: str, *arguments: str, uid: int | None = None, **environment: str) -> Program:
+    def python(self, source: str, *arguments: str) -> Program:
         """A Python program in the lease."""
-        return self.start(sys.executable, "-c", source, *arguments, uid=uid, **environment)
+        return self.start(sys.executable, "-c", source, *arguments)
 
     def held_bytes(self, *programs: Program) -> int:
         """What the driver has booked on these programs (default: all of the lease's)."""
@@ -230,8 +230,3 @@ def world(directory: Path, tier: Tier, poll_ms: int = 100) -> Iterator[World]:
         yield made
     finally:
         made.close()
-
-
-def without(environment: Mapping[str, str], *names: str) -> dict[str, str]:
-    """An environment without some variables."""
-    return {name: value for name, value in environment.items() if name not in names}

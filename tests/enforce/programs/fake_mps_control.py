@@ -1,5 +1,7 @@
 """Stands in for nvidia-cuda-mps-control: the same text commands, a daemon that is a file in the pipe directory."""
 
+# ruff: noqa: T201
+
 from __future__ import annotations
 
 import json

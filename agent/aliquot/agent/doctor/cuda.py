@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import ctypes
 import enum
+from collections.abc import Callable
 from ctypes import byref, c_int, c_size_t, c_uint, c_uint64, c_void_p
-from typing import Any
 
 from aliquot.common.errors import AliquotError
 
@@ -125,20 +125,20 @@ class Driver:
             raise DriverMissing(f"no CUDA driver: {error}", hint="install NVIDIA's driver on this machine") from error
         self.ordinal = ordinal
         self._lookup = lookup
-        self._functions: dict[str, Any] = {}
+        self._functions: dict[str, Callable[..., int]] = {}
         self.call("cuInit", c_uint(0))
         self.context = c_void_p()
         if context:
             self.call("cuDevicePrimaryCtxRetain", byref(self.context), c_int(ordinal))
             self.call("cuCtxSetCurrent", self.context)
 
-    def call(self, name: str, *arguments: Any) -> None:
+    def call(self, name: str, *arguments: object) -> None:
         """Call a function by its exported name. Raises `DriverError`."""
         code = self.code_of(name, *arguments)
         if code:
             raise DriverError(name, code)
 
-    def code_of(self, name: str, *arguments: Any) -> int:
+    def code_of(self, name: str, *arguments: object) -> int:
         """The same, answering the error code."""
         function = self._functions.get(name)
         if function is None:
@@ -155,12 +155,13 @@ class Driver:
         """Wait for the device."""
         self.call("cuCtxSynchronize")
 
-    def _find(self, name: str) -> Any:
+    def _find(self, name: str) -> Callable[..., int]:
         if self._lookup is Lookup.LINKER:
             try:
-                return getattr(self.library, name)
+                found_by_name: Callable[..., int] = getattr(self.library, name)
             except AttributeError:
                 raise DriverError(name, NOT_FOUND) from None
+            return found_by_name
         base, separator, version = name.rpartition("_v")
         plain = base if separator and version.isdecimal() else name
         found, status = c_void_p(), c_int()

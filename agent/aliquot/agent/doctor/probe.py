@@ -28,10 +28,10 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         driver = Driver(options.device, Lookup(options.lookup))
     except DriverMissing as error:
-        print(json.dumps(answer | {"missing": error.message}), flush=True)
+        _say(answer | {"missing": error.message})
         return 4
     except DriverError as error:
-        print(json.dumps(answer | {"error": error.code, "call": error.call}), flush=True)
+        _say(answer | {"error": error.code, "call": error.call})
         return 0
     begun = time.monotonic()
     answer["free_before_bytes"], answer["total_bytes"] = driver.memory_info()
@@ -43,14 +43,19 @@ def main(arguments: list[str] | None = None) -> int:
         answer |= {"error": error.code, "call": error.call}
     answer["free_after_bytes"] = driver.memory_info()[0]
     answer["took_s"] = round(time.monotonic() - begun, 3)
-    print(json.dumps(answer), flush=True)
+    _say(answer)
     if options.hold:
         sys.stdin.read()
     if options.release:
         for release in reversed(pieces):
             release()
-        print(json.dumps({"free_released_bytes": driver.memory_info()[0]}), flush=True)
+        _say({"free_released_bytes": driver.memory_info()[0]})
     return 0
+
+
+def _say(answer: dict[str, Any]) -> None:
+    sys.stdout.write(json.dumps(answer) + "\n")
+    sys.stdout.flush()
 
 
 def _parse(arguments: list[str] | None) -> argparse.Namespace:

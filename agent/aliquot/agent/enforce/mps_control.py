@@ -95,7 +95,7 @@ class MpsControl:
             "CUDA_VISIBLE_DEVICES": self._device_uuid,
         }
         try:
-            return subprocess.run(
+            return subprocess.run(  # noqa: S603  our own words only
                 command,
                 input=text,
                 env=environment,

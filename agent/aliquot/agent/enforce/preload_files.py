@@ -123,9 +123,8 @@ class LeaseFiles:
         self.directory.mkdir(parents=True, exist_ok=True)
         self.directory.chmod(0o755)
         if not self._is_current(library):
-            with self._new(LIBRARY, 0o555) as descriptor, library.open("rb") as source:
-                with os.fdopen(descriptor, "wb", closefd=False) as target:
-                    shutil.copyfileobj(source, target)
+            with self._new(LIBRARY, 0o555) as descriptor, open(descriptor, "wb", closefd=False) as target:
+                target.write(library.read_bytes())
         if not self._whole("account", ctypes.sizeof(_AccountFile), ACCOUNT_MAGIC):
             with self._new("account", 0o600) as descriptor:
                 os.ftruncate(descriptor, ctypes.sizeof(_AccountFile))
@@ -267,10 +266,10 @@ class LeaseFiles:
         try:
             yield descriptor
             os.fchmod(descriptor, mode)
-            os.replace(temporary, self.directory / name)
+            Path(temporary).replace(self.directory / name)
         except BaseException:
             with contextlib.suppress(OSError):
-                os.unlink(temporary)
+                Path(temporary).unlink()
             raise
         finally:
             os.close(descriptor)
