@@ -1,4 +1,4 @@
-"""How many durable leases a second the coordinator grants, over real gRPC, with SQLite, and how long one takes.
+"""How many durable leases a second the coordinator grants, over real gRPC, with SQLite or PostgreSQL.
 
     python bench/allocate.py --callers 64 --seconds 10 --json
 
@@ -11,14 +11,18 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import json
 import os
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from bench._pool import Agents, coordinator, declare, declared_nodes, in_process
+from tests.conftest import postgres_bin_dir
+from tests.failover import server
 
 
 async def granted(arguments: argparse.Namespace, folder: Path) -> dict[str, float]:
@@ -77,10 +81,27 @@ async def load(address: str, arguments: argparse.Namespace, *more: str) -> dict[
 
 def flags(arguments: argparse.Namespace, journal: Path) -> list[str]:
     """How the coordinator is started."""
-    given = ["--journal", f"sqlite:{journal}", "--log-level", "warning", "--policy", arguments.policy]
+    place = f"sqlite:{journal}"
+    if arguments.postgres is not None:
+        place = f"postgres:{arguments.postgres.database(journal.stem)}"
+    given = ["--journal", place, "--log-level", "warning", "--policy", arguments.policy]
     if arguments.fsync_ms:
         given += ["--fsync-ms", str(arguments.fsync_ms)]
     return given
+
+
+@contextlib.contextmanager
+def journal_server(arguments: argparse.Namespace) -> Iterator[None]:
+    """The PostgreSQL that `--journal postgres` measures, as `arguments.postgres`."""
+    arguments.postgres = None
+    if arguments.journal == "sqlite":
+        yield
+        return
+    bin_dir = postgres_bin_dir()
+    if bin_dir is None:
+        sys.exit("PostgreSQL's server programs are missing: apt-get install postgresql")
+    with server.running(bin_dir, folder=arguments.folder) as arguments.postgres:
+        yield
 
 
 async def measure(arguments: argparse.Namespace) -> dict[str, object]:
@@ -89,6 +110,7 @@ async def measure(arguments: argparse.Namespace) -> dict[str, object]:
         "callers": arguments.callers,
         "nodes": arguments.nodes,
         "policy": arguments.policy,
+        "journal": arguments.journal,
         "fsync_ms": arguments.fsync_ms,
         "cores": os.cpu_count(),
     }
@@ -107,12 +129,16 @@ def main() -> None:
     parser.add_argument("--nodes", type=int, default=1000)
     parser.add_argument("--agents", type=int, default=200, help="nodes with confirming agents, for ACTIVE")
     parser.add_argument("--policy", default="binpack")
+    parser.add_argument(
+        "--journal", choices=["sqlite", "postgres"], default="sqlite", help="postgres: a server is started"
+    )
     parser.add_argument("--fsync-ms", type=int, default=0, help="make each commit as slow as a slow disk")
     parser.add_argument("--folder", help="where the journals go: the disk that is measured")
     parser.add_argument("--only", nargs="+", default=["granted", "active", "batches"])
     parser.add_argument("--json", action="store_true", help="only the JSON line")
     arguments = parser.parse_args()
-    result = asyncio.run(measure(arguments))
+    with journal_server(arguments):
+        result = asyncio.run(measure(arguments))
     if not arguments.json:
         for key, value in result.items():
             print(f"{key:24} {value}")
