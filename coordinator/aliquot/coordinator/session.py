@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 import grpc.aio
 
 from aliquot.common import limits
+from aliquot.common.errors import AliquotError
 from aliquot.coordinator.core.leases import lease_id_of
 from aliquot.coordinator.desired import Wish, desired_slice, stop_stray, wish_of
+from aliquot.coordinator.rpc import errors as rpc_errors
 from aliquot.coordinator.view import View
 from aliquot.v1 import agent_pb2
 
@@ -164,7 +166,7 @@ class Session:
 
     # -- the end
 
-    async def end(self, goodbye: agent_pb2.Goodbye, abort: Callable[[Context], Any]) -> None:
+    async def end(self, goodbye: agent_pb2.Goodbye, error: AliquotError) -> None:
         """Say goodbye and close the stream with an error; the reader then sees its end."""
         if self.ended:
             return
@@ -172,6 +174,6 @@ class Session:
         try:
             if self._writing is None:
                 await self._context.write(agent_pb2.CoordinatorMessage(goodbye=goodbye).SerializeToString())
-            await abort(self._context)
-        except (grpc.aio.AbortError, grpc.aio.UsageError, asyncio.InvalidStateError, grpc.RpcError) as error:
-            log.debug("session of node %s closed: %r", self.node_id, error)
+            await rpc_errors.abort(self._context, error)
+        except (grpc.aio.AbortError, grpc.aio.UsageError, asyncio.InvalidStateError, grpc.RpcError) as closed:
+            log.debug("session of node %s closed: %r", self.node_id, closed)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Coroutine
 from dataclasses import dataclass
 from functools import partial
 from sys import intern
@@ -175,7 +175,7 @@ class Sessions:
                 f"another session of node {session.node_id} has begun",
                 hint="if two agents share a state folder or a node id, stop one of them",
             )
-            self._spawn(old.end(goodbye, lambda context: rpc_errors.abort(context, error)))
+            self._spawn(old.end(goodbye, error))
 
     async def _listen(self, session: Session, context: Context) -> None:
         clock, count = self._clock, self._metrics.agent_messages
@@ -326,7 +326,7 @@ class Sessions:
         if accepted and lost and session is not None:
             goodbye = agent_pb2.Goodbye(reason="LOST", reconnect_after_ms=1_000)
             error = SessionReplaced(f"nothing was heard of node {node_id} for too long", hint="connect again")
-            self._spawn(session.end(goodbye, lambda context: rpc_errors.abort(context, error)))
+            self._spawn(session.end(goodbye, error))
         return accepted
 
     # -- following durable facts
@@ -389,8 +389,7 @@ class Sessions:
         error = ShuttingDown("this coordinator is shutting down", hint="connect again in a moment")
         goodbye = agent_pb2.Goodbye(reason="SHUTTING_DOWN", reconnect_after_ms=1_000)
         sessions = list(self._by_node.values())
-        close: Callable[[Context], Any] = lambda context: rpc_errors.abort(context, error)  # noqa: E731
-        await asyncio.gather(*(session.end(goodbye, close) for session in sessions), return_exceptions=True)
+        await asyncio.gather(*(session.end(goodbye, error) for session in sessions), return_exceptions=True)
 
     def _ask_for_snapshot(self, session: Session, reason: str) -> None:
         session.awaiting_snapshot = True
@@ -404,8 +403,8 @@ class Sessions:
             heartbeat_ms=self._config.heartbeat_ms * factor, delta_min_ms=self._config.delta_min_ms * factor
         )
 
-    def _spawn(self, coroutine: Any) -> None:  # noqa: ANN401 - any coroutine
-        task = asyncio.ensure_future(coroutine)
+    def _spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(coroutine)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
