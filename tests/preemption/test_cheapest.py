@@ -28,7 +28,9 @@ POOL = st.lists(
     max_size=9,
 )
 PREEMPTOR = st.tuples(
-    st.sampled_from([(1000, 0), (500, 20), (700, 0), (250, 35)]), st.sampled_from([1, 1, 2, 3]), st.sampled_from([1, 1, 2])
+    st.sampled_from([(1000, 0), (500, 20), (700, 0), (250, 35)]),
+    st.sampled_from([1, 1, 2, 3]),
+    st.sampled_from([1, 1, 2]),
 )
 
 

@@ -139,7 +139,7 @@ def test_nonsense_is_refused_with_its_field(books: Books, spec: TenantSpec | Que
 
 def test_a_cycle_of_queues_is_refused(books: Books) -> None:
     declare(books, queue("a"), queue("b", parent="a"), queue("c", parent="b"))
-    with pytest.raises(InvalidField, match="cycle: .*a.*c.*b"):
+    with pytest.raises(InvalidField, match=r"cycle: .*a.*c.*b"):
         declare(books, queue("a", parent="c"))
     with pytest.raises(InvalidField, match="cycle"):
         declare(books, queue("x", parent="y"), queue("y", parent="x"))

@@ -103,7 +103,7 @@ class TenancyMachine(RuleBasedStateMachine):
         queue=st.sampled_from(("", "left")),
         budget=st.sampled_from([0, 0, 100_000_000]),
     )
-    def apply_tenant(
+    def apply_tenant(  # noqa: PLR0917 - a rule
         self, name: str, guaranteed: int, limit: int, weight: int, disruptions: int, queue: str, budget: int
     ) -> None:
         spec = TenantSpec(
@@ -124,7 +124,7 @@ class TenancyMachine(RuleBasedStateMachine):
         ageing_ms=st.sampled_from([0, 10_000]),
         reserve_after_ms=st.sampled_from([0, 10_000]),
     )
-    def apply_queue(
+    def apply_queue(  # noqa: PLR0917 - a rule
         self,
         name: str,
         parent: str,

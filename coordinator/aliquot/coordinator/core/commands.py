@@ -60,7 +60,7 @@ class Release:
 class Admit:
     """Try the next waiting requests; `attempts` bounds the turn."""
 
-    attempts: int = 64
+    attempts: int = 16
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,6 +54,10 @@ def _try(state: State, walk: AdmissionPass, head: Head, now_ms: int) -> tuple[li
     lease = state.leases[head.lease_id]
     demand = head.line.demand.avoiding(head.line.avoid)
     found = offer(state, lease.request, demand, lease.arrival, now_ms, preempted_at_ms=lease.preempted_at_ms)
+    if head.line.avoid and found.placement is None and found.over is None:
+        # Its back-off is over, and a device that has failed it is better than none: there may be no other, ever.
+        demand = head.line.demand
+        found = offer(state, lease.request, demand, lease.arrival, now_ms, preempted_at_ms=lease.preempted_at_ms)
     if found.placement is not None:
         facts = holding.give_up_of(state, lease.lease_id, now_ms, "the lease was granted elsewhere")
         return [*facts, granted(lease.lease_id, lease.lease_epoch + 1, found.placement, now_ms)], False, 1

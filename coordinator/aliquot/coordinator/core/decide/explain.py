@@ -35,9 +35,11 @@ def explain_lease(state: State, command: ExplainLease, now_ms: int) -> Decision:
     lease = state.lease(command.lease_id)
     if not lease.waiting or lease.ended:
         return Decision((), Explained(False, False, _story(lease), queue_length=len(state.lines)))
-    demand = lease.request.demand.avoiding(lease.avoid_device_uuids)
+    demand = lease.request.demand
     count, ahead = state.lines.ahead_of(lease, AHEAD_SHOWN)
-    placement = state.engine.place(demand, arrival=lease.arrival)
+    placement = state.engine.place(demand.avoiding(lease.avoid_device_uuids), arrival=lease.arrival)
+    if placement is None and lease.avoid_device_uuids:
+        placement = state.engine.place(demand, arrival=lease.arrival)
     shortfall = None if placement is not None else state.engine.explain(demand)
     summary = "fits now, and is offered its place in turn" if shortfall is None else shortfall.summary
     if lease.not_before_ms > now_ms:

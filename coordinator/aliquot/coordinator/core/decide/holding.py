@@ -1,4 +1,6 @@
-"""Holds: used when complete, broken when they can't be, given up in time; and victims that nobody needs are reprieved."""
+"""Holds: used when complete, broken when they can't be, given up in time; and victims that nobody needs are
+reprieved.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""For a request that does not fit: end others that must give way, keep devices for it, or slip it in before a reservation."""
+"""For a request that does not fit: end others that must give way, keep devices for it, or slip it in before a
+reservation.
+"""
 
 from __future__ import annotations
 

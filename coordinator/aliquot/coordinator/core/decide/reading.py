@@ -64,7 +64,7 @@ def alerts(state: State, now_ms: int) -> tuple[str, ...]:
         promise, usable = promised(state.tenancy), usable_capacity(state.inventory)
         found.append(
             f"GUARANTEES_REDUCED: {promise.share_milli / 1000:g} devices are guaranteed, "
-            f"{usable.share_milli / 1000:g} are usable: every guarantee counts for {scale / 10_000:.1f} % of what was promised"
+            f"{usable.share_milli / 1000:g} are usable: every guarantee counts for {scale / 10_000:.1f} % of itself"
         )
     for name, meter in sorted(state.meters.items()):
         permille = meter.permille(now_ms)

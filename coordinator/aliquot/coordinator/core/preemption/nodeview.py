@@ -1,4 +1,6 @@
-"""What sits on each device of a node, for the search: read off the leases once, and again only when something changed there."""
+"""What sits on each device of a node, for the search: read off the leases once, and again only when something changed
+there.
+"""
 
 from __future__ import annotations
 
@@ -31,6 +33,16 @@ class NodeView(NamedTuple):
 
     version: int
     devices: tuple[DeviceLoad, ...]
+    bounds: dict[int, int]
+    """See `least_victims`: a cache."""
+
+    def least_victims(self, count: int) -> int:
+        """How many leases sit on the `count` devices with the fewest: a first guess at what room for them costs."""
+        known = self.bounds.get(count)
+        if known is None:
+            loads = sorted(self.devices, key=lambda load: len(load.occupants))[:count]
+            known = self.bounds[count] = len({o.lease_id for load in loads for o in load.occupants})
+        return known
 
 
 class NodeViews:
@@ -75,4 +87,4 @@ class NodeViews:
                     gone[1],
                 )
             )
-        return NodeView(version, tuple(devices))
+        return NodeView(version, tuple(devices), {})

@@ -13,7 +13,9 @@ from aliquot.coordinator.core.state import State
 
 
 class Overlay:
-    """A context: inside, `victims` (and all that is leaving anyway) hold nothing on `node_ids`, and some devices are open."""
+    """A context: inside, `victims` (and all that is leaving anyway) hold nothing on `node_ids`, and some devices are
+    open.
+    """
 
     def __init__(
         self, state: State, node_ids: Iterable[str], victims: Collection[str], open_devices: Iterable[str] = ()

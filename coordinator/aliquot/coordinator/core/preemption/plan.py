@@ -1,8 +1,8 @@
 """A preemption as a whole: the victims, and the placement that they make room for, tried out before anybody is told.
 
-Members are put one after another where they cost least; then the engine itself places the demand on an overlay without the
-victims, by its own rules (links, host memory, affinity). Only what it finds is carried out, and whoever is not needed for
-what it found is spared.
+Members are put one after another where they cost least; then the engine itself places the demand on an overlay
+without the victims, by its own rules (links, host memory, affinity). Only what it finds is carried out, and whoever
+is not needed for what it found is spared.
 """
 
 from __future__ import annotations
@@ -27,18 +27,20 @@ from aliquot.coordinator.core.placement.capacity import listed_rows
 from aliquot.coordinator.core.placement.shapes import shape_of
 from aliquot.coordinator.core.preemption.nodeview import NodeViews
 from aliquot.coordinator.core.preemption.overlay import Overlay
-from aliquot.coordinator.core.preemption.search import Need, NodeCost, cost_of_node, lost_now
+from aliquot.coordinator.core.preemption.search import Need, NodeCost, cost_of_node
 from aliquot.coordinator.core.preemption.victims import NEVER_MS, Eligibility
 from aliquot.coordinator.core.state import State
 from aliquot.coordinator.core.tenancy.limits import entitled
 from aliquot.coordinator.core.types import WHOLE_SHARE_MILLI, Demand, Placement
 
-FRESH_NODES_MAX = 128
+FRESH_NODES_MAX = 28
 """Nodes that one question looks at without knowing anything of them; more only where these do not suffice."""
 CACHES_MAX = 64
 TRIALS_MAX = 3
 NEAR_NODES = 48
 """The choice is made among so many of the cheapest nodes (and twice as many as there are members)."""
+THOROUGH_SLICES_MAX = 8
+"""Only for so few slices are other beginnings tried: in larger gangs one lease more or less weighs little."""
 SEEDS_MAX = 6
 SPARED_MAX = 6
 
@@ -69,7 +71,9 @@ _NodeAt = tuple[tuple[int, int], int, str, NodeCost]
 
 
 class Preemption:
-    """Plans preemptions on one State. Keeps what it knows of each node between questions; all of it can be derived anew."""
+    """Plans preemptions on one State. Keeps what it knows of each node between questions; all of it can be derived
+    anew.
+    """
 
     def __init__(self, state: State) -> None:
         self._state = state
@@ -158,7 +162,7 @@ class _Search:
     ) -> None:
         self._state = preemption.state
         self._views = preemption.views
-        self._need = Need(shape, frozenset(demand.avoid_device_uuids), giving_way | {lease.lease_id})
+        self._need = Need(shape, frozenset(demand.avoid_device_uuids), giving_way | {lease.lease_id}, {})
         self._cache = preemption.cache_for(self._need, eligible)
         self._lease = lease
         self._demand = demand
@@ -180,19 +184,23 @@ class _Search:
         return NoPlan(self._again_ms)
 
     def _best(self, costs: list[_NodeAt]) -> tuple[list[str], dict[str, None]] | None:
-        """The cheapest of several greedy choices: the plain one, some that begin with a large lease, some that spare one."""
+        """The cheapest of several greedy choices: the plain one, some that begin with a large lease, some that spare
+        one.
+        """
         near = heapq.nsmallest(NEAR_NODES + 2 * self._demand.gang_size, costs)
         found = self._choose(near)
         if found is None:
             return None
         best, best_key = found, self._key(found[1])
+        if self._demand.gang_size * self._demand.count > THOROUGH_SLICES_MAX:
+            return best
         attempts = 0
         for seed in self._large(near) if best_key[0] > 1 else ():
             found = self._choose(near, seed=seed)
             if found is not None and self._key(found[1]) < best_key:
                 best, best_key = found, self._key(found[1])
         if len(best[1]) <= SPARED_MAX:
-            dearest = sorted(best[1], key=lambda i: -lost_now(i, self._eligible))
+            dearest = sorted(best[1], key=lambda i: -self._eligible.lost_now(i))
             while dearest and attempts < SPARED_MAX:
                 attempts += 1
                 self._eligible.spared = frozenset((dearest.pop(0),))
@@ -200,11 +208,11 @@ class _Search:
                 self._eligible.spared = frozenset()
                 if found is not None and self._key(found[1]) < best_key:
                     best, best_key = found, self._key(found[1])
-                    dearest = sorted(best[1], key=lambda i: -lost_now(i, self._eligible))
+                    dearest = sorted(best[1], key=lambda i: -self._eligible.lost_now(i))
         return best
 
     def _key(self, victims: dict[str, None]) -> tuple[int, int]:
-        return len(victims), sum(lost_now(lease_id, self._eligible) for lease_id in victims)
+        return len(victims), sum(self._eligible.lost_now(lease_id) for lease_id in victims)
 
     def _large(self, near: list[_NodeAt]) -> list[str]:
         """Leases on these nodes that hold several devices and may be ended: the largest first."""
@@ -215,7 +223,7 @@ class _Search:
                     sizes[occupant.lease_id] = sizes.get(occupant.lease_id, 0) + 1
         eligible = self._eligible
         several = [i for i, n in sizes.items() if n > 1 and eligible.ripe_ms(i) <= eligible.now_ms]
-        several.sort(key=lambda i: (-sizes[i], lost_now(i, eligible), i))
+        several.sort(key=lambda i: (-sizes[i], eligible.lost_now(i), i))
         return several[:SEEDS_MAX]
 
     def _node_ids(self) -> list[str]:
@@ -282,7 +290,7 @@ class _Search:
     def _reduced(self, taken: dict[str, list[int]], victims: dict[str, None]) -> dict[str, None]:
         """Without those who turned out not to be needed, because others that were chosen later freed enough."""
         left = victims
-        for lease_id in sorted(victims, key=lambda i: (-lost_now(i, self._eligible), i)):
+        for lease_id in sorted(victims, key=lambda i: (-self._eligible.lost_now(i), i)):
             rest = {other: None for other in left if other != lease_id}
             devices = {piece.plan.device_uuid for piece in self._state.leases[lease_id].slices if piece.holds_capacity}
             if all(self._fits(uuid, taken[uuid], rest) for uuid in devices if uuid in taken):
@@ -291,15 +299,22 @@ class _Search:
 
     def _costs(self, node_ids: list[str]) -> list[_NodeAt]:
         """What every node that is known costs, and a bounded number of others."""
-        now_ms, fresh = self._eligible.now_ms, 0
+        now_ms = self._eligible.now_ms
         found: list[_NodeAt] = []
+        unknown: list[tuple[int, int, str]] = []
         for position, node_id in enumerate(node_ids):
             known = self._known(node_id)
             if known is None:
-                if fresh >= FRESH_NODES_MAX and len(found) >= self._demand.gang_size:
-                    continue
-                fresh += 1
-                known = self._look(node_id)
+                unknown.append((self._views.of(node_id).least_victims(self._demand.count), position, node_id))
+                continue
+            self._again_ms = min(self._again_ms, known.again_ms)
+            if known.cost is not None:
+                found.append((known.cost.key(now_ms), position, node_id, known.cost))
+        unknown.sort()
+        for number, (_, position, node_id) in enumerate(unknown):
+            if number >= FRESH_NODES_MAX and len(found) >= self._demand.gang_size:
+                break
+            known = self._look(node_id)
             self._again_ms = min(self._again_ms, known.again_ms)
             if known.cost is not None:
                 found.append((known.cost.key(now_ms), position, node_id, known.cost))
@@ -313,8 +328,8 @@ class _Search:
         if known.again_ms <= self._eligible.now_ms:
             return None
         if self._state.disruptions and known.cost is not None:
-            if any(self._eligible.ripe_ms(lease_id) > self._eligible.now_ms for lease_id in known.cost.victims):
-                return None
+            now_ms = self._eligible.now_ms
+            return None if any(self._eligible.ripe_ms(i) > now_ms for i in known.cost.victims) else known
         return known
 
     def _look(self, node_id: str) -> _Known:
@@ -388,7 +403,7 @@ class _Search:
         needed = dict(victims)
         host = bool(self._demand.cpu_milli or self._demand.host_memory_bytes or self._demand.max_per_node)
         nodes = set(placement.node_ids)
-        for lease_id in sorted(victims, key=lambda i: (-lost_now(i, self._eligible), i)):
+        for lease_id in sorted(victims, key=lambda i: (-self._eligible.lost_now(i), i)):
             pieces = [piece for piece in state.leases[lease_id].slices if piece.holds_capacity]
             if host and any(piece.plan.node_id in nodes for piece in pieces):
                 continue

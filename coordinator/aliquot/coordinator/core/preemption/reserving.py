@@ -1,7 +1,7 @@
 """Devices kept for the head of a line: those that will be free for it soonest.
 
-When a running lease will end is known from its time limit; without one it is guessed that it has as long to run as it has run
-already. The reservation stands on that guess only in when it is expected to start: nobody is ended for it.
+When a running lease will end is known from its time limit; without one it is guessed that it has as long to run as it
+has run already. The reservation stands on that guess only in when it is expected to start: nobody is ended for it.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from aliquot.coordinator.core.preemption.search import Need
 from aliquot.coordinator.core.state import State
 from aliquot.coordinator.core.types import WHOLE_SHARE_MILLI, Demand, Placement, SlicePlan
 
-NODES_MAX = 1024
-"""So many nodes are looked at, those with most room first."""
+NODES_MAX = 64
+"""So many nodes are looked at (and twice as many as there are members), those with most room first."""
 
 
 class Expected(NamedTuple):
@@ -60,8 +60,8 @@ def _expect(
     eligible = engine.shapes.eligible_rows(slot) & listed_rows(inventory, demand) & table.grantable[:rows]
     free = table.share_left[:rows].sum(axis=1)
     order = np.flatnonzero(eligible)
-    order = order[np.argsort(-free[order], kind="stable")][:NODES_MAX]
-    need = Need(shape, frozenset(demand.avoid_device_uuids), frozenset((lease_id,)))
+    order = order[np.argsort(-free[order], kind="stable")][: NODES_MAX + 2 * demand.gang_size]
+    need = Need(shape, frozenset(demand.avoid_device_uuids), frozenset((lease_id,)), {})
     found: list[tuple[int, int, str, list[SlicePlan], bool]] = []
     seen: set[str] = set()
     for rank, row in enumerate(order.tolist()):

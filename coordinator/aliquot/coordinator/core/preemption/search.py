@@ -1,28 +1,30 @@
 """The cheapest set of victims: fewest leases, then least lost work.
 
 One member of a demand needs `count` devices of one node. For each node the search finds, device by device, the fewest
-leases whose end makes a slice fit, counting a lease that sits on several devices once; it also tries to begin with each lease
-that holds several. Members of a gang are then put one after another where they cost least, given the victims so far.
+leases whose end makes a slice fit, counting a lease that sits on several devices once; it also tries to begin with
+each lease that holds several. Members of a gang are then put one after another where they cost least, given the
+victims so far.
 
 The result for a node depends only on what is on it, so it is remembered with the node's version: lost work grows in a
-straight line with time, and is compared as of now. A question looks at a bounded number of nodes that it knows nothing of.
+straight line with time, and is compared as of now. A question looks at a bounded number of nodes that it knows
+nothing of.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from itertools import combinations
 from typing import NamedTuple
 
 from aliquot.coordinator.core.inventory import resolve_slice
 from aliquot.coordinator.core.inventory.records import DeviceRecord
 from aliquot.coordinator.core.preemption.nodeview import DeviceLoad, NodeView
-from aliquot.coordinator.core.preemption.victims import NEVER_MS, Eligibility, lost_work
+from aliquot.coordinator.core.preemption.victims import NEVER_MS, Eligibility
 from aliquot.coordinator.core.types import WHOLE_SHARE_MILLI, Demand
 
 EXACT_MAX = 10
 """So many leases on one device are tried in all combinations; of more, the largest are taken first."""
-STARTS_MAX = 8
+STARTS_MAX = 3
 
 
 class NodeCost(NamedTuple):
@@ -60,14 +62,28 @@ class Need(NamedTuple):
     owners: frozenset[str]
     """Devices kept for these may be used: for the lease itself, and for whoever must give way to it."""
 
+    sizes: dict[int, tuple[int, int] | None]
+    """What `on` found for devices of each class without foreign memory: a cache."""
+
     def on(self, record: DeviceRecord) -> tuple[int, int] | None:
         """(share_milli, memory_bytes) of one slice on this device; None where it never fits."""
+        if not record.healthy or not record.present:
+            return None
+        if record.withheld_for and record.withheld_for not in self.owners:
+            return None
+        if self.avoid and record.spec.uuid in self.avoid:
+            return None
+        if record.foreign_bytes:
+            return self._size(record)
+        if record.class_id not in self.sizes:
+            self.sizes[record.class_id] = self._size(record)
+        return self.sizes[record.class_id]
+
+    def _size(self, record: DeviceRecord) -> tuple[int, int] | None:
         demand, spec = self.demand, record.spec
-        if spec.mig_profile != demand.mig_profile or spec.uuid in self.avoid:
+        if spec.mig_profile != demand.mig_profile:
             return None
         if demand.models and spec.model not in demand.models[0]:
-            return None
-        if not record.healthy or not record.present or (record.withheld_for and record.withheld_for not in self.owners):
             return None
         leasable = spec.leasable_bytes
         if demand.mig_profile:
@@ -106,19 +122,18 @@ def cost_of_node(
     if len(needy) < missing:
         return None
     best: tuple[tuple[int, int], dict[str, None], list[str]] | None = None
-    now_ms = eligible.now_ms
     starts = _starts(needy)
     for start in starts:
         found = _complete(needy, missing, start, eligible) if len(starts) > 1 else _apart(needy, missing, eligible)
         if found is not None:
-            key = _key(found[0], eligible, now_ms)
+            key = _key(found[0], eligible)
             if best is None or key < best[0]:
                 best = (key, *found)
     if best is None:
         return None
     slope = offset = 0
     for lease_id in best[1]:
-        more = lost_work(eligible.state.leases[lease_id])
+        more = eligible.work(lease_id)
         slope, offset = slope + more[0], offset + more[1]
     return NodeCost(tuple(best[1]), slope, offset, again_ms, (*free, *best[2]))
 
@@ -168,7 +183,7 @@ def _apart(needy: list[_Needy], missing: int, eligible: Eligibility) -> tuple[di
     costs = []
     for position, device in enumerate(needy):
         victims = _cheapest(device, {}, eligible)
-        costs.append((_key(victims, eligible, eligible.now_ms), position, victims))
+        costs.append((_key(victims, eligible), position, victims))
     costs.sort()
     chosen = {lease_id: None for _, _, victims in costs[:missing] for lease_id in victims}
     return chosen, [needy[position].uuid for _, position, _ in costs[:missing]]
@@ -185,7 +200,7 @@ def _complete(
         best: tuple[tuple[int, int], int, tuple[str, ...]] | None = None
         for position, device in enumerate(left):
             extra = _cheapest(device, chosen, eligible)
-            key = _key(extra, eligible, eligible.now_ms)
+            key = _key(extra, eligible)
             if best is None or key < best[0]:
                 best = (key, position, extra)
                 if not extra:
@@ -194,7 +209,7 @@ def _complete(
             return None
         done.append(left.pop(best[1]))
         chosen.update(dict.fromkeys(best[2]))
-    for lease_id in sorted(chosen, key=lambda i: -lost_now(i, eligible)):
+    for lease_id in sorted(chosen, key=lambda i: -eligible.lost_now(i)):
         rest = {other: None for other in chosen if other != lease_id}
         if all(_fits(device, rest) for device in done):
             chosen = rest
@@ -214,13 +229,17 @@ def _cheapest(device: _Needy, chosen: dict[str, None], eligible: Eligibility) ->
         return ()
     if len(others) == 1:
         return (others[0][0],)
+    spare_share = sum([o[1] for o in others]) - share
+    spare_memory = sum([o[2] for o in others]) - memory
+    if all(o[1] > spare_share or o[2] > spare_memory for o in others):
+        return tuple(o[0] for o in others)  # nobody can be left out
     if len(others) <= EXACT_MAX:
         for size in range(1, len(others)):
             found: tuple[int, tuple[str, ...]] | None = None
             for some in combinations(others, size):
                 if sum(o[1] for o in some) >= share and sum(o[2] for o in some) >= memory:
                     names = tuple(o[0] for o in some)
-                    lost = sum(lost_now(name, eligible) for name in names)
+                    lost = sum(eligible.lost_now(name) for name in names)
                     if found is None or lost < found[0]:
                         found = (lost, names)
             if found is not None:
@@ -244,12 +263,5 @@ def _fits(device: _Needy, chosen: dict[str, None]) -> bool:
     return share <= 0 and memory <= 0
 
 
-def lost_now(lease_id: str, eligible: Eligibility) -> int:
-    """The work that ending this lease now would lose."""
-    slope, offset = lost_work(eligible.state.leases[lease_id])
-    return slope * eligible.now_ms - offset
-
-
-def _key(victims: Iterable[str], eligible: Eligibility, now_ms: int) -> tuple[int, int]:
-    names = list(victims)
-    return len(names), sum(lost_now(name, eligible) for name in names)
+def _key(victims: Collection[str], eligible: Eligibility) -> tuple[int, int]:
+    return len(victims), sum([eligible.lost_now(name) for name in victims])

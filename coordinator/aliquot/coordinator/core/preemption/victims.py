@@ -1,10 +1,10 @@
 """Who may be a victim: the rules, apart from the search for the cheapest set.
 
-By priority: only leases of strictly lower priority that said they are preemptible, have run their minimum, and whose tenant's
-disruption budget is not used up. To reclaim a guarantee: any borrower, whatever its request says, after a short minimum.
-Never, in either case, a lease that its own owner's guarantee covers: the leases of an owner that together fit into what was
-promised to it (those of higher priority and of longer standing first) are out of everybody's reach. And never the same lease
-more than `preemptions_max` times within `preemption_period_ms`.
+By priority: only leases of strictly lower priority that said they are preemptible, have run their minimum, and whose
+tenant's disruption budget is not used up. To reclaim a guarantee: any borrower, whatever its request says, after a
+short minimum. Never, in either case, a lease that its own owner's guarantee covers: the leases of an owner that
+together fit into what was promised to it (those of higher priority and of longer standing first) are out of
+everybody's reach. And never the same lease more than `preemptions_max` times within `preemption_period_ms`.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ class Eligibility:
         """Not to be ended in the attempt at hand."""
         self._scale = scale
         self._ripe_ms: dict[str, int] = {}
+        self._work: dict[str, tuple[int, int]] = {}
         self._budgets: dict[str, int] = {}
 
     def ripe_ms(self, lease_id: str) -> int:
@@ -72,6 +73,18 @@ class Eligibility:
         spec = self.state.tenancy.tenant_spec(tenant)
         return self.state.disruptions[tenant][-spec.disruptions_max] + spec.disruption_period_ms
 
+    def work(self, lease_id: str) -> tuple[int, int]:
+        """`lost_work` of a lease."""
+        known = self._work.get(lease_id)
+        if known is None:
+            known = self._work[lease_id] = lost_work(self.state.leases[lease_id])
+        return known
+
+    def lost_now(self, lease_id: str) -> int:
+        """The work that ending this lease now would lose, in share_milli·ms."""
+        slope, offset = self.work(lease_id)
+        return slope * self.now_ms - offset
+
     def disruptions_left(self, tenant: str) -> int:
         """How many more leases of this tenant may be preempted by priority now."""
         left = self._budgets.get(tenant)
@@ -88,7 +101,9 @@ class Eligibility:
 
 
 def lost_work(lease: Lease) -> tuple[int, int]:
-    """(slope, offset) of the work that ending a lease would lose: slope * now - offset, in share_milli·ms since its grant."""
+    """(slope, offset) of the work that ending a lease would lose: slope * now - offset, in share_milli·ms since its
+    grant.
+    """
     share = sum(piece.plan.share_milli for piece in lease.slices if piece.holds_capacity)
     return share, share * (lease.active_ms or lease.granted_ms)
 

@@ -1,0 +1,95 @@
+"""Drives the pure core without I/O: for benchmarks of decisions, in simulated time."""
+
+from __future__ import annotations
+
+import time
+
+from aliquot.coordinator.core import commands as c
+from aliquot.coordinator.core.decide import AdmitOutcome, Decision, TickOutcome, decide
+from aliquot.coordinator.core.evolve import evolve
+from aliquot.coordinator.core.facts import Fact
+from aliquot.coordinator.core.state import CoreConfig, State
+from aliquot.coordinator.core.types import DeviceSpec, NodeSpec
+
+GIB = 1 << 30
+
+
+def build_node(name: str, devices: int, *, model: str = "V100-32", agentless: bool = False) -> NodeSpec:
+    """A node with equal devices."""
+    return NodeSpec(
+        node_id=name,
+        name=name,
+        devices=tuple(DeviceSpec(f"{name}/{i}", model, 32 * GIB, index=i) for i in range(devices)),
+        agentless=agentless,
+    )
+
+
+class Core:
+    """A State and a clock; what the writer does, without the journal."""
+
+    def __init__(self, config: CoreConfig | None = None, *, start_ms: int = 1_000_000_000) -> None:
+        self.state = State.fresh(config)
+        self.now_ms = start_ms
+        self.fresh: list[Fact] = []
+        """Facts since somebody last took them."""
+        self.decide_ns = 0
+        """Spent in deciding since somebody last reset it."""
+        self.decide_cpu_ns = 0
+        """The same without what neighbours on the machine took."""
+        self.turns_ns: list[int] = []
+        """Each step of admission: deciding and applying."""
+        self.do(c.StartLeading(1))
+
+    def do(self, command: c.Command) -> Decision:
+        """Decide and apply."""
+        started, started_cpu = time.perf_counter_ns(), time.thread_time_ns()
+        decision = decide(self.state, command, self.now_ms)
+        self.decide_ns += time.perf_counter_ns() - started
+        self.decide_cpu_ns += time.thread_time_ns() - started_cpu
+        for fact in decision.facts:
+            evolve(self.state, fact)
+        self.fresh += decision.facts
+        return decision
+
+    def settle(self, attempts: int = 16) -> None:
+        """Everything due, then everything that can be admitted."""
+        while True:
+            due_ms = self.state.next_due_ms()
+            if due_ms is None or due_ms > self.now_ms:
+                break
+            outcome = self.do(c.Tick()).outcome
+            assert isinstance(outcome, TickOutcome)
+        while self.state.wants_admission():
+            started = time.perf_counter_ns()
+            outcome = self.do(c.Admit(attempts)).outcome
+            self.turns_ns.append(time.perf_counter_ns() - started)
+            assert isinstance(outcome, AdmitOutcome)
+
+    def connect(self, spec: NodeSpec) -> None:
+        """Register a node whose agent holds nothing yet."""
+        self.do(c.RegisterNode(spec, 1))
+        self.do(c.ReconcileNode(spec.node_id, 1, ()))
+
+    def report(self, lease_id: str, status: c.ReportStatus) -> None:
+        """All agents say the same of all slices of a lease."""
+        lease = self.state.leases[lease_id]
+        by_node: dict[str, list[c.SliceReport]] = {}
+        for piece in lease.holding:
+            said = c.SliceReport(piece.slice_id, piece.lease_epoch, status, 5)
+            by_node.setdefault(piece.plan.node_id, []).append(said)
+        for node_id, reports in by_node.items():
+            self.do(c.ReportSlices(node_id, 1, tuple(reports)))
+
+    def take_facts(self) -> list[Fact]:
+        """What has happened since last asked."""
+        facts, self.fresh = self.fresh, []
+        self.state.take_touched()
+        return facts
+
+
+def percentile(values: list[int] | list[float], part: float) -> float:
+    """The value below which `part` of them lie; 0 of none."""
+    if not values:
+        return 0.0
+    ordered = sorted(values)
+    return float(ordered[min(len(ordered) - 1, int(len(ordered) * part))])
