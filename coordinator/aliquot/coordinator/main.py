@@ -207,6 +207,8 @@ class Coordinator:
             self._listen()
             self._serve_metrics()
             await self.server.serve()
+        # Until now no launcher could be heard, and the first commit may have taken long: TTLs count from here.
+        self.keepalive.start_again()
         await self.server.set_granting(granting=True)
         self._background.append(asyncio.create_task(self.pulse.run()))
         compaction = make_compaction(
