@@ -17,6 +17,7 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=1)
     parser.add_argument("--small", action="store_true")
     parser.add_argument("--nodes", type=int)
+    parser.add_argument("--about")
     parser.add_argument("--trace", action="store_true")
     a = parser.parse_args()
     config = SMALL if a.small else Config()
@@ -25,7 +26,13 @@ def main() -> int:
     kinds: Counter[str] = Counter()
     bad = 0
     for seed in range(a.first, a.first + a.seeds):
-        r = World(seed, config).run()
+        world = World(seed, config)
+        if a.about:
+            world.auditor.keep_everything()
+        r = world.run()
+        if a.about:
+            words = a.about.split(",")
+            print("\n".join(line[:700] for line in r.trace if any(word in line for word in words)))
         kinds += r.faults
         rate = r.events / r.took_s
         print(seed, r.digest[:12], f"{r.simulated_s:.0f}s sim in {r.took_s:.1f}s, {r.events} events, {rate:.0f}/s, steps {r.steps}", r.counts if seed == a.first else "", flush=True)

@@ -10,6 +10,7 @@ import msgspec
 from tests.simulation.auditor.books import READY, Books, Piece, Story
 from tests.simulation.auditor.nodes import NodesAudit
 from tests.simulation.auditor.wire import WireAudit
+from tests.simulation.sim.loop import current
 
 if TYPE_CHECKING:
     from tests.simulation.sim.coordinators import CoordinatorHost
@@ -33,9 +34,13 @@ class Auditor:
         self.lease_operations = 0
         self.facts: Counter[str] = Counter()
         self._last_digest = bytes(32)
+        self.verbose = False
+        """Keep a line of everything, without end: for looking at one seed."""
         self._trace: deque[str] = deque(maxlen=TRACE_LINES)
         self._writer_epoch = 0
         self._leads_since_us = 0
+        self.leader_address = ""
+        """Where the coordinator of the latest leader epoch is."""
         self._digests: list[str] = []
 
     # -- reporting
@@ -44,10 +49,20 @@ class Auditor:
         """A line of the trace."""
         self._trace.append(f"{self._world.now_s():9.3f}  {text}")
 
+    def tell(self, text: str) -> None:
+        """A line of the long trace."""
+        if self.verbose:
+            self.note(text)
+
     def violation(self, text: str) -> None:
         """Something that must not be."""
         self.note(f"VIOLATION {text}")
         self.violations.append(f"at {self._world.now_s():.3f} s: {text}")
+
+    def keep_everything(self) -> None:
+        """From now on, the long trace."""
+        self.verbose = True
+        self._trace = deque(self._trace)
 
     def trace(self) -> list[str]:
         """The last lines."""
@@ -120,8 +135,11 @@ class Auditor:
         facts = _decode(record.payload)
         for fact in facts:
             self.facts[fact[0]] += 1
+            if self.verbose:
+                self.note(f"fact by {epoch}: {fact}")
             if fact[0] == "leader":
                 self._leads_since_us = self._world.loop.now_us
+                self.leader_address = current().host.host
             elif fact[0] in ("queued", "ended", "releasing"):
                 self.lease_operations += 1
             elif fact[0] == "nstate" and fact[3] == 5:
@@ -157,6 +175,7 @@ class Auditor:
     def started(self, host: CoordinatorHost) -> None:
         """A coordinator serves: what it shows must be what is durable."""
         self.note(f"{host.host} leads")
+        self._leads_since_us = self._world.loop.now_us
         self._compare(host, "after its start")
 
     def look(self) -> None:
@@ -201,8 +220,12 @@ class Auditor:
         if books.living:
             story = next(story for story in books.stories.values() if not story.ended)
             return f"{books.living} leases live, such as {_tell(story)}"
-        if world.pending_calls > sum(1 for launcher in world.launchers if not launcher.process.alive) * 50:
-            return "calls are still waiting"
+        for launcher in world.launchers:
+            if launcher.process.alive:
+                waiting = next((asked for asked in launcher.asked if not asked.ended), None)
+                if waiting is not None:
+                    said = waiting.lease_id or launcher.last_failure
+                    return f"{launcher.host} still waits for {waiting.key} ({said})"
         for machine in books.machines.values():
             if machine.state != READY and not machine.agentless:
                 return f"{machine.node_id} is in state {machine.state}"
@@ -217,7 +240,22 @@ class Auditor:
             if card.share or card.memory:
                 self.violation(f"{uuid} still holds {card.share} milli and {card.memory} bytes")
         self.look()
-        self.wire.final()
+        self._check_bill()
+
+    def _check_bill(self) -> None:
+        """What the ledger says was used is what was held and confirmed, to the byte and the millisecond."""
+        coordinator = self._world.cluster.leader.coordinator
+        state = coordinator.writer.state if coordinator is not None else None
+        if state is None or state.seq != self.books.seq:
+            return
+        for tenant in sorted(self.books.used.keys() | state.ledger.by_tenant.keys()):
+            billed = [0, 0]
+            for entry in state.ledger.by_tenant.get(tenant, ()):
+                billed[0] += entry.share_milli * (entry.to_ms - entry.from_ms)
+                billed[1] += entry.memory_bytes * (entry.to_ms - entry.from_ms)
+            used = self.books.used.get(tenant, [0, 0])
+            if billed != used:
+                self.violation(f"tenant {tenant} used {used} milli*ms and byte*ms, but is charged {billed}")
 
 
 def _tell(story: Story) -> str:

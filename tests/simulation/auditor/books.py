@@ -11,6 +11,8 @@ from typing import Any
 
 WHOLE = 1000
 READY, RECONCILING, SUSPECT, LOST, DECLARED = 3, 2, 4, 5, 1
+DECLARED_FACTS = ("pool", "tenant", "queue", "pool-", "tenant-", "queue-", "rates", "credit", "budget", "observed", "closed")
+"""What people declare and post: no capacity moves by it."""
 GRANTED, ACTIVE, PREEMPTING, RELEASING = "granted", "active", "preempting", "releasing"
 
 
@@ -28,6 +30,11 @@ class Piece:
     memory: int
     state: str = GRANTED
     unreachable: bool = False
+    confirmed: bool = False
+    charged_from_ms: int = -1
+    """Start of the interval that is charged now; -1: none is."""
+    charged: bool = False
+    """It has been charged at all."""
 
     @property
     def ending(self) -> bool:
@@ -57,8 +64,20 @@ class Story:
     ended: str = ""
     active: bool = False
     granted_ms: int = 0
+    time_limit_ms: int = 0
     last_seq: int = 0
     lived_since_us: int = 0
+
+
+@dataclass(slots=True)
+class Kept:
+    """A hold: devices that are kept for somebody."""
+
+    owner: str
+    reservation: bool
+    uuids: frozenset[str]
+    start_ms: int
+    victims: tuple[str, ...]
 
 
 @dataclass(slots=True)
@@ -102,6 +121,11 @@ class Books:
         self.granted_ever: dict[str, tuple[str, str, int, int]] = {}
         """Slice id -> (node, device, share, memory): every slice there ever was."""
         self.changed: set[str] = set()
+        self.holds: dict[str, Kept] = {}
+        self.kept_for: dict[str, str] = {}
+        """Device -> owner of the hold on it."""
+        self.used: dict[str, list[int]] = {}
+        """Tenant -> [share_milli * ms, bytes * ms]: what the ledger must come to."""
         self.waiting = 0
         self.living = 0
         self.confirmed: Callable[[str, str, str], bool] = lambda node_id, slice_id, what: True
@@ -110,6 +134,8 @@ class Books:
         """What is wrong with a slice's capacity being free now, on the machine itself."""
         self.expired: Callable[[Story], str] = lambda story: ""
         self._forced: set[str] = set()
+        """Nodes that this group removes, and devices that a node described in this group no longer has."""
+        self._vanished: set[str] = set()
         self._apply: dict[str, Callable[[list[Any]], str]] = {
             "leader": self._leader,
             "node": self._node,
@@ -128,11 +154,23 @@ class Books:
             "requeued": self._requeued,
             "ended": self._ended,
             "forgotten": self._forgotten,
+            "preempt": self._preempt,
+            "hold": self._hold,
+            "hold-": self._unhold,
+            "holdx": self._unhold,
+            "reprieve": self._reprieve,
         }
+        for declared in DECLARED_FACTS:
+            self._apply[declared] = lambda fact: ""
 
     def group(self, facts: list[list[Any]]) -> list[str]:
         """Apply one durable group."""
         self._forced = {fact[2] for fact in facts if fact[0] == "nremove"}
+        self._vanished = set()
+        for fact in facts:
+            if fact[0] == "node" and fact[2]["node_id"] in self.machines:
+                described = {device["uuid"] for device in fact[2]["devices"]}
+                self._vanished |= self.machines[fact[2]["node_id"]].devices.keys() - described
         found = []
         for fact in facts:
             self.seq += 1
@@ -154,7 +192,9 @@ class Books:
         return found
 
     def _whole(self, story: Story) -> str:
-        """Between two groups a grant is whole, or being given up."""
+        """Between two groups a grant is whole, or being given up; holds are for who waits."""
+        if story.lease_id in self.holds and (story.ended or story.current):
+            return f"{story.lease_id} has a hold, but does not wait"
         if story.ended:
             return f"{story.lease_id} has ended and holds {len(story.pieces)} slices" if story.pieces else ""
         if story.current and not story.ending:
@@ -220,6 +260,7 @@ class Books:
                 return f"{machine.node_id} is ready while {lost[0]} is still unreachable"
         if state == LOST:
             for piece in machine.pieces.values():
+                self._charge(piece, fact[1], on=False)
                 piece.unreachable = True
                 self.changed.add(piece.lease_id)
         machine.state, machine.session = state, max(session, machine.session)
@@ -267,6 +308,7 @@ class Books:
             request.get("ttl_ms", 60_000),
             arrival,
             fact[1],
+            time_limit_ms=request.get("time_limit_ms", 0),
         )
         self.waiting += 1
         self.living += 1
@@ -284,6 +326,9 @@ class Books:
             return f"{len(slices)} slices for {story.members}x{story.count}"
         story.epoch, story.current, story.active, story.granted_ms = epoch, True, False, fact[1]
         self.waiting -= 1
+        mine = self.holds.get(story.lease_id)
+        if mine is not None:
+            self._drop(mine)
         where: dict[int, str] = {}
         taken: set[tuple[int, str]] = set()
         for slice_id, member, plan in slices:
@@ -297,7 +342,7 @@ class Books:
                 plan["share_milli"],
                 plan["memory_bytes"],
             )
-            wrong = self._take(piece)
+            wrong = self._held_for_another(story, piece, fact[1]) or self._take(piece, fact[1])
             if wrong:
                 return wrong
             if where.setdefault(member, piece.node_id) != piece.node_id:
@@ -308,7 +353,27 @@ class Books:
             story.pieces[slice_id] = piece
         return ""
 
-    def _take(self, piece: Piece) -> str:
+    def _held_for_another(self, story: Story, piece: Piece, at_ms: int) -> str:
+        """On a device that is kept for another, only a lease that is over before may be placed."""
+        owner = self.kept_for.get(piece.uuid)
+        if owner is None:
+            return ""
+        hold = self.holds[owner]
+        if hold.reservation and hold.start_ms and story.time_limit_ms and at_ms + story.time_limit_ms <= hold.start_ms:
+            return ""
+        return f"{piece.slice_id} is placed on {piece.uuid}, which is kept for {owner}"
+
+    def _charge(self, piece: Piece, at_ms: int, *, on: bool) -> None:
+        """Begin or end an interval that is charged."""
+        if on and piece.charged_from_ms < 0:
+            piece.charged_from_ms, piece.charged = at_ms, True
+        elif not on and piece.charged_from_ms >= 0:
+            used = self.used.setdefault(self.stories[piece.lease_id].tenant, [0, 0])
+            used[0] += piece.share * (at_ms - piece.charged_from_ms)
+            used[1] += piece.memory * (at_ms - piece.charged_from_ms)
+            piece.charged_from_ms = -1
+
+    def _take(self, piece: Piece, at_ms: int) -> str:
         if piece.slice_id in self.granted_ever:
             return f"{piece.slice_id} is granted twice"
         self.granted_ever[piece.slice_id] = (piece.node_id, piece.uuid, piece.share, piece.memory)
@@ -327,6 +392,8 @@ class Books:
         card.memory += piece.memory
         card.pieces += 1
         machine.pieces[piece.slice_id] = piece
+        if machine.agentless:
+            self._charge(piece, at_ms, on=True)
         if card.share > WHOLE:
             return f"{piece.uuid} is over-committed: {card.share} milli"
         if card.memory > machine.devices[piece.uuid] - card.foreign:
@@ -334,7 +401,8 @@ class Books:
             return f"{piece.uuid} is over-committed: {card.memory} of {free} bytes"
         return ""
 
-    def _free(self, story: Story, piece: Piece) -> None:
+    def _free(self, story: Story, piece: Piece, at_ms: int) -> None:
+        self._charge(piece, at_ms, on=False)
         card = self.cards[piece.uuid]
         card.share -= piece.share
         card.memory -= piece.memory
@@ -349,7 +417,8 @@ class Books:
             return f"{fact[3]} becomes active from {piece.state if piece else 'nothing'}"
         if not self.confirmed(piece.node_id, piece.slice_id, "ACTIVE"):
             return f"{piece.slice_id} becomes active, which its agent has not said on its current session"
-        piece.state = ACTIVE
+        piece.state, piece.confirmed = ACTIVE, True
+        self._charge(piece, fact[1], on=True)
         story.active = all(p.state == ACTIVE for p in story.pieces.values() if p.epoch == story.epoch)
         return ""
 
@@ -367,9 +436,10 @@ class Books:
         if not failed and not piece.ending and piece.node_id not in self._forced:
             return f"{piece.slice_id} is gone although nobody told it to go"
         machine = self.machines[piece.node_id]
-        vanished = failed and fact[4] == "DEVICE_VANISHED"
-        said = machine.agentless or vanished or self.confirmed(piece.node_id, piece.slice_id, "OVER")
-        self._free(story, piece)
+        self._free(story, piece, fact[1])
+        if piece.uuid in self._vanished:
+            return ""  # there is nothing that could be given away before the device is described again
+        said = machine.agentless or self.confirmed(piece.node_id, piece.slice_id, "OVER")
         if piece.node_id in self._forced:
             return "" if machine.state in (LOST, DECLARED) else f"{piece.slice_id} is written off a node that is not lost"
         if not said:
@@ -383,6 +453,8 @@ class Books:
             if piece is None or not piece.unreachable:
                 return f"{slice_id} is adopted, but was not unreachable"
             piece.unreachable = False
+            if piece.charged:
+                self._charge(piece, fact[1], on=True)
         return ""
 
     def _releasing(self, fact: list[Any]) -> str:
@@ -433,6 +505,9 @@ class Books:
                 wrong = self.expired(story)
                 if wrong:
                     return wrong
+        hold = self.holds.get(story.lease_id)
+        if hold is not None:
+            self._drop(hold)
         story.ended, story.ending, story.current = fact[3], "", False
         self.living -= 1
         return ""
@@ -444,4 +519,53 @@ class Books:
                 return f"{lease_id} is forgotten while it lives"
             if story.key:
                 self.keys.pop((story.tenant, story.key), None)
+        return ""
+
+    # -- holds
+
+    def _preempt(self, fact: list[Any]) -> str:
+        for lease_id in fact[3]:
+            victim = self._story(lease_id)
+            if not victim.current or (victim.ending and not victim.requeue):
+                return f"{lease_id} is preempted, but holds nothing that it could give"
+        return ""
+
+    def _hold(self, fact: list[Any]) -> str:
+        owner, kind, placement, start_ms = fact[2], fact[3], fact[4], fact[7]
+        story = self._story(owner)
+        if story.current or story.ended or story.ending:
+            return f"a hold for {owner}, which does not wait"
+        if owner in self.holds:
+            return f"a second hold for {owner}"
+        uuids = frozenset(plan["device_uuid"] for member in placement["members"] for plan in member)
+        taken = [uuid for uuid in uuids if uuid in self.kept_for]
+        if taken:
+            return f"{taken[0]} is kept for {self.kept_for[taken[0]]} already"
+        self.holds[owner] = Kept(owner, kind == "reservation", uuids, start_ms, tuple(fact[6]))
+        for uuid in uuids:
+            self.kept_for[uuid] = owner
+        return ""
+
+    def _unhold(self, fact: list[Any]) -> str:
+        hold = self.holds.get(fact[2])
+        if hold is None:
+            return f"{fact[2]} has no hold that could end"
+        self._drop(hold)
+        return ""
+
+    def _drop(self, hold: Kept) -> None:
+        del self.holds[hold.owner]
+        for uuid in hold.uuids:
+            del self.kept_for[uuid]
+
+    def _reprieve(self, fact: list[Any]) -> str:
+        story = self._story(fact[2])
+        if not story.ending or not story.requeue:
+            return f"{story.lease_id} is reprieved, but was not on its way to its queue"
+        story.ending, story.requeue = "", False
+        for piece in story.pieces.values():
+            if piece.epoch == story.epoch:
+                if piece.state != PREEMPTING or not piece.confirmed:
+                    return f"{piece.slice_id} is reprieved from {piece.state}"
+                piece.state = ACTIVE
         return ""

@@ -20,11 +20,13 @@ OVER_FOR_US = 20 * US_PER_S
 
 
 class _Held:
-    __slots__ = ("epoch", "lease_id", "memory", "share", "uuid")
+    __slots__ = ("lease_id", "member", "memory", "share", "stopping", "uuid")
 
-    def __init__(self, lease_id: str, epoch: int, uuid: str, share: int, memory: int) -> None:
-        self.lease_id, self.epoch = lease_id, epoch
-        self.uuid, self.share, self.memory = uuid, share, memory
+    def __init__(self, spec: Any) -> None:
+        self.lease_id, self.member, self.uuid = spec.lease_id, spec.member, spec.device_uuid
+        self.share, self.memory = spec.share_milli, spec.memory_bytes
+        self.stopping = False
+        """Its agent has been ordered to stop it, and not reprieved since."""
 
 
 class NodesAudit:
@@ -53,11 +55,13 @@ class NodesAudit:
     # -- what agents write down
 
     def _agent_started(self, node: SimNode) -> None:
+        self._auditor.tell(f"the agent of {node.node_id} has started")
         self._fence[node.node_id] = node.disk.node_record[1]
 
     def _saved(self, node: SimNode, record: Any) -> None:
         auditor = self._auditor
         spec = record.spec
+        auditor.tell(f"{node.node_id} writes {spec.slice_id} {record.intent} quarantined {record.quarantined}")
         held = self._held[node.node_id]
         known = held.get(spec.slice_id)
         if not record.quarantined:
@@ -66,13 +70,12 @@ class NodesAudit:
                 auditor.violation(f"{node.node_id} obeys leader {record.leader_epoch} after {fence}: {spec.slice_id}")
             self._fence[node.node_id] = max(self._fence[node.node_id], record.leader_epoch)
         if known is not None:
+            known.stopping = record.intent == "stop"
             return
         granted = auditor.books.granted_ever.get(spec.slice_id)
         if granted != (node.node_id, spec.device_uuid, spec.share_milli, spec.memory_bytes):
             auditor.violation(f"{node.node_id} reserves {spec.slice_id}, which was not granted so")
-        held[spec.slice_id] = _Held(
-            spec.lease_id, spec.lease_epoch, spec.device_uuid, spec.share_milli, spec.memory_bytes
-        )
+        held[spec.slice_id] = _Held(spec)
         uuid = spec.device_uuid
         self._share[uuid] += spec.share_milli
         self._memory[uuid] += spec.memory_bytes
@@ -83,6 +86,7 @@ class NodesAudit:
             )
 
     def _forgotten(self, node: SimNode, slice_id: str) -> None:
+        self._auditor.tell(f"{node.node_id} removes {slice_id}")
         held = self._held[node.node_id].pop(slice_id, None)
         if held is not None:
             self._share[held.uuid] -= held.share
@@ -95,7 +99,11 @@ class NodesAudit:
             return ""
         if piece.slice_id in self._held[piece.node_id]:
             return f"{piece.slice_id} is over, but {piece.node_id} still reserves it"
+        if piece.slice_id in node.disk.damaged:
+            return ""  # with its record gone, what is left of it counts as foreign: stated in checkpoint.py
         for proc in node.procs.values():
+            if _may_escape(proc):
+                continue
             if proc.lease_id == piece.lease_id and proc.member == piece.member and piece.uuid in proc.memory:
                 others = self._auditor.books.stories[piece.lease_id].pieces.values()
                 if not any(p.node_id == piece.node_id and p.member == piece.member for p in others):
@@ -114,7 +122,11 @@ class NodesAudit:
             for other in node.procs.values()
             if other.lease_id == proc.lease_id and other.member == proc.member
         )
-        limit = sum(h.memory for h in self._held[node.node_id].values() if h.lease_id == proc.lease_id and h.uuid == uuid)
+        limit = sum(
+            held.memory
+            for held in self._held[node.node_id].values()
+            if held.lease_id == proc.lease_id and held.member == proc.member and held.uuid == uuid
+        )
         if total > limit:
             now_us = self._world.loop.now_us
             for other in node.procs.values():
@@ -123,6 +135,7 @@ class NodesAudit:
 
     def _signalled(self, proc: SimProc, what: int) -> None:
         self.signals += 1
+        self._auditor.tell(f"{proc.machine.node_id} sends signal {what} to {proc.pid} of {proc.lease_id}: {proc.machine.why}")
         auditor = self._auditor
         name = signal.Signals(what).name
         node = proc.machine
@@ -135,11 +148,15 @@ class NodesAudit:
         pieces = [p for p in story.pieces.values() if p.node_id == node.node_id and p.member == proc.member]
         if not pieces or any(piece.ending for piece in pieces):
             return
+        held = self._held[node.node_id].values()
+        if any(h.stopping and h.lease_id == proc.lease_id and h.member == proc.member for h in held):
+            return
         over_us = max(proc.over_us, self._recently_over(proc))
         if over_us >= 0 and self._world.loop.now_us - over_us <= OVER_FOR_US:
             return
         auditor.violation(
             f"{node.node_id} sends {name} to {proc.pid} of {proc.lease_id}, which is within its limits and not ending"
+            f" ({node.why})"
         )
 
     def _recently_over(self, proc: SimProc) -> int:
@@ -158,7 +175,13 @@ class NodesAudit:
             if held:
                 return f"{node_id} still reserves {next(iter(held))}"
         for node in self._world.nodes:
+            damaged = {slice_id.partition(".")[0] for slice_id in node.disk.damaged}
             for proc in node.procs.values():
-                if proc.lease_id and proc.memory:
+                if proc.lease_id and proc.memory and proc.lease_id not in damaged and not _may_escape(proc):
                     return f"process {proc.pid} of {proc.lease_id} still runs on {node.node_id}"
         return None
+
+
+def _may_escape(proc: SimProc) -> bool:
+    """Without cgroups, what a job's process starts can get out of sight: that is stated, and counts as foreign."""
+    return proc.child and not proc.machine.has_cgroups

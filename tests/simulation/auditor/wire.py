@@ -51,7 +51,7 @@ class WireAudit:
         if connection.note == AGENT_SESSION:
             if up and data[0] != _HEARTBEAT:
                 self._from_agent(connection, data)
-        elif connection.note == KEEP_ALIVE and up:
+        elif connection.note == KEEP_ALIVE and up and connection.address == self._auditor.leader_address:
             now_us = self._world.loop.now_us
             for lease_id in leases_pb2.KeepAliveRequest.FromString(data).lease_ids:
                 self.kept_us[lease_id] = now_us
@@ -68,6 +68,9 @@ class WireAudit:
             reports = message.reports.reports
         else:
             return
+        if self._auditor.verbose:
+            said = [(r.slice_id, agent_pb2.SliceStatus.Name(r.status)[13:]) for r in reports]
+            self._auditor.tell(f"{connection.client} says on {session & 0xFFFFFFFF} ({connection.number}) {kind}: {said}")
         heard = self._heard.setdefault(session, Heard())
         if kind == "snapshot" and not heard.snapshot:
             heard.snapshot = True
@@ -96,6 +99,13 @@ class WireAudit:
             return
         message = agent_pb2.CoordinatorMessage.FromString(data)
         kind = message.WhichOneof("message")
+        if self._auditor.verbose:
+            said = [(o.slice_id, "RUN" if o.state == 1 else "STOP") for o in message.desired.slices]
+            settled = list(message.desired.settled)
+            self._auditor.tell(
+                f"{connection.address} tells {connection.client} ({connection.number}) {kind}: {said}"
+                f"{' full' if message.desired.full else ''} settled {settled}"
+            )
         if kind == "welcome":
             self._sessions[connection.number] = message.welcome.session_epoch
         elif kind == "desired":
@@ -175,10 +185,3 @@ class WireAudit:
                 auditor.violation(f"{where} shows {piece.slice_id}, which was not granted so")
         if releasing and not story.ended and not (story.ending and not story.requeue):
             auditor.violation(f"the release of {lease.lease_id} is answered, but not durable")
-
-    def final(self) -> None:
-        """What launchers were told must have become of their leases."""
-        for launcher in self._world.launchers:
-            for asked in launcher.asked:
-                if launcher.process.alive and not asked.ended:
-                    self._auditor.violation(f"{launcher.host} still waits for {asked.key} ({asked.lease_id})")

@@ -166,6 +166,8 @@ def _pid_reused(world: World, fault: Fault, random: Random) -> None:
     node = proc.machine
     device = next(iter(proc.memory), None)
     node.exit(proc)
+    if not node.free_number(proc.pid):
+        return
     other = node.start(pid=proc.pid)
     if device is not None:
         node.allocate(other, device, GIB, None)

@@ -39,6 +39,8 @@ class StateDisk:
         self.full = False
         self.die_in_next_save = False
         self.damage_next_read = 0
+        self.damaged: set[str] = set()
+        """Slices whose record was lost to damage."""
         self.on_die: Callable[[], None] = lambda: None
         self.on_saved: Callable[[Reservation], None] = lambda record: None
         self.on_forgotten: Callable[[str], None] = lambda slice_id: None
@@ -67,6 +69,7 @@ class SimCheckpoint:
                 self._disk.damage_next_read -= 1
                 self.notes.append(f"{slice_id} could not be read")
                 del self._disk.slices[slice_id]
+                self._disk.damaged.add(slice_id)
                 self._disk.on_forgotten(slice_id)
                 continue
             stored = _SLICE.decode(data)

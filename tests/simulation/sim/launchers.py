@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import grpc
 import grpc.aio
+from google.rpc import error_details_pb2, status_pb2
 
 from aliquot.common.errors import AliquotError
 from aliquot.v1 import leases_pb2, types_pb2
@@ -28,6 +29,20 @@ HOPELESS = (
     grpc.StatusCode.ALREADY_EXISTS,
     grpc.StatusCode.NOT_FOUND,
 )
+
+ANSWERS = ("NO_CAPACITY", "QUOTA_EXCEEDED")
+"""Reasons that are an answer, although their code also stands for "come back later"."""
+
+
+def reason_of(failed: CallFailed) -> str:
+    """The stable reason in an error's details; empty where there is none."""
+    for key, value in failed.metadata:
+        if key == "grpc-status-details-bin":
+            info = error_details_pb2.ErrorInfo()
+            for detail in status_pb2.Status.FromString(value).details:
+                if detail.Unpack(info):
+                    return str(info.reason)
+    return ""
 
 
 @dataclass(slots=True)
@@ -56,6 +71,7 @@ class Launcher:
         self.process.host = self
         self.asked: list[Asked] = []
         self.vanished = False
+        self.last_failure = ""
         self._numbers = itertools.count(1)
         self._address = 0
         self._live: dict[str, Asked] = {}
@@ -82,9 +98,10 @@ class Launcher:
                 data = await network.call(self.host, address, LEASES + method, request.SerializeToString(), timeout_s)
                 return response.FromString(data)
             except CallFailed as failed:
-                if failed.code in HOPELESS:
+                if failed.code in HOPELESS or reason_of(failed) in ANSWERS:
                     raise
                 self._address += 1
+                self.last_failure = str(failed)
             await asyncio.sleep(wait_s + self.random.random() * wait_s)
             wait_s = min(wait_s * 2, 5.0)
 
@@ -113,14 +130,11 @@ class Launcher:
 
     async def _hold(self, asked: Asked) -> None:
         """A lease from beginning to end."""
-        self.world.pending_calls += 1
         try:
             lease = await self._allocate(asked)
         except CallFailed as failed:
             asked.outcome, asked.ended = failed.code.name, True
             return
-        finally:
-            self.world.pending_calls -= 1
         asked.lease_id, asked.secret = lease.lease_id, lease.secret
         self._live[lease.lease_id] = asked
         try:

@@ -56,6 +56,7 @@ class SimProc:
     member: int = 0
     stubborn: bool = False
     """It ignores SIGTERM."""
+    child: bool = False
     over_us: int = -1
     """When its lease last held more than its slice here."""
 
@@ -113,6 +114,8 @@ class SimMachine:
         """Slice id -> bytes, where a tier denies at the allocation."""
         self.unplugged: set[str] = set()
         self.events = 0
+        self.why = ""
+        """What the agent last gave as its reason for a signal."""
         self.on_signal: Callable[[SimProc, int], None] = lambda proc, what: None
         self.on_memory: Callable[[SimProc, str], None] = lambda proc, uuid: None
         self.on_exit: Callable[[SimProc], None] = lambda proc: None
@@ -144,6 +147,7 @@ class SimMachine:
             cgroup=parent.cgroup if parent is not None else "/user",
             lease_id=lease_id or (parent.lease_id if parent is not None else ""),
             member=parent.member if parent is not None else 0,
+            child=parent is not None,
         )
         self.procs[pid] = table.by_pid[pid] = proc
         self.events += 1
@@ -158,7 +162,14 @@ class SimMachine:
             self.procs.pop(proc.pid, None)
             if self.table.by_pid.get(proc.pid) is proc:
                 del self.table.by_pid[proc.pid]
+            for child in self.procs.values():
+                if child.parent == proc.pid:
+                    child.parent = 1
             self.on_exit(proc)
+
+    def free_number(self, pid: int) -> bool:
+        """Whether the kernel may give this number to another process: no session and no group has it."""
+        return pid not in self.procs and not any(pid in (p.group, p.session) for p in self.procs.values())
 
     def allocate(self, proc: SimProc, uuid: str, total_bytes: int, limit_bytes: int | None) -> bool:
         """A program wants to hold so much of a device in all. False: denied."""

@@ -166,8 +166,13 @@ class Direction:
             return
         item = self.on_the_way.popleft()
         network.events += 1
+        if self.up and self.owner.server_begun and not self.owner.server_open and not self.owner.server_ended:
+            network.later(network.delay_us(self.target, self.source), self.owner.client_breaks, "connection reset")
         self.arrived.append(item)
-        if type(item) is bytes:
+        if isinstance(item, Status):
+            self.owner.told_end = True
+            self.owner.up.wake()
+        elif type(item) is bytes:
             if network.twice_permille and network.random.randrange(1000) < network.twice_permille and not self.up:
                 self.arrived.append(item)
             network.on_deliver(self.owner, self.up, item)
@@ -230,6 +235,10 @@ class Connection:
         self.client_open = True
         self.server_open = False
         self.server_begun = False
+        self.server_ended = False
+        """It has said how the stream ends."""
+        self.told_end = False
+        """And the client's transport has heard it."""
         self.status: Status | None = None
         self.server_task: asyncio.Task[None] | None = None
         self.cut_since_us = -1
@@ -255,11 +264,11 @@ class Connection:
             return
         finally:
             if self.server_open:
-                self.server_open = False
+                self.server_open, self.server_ended = False, True
                 self.down.send(self.status or Status(grpc.StatusCode.OK, ""))
 
     def open_for(self, direction: Direction) -> bool:
-        return self.client_open if direction is self.up else self.server_open
+        return self.client_open and not self.told_end if direction is self.up else self.server_open
 
     # -- the client's end
 
@@ -268,6 +277,8 @@ class Connection:
         await self.up.room()
         if not self.client_open:
             raise self._client_error()
+        if self.told_end:
+            raise asyncio.InvalidStateError("the call has ended")  # as grpc.aio does once the status has come
         self.up.send(data)
 
     async def client_read(self) -> Any:
@@ -346,7 +357,7 @@ class Connection:
         """End the stream with an error."""
         if not self.server_open:
             raise grpc.aio.UsageError("abort after the end")
-        self.server_open = False
+        self.server_open, self.server_ended = False, True
         self.down.send(Status(code, details, trailing_metadata))
         self.up.wake()
         raise grpc.aio.AbortError
@@ -385,6 +396,8 @@ class Connection:
             self.cut_since_us = -1
             self.up.mended()
             self.down.mended()
+            if self.client_open and self.server_begun and not self.server.process.alive:
+                network.later(network.delay_us(self.address, self.client), self.client_breaks, "server died")
             if not self.client_open and self.server_open:
                 self._cancel_arrives()
 

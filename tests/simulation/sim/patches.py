@@ -7,6 +7,8 @@ edges, and only while a simulation runs: nothing in production code knows of it.
 from __future__ import annotations
 
 import signal as real_signal
+import sys
+import time as real_time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from random import Random
@@ -18,7 +20,7 @@ import grpc
 import grpc.aio
 
 from aliquot.agent import agent as agent_module
-from aliquot.agent import poller, processes, reporting, signals, stream
+from aliquot.agent import processes, reporting, signals, stream
 from aliquot.agent.backoff import Backoff
 from aliquot.agent.cgroups import ContainmentError
 from aliquot.agent.stream import Stream
@@ -26,7 +28,6 @@ from aliquot.common.clock import SystemClock
 from aliquot.common.ids import IdGenerator
 from aliquot.coordinator import main as main_module
 from aliquot.coordinator import writer as writer_module
-from aliquot.coordinator.journal import replay as replay_module
 from aliquot.v1 import agent_pb2
 from tests.simulation.sim.checkpoint import SimCheckpoint, SimIdentity
 from tests.simulation.sim.loop import SimLoop, current
@@ -51,6 +52,14 @@ class SimTime:
         self._random = random
         self._looked_ns = 0
         self.step_ns = 8_000
+
+    def perf_counter(self) -> float:
+        """Seconds."""
+        return self.perf_counter_ns() / 1e9
+
+    def time(self) -> float:
+        """Seconds since 1970, unstepped."""
+        return EPOCH_MS / 1000 + self._loop.now_us / 1e6
 
     def perf_counter_ns(self) -> int:
         """Nanoseconds."""
@@ -220,10 +229,11 @@ def simulated(loop: SimLoop, network: Network, store: Store, world_random: Rando
     tree = SimpleNamespace(open=lambda node_id, base: _tree())
     with ExitStack() as stack:
         put: Callable[..., Any] = lambda *a, **k: stack.enter_context(mock.patch.object(*a, **k))  # noqa: E731
+        for module in list(sys.modules.values()):
+            if module.__name__.startswith(("aliquot.agent", "aliquot.coordinator")) and vars(module).get("time") is real_time:
+                put(module, "time", time)
         # the coordinator
-        put(writer_module, "time", time)
         put(writer_module, "JournalThread", lambda: SimJournalThread(loop, store, random))
-        put(replay_module, "time", time)
         put(main_module, "Server", SimServer)
         put(main_module, "SystemClock", lambda not_before_ms=0: current().host.clock.make(not_before_ms))
         put(main_module, "IdGenerator", lambda: IdGenerator(random))
@@ -243,8 +253,8 @@ def simulated(loop: SimLoop, network: Network, store: Store, world_random: Rando
         put(agent_module, "Metrics", NoMetrics)
         put(agent_module, "NodeCollector", lambda *a: None)
         put(agent_module, "version", lambda: "0")
-        put(poller, "time", time)
         put(reporting, "machine", SimpleNamespace(cpu_milli=lambda: 64_000, memory_bytes=lambda: 512 << 30))
+        put(signals.Signaller, "_send", _remembering(signals.Signaller._send))
         put(signals, "os", kernel)
         put(signals, "signal", kill)
         put(signals, "available", lambda: "")
@@ -256,6 +266,16 @@ def simulated(loop: SimLoop, network: Network, store: Store, world_random: Rando
         for name in ("key_of", "alive", "facts_of", "cgroup_of", "uids_of", "name_of", "pids", "ancestors"):
             put(processes, name, getattr(procs, name))
         yield time
+
+
+def _remembering(send: Callable[..., Any]) -> Callable[..., Any]:
+    """Keep for the auditor's message what the agent says it signals for."""
+
+    def remember(self: Any, target: Any, what: Any) -> Any:
+        current().host.why = target.why
+        return send(self, target, what)
+
+    return remember
 
 
 def _open(table: Any, pid: int) -> int:

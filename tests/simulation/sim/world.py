@@ -45,7 +45,7 @@ class Config:
     snapshot_every_s: int = 45
 
 
-SMALL = Config(nodes=12, launchers=6, busy_s=100, settle_s=180, faults_per_s=0.3, think_s=3.0)
+SMALL = Config(nodes=12, launchers=5, busy_s=100, settle_s=300, faults_per_s=0.3, think_s=4.5, leases_per_launcher=8)
 
 
 @dataclass(slots=True)
@@ -100,7 +100,6 @@ class World:
         self.launchers: list[Launcher] = []
         self.issuing = False
         self.abuse = 0
-        self.pending_calls = 0
         self.attached = 0
         self.attach_refused = 0
         self.auditor = Auditor(self)
