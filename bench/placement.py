@@ -1,10 +1,12 @@
 """Placement quality: how much of a pool each policy gets allocated, by the protocol of the openb study.
 
     python bench/placement.py --trace DIR --policies fgd,price --seeds 10 --json
+    python bench/placement.py --trace DIR --churn
 
 DIR holds `openb_node_list_gpu_node.csv` and `openb_pod_list_default.csv`, or lists of the same columns. The last line
 printed is one JSON object: by policy `at_100`, `at_130` (mean allocation in % when 100 and 130 % of the capacity have
-arrived) and their standard deviations over the seeds.
+arrived) and their standard deviations over the seeds. With `--churn`, by policy and load: the mean allocation, how many
+8-device requests were admitted and how long they waited, and what was moved for them.
 """
 
 from __future__ import annotations
@@ -22,20 +24,25 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import Progress
 
-from aliquot.coordinator.core.placement import POLICIES, Engine, make_policy
+from aliquot.coordinator.core.placement import Engine, make_policy
 from aliquot.coordinator.core.placement.fragmentation import typical
 from aliquot.coordinator.core.placement.mix import mix_type
 from aliquot.coordinator.plan.arrivals import tuned_arrivals
+from aliquot.coordinator.plan.churn import Churn, ChurnResult, ChurnRules
 from aliquot.coordinator.plan.learning import online
+from aliquot.coordinator.plan.nodes import read_openb_nodes
 from aliquot.coordinator.plan.replay import Curve, capacity_milli, fill, pool_of
-from aliquot.coordinator.plan.traces import read_openb_nodes, read_openb_pods
+from aliquot.coordinator.plan.traces import read_openb_pods
 
 FIRST_SEED = 42
+NODES = "openb_node_list_gpu_node.csv"
+LARGE = 8
+"""Devices of the requests that the churn figures are about."""
 
 
 def run(trace: Path, pods_name: str, policy_name: str, seed: int) -> tuple[Curve, float]:
     """One pass; returns the curve and the seconds it took."""
-    nodes = read_openb_nodes(trace / "openb_node_list_gpu_node.csv")
+    nodes = read_openb_nodes(trace / NODES)
     pods = read_openb_pods(trace / pods_name)
     random.Random(seed).shuffle(nodes)
     inventory = pool_of(nodes)
@@ -52,29 +59,35 @@ def run(trace: Path, pods_name: str, policy_name: str, seed: int) -> tuple[Curve
     return curve, time.perf_counter() - started
 
 
-def main() -> None:
-    """Parse, run every (policy, seed), print a table and the JSON line."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--trace", type=Path, required=True)
-    parser.add_argument("--pods", default="openb_pod_list_default.csv", help="request list inside the folder")
-    parser.add_argument("--policies", default=",".join(sorted(POLICIES)))
-    parser.add_argument("--seeds", type=int, default=10)
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
-    parser.add_argument("--json", action="store_true", help="only the JSON line on stdout")
-    options = parser.parse_args()
-    names = [name for name in options.policies.split(",") if name]
-    console = Console(stderr=True)
+def run_churn(trace: Path, pods_name: str, policy_name: str, rules: ChurnRules, seed: int) -> ChurnResult:
+    """One run of requests that come and go."""
+    nodes = read_openb_nodes(trace / NODES)
+    pods = read_openb_pods(trace / pods_name)
+    random.Random(seed).shuffle(nodes)
+    policy = make_policy(policy_name)
+    watch = None
+    if policy.mix_dependent:
+        policy.set_mix(typical(Counter(mix_type(pod.demand) for pod in pods)))
+    else:
+        watch = online(policy)
+    return Churn(Engine(pool_of(nodes), policy), [pod.demand for pod in pods], rules, seed).run(watch)
+
+
+def report_fill(options: argparse.Namespace, names: list[str], console: Console) -> dict[str, dict[str, float]]:
+    """The study's protocol, by policy."""
     result: dict[str, dict[str, float]] = {}
     with Progress(console=console) as progress, ProcessPoolExecutor(options.jobs) as workers:
         bar = progress.add_task("placing", total=len(names) * options.seeds)
-        for name in names:
-            futures = [
+        futures = {
+            name: [
                 workers.submit(run, options.trace, options.pods, name, FIRST_SEED + seed)
                 for seed in range(options.seeds)
             ]
-            curves = []
-            seconds = 0.0
-            for future in futures:
+            for name in names
+        }
+        for name in names:
+            curves, seconds = [], 0.0
+            for future in futures[name]:
                 curve, took = future.result()
                 curves.append(curve)
                 seconds += took
@@ -90,7 +103,69 @@ def main() -> None:
             }
             if not options.json:
                 console.print(f"{name:12s} {result[name]}")
-    print(json.dumps(result))
+    return result
+
+
+def report_churn(options: argparse.Namespace, names: list[str], console: Console) -> dict[str, dict[str, float]]:
+    """Each policy at each load; `price` with reservation too."""
+    result: dict[str, dict[str, float]] = {}
+    runs = [(name, load, reserve) for load in (1.0, 1.1) for name in names for reserve in (False, True)]
+    runs = [(name, load, reserve) for name, load, reserve in runs if not reserve or name == "price"]
+    with Progress(console=console) as progress, ProcessPoolExecutor(options.jobs) as workers:
+        bar = progress.add_task("churning", total=len(runs) * options.seeds)
+        futures = {}
+        for key in runs:
+            name, load, reserve = key
+            rules = ChurnRules(load=load, lifetimes=options.lifetimes, reserve=reserve)
+            futures[key] = [
+                workers.submit(run_churn, options.trace, options.pods, name, rules, FIRST_SEED + seed)
+                for seed in range(options.seeds)
+            ]
+        for (name, load, reserve), pending in futures.items():
+            results = []
+            for future in pending:
+                results.append(future.result())
+                progress.advance(bar)
+            large = str(LARGE)
+            waits = sorted(wait for r in results for wait in r.waits.get(large, []))
+            label = f"{name}{'+reservation' if reserve else ''}@{load}"
+            result[label] = {
+                "allocation": round(statistics.mean(r.allocation for r in results), 2),
+                "sd": round(statistics.stdev(r.allocation for r in results), 2) if len(results) > 1 else 0.0,
+                "large_admitted": round(statistics.mean(r.admitted_percent(large) for r in results), 1),
+                "wait_p50_lifetimes": round(waits[len(waits) // 2], 3) if waits else 0.0,
+                "wait_p99_lifetimes": round(waits[int(len(waits) * 0.99)], 3) if waits else 0.0,
+                "moved_percent_per_lifetime": round(statistics.mean(r.moved_per_lifetime for r in results), 2),
+            }
+            for kind in sorted({kind for r in results for kind in r.asked}):
+                percent = statistics.mean(r.admitted_percent(kind) for r in results)
+                result[label][f"admitted_{kind}"] = round(percent, 1)
+            if not options.json:
+                console.print(f"{label:24s} {result[label]}")
+    return result
+
+
+def main() -> None:
+    """Parse, run every (policy, seed), print a table and the JSON line."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    traces = os.environ.get("ALIQUOT_TRACES")
+    parser.add_argument("--trace", type=Path, default=Path(traces) / "openb" if traces else None)
+    parser.add_argument("--pods", default="openb_pod_list_default.csv", help="request list inside the folder")
+    parser.add_argument("--policies", default="fgd,price")
+    parser.add_argument("--seeds", type=int, default=2)
+    parser.add_argument("--churn", action="store_true", help="requests come and go, at load 1.0 and 1.1")
+    parser.add_argument("--lifetimes", type=float, default=6.0, help="length of a churn run; the first 2 are warm-up")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--json", action="store_true", help="only the JSON line on stdout")
+    options = parser.parse_args()
+    if options.trace is None:
+        print(
+            json.dumps({"skipped": "no trace: give --trace DIR, or set ALIQUOT_TRACES to the folder that has openb/"})
+        )
+        return
+    names = [name for name in options.policies.split(",") if name]
+    report = report_churn if options.churn else report_fill
+    print(json.dumps(report(options, names, Console(stderr=True))))
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
 """Churn: requests arrive and leave for good, and only large ones wait.
 
-Arrivals are a Poisson stream, life times exponential with mean 1 (the unit of time here). A request that does not fit is
-lost, except a large one, which waits up to a bound. With reservation on, large requests are served by two rules: a node
-that a large request leaves goes to the oldest waiting one that fits it, before anybody else; and where one has waited a
-while, the cheapest node is emptied by moves, within a budget of moves per life time.
+Arrivals are a Poisson stream, life times exponential with mean 1 (the unit of time). A request that does not fit is
+lost, except a large one, which waits up to a bound. With reservation, large requests are served by two rules: a node
+that a large request leaves goes to the oldest waiting one that fits it, before anybody else; and where one has waited
+a while, the cheapest node is emptied by moves, within a budget of moves per life time.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ class ChurnRules(NamedTuple):
     lifetimes: float = 6.0
     warm_up: float = 2.0
     """Not measured."""
-    large_devices: int = 8
+    large_devices: int = 4
     """Members with so many devices may wait."""
     patience: float = 0.5
     """A large request that waited so long is given up."""
     reserve: bool = True
     """Off: large requests are treated like all others."""
-    move_after: float = 0.15
+    move_after: float = 0.2
     """A node is emptied for who has waited so long."""
     moves_per_lifetime: float = 0.009
     """Budget, as a part of the live leases."""
@@ -53,20 +53,23 @@ class ChurnResult:
 
     allocation: float = 0.0
     """Mean over time, in % of the capacity."""
-    large_arrived: int = 0
-    large_admitted: int = 0
-    large_given_up: int = 0
-    waits: list[float] = field(default_factory=list)
-    """Of the large requests admitted, sorted."""
     moved: int = 0
     moved_per_lifetime: float = 0.0
     """In % of the live leases."""
-    admitted_by_devices: dict[str, float] = field(default_factory=dict)
-    """% admitted by `cpu`, `part`, or number of whole devices."""
+    asked: dict[str, int] = field(default_factory=dict)
+    admitted: dict[str, int] = field(default_factory=dict)
+    """Requests by `cpu`, `part`, or number of whole devices."""
+    waits: dict[str, list[float]] = field(default_factory=dict)
+    """Of those admitted that may wait, sorted."""
 
-    def wait(self, quantile: float) -> float:
-        """A quantile of the waits of large requests; 0 where none was admitted."""
-        return self.waits[min(int(len(self.waits) * quantile), len(self.waits) - 1)] if self.waits else 0.0
+    def admitted_percent(self, kind: str) -> float:
+        """Of one kind of request; 100 where none was asked for."""
+        return 100 * self.admitted.get(kind, 0) / self.asked[kind] if self.asked.get(kind) else 100.0
+
+    def wait(self, kind: str, quantile: float) -> float:
+        """A quantile of the waits of one kind; 0 where none was admitted."""
+        waits = self.waits.get(kind, [])
+        return waits[min(int(len(waits) * quantile), len(waits) - 1)] if waits else 0.0
 
 
 class _Waiting(NamedTuple):
@@ -95,7 +98,6 @@ class Churn:
         self._tokens = rules.moves_burst / 2
         self._retry_at = 0.0
         self._live_area = 0.0
-        self._asked: dict[str, list[int]] = defaultdict(lambda: [0, 0])
         self.result = ChurnResult()
 
     def run(
@@ -129,9 +131,8 @@ class Churn:
         result, span = self.result, self._rules.lifetimes - self._rules.warm_up
         result.allocation = 100 * self._area / span / self._capacity
         result.moved_per_lifetime = 100 * result.moved / max(self._live_area, 1.0)
-        result.waits.sort()
-        for kind, (admitted, asked) in sorted(self._asked.items()):
-            result.admitted_by_devices[kind] = 100 * admitted / asked
+        for waits in result.waits.values():
+            waits.sort()
         return result
 
     @property
@@ -150,20 +151,17 @@ class Churn:
     # -- requests --------------------------------------------------------------------------------------------------
 
     def _arrive(self, request: _Waiting) -> None:
-        if self._rules.reserve and self._is_large(request.demand):
-            if self._measuring:
-                self.result.large_arrived += 1
+        if self._counts(request):
+            kind = _kind(request.demand)
+            self.result.asked[kind] = self.result.asked.get(kind, 0) + 1
+        waits = self._rules.reserve and self._is_large(request.demand)
+        queued = waits and bool(self._waiting)
+        if (queued or not self._admit(request)) and waits:
             self._waiting.append(request)
-            if len(self._waiting) == 1 and self._admit(request):
-                self._waiting.clear()
-            return
-        if self._measuring and self._is_large(request.demand):
-            self.result.large_arrived += 1
-        admitted = self._admit(request)
-        if self._measuring:
-            counts = self._asked[_kind(request.demand)]
-            counts[0] += admitted
-            counts[1] += 1
+
+    def _counts(self, request: _Waiting) -> bool:
+        """Is it measured? Not who came during the warm-up, or so late that the run may end before it is served."""
+        return self._rules.warm_up < request.since < self._rules.lifetimes - self._rules.patience
 
     def _is_large(self, demand: Demand) -> bool:
         return demand.count >= self._rules.large_devices
@@ -181,9 +179,11 @@ class Churn:
         for held_on in placement.node_ids:
             self._on_node[held_on].add(request.number)
         heapq.heappush(self._ends, (self._now + request.life, request.number))
-        if self._is_large(demand) and request.since > self._rules.warm_up:
-            self.result.large_admitted += 1
-            self.result.waits.append(self._now - request.since)
+        if self._counts(request):
+            kind = _kind(demand)
+            self.result.admitted[kind] = self.result.admitted.get(kind, 0) + 1
+            if self._is_large(demand):
+                self.result.waits.setdefault(kind, []).append(self._now - request.since)
         return True
 
     def _end(self, number: int) -> None:
@@ -208,8 +208,7 @@ class Churn:
         """Give up who waited too long; empty a node for the oldest of each shape that has waited long enough."""
         rules = self._rules
         while self._waiting and self._now - self._waiting[0].since > rules.patience:
-            given_up = self._waiting.pop(0)
-            self.result.large_given_up += given_up.since > rules.warm_up
+            self._waiting.pop(0)
         if not self._waiting or self._now < self._retry_at:
             return
         tried: set[Demand] = set()
@@ -259,7 +258,7 @@ class _OnNodes(dict[str, Sequence[Occupant]]):
         self._on_node = on_node
         self._live = live
 
-    def get(self, node_id: str, default: object = None) -> Sequence[Occupant]:  # type: ignore[override]
+    def get(self, node_id: str, default: object = None) -> Sequence[Occupant]:
         """The leases of one node."""
         numbers = sorted(self._on_node.get(node_id, ()))
         return [Occupant(str(number), *self._live[number], movable=True) for number in numbers]

@@ -1,24 +1,25 @@
-"""Reads request lists and node lists: the public openb CSV columns, and our own.
+"""Reads request lists: the public openb CSV columns, and our own.
 
-openb pods: name, cpu_milli, memory_mib, num_gpu, gpu_milli, gpu_spec (models joined by `|`), and times in
-seconds. openb nodes: sn, cpu_milli, memory_mib, gpu, model. Our own request list has the columns `count,
-share_milli, memory_bytes, cpu_milli, models, gang_size, arrival_s, duration_s`, all but `count` optional.
+openb: name, cpu_milli, memory_mib, num_gpu, gpu_milli, gpu_spec (models joined by `|`), creation_time and
+deletion_time in seconds.
+
+Ours has a column `gpu` with a request as people write it (`0.25(A100),10Gi`), and where wanted `name`, `cpu` (4, 500m),
+`memory` (16Gi, of the host), `gang` (members), `arrival_s` and `duration_s`.
 """
 
 from __future__ import annotations
 
 import csv
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from aliquot.coordinator.core.types import Demand, DeviceSpec, NodeSpec
-
-MIB = 1 << 20
-GIB = 1 << 30
-WHOLE = 1000
-
-DECLARED_MEMORY_BYTES = 32 * GIB
-"""openb does not say how much memory its devices have, and no policy of the study looks at it."""
+from aliquot.common import catalog
+from aliquot.common.errors import AliquotError, ConfigError
+from aliquot.common.limits import MIB, WHOLE_SHARE_MILLI
+from aliquot.common.quantity import parse_bytes, parse_milli
+from aliquot.common.request import parse_request
+from aliquot.coordinator.core.types import Demand
 
 
 class TraceRequest(NamedTuple):
@@ -28,58 +29,70 @@ class TraceRequest(NamedTuple):
     demand: Demand
     arrival_s: float
     duration_s: float
+    """0: for good, or not stated."""
 
 
-class TraceError(ValueError):
-    """A list that can't be read; says which line and what to write there."""
-
-
-def read_openb_nodes(path: Path) -> list[NodeSpec]:
-    """Nodes in the order of the file; devices are named after their node."""
-    return [
-        NodeSpec(
-            node_id=row["sn"],
-            name=row["sn"],
-            devices=tuple(
-                DeviceSpec(f"{row['sn']}/{index}", row["model"], DECLARED_MEMORY_BYTES, index=index)
-                for index in range(int(row["gpu"]))
-            ),
-            cpu_milli=int(row["cpu_milli"]),
-            host_memory_bytes=int(row["memory_mib"]) * MIB,
-        )
-        for row in _rows(path, "sn", "cpu_milli", "memory_mib", "gpu", "model")
-    ]
+def read_requests(path: Path) -> list[TraceRequest]:
+    """Either kind of list, told apart by its head line. Raises `ConfigError` that names file and line."""
+    rows = _rows(path)
+    if rows and "gpu" in rows[0]:
+        return [_ours(path, line, row) for line, row in enumerate(rows, 2)]
+    return [_openb(path, line, row) for line, row in enumerate(rows, 2)]
 
 
 def read_openb_pods(path: Path) -> list[TraceRequest]:
-    """Pods in the order of the file."""
-    pods = []
-    for row in _rows(path, "name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli", "gpu_spec"):
+    """An openb pod list. Raises `ConfigError`."""
+    return [_openb(path, line, row) for line, row in enumerate(_rows(path), 2)]
+
+
+def _openb(path: Path, line: int, row: Mapping[str, str]) -> TraceRequest:
+    try:
         count = int(row["num_gpu"])
         spec = tuple(sorted(model for model in row["gpu_spec"].split("|") if model))
-        created = float(row.get("creation_time") or 0)
-        deleted = float(row.get("deletion_time") or 0)
-        pods.append(
-            TraceRequest(
-                row["name"],
-                Demand(
-                    count=count,
-                    share_milli=min(int(row["gpu_milli"]), WHOLE) if count else 0,
-                    models=(spec,) if spec and count else (),
-                    cpu_milli=int(row["cpu_milli"]),
-                    host_memory_bytes=int(row["memory_mib"]) * MIB,
-                ),
-                created,
-                max(deleted - created, 0.0),
-            )
+        created, deleted = float(row.get("creation_time") or 0), float(row.get("deletion_time") or 0)
+        demand = Demand(
+            count=count,
+            share_milli=min(int(row["gpu_milli"]), WHOLE_SHARE_MILLI) if count else 0,
+            models=(spec,) if spec and count else (),
+            cpu_milli=int(row["cpu_milli"]),
+            host_memory_bytes=int(row["memory_mib"]) * MIB,
         )
-    return pods
+    except (KeyError, TypeError, ValueError) as error:
+        raise ConfigError(f"{path}:{line}: {error}", hint="a list has the column `gpu`, or openb's columns") from error
+    return TraceRequest(row.get("name") or str(line), demand, created, max(deleted - created, 0.0))
 
 
-def _rows(path: Path, *columns: str) -> list[dict[str, str]]:
-    with path.open(newline="", encoding="utf-8") as file:
-        reader = csv.DictReader(file)
-        missing = [column for column in columns if column not in (reader.fieldnames or ())]
-        if missing:
-            raise TraceError(f"{path} has no column {', '.join(missing)}; its columns are {reader.fieldnames}")
-        return list(reader)
+def _ours(path: Path, line: int, row: Mapping[str, str]) -> TraceRequest:
+    try:
+        gpu = parse_request(row["gpu"])
+        demand = Demand(
+            count=gpu.count,
+            share_milli=gpu.share_milli or 0,
+            memory_bytes=gpu.memory_bytes or 0,
+            models=tuple(_with_families(models) for models in gpu.models),
+            vendor=gpu.vendor or "",
+            mig_profile=gpu.mig_profile or "",
+            gang_size=int(row.get("gang") or 1),
+            cpu_milli=parse_milli(row.get("cpu") or "0"),
+            host_memory_bytes=parse_bytes(row.get("memory") or "0"),
+        )
+        times = float(row.get("arrival_s") or 0), float(row.get("duration_s") or 0)
+    except AliquotError as error:
+        raise ConfigError(f"{path}:{line}: {error.message}", hint=error.hint) from error
+    except ValueError as error:
+        raise ConfigError(f"{path}:{line}: {error}") from error
+    return TraceRequest(row.get("name") or str(line), demand, *times)
+
+
+def _with_families(models: tuple[str, ...]) -> tuple[str, ...]:
+    """A family's name stands for each of its models, and for devices that only say the family."""
+    of_family = {model.name for model in catalog.BY_NAME.values() if model.family in models}
+    return tuple(sorted(of_family.union(models)))
+
+
+def _rows(path: Path) -> list[dict[str, str]]:
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            return list(csv.DictReader(file))
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror}", hint="name a file that exists and can be read") from error

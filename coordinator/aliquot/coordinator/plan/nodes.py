@@ -1,0 +1,160 @@
+"""Reads descriptions of pools: openb's node list, what `aliquot declare` reads, and what `aliquot nodes --json` prints.
+
+So a plan for the pool as it is now is `aliquot nodes --json | aliquot plan --nodes - …`.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import sys
+import tomllib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from aliquot.common import catalog
+from aliquot.common.errors import AliquotError, ConfigError
+from aliquot.common.limits import GIB, MIB
+from aliquot.common.quantity import parse_bytes, parse_milli
+from aliquot.coordinator.core.types import UNKNOWN, DeviceSpec, NodeSpec
+
+STDIN = "-"
+UNSTATED_MEMORY_BYTES = 32 * GIB
+"""For models that the catalogue does not know and lists that don't say: openb's lists, for one."""
+
+
+def read_nodes(path: Path) -> list[NodeSpec]:
+    """The nodes of a CSV, YAML, JSON or TOML file, or of `-` (standard input). Raises `ConfigError`."""
+    try:
+        text = sys.stdin.read() if str(path) == STDIN else path.read_text(encoding="utf-8-sig")
+        if path.suffix.lower() == ".csv":
+            return [_from_row(row) for row in csv.DictReader(io.StringIO(text))]
+        document = _parse(path.suffix.lower(), text)
+        return [_from_document(node, number) for number, node in enumerate(_list_of_nodes(document))]
+    except AliquotError as error:
+        raise ConfigError(f"{path}: {error.message}", hint=error.hint) from error
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror}", hint="name a file that exists and can be read") from error
+    except (ValueError, KeyError, TypeError, yaml.YAMLError) as error:
+        raise ConfigError(f"{path} can't be read: {error}", hint="CSV, YAML, JSON and TOML are read") from error
+
+
+def _parse(suffix: str, text: str) -> Any:  # noqa: ANN401 - whatever the file holds
+    if suffix == ".toml":
+        return tomllib.loads(text)
+    return json.loads(text) if suffix in ("", ".json") else yaml.safe_load(text)
+
+
+def read_openb_nodes(path: Path) -> list[NodeSpec]:
+    """An openb node list. Raises `ConfigError`."""
+    return read_nodes(path)
+
+
+def more_of(nodes: Iterable[NodeSpec], count: int, like: str = "") -> list[NodeSpec]:
+    """`count` more nodes like the named one, or like the most frequent kind. Raises `ConfigError`."""
+    known = list(nodes)
+    if like:
+        template = next((node for node in known if like in (node.name, node.node_id)), None)
+        if template is None:
+            raise ConfigError(f"no node {like!r}", hint="name a node of the list")
+    else:
+        kinds: dict[tuple[object, ...], list[NodeSpec]] = {}
+        for node in known:
+            models = tuple((d.model, d.memory_total_bytes, d.mig_profile) for d in node.devices)
+            kinds.setdefault((models, node.cpu_milli, node.host_memory_bytes), []).append(node)
+        template = max(kinds.values(), key=len)[0]
+    return [_copy(template, f"{template.name}+{number + 1}") for number in range(count)]
+
+
+def _copy(node: NodeSpec, name: str) -> NodeSpec:
+    devices = tuple(
+        DeviceSpec(
+            uuid=f"{name}/{device.index}",
+            model=device.model,
+            memory_total_bytes=device.memory_total_bytes,
+            memory_reserved_bytes=device.memory_reserved_bytes,
+            vendor=device.vendor,
+            index=device.index,
+            mig_profile=device.mig_profile,
+            nvlink_island=device.nvlink_island,
+            numa_node=device.numa_node,
+        )
+        for device in node.devices
+    )
+    return NodeSpec(
+        name, name, devices, node.labels, node.pool, node.failure_domain, node.cpu_milli, node.host_memory_bytes
+    )
+
+
+def _from_row(row: Mapping[str, str]) -> NodeSpec:
+    name = row.get("name") or row["sn"]
+    model = row.get("model") or ""
+    memory = row.get("memory_per_gpu")
+    cpu = int(row["cpu_milli"]) if row.get("cpu_milli") else parse_milli(row["cpu"]) if row.get("cpu") else UNKNOWN
+    host = int(row["memory_mib"]) * MIB if row.get("memory_mib") else UNKNOWN
+    if row.get("host_memory"):
+        host = parse_bytes(row["host_memory"])
+    count = int(row.get("gpus") or row.get("gpu") or 0)
+    devices = tuple(_device(name, index, model, parse_bytes(memory) if memory else 0) for index in range(count))
+    return NodeSpec(name, name, devices, pool=row.get("pool") or "default", cpu_milli=cpu, host_memory_bytes=host)
+
+
+def _list_of_nodes(document: Any) -> list[Any]:  # noqa: ANN401 - whatever the file holds
+    nodes = document.get("nodes") if isinstance(document, Mapping) else document
+    if not isinstance(nodes, list) or not nodes:
+        raise ConfigError("no list of nodes", hint="write them as a list under `nodes`")
+    return nodes
+
+
+def _from_document(node: Mapping[str, Any], number: int) -> NodeSpec:
+    name = str(node.get("name") or node.get("node_id") or f"node-{number}")
+    devices: list[DeviceSpec] = []
+    for device in node.get("devices") or ():
+        if "memory_total_bytes" in device:
+            devices.append(_listed_device(name, len(devices), device))
+        else:
+            memory = parse_bytes(str(device["memory"])) if device.get("memory") else 0
+            devices += [
+                _device(name, len(devices) + offset, str(device["model"]), memory)
+                for offset in range(int(device.get("count", 1)))
+            ]
+    cpu, host = node.get("cpu_milli", UNKNOWN), node.get("host_memory_bytes", UNKNOWN)
+    return NodeSpec(
+        node_id=str(node.get("node_id") or name),
+        name=name,
+        devices=tuple(devices),
+        labels=tuple(sorted((str(key), str(value)) for key, value in (node.get("labels") or {}).items())),
+        pool=str(node.get("pool") or "default"),
+        failure_domain=str(node.get("failure_domain") or ""),
+        cpu_milli=parse_milli(str(node["cpu"])) if node.get("cpu") else _known(cpu),
+        host_memory_bytes=parse_bytes(str(node["memory"])) if node.get("memory") else _known(host),
+    )
+
+
+def _known(value: int | None) -> int:
+    return UNKNOWN if value is None else value
+
+
+def _listed_device(name: str, number: int, device: Mapping[str, Any]) -> DeviceSpec:
+    """A device as `aliquot nodes --json` prints it."""
+    return DeviceSpec(
+        uuid=str(device.get("uuid") or f"{name}/{number}"),
+        model=str(device["model"]),
+        memory_total_bytes=int(device["memory_total_bytes"]),
+        memory_reserved_bytes=int(device.get("memory_reserved_bytes") or 0),
+        vendor=str(device.get("vendor") or "nvidia"),
+        index=int(device.get("index") or number),
+        mig_profile=str(device.get("mig_profile") or ""),
+        nvlink_island=_known(device.get("nvlink_island")),
+        numa_node=_known(device.get("numa_node")),
+    )
+
+
+def _device(node: str, index: int, model: str, memory_bytes: int) -> DeviceSpec:
+    name = catalog.canonical_name(model)
+    memory = memory_bytes or catalog.memory_total_bytes(name) or UNSTATED_MEMORY_BYTES
+    return DeviceSpec(f"{node}/{index}", name, memory, index=index, vendor=catalog.vendor_of(name) or "nvidia")
