@@ -1,8 +1,8 @@
 """Tier `mig`: a hardware partition of its own.
 
 The agent sees each instance as a device; a slice that has one whole is held by the hardware, and there is nothing to
-set: what is read back is that the instance is still there and still as large. Making and changing partitions is
-`mig_plan` and `mig_apply`, on nodes that allow it.
+set: what is read back is that the instance is still there and still as large. Cutting a device is
+`core.partitioning` (the plan) and `mig_geometry` (doing it), on nodes that allow it.
 """
 
 from __future__ import annotations

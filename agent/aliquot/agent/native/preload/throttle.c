@@ -1,6 +1,6 @@
 /*
- * A bucket of launches for each device, refilled at a rate that a controller adjusts: every so often it asks NVML how
- * busy the lease's processes kept the device, and changes the rate in proportion. So the part of the device's time is
+ * A bucket of launches for each device, refilled at a rate that a controller adjusts: once a second it asks NVML how
+ * busy the lease's processes kept the device, and so what a launch costs. So the part of the device's time is
  * met on average over a second or so, not at every moment; a lease alone on its device is held to its part as well.
  * Where NVML can't tell in here there is nothing to go by, and launches pass.
  */
@@ -15,7 +15,7 @@
 #define SECOND UINT64_C(1000000000)
 
 enum { SAMPLES_MAX = 256, PIDS_MAX = 64, RATE_MIN = 2, RATE_MAX = 1000000, RATE_FIRST = 20000 };
-static const uint64_t control_period_ns = SECOND / 5, burst_ns = SECOND / 50;
+static const uint64_t control_period_ns = SECOND, burst_ns = SECOND / 50;
 
 typedef struct {
     unsigned pid;
@@ -26,6 +26,8 @@ typedef struct {
 struct bucket {
     uint64_t rate; /* launches per second */
     uint64_t filled_ns, controlled_ns;
+    uint64_t launches; /* since controlled_ns */
+    bool settled;      /* the rate comes from a measurement */
     int64_t tokens; /* in billionths of a launch */
     unsigned long long seen_us;
 };
@@ -78,17 +80,18 @@ static int busy_milli(int device, struct bucket *bucket)
     return count ? (int)sum * 10 : -1;
 }
 
-static void control(int device, struct bucket *bucket, unsigned share_milli)
+/* What a launch costs of the device's time is what the busy time was shared by; so many of them make up the share. */
+static void control(int device, struct bucket *bucket, unsigned share_milli, uint64_t passed_ns)
 {
     const int busy = busy_milli(device, bucket);
+    const uint64_t made = bucket->launches * SECOND / passed_ns;
+    bucket->launches = 0;
     if (busy < 0)
         return;
-    /* At most halved or half as much again in one step: utilisation is a rough and late figure. */
-    uint64_t next = busy == 0 ? bucket->rate * 3 / 2 : bucket->rate * share_milli / (unsigned)busy;
-    if (next > bucket->rate * 3 / 2)
-        next = bucket->rate * 3 / 2 + 1;
-    if (next < bucket->rate / 2)
-        next = bucket->rate / 2;
+    uint64_t next = busy == 0 || made == 0 ? bucket->rate * 2 : made * share_milli / (unsigned)busy;
+    if (bucket->settled)
+        next = (bucket->rate + next) / 2; /* utilisation is a rough and late figure */
+    bucket->settled = busy > 0;
     bucket->rate = next < RATE_MIN ? RATE_MIN : next > RATE_MAX ? RATE_MAX : next;
 }
 
@@ -100,9 +103,11 @@ static uint64_t take(int device, unsigned share_milli)
     if (!bucket->rate)
         *bucket = (struct bucket){.rate = RATE_FIRST, .filled_ns = now, .controlled_ns = now};
     if (now - bucket->controlled_ns >= control_period_ns) {
+        const uint64_t passed_ns = now - bucket->controlled_ns;
         bucket->controlled_ns = now;
-        control(device, bucket, share_milli);
+        control(device, bucket, share_milli, passed_ns);
     }
+    bucket->launches++;
     uint64_t passed = now - bucket->filled_ns;
     if (passed > SECOND)
         passed = SECOND;
