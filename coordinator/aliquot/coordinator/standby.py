@@ -61,26 +61,28 @@ class Standby:
 
     def prepare(self) -> None:
         """Make the tables where there are none, and read all there is. Raises JournalError or ConfigError."""
-        self._journal.open()
-        self._journal.close()  # a standby must not be taken for a writer
+        self._journal.prepare()
         self._follow()
 
     def wait(self) -> Led | None:
         """Follow until we lead; None after `stop`. Raises JournalTooNew and JournalCorrupt: waiting heals neither."""
         while not self._stop.is_set():
-            try:
-                led = self.step()
-            except (JournalUnavailable, NotLeader) as error:
-                log.warning("following goes on in a moment: %s", error)
-                self._stop.wait(_RETRY_S)
-                continue
+            led = self.step()
             if led is not None:
                 return led
             self._stop.wait(POLL_S)
         return None
 
     def step(self) -> Led | None:
-        """Follow what has come since, and take the seat if it is free."""
+        """Follow what has come since, and take the seat if it is free. What can't be reached is tried again later."""
+        try:
+            return self._step()
+        except (JournalUnavailable, NotLeader) as error:
+            log.warning("following goes on in a moment: %s", error)
+            self._stop.wait(_RETRY_S)
+            return None
+
+    def _step(self) -> Led | None:
         seat = self._leadership.look()
         self._tell("" if seat.free else seat.address)
         self._follow()

@@ -7,8 +7,6 @@ its row several times a second and must never wait for a slow commit.
 
 from __future__ import annotations
 
-import secrets
-
 from psycopg import sql
 
 from aliquot.coordinator.errors import JournalCorrupt, JournalTooNew
@@ -58,9 +56,9 @@ _PUT = sql.SQL("INSERT INTO aliquot.meta VALUES (%s, %s) ON CONFLICT (key) DO UP
 _FOUND = sql.SQL("SELECT EXISTS (SELECT FROM pg_tables WHERE schemaname = 'aliquot' AND tablename = 'meta')")
 
 
-def prepare(link: Link) -> bytes:
-    """Make the tables, or bring them to this format; returns the pool's secret. Raises JournalTooNew, JournalCorrupt
-    or JournalUnavailable.
+def prepare(link: Link, secret: bytes) -> bytes:
+    """Make the tables, with that secret, or bring them to this format; returns the pool's secret. Raises JournalTooNew,
+    JournalCorrupt or JournalUnavailable.
     """
     if _format(link) != FORMAT:
         with link.transaction():
@@ -70,9 +68,14 @@ def prepare(link: Link) -> bytes:
                 for statement in _STEPS[step]:
                     link.execute(statement, binary=False)
             if found == 0:
-                link.execute(_PUT, ("pool_secret", secrets.token_bytes(32)))
+                link.execute(_PUT, ("pool_secret", secret))
             if found < FORMAT:
                 link.execute(_PUT, ("format", b"%d" % FORMAT))
+    return secret_of(link)
+
+
+def secret_of(link: Link) -> bytes:
+    """The pool's secret. Raises JournalCorrupt."""
     rows = link.execute(_GET, ("pool_secret",))
     if not rows:
         raise JournalCorrupt(

@@ -55,15 +55,16 @@ _DAMAGED = "keep a dump of the schema aliquot as it is; then restore the newest 
 class PostgresJournal:
     """See the module's docstring. It implements `Journal`.
 
-    `conninfo` is libpq's; secrets belong into PGPASSWORD, a password file or a service file.
+    `conninfo` is libpq's; secrets belong into PGPASSWORD, a password file or a service file. `pool_secret` is that of a
+    journal that is made now as another's copy.
     """
 
-    def __init__(self, conninfo: str) -> None:
+    def __init__(self, conninfo: str, *, pool_secret: bytes = b"") -> None:
         self._conninfo = conninfo
         self._link: Link | None = None
         self._reading: Link | None = None
         self._reading_lock = threading.Lock()
-        self._secret = b""
+        self._secret = pool_secret
         self._epoch = 0
         self._writer = ""
         self._last_seq = 0
@@ -89,13 +90,18 @@ class PostgresJournal:
         """Connect, and create or check the tables."""
         self.close()
         self._link = link = Link(self._conninfo, name=WRITER, timeout_s=STATEMENT_TIMEOUT_S)
-        self._secret = pgschema.prepare(link)
+        self._secret = pgschema.prepare(link, self._secret or secrets.token_bytes(32))
         rows = link.execute(_TAIL)
         self._last_seq, self._last_digest = (rows[0][2], rows[0][5]) if rows else (0, NO_DIGEST)
 
-    def raise_leader_epoch(self) -> int:
-        """Durably take the next leader epoch."""
-        epoch = int(self._opened().execute(_EPOCH)[0][0]) + 1
+    def prepare(self) -> None:
+        """Make the tables where there are none, without being taken for a writer, whose sessions a new leader ends."""
+        with self.reader() as link:
+            self._secret = pgschema.prepare(link, self._secret or secrets.token_bytes(32))
+
+    def raise_leader_epoch(self, at_least: int = 0) -> int:
+        """Durably take the next leader epoch, or a higher one."""
+        epoch = max(int(self._opened().execute(_EPOCH)[0][0]) + 1, at_least)
         self.fence(epoch)
         return epoch
 
@@ -151,6 +157,11 @@ class PostgresJournal:
             raise NotLeader("another coordinator has taken the journal over while it could not be written")
         self._writer = writer
         link.execute(_PROBE, (secrets.token_bytes(64),))
+
+    def identity(self) -> tuple[bytes, int]:
+        """The pool's secret and the leader epoch, read without opening or changing anything."""
+        with self.reader() as link:
+            return pgschema.secret_of(link), int(link.execute(_EPOCH)[0][0])
 
     def groups(self, after_seq: int) -> Iterator[StoredGroup]:
         """Read over a connection of its own, so that it may run in any thread; one reader at a time."""

@@ -13,7 +13,7 @@ from aliquot.coordinator.core.evolve import evolve
 from aliquot.coordinator.core.snapshot import from_snapshot
 from aliquot.coordinator.core.state import CoreConfig, State
 from aliquot.coordinator.errors import JournalCorrupt
-from aliquot.coordinator.journal.base import NO_DIGEST, Journal, StoredGroup
+from aliquot.coordinator.journal.base import NO_DIGEST, Journal, StoredGroup, StoredSnapshot
 
 log = logging.getLogger(__name__)
 
@@ -45,16 +45,23 @@ class Replay:
 
     def restart(self) -> None:
         """Begin with the newest snapshot that can be read."""
+        self.start_at(next(self._journal.snapshots(), None))
+
+    def start_at(self, stored: StoredSnapshot | None) -> None:
+        """Begin with a given snapshot, or with nothing."""
         state, self.digest = State.fresh(self._config), NO_DIGEST
-        stored = next(self._journal.snapshots(), None)
         if stored is not None:
             state, self.digest = from_snapshot(stored.snapshot, self._config), stored.digest
             log.info("snapshot of fact %d read: %d leases, %d nodes", state.seq, len(state.leases), len(state.nodes))
         self.state, self.snapshot_seq = state, state.seq
 
-    def catch_up(self, up_to: Callable[[StoredGroup], bool] = lambda _: True) -> int:
-        """Apply the groups that have come since, as long as `up_to` agrees; returns how many facts they hold. Raises
-        JournalCorrupt or JournalTooNew.
+    def catch_up(
+        self,
+        up_to: Callable[[StoredGroup], bool] = lambda _: True,
+        applied: Callable[[StoredGroup], None] = lambda _: None,
+    ) -> int:
+        """Apply the groups that have come since, as long as `up_to` agrees, and hand each to `applied`; returns how
+        many facts they hold. Raises JournalCorrupt or JournalTooNew.
         """
         state, facts = self.state, 0
         for read in self._journal.groups(state.seq):
@@ -64,6 +71,7 @@ class Replay:
             for fact in read.group.facts:
                 evolve(state, fact)
             self.digest = read.digest
+            applied(read)
             before, facts = facts, facts + len(read.group.facts)
             if before // _PROGRESS_EVERY_FACTS != facts // _PROGRESS_EVERY_FACTS:
                 log.info("replayed %d facts, up to number %d of %d", facts, state.seq, self._journal.last_seq)

@@ -63,15 +63,16 @@ _DAMAGED = (
 class SqliteJournal:
     """See the module's docstring. It implements `Journal`. One coordinator at a time: `leadership` holds the lock.
 
-    `fsync_delay_ms` makes every commit as slow as a slow disk would: for measurements only.
+    `pool_secret` is that of a journal that is made now as another's copy. `fsync_delay_ms` makes every commit as slow
+    as a slow disk would: for measurements only.
     """
 
-    def __init__(self, path: Path, *, fsync_delay_ms: int = 0) -> None:
+    def __init__(self, path: Path, *, pool_secret: bytes = b"", fsync_delay_ms: int = 0) -> None:
         self._path = path
         self._fsync_delay_s = fsync_delay_ms / 1000
         self._snapshots = SnapshotFolder(snapshot_folder_of(path))
         self._connection: sqlite3.Connection | None = None
-        self._secret = b""
+        self._secret = pool_secret
         self._epoch = 0
         self._last_seq = 0
         self._last_digest = NO_DIGEST
@@ -98,15 +99,15 @@ class SqliteJournal:
             connection.execute("PRAGMA journal_mode = WAL").fetchone()
             connection.execute("PRAGMA synchronous = FULL")
             connection.execute(f"PRAGMA wal_autocheckpoint = {_CHECKPOINT_PAGES}")
-            _prepare(connection, self._path)
+            _prepare(connection, self._path, self._secret or secrets.token_bytes(32))
             self._secret = bytes(_meta(connection, "pool_secret"))
             self._check_tail(connection)
 
-    def raise_leader_epoch(self) -> int:
-        """Durably take the next leader epoch."""
+    def raise_leader_epoch(self, at_least: int = 0) -> int:
+        """Durably take the next leader epoch, or a higher one."""
         connection = self._open_connection()
         with _translated(self._path), _transaction(connection):
-            self._epoch = int(_meta(connection, "leader_epoch")) + 1
+            self._epoch = max(int(_meta(connection, "leader_epoch")) + 1, at_least)
             connection.execute("UPDATE meta SET value = ? WHERE key = 'leader_epoch'", (self._epoch,))
         return self._epoch
 
@@ -152,6 +153,21 @@ class SqliteJournal:
                 "ON CONFLICT (key) DO UPDATE SET value = excluded.value"
             )
 
+    def identity(self) -> tuple[bytes, int]:
+        """The pool's secret and the leader epoch, read without opening or changing anything."""
+        with _translated(self._path), contextlib.closing(_connect(self._path, read_only=True)) as connection:
+            return bytes(_meta(connection, "pool_secret")), int(_meta(connection, "leader_epoch"))
+
+    def back_up(self, target: Path) -> None:
+        """Copy the file as it is at one moment, while it may be written, with SQLite's own means."""
+        with (
+            _translated(self._path),
+            contextlib.closing(_connect(self._path, read_only=True)) as source,
+            contextlib.closing(_connect(target)) as copy,
+        ):
+            source.backup(copy, pages=1024)
+        target.chmod(0o600)
+
     def groups(self, after_seq: int) -> Iterator[StoredGroup]:
         """Read over a connection of its own, so that it may run in any thread."""
         with _translated(self._path), contextlib.closing(_connect(self._path, read_only=True)) as connection:
@@ -168,6 +184,11 @@ class SqliteJournal:
                         hint=_DAMAGED,
                     )
                 yield StoredGroup(codec.decode(record), record.previous, record.digest)
+
+    @property
+    def snapshot_folder(self) -> SnapshotFolder:
+        """Where the snapshotter writes."""
+        return self._snapshots
 
     def snapshots(self) -> Iterator[StoredSnapshot]:
         """Those beside the file that can be read, newest first."""
@@ -234,7 +255,7 @@ def _connect(path: Path, *, read_only: bool = False) -> sqlite3.Connection:
     )
 
 
-def _prepare(connection: sqlite3.Connection, path: Path) -> None:
+def _prepare(connection: sqlite3.Connection, path: Path, secret: bytes) -> None:
     found = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table' AND name = 'meta'").fetchone()
     if found is None:
         if connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
@@ -244,7 +265,7 @@ def _prepare(connection: sqlite3.Connection, path: Path) -> None:
                 connection.execute(statement)
             connection.executemany(
                 "INSERT INTO meta VALUES (?, ?)",
-                [("format", FORMAT), ("leader_epoch", 0), ("pool_secret", secrets.token_bytes(32))],
+                [("format", FORMAT), ("leader_epoch", 0), ("pool_secret", secret)],
             )
         path.chmod(0o600)
         return
