@@ -55,6 +55,7 @@ def _lease_reprieved(state: State, fact: f.LeaseReprieved) -> None:
         end_detail="",
         requeue=False,
         preemptions=lease.preemptions - 1,
+        preempted_at_ms=lease.preempted_at_ms[:-1],  # it did not happen, so it doesn't count towards the bound
         seq=state.seq,
     )
     if not lease.gives_back:
