@@ -55,6 +55,7 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     def add(name: str, action: Callable[[argparse.Namespace], int], text: str) -> argparse.ArgumentParser:
         sub = actions.add_parser(name, help=text, description=text[:1].upper() + text[1:] + ".")
         sub.set_defaults(journal_action=action)
+        sub.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="one JSON object")
         sub.add_argument("journal", help="sqlite:PATH, a path, or postgres:CONNINFO")
         return sub
 

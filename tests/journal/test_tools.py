@@ -1,0 +1,194 @@
+"""`aliquot journal`: what it finds, what it copies, and that it never changes the journal it looks at."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aliquot.cli.main import build_parser
+from aliquot.common.errors import ConfigError
+from aliquot.coordinator.core.snapshot import state_hash
+from aliquot.coordinator.core.state import CoreConfig
+from aliquot.coordinator.journal.replay import replay
+from aliquot.coordinator.journal.snapshotter import take_snapshot
+from aliquot.coordinator.journal.sqlite import SqliteJournal, snapshot_folder_of
+from aliquot.coordinator.journal.tools import JOURNAL
+from tests.journal import saved
+from tests.journal.facts import Story, opened, written
+
+Capture = pytest.CaptureFixture[str]
+
+
+def tool(capsys: Capture, *arguments: object) -> tuple[int, dict[str, Any]]:
+    """Run the command as the command line does; its code, and its last line."""
+    code = aliquot("journal", *arguments, "--json")
+    return code, json.loads(capsys.readouterr().out.splitlines()[-1])
+
+
+def aliquot(*arguments: object) -> int:
+    """As the entry point makes it a command, whether or not this installation is new enough to know it."""
+    args = build_parser([JOURNAL]).parse_args(list(map(str, arguments)))
+    return int(args.run(args))
+
+
+def books(path: Path) -> str:
+    journal = SqliteJournal(path)
+    return state_hash(replay(journal, CoreConfig()).state)
+
+
+def damage(path: Path, seq: int) -> None:
+    connection = sqlite3.connect(path)
+    with connection:
+        connection.execute("UPDATE groups SET payload = zeroblob(9) WHERE last_seq = ?", (seq,))
+    connection.close()
+
+
+def compacted(path: Path) -> Story:
+    """Two snapshots, and no facts from before the first."""
+    story = Story(opened(path))
+    story.begin()
+    for number in range(5):
+        story.lease(number)
+    first = take_snapshot(path)
+    for number in range(5, 9):
+        story.lease(number)
+    take_snapshot(path)
+    story.lease(9)
+    seq = first["seq"]
+    assert isinstance(seq, int)
+    story.journal.prune(seq, 1000)
+    return story
+
+
+def test_a_sound_journal_is_verified_while_it_is_in_use(tmp_path: Path, capsys: Capture) -> None:
+    story = compacted(tmp_path / "j.db")
+    code, said = tool(capsys, "verify", tmp_path / "j.db")
+    assert (code, said["ok"]) == (0, True)
+    assert said["seq"] == story.state.seq
+    assert said["state_hash"] == state_hash(story.state)
+    story.journal.close()
+
+
+def test_a_damaged_record_is_found_and_nothing_is_cut_off(tmp_path: Path, capsys: Capture) -> None:
+    story = written(tmp_path / "j.db", 5)
+    damage(tmp_path / "j.db", story.state.seq)
+    before = (tmp_path / "j.db").read_bytes()
+    code, said = tool(capsys, "verify", tmp_path / "j.db")
+    assert (code, said["ok"]) == (1, False)
+    assert "damaged" in said["problem"]
+    assert (tmp_path / "j.db").read_bytes() == before
+
+
+def test_a_backup_of_a_journal_in_use_is_a_journal(tmp_path: Path, capsys: Capture) -> None:
+    story = compacted(tmp_path / "j.db")
+    code, said = tool(capsys, "backup", tmp_path / "j.db", tmp_path / "copy.db")
+    assert (code, said["state_hash"]) == (0, state_hash(story.state))
+    story.lease(20)  # the source goes on
+    story.journal.close()
+    again = opened(tmp_path / "copy.db")
+    assert again.pool_secret == story.journal.pool_secret
+    again.close()
+    with pytest.raises(ConfigError):
+        tool(capsys, "backup", tmp_path / "j.db", tmp_path / "copy.db")
+
+
+def test_going_back_to_a_fact_gives_the_books_of_that_moment(tmp_path: Path, capsys: Capture) -> None:
+    story = Story(opened(tmp_path / "j.db"))
+    story.begin()
+    story.lease(1)
+    then, seq = state_hash(story.state), story.state.seq
+    story.lease(2)
+    story.journal.raise_leader_epoch()
+    story.journal.close()
+    _, said = tool(capsys, "restore", tmp_path / "j.db", tmp_path / "then.db", "--up-to", seq)
+    assert said["seq"] == seq
+    assert books(tmp_path / "then.db") == then
+    _, epoch = SqliteJournal(tmp_path / "then.db").identity()
+    assert epoch >= 2  # agents have obeyed the later leader
+
+
+def test_going_back_to_a_time(tmp_path: Path, capsys: Capture) -> None:
+    story = Story(opened(tmp_path / "j.db"))
+    story.now_ms = 1_790_000_000_000
+    story.begin()
+    story.lease(1)
+    then = state_hash(story.state)
+    story.now_ms += 60_000
+    story.lease(2)
+    story.journal.close()
+    tool(capsys, "restore", tmp_path / "j.db", tmp_path / "then.db", "--until", "2026-09-21T14:13:30Z")
+    assert books(tmp_path / "then.db") == then
+
+
+def test_going_back_starts_from_a_snapshot_where_older_facts_are_gone(tmp_path: Path, capsys: Capture) -> None:
+    story = compacted(tmp_path / "j.db")
+    story.journal.close()
+    _, said = tool(capsys, "restore", tmp_path / "j.db", tmp_path / "then.db", "--up-to", story.state.seq - 4)
+    assert 0 < said["snapshot_seq"] <= said["seq"] <= story.state.seq - 4
+    assert tool(capsys, "verify", tmp_path / "then.db")[0] == 0
+
+
+def test_a_restored_journal_is_written_on(tmp_path: Path, capsys: Capture) -> None:
+    story = compacted(tmp_path / "j.db")
+    story.journal.close()
+    tool(capsys, "repair", tmp_path / "j.db", tmp_path / "new.db")
+    journal = opened(tmp_path / "new.db")
+    again = replay(journal, CoreConfig())
+    assert state_hash(again.state) == state_hash(story.state)
+    journal.resume_after(again.state.seq, again.digest)
+    story.journal = journal
+    story.lease(30)
+    journal.close()
+    assert books(tmp_path / "new.db") == state_hash(story.state)
+
+
+def test_repair_keeps_what_can_be_believed(tmp_path: Path, capsys: Capture) -> None:
+    story = written(tmp_path / "j.db", 6)
+    damage(tmp_path / "j.db", story.state.seq - 2)
+    _, said = tool(capsys, "repair", tmp_path / "j.db", tmp_path / "new.db")
+    assert "damaged" in said["left_out"]
+    code, verified = tool(capsys, "verify", tmp_path / "new.db")
+    assert code == 0
+    assert story.state.seq - 4 <= verified["seq"] < story.state.seq - 2
+
+
+def test_facts_are_exported_one_a_line(tmp_path: Path, capsys: Capture) -> None:
+    story = written(tmp_path / "j.db", 2)
+    assert aliquot("journal", "export", tmp_path / "j.db") == 0
+    facts = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [fact["seq"] for fact in facts] == list(range(1, story.state.seq + 1))
+    assert facts[0]["fact"] == "LeaderStarted"
+    granted = next(fact for fact in facts if fact["fact"] == "LeaseGranted")
+    assert granted["slices"][0]["plan"]["share_milli"] == 10
+    assert aliquot("journal", "dump", tmp_path / "j.db") == 0
+    assert "LeaseGranted" in capsys.readouterr().out
+
+
+def test_a_journal_that_is_not_there_is_not_made(tmp_path: Path, capsys: Capture) -> None:
+    with pytest.raises(ConfigError):
+        tool(capsys, "verify", tmp_path / "none.db")
+    assert not (tmp_path / "none.db").exists()
+
+
+@pytest.mark.parametrize("name", sorted(saved.MEANINGS))
+def test_saved_journals_mean_what_they_always_meant(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    shutil.copy(saved.DATA / name, path)
+    kept = saved.DATA / f"{name}.snapshots"
+    from_facts = replay(SqliteJournal(path), CoreConfig()).state
+    assert saved.hash_of(from_facts) == saved.MEANINGS[name]
+    shutil.copytree(kept, snapshot_folder_of(path))
+    again = replay(SqliteJournal(path), CoreConfig())
+    assert saved.hash_of(again.state) == saved.MEANINGS[name]
+    assert again.snapshot_seq > 0
+    journal = opened(path)  # and it can be written by this version
+    journal.resume_after(again.state.seq, again.digest)
+    story = Story(journal)
+    story.state, story.now_ms = again.state, again.state.now_ms
+    story.lease(777)
+    journal.close()
