@@ -74,7 +74,7 @@ def abuse(seconds: float, directory: Path) -> None:
             assert answer["refused"] > 0, "it never came to the limit: the test tests nothing"
             assert answer["other"] == 0
         answer = modest.answer()
-        assert answer is not None, modest.said
+        assert answer is not None, f"ended by {modest.process.wait()}: {modest.said}\n{made.node.log}"
         assert answer["failed"] == 0, "refused within its own part"
         assert answer["rounds"] > 0
         assert '"signal":' not in made.node.log, "nobody was over, so nobody may be signalled"

@@ -28,7 +28,6 @@ CONTEXT_MAX_BYTES = 1 << 30
 class _Seen:
     """Of one slice, at the last poll."""
 
-    account_bytes: int
     excess_bytes: int
 
 
@@ -120,22 +119,21 @@ class PreloadEnforcer:
         """After each poll: what the driver says the slice holds (None: unknown). Answers what it holds beyond its own
         account, in bytes, and takes that off what it may still allocate.
 
-        Charged is always at least held while both move, so a sample is compared with the larger account of this poll
-        and the last; and only what two polls in a row have seen counts.
+        Charged is always at least held while both move, so a sample is compared with the most that was charged since
+        the last poll; and only what two polls in a row have seen counts.
         """
         spec = limited.spec
         files = self._files(spec.holder)
         try:
-            account_bytes = files.held_bytes(spec.device_uuid)
+            account_bytes = files.peak_bytes(spec.device_uuid)
             self._learn_context(limited, files)
         except (OSError, EnforcementError):
             return 0  # gone or damaged: read_back says so
         before = self._seen.get(spec.slice_id)
         if account_bytes is None or observed_bytes is None:
             return before.excess_bytes if before is not None else 0
-        known_bytes = max(account_bytes, before.account_bytes if before is not None else 0)
-        excess_bytes = max(0, observed_bytes - known_bytes)
-        self._seen[spec.slice_id] = _Seen(account_bytes, excess_bytes)
+        excess_bytes = max(0, observed_bytes - account_bytes)
+        self._seen[spec.slice_id] = _Seen(excess_bytes)
         published = min(excess_bytes, before.excess_bytes if before is not None else 0)
         try:
             files.set_excess(spec.device_uuid, published)

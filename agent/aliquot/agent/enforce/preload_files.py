@@ -70,6 +70,7 @@ class _AccountFile(ctypes.Structure):
         ("slot_count", ctypes.c_uint32),
         ("mutex", ctypes.c_uint64 * 8),
         ("held", ctypes.c_uint64 * DEVICES_MAX),
+        ("peak", ctypes.c_uint64 * DEVICES_MAX),
         ("slots", _Slot * SLOTS_MAX),
     )
 
@@ -199,6 +200,22 @@ class LeaseFiles:
         if index is None or account is None:
             return None
         return sum(int(slot.held[index]) for slot in account.slots if slot.pid)
+
+    def peak_bytes(self, uuid: str) -> int | None:
+        """The most that the lease's processes said they held of a device since this was last asked; None where the
+        account can't be read as one. Raises `EnforcementError` and `OSError`.
+        """
+        index = _index_of(self._limits(), uuid)
+        account = self._account()
+        if index is None or account is None:
+            return None
+        descriptor = os.open(self.directory / "account", os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        try:
+            os.pwrite(descriptor, bytes(8), int(_AccountFile.peak.offset) + index * 8)
+        finally:
+            os.close(descriptor)
+        held = sum(int(slot.held[index]) for slot in account.slots if slot.pid)
+        return max(held, int(account.peak[index]))
 
     def slots(self) -> list[SlotView]:
         """The processes that say they hold something."""

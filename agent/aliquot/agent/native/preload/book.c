@@ -194,6 +194,8 @@ static void add(struct slot *slot, int device, uint64_t bytes)
 {
     slot->held[device] += bytes;
     account->held[device] += bytes;
+    if (account->held[device] > account->peak[device])
+        account->peak[device] = account->held[device];
 }
 
 int book_device(const unsigned char uuid[16])
