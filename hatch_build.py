@@ -20,7 +20,7 @@ import grpc_tools
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 PROTO_ROOT = Path("proto")
-NATIVE_DIRS = (Path("agent/aliquot/agent/native"), Path("coordinator/aliquot/coordinator/native"))
+NATIVE_DIR = Path("agent/aliquot/agent/native")
 PLUGINS = ("protoc-gen-mypy", "protoc-gen-mypy_grpc")
 SKIP_NATIVE_VARIABLE = "ALIQUOT_SKIP_NATIVE"
 
@@ -46,7 +46,8 @@ class AliquotBuildHook(BuildHookInterface[Any]):
             "/proto/aliquot/v1/*_pb2.pyi",
             "/proto/aliquot/v1/*_pb2_grpc.py",
             "/proto/aliquot/v1/*_pb2_grpc.pyi",
-            *(f"/{directory}/**/{name}" for directory in NATIVE_DIRS for name in ("*.so", "*.so.*")),
+            f"/{NATIVE_DIR}/**/*.so",
+            f"/{NATIVE_DIR}/**/*.so.*",
         ]
         # The C parts are plain shared libraries: any Python will do, this platform only.
         platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
@@ -86,20 +87,18 @@ def compile_native(root: Path) -> None:
     Raises:
         BuildError: no compiler or make, or the compilation failed.
     """
-    directories = [root / path for path in NATIVE_DIRS if (root / path / "Makefile").is_file()]
-    if not directories or os.environ.get(SKIP_NATIVE_VARIABLE) == "1":
+    directory = root / NATIVE_DIR
+    if not (directory / "Makefile").is_file() or os.environ.get(SKIP_NATIVE_VARIABLE) == "1":
         return
     missing = [tool for tool in (os.environ.get("CC", "cc"), "make") if shutil.which(tool.split()[0]) is None]
     if missing:
         raise BuildError(
             f"the C parts need {' and '.join(missing)}: `apt-get install gcc libc6-dev make`, "
-            f"or set {SKIP_NATIVE_VARIABLE}=1 to install without the preload tier, the simulated GPU "
-            "and the fast scoring of placements"
+            f"or set {SKIP_NATIVE_VARIABLE}=1 to install without the preload tier and the simulated GPU"
         )
-    for directory in directories:
-        result = subprocess.run(["make", "-C", str(directory)], check=False, capture_output=True, text=True)
-        if result.returncode != 0:
-            raise BuildError(f"the C parts don't compile:\n{result.stdout}{result.stderr}")
+    result = subprocess.run(["make", "-C", str(directory)], check=False, capture_output=True, text=True)
+    if result.returncode != 0:
+        raise BuildError(f"the C parts don't compile:\n{result.stdout}{result.stderr}")
 
 
 def _library_includes() -> list[Path]:

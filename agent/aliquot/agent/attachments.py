@@ -57,14 +57,12 @@ class Attachments:
                 f"{len(items)} processes are attached to lease {holder.lease_id}",
                 hint="attach the parent of your workers; what it starts belongs to the lease by itself",
             )
-        facts = processes.facts_of(process.pid)
         self._order += 1
         added = Attachment(
             holder=holder,
             process=process,
             order=self._order,
-            leads_session=facts is not None and facts.session_id == process.pid,
-            leads_group=facts is not None and facts.group_id == process.pid,
+            since_ticks=processes.now_ticks(),
             origin_cgroup=origin_cgroup,
         )
         owner = self._owners.get(holder.lease_id, uid)
@@ -73,10 +71,12 @@ class Attachments:
         self._by_lease[holder.lease_id] = [*items, added]
         return added
 
-    def contained(self, added: Attachment) -> None:
-        """The process has been put into its holder's cgroup. Raises `OSError`."""
+    def follow(
+        self, added: Attachment, *, contained: bool = False, owns_session: bool = False, owns_group: bool = False
+    ) -> None:
+        """Write down how what an attached process starts is followed. Raises `OSError`."""
         lease_id = added.holder.lease_id
-        now = replace(added, contained=True)
+        now = replace(added, contained=contained, owns_session=owns_session, owns_group=owns_group)
         items = [now if item == added else item for item in self._by_lease.get(lease_id, [])]
         self._checkpoint.save_attachments(lease_id, self._owners[lease_id], items)
         self._by_lease[lease_id] = items

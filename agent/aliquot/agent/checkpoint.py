@@ -58,8 +58,9 @@ class StoredAttachment(msgspec.Struct, frozen=True):
     pid: int
     start_ticks: int
     order: int
-    leads_session: bool = False
-    leads_group: bool = False
+    since_ticks: int = 0
+    owns_session: bool = False
+    owns_group: bool = False
     contained: bool = False
     origin_cgroup: str = ""
 
@@ -183,8 +184,9 @@ class Checkpoint:
                     holder=Holder(stored.lease_id, item.lease_epoch, item.member),
                     process=ProcessKey(item.pid, item.start_ticks),
                     order=item.order,
-                    leads_session=item.leads_session,
-                    leads_group=item.leads_group,
+                    since_ticks=item.since_ticks,
+                    owns_session=item.owns_session,
+                    owns_group=item.owns_group,
                     contained=item.contained,
                     origin_cgroup=item.origin_cgroup,
                 )
@@ -207,8 +209,9 @@ class Checkpoint:
                     item.process.pid,
                     item.process.start_ticks,
                     item.order,
-                    item.leads_session,
-                    item.leads_group,
+                    item.since_ticks,
+                    item.owns_session,
+                    item.owns_group,
                     item.contained,
                     item.origin_cgroup,
                 )

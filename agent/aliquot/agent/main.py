@@ -18,11 +18,11 @@ from pathlib import Path
 
 from aliquot.agent.agent import Agent, version
 from aliquot.agent.devices.base import DeviceBackend
-from aliquot.agent.notify import notify, watchdog_s
 from aliquot.agent.settings import ENV_PREFIX, Settings
 from aliquot.common import config
 from aliquot.common import logging as logs
 from aliquot.common.errors import AliquotError, ConfigError
+from aliquot.common.notify import notify, watchdog_s
 
 log = logging.getLogger(__name__)
 

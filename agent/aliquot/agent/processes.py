@@ -6,6 +6,8 @@ later. Every reader answers None for a process that is gone or can't be seen, an
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +15,7 @@ from aliquot.agent.core.attribution import ProcessFacts
 from aliquot.agent.core.model import ProcessKey
 
 PROC = Path("/proc")
+_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _ZOMBIE_STATES = frozenset("ZXx")
 # Positions in /proc/pid/stat after the command's closing parenthesis, counted from the state (field 3) as 0.
 _STATE, _PARENT, _GROUP, _SESSION, _THREADS, _START = 0, 1, 2, 3, 17, 19
@@ -100,6 +103,26 @@ def pids() -> Iterator[int]:
     for entry in PROC.iterdir():
         if entry.name.isdecimal():
             yield int(entry.name)
+
+
+def now_ticks() -> int:
+    """The present, in the unit and from the origin of start times."""
+    return time.clock_gettime_ns(time.CLOCK_BOOTTIME) * _TICKS_PER_S // 1_000_000_000
+
+
+def alone_in(process: ProcessKey) -> tuple[bool, bool]:
+    """Whether a process leads its session, and its process group, and is the only one in it."""
+    mine = _stat(process.pid)
+    if mine is None:
+        return False, False
+    own = str(process.pid)
+    session, group = mine[_SESSION] == own, mine[_GROUP] == own
+    for pid in pids() if session or group else ():
+        fields = _stat(pid) if pid != process.pid else None
+        if fields is not None:
+            session = session and fields[_SESSION] != own
+            group = group and fields[_GROUP] != own
+    return session, group
 
 
 def ancestors(pid: int) -> frozenset[int]:

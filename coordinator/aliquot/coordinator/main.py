@@ -27,6 +27,7 @@ from aliquot.common import logging as common_logging
 from aliquot.common.clock import Clock, SystemClock
 from aliquot.common.errors import AliquotError, ConfigError
 from aliquot.common.ids import IdGenerator
+from aliquot.common.notify import notify, watchdog_s
 from aliquot.coordinator import gc
 from aliquot.coordinator.arguments import parse_settings
 from aliquot.coordinator.config import Settings
@@ -397,7 +398,20 @@ async def run(settings: Settings, journal: Journal | None = None) -> None:
     ready = {"address": coordinator.address, "metrics": coordinator.metrics_address, "role": coordinator.role}
     sys.stdout.write(f"ready {json.dumps(ready)}\n")
     sys.stdout.flush()
-    await coordinator.serve()
+    notify("READY=1", f"STATUS={coordinator.role} at {coordinator.address}")
+    beating = asyncio.create_task(_beat())
+    try:
+        await coordinator.serve()
+    finally:
+        beating.cancel()
+
+
+async def _beat() -> None:
+    """Tell systemd that the event loop turns: a frozen leader's connections last until it is ended."""
+    interval_s = watchdog_s()
+    while interval_s is not None:
+        notify("WATCHDOG=1")
+        await asyncio.sleep(interval_s)
 
 
 def main(argv: list[str] | None = None, *, wrap: Callable[[Journal], Journal] = lambda journal: journal) -> int:

@@ -1,24 +1,27 @@
 """Which lease a process belongs to, and how surely.
 
-Four kinds of evidence, strongest first; the first that applies decides:
+Four kinds of evidence, strongest first:
 
 1. *Cgroup*: the process is in a cgroup the agent made for a holder. Children can't leave it without the right
    to.
 2. *Registered*: this very process (pid and start time) was attached.
-3. *Descendant*: an ancestor is registered, alive, and itself proven by its start time.
-4. *Session or group*: the process is in a session (or process group) that an attached process leads, and some
-   process already proven to be the holder's is alive in it. The kernel does not give a number away again
-   while a session or group of that number has a member, so a live proven member proves the others; without
-   one, nothing is concluded.
+3. *Descendant*: it was born to a process that was registered by then, or that is itself a descendant of one.
+   Every link is proven by start times: a parent is never younger than its child, and a child from before the
+   attachment is not meant.
+4. *Session or group*: it is in a session (or process group) that an attached process had for itself alone
+   when it was attached, and some process proven to be the holder's is alive in it. The kernel does not give a
+   number away again while a session or group of that number has a member, so a live proven member proves the
+   others; without one, nothing is concluded.
 
-Everything else is foreign: counted, never touched. A process attached to several leases counts, on each
-device, against the one that has a slice there, the latest attachment first.
+Everything else is foreign: counted, never touched. A process may belong to several leases (attached twice, or
+born into one and attached to another); it counts, on each device, against the one that has a slice there, the
+latest attachment first.
 """
 
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from aliquot.agent.core.model import Holder, ProcessKey
@@ -47,9 +50,12 @@ class Attachment:
     process: ProcessKey
     order: int
     """Rises with every attachment of this node: the latest counts first."""
-    leads_session: bool = False
-    """It was the leader of its session when it was attached, so that whoever is in it came from it."""
-    leads_group: bool = False
+    since_ticks: int = 0
+    """When, in clock ticks after boot: children from before are not meant."""
+    owns_session: bool = False
+    """It led its session, and was alone in it, when it was attached: whoever is in it later came from it."""
+    owns_group: bool = False
+    """The same of its process group."""
     contained: bool = False
     """It was put into its holder's cgroup, so that what it starts is found there."""
     origin_cgroup: str = ""
@@ -74,6 +80,9 @@ class Belonging:
     evidence: Evidence
 
 
+_BORN = 0
+"""Since when, for those who were born into a lease."""
+
 Lookup = Callable[[int], ProcessFacts | None]
 """Facts of a pid now; None where there is no such process, or it can't be seen."""
 
@@ -93,39 +102,43 @@ class Attributor:
     found: dict[ProcessKey, tuple[Holder, ...]] = field(default_factory=dict)
     """Members proven in this scan without a cgroup: `proven` of the next."""
     _seen: dict[int, ProcessFacts | None] = field(default_factory=dict)
-    _holders_of: dict[ProcessKey, tuple[Holder, ...]] = field(default_factory=dict)
+    _joined: dict[ProcessKey, dict[Holder, int]] = field(default_factory=dict)
+    """Registered processes: their holders, the latest first, and since when."""
+    _several: bool = False
+    _memberships: dict[ProcessKey, dict[Holder, int]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for item in sorted(self.attachments, key=lambda item: -item.order):
-            before = self._holders_of.get(item.process, ())
-            if item.holder not in before:
-                self._holders_of[item.process] = (*before, item.holder)
+            self._joined.setdefault(item.process, {}).setdefault(item.holder, item.since_ticks)
+        self._several = any(len(holders) > 1 for holders in self._joined.values())
 
     def belonging(self, pid: int) -> Belonging | None:
         """Whose process it is; None: foreign, or gone."""
         facts = self._facts(pid)
         if facts is None:
             return None
-        registered = self._holders_of.get(facts.key, ())
         by_cgroup = self._by_cgroup(facts.cgroup)
-        if by_cgroup is not None:
-            others = tuple(holder for holder in registered if holder != by_cgroup)
-            return Belonging(facts.key, (by_cgroup, *others), Evidence.CGROUP)
-        result = self._without_cgroup(facts, registered)
-        if result is not None:
-            self.found[facts.key] = result.holders
-        return result
+        if by_cgroup is None:
+            return self._without_cgroup(facts)
+        # Looking for others costs a walk through the ancestors, and is in vain unless somebody has several
+        # leases.
+        others = self._membership(facts) if self._several else self._joined.get(facts.key, {})
+        return Belonging(facts.key, tuple(dict.fromkeys((by_cgroup, *others))), Evidence.CGROUP)
 
-    def _without_cgroup(self, facts: ProcessFacts, registered: tuple[Holder, ...]) -> Belonging | None:
-        if registered:
-            return Belonging(facts.key, registered, Evidence.REGISTERED)
-        if facts.key in self.proven:
-            return Belonging(facts.key, self.proven[facts.key], Evidence.DESCENDANT)
-        inherited = self._inherited(facts)
-        if inherited:
-            return Belonging(facts.key, inherited, Evidence.DESCENDANT)
+    def _without_cgroup(self, facts: ProcessFacts) -> Belonging | None:
+        membership = self._membership(facts)
+        if membership:
+            evidence = Evidence.REGISTERED if facts.key in self._joined else Evidence.DESCENDANT
+            self._remember(facts.key, (holder for holder, since in membership.items() if since == _BORN))
+            return Belonging(facts.key, tuple(membership), evidence)
         session = self._by_session(facts)
+        self._remember(facts.key, session)
         return Belonging(facts.key, session, Evidence.SESSION) if session else None
+
+    def _remember(self, key: ProcessKey, holders: Iterable[Holder]) -> None:
+        kept = tuple(holders)
+        if kept:
+            self.found[key] = kept
 
     def _facts(self, pid: int) -> ProcessFacts | None:
         if pid not in self._seen:
@@ -140,25 +153,28 @@ class Attributor:
             cgroup = cgroup.rpartition("/")[0]
         return None
 
-    def _inherited(self, facts: ProcessFacts) -> tuple[Holder, ...]:
-        child = facts
-        for _ in range(MAX_ANCESTORS):
-            parent = self._facts(child.parent_pid) if child.parent_pid > 1 else None
-            # A parent is never younger than its child; one that is has taken over the pid of the real one.
-            if parent is None or parent.key.start_ticks > child.key.start_ticks:
-                return ()
-            holders = self._holders_of.get(parent.key) or self.proven.get(parent.key, ())
-            if holders:
-                return holders
-            child = parent
-        return ()
+    def _membership(self, facts: ProcessFacts, depth: int = 0) -> dict[Holder, int]:
+        """The holders a process has joined (and since when) or was born into, without cgroups and sessions."""
+        if facts.key in self._memberships:
+            return self._memberships[facts.key]
+        mine = dict(self._joined.get(facts.key, {}))
+        self._memberships[facts.key] = mine  # also ends the walk, should /proc ever tell of a circle
+        for holder in self.proven.get(facts.key, ()):
+            mine[holder] = _BORN
+        parent = self._facts(facts.parent_pid) if facts.parent_pid > 1 and depth < MAX_ANCESTORS else None
+        # A parent is never younger than its child; one that is has taken over the pid of the real one.
+        if parent is not None and parent.key.start_ticks <= facts.key.start_ticks:
+            for holder, since_ticks in self._membership(parent, depth + 1).items():
+                if facts.key.start_ticks >= since_ticks:
+                    mine[holder] = _BORN
+        return mine
 
     def _by_session(self, facts: ProcessFacts) -> tuple[Holder, ...]:
         owners = sorted(self.attachments, key=lambda item: -item.order)
         holders = []
         for item in owners:
-            in_session = item.leads_session and facts.session_id == item.process.pid
-            in_group = item.leads_group and facts.group_id == item.process.pid
+            in_session = item.owns_session and facts.session_id == item.process.pid
+            in_group = item.owns_group and facts.group_id == item.process.pid
             if (in_session or in_group) and self._has_proven_member(item, by_session=in_session):
                 holders.append(item.holder)
         return tuple(dict.fromkeys(holders))

@@ -1,8 +1,9 @@
-"""How a device is to be cut (MIG): which profile a request needs, and which instances to make and to destroy. Pure.
+"""How a device is to be cut (MIG): which profile a request needs, and which instances to make and to destroy.
+Pure.
 
-A device's memory is a row of slices; a profile takes so many in a row and may start only at certain ones. Instances
-that are in use stay where they are; the idle ones may go. Placements are explicit, because the order in which a driver
-would choose them decides what still fits afterwards.
+A device's memory is a row of slices; a profile takes so many in a row and may start only at certain ones.
+Instances that are in use stay where they are; the idle ones may go. Placements are explicit, because the
+order in which a driver would choose them decides what still fits afterwards.
 """
 
 from __future__ import annotations
@@ -72,8 +73,8 @@ def fitting_profile(
 
 
 def plan(profiles: Sequence[Profile], existing: Sequence[Instance], wanted: Sequence[Profile]) -> Plan:
-    """Cut a device so that it has the wanted parts beside those in use. An idle part that already is what is wanted is
-    kept; any other idle part goes.
+    """Cut a device so that it has the wanted parts beside those in use. An idle part that already is what is
+    wanted is kept; any other idle part goes.
     """
     kept = [instance for instance in existing if instance.in_use]
     idle = [instance for instance in existing if not instance.in_use]

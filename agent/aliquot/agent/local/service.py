@@ -118,11 +118,19 @@ class LocalService:
         holder = records[0].spec.holder
         owner = self._uid_of(process, peer)
         origin = processes.cgroup_of(process.pid) or ""
-        # Registered before it is moved: whatever happens in between, it is known to be the lease's.
+        before = self._containment.belonging(process.pid)
+        # Registered before it is moved: whatever happens in between, it is known to be the lease's. What it
+        # belonged to before it still belongs to, also when it leaves that one's cgroup.
+        for other in before.holders if before is not None else ():
+            if other != holder:
+                self._attachments.add(other, process, owner, origin)
         added = self._attachments.add(holder, process, owner, origin)
         placed = self._containment.place(process, holder)
         if placed.kind is ContainmentKind.CGROUP:
-            self._attachments.contained(added)
+            self._attachments.follow(added, contained=True)
+        else:
+            owns_session, owns_group = processes.alone_in(process)
+            self._attachments.follow(added, owns_session=owns_session, owns_group=owns_group)
         variables, notes = environment(
             [granted for record in records if (granted := self._granted(record, request, owner)) is not None],
             dict(request.environment),
