@@ -15,6 +15,7 @@ from typing import Any, Self, TypeVar, Unpack
 from aliquot.client import _errors as errors
 from aliquot.client import _operations as operations
 from aliquot.client import _values as values
+from aliquot.client._administration import AsyncAdmin
 from aliquot.client._asking import Request, RequestOptions
 from aliquot.client._async_held import AsyncHeldLease
 from aliquot.client._async_keeper import AsyncKeeper
@@ -260,6 +261,11 @@ class AsyncPool(PoolBase[AsyncHeldLease]):
     async def drain(self, node_id: str, *, reason: str = "", grace_s: int = 0) -> values.Node:
         """Cordon, then end its leases, each with its grace (0: its own). Doesn't wait for the end."""
         return await self._run(operations.drain(self._context, node_id, reason, grace_s, self.timeout_s))
+
+    @property
+    def admin(self) -> AsyncAdmin:
+        """Tenants, queues, pools, prices and the ledger, for administrators."""
+        return AsyncAdmin(self._context, self.timeout_s, self._run)
 
     async def status(self) -> values.Status:
         """Totals per pool, model and tenant."""

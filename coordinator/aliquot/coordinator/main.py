@@ -44,6 +44,7 @@ from aliquot.coordinator.metrics import Metrics
 from aliquot.coordinator.outbox import Outbox
 from aliquot.coordinator.published import whole_state
 from aliquot.coordinator.pulse import Pulse
+from aliquot.coordinator.rpc.admin import AdminService
 from aliquot.coordinator.rpc.agent_service import agent_handler
 from aliquot.coordinator.rpc.gate import Gate, Services
 from aliquot.coordinator.rpc.lease_service import LeaseService
@@ -60,7 +61,7 @@ from aliquot.coordinator.view import View
 from aliquot.coordinator.waiting import Waiters
 from aliquot.coordinator.watch import WatchHub
 from aliquot.coordinator.writer import Writer
-from aliquot.v1 import leases_pb2_grpc, pool_pb2_grpc
+from aliquot.v1 import admin_pb2_grpc, leases_pb2_grpc, pool_pb2_grpc
 
 log = logging.getLogger(__name__)
 
@@ -262,6 +263,8 @@ class Coordinator:
         services = Services([agent_handler(self.sessions)])
         leases_pb2_grpc.add_LeaseServiceServicer_to_server(leases, services)  # type: ignore[arg-type]
         pool_pb2_grpc.add_PoolServiceServicer_to_server(pool, services)  # type: ignore[arg-type]
+        admin = AdminService(writer=self.writer, metrics=self.metrics)
+        admin_pb2_grpc.add_AdminServiceServicer_to_server(admin, services)  # type: ignore[arg-type]
         return services.handlers
 
     def _listen(self) -> None:

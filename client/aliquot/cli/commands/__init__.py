@@ -10,6 +10,7 @@ from aliquot.cli.commands import (
     nodes,
     pools,
     running,
+    tenancy,
     watching,
 )
 
@@ -33,4 +34,9 @@ BUILTINS: tuple[Command, ...] = (
     nodes.DRAIN,
     nodes.FORGET,
     declaring.DECLARE,
+    tenancy.APPLY,
+    tenancy.TENANTS,
+    tenancy.QUEUES,
+    tenancy.INVOICE,
+    tenancy.CREDIT,
 )

@@ -13,7 +13,7 @@ from grpc_reflection.v1alpha import reflection
 from aliquot.common.errors import AliquotError
 from aliquot.common.limits import MAX_MESSAGE_BYTES
 from aliquot.common.tls import ServerTls, require_secure, server_credentials
-from aliquot.v1 import agent_pb2, leases_pb2, pool_pb2
+from aliquot.v1 import admin_pb2, agent_pb2, leases_pb2, pool_pb2
 
 GRANTS = "aliquot.grants"
 """The health service name that says whether anything is granted at all."""
@@ -39,6 +39,7 @@ _SERVICES = tuple(
         (leases_pb2.DESCRIPTOR, "LeaseService"),
         (pool_pb2.DESCRIPTOR, "PoolService"),
         (agent_pb2.DESCRIPTOR, "AgentService"),
+        (admin_pb2.DESCRIPTOR, "AdminService"),
     )
 )
 

@@ -1,0 +1,100 @@
+"""Invoices for people and programs: a table, CSV, and a page to print. JSON is the contract's own."""
+
+from __future__ import annotations
+
+import csv
+import html
+import io
+from datetime import UTC, datetime
+
+from aliquot.v1 import admin_pb2
+
+_GPU_HOUR = 1000 * 3_600_000
+_GIB_HOUR = (1 << 30) * 3_600_000
+COLUMNS = ("queue", "model", "gpu_hours", "gib_hours", "price_gpu_hour", "price_gib_hour", "slices", "amount")
+
+
+def day(at_ms: int) -> str:
+    """A moment, in UTC."""
+    return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M")
+
+
+def money(micro: int) -> str:
+    """Millionths as a decimal with at least two places, exactly."""
+    sign, size = ("-", -micro) if micro < 0 else ("", micro)
+    part = f"{size % 10**6:06d}".rstrip("0")
+    return f"{sign}{size // 10**6}.{part.ljust(2, '0')}"
+
+
+def hours(amount: str, unit: int) -> str:
+    """A quantity in hours, to a thousandth."""
+    milli = (int(amount) * 1000 + unit // 2) // unit
+    sign, size = ("-", -milli) if milli < 0 else ("", milli)
+    return f"{sign}{size // 1000}.{size % 1000:03d}"
+
+
+def rows(invoice: admin_pb2.Invoice) -> list[tuple[str, ...]]:
+    """One row a line of the invoice."""
+    return [
+        (
+            line.queue,
+            line.model or "any",
+            hours(line.billable_share_milli_ms, _GPU_HOUR),
+            hours(line.billable_memory_byte_ms, _GIB_HOUR),
+            money(line.gpu_hour_micro) if line.priced else "no price",
+            money(line.gib_hour_micro) if line.priced else "no price",
+            str(line.slices),
+            money(int(line.amount_micro)),
+        )
+        for line in invoice.lines
+    ]
+
+
+def sums(invoice: admin_pb2.Invoice) -> list[tuple[str, str]]:
+    """What stands below the lines."""
+    found = [("subtotal", money(int(invoice.subtotal_micro)))]
+    for tier in invoice.discounts:
+        above = hours(str(tier.above_gpu_milli_hours * (_GPU_HOUR // 1000)), _GPU_HOUR)
+        found.append((f"{tier.discount_permille / 10:g} % above {above} GPU-hours", money(-int(tier.discount_micro))))
+    found.append(("total", money(int(invoice.total_micro))))
+    found.append(("paid in this period", money(int(invoice.paid_micro))))
+    return found
+
+
+def as_csv(invoice: admin_pb2.Invoice) -> str:
+    """Lines first, then the sums, as CSV."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(("invoice", "tenant", "from", "to", "currency", *COLUMNS))
+    head = (invoice.invoice_id, invoice.tenant, day(invoice.from_ms), day(invoice.to_ms), invoice.currency)
+    for row in rows(invoice):
+        writer.writerow((*head, *row))
+    for name, amount in sums(invoice):
+        writer.writerow((*head, name, *("",) * (len(COLUMNS) - 2), amount))
+    return text.getvalue()
+
+
+def as_page(invoice: admin_pb2.Invoice) -> str:
+    """A page to print, complete in itself."""
+    escape = html.escape
+    head = "".join(f"<th>{escape(name.replace('_', ' '))}</th>" for name in COLUMNS)
+    body = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows(invoice))
+    foot = "".join(
+        f'<tr><th colspan="{len(COLUMNS) - 1}">{escape(name)}</th><td>{escape(amount)}</td></tr>'
+        for name, amount in sums(invoice)
+    )
+    notes = "".join(f"<p>{escape(note)}</p>" for note in invoice.notes)
+    return f"""<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><title>{escape(invoice.invoice_id)}</title><style>
+body {{ font: 11pt sans-serif; margin: 2cm; }}
+table {{ border-collapse: collapse; width: 100%; }}
+th, td {{ border-bottom: 1px solid #ccc; padding: 4px 8px; text-align: right; }}
+th:nth-child(-n+2), td:nth-child(-n+2) {{ text-align: left; }}
+tfoot th {{ text-align: right; }}
+</style></head><body>
+<h1>Invoice {escape(invoice.invoice_id)}</h1>
+<p>Tenant <b>{escape(invoice.tenant)}</b>, {day(invoice.from_ms)} to {day(invoice.to_ms)} UTC.
+Made {day(invoice.made_ms)} UTC. Amounts in {escape(invoice.currency)}.</p>
+<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody><tfoot>{foot}</tfoot></table>
+{notes}</body></html>
+"""

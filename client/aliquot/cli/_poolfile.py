@@ -1,0 +1,232 @@
+"""Files that describe a pool's tenants: YAML, JSON or TOML, for `aliquot apply`.
+
+::
+
+    pools:
+      - name: default
+        devices: [{model: A100-80, count: 64, memory: 79Gi}]   # declared: guarantees may count on them already
+        limit: {gpus: 60}                                       # what stays free is headroom
+    queues:
+      - name: root                                              # the order among top-level queues
+        policy: fair_share                                      # fifo, priority, fair_share, capacity
+      - {name: training, policy: fair_share, guaranteed: {gpus: 16}, limit: {gpus: 48}, weight: 2}
+      - {name: vision, parent: training, ageing: 1m, reserve_after: 5m}
+    tenants:
+      - name: research
+        queue: training
+        guaranteed: {gpus: 8, memory: 640Gi}
+        limit: {gpus: 24}
+        models: {A100-80: {limit: {gpus: 8}}}
+        budget: {period: month, gpu_hours: 5000, money: 8000}
+        disruptions: {max: 3, per: 1h}
+    prices:
+      currency: EUR
+      gpu_hour: {A100-80: 2.10, "*": 1.00}
+      gib_hour: {"*": 0.01}
+      minimum: 1m
+      discounts: [{above_gpu_hours: 1000, percent: 10}]
+
+What the file does not name is left as it is.
+"""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Mapping
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from aliquot.common.duration import parse_duration_ms
+from aliquot.common.errors import ConfigError
+from aliquot.common.quantity import parse_bytes, parse_milli, parse_quantity
+from aliquot.v1 import admin_pb2
+
+_GPU_HOUR_MILLI_MS = 1000 * 3_600_000
+_QUOTA_KEYS = {"guaranteed", "limit", "weight", "models"}
+_QUEUE_KEYS = {
+    *("name", "parent", "policy", "pool", "tenants", "ageing", "preempts", "reserve_after", "half_life"),
+    *_QUOTA_KEYS,
+}
+_TENANT_KEYS = {"name", "queue", "budget", "disruptions", "description", *_QUOTA_KEYS}
+_PRICE_KEYS = {"currency", "gpu_hour", "gib_hour", "minimum", "discounts"}
+
+
+def read_pool_file(path: Path) -> admin_pb2.ApplyRequest:
+    """What the file declares. Raises ConfigError with the place in the file."""
+    content = _load(path)
+    _check_keys(content, {"pools", "queues", "tenants", "prices"}, str(path))
+    request = admin_pb2.ApplyRequest()
+    for number, pool in enumerate(_list(content, "pools")):
+        request.pools.add(spec=_pool(pool, f"pools[{number}]"))
+    for number, queue in enumerate(_list(content, "queues")):
+        request.queues.add(spec=_queue(queue, f"queues[{number}]"))
+    for number, tenant in enumerate(_list(content, "tenants")):
+        request.tenants.add(spec=_tenant(tenant, f"tenants[{number}]"))
+    if content.get("prices") is not None:
+        request.rates.CopyFrom(_prices(content["prices"], "prices"))
+    return request
+
+
+def _load(path: Path) -> Mapping[str, Any]:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror or error}", hint="name a file that can be read") from error
+    try:
+        if path.suffix == ".json":
+            content = json.loads(text, parse_float=str)
+        elif path.suffix == ".toml":
+            content = tomllib.loads(text, parse_float=str)
+        else:
+            content = yaml.safe_load(text)
+    except (ValueError, yaml.YAMLError) as error:
+        raise ConfigError(f"{path} can't be read: {error}", hint="YAML, .json and .toml are read") from error
+    if not isinstance(content, Mapping):
+        raise ConfigError(f"{path}: a table was expected", hint="pools, queues, tenants, prices")
+    return content
+
+
+def _pool(value: Any, where: str) -> admin_pb2.PoolSpec:  # noqa: ANN401 - whatever the file holds
+    _check_keys(value, {"name", "devices", "limit"}, where)
+    spec = admin_pb2.PoolSpec(name=_text(value, "name", where))
+    for number, device in enumerate(_list(value, "devices")):
+        place = f"{where}.devices[{number}]"
+        _check_keys(device, {"model", "count", "memory"}, place)
+        spec.declared.add(
+            model=_text(device, "model", place),
+            devices=_whole(device.get("count", 1), f"{place}.count"),
+            memory_bytes=parse_bytes(str(device.get("memory", 0))),
+        )
+    _amount(value.get("limit"), spec.limit, f"{where}.limit")
+    return spec
+
+
+def _queue(value: Any, where: str) -> admin_pb2.QueueSpec:  # noqa: ANN401
+    _check_keys(value, _QUEUE_KEYS, where)
+    spec = admin_pb2.QueueSpec(
+        name=_text(value, "name", where),
+        parent=str(value.get("parent", "")),
+        policy=str(value.get("policy", "")),
+        pool=str(value.get("pool", "")),
+        tenants=[str(tenant) for tenant in _list(value, "tenants")],
+        never_preempts=not value.get("preempts", True),
+    )
+    _quota(value, spec.quota, where)
+    if "ageing" in value:
+        spec.ageing_s = _seconds(value["ageing"])
+    if "reserve_after" in value:
+        spec.reserve_after_s = _seconds(value["reserve_after"])
+    if "half_life" in value:
+        spec.half_life_s = _seconds(value["half_life"])
+    return spec
+
+
+def _tenant(value: Any, where: str) -> admin_pb2.TenantSpec:  # noqa: ANN401
+    _check_keys(value, _TENANT_KEYS, where)
+    spec = admin_pb2.TenantSpec(
+        name=_text(value, "name", where),
+        default_queue=str(value.get("queue", "")),
+        description=str(value.get("description", "")),
+    )
+    _quota(value, spec.quota, where)
+    budget = value.get("budget")
+    if budget is not None:
+        _check_keys(budget, {"period", "gpu_hours", "money"}, f"{where}.budget")
+        spec.budget.period = str(budget.get("period", "month"))
+        spec.budget.share_milli_ms = _scaled(
+            budget.get("gpu_hours", 0), _GPU_HOUR_MILLI_MS, f"{where}.budget.gpu_hours"
+        )
+        spec.budget.money_micro = _scaled(budget.get("money", 0), 10**6, f"{where}.budget.money")
+    disruptions = value.get("disruptions")
+    if disruptions is not None:
+        _check_keys(disruptions, {"max", "per"}, f"{where}.disruptions")
+        spec.disruptions_max = _whole(disruptions.get("max", 0), f"{where}.disruptions.max")
+        spec.disruption_period_s = _seconds(disruptions.get("per", "1h"))
+    return spec
+
+
+def _prices(value: Any, where: str) -> admin_pb2.RateCard:  # noqa: ANN401
+    _check_keys(value, _PRICE_KEYS, where)
+    card = admin_pb2.RateCard(
+        currency=str(value.get("currency", "credits")), minimum_ms=parse_duration_ms(str(value.get("minimum", "1m")))
+    )
+    by_gpu, by_gib = value.get("gpu_hour") or {}, value.get("gib_hour") or {}
+    for model in dict.fromkeys([*by_gpu, *by_gib]):
+        card.rates.add(
+            model=str(model),
+            gpu_hour_micro=_scaled(by_gpu.get(model, by_gpu.get("*", 0)), 10**6, f"{where}.gpu_hour.{model}"),
+            gib_hour_micro=_scaled(by_gib.get(model, by_gib.get("*", 0)), 10**6, f"{where}.gib_hour.{model}"),
+        )
+    for number, tier in enumerate(_list(value, "discounts")):
+        place = f"{where}.discounts[{number}]"
+        _check_keys(tier, {"above_gpu_hours", "percent"}, place)
+        card.tiers.add(
+            above_gpu_milli_hours=_scaled(tier.get("above_gpu_hours", 0), 1000, f"{place}.above_gpu_hours"),
+            discount_permille=_scaled(tier.get("percent", 0), 10, f"{place}.percent"),
+        )
+    return card
+
+
+def _quota(value: Mapping[str, Any], into: admin_pb2.Quota, where: str) -> None:
+    _amount(value.get("guaranteed"), into.guaranteed, f"{where}.guaranteed")
+    _amount(value.get("limit"), into.limit, f"{where}.limit")
+    into.weight = _whole(value.get("weight", 1), f"{where}.weight")
+    for model, quota in (value.get("models") or {}).items():
+        place = f"{where}.models.{model}"
+        _check_keys(quota, {"guaranteed", "limit"}, place)
+        of_model = into.models.add(model=str(model))
+        _amount(quota.get("guaranteed"), of_model.guaranteed, f"{place}.guaranteed")
+        _amount(quota.get("limit"), of_model.limit, f"{place}.limit")
+
+
+def _amount(value: Any, into: admin_pb2.Amount, where: str) -> None:  # noqa: ANN401
+    if value is None:
+        return
+    _check_keys(value, {"gpus", "memory"}, where)
+    if "gpus" in value:
+        into.share_milli = parse_milli(str(value["gpus"]))
+    if "memory" in value:
+        into.memory_bytes = parse_bytes(str(value["memory"]))
+
+
+def _scaled(value: Any, scale: int, where: str) -> int:  # noqa: ANN401
+    found: Fraction = parse_quantity(str(value)) * scale
+    if found < 0 or found.denominator != 1:
+        raise ConfigError(f"{where}: {value} is negative, or finer than is kept", hint="write fewer decimals")
+    return found.numerator
+
+
+def _seconds(value: Any) -> int:  # noqa: ANN401
+    return parse_duration_ms(str(value)) // 1000
+
+
+def _whole(value: Any, where: str) -> int:  # noqa: ANN401
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 1 << 31:
+        raise ConfigError(f"{where}: {value!r} is no whole number")
+    return value
+
+
+def _list(value: Mapping[str, Any], key: str) -> list[Any]:
+    found = value.get(key) or []
+    if not isinstance(found, list):
+        raise ConfigError(f"{key}: a list was expected, not {type(found).__name__}")
+    return found
+
+
+def _text(value: Mapping[str, Any], key: str, where: str) -> str:
+    found = value.get(key)
+    if not isinstance(found, str) or not found:
+        raise ConfigError(f"{where}.{key}: not set", hint=f"write {key}: …")
+    return found
+
+
+def _check_keys(value: Any, known: set[str], where: str) -> None:  # noqa: ANN401
+    if not isinstance(value, Mapping):
+        raise ConfigError(f"{where}: a table was expected, not {type(value).__name__}")
+    unknown = sorted(set(map(str, value)) - known)
+    if unknown:
+        raise ConfigError(f"{where}.{unknown[0]}: unknown", hint=f"one of {', '.join(sorted(known))}")

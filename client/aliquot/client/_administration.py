@@ -1,0 +1,117 @@
+"""What administrators do through the SDK: declare tenants, queues, pools and prices; look at them; invoices and credit.
+
+Messages are those of the contract (`aliquot.v1.admin_pb2`): a declaration is data, and has the same shape everywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from aliquot.client._flow import Context, Flow, call
+from aliquot.client._methods import Method
+from aliquot.v1 import admin_pb2
+
+_APPLY = Method("/aliquot.v1.AdminService/Apply", admin_pb2.ApplyRequest, admin_pb2.ApplyResponse)
+_WITHDRAW = Method("/aliquot.v1.AdminService/Withdraw", admin_pb2.WithdrawRequest, admin_pb2.WithdrawResponse)
+_TENANCY = Method("/aliquot.v1.AdminService/GetTenancy", admin_pb2.GetTenancyRequest, admin_pb2.Tenancy)
+_INVOICE = Method("/aliquot.v1.AdminService/GetInvoice", admin_pb2.GetInvoiceRequest, admin_pb2.Invoice)
+_CREDIT = Method("/aliquot.v1.AdminService/PostCredit", admin_pb2.PostCreditRequest, admin_pb2.PostCreditResponse)
+
+
+def apply(context: Context, request: admin_pb2.ApplyRequest, timeout_s: float) -> Flow[admin_pb2.ApplyResponse]:
+    """Declare all of it, or nothing."""
+    return (yield from call(context, _APPLY, request, timeout_s))
+
+
+def withdraw(context: Context, kind: str, name: str, version: int | None, timeout_s: float) -> Flow[None]:
+    """Withdraw one declaration."""
+    request = admin_pb2.WithdrawRequest(kind=kind, name=name, version=version)
+    yield from call(context, _WITHDRAW, request, timeout_s)
+
+
+def tenancy(context: Context, timeout_s: float) -> Flow[admin_pb2.Tenancy]:
+    """Everything declared."""
+    return (yield from call(context, _TENANCY, admin_pb2.GetTenancyRequest(), timeout_s))
+
+
+def invoice(context: Context, tenant: str, from_ms: int, to_ms: int, timeout_s: float) -> Flow[admin_pb2.Invoice]:
+    """What a tenant owes."""
+    request = admin_pb2.GetInvoiceRequest(tenant=tenant, from_ms=from_ms, to_ms=to_ms)
+    return (yield from call(context, _INVOICE, request, timeout_s))
+
+
+def post_credit(
+    context: Context, tenant: str, money_micro: int, reference: str, note: str, timeout_s: float
+) -> Flow[int]:
+    """Post money; the balance afterwards, in millionths."""
+    request = admin_pb2.PostCreditRequest(tenant=tenant, money_micro=money_micro, reference=reference, note=note)
+    answer = yield from call(context, _CREDIT, request, timeout_s)
+    return int(answer.balance_micro)
+
+
+class Admin:
+    """`Pool.admin`. Each method is one call; errors are those of the pool."""
+
+    def __init__(self, context: Context, timeout_s: float, run: Callable[[Flow[Any]], Any]) -> None:
+        self._context = context
+        self._timeout_s = timeout_s
+        self._run = run
+
+    def apply(self, request: admin_pb2.ApplyRequest) -> admin_pb2.ApplyResponse:
+        """Declare all of it, or nothing. Raises `Conflict` where a version is not the one that was named."""
+        answer: admin_pb2.ApplyResponse = self._run(apply(self._context, request, self._timeout_s))
+        return answer
+
+    def withdraw(self, kind: str, name: str, *, version: int | None = None) -> None:
+        """Withdraw a declaration of this kind (pool, tenant, queue). Raises `InUse` while it is needed."""
+        self._run(withdraw(self._context, kind, name, version, self._timeout_s))
+
+    def tenancy(self) -> admin_pb2.Tenancy:
+        """Everything declared, what is held and waits, and what needs attention."""
+        answer: admin_pb2.Tenancy = self._run(tenancy(self._context, self._timeout_s))
+        return answer
+
+    def invoice(self, tenant: str, *, from_ms: int, to_ms: int) -> admin_pb2.Invoice:
+        """What a tenant owes for [from_ms, to_ms), milliseconds since the Unix epoch."""
+        answer: admin_pb2.Invoice = self._run(invoice(self._context, tenant, from_ms, to_ms, self._timeout_s))
+        return answer
+
+    def post_credit(self, tenant: str, money_micro: int, *, reference: str, note: str = "") -> int:
+        """Post money, once for each reference; the balance afterwards, in millionths of the currency."""
+        answer: int = self._run(post_credit(self._context, tenant, money_micro, reference, note, self._timeout_s))
+        return answer
+
+
+class AsyncAdmin:
+    """`AsyncPool.admin`: the same, to be awaited."""
+
+    def __init__(self, context: Context, timeout_s: float, run: Callable[[Flow[Any]], Awaitable[Any]]) -> None:
+        self._context = context
+        self._timeout_s = timeout_s
+        self._run = run
+
+    async def apply(self, request: admin_pb2.ApplyRequest) -> admin_pb2.ApplyResponse:
+        """See `Admin.apply`."""
+        answer: admin_pb2.ApplyResponse = await self._run(apply(self._context, request, self._timeout_s))
+        return answer
+
+    async def withdraw(self, kind: str, name: str, *, version: int | None = None) -> None:
+        """See `Admin.withdraw`."""
+        await self._run(withdraw(self._context, kind, name, version, self._timeout_s))
+
+    async def tenancy(self) -> admin_pb2.Tenancy:
+        """See `Admin.tenancy`."""
+        answer: admin_pb2.Tenancy = await self._run(tenancy(self._context, self._timeout_s))
+        return answer
+
+    async def invoice(self, tenant: str, *, from_ms: int, to_ms: int) -> admin_pb2.Invoice:
+        """See `Admin.invoice`."""
+        answer: admin_pb2.Invoice = await self._run(invoice(self._context, tenant, from_ms, to_ms, self._timeout_s))
+        return answer
+
+    async def post_credit(self, tenant: str, money_micro: int, *, reference: str, note: str = "") -> int:
+        """See `Admin.post_credit`."""
+        flow = post_credit(self._context, tenant, money_micro, reference, note, self._timeout_s)
+        answer: int = await self._run(flow)
+        return answer

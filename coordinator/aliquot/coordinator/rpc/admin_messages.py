@@ -1,0 +1,265 @@
+"""The admin contract's messages, from and to what the core declares."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+from aliquot.common.errors import InvalidFieldError
+from aliquot.coordinator.core import commands as c
+from aliquot.coordinator.core.decide.outcomes import AccountView, TenancyView
+from aliquot.coordinator.core.holds import Hold
+from aliquot.coordinator.core.ledger.invoice import Invoice
+from aliquot.coordinator.core.ledger.rates import ModelRate, RateCard, Tier
+from aliquot.coordinator.core.tenancy import specs
+from aliquot.coordinator.core.tenancy.specs import UNLIMITED
+from aliquot.v1 import admin_pb2
+
+_Item = TypeVar("_Item", admin_pb2.PoolItem, admin_pb2.TenantItem, admin_pb2.QueueItem)
+_HOUR_S = 3600
+_DAY_S = 24 * _HOUR_S
+
+
+def read_apply(request: admin_pb2.ApplyRequest) -> c.Apply:
+    """What is to be declared. Raises InvalidFieldError for words that nobody knows; ranges are the core's to check."""
+    return c.Apply(
+        pools=tuple((_pool(item.spec), _version(item)) for item in request.pools),
+        tenants=tuple((_tenant(item.spec, n), _version(item)) for n, item in enumerate(request.tenants)),
+        queues=tuple((_queue(item.spec, n), _version(item)) for n, item in enumerate(request.queues)),
+        rates=_rates(request.rates) if request.HasField("rates") else None,
+        rates_version=request.rates_version if request.HasField("rates_version") else c.ANY_VERSION,
+        dry_run=request.dry_run,
+    )
+
+
+def _version(item: _Item) -> int:
+    return item.version if item.HasField("version") else c.ANY_VERSION
+
+
+def _amount(message: admin_pb2.Amount, absent: int) -> specs.Amount:
+    return specs.Amount(
+        message.share_milli if message.HasField("share_milli") else absent,
+        message.memory_bytes if message.HasField("memory_bytes") else absent,
+    )
+
+
+def _quota(message: admin_pb2.Quota) -> specs.Quota:
+    models = [
+        specs.ModelQuota(model.model, _amount(model.guaranteed, 0), _amount(model.limit, UNLIMITED))
+        for model in message.models
+    ]
+    return specs.Quota(
+        guaranteed=_amount(message.guaranteed, 0),
+        limit=_amount(message.limit, UNLIMITED),
+        weight=message.weight or 1,
+        models=tuple(sorted(models, key=lambda model: model.model)),
+    )
+
+
+def _pool(message: admin_pb2.PoolSpec) -> specs.PoolSpec:
+    declared = tuple(specs.DeclaredDevices(d.model, d.devices, d.memory_bytes) for d in message.declared)
+    return specs.PoolSpec(message.name, declared, _amount(message.limit, UNLIMITED))
+
+
+def _tenant(message: admin_pb2.TenantSpec, number: int) -> specs.TenantSpec:
+    period = message.budget.period or specs.Period.MONTH.value
+    if period not in [known.value for known in specs.Period]:
+        raise InvalidFieldError(
+            f"tenants[{number}].budget.period", f"{period[:32]!r} is no period", hint="hour, day, week or month"
+        )
+    return specs.TenantSpec(
+        name=message.name,
+        quota=_quota(message.quota),
+        default_queue=message.default_queue,
+        budget=specs.Budget(specs.Period(period), message.budget.share_milli_ms, message.budget.money_micro),
+        disruptions_max=message.disruptions_max,
+        disruption_period_ms=(message.disruption_period_s or _HOUR_S) * 1000,
+        description=message.description,
+    )
+
+
+def _queue(message: admin_pb2.QueueSpec, number: int) -> specs.QueueSpec:
+    policy = message.policy or specs.QueuePolicy.PRIORITY.value
+    if policy not in [known.value for known in specs.QueuePolicy]:
+        raise InvalidFieldError(
+            f"queues[{number}].policy", f"{policy[:32]!r} is no policy", hint="fifo, priority, fair_share or capacity"
+        )
+    return specs.QueueSpec(
+        name=message.name,
+        parent=message.parent or ("" if message.name == specs.ROOT else specs.ROOT),
+        policy=specs.QueuePolicy(policy),
+        quota=_quota(message.quota),
+        pool=message.pool,
+        tenants=tuple(sorted(set(message.tenants))),
+        ageing_ms=message.ageing_s * 1000 if message.HasField("ageing_s") else 60_000,
+        preempts=not message.never_preempts,
+        reserve_after_ms=message.reserve_after_s * 1000 if message.HasField("reserve_after_s") else 300_000,
+        half_life_ms=(message.half_life_s or _DAY_S) * 1000,
+    )
+
+
+def _rates(message: admin_pb2.RateCard) -> RateCard:
+    return RateCard(
+        currency=message.currency or "credits",
+        rates=tuple(ModelRate(rate.model, rate.gpu_hour_micro, rate.gib_hour_micro) for rate in message.rates),
+        tiers=tuple(Tier(tier.above_gpu_milli_hours, tier.discount_permille) for tier in message.tiers),
+        minimum_ms=message.minimum_ms,
+    )
+
+
+# -- out
+
+
+def _amount_message(amount: specs.Amount, absent: int) -> admin_pb2.Amount:
+    return admin_pb2.Amount(
+        share_milli=amount.share_milli if amount.share_milli != absent else None,
+        memory_bytes=amount.memory_bytes if amount.memory_bytes != absent else None,
+    )
+
+
+def _quota_message(quota: specs.Quota) -> admin_pb2.Quota:
+    return admin_pb2.Quota(
+        guaranteed=_amount_message(quota.guaranteed, 0),
+        limit=_amount_message(quota.limit, UNLIMITED),
+        weight=quota.weight,
+        models=[
+            admin_pb2.ModelQuota(
+                model=model.model,
+                guaranteed=_amount_message(model.guaranteed, 0),
+                limit=_amount_message(model.limit, UNLIMITED),
+            )
+            for model in quota.models
+        ],
+    )
+
+
+def _tenant_message(spec: specs.TenantSpec) -> admin_pb2.TenantSpec:
+    budget = spec.budget
+    return admin_pb2.TenantSpec(
+        name=spec.name,
+        quota=_quota_message(spec.quota),
+        default_queue=spec.default_queue,
+        budget=admin_pb2.Budget(
+            period=budget.period.value, share_milli_ms=budget.share_milli_ms, money_micro=budget.money_micro
+        )
+        if budget
+        else None,
+        disruptions_max=spec.disruptions_max,
+        disruption_period_s=spec.disruption_period_ms // 1000,
+        description=spec.description,
+    )
+
+
+def _queue_message(spec: specs.QueueSpec) -> admin_pb2.QueueSpec:
+    return admin_pb2.QueueSpec(
+        name=spec.name,
+        parent=spec.parent,
+        policy=spec.policy.value,
+        quota=_quota_message(spec.quota),
+        pool=spec.pool,
+        tenants=spec.tenants,
+        ageing_s=spec.ageing_ms // 1000,
+        never_preempts=not spec.preempts,
+        reserve_after_s=spec.reserve_after_ms // 1000,
+        half_life_s=spec.half_life_ms // 1000,
+    )
+
+
+def _use_message(view: AccountView) -> admin_pb2.AccountUse:
+    return admin_pb2.AccountUse(
+        share_milli=view.share_milli,
+        memory_bytes=view.memory_bytes,
+        waiting=view.waiting,
+        fair_share_billionths=view.fair_share_billionths,
+        guaranteed_now=_amount_message(view.guaranteed_scaled, 0),
+    )
+
+
+def _hold_message(hold: Hold) -> admin_pb2.HoldView:
+    return admin_pb2.HoldView(
+        owner=hold.owner,
+        kind=hold.kind.value,
+        device_uuids=hold.device_uuids,
+        victims=hold.victims,
+        expires_ms=hold.expires_ms,
+        start_ms=hold.start_ms,
+    )
+
+
+def tenancy_message(view: TenancyView) -> admin_pb2.Tenancy:
+    """Everything declared."""
+    message = admin_pb2.Tenancy(
+        rates_version=view.rates_version,
+        guarantee_scale_millionths=view.guarantee_scale_millionths,
+        alerts=view.alerts,
+        holds=[_hold_message(hold) for hold in view.holds],
+    )
+    for pool in view.pools:
+        declared = [
+            admin_pb2.DeclaredDevices(model=d.model, devices=d.devices, memory_bytes=d.memory_bytes)
+            for d in pool.spec.declared
+        ]
+        spec = admin_pb2.PoolSpec(
+            name=pool.spec.name, declared=declared, limit=_amount_message(pool.spec.limit, UNLIMITED)
+        )
+        message.pools.add(spec=spec, version=pool.version)
+    for tenant in view.tenants:
+        assert isinstance(tenant.spec, specs.TenantSpec)
+        message.tenants.add(
+            spec=_tenant_message(tenant.spec),
+            version=tenant.version,
+            use=_use_message(tenant),
+            budget_permille=tenant.budget_permille,
+        )
+    for queue in view.queues:
+        assert isinstance(queue.spec, specs.QueueSpec)
+        message.queues.add(spec=_queue_message(queue.spec), version=queue.version, use=_use_message(queue))
+    if view.rates is not None:
+        message.rates.currency = view.rates.currency
+        message.rates.minimum_ms = view.rates.minimum_ms
+        for rate in view.rates.rates:
+            message.rates.rates.add(
+                model=rate.model, gpu_hour_micro=rate.gpu_hour_micro, gib_hour_micro=rate.gib_hour_micro
+            )
+        for tier in view.rates.tiers:
+            message.rates.tiers.add(
+                above_gpu_milli_hours=tier.above_gpu_milli_hours, discount_permille=tier.discount_permille
+            )
+    return message
+
+
+def invoice_message(invoice: Invoice) -> admin_pb2.Invoice:
+    """An invoice; what knows no bound as decimals."""
+    return admin_pb2.Invoice(
+        invoice_id=invoice.invoice_id,
+        tenant=invoice.tenant,
+        from_ms=invoice.from_ms,
+        to_ms=invoice.to_ms,
+        made_ms=invoice.made_ms,
+        currency=invoice.currency,
+        lines=[
+            admin_pb2.InvoiceLine(
+                queue=line.queue,
+                model=line.model,
+                share_milli_ms=str(line.share_milli_ms),
+                memory_byte_ms=str(line.memory_byte_ms),
+                billable_share_milli_ms=str(line.billable_share_milli_ms),
+                billable_memory_byte_ms=str(line.billable_memory_byte_ms),
+                gpu_hour_micro=line.gpu_hour_micro,
+                gib_hour_micro=line.gib_hour_micro,
+                slices=line.slices,
+                amount_micro=str(line.amount_micro),
+                priced=line.priced,
+            )
+            for line in invoice.lines
+        ],
+        subtotal_micro=str(invoice.subtotal_micro),
+        discounts=[
+            admin_pb2.InvoiceDiscount(
+                above_gpu_milli_hours=above, discount_permille=permille, discount_micro=str(discount)
+            )
+            for above, permille, discount in invoice.discounts
+        ],
+        total_micro=str(invoice.total_micro),
+        paid_micro=str(invoice.paid_micro),
+        notes=invoice.notes,
+    )

@@ -1,0 +1,173 @@
+"""Tenants, queues, prices and invoices through the real program: a file, the command line, gRPC, SQLite, a restart."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import io
+import json
+from pathlib import Path
+
+import grpc
+import grpc.aio
+import pytest
+
+from aliquot.cli import _poolfile as poolfile
+from aliquot.cli.main import main
+from aliquot.common.errors import ConfigError
+from aliquot.coordinator.config import Settings
+from aliquot.v1 import admin_pb2, admin_pb2_grpc
+from tests.coordinator.pool import reason_of, running, settings_for, sqlite
+
+POOL_FILE = """
+pools:
+  - name: default
+    devices: [{model: A100-80, count: 16, memory: 79Gi}]
+queues:
+  - {name: root, policy: fair_share, half_life: 12h}
+  - {name: training, policy: fair_share, guaranteed: {gpus: 4}, limit: {gpus: 12}, weight: 2}
+  - {name: vision, parent: training, ageing: 30s, reserve_after: 10m}
+tenants:
+  - name: research
+    queue: vision
+    guaranteed: {gpus: 2.5, memory: 100Gi}
+    limit: {gpus: 8}
+    models: {A100-80: {limit: {gpus: 6}}}
+    budget: {period: week, gpu_hours: 1000, money: 2500.50}
+    disruptions: {max: 3, per: 1h}
+prices:
+  currency: EUR
+  gpu_hour: {A100-80: 2.10, "*": 1}
+  gib_hour: {"*": 0.01}
+  minimum: 1m
+  discounts: [{above_gpu_hours: 100, percent: 10}]
+"""
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    return settings_for(sqlite(tmp_path / "journal.db"))
+
+
+@pytest.fixture
+def pool_file(tmp_path: Path) -> Path:
+    path = tmp_path / "pool.yaml"
+    path.write_text(POOL_FILE)
+    return path
+
+
+async def cli(address: str, *arguments: str) -> tuple[int, str, str]:
+    """A command of `aliquot`, in a thread of its own."""
+
+    def run() -> tuple[int, str, str]:
+        out, err = io.StringIO(), io.StringIO()
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            code = main([*arguments, "--coordinator", address])
+        return code, out.getvalue(), err.getvalue()
+
+    return await asyncio.to_thread(run)
+
+
+async def test_a_file_is_applied_shown_applied_again_and_survives_a_restart(
+    settings: Settings, pool_file: Path
+) -> None:
+    async with running(settings) as pool:
+        code, said, _ = await cli(pool.address, "apply", "-f", str(pool_file), "--dry-run")
+        assert code == 0
+        assert "would be declared" in said
+        code, said, _ = await cli(pool.address, "apply", "-f", str(pool_file))
+        assert code == 0
+        assert "tenant research: declared (version 1)" in said
+        code, said, _ = await cli(pool.address, "apply", "-f", str(pool_file))
+        assert "0 declared, 6 unchanged" in said
+    async with running(settings) as pool:
+        code, said, _ = await cli(pool.address, "tenants", "--json")
+        (research,) = [view for view in json.loads(said)["tenants"] if view["spec"]["name"] == "research"]
+        assert research["spec"]["quota"]["guaranteed"] == {"share_milli": "2500", "memory_bytes": str(100 << 30)}
+        assert research["spec"]["budget"]["money_micro"] == "2500500000"
+        code, said, _ = await cli(pool.address, "queues")
+        assert "    vision" in said
+        code, said, _ = await cli(pool.address, "tenants")
+        assert "research" in said
+
+
+async def test_a_limit_holds_and_an_invoice_is_made_in_every_form(settings: Settings, pool_file: Path) -> None:
+    async with running(settings) as pool:
+        await pool.declare(2, devices=8)
+        await cli(pool.address, "apply", "-f", str(pool_file))
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await pool.allocate("9(A100-80)", tenant="research")
+        assert reason_of(refused.value) in ("QUOTA_EXCEEDED", "NEVER_FITS")
+        lease = await pool.allocate("2(A100-80)", tenant="research", detached=True)
+        assert {piece.device_model for piece in lease.slices} == {"A100-80"}
+        await pool.release(lease.lease_id)
+        code, said, _ = await cli(pool.address, "invoice", "research", "--json")
+        document = json.loads(said)
+        assert code == 0
+        assert document["currency"] == "EUR"
+        (line,) = document["lines"]
+        assert int(line["billable_share_milli_ms"]) >= 2000 * 60_000, "the minimum is paid for"
+        assert int(document["total_micro"]) > 0
+        code, page, _ = await cli(pool.address, "invoice", "research", "--format", "html")
+        assert page.startswith("<!doctype html>")
+        assert document["invoice_id"] in page
+        code, sheet, _ = await cli(pool.address, "invoice", "research", "--format", "csv")
+        assert sheet.splitlines()[0].startswith("invoice,tenant,from,to,currency,queue,model,gpu_hours")
+        code, said, _ = await cli(pool.address, "credit", "research", "100", "--reference", "p-1", "--json")
+        assert int(json.loads(said)["balance_micro"]) == 100_000_000 - int(document["total_micro"])
+
+
+async def test_of_two_administrators_the_second_is_refused(settings: Settings) -> None:
+    async with running(settings) as pool:
+        await pool.declare(1, devices=8)
+        admin = admin_pb2_grpc.AdminServiceStub(pool.channel)
+        item = admin_pb2.TenantItem(spec=admin_pb2.TenantSpec(name="a"), version=0)
+        await admin.Apply(admin_pb2.ApplyRequest(tenants=[item]))
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await admin.Apply(
+                admin_pb2.ApplyRequest(
+                    tenants=[admin_pb2.TenantItem(spec=admin_pb2.TenantSpec(name="a", description="x"), version=0)]
+                )
+            )
+        assert refused.value.code() is grpc.StatusCode.ABORTED
+        assert reason_of(refused.value) == "CONFLICT"
+
+
+@pytest.mark.parametrize(
+    ("request_", "reason"),
+    [
+        (admin_pb2.WithdrawRequest(kind="tenant", name="nobody"), "TENANT_NOT_FOUND"),
+        (admin_pb2.WithdrawRequest(kind="queue", name="nowhere"), "QUEUE_NOT_FOUND"),
+        (admin_pb2.WithdrawRequest(kind="city", name="x"), "INVALID_FIELD"),
+    ],
+)
+async def test_what_is_not_there_can_not_be_withdrawn(
+    settings: Settings, request_: admin_pb2.WithdrawRequest, reason: str
+) -> None:
+    async with running(settings) as pool:
+        admin = admin_pb2_grpc.AdminServiceStub(pool.channel)
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await admin.Withdraw(request_)
+        assert reason_of(refused.value) == reason
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "tenants: [{name: a, guaranteed: {gpus: -1}}]",
+        "tenants: [{name: a, guaranteed: {gpus: 0.0001}}]",
+        "tenants: [{name: a, wieght: 2}]",
+        "tenants: [{}]",
+        "tenants: {a: 1}",
+        "queues: [{name: q, ageing: 5}]",
+        "prices: {gpu_hour: {x: 0.0000001}}",
+        "- a\n- b",
+        "{",
+    ],
+)
+def test_a_file_that_says_nonsense_is_refused_with_the_place(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "pool.yaml"
+    path.write_text(text)
+    with pytest.raises((ConfigError, ValueError)) as refused:
+        poolfile.read_pool_file(path)
+    assert str(refused.value)
