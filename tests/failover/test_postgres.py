@@ -7,10 +7,12 @@ import logging
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import psycopg
 import pytest
 
+from aliquot.cli.main import build_parser
 from aliquot.common.errors import ConfigError
 from aliquot.coordinator.core.snapshot import state_hash
 from aliquot.coordinator.core.state import CoreConfig
@@ -18,6 +20,7 @@ from aliquot.coordinator.errors import JournalCorrupt, JournalTooNew, JournalUna
 from aliquot.coordinator.journal.postgres import PostgresJournal
 from aliquot.coordinator.journal.replay import replay
 from aliquot.coordinator.journal.snapshotter import take_snapshot
+from aliquot.coordinator.journal.tools import JOURNAL
 from tests.failover.server import Postgres
 from tests.journal.facts import Story
 
@@ -178,3 +181,24 @@ def test_a_connection_string_that_makes_no_sense_is_the_users_to_correct() -> No
 def test_nobody_there_is_tried_again() -> None:
     with pytest.raises(JournalUnavailable):
         PostgresJournal("host=127.0.0.1 port=1").open()
+
+
+def test_a_journal_goes_to_a_file_and_back(database: str, postgres: Postgres, tmp_path: Path) -> None:
+    story = begun(database, 6)
+    take_snapshot(f"postgres:{database}")
+    story.lease(6)
+    file, other = tmp_path / "copy.db", postgres.database("restored")
+    tools = build_parser([JOURNAL])
+    for arguments in (
+        ["verify", f"postgres:{database}"],
+        ["backup", f"postgres:{database}", str(file)],
+        ["restore", str(file), f"postgres:{other}", "--up-to", str(story.state.seq)],
+        ["verify", f"postgres:{other}"],
+    ):
+        args = tools.parse_args(["journal", *arguments])
+        assert args.run(args) == 0
+    copy = PostgresJournal(other)
+    assert state_hash(replay(copy, CoreConfig()).state) == state_hash(story.state)
+    assert copy.identity()[0] == story.journal.pool_secret
+    copy.close()
+    story.journal.close()
