@@ -8,8 +8,8 @@ MAKEFLAGS += --no-print-directory
 
 PYTHON ?= python3
 BIN := .venv/bin
-NATIVE := agent/aliquot/agent/native coordinator/aliquot/coordinator/native
-SOURCES := $(wildcard agent client common coordinator tests bench hatch_build.py)
+NATIVE := agent/aliquot/agent/native
+SOURCES := $(wildcard agent client common coordinator tests bench examples hatch_build.py)
 
 # Pytest's own arguments, as in: make test ARGS='-k placement'
 ARGS ?=
@@ -39,7 +39,7 @@ proto: venv ## generate the Python stubs of proto/aliquot/v1 (only what changed)
 	@$(BIN)/python hatch_build.py
 
 native: venv ## compile the C parts (only what changed)
-	@for part in $(NATIVE); do if [[ -f $$part/Makefile ]]; then $(MAKE) --silent -C $$part; fi; done
+	@$(MAKE) --silent -C $(NATIVE)
 
 demo: proto native ## start a simulated pool, run real processes in it, break things, show who used what
 	$(BIN)/aliquot demo $(ARGS)
@@ -73,7 +73,7 @@ bench: proto native ## run every benchmark in bench/ for a few seconds each (one
 	done
 
 clean: ## remove .venv, stubs, compiled parts and caches
-	@for part in $(NATIVE); do if [[ -f $$part/Makefile ]]; then $(MAKE) --silent -C $$part clean; fi; done
+	@$(MAKE) --silent -C $(NATIVE) clean
 	rm -rf .venv .venv.lock build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage*
 	rm -f proto/aliquot/v1/*_pb2.py proto/aliquot/v1/*_pb2.pyi proto/aliquot/v1/*_pb2_grpc.py proto/aliquot/v1/*_pb2_grpc.pyi
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

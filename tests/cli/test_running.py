@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import pty
+import select
 import signal
 import subprocess
 import sys
@@ -120,10 +121,13 @@ def test_a_held_lease_goes_with_the_command(cli: Cli, env: dict[str, str]) -> No
 class Terminal:
     """A pseudo-terminal with `aliquot` in its foreground, as a person's shell would start it."""
 
-    def __init__(self, *arguments: str) -> None:
+    def __init__(self, *command: str) -> None:
         self.pid, self._master = pty.fork()
         if self.pid == 0:
-            os.execv(PROGRAM[0], [*PROGRAM, *arguments])
+            # As a login has them, whatever the tests themselves were started by.
+            for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU):
+                signal.signal(number, signal.SIG_DFL)
+            os.execvp(command[0], command)
         self.seen = ""
 
     def type(self, text: str) -> None:
@@ -133,8 +137,9 @@ class Terminal:
         deadline = time.monotonic() + timeout_s
         while text not in self.seen:
             assert time.monotonic() < deadline, self.seen
+            ready, _, _ = select.select([self._master], [], [], 0.1)
             with contextlib.suppress(OSError):
-                self.seen += os.read(self._master, 4096).decode(errors="replace")
+                self.seen += os.read(self._master, 4096).decode(errors="replace") if ready else ""
 
     def code(self) -> int:
         with contextlib.suppress(OSError):
@@ -159,7 +164,7 @@ def terminal(env: dict[str, str]) -> Iterator[list[Terminal]]:
 
 def test_the_program_owns_the_terminal(terminal: list[Terminal]) -> None:
     asks = "import sys; print('name?', flush=True); print('hello', input()); sys.exit(4)"
-    session = Terminal("run", "--gpu", "0.25", "--", sys.executable, "-c", asks)
+    session = Terminal(*PROGRAM, "run", "--gpu", "0.25", "--", sys.executable, "-c", asks)
     terminal.append(session)
     session.await_text("name?")
     session.type("Ada\n")
@@ -169,12 +174,28 @@ def test_the_program_owns_the_terminal(terminal: list[Terminal]) -> None:
 
 def test_ctrl_c_goes_to_the_program(terminal: list[Terminal]) -> None:
     waits = "trap 'echo caught; exit 3' INT; echo ready; while :; do sleep 0.1; done"
-    session = Terminal("run", "--gpu", "0.25", "--", "sh", "-c", waits)
+    session = Terminal(*PROGRAM, "run", "--gpu", "0.25", "--", "sh", "-c", waits)
     terminal.append(session)
     session.await_text("ready")
     session.type("\x03")
     session.await_text("caught")
     assert session.code() == 3
+
+
+def test_ctrl_z_stops_both_and_fg_goes_on(terminal: list[Terminal]) -> None:
+    session = Terminal("bash", "--norc", "-i")
+    terminal.append(session)
+    # The quotes inside words keep what is typed from looking like what is answered.
+    loops = "trap 'echo aga''in' CONT; echo rea''dy; while :; do sleep 0.1; done"
+    session.type(" ".join([*PROGRAM, "run", "--gpu", "0.25", "--", "sh", "-c", f'"{loops}"']) + "\n")
+    session.await_text("ready")
+    session.type("\x1a")
+    session.await_text("unless they go on")
+    session.await_text("Stopped")
+    session.type("fg; echo co''de $?\n")
+    session.await_text("again")
+    session.type("\x03")
+    session.await_text("code 130")
 
 
 def _eventually(condition: Any, timeout_s: float = 30) -> None:

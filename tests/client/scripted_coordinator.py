@@ -58,8 +58,9 @@ class Fault:
 class ScriptedCoordinator:
     """Start it with `start`; `stop` is as rude as kill -9; `start` again takes the same port and the same leases."""
 
-    def __init__(self, capacity: int = 1000) -> None:
+    def __init__(self, capacity: int = 1000, credentials: grpc.ServerCredentials | None = None) -> None:
         self.capacity = capacity
+        self.credentials = credentials
         self.leases: dict[str, types_pb2.Lease] = {}
         self.keys: dict[tuple[str, str], str] = {}
         self.calls: Counter[str] = Counter()
@@ -87,7 +88,11 @@ class ScriptedCoordinator:
         deadline = time.monotonic() + 10
         while True:
             try:
-                self.port = server.add_insecure_port(f"127.0.0.1:{self.port}")
+                self.port = (
+                    server.add_insecure_port(self.address)
+                    if self.credentials is None
+                    else server.add_secure_port(self.address, self.credentials)
+                )
                 break
             except RuntimeError:
                 # The port of before may need a moment.

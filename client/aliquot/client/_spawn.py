@@ -15,6 +15,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+# 125 when the environment never came; 126 and 127 as shells have it: can't be executed, can't be found.
 _BOOTSTRAP = """
 import json, os, sys
 fd = int(sys.argv[1])
@@ -31,9 +32,6 @@ except OSError as error:
     sys.stderr.write(f"{program[0]}: {error.strerror}\\n")
     os._exit(126 if isinstance(error, PermissionError) else 127)
 """
-
-NOT_STARTED = 125
-"""Exit code of a child whose environment never came. 126 and 127 are the shell's: can't be executed, can't be found."""
 
 
 def spawn(

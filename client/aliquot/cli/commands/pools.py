@@ -100,18 +100,26 @@ def _detach(out: Out, layout: Layout, args: argparse.Namespace) -> int:
             env=clean_environment({}),
             start_new_session=True,
         )
+    try:
+        record = _await_record(layout, process, log)
+    except BaseException:
+        # Also when nobody wants to wait any longer: half a pool is no use.
+        process.terminate()
+        raise
+    _announce(out, record, last="`aliquot down` stops it; the state is kept.")
+    return Exit.OK
+
+
+def _await_record(layout: Layout, process: subprocess.Popen[bytes], log: Path) -> PoolRecord:
     deadline = time.monotonic() + 2 * START_TIMEOUT_S
     while time.monotonic() < deadline:
         record = PoolRecord.read(layout)
         if record is not None and record.supervisor.pid == process.pid and record.supervisor.alive:
-            _announce(out, record, last="`aliquot down` stops it; the state is kept.")
-            return Exit.OK
+            return record
         if process.poll() is not None:
-            raise ChildFailed(
-                f"the pool did not start: {log.read_text().strip()}", hint=f"its logs are in {layout.logs}"
-            )
+            words = log.read_text(errors="replace").strip()
+            raise ChildFailed(f"the pool did not start: {words}", hint=f"its logs are in {layout.logs}")
         time.sleep(0.05)
-    process.terminate()
     raise ChildFailed("the pool did not start in time", hint=f"its logs are in {layout.logs}")
 
 
