@@ -67,13 +67,13 @@ def assert_placed_right(demand: Demand, placement: Placement, inventory: Invento
 
 
 @pytest.mark.parametrize("name", sorted(POLICIES))
-@pytest.mark.parametrize("native", [True, False])
-def test_cached_scores_decide_as_a_full_scan_does(name: str, native: bool) -> None:
-    rng = random.Random(1 + native)
+@pytest.mark.parametrize("compiled", [True, False])
+def test_cached_scores_decide_as_a_full_scan_does(name: str, compiled: bool) -> None:
+    rng = random.Random(1 + compiled)
     inventory = mixed_pool(60)
     policy = make_policy(name)
     teach(policy, Counter(random_demand(rng) for _ in range(300)))
-    engine = Engine(inventory, policy, native=native)
+    engine = Engine(inventory, policy, compiled=compiled)
     oracle = Engine(inventory, policy, full_scan=True)
     books = Books(inventory)
     for arrival in range(400):
@@ -95,7 +95,7 @@ def test_cached_scores_decide_as_a_full_scan_does(name: str, native: bool) -> No
 
 
 def test_ten_thousand_events_decide_as_a_full_scan_does() -> None:
-    """The default policy on requests like openb's, prices changing on the way, by the kernel where built."""
+    """The default policy on requests like openb's, prices changing on the way, by the kernel where numba is."""
     rng = random.Random(7)
     inventory = pool(
         *(node(f"a{i}", 8, cpu_milli=96_000) for i in range(12)), *(node(f"t{i}", 2, model="T4") for i in range(8))

@@ -1,27 +1,31 @@
-"""The price policy's scores by the C kernel instead of NumPy: same arrays in, same integers out.
+"""The price policy's scores by compiled code instead of NumPy calls: same arrays in, same integers out.
 
-Kept apart from the index so that everything works without it. Addresses are taken anew whenever one of the arrays was
-replaced (growth, new prices), which their owners count.
+Kept apart from the index so that everything works without numba, only slower. The arrays are gathered anew whenever one
+of them was replaced (growth, new prices), which their owners count.
 """
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Callable
+from functools import cache
+from typing import Any, Protocol
+
+import numpy as np
 
 from aliquot.coordinator.core.placement.policies.price import Price
 from aliquot.coordinator.core.placement.scoring import Scorer
 from aliquot.coordinator.core.placement.shapes import Bools, Ints
-from aliquot.coordinator.native import PriceKernel, Scene
 
 COLUMNS_MAX = 256
-CPU_PRICES_MAX = 16
-"""Bounds of the kernel's own arrays."""
+"""Devices of one node: a key keeps eight bits for the column."""
 
 _TABLE = (
     *("share_left", "memory_left", "usable", "base", "island", "numa"),
-    *("cpu_left", "host_left", "class_id", "width", "has_foreign", "islands", "numa_known"),
+    *("cpu_left", "host_left", "class_id", "width", "islands", "numa_known"),
 )
-_SHAPES = ("share", "memory", "size", "cpu", "host", "count", "linked", "require_island", "proportional")
+_SHAPES = ("share", "memory", "size", "cpu", "host", "linked", "require_island", "proportional")
+
+Kernel = Callable[[Any, Ints, int, int], None]
 
 
 class IndexArrays(Protocol):
@@ -33,18 +37,27 @@ class IndexArrays(Protocol):
     allocations: int
 
 
+@cache
+def load() -> tuple[type[Any], Kernel] | None:
+    """The kernel and the tuple it takes, or None where numba is not installed."""
+    try:
+        from aliquot.coordinator.core.placement.price_kernel import Scene, score  # noqa: PLC0415 - optional, slow to import
+    except ImportError:
+        return None
+    return Scene, score
+
+
 class Accelerator:
     """Fills `keys` and `block_keys` of an index by the kernel."""
 
-    def __init__(self, kernel: PriceKernel, scorer: Scorer, policy: Price, block: int) -> None:
+    def __init__(self, scene: type[Any], kernel: Kernel, scorer: Scorer, policy: Price, block: int) -> None:
+        self._make_scene = scene
         self._kernel = kernel
         self._scorer = scorer
         self._policy = policy
         self._block = block
-        self._scene = Scene()
         self._seen: tuple[int, ...] = ()
-        self._usable = False
-        self._alive: list[Ints | Bools] = []
+        self._scene: Any = None
 
     def score(self, index: IndexArrays, rows: list[int] | None, n_rows: int, first_slot: int, end_slot: int) -> bool:
         """Score ascending `rows` (None: the first `n_rows`) for the slots; False: beyond the kernel's bounds."""
@@ -53,25 +66,26 @@ class Accelerator:
         seen = (inventory.layout_version, allocated, shapes.allocations, policy.version, index.allocations)
         if seen != self._seen:
             self._seen = seen
-            self._usable = inventory.table.columns <= COLUMNS_MAX and policy.cpu_price_count <= CPU_PRICES_MAX
-            self._look(index)
-        if self._usable:
-            self._kernel.score(self._scene, rows, n_rows, first_slot, end_slot)
-        return self._usable
+            self._scene = self._gather(index) if inventory.table.columns <= COLUMNS_MAX else None
+        if self._scene is None:
+            return False
+        numbers = np.arange(n_rows, dtype=np.int64) if rows is None else np.array(rows, np.int64)
+        self._kernel(self._scene, numbers, first_slot, end_slot)
+        return True
 
-    def _look(self, index: IndexArrays) -> None:
-        """Take the addresses of the arrays as they are now."""
-        scene, table, shapes = self._scene, self._scorer.inventory.table, self._scorer.shapes
-        arrays: dict[str, Ints | Bools] = {name: getattr(table, name) for name in _TABLE}
-        arrays.update({name: getattr(shapes, name) for name in _SHAPES})
+    def _gather(self, index: IndexArrays) -> Any:  # noqa: ANN401 - `price_kernel.Scene`, which may not be importable
+        """The arrays as they are now."""
+        table, shapes = self._scorer.inventory.table, self._scorer.shapes
         worth, cpu_prices = self._policy.by_left()
-        arrays.update(worth=worth, cpu_prices=cpu_prices)
-        arrays.update(eligible=index.eligible, keys=index.keys, block_keys=index.block_keys)
-        for name, array in arrays.items():
-            assert array.flags.c_contiguous, f"{name} must lie in one piece"
-            setattr(scene, name, array.ctypes.data)
-        scene.columns = table.columns
-        scene.shape_stride, scene.classes = shapes.capacity, shapes.classes
-        scene.n_prices = self._policy.cpu_price_count
-        scene.slot_stride, scene.block = index.keys.shape[1], self._block
-        self._alive = list(arrays.values())
+        return self._make_scene(
+            **{name: getattr(table, name) for name in _TABLE},
+            **{name: getattr(shapes, name) for name in _SHAPES},
+            counts=shapes.count,
+            classes=shapes.classes,
+            worth=worth,
+            cpu_prices=cpu_prices,
+            eligible=index.eligible,
+            keys=index.keys,
+            block_keys=index.block_keys,
+            block=self._block,
+        )

@@ -29,15 +29,15 @@ POSSIBLE_CACHE_MAX = 4096
 class Engine:
     """Places demands on one inventory by one policy."""
 
-    def __init__(self, inventory: Inventory, policy: Policy, *, full_scan: bool = False, native: bool = True) -> None:
-        """`full_scan` decides without cached scores: the same decisions, slower. `native`: use the C kernel where
-        it was built.
+    def __init__(self, inventory: Inventory, policy: Policy, *, full_scan: bool = False, compiled: bool = True) -> None:
+        """`full_scan` decides without cached scores: the same decisions, slower. `compiled`: score by
+        numba where it is installed and the policy has a kernel.
         """
         self.inventory = inventory
         self.policy = policy
         self.shapes = ShapeTable(inventory)
         scorer = Scorer(inventory, policy, self.shapes)
-        self.index: Index = ScanIndex(scorer) if full_scan else ScoreIndex(scorer, native=native)
+        self.index: Index = ScanIndex(scorer) if full_scan else ScoreIndex(scorer, compiled=compiled)
         self._chooser = Chooser(inventory, policy, self.index)
         self.mix = ArrivalMix()
         """What has arrived lately. Volatile: prices made of it come back as a fact."""

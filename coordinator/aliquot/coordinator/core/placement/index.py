@@ -16,12 +16,11 @@ from typing import Protocol
 import numpy as np
 
 from aliquot.coordinator.core.inventory import Inventory
-from aliquot.coordinator.core.placement.accelerated import Accelerator
+from aliquot.coordinator.core.placement.accelerated import Accelerator, load
 from aliquot.coordinator.core.placement.policies.price import Price
 from aliquot.coordinator.core.placement.scoring import NEVER, Scorer, column_of, scores_of
 from aliquot.coordinator.core.placement.shapes import SHAPES_MAX, Bools, Ints
 from aliquot.coordinator.core.types import Demand
-from aliquot.coordinator.native import load
 
 BLOCK = 32
 BATCH_PAIRS = 4096
@@ -51,13 +50,13 @@ class Index(Protocol):
 class ScoreIndex:
     """The cached index."""
 
-    def __init__(self, scorer: Scorer, *, native: bool = True) -> None:
-        """`native` False keeps to NumPy even where the C kernel was built."""
+    def __init__(self, scorer: Scorer, *, compiled: bool = True) -> None:
+        """`compiled` False keeps to NumPy even where numba is installed."""
         self.scorer = scorer
         self.allocations = 0
-        kernel = load() if native and type(scorer.policy) is Price else None
+        kernel = load() if compiled and type(scorer.policy) is Price else None
         self._accelerator = (
-            Accelerator(kernel, scorer, scorer.policy, BLOCK)
+            Accelerator(*kernel, scorer, scorer.policy, BLOCK)
             if kernel is not None and isinstance(scorer.policy, Price)
             else None
         )

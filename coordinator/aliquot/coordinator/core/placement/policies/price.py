@@ -47,7 +47,7 @@ class Price(Policy):
         return len(self._lambdas)
 
     def by_left(self) -> tuple[Ints, Ints]:
-        """(worth [left, λ], CPU prices [λ]): the table as the C kernel wants it."""
+        """(worth [left, λ], CPU prices [λ]): the table as the kernel wants it."""
         return np.ascontiguousarray(self._worth.T), np.ascontiguousarray(self._lambdas[:, 0])
 
     def device_scores(self, c: Candidates) -> Ints:
