@@ -28,8 +28,10 @@ def attributor(
     return Attributor(table.get, {LEAF: LEASE}, attachments, proven or {})
 
 
-def attached(pid: int, start: int = 100, holder: Holder = LEASE, order: int = 1, *, leads: bool = False) -> Attachment:
-    return Attachment(holder, ProcessKey(pid, start), order, leads_session=leads, leads_group=leads)
+def attached(
+    pid: int, start: int = 100, holder: Holder = LEASE, order: int = 1, *, leads: bool = False, since: int = 105
+) -> Attachment:
+    return Attachment(holder, ProcessKey(pid, start), order, since, owns_session=leads, owns_group=leads)
 
 
 def test_a_process_in_the_leaf_or_below_it_is_the_leases() -> None:
@@ -86,6 +88,23 @@ def test_the_latest_attachment_counts_first() -> None:
     found = attributor(facts(5), attachments=both).belonging(5)
     assert found is not None
     assert found.holders == (OTHER, LEASE)
+
+
+def test_children_from_before_the_attachment_are_not_meant() -> None:
+    family = (facts(5), facts(6, 103, parent=5), facts(7, 120, parent=6), facts(8, 106, parent=5))
+    scan = attributor(*family, attachments=(attached(5, since=105),))
+    assert scan.belonging(6) is None
+    assert scan.belonging(7) is None, "nor what they start later"
+    assert scan.belonging(8) is not None
+
+
+def test_who_was_born_into_one_lease_and_attached_to_another_belongs_to_both() -> None:
+    both = (attached(5, order=1), attached(6, start=110, holder=OTHER, order=2, since=115))
+    scan = attributor(facts(5), facts(6, 110, parent=5), facts(7, 120, parent=6), attachments=both)
+    for pid in (6, 7):
+        found = scan.belonging(pid)
+        assert found is not None
+        assert found.holders == (OTHER, LEASE)
 
 
 def test_loops_in_what_proc_says_do_not_hang() -> None:
