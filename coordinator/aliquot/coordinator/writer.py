@@ -51,7 +51,8 @@ class WriterConfig:
     turn_ms: int = 5
     """Longest stretch of deciding before the event loop gets its turn."""
     linger_ms: int = 4
-    """While many callers are about, a group waits so long for company before it is committed."""
+    """While many callers are about, commands wait so long for company, to be decided and committed together: deciding
+    many in one go costs less each, and so does syncing them. A lone caller never waits."""
     group_facts_max: int = 8_192
     retry_first_ms: int = 100
     retry_max_ms: int = 5_000
@@ -150,7 +151,10 @@ class Writer:
             raise Overloaded(f"{len(self._queue)} commands wait already, which is the bound (`queue_max`)")
         reply: Reply = asyncio.get_running_loop().create_future()
         self._queue.append((command, reply))
-        self._wake.set()
+        if self._company < _CROWD or self._stopping:
+            self._wake.set()
+        elif self._linger is None:
+            self._linger = asyncio.get_running_loop().call_later(self._config.linger_ms / 1000, self._end_linger)
         return reply
 
     def prune(self, up_to_seq: int) -> None:
@@ -298,8 +302,6 @@ class Writer:
         if self._prune_up_to and time.perf_counter_ns() - self._pruned_ns > _PRUNE_EVERY_NS:
             self._prune_some()
             return
-        if self._lingers(group):
-            return
         state = self.state
         assert state is not None
         commit = take_commit(state)
@@ -326,22 +328,9 @@ class Writer:
 
         self._thread.submit(lambda: self._journal.commit(durable), done)
 
-    def _lingers(self, group: OpenGroup) -> bool:
-        """Whether the group waits a moment for company: only while there was some lately, so that a lone caller never
-        waits, and a crowd shares its commits.
-        """
-        if self._company < _CROWD or self._stopping or len(group.facts) >= self._config.group_facts_max:
-            return False
-        left_s = self._config.linger_ms / 1000 - (time.perf_counter_ns() - group.opened_ns) / 1e9
-        if left_s <= 0:
-            return False
-        if self._linger is None:
-            self._linger = asyncio.get_running_loop().call_later(left_s, self._end_linger)
-        return True
-
     def _end_linger(self) -> None:
         self._linger = None
-        self._commit_if_ready()
+        self._wake.set()
 
     def _prune_some(self) -> None:
         """One small transaction, in the pauses between commits."""
