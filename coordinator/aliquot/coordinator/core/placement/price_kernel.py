@@ -1,8 +1,8 @@
 """The price policy's scores in one pass, compiled by numba: the integers of `policies.price` and `candidates.gather`.
 
 A decision in NumPy costs the overhead of some seventy calls on arrays of a few hundred numbers; here it costs the
-numbers. Everything is a pure function of the arrays in a `Scene`; the only writes go to its `keys` and `block_keys`. A
-test holds the two implementations together on random pools. Import it only where numba is installed (`accelerated` does).
+numbers. All is a pure function of the arrays in a `Scene`; the only writes go to its `keys` and `block_keys`. A
+test holds the two implementations together on random pools. Imported only where numba is (`accelerated` does).
 """
 
 from __future__ import annotations
