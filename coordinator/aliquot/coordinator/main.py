@@ -20,6 +20,7 @@ import signal
 import sys
 from collections.abc import Callable
 from importlib import metadata
+from typing import TYPE_CHECKING
 
 import grpc
 
@@ -36,10 +37,9 @@ from aliquot.coordinator.core.facts import EndReason
 from aliquot.coordinator.core.state import State
 from aliquot.coordinator.errors import NotLeader
 from aliquot.coordinator.journal.base import Journal
-from aliquot.coordinator.journal.postgres import PostgresJournal
 from aliquot.coordinator.journal.replay import replay
 from aliquot.coordinator.keepalive import KeepAlive
-from aliquot.coordinator.leadership.postgres import PostgresLeadership
+from aliquot.coordinator.leadership.base import Leadership
 from aliquot.coordinator.metrics import Metrics
 from aliquot.coordinator.outbox import Outbox
 from aliquot.coordinator.published import whole_state
@@ -55,13 +55,16 @@ from aliquot.coordinator.rpc.watch_service import WatchService
 from aliquot.coordinator.scrape import Answer, ScrapeServer
 from aliquot.coordinator.sessions import Sessions
 from aliquot.coordinator.standby import Standby
-from aliquot.coordinator.stores import make_compaction, make_journal, make_leadership
+from aliquot.coordinator.stores import make_compaction, make_journal, shared_leadership, single_leadership
 from aliquot.coordinator.telemetry import Telemetry
 from aliquot.coordinator.view import View
 from aliquot.coordinator.waiting import Waiters
 from aliquot.coordinator.watch import WatchHub
 from aliquot.coordinator.writer import Writer
 from aliquot.v1 import admin_pb2_grpc, leases_pb2_grpc, pool_pb2_grpc
+
+if TYPE_CHECKING:
+    from aliquot.coordinator.leadership.postgres import PostgresLeadership  # psycopg is an extra
 
 log = logging.getLogger(__name__)
 
@@ -87,7 +90,8 @@ class Coordinator:
         self.journal = journal or make_journal(settings)
         self.address = ""
         self.metrics_address = ""
-        self._leadership = make_leadership(settings, self.journal)
+        self._shared = shared_leadership(settings, self.journal)
+        self._leadership: Leadership = self._shared or single_leadership(settings, self.journal)
         self._clock = clock
         self._stop = asyncio.Event()
         self.gate = Gate()
@@ -106,8 +110,8 @@ class Coordinator:
         self.metrics = Metrics(self.view)
         self._pauses = gc.PauseMeter(self.metrics.gc_pause.observe)
         self._pauses.install()
-        if isinstance(self._leadership, PostgresLeadership) and isinstance(self.journal, PostgresJournal):
-            await self._start_shared(self.journal, self._leadership)
+        if self._shared is not None:
+            await self._start_shared(self._shared)
         else:
             leader_epoch = self._leadership.acquire()
             try:
@@ -123,7 +127,7 @@ class Coordinator:
         """`leader` or `standby`."""
         return "leader" if self.gate.is_open else "standby"
 
-    async def _start_shared(self, journal: PostgresJournal, leadership: PostgresLeadership) -> None:
+    async def _start_shared(self, leadership: PostgresLeadership) -> None:
         """Answer at once, follow the journal, and lead if nobody does."""
         loop = asyncio.get_running_loop()
         self._listen()
@@ -135,7 +139,7 @@ class Coordinator:
         def tell(address: str) -> None:
             loop.call_soon_threadsafe(setattr, self.gate, "leader", address)
 
-        self.standby = Standby(journal, leadership, self.settings.core(), tell)
+        self.standby = Standby(leadership, self.settings.core(), tell)
         await asyncio.to_thread(self.standby.prepare)
         led = await asyncio.to_thread(self.standby.step)
         if led is not None:
@@ -175,8 +179,8 @@ class Coordinator:
         self.outbox.follow_leases(self.metrics)
         self._writing = asyncio.create_task(self.writer.run())
         self._writing.add_done_callback(self._writing_ended)
-        if isinstance(self._leadership, PostgresLeadership):
-            self._background.append(asyncio.create_task(self._keep_seat(self._leadership)))
+        if self._shared is not None:
+            self._background.append(asyncio.create_task(self._keep_seat(self._shared)))
         await self.writer.submit(c.StartLeading(leader_epoch))
 
         telemetry = Telemetry()
@@ -202,7 +206,7 @@ class Coordinator:
         self._show_metrics()
         self._follow_health()
         self.gate.open(self._services(NodeWriter(self.view, telemetry, self.sessions.last_heard_ms)))
-        if isinstance(self._leadership, PostgresLeadership):
+        if self._shared is not None:
             self.server.leading = True
             await self.server.show_services()
         else:
@@ -214,8 +218,8 @@ class Coordinator:
         await self.server.set_granting(granting=True)
         self._background.append(asyncio.create_task(self.pulse.run()))
         compaction = make_compaction(
+            settings,
             self.journal,
-            every_facts=settings.snapshot_every_facts,
             durable_seq=lambda: self.writer.durable_seq,
             prune=self.writer.prune,
         )

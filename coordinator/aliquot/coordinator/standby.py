@@ -11,12 +11,14 @@ import logging
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from aliquot.coordinator.core.state import CoreConfig, State
 from aliquot.coordinator.errors import JournalCorrupt, JournalError, JournalUnavailable, NotLeader
-from aliquot.coordinator.journal.postgres import PostgresJournal
 from aliquot.coordinator.journal.replay import Replay
-from aliquot.coordinator.leadership.postgres import PostgresLeadership, Seat
+
+if TYPE_CHECKING:  # psycopg is an extra
+    from aliquot.coordinator.leadership.postgres import PostgresLeadership, Seat
 
 log = logging.getLogger(__name__)
 
@@ -38,12 +40,11 @@ class Standby:
 
     def __init__(
         self,
-        journal: PostgresJournal,
         leadership: PostgresLeadership,
         config: CoreConfig,
         tell: Callable[[str], None],
     ) -> None:
-        self._journal = journal
+        self._journal = journal = leadership.journal
         self._leadership = leadership
         self._replay = Replay(journal, config)
         self._tell = tell

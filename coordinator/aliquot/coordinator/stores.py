@@ -6,18 +6,20 @@ import os
 import socket
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from aliquot.common.errors import ConfigError
 from aliquot.coordinator.config import Settings
 from aliquot.coordinator.journal.base import Journal
 from aliquot.coordinator.journal.compaction import Compaction
 from aliquot.coordinator.journal.memory import MemoryJournal
-from aliquot.coordinator.journal.postgres import PostgresJournal
 from aliquot.coordinator.journal.snapshots import SnapshotFolder
 from aliquot.coordinator.journal.snapshotter import POSTGRES
 from aliquot.coordinator.journal.sqlite import SqliteJournal, snapshot_folder_of
-from aliquot.coordinator.leadership.postgres import PostgresLeadership
 from aliquot.coordinator.leadership.single import SingleLeadership, lock_path_of
+
+if TYPE_CHECKING:
+    from aliquot.coordinator.leadership.postgres import PostgresLeadership
 
 
 def make_journal(settings: Settings) -> Journal:
@@ -33,6 +35,10 @@ def make_journal(settings: Settings) -> Journal:
             raise ConfigError(f"{path.parent}: {error.strerror}", hint="give --journal sqlite:PATH") from error
         return SqliteJournal(path, fsync_delay_ms=settings.fsync_delay_ms)
     if kind == "postgres" and not place.startswith("//"):
+        try:
+            from aliquot.coordinator.journal.postgres import PostgresJournal  # noqa: PLC0415 - psycopg is an extra
+        except ImportError as error:
+            raise ConfigError(f"no PostgreSQL here: {error}", hint="pip install 'aliquot[postgres]'") from error
         return PostgresJournal(place)
     raise ConfigError(
         f"journal {settings.journal!r} is unknown",
@@ -40,24 +46,38 @@ def make_journal(settings: Settings) -> Journal:
     )
 
 
-def make_leadership(settings: Settings, journal: Journal) -> SingleLeadership | PostgresLeadership:
-    """One coordinator per journal, or one at a time where several share it."""
-    if isinstance(journal, PostgresJournal):
-        holder = f"{socket.gethostname()}:{os.getpid()}"
-        return PostgresLeadership(journal, holder=holder, expiry_ms=settings.leader_expiry)
+def shared_leadership(settings: Settings, journal: Journal) -> PostgresLeadership | None:
+    """One leader at a time, where several coordinators share the journal; None where it is one coordinator's own."""
+    if not settings.journal.startswith(POSTGRES):
+        return None
+    from aliquot.coordinator.journal.postgres import PostgresJournal  # noqa: PLC0415 - psycopg is an extra
+    from aliquot.coordinator.leadership.postgres import PostgresLeadership  # noqa: PLC0415
+
+    if not isinstance(journal, PostgresJournal):
+        return None
+    holder = f"{socket.gethostname()}:{os.getpid()}"
+    return PostgresLeadership(journal, holder=holder, expiry_ms=settings.leader_expiry)
+
+
+def single_leadership(settings: Settings, journal: Journal) -> SingleLeadership:
+    """One coordinator per journal."""
     kind, _, place = settings.journal.partition(":")
     lock = lock_path_of(Path(place).expanduser()) if kind == "sqlite" else None
     return SingleLeadership(journal, lock)
 
 
 def make_compaction(
-    journal: Journal, *, every_facts: int, durable_seq: Callable[[], int], prune: Callable[[int], None]
+    settings: Settings, journal: Journal, *, durable_seq: Callable[[], int], prune: Callable[[int], None]
 ) -> Compaction | None:
     """What keeps this journal short; None where there is nothing to keep."""
+    every_facts = settings.snapshot_every_facts
     if isinstance(journal, SqliteJournal):
         folder = SnapshotFolder(snapshot_folder_of(journal.path))
         return Compaction(str(journal.path), folder, every_facts=every_facts, durable_seq=durable_seq, prune=prune)
-    if isinstance(journal, PostgresJournal):
-        name, table = f"{POSTGRES}{journal.conninfo}", journal.snapshot_table
-        return Compaction(name, table, every_facts=every_facts, durable_seq=durable_seq, prune=prune)
+    if settings.journal.startswith(POSTGRES):
+        from aliquot.coordinator.journal.postgres import PostgresJournal  # noqa: PLC0415 - psycopg is an extra
+
+        assert isinstance(journal, PostgresJournal)
+        table = journal.snapshot_table
+        return Compaction(settings.journal, table, every_facts=every_facts, durable_seq=durable_seq, prune=prune)
     return None

@@ -127,6 +127,11 @@ class PostgresLeadership:
     # -- for the leader
 
     @property
+    def journal(self) -> PostgresJournal:
+        """What is led."""
+        return self._journal
+
+    @property
     def expiry_ms(self) -> int:
         """How long after its last renewal the row is free."""
         return self._expiry_ms
