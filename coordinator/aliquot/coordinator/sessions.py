@@ -208,6 +208,8 @@ class Sessions:
         if not session.live:
             await self._register(session, snapshot)
         else:
+            if self._has_other_devices(session, snapshot):
+                return
             # A second snapshot on a session that goes on: the node is as it was, so only its reports are news.
             await self._submit(c.ReportSlices(session.node_id, session.epoch, read_reports(snapshot.slices)))
             session.note_reports(snapshot.slices)
@@ -216,6 +218,17 @@ class Sessions:
         for device in snapshot.node.devices:
             self._device(session, device.uuid, device.telemetry if device.HasField("telemetry") else None)
             self._give(session, device.uuid, device.foreign_bytes, healthy=device.healthy, reason=device.health_reason)
+
+    def _has_other_devices(self, session: Session, snapshot: agent_pb2.Snapshot) -> bool:
+        """A device came, went or was partitioned anew: what is placed there is settled by a new handshake, as always."""
+        node = self._view.nodes.get(session.node_id)
+        if node is None or read_registered(snapshot.node, session.node_id).devices == node.spec.devices:
+            return False
+        log.info("node %s has other devices now: its agent is asked to connect again", session.node_id)
+        goodbye = agent_pb2.Goodbye(reason="DEVICES_CHANGED", reconnect_after_ms=100)
+        error = SessionReplaced("the node has other devices than it registered with", hint="connect again")
+        self._spawn(session.end(goodbye, error))
+        return True
 
     async def _register(self, session: Session, snapshot: agent_pb2.Snapshot) -> None:
         spec = read_registered(snapshot.node, session.node_id)
