@@ -229,6 +229,9 @@ class Auditor:
         for machine in books.machines.values():
             if machine.state != READY and not machine.agentless:
                 return f"{machine.node_id} is in state {machine.state}"
+            node = world.node(machine.node_id)
+            if node is not None and node.devices.keys() != machine.devices.keys():
+                return f"{node.node_id} has {len(node.devices)} devices, but {len(machine.devices)} are known"
         return self.nodes.unsettled()
 
     def final(self) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from tests.simulation.faults import coordinator_faults, node_faults, people_faults
 from tests.simulation.faults.kinds import KINDS, Fault
-from tests.simulation.sim.loop import US_PER_MS
+from tests.simulation.sim.loop import US_PER_MS, US_PER_S
 
 if TYPE_CHECKING:
     from tests.simulation.sim.world import World
@@ -63,6 +63,9 @@ class Injector:
         world.store.stall_us = 0
         for node in world.nodes:
             node.boot()
+            for proc in list(node.procs.values()):
+                if proc.child or not proc.lease_id:  # what got out of sight ends by itself some day
+                    world.loop.call_in(node.os, 30 * US_PER_S, node.exit, proc)
             node.disk.full = node.disk.die_in_next_save = False
             node.disk.damage_next_read = 0
             if node.process is not None and not node.process.alive:

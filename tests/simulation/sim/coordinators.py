@@ -12,12 +12,23 @@ from aliquot.coordinator.config import LimitSettings, Settings
 from aliquot.coordinator.journal.replay import replay
 from aliquot.coordinator.main import Coordinator
 from aliquot.coordinator.core.snapshot import to_snapshot
+from aliquot.coordinator.core.state import CoreConfig
 from tests.simulation.sim.loop import US_PER_S, Process, SimLoop, current
 from tests.simulation.sim.network import Network
 from tests.simulation.sim.patches import WallClock
 from tests.simulation.sim.store import SNAPSHOTS_KEPT, SimJournal, Store
 
 import msgspec
+
+
+
+class SimSettings(Settings):
+    """Waits of an hour are shortened to what a run of ten minutes can see the end of."""
+
+    def core(self) -> CoreConfig:
+        """What decisions depend on."""
+        return msgspec.structs.replace(super().core(), preemption_period_ms=60_000, requeue_backoff_max_ms=15_000)
+
 
 TAKE_OVER_US = 4 * US_PER_S
 """A standby takes over after the leader has not been seen for so long."""
@@ -36,7 +47,7 @@ class CoordinatorHost:
         self.serving = False
         self.leads = False
         self.starts = 0
-        self.settings = Settings(
+        self.settings = SimSettings(
             listen=host,
             journal="memory:",
             metrics_port=-1,

@@ -86,5 +86,9 @@ class Job:
         """The work is done: the programs end by themselves, most of them."""
         self.over = True
         for proc in self.procs:
-            if proc.alive and self.random.random() < 0.9:
+            if not proc.alive:
+                continue
+            if self.random.random() < 0.9:
                 self.node.exit(proc)
+            else:  # it hangs; should nobody end it, it does so itself some day
+                self.world.loop.call_in(self.node.os, 60 * US_PER_S, self.node.exit, proc)

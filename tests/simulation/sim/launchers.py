@@ -30,6 +30,7 @@ HOPELESS = (
     grpc.StatusCode.NOT_FOUND,
 )
 
+PATIENCE_S = 90.0
 ANSWERS = ("NO_CAPACITY", "QUOTA_EXCEEDED")
 """Reasons that are an answer, although their code also stands for "come back later"."""
 
@@ -157,7 +158,7 @@ class Launcher:
     async def _use(self, asked: Asked, lease: types_pb2.Lease) -> None:
         """Wait until it is active, run, release. What ends meanwhile is simply over."""
         running_epoch = 0
-        deadline_s = 0.0
+        deadline_s = unconfirmed_since_s = 0.0
         loop = self.world.loop
         while True:
             if lease.state == types_pb2.LEASE_STATE_ENDED:
@@ -169,6 +170,13 @@ class Launcher:
                 asked.jobs += self._start_jobs(asked, lease)
             if deadline_s and loop.time() >= deadline_s:
                 break
+            if lease.state == types_pb2.LEASE_STATE_QUEUED and lease.waiting.impossible and self.random.random() < 0.3:
+                asked.outcome = "GAVE_UP"  # what it was meant for has left the pool
+                break
+            if lease.state == types_pb2.LEASE_STATE_GRANTED and lease.granted_ms:
+                unconfirmed_since_s = unconfirmed_since_s or loop.time()
+                if loop.time() - unconfirmed_since_s > PATIENCE_S:
+                    break  # on a node without an agent it never becomes active
             wait_s = 4.0 if not deadline_s else min(8.0, max(0.1, deadline_s - loop.time()))
             await asyncio.sleep(wait_s * (0.5 + self.random.random() / 2))
             try:
