@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import contextlib
 import gc as python_gc
 import importlib
 import json
@@ -34,6 +35,9 @@ from aliquot.coordinator.arguments import parse_settings
 from aliquot.coordinator.config import Settings
 from aliquot.coordinator.core import commands as c
 from aliquot.coordinator.core.facts import EndReason
+from aliquot.coordinator.core.placement.mix import MixSummary
+from aliquot.coordinator.core.placement.policies.price import Price
+from aliquot.coordinator.core.placement.prices import PriceTable
 from aliquot.coordinator.core.state import State
 from aliquot.coordinator.errors import NotLeader
 from aliquot.coordinator.journal.base import Journal
@@ -225,6 +229,22 @@ class Coordinator:
         )
         if compaction is not None:
             self._background.append(asyncio.create_task(compaction.run()))
+        if settings.policy == Price.name:
+            from aliquot.coordinator.prices import PriceLearner  # noqa: PLC0415 - brings SciPy, which is slow and large
+
+            known = state.prices.version if state.prices is not None else 0
+            learner = PriceLearner(self._arrivals, self._learn, version=known)
+            self._background.append(asyncio.create_task(learner.run()))
+
+    def _arrivals(self) -> MixSummary:
+        """What the price learner learns from."""
+        state = self.writer.state
+        return MixSummary(0, (), 0) if state is None else state.engine.mix.summary(state.inventory)
+
+    async def _learn(self, table: PriceTable) -> None:
+        """Its result is a command like any other. One that can't be carried out now is made again later."""
+        with contextlib.suppress(AliquotError):
+            await self.writer.submit(c.LearnPrices(table))
 
     def _writing_ended(self, writing: asyncio.Task[None]) -> None:
         if not writing.cancelled() and isinstance(writing.exception(), NotLeader):

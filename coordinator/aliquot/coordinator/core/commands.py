@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from aliquot.coordinator.core.facts import EndReason, RequestSpec
 from aliquot.coordinator.core.ledger.rates import RateCard
+from aliquot.coordinator.core.placement.prices import PriceTable
 from aliquot.coordinator.core.tenancy.specs import PoolSpec, QueueSpec, TenantSpec
 from aliquot.coordinator.core.types import NodeSpec
 
@@ -264,6 +265,13 @@ class ReadTenancy:
     """Everything declared, with what is held and waits. Changes nothing."""
 
 
+@dataclass(frozen=True, slots=True)
+class LearnPrices:
+    """New prices for the placement policy, with a version that rises."""
+
+    table: PriceTable
+
+
 Command = (
     StartLeading
     | Allocate
@@ -289,4 +297,5 @@ Command = (
     | CloseBooks
     | ExtractLedger
     | ReadTenancy
+    | LearnPrices
 )

@@ -42,6 +42,11 @@ def _leader_started(state: State, fact: f.LeaderStarted) -> None:
     state.leader_epoch = fact.leader_epoch
 
 
+def _prices_learnt(state: State, fact: f.PricesLearnt) -> None:
+    state.prices = fact.table
+    state.engine.set_prices(fact.table)
+
+
 # -- nodes and devices
 
 
@@ -154,6 +159,7 @@ def _lease_queued(state: State, fact: f.LeaseQueued) -> None:
         state.keys[(fact.request.tenant, fact.key)] = fact.lease_id
     state.leases[fact.lease_id] = lease
     state.lines.add(lease)
+    state.engine.note_demand(fact.request.demand)
     state.touch_lease(fact.lease_id)
     counting.be_patient(state, lease)
     if (
@@ -437,6 +443,7 @@ _APPLY: dict[type[f.Fact], Callable[[State, Any], None]] = {
     f.LeaseRequeued: _lease_requeued,
     f.LeaseEnded: _lease_ended,
     f.LeasesForgotten: _leases_forgotten,
+    f.PricesLearnt: _prices_learnt,
     **tenancy.APPLY,
     **holds.APPLY,
     **ledger.APPLY,

@@ -14,6 +14,7 @@ import msgspec
 from aliquot.coordinator.core.holds import HoldKind
 from aliquot.coordinator.core.ledger.rates import RateCard
 from aliquot.coordinator.core.tenancy.specs import PoolSpec, QueueSpec, TenantSpec
+from aliquot.coordinator.core.placement.prices import PriceTable
 from aliquot.coordinator.core.types import Demand, NodeSpec, Placement, SlicePlan
 
 
@@ -393,6 +394,12 @@ class NodeLent(Fact, frozen=True, tag="lent"):
     reason: str = ""
 
 
+class PricesLearnt(Fact, frozen=True, tag="prices"):
+    """The price policy has new prices, learnt from what arrived. Other policies ignore them."""
+
+    table: PriceTable
+
+
 AnyFact = (
     LeaderStarted
     | NodePut
@@ -432,4 +439,5 @@ AnyFact = (
     | BudgetCrossed
     | BooksClosed
     | NodeLent
+    | PricesLearnt
 )

@@ -17,6 +17,7 @@ from aliquot.coordinator.core.ledger.entries import DayTotal, Entry, Observed
 from aliquot.coordinator.core.ledger.rates import DatedRates, PriceHistory
 from aliquot.coordinator.core.rebuild import rebuild_indexes
 from aliquot.coordinator.core.state import CoreConfig, Device, Node, NodeLoan, State
+from aliquot.coordinator.core.placement.prices import PriceTable
 from aliquot.coordinator.core.tenancy.books import Average
 from aliquot.coordinator.core.tenancy.specs import Pool, Queue, Tenant
 
@@ -56,6 +57,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     closed_days: tuple[DayTotal, ...] = ()
     observed: tuple[Observed, ...] = ()
     budget_levels: tuple[tuple[str, tuple[int, int]], ...] = ()
+    prices: PriceTable | None = None
 
 
 def to_snapshot(state: State) -> Snapshot:
@@ -84,6 +86,7 @@ def to_snapshot(state: State) -> Snapshot:
         closed_days=tuple(total for _, total in sorted(ledger.closed.items())),
         observed=tuple(observed for _, observed in sorted(ledger.observed.items())),
         budget_levels=tuple(sorted(ledger.levels.items())),
+        prices=state.prices,
     )
 
 
@@ -114,6 +117,9 @@ def from_snapshot(snapshot: Snapshot, config: CoreConfig | None = None) -> State
     ledger.observed = {observed.tenant: observed for observed in snapshot.observed}
     ledger.levels = dict(snapshot.budget_levels)
     rebuild_indexes(state)
+    if snapshot.prices is not None:
+        state.prices = snapshot.prices
+        state.engine.set_prices(snapshot.prices)
     return state
 
 

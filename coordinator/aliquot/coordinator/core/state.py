@@ -20,6 +20,7 @@ from aliquot.coordinator.core.leases import Lease
 from aliquot.coordinator.core.ledger.books import Ledger
 from aliquot.coordinator.core.ledger.meters import Meter
 from aliquot.coordinator.core.placement import Engine, make_policy
+from aliquot.coordinator.core.placement.prices import PriceTable
 from aliquot.coordinator.core.queueing import AdmissionPass, WaitingLines
 from aliquot.coordinator.core.queueing.failed import FailedDemands
 from aliquot.coordinator.core.tenancy.books import Tenancy
@@ -135,6 +136,8 @@ class State:
 
         self.inventory = Inventory()
         self.engine = Engine(self.inventory, make_policy(config.policy))
+        self.prices: PriceTable | None = None
+        """What the price policy believes; None: what it starts with."""
         self.keys: dict[tuple[str, str], str] = {}
         self.node_ids_by_name: dict[str, str] = {}
         self.slice_ids_by_node: dict[str, dict[str, None]] = {}

@@ -20,6 +20,7 @@ from aliquot.coordinator.core.decide import (
     explain,
     lifecycle,
     nodes,
+    pricing,
     reading,
     reconcile,
     reports,
@@ -70,4 +71,5 @@ _DECIDE: dict[type[Any], Callable[[State, Any, int], Decision]] = {
     c.CloseBooks: bookkeeping.close_books,
     c.ExtractLedger: reading.extract_ledger,
     c.ReadTenancy: reading.read_tenancy,
+    c.LearnPrices: pricing.learn,
 }
