@@ -50,7 +50,7 @@ async def fail_over(several: Cluster, how: signal.Signals) -> None:
             assert old.role == "standby"
     findings = await asyncio.to_thread(audit, several.conninfo, log)
     assert findings.clean, findings
-    assert len(findings.epochs) == 3
+    assert len(findings.epochs) >= 3  # on a machine that stands still for seconds, a leader may lose its row by itself
     assert findings.grants >= len(log.granted) > 0
     assert not log.failed
 

@@ -83,8 +83,8 @@ class PostgresLeadership:
         self.address = address
         self._journal = journal
         self._holder = holder
-        self._expiry_ms = expiry_ms
-        self._absurd_ms = 10 * expiry_ms
+        self._expiry_ms = int(expiry_ms)
+        self._absurd_ms = 10 * self._expiry_ms
         self._link: Link | None = None
         self._lock = threading.Lock()
         self._absent_since = (0, 0, 0.0)
