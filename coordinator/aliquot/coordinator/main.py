@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import contextlib
 import gc as python_gc
 import importlib
 import json

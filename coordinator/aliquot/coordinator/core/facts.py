@@ -13,8 +13,8 @@ import msgspec
 
 from aliquot.coordinator.core.holds import HoldKind
 from aliquot.coordinator.core.ledger.rates import RateCard
-from aliquot.coordinator.core.tenancy.specs import PoolSpec, QueueSpec, TenantSpec
 from aliquot.coordinator.core.placement.prices import PriceTable
+from aliquot.coordinator.core.tenancy.specs import PoolSpec, QueueSpec, TenantSpec
 from aliquot.coordinator.core.types import Demand, NodeSpec, Placement, SlicePlan
 
 

@@ -15,9 +15,9 @@ from aliquot.coordinator.core.holds import Hold
 from aliquot.coordinator.core.leases import Lease
 from aliquot.coordinator.core.ledger.entries import DayTotal, Entry, Observed
 from aliquot.coordinator.core.ledger.rates import DatedRates, PriceHistory
+from aliquot.coordinator.core.placement.prices import PriceTable
 from aliquot.coordinator.core.rebuild import rebuild_indexes
 from aliquot.coordinator.core.state import CoreConfig, Device, Node, NodeLoan, State
-from aliquot.coordinator.core.placement.prices import PriceTable
 from aliquot.coordinator.core.tenancy.books import Average
 from aliquot.coordinator.core.tenancy.specs import Pool, Queue, Tenant
 
