@@ -220,7 +220,7 @@ class Sessions:
             self._give(session, device.uuid, device.foreign_bytes, healthy=device.healthy, reason=device.health_reason)
 
     def _has_other_devices(self, session: Session, snapshot: agent_pb2.Snapshot) -> bool:
-        """A device came, went or was partitioned anew: what is placed there is settled by a new handshake, as always."""
+        """A device came, went or was partitioned anew: what is placed there is settled by a new handshake."""
         node = self._view.nodes.get(session.node_id)
         if node is None or read_registered(snapshot.node, session.node_id).devices == node.spec.devices:
             return False

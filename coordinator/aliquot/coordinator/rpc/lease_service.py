@@ -284,7 +284,7 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
             async for event in events:
                 yield event
 
-    # -- helpers
+    # -- below the calls
 
     def _lease(self, lease_id: str) -> Lease:
         lease = self._view.leases.get(lease_id)

@@ -181,7 +181,7 @@ class PoolService(Service, pool_pb2_grpc.PoolServiceServicer):
             nodes_by_state={state: count for state, count in totals.by_node_state.items() if count},
         )
 
-    # -- helpers
+    # -- below the calls
 
     def _node(self, name: str) -> Node:
         node = self._view.node_named(name)
