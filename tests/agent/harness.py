@@ -17,6 +17,7 @@ from pathlib import Path
 from aliquot.agent import simgpu
 from aliquot.agent.cgroups import BASE_NAME, MOUNTINFO, find_mount
 from aliquot.agent.durable import read_record
+from aliquot.agent.processes import cgroup_of
 from aliquot.v1 import agent_pb2, local_pb2
 from tests.agent import localclient
 
@@ -244,7 +245,8 @@ class Node:
         if not record.exists() or mount is None:
             return
         node_id = str(read_record(record, "node")["node_id"])
-        for base in mount.directory.glob(f"**/{BASE_NAME}/{node_id}"):
+        own = mount.directory_of(cgroup_of(os.getpid()) or "/") or mount.directory
+        for base in {mount.directory / BASE_NAME / node_id, own / BASE_NAME / node_id}:
             for leaf in sorted(base.glob("*/*")):
                 with contextlib.suppress(OSError):
                     (leaf / "cgroup.kill").write_text("1")

@@ -4,10 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import sys
 
 from aliquot.v1 import agent_pb2, types_pb2
 from tests.agent.coordinator import Coordinator
-from tests.agent.harness import GIB, Node, auntil, burn_command, desired, ended_by, obstinate_command, wait_for_output
+from tests.agent.harness import (
+    GIB,
+    ROOT,
+    SECRET,
+    Node,
+    auntil,
+    burn_command,
+    desired,
+    ended_by,
+    obstinate_command,
+    wait_for_output,
+)
 
 ACTIVE = agent_pb2.SLICE_STATUS_ACTIVE
 
@@ -86,6 +98,46 @@ async def test_a_process_on_a_device_it_has_not_leased_is_stopped(node: Node, co
     assert await asyncio.to_thread(ended_by, stray, signal.SIGTERM)
     assert neighbour.poll() is None
     assert "has no slice on this device" in node.log
+
+
+TWO_LEASES = """
+import os, sys, time
+from aliquot.agent.simgpu.cuda import Cuda
+from aliquot.v1 import local_pb2
+from tests.agent.localclient import ask
+request = local_pb2.AttachRequest(lease_id="l-2", secret=sys.argv[2])
+assert ask(sys.argv[1], local_pb2.LocalRequest(attach=request)).HasField("attach")
+if os.fork() == 0:
+    time.sleep(0.1)
+first = Cuda(0)
+first.allocate(1 << 30)
+second = Cuda(1)
+second.allocate(1 << 30)
+print("holds", flush=True)
+time.sleep(120)
+"""
+
+
+async def test_a_process_and_its_children_may_hold_two_leases(node: Node, coordinator: Coordinator) -> None:
+    first, second = node.uuids
+    await grant(node, coordinator, desired(first), desired(second, slice_id="l-2.1.0", lease_id="l-2"))
+    command = (sys.executable, "-c", TWO_LEASES, str(node.socket), SECRET)
+    job = node.job("env", f"CUDA_VISIBLE_DEVICES={first},{second}", f"PYTHONPATH={ROOT}", *command)
+    await asyncio.to_thread(wait_for_output, job, b"holds")
+    await asyncio.to_thread(wait_for_output, job, b"holds")
+    for slice_id in ("l-1.1.0", "l-2.1.0"):
+        await auntil(
+            lambda slice_id=slice_id: (piece := node.slice_of(slice_id)) is not None and len(piece.pids) == 2,  # type: ignore[misc]
+            f"both are counted against {slice_id}",
+        )
+    sampled = node.status().devices[1].telemetry.sampled_ms
+    await auntil(lambda: node.status().devices[1].telemetry.sampled_ms > sampled + 800, "several polls have passed")
+    assert job.poll() is None
+    assert "SIGTERM" not in node.log
+    coordinator.desire(desired(first, stop=True))
+    await coordinator.until_status("l-1.1.0", agent_pb2.SLICE_STATUS_GONE)
+    assert await asyncio.to_thread(ended_by, job, signal.SIGTERM), "whoever belongs to both ends with the first"
+    await auntil(lambda: (piece := node.slice_of("l-2.1.0")) is not None and not piece.pids, "its child as well")
 
 
 async def test_a_whole_device_is_not_policed(node: Node, coordinator: Coordinator) -> None:

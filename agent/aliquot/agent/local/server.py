@@ -31,12 +31,15 @@ IDLE_S = 60.0
 REQUEST_S = 5.0
 WRITE_S = 5.0
 _BUFFER_BYTES = 64 << 10
+_BACKLOG = 128
 
 
-class SocketInUse(AliquotError):
-    """Another agent answers on the socket, or the path is something else."""
+class SocketUnusable(AliquotError):
+    """The socket can't be made: another agent answers on it, the path is something else, too long, or not
+    writable.
+    """
 
-    reason = "SOCKET_IN_USE"
+    reason = "SOCKET"
 
 
 class LocalServer:
@@ -49,15 +52,12 @@ class LocalServer:
         self._connections: dict[int, int] = {}
 
     async def start(self) -> None:
-        """Bind the socket, in place of one that nobody answers on any more. Raises `SocketInUse` and
+        """Bind the socket, in place of one that nobody answers on any more. Raises `SocketUnusable` and
         `OSError`.
         """
         self._path.parent.mkdir(parents=True, exist_ok=True)
         _remove_stale(self._path)
-        self._server = await asyncio.start_unix_server(self._connected, path=self._path, limit=_BUFFER_BYTES)
-        # Everybody may connect: who they are is asked of the kernel, what they may do depends on the lease's
-        # secret.
-        self._path.chmod(0o666)
+        self._server = await asyncio.start_unix_server(self._connected, sock=_bind(self._path), limit=_BUFFER_BYTES)
 
     async def close(self) -> None:
         """Stop listening and remove the socket."""
@@ -131,13 +131,33 @@ def _error(error: AliquotError) -> local_pb2.LocalResponse:
     )
 
 
+def _bind(path: Path) -> socket.socket:
+    """A socket that appears at its path only when everybody may connect to it: who they are is asked of the
+    kernel, what they may do depends on the lease's secret.
+    """
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    hidden = path.with_name(f"{path.name}~")
+    try:
+        hidden.unlink(missing_ok=True)
+        listener.bind(os.fspath(hidden))
+        hidden.chmod(0o666)
+        listener.listen(_BACKLOG)
+        listener.setblocking(False)
+        hidden.replace(path)
+    except OSError:
+        listener.close()
+        hidden.unlink(missing_ok=True)
+        raise
+    return listener
+
+
 def _remove_stale(path: Path) -> None:
     try:
         mode = os.lstat(path).st_mode
     except FileNotFoundError:
         return
     if not stat.S_ISSOCK(mode):
-        raise SocketInUse(f"{path} is no socket", hint="give the agent another path with --socket")
+        raise SocketUnusable(f"{path} is no socket", hint="give the agent another path with --socket")
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.settimeout(1.0)
         try:
@@ -146,5 +166,9 @@ def _remove_stale(path: Path) -> None:
             if error.errno in (errno.ECONNREFUSED, errno.ENOENT):
                 path.unlink(missing_ok=True)
                 return
-            raise SocketInUse(f"{path}: {error.strerror}", hint="give the agent another path with --socket") from error
-    raise SocketInUse(f"another agent answers on {path}", hint="stop it, or give this one another path with --socket")
+            raise SocketUnusable(
+                f"{path}: {error.strerror}", hint="give the agent another path with --socket"
+            ) from error
+    raise SocketUnusable(
+        f"another agent answers on {path}", hint="stop it, or give this one another path with --socket"
+    )

@@ -120,10 +120,11 @@ class LocalService:
         origin = processes.cgroup_of(process.pid) or ""
         before = self._containment.belonging(process.pid)
         # Registered before it is moved: whatever happens in between, it is known to be the lease's. What it
-        # belonged to before it still belongs to, also when it leaves that one's cgroup.
+        # belonged to before it still belongs to, though what it starts from now on is not born into that
+        # one's cgroup.
         for other in before.holders if before is not None else ():
             if other != holder:
-                self._attachments.add(other, process, owner, origin)
+                self._attachments.follow(self._attachments.add(other, process, owner, origin), contained=False)
         added = self._attachments.add(holder, process, owner, origin)
         placed = self._containment.place(process, holder)
         if placed.kind is ContainmentKind.CGROUP:
