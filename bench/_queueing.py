@@ -34,13 +34,12 @@ import os
 import time
 from pathlib import Path
 
-from _driving import Core, build_node, percentile
-from _philly import NODE_DEVICES, Job, guarantees, read_jobs
-
 from aliquot.coordinator.core import commands as c
 from aliquot.coordinator.core.facts import LeaseGranted, LeaseReleasing, LeaseReprieved, PreemptionStarted, RequestSpec
 from aliquot.coordinator.core.state import CoreConfig
 from aliquot.coordinator.core.tenancy.specs import Amount, QueuePolicy, QueueSpec, Quota, TenantSpec
+from bench._driving import Core, build_node, percentile
+from bench._philly import NODE_DEVICES, Job, guarantees, read_jobs
 
 DEVICES = 512
 CHECKPOINT_MS = 30 * 60_000

@@ -15,13 +15,15 @@ import argparse
 import gc
 import json
 import random
+import sys
+from pathlib import Path
 
-from _driving import GIB, Core, build_node, percentile
-
+sys.path.insert(0, str(Path(__file__).parents[1]))
 from aliquot.coordinator.core import commands as c
 from aliquot.coordinator.core.facts import HoldCreated, LeaseGranted, LeaseReleasing, PreemptionStarted, RequestSpec
 from aliquot.coordinator.core.state import CoreConfig
 from aliquot.coordinator.core.types import Demand
+from bench._driving import GIB, Core, build_node, percentile
 
 LOW = (
     (Demand(count=1, share_milli=1000), 8),

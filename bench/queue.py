@@ -27,6 +27,7 @@ def become_the_standard_library() -> None:
 if __name__ == "queue":
     become_the_standard_library()
 elif __name__ == "__main__":
-    from _queueing import main
+    sys.path.insert(0, str(Path(__file__).parents[1]))
+    from bench._queueing import main
 
     main()
