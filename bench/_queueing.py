@@ -19,7 +19,7 @@ of its run), and waits again meanwhile. Fields, by policy:
     makespan_s                   from the first submission to the last end
     utilisation                  useful work done by the last submission over what the pool could have done by then
     jain                         fairness among tenants of running time / (running + waiting time) of their jobs
-    guaranteed_within_60s        of the jobs that their tenant's guarantee covered at arrival, the part that began in 60 s
+    guaranteed_within_60s     of the jobs that their tenant's guarantee covered when they came, what part began in 60 s
     preemptions_per_1000         preemptions per 1,000 jobs
     turn_p99_ms, turn_max_ms     of the steps of admission
 """

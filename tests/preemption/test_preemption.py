@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from aliquot.coordinator.core import commands as c
@@ -77,7 +79,7 @@ def test_lower_priority_gives_way_and_goes_back_to_its_place(books: Books) -> No
         ({"preemptible": True}, {"priority": 10, "queue": "meek"}),
     ],
 )
-def test_these_are_never_victims(books: Books, victim: dict[str, object], preemptor: dict[str, object]) -> None:
+def test_these_are_never_victims(books: Books, victim: dict[str, Any], preemptor: dict[str, Any]) -> None:
     declare(books, QueueSpec("meek", preempts=False))
     running = run(books, count=4, **victim)
     books.advance(30_000)

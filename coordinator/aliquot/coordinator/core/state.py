@@ -162,6 +162,8 @@ class State:
         """Moves whenever something may fit, or be preempted, that did not or could not before."""
         self.searched: dict[tuple[Demand, str, str, int], tuple[int, int]] = {}
         """Searches for victims that found none: at which version, and when."""
+        self.outlooks: dict[tuple[Demand, str, str, int], tuple[int, tuple[tuple[str, ...], int, int]]] = {}
+        """What `Explain` said lately of when equal requests can start."""
         self.preemption: Preemption | None = None
         """Plans preemptions; made when first needed."""
         self.capacity_version = 0
@@ -169,6 +171,10 @@ class State:
         self.timers = Timers()
         self.ended: deque[str] = deque()
 
+        self._begin_hints()
+
+    def _begin_hints(self) -> None:
+        """What only saves work: dropped without loss, and never part of a decision's outcome."""
         self.scale_key = (-1, -1)
         self.scale = 0
         """How much of every guarantee can be kept, in millionths: remembered for these versions."""

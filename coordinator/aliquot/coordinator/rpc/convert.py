@@ -117,6 +117,10 @@ def explanation_message(explained: Explained, view: View) -> types_pb2.Explanati
         ahead=explained.ahead,
         placement=_placement_messages(explained.placement, view) if explained.placement is not None else (),
         placement_note=explained.placement.note if explained.placement is not None else "",
+        would_preempt=explained.would_preempt,
+        expected_start_ms=explained.expected_start_ms or None,
+        expected_uncertainty_ms=explained.expected_uncertainty_ms if explained.expected_start_ms else None,
+        notes=explained.notes,
     )
 
 

@@ -1,33 +1,38 @@
-"""Explain: the same decision as Allocate, stopped before anything changes."""
+"""Explain: the same decisions as Allocate and the walk along the lines, stopped before anything changes."""
 
 from __future__ import annotations
 
 from aliquot.coordinator.core.commands import Explain, ExplainLease
+from aliquot.coordinator.core.decide.making_room import preemption_of
 from aliquot.coordinator.core.decide.outcomes import Decision, Explained
+from aliquot.coordinator.core.granting import guarantee_scale, is_entitled, offer, whole_pool
+from aliquot.coordinator.core.holds import HoldKind
 from aliquot.coordinator.core.leases import Lease
+from aliquot.coordinator.core.preemption.plan import Plan
+from aliquot.coordinator.core.preemption.reserving import expect
+from aliquot.coordinator.core.queueing.order import BILLIONTHS, fair_share
 from aliquot.coordinator.core.state import State
+from aliquot.coordinator.core.tenancy.limits import MILLIONTHS
+from aliquot.coordinator.core.tenancy.specs import QueuePolicy
+from aliquot.coordinator.core.types import Demand, Missing
 
 AHEAD_SHOWN = 16
+OUTLOOK_MS = 2_000
+"""Equal requests are told the same for so long: looking ahead takes milliseconds of the writer's time."""
+OUTLOOKS_MAX = 1_024
+Outlook = tuple[tuple[str, ...], int, int]
+QUOTA = "QUOTA"
+"""The reason where a limit, a budget or a bound stands against a request, and no lack of devices."""
 
 
 def explain_request(state: State, command: Explain, now_ms: int) -> Decision:
     """What would become of this request if it were sent now?"""
-    demand = command.request.demand
-    if state.engine.possible(demand):
-        placement = state.engine.place(demand, arrival=state.next_arrival)
-        if placement is not None:
-            return Decision((), Explained(True, False, "fits now", placement=placement))
-    shortfall = state.engine.explain(demand)
-    return Decision(
-        (),
-        Explained(
-            False,
-            shortfall.impossible,
-            shortfall.summary,
-            missing=shortfall.missing,
-            queue_length=len(state.lines),
-        ),
-    )
+    request = command.request
+    if not state.engine.possible(request.demand):
+        shortfall = state.engine.explain(request.demand)
+        return Decision((), Explained(False, True, shortfall.summary, missing=shortfall.missing))
+    lease = Lease("", state.next_arrival, request, created_ms=now_ms)
+    return Decision((), _explain(state, lease, request.demand, now_ms))
 
 
 def explain_lease(state: State, command: ExplainLease, now_ms: int) -> Decision:
@@ -35,28 +40,101 @@ def explain_lease(state: State, command: ExplainLease, now_ms: int) -> Decision:
     lease = state.lease(command.lease_id)
     if not lease.waiting or lease.ended:
         return Decision((), Explained(False, False, _story(lease), queue_length=len(state.lines)))
-    demand = lease.request.demand
-    count, ahead = state.lines.ahead_of(lease, AHEAD_SHOWN)
-    placement = state.engine.place(demand.avoiding(lease.avoid_device_uuids), arrival=lease.arrival)
-    if placement is None and lease.avoid_device_uuids:
-        placement = state.engine.place(demand, arrival=lease.arrival)
-    shortfall = None if placement is not None else state.engine.explain(demand)
-    summary = "fits now, and is offered its place in turn" if shortfall is None else shortfall.summary
+    return Decision((), _explain(state, lease, lease.request.demand.avoiding(lease.avoid_device_uuids), now_ms))
+
+
+def _explain(state: State, lease: Lease, demand: Demand, now_ms: int) -> Explained:
+    known = bool(lease.lease_id)
+    count, ahead = state.lines.ahead_of(lease, AHEAD_SHOWN) if known else (0, [])
+    found = offer(state, lease.request, demand, lease.arrival, now_ms, preempted_at_ms=lease.preempted_at_ms)
+    if lease.avoid_device_uuids and found.placement is None and found.over is None:
+        # A device that failed it is avoided only while there is another.
+        found = offer(state, lease.request, lease.request.demand, lease.arrival, now_ms)
+    missing: tuple[Missing, ...] = ()
+    would_preempt: tuple[str, ...] = ()
+    start_ms = uncertainty_ms = 0
+    notes = _notes(state, lease)
+    impossible = False
+    if found.placement is not None:
+        summary = "fits now, and is offered its place in turn" if known else "fits now"
+    elif found.over is not None:
+        summary = found.over.detail
+        missing = (Missing("any", QUOTA, found.over.detail, "wait until some of it is given back"),)
+    else:
+        shortfall = state.engine.explain(demand)
+        summary, missing, impossible = shortfall.summary, shortfall.missing, shortfall.impossible
+        would_preempt, start_ms, uncertainty_ms = _outlook(state, lease, demand, now_ms)
+        if would_preempt:
+            notes.append(f"{len(would_preempt)} leases would have to end for it")
     if lease.not_before_ms > now_ms:
         summary = f"in back-off for {lease.not_before_ms - now_ms} ms more after: {lease.note}; {summary}"
-    return Decision(
-        (),
-        Explained(
-            fits_now=shortfall is None,
-            impossible=shortfall is not None and shortfall.impossible,
-            summary=summary,
-            missing=shortfall.missing if shortfall is not None else (),
-            placement=placement,
-            queue_position=count + 1,
-            queue_length=len(state.lines),
-            ahead=tuple(ahead),
-        ),
+    return Explained(
+        fits_now=found.placement is not None,
+        impossible=impossible,
+        summary=summary,
+        missing=missing,
+        placement=found.placement,
+        queue_position=count + 1 if known else 0,
+        queue_length=len(state.lines),
+        ahead=tuple(ahead),
+        would_preempt=would_preempt,
+        expected_start_ms=start_ms,
+        expected_uncertainty_ms=uncertainty_ms,
+        notes=tuple(notes),
     )
+
+
+def _outlook(state: State, lease: Lease, demand: Demand, now_ms: int) -> Outlook:
+    """(who would be preempted, when it is expected to start, how much of that is guessed)."""
+    hold = state.holds.get(lease.lease_id)
+    if hold is not None and hold.kind is HoldKind.PREEMPTION:
+        return hold.victims, hold.start_ms, 0
+    key = (demand, lease.request.tenant, lease.request.queue, lease.request.priority)
+    known = state.outlooks.get(key)
+    if known is not None and known[0] <= now_ms < known[0] + OUTLOOK_MS:
+        return known[1]
+    found = _look_out(state, lease, demand, now_ms)
+    if len(state.outlooks) >= OUTLOOKS_MAX:
+        state.outlooks.clear()
+    state.outlooks[key] = (now_ms, found)
+    return found
+
+
+def _look_out(state: State, lease: Lease, demand: Demand, now_ms: int) -> Outlook:
+    planner = preemption_of(state)
+    if planner.may(lease):
+        plan = planner.find(lease, demand, now_ms)
+        if isinstance(plan, Plan) and plan.victims:
+            grace_ms = max(state.leases[lease_id].request.grace_ms for lease_id in plan.victims)
+            return plan.victims, now_ms + grace_ms, 0
+    found = expect(state, planner.views, lease.lease_id, demand, now_ms)
+    return ((), 0, 0) if found is None else ((), found.start_ms, found.uncertainty_ms)
+
+
+def _notes(state: State, lease: Lease) -> list[str]:
+    """What decides about its turn."""
+    tenancy, request = state.tenancy, lease.request
+    name = tenancy.queue_of(request.tenant, request.queue)
+    policy = tenancy.queue_spec(name).policy
+    notes = [f"queue {name} orders by {policy}"]
+    if policy is QueuePolicy.FAIR_SHARE:
+        capacity = whole_pool(state)
+        others = state.lines.queues.get(name, {})
+        mine = fair_share(tenancy, tenancy.account("t", request.tenant), capacity, state.now_ms)
+        less = sum(
+            fair_share(tenancy, tenancy.account("t", other), capacity, state.now_ms) < mine
+            for other in others
+            if other != request.tenant
+        )
+        notes.append(
+            f"tenant {request.tenant} holds, and lately held, {100 * mine / BILLIONTHS:.1f} % of the pool by weight; "
+            f"{less} of the other {len(others) - (request.tenant in others)} tenants that wait there less"
+        )
+    if is_entitled(state, request):
+        scale = guarantee_scale(state)
+        kept = "" if scale == MILLIONTHS else f" (of which {scale / 10_000:.1f} % can be kept now)"
+        notes.append(f"a guarantee covers it{kept}: whoever borrows must give way")
+    return notes
 
 
 def _story(lease: Lease) -> str:

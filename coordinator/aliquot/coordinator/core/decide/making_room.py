@@ -14,6 +14,7 @@ from aliquot.coordinator.core.preemption.reserving import expect
 from aliquot.coordinator.core.preemption.victims import NEVER_MS
 from aliquot.coordinator.core.queueing import AdmissionPass
 from aliquot.coordinator.core.state import State
+from aliquot.coordinator.core.tenancy.specs import QueuePolicy
 from aliquot.coordinator.core.timers import Due
 from aliquot.coordinator.core.types import Demand, Placement
 
@@ -125,21 +126,20 @@ def carry_out(state: State, lease: Lease, plan: Plan, now_ms: int) -> list[Fact]
 
 
 def reserve(state: State, walk: AdmissionPass, lease: Lease, demand: Demand, now_ms: int) -> list[Fact]:
-    """Keep devices for the first request of a queue that does not fit, once it has waited long enough."""
-    queue = state.tenancy.queue_of(lease.request.tenant, lease.request.queue)
-    if queue in walk.blocked_queues:
+    """Keep devices for the first request of a line that does not fit, once it has waited long enough.
+
+    A queue that orders by rank has one line; one that orders its tenants by what they hold has a line for each.
+    """
+    line = _line_of(state, lease)
+    if line in walk.blocked:
         return []
-    walk.blocked_queues[queue] = None
-    after_ms = state.tenancy.queue_spec(queue).reserve_after_ms
+    walk.blocked[line] = None
+    after_ms = state.tenancy.queue_spec(line[0]).reserve_after_ms
     if not after_ms or now_ms < lease.created_ms + after_ms or lease.lease_id in state.holds:
         return []
     reserved = [hold.owner for hold in state.holds.values() if hold.kind is HoldKind.RESERVATION]
-    if len(reserved) >= RESERVATIONS_MAX:
+    if len(reserved) >= RESERVATIONS_MAX or any(_line_of(state, state.leases[owner]) == line for owner in reserved):
         return []
-    for owner in reserved:
-        request = state.leases[owner].request
-        if state.tenancy.queue_of(request.tenant, request.queue) == queue:
-            return []
     found = expect(state, preemption_of(state).views, lease.lease_id, demand, now_ms)
     if found is None:
         return []
@@ -152,6 +152,14 @@ def reserve(state: State, walk: AdmissionPass, lease: Lease, demand: Demand, now
         start_ms=found.start_ms,
     )
     return [fact]
+
+
+def _line_of(state: State, lease: Lease) -> tuple[str, str]:
+    """(queue, tenant) of the line that a lease may be the head of; no tenant where all stand in one line."""
+    request = lease.request
+    queue = state.tenancy.queue_of(request.tenant, request.queue)
+    by_rank = state.tenancy.queue_spec(queue).policy in (QueuePolicy.FIFO, QueuePolicy.PRIORITY)
+    return queue, "" if by_rank else request.tenant
 
 
 def backfill(

@@ -47,6 +47,13 @@ class Explained:
     queue_position: int = 0
     queue_length: int = 0
     ahead: tuple[str, ...] = ()
+    would_preempt: tuple[str, ...] = ()
+    """Who would have to end for it to start at once, where somebody may be ended for it."""
+    expected_start_ms: int = 0
+    """From the time limits of what runs; 0: unknown."""
+    expected_uncertainty_ms: int = 0
+    """How much of the wait is guessed, because leases without a time limit must end first."""
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

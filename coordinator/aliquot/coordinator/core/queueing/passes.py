@@ -144,8 +144,8 @@ class AdmissionPass:
         self.now_ms = now_ms
         self.covered = covered
         self.created_ms = created_ms
-        self.blocked_queues: dict[str, None] = {}
-        """Queues of which a request was left waiting in this pass: their first one may get a reservation."""
+        self.blocked: dict[tuple[str, str], None] = {}
+        """Lines of which a request was left waiting in this pass: their first one may get a reservation."""
         self._root = self._build()
 
     def _build(self) -> _Branch:

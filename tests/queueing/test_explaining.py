@@ -1,0 +1,77 @@
+"""A request that waits can say why, who is ahead, who would have to end, and when it is expected to start."""
+
+from __future__ import annotations
+
+from aliquot.coordinator.core import commands as c
+from aliquot.coordinator.core.decide import Explained
+from aliquot.coordinator.core.facts import RequestSpec
+from tests.core.harness import Books, node, request
+from tests.tenancy.declaring import declare, tenant
+
+
+def explain(books: Books, subject: RequestSpec | str) -> Explained:
+    command = c.ExplainLease(subject) if isinstance(subject, str) else c.Explain(subject)
+    decision = books.do(command)
+    assert decision.facts == ()
+    assert isinstance(decision.outcome, Explained)
+    return decision.outcome
+
+
+def full_pool(**more: object) -> Books:
+    books = Books()
+    books.connect(node("one"))
+    books.settle()
+    for _ in range(4):
+        books.activate(books.allocate(request(1000, **more)))  # type: ignore[arg-type]
+    return books
+
+
+def test_the_start_follows_from_the_time_limits_of_what_runs() -> None:
+    books = full_pool(time_limit_ms=3_600_000)
+    waiting = books.allocate(request(1000))
+    books.advance(600_000)
+    found = explain(books, waiting.lease_id)
+    assert found.expected_start_ms == books.now_ms + 3_000_000
+    assert found.expected_uncertainty_ms == 0
+    assert found.queue_position == 1
+
+
+def test_without_time_limits_the_start_is_a_guess_and_says_so() -> None:
+    books = full_pool()
+    waiting = books.allocate(request(1000))
+    books.advance(600_000)
+    found = explain(books, waiting.lease_id)
+    assert found.expected_start_ms > books.now_ms
+    assert found.expected_uncertainty_ms == found.expected_start_ms - books.now_ms
+
+
+def test_it_names_who_would_be_preempted_without_preempting() -> None:
+    books = full_pool(preemptible=True)
+    found = explain(books, request(1000, count=2, priority=5))
+    assert len(found.would_preempt) == 2
+    assert all(lease_id in books.state.leases for lease_id in found.would_preempt)
+    assert not books.state.holds
+
+
+def test_a_limit_is_named_as_the_reason() -> None:
+    books = Books()
+    books.connect(node("one"))
+    declare(books, tenant("a", 0, 1))
+    books.settle()
+    books.allocate(request(1000, tenant="a"))
+    waiting = books.allocate(request(1000, tenant="a"))
+    found = explain(books, waiting.lease_id)
+    assert found.missing[0].reason == "QUOTA"
+    assert "may hold 1" in found.summary
+    assert not found.impossible
+
+
+def test_it_says_who_is_ahead_and_what_a_guarantee_gives() -> None:
+    books = full_pool(min_run_ms=10**9)
+    declare(books, tenant("owner", 2))
+    first = books.allocate(request(1000))
+    second = books.allocate(request(1000))
+    found = explain(books, second.lease_id)
+    assert found.ahead == (first.lease_id,)
+    assert found.queue_position == 2
+    assert any("guarantee covers" in note for note in explain(books, request(1000, tenant="owner")).notes)
