@@ -66,7 +66,8 @@ def test_a_process_of_the_lease_gets_it_and_the_audit_log_says_so(
 
 
 def test_the_same_signal_is_not_sent_again_and_again(start: Start, caplog: pytest.LogCaptureFixture) -> None:
-    process = start("sh", "-c", "trap '' TERM; while :; do sleep 0.05; done")
+    process = start("sh", "-c", "trap '' TERM; exec sleep 60")
+    until(lambda: processes.name_of(process.pid) == "sleep", "it ignores the signal")
     mine = signaller()
     target = Target(key(process), LEASE, "over")
     with caplog.at_level(logging.INFO):
