@@ -49,6 +49,7 @@ from aliquot.common.request import format_request, parse_request
         ("NVIDIA H200", 143771, "H200"),
         ("NVIDIA H200 NVL", 143771, "H200"),
         ("NVIDIA H20", 97871, "H20"),
+        ("NVIDIA A1000", 8188, "A1000"),
         ("NVIDIA H800", 81559, "H800"),
         ("NVIDIA A800-SXM4-80GB", 81920, "A800-80"),
         ("NVIDIA GH200 480GB", 97871, "GH200-96"),
