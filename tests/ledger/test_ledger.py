@@ -238,7 +238,7 @@ def recompute(  # noqa: C901 - one case a fact
         match fact:
             case f.LeaseQueued():
                 owner[fact.lease_id] = fact.request.tenant
-            case f.LeaseGranted() | f.LeaseGrown():
+            case f.LeaseGranted():
                 for grant in fact.slices:
                     share[grant.slice_id] = grant.plan.share_milli
                     node_of[grant.slice_id] = grant.plan.node_id

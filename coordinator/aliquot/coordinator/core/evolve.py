@@ -108,7 +108,6 @@ def _node_removed(state: State, fact: f.NodeRemoved) -> None:
         state.touch_device(device.uuid)
     state.capacity_version += 1
     state.node_versions.pop(fact.node_id, None)
-    state.loans.pop(fact.node_id, None)
     state.touch_node(fact.node_id)
 
 
@@ -394,7 +393,7 @@ def _move_slice(
             state.ending[lease.lease_id] = None
     slices = tuple(moved if other is piece else other for other in lease.slices)
     if moved.state in TERMINAL:
-        if moved.lease_epoch != lease.lease_epoch or moved.leaving:
+        if moved.lease_epoch != lease.lease_epoch:
             slices = tuple(other for other in slices if other is not moved)  # a leftover: its story is over
         _free(state, lease, moved, slices, at_ms)
     lease = replace(lease, slices=slices, seq=state.seq)

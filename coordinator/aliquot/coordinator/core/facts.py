@@ -257,7 +257,7 @@ class QueueRemoved(Fact, frozen=True, tag="queue-"):
     name: str
 
 
-# -- holds, preemption, elastic leases
+# -- holds and preemption
 
 
 class PreemptionStarted(Fact, frozen=True, tag="preempt"):
@@ -300,31 +300,6 @@ class LeaseReprieved(Fact, frozen=True, tag="reprieve"):
 
     lease_id: str
     reason: str = ""
-
-
-class LeaseGrown(Fact, frozen=True, tag="grown"):
-    """An elastic lease got more members, in the same epoch."""
-
-    lease_id: str
-    slices: tuple[SliceGrant, ...]
-    shape: int
-
-
-class LeaseShrinking(Fact, frozen=True, tag="shrink"):
-    """An elastic lease gives up these slices and goes on without them."""
-
-    lease_id: str
-    slice_ids: tuple[str, ...]
-    shape: int
-    deadline_ms: int
-    reason: str = ""
-
-
-class ShapeAcked(Fact, frozen=True, tag="acked"):
-    """The launcher of an elastic lease has adapted to this shape."""
-
-    lease_id: str
-    shape: int
 
 
 # -- ledger
@@ -383,17 +358,6 @@ class BooksClosed(Fact, frozen=True, tag="closed"):
     up_to_ms: int
 
 
-class NodeLent(Fact, frozen=True, tag="lent"):
-    """Balancing moved a node (and the guarantee that goes with it) from one tenant to another."""
-
-    node_id: str
-    from_tenant: str
-    to_tenant: str
-    owner: str
-    """Whose it is for good."""
-    reason: str = ""
-
-
 class PricesLearnt(Fact, frozen=True, tag="prices"):
     """The price policy has new prices, learnt from what arrived. Other policies ignore them."""
 
@@ -429,15 +393,11 @@ AnyFact = (
     | HoldReleased
     | HoldBroken
     | LeaseReprieved
-    | LeaseGrown
-    | LeaseShrinking
-    | ShapeAcked
     | RatesApplied
     | CreditPosted
     | UsageCorrected
     | UseObserved
     | BudgetCrossed
     | BooksClosed
-    | NodeLent
     | PricesLearnt
 )

@@ -10,11 +10,12 @@ import msgspec
 
 from aliquot.coordinator.core.errors import InvalidField, QueueNotFound, QuotaExceeded, TenantNotFound
 from aliquot.coordinator.core.facts import LeaseGranted, RequestSpec, SliceGrant
-from aliquot.coordinator.core.leases import slice_id_of
+from aliquot.coordinator.core.leases import Lease, slice_id_of
 from aliquot.coordinator.core.state import State
-from aliquot.coordinator.core.tenancy.books import Chain, Part
+from aliquot.coordinator.core.tenancy.books import Account, Chain, Part
 from aliquot.coordinator.core.tenancy.limits import (
     OverLimit,
+    covered,
     entitled,
     least_parts,
     over_limit,
@@ -155,14 +156,37 @@ def guarantee_scale(state: State) -> int:
     return state.scale
 
 
-def is_entitled(state: State, request: RequestSpec) -> bool:
-    """Whether a guarantee covers the request, as far as is known before it is placed."""
+def is_entitled(state: State, lease: Lease, parts: list[Part] | None = None) -> bool:
+    """Whether a guarantee covers what a lease asks for: `parts`, or as far as is known before it is placed.
+
+    An owner's guarantee covers its leases by priority, then by arrival. So what an older request is owed is not used
+    up by younger ones of the same owner that were small enough to start before it; these then count as borrowing.
+    """
     if not state.tenancy.guarantees:
         return False
-    chain = chain_of(state, request)
+    chain = chain_of(state, lease.request)
     if not chain.guaranteed:
         return False
-    return entitled(chain, least_parts(state.inventory, request.demand), guarantee_scale(state))
+    if parts is None:
+        parts = least_parts(state.inventory, lease.request.demand)
+    scale = guarantee_scale(state)
+    return any(
+        covered(account, parts, scale) or covered(_older(state, account, lease), parts, scale)
+        for account in chain.guaranteed
+    )
+
+
+def _older(state: State, account: Account, lease: Lease) -> Account:
+    """What an account holds in leases that come before this one."""
+    sums = Account(account.kind, account.name, account.quota)
+    mine = (-lease.request.priority, lease.arrival)
+    for lease_id in account.holders:
+        other = state.leases[lease_id]
+        if (-other.request.priority, other.arrival) < mine:
+            for piece in other.slices:
+                if piece.holds_capacity:
+                    sums.add(piece.model, piece.plan.share_milli, piece.plan.memory_bytes)
+    return sums
 
 
 def check_access(state: State, request: RequestSpec) -> RequestSpec:

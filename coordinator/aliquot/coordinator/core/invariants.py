@@ -125,13 +125,8 @@ def _check_lease(lease: Lease) -> None:
     _require(not lease.ending or bool(lease.holding), f"{name} is ending but holds nothing")
     current = [piece for piece in lease.slices if piece.lease_epoch == lease.lease_epoch]
     demand = lease.request.demand
-    staying = sum(not piece.leaving for piece in current)
-    if current and not lease.ended and not lease.request.max_count:
+    if current and not lease.ended:
         _require(len(current) == demand.count * demand.gang_size, f"{name}: a part of its gang is missing")
-    if current and not lease.ended and lease.request.max_count:
-        _require(staying % demand.count == 0, f"{name}: a part of a member is missing")
-        low, high = demand.count * lease.request.min_count, demand.count * lease.request.max_count
-        _require(low <= staying <= high, f"{name}: {staying} slices, outside of {low}..{high}")
     for member in {piece.member for piece in current}:
         pieces = [piece.plan for piece in current if piece.member == member]
         _require(len({plan.node_id for plan in pieces}) <= 1, f"{name}: member {member} spans nodes")

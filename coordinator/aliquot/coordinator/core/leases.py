@@ -100,8 +100,6 @@ class Slice(msgspec.Struct, frozen=True):
     """Whether it has been charged for at all: from its first confirmation, or from its grant where nobody confirms."""
     billed_from_ms: int = 0
     """Start of the interval that is being charged; 0: none is, because it has not begun or its node is lost."""
-    leaving: bool = False
-    """An elastic lease gives it up and goes on without it."""
 
     @property
     def holds_capacity(self) -> bool:
@@ -139,7 +137,6 @@ def advance(
         model=piece.model,
         billing=piece.billing,
         billed_from_ms=piece.billed_from_ms,
-        leaving=piece.leaving,
     )
 
 
@@ -195,10 +192,6 @@ class Lease(msgspec.Struct, frozen=True):
     """How often it was preempted; these are among `requeues`."""
     preempted_at_ms: tuple[int, ...] = ()
     """The latest of those times: what bounds how often it may happen."""
-    shape: int = 0
-    """Rises when an elastic lease grows or shrinks."""
-    shape_acked: int = 0
-    """The last shape that its launcher said it has adapted to."""
 
     @property
     def state(self) -> LeaseState:
@@ -207,7 +200,7 @@ class Lease(msgspec.Struct, frozen=True):
             return LeaseState.ENDED
         if self.end_reason:
             return LeaseState.PREEMPTING if self.requeue else LeaseState.RELEASING
-        states = {piece.state for piece in self.slices if piece.lease_epoch == self.lease_epoch and not piece.leaving}
+        states = {piece.state for piece in self.slices if piece.lease_epoch == self.lease_epoch}
         if not states:
             return LeaseState.QUEUED
         for state, derived in _DERIVED:
@@ -229,7 +222,7 @@ class Lease(msgspec.Struct, frozen=True):
     def gives_back(self) -> bool:
         """Whether something that it holds will be free before the lease itself wants it to be."""
         return any(
-            piece.state not in TERMINAL and (self.end_reason or piece.leaving or piece.lease_epoch != self.lease_epoch)
+            piece.state not in TERMINAL and (self.end_reason or piece.lease_epoch != self.lease_epoch)
             for piece in self.slices
         )
 

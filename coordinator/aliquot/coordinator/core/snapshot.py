@@ -17,7 +17,7 @@ from aliquot.coordinator.core.ledger.entries import DayTotal, Entry, Observed
 from aliquot.coordinator.core.ledger.rates import DatedRates, PriceHistory
 from aliquot.coordinator.core.placement.prices import PriceTable
 from aliquot.coordinator.core.rebuild import rebuild_indexes
-from aliquot.coordinator.core.state import CoreConfig, Device, Node, NodeLoan, State
+from aliquot.coordinator.core.state import CoreConfig, Device, Node, State
 from aliquot.coordinator.core.tenancy.books import Average
 from aliquot.coordinator.core.tenancy.specs import Pool, Queue, Tenant
 
@@ -49,7 +49,6 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     holds: tuple[Hold, ...] = ()
     """In the order in which they were made."""
     disruptions: tuple[tuple[str, tuple[int, ...]], ...] = ()
-    loans: tuple[tuple[str, NodeLoan], ...] = ()
     rates: tuple[DatedRates, ...] = ()
     entries: tuple[Entry, ...] = ()
     next_entry: int = 1
@@ -78,7 +77,6 @@ def to_snapshot(state: State) -> Snapshot:
         averages=tenancy.averages(),
         holds=tuple(state.holds.values()),
         disruptions=tuple(sorted(state.disruptions.items())),
-        loans=tuple(sorted(state.loans.items())),
         rates=ledger.prices.dated,
         entries=tuple(ledger.entries),
         next_entry=ledger.next_number,
@@ -107,7 +105,6 @@ def from_snapshot(snapshot: Snapshot, config: CoreConfig | None = None) -> State
     state.tenancy.set_averages(snapshot.averages)
     state.holds = {hold.owner: hold for hold in snapshot.holds}
     state.disruptions = dict(snapshot.disruptions)
-    state.loans = dict(snapshot.loans)
     ledger = state.ledger
     ledger.prices = PriceHistory(snapshot.rates)
     ledger.restore(snapshot.entries)

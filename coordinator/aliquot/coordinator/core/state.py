@@ -57,16 +57,8 @@ class CoreConfig(msgspec.Struct, frozen=True):
     preemption_period_ms: int = 3_600_000
     hold_slack_ms: int = 30_000
     """A preemptor's hold outlives its victims' deadline by this much."""
-    reservation_ms: int = 3_600_000
+    reservation_ms: int = 86_400_000
     """How long devices are kept for the head of a line before they are offered to all again."""
-    balance_threshold_permille: int = 200
-    """Nodes are lent where the use of two tenants' own nodes differs by more than this..."""
-    balance_wait_ms: int = 300_000
-    """...or somebody has waited longer than this."""
-    balance_nodes_min: int = 3
-    """Every tenant keeps at least so many of its own nodes."""
-    balance_rest_ms: int = 1_800_000
-    """A node that was moved stays where it is for this long."""
 
 
 class Node(msgspec.Struct, frozen=True):
@@ -97,14 +89,6 @@ class Device(msgspec.Struct, frozen=True):
     reason: str = ""
 
 
-class NodeLoan(msgspec.Struct, frozen=True):
-    """A node that balancing has moved: whose it is for good, who has it, and since when."""
-
-    owner: str
-    tenant: str
-    since_ms: int
-
-
 class Touched(msgspec.Struct, frozen=True):
     """What changed since last taken; each id once, in order of its first change."""
 
@@ -129,8 +113,6 @@ class State:
         self.ledger = Ledger()
         self.holds: dict[str, Hold] = {}
         """By the lease they are for."""
-        self.loans: dict[str, NodeLoan] = {}
-        """Nodes that balancing moved, and when it last did."""
         self.disruptions: dict[str, tuple[int, ...]] = {}
         """When leases of a tenant were last preempted by priority; only of tenants that bound it."""
 
@@ -152,8 +134,6 @@ class State:
         """How many slices are held by leases of each priority."""
         self.ending: dict[str, None] = {}
         """Leases that are on their way out, and still hold something."""
-        self.elastic: dict[str, None] = {}
-        """Elastic leases that hold something."""
         self.node_versions: dict[str, int] = {}
         """Moves whenever what leases do on a node changes."""
         self.known_full = FailedDemands()
@@ -212,7 +192,7 @@ class State:
         """Whether an Admit command could find something to grant."""
         if self.admission is not None or self.ready_holds:
             return True
-        return self.capacity_freed and (len(self.lines) > self.lines.resting or bool(self.elastic))
+        return self.capacity_freed and len(self.lines) > self.lines.resting
 
     def free_capacity(self) -> None:
         """Something may fit that did not before."""

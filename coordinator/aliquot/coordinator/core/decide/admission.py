@@ -83,6 +83,6 @@ def start_pass(state: State, now_ms: int) -> AdmissionPass:
         state.tenancy,
         capacity=whole_pool(state),
         now_ms=now_ms,
-        covered=lambda lease_id: is_entitled(state, leases[lease_id].request),
+        covered=lambda lease_id: is_entitled(state, leases[lease_id]),
         created_ms=lambda lease_id: leases[lease_id].created_ms,
     )

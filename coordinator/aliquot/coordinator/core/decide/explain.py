@@ -130,7 +130,7 @@ def _notes(state: State, lease: Lease) -> list[str]:
             f"tenant {request.tenant} holds, and lately held, {100 * mine / BILLIONTHS:.1f} % of the pool by weight; "
             f"{less} of the other {len(others) - (request.tenant in others)} tenants that wait there less"
         )
-    if is_entitled(state, request):
+    if is_entitled(state, lease):
         scale = guarantee_scale(state)
         kept = "" if scale == MILLIONTHS else f" (of which {scale / 10_000:.1f} % can be kept now)"
         notes.append(f"a guarantee covers it{kept}: whoever borrows must give way")

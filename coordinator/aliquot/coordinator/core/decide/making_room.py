@@ -36,7 +36,7 @@ def make_room(state: State, lease: Lease, demand: Demand, now_ms: int) -> tuple[
     if hold is not None and hold.kind is HoldKind.PREEMPTION:
         return [], False, False
     planner = preemption_of(state)
-    owed = is_entitled(state, lease.request)
+    owed = is_entitled(state, lease)
     blocking = holding.in_the_way(state, lease, owed=owed)
     if blocking:
         placement = _with_open(state, blocking, demand, lease.arrival)

@@ -1,4 +1,4 @@
-"""How holds, preemptions and elastic leases change the State."""
+"""How holds and preemptions change the State."""
 
 from __future__ import annotations
 

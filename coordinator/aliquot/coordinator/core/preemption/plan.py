@@ -30,7 +30,6 @@ from aliquot.coordinator.core.preemption.overlay import Overlay
 from aliquot.coordinator.core.preemption.search import Need, NodeCost, cost_of_node
 from aliquot.coordinator.core.preemption.victims import NEVER_MS, Eligibility
 from aliquot.coordinator.core.state import State
-from aliquot.coordinator.core.tenancy.limits import entitled
 from aliquot.coordinator.core.types import WHOLE_SHARE_MILLI, Demand, Placement
 
 FRESH_NODES_MAX = 28
@@ -82,8 +81,8 @@ class Preemption:
 
     def may(self, lease: Lease) -> bool:
         """Whether it is worth asking: it is owed something, or somebody of lower priority holds something."""
-        request, state = lease.request, self._state
-        if state.tenancy.guarantees and is_entitled(state, request):
+        state = self._state
+        if state.tenancy.guarantees and is_entitled(state, lease):
             return True
         return by_priority(state, lease)
 
@@ -97,7 +96,7 @@ class Preemption:
         state = self._state
         if not demand.count:
             return NoPlan(NEVER_MS)
-        reclaim = is_entitled(state, lease.request)
+        reclaim = is_entitled(state, lease)
         priority = lease.request.priority if by_priority(state, lease) else -NEVER_MS
         eligible = Eligibility(
             state,
@@ -370,7 +369,7 @@ class _Search:
         chain, eligible = chain_of(state, lease.request), self._eligible
         if forbidden(state, lease.request, chain, placement, eligible.now_ms, lease.preempted_at_ms) is not None:
             return None
-        by_reclaim = eligible.reclaim and entitled(chain, parts_of_placement(state, placement), guarantee_scale(state))
+        by_reclaim = eligible.reclaim and is_entitled(state, lease, parts_of_placement(state, placement))
         needed = self._needed(placement, victims)
         if not by_reclaim and any(not self._lower(lease_id) for lease_id in needed):
             return None

@@ -3,7 +3,7 @@
 By priority: only leases of strictly lower priority that said they are preemptible, have run their minimum, and whose
 tenant's disruption budget is not used up. To reclaim a guarantee: any borrower, whatever its request says, after a
 short minimum. Never, in either case, a lease that its own owner's guarantee covers: the leases of an owner that
-together fit into what was promised to it (those of higher priority and of longer standing first) are out of
+together fit into what was promised to it (by priority, then by arrival) are out of
 everybody's reach. And never the same lease more than `preemptions_max` times within `preemption_period_ms`.
 """
 
@@ -117,7 +117,7 @@ def is_protected(state: State, lease: Lease, scale: int) -> bool:
 
 
 def protected_of(state: State, account: Account, scale: int) -> dict[str, None]:
-    """The leases of an account that together fit into its guarantee, in order of priority, then of their grants."""
+    """The leases of an account that together fit into its guarantee, by priority, then by arrival."""
     key = (account.version, scale, state.tenancy.version)
     if account.protected_key != key:
         account.protected_key = key
@@ -130,9 +130,8 @@ def _fitting(state: State, account: Account, scale: int) -> dict[str, None]:
         return dict.fromkeys(account.holders)
     leases = state.leases
 
-    def order(lease_id: str) -> tuple[int, int, int]:
-        lease = leases[lease_id]
-        return -lease.request.priority, lease.granted_ms, lease.arrival
+    def order(lease_id: str) -> tuple[int, int]:
+        return -leases[lease_id].request.priority, leases[lease_id].arrival
 
     fitting: dict[str, None] = {}
     sums = Account(account.kind, account.name, account.quota)
@@ -140,10 +139,6 @@ def _fitting(state: State, account: Account, scale: int) -> dict[str, None]:
         parts: list[Part] = parts_of(leases[lease_id].holding)
         if covered(sums, parts, scale):
             fitting[lease_id] = None
-            for model, share_milli, memory_bytes in parts:
-                sums.share_milli += share_milli
-                sums.memory_bytes += memory_bytes
-                row = sums.by_model.setdefault(model, [0, 0, 0])
-                row[0] += share_milli
-                row[1] += memory_bytes
+            for part in parts:
+                sums.add(*part)
     return fitting

@@ -143,8 +143,6 @@ class TenantSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     disruptions_max: int = 0
     """At most so many of its leases are preempted by priority within `disruption_period_ms`; 0: no such bound."""
     disruption_period_ms: int = 3_600_000
-    balanced: bool = False
-    """Its own nodes (label `aliquot.dev/tenant`) take part in balancing between tenants."""
     description: str = ""
 
 
