@@ -132,7 +132,7 @@ def _best_pattern(sizes: Ints, prices: Floats) -> tuple[Ints, float]:
 
 
 def _cpu_price_grid(sizes: Ints, prices: Floats, requests: dict[int, list[tuple[int, int]]]) -> Ints:
-    """CPU prices at which requests stop being worth their CPU: 0 and quantiles of price / CPU, by weight."""
+    """CPU prices: evenly up to the one at which half of the requests stop being worth their CPU, and the last."""
     breaks = sorted(
         (prices[number] * DEVICE / cpu_milli, weight)
         for number, size in enumerate(sizes.tolist())
@@ -141,11 +141,10 @@ def _cpu_price_grid(sizes: Ints, prices: Floats, requests: dict[int, list[tuple[
     )
     if not breaks:
         return np.zeros(1, np.int64)
-    values = np.array([value for value, _ in breaks])
-    weights = np.cumsum([weight for _, weight in breaks]) / sum(weight for _, weight in breaks)
-    quantiles = np.linspace(0, 1, CPU_PRICES - 1)
-    points = values[np.minimum(np.searchsorted(weights, quantiles), len(values) - 1)]
-    return np.unique(np.concatenate([[0], np.rint(points).astype(np.int64)]))
+    weights = np.cumsum([weight for _, weight in breaks])
+    median = breaks[int(np.searchsorted(weights, weights[-1] / 2))][0]
+    points = np.append(np.linspace(0, median, CPU_PRICES - 1), breaks[-1][0])
+    return np.unique(np.rint(points).astype(np.int64))
 
 
 def _knapsack(sizes: Ints, values: Ints) -> Ints:

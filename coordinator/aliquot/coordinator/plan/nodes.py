@@ -110,7 +110,9 @@ def _list_of_nodes(document: Any) -> list[Any]:  # noqa: ANN401 - whatever the f
     return nodes
 
 
-def _from_document(node: Mapping[str, Any], number: int) -> NodeSpec:
+def _from_document(node: Any, number: int) -> NodeSpec:  # noqa: ANN401 - whatever the file holds
+    if not isinstance(node, Mapping):
+        raise ConfigError(f"nodes[{number}] is no description of a node", hint="write name and devices")
     name = str(node.get("name") or node.get("node_id") or f"node-{number}")
     devices: list[DeviceSpec] = []
     for device in node.get("devices") or ():

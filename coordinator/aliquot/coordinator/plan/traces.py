@@ -48,7 +48,7 @@ def read_openb_pods(path: Path) -> list[TraceRequest]:
 def _openb(path: Path, line: int, row: Mapping[str, str]) -> TraceRequest:
     try:
         count = int(row["num_gpu"])
-        spec = tuple(sorted(model for model in row["gpu_spec"].split("|") if model))
+        spec = tuple(sorted(catalog.canonical_name(model) for model in row["gpu_spec"].split("|") if model))
         created, deleted = float(row.get("creation_time") or 0), float(row.get("deletion_time") or 0)
         demand = Demand(
             count=count,

@@ -55,6 +55,8 @@ def propose(
     position = cursor
     with Trial(engine) as trial:
         for occupant in leases[cursor : cursor + trials_max]:
+            if len(trial.moves) >= moves_max:
+                break
             position += 1
             target = trial.move(occupant)
             if target is None:
@@ -64,8 +66,6 @@ def propose(
             if gain < gain_min_milli * weighed.total_weight:
                 trial.undo_to(len(trial.moves) - 1)
                 books.refresh(touched)
-            elif len(trial.moves) >= moves_max:
-                break
         moves = trial.planned()
     total = weighed.total_weight
     return Proposal(moves, before // total, books.total // total, position if position < len(leases) else 0)

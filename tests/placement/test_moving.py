@@ -1,0 +1,121 @@
+"""Plans of moves: they make room, they gain what they say, and they change nothing by being made."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from aliquot.coordinator.core.placement import Engine, make_policy
+from aliquot.coordinator.core.placement.defragmentation import propose
+from aliquot.coordinator.core.placement.evacuation import evacuate
+from aliquot.coordinator.core.placement.fragmentation import Mix, measure
+from aliquot.coordinator.core.placement.moving import Move, Occupant, hold, let_go
+from aliquot.coordinator.core.types import Demand
+from tests.placement.pools import node, pool
+
+
+class Pool:
+    """Four nodes of four devices with leases wherever they are put."""
+
+    def __init__(self) -> None:
+        self.inventory = pool(*(node(f"n{i}", 4) for i in range(4)))
+        self.engine = Engine(self.inventory, make_policy("binpack"))
+        self.leases: dict[str, Occupant] = {}
+
+    def put(self, node_id: str, demand: Demand, *, movable: bool = True) -> None:
+        placement = self.engine.place(Demand(share_milli=demand.share_milli, count=demand.count, node_ids=(node_id,)))
+        assert placement is not None
+        hold(self.inventory, demand, placement)
+        lease_id = f"l{len(self.leases)}"
+        self.leases[lease_id] = Occupant(lease_id, demand, placement, movable)
+
+    def occupants(self) -> dict[str, list[Occupant]]:
+        by_node: dict[str, list[Occupant]] = {}
+        for occupant in self.leases.values():
+            for node_id in occupant.placement.node_ids:
+                by_node.setdefault(node_id, []).append(occupant)
+        return by_node
+
+    def carry_out(self, move: Move) -> None:
+        demand = self.leases[move.lease_id].demand
+        let_go(self.inventory, demand, move.source)
+        hold(self.inventory, demand, move.target)
+        self.leases[move.lease_id] = self.leases[move.lease_id]._replace(placement=move.target)
+
+
+def test_the_node_with_fewest_leases_is_emptied() -> None:
+    here = Pool()
+    for node_id, leases in (("n0", 3), ("n1", 2), ("n2", 1), ("n3", 3)):
+        for _ in range(leases):
+            here.put(node_id, Demand(share_milli=1000))
+    before = here.inventory.canonical()
+    plan = evacuate(here.engine, here.occupants(), Demand(count=4), moves_max=4)
+    assert here.inventory.canonical() == before
+    assert plan is not None
+    assert [move.source.node_ids for move in plan.moves] == [("n2",)]
+    assert plan.placement.node_ids == ("n2",)
+    for move in plan.moves:
+        here.carry_out(move)
+    assert here.engine.place(Demand(count=4)) == plan.placement
+
+
+def test_leases_that_may_not_move_and_budgets_are_respected() -> None:
+    here = Pool()
+    for index in range(4):
+        here.put(f"n{index}", Demand(share_milli=1000), movable=index == 3)
+    plan = evacuate(here.engine, here.occupants(), Demand(count=4), moves_max=4)
+    assert plan is not None
+    assert plan.placement.node_ids == ("n3",)
+    assert evacuate(here.engine, here.occupants(), Demand(count=4), moves_max=0) is None
+
+
+def test_a_full_pool_can_not_be_emptied() -> None:
+    here = Pool()
+    for index in range(4):
+        for _ in range(4):
+            here.put(f"n{index}", Demand(share_milli=600))
+    before = here.inventory.canonical()
+    assert evacuate(here.engine, here.occupants(), Demand(count=4), moves_max=99) is None
+    assert here.inventory.canonical() == before
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    leases=st.lists(st.tuples(st.integers(0, 3), st.sampled_from([100, 250, 500, 600, 1000])), max_size=16),
+    moves_max=st.integers(0, 6),
+)
+def test_a_proposal_gains_what_it_says_and_loses_nothing(leases: list[tuple[int, int]], moves_max: int) -> None:
+    here = Pool()
+    for index, share in leases:
+        demand = Demand(share_milli=share)
+        if here.engine.place(Demand(share_milli=share, node_ids=(f"n{index}",))) is not None:
+            here.put(f"n{index}", demand)
+    mix = ((Demand(count=4), 1), (Demand(), 2), (Demand(share_milli=500), 3))
+    before = here.inventory.canonical()
+    proposal = propose(here.engine, here.occupants(), mix, moves_max=moves_max)
+    assert here.inventory.canonical() == before
+    assert len(proposal.moves) <= moves_max
+    assert proposal.fragmented_after_milli <= proposal.fragmented_before_milli
+    held = here.inventory.totals()["default", "A100-80"].share_used_milli
+    for move in proposal.moves:
+        here.carry_out(move)
+    assert here.inventory.totals()["default", "A100-80"].share_used_milli == held
+    parts = measure(here.inventory, Mix(mix))
+    assert sum(part.fragmented_milli for part in parts.values()) == proposal.fragmented_after_milli
+
+
+def test_without_a_mix_nothing_is_known_to_be_useful() -> None:
+    here = Pool()
+    here.put("n0", Demand(share_milli=100))
+    assert propose(here.engine, here.occupants(), (), moves_max=5).moves == ()
+    assert measure(here.inventory, Mix(())) == {}
+
+
+def test_fragmentation_is_what_the_mix_can_not_use() -> None:
+    here = Pool()
+    for index in range(4):
+        here.put(f"n{index}", Demand(share_milli=600))
+    parts = measure(here.inventory, Mix(((Demand(), 1),)))
+    assert parts["default", "A100-80"].idle_milli == 13_600
+    assert parts["default", "A100-80"].fragmented_milli == 1_600
+    assert measure(here.inventory, Mix(((Demand(count=4), 1),)))["default", "A100-80"].ratio == 1.0

@@ -1,0 +1,184 @@
+"""`aliquot plan`: reads pools and requests, replays them, answers with a table, JSON and a picture."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+import pytest
+
+from aliquot.common.errors import ConfigError
+from aliquot.coordinator.core.placement import Engine, make_policy
+from aliquot.coordinator.core.types import Demand
+from aliquot.coordinator.plan.arrivals import tuned_arrivals
+from aliquot.coordinator.plan.churn import Churn, ChurnRules
+from aliquot.coordinator.plan.command import PLAN
+from aliquot.coordinator.plan.nodes import more_of, read_nodes
+from aliquot.coordinator.plan.replay import demanded_milli, pool_of
+from aliquot.coordinator.plan.traces import TraceRequest, read_requests
+from tests.placement.pools import GIB, assert_sound, node
+
+OPENB_NODES = """sn,cpu_milli,memory_mib,gpu,model
+n0,64000,262144,2,T4
+n1,96000,393216,8,V100M32
+n2,96000,393216,8,V100M32
+"""
+OPENB_PODS = """name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,qos,pod_phase,creation_time,deletion_time,x
+p0,12000,16384,1,1000,,LS,Running,0,100,0
+p1,6000,12288,1,460,V100M16|V100M32,LS,Running,10,50,10
+p2,4000,1024,0,0,,LS,Running,20,90,20
+p3,80000,12288,8,1000,,LS,Running,30,60,30
+"""
+OURS = """name,gpu,cpu,memory,gang,arrival_s,duration_s
+a,0.5(T4),2,4Gi,,0,100
+b,"2x0.5(A100|V100>T4),8Gi",,,,10,100
+c,8,500m,,2,20,30
+d,4000Gi,,,,30,30
+"""
+DOCUMENT = {"nodes": [{"name": "gpu-1", "devices": [{"model": "a100-80", "count": 4}], "cpu": "32", "memory": "256Gi"}]}
+
+
+def write(path: Path, text: str) -> Path:
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def plan(*arguments: str) -> int:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--json", action="store_true")
+    PLAN.configure(parser)
+    return PLAN.run(parser.parse_args(arguments))
+
+
+def test_nodes_are_read_from_every_kind_of_list(tmp_path: Path) -> None:
+    openb = read_nodes(write(tmp_path / "nodes.csv", OPENB_NODES))
+    assert [(n.name, len(n.devices), n.cpu_milli) for n in openb] == [
+        ("n0", 2, 64_000),
+        ("n1", 8, 96_000),
+        ("n2", 8, 96_000),
+    ]
+    declared = read_nodes(write(tmp_path / "nodes.json", json.dumps(DOCUMENT)))
+    assert declared[0].devices[0].model == "A100-80"
+    assert declared[0].devices[3].memory_total_bytes == 80 * GIB
+    assert (declared[0].cpu_milli, declared[0].host_memory_bytes) == (32_000, 256 * GIB)
+    yaml = "nodes:\n- name: y\n  devices: [{model: T4, count: 2}]\n"
+    assert len(read_nodes(write(tmp_path / "nodes.yaml", yaml))[0].devices) == 2
+    listed = {
+        "nodes": [
+            {
+                "node_id": "id",
+                "name": "n",
+                "cpu_milli": None,
+                "devices": [
+                    {
+                        "uuid": "GPU-1",
+                        "model": "H100-80",
+                        "memory_total_bytes": 80 * GIB,
+                        "nvlink_island": 3,
+                        "numa_node": None,
+                    }
+                ],
+            }
+        ]
+    }
+    live = read_nodes(write(tmp_path / "live.json", json.dumps(listed)))[0]
+    assert (live.node_id, live.cpu_milli, live.devices[0].nvlink_island, live.devices[0].numa_node) == ("id", -1, 3, -1)
+
+
+@pytest.mark.parametrize("text", ["{}", '{"nodes": []}', "[1]", "nonsense"])
+def test_lists_that_can_not_be_read_are_named(tmp_path: Path, text: str) -> None:
+    with pytest.raises(ConfigError, match=r"nodes\.json"):
+        read_nodes(write(tmp_path / "nodes.json", text))
+    with pytest.raises(ConfigError, match=r"missing\.csv"):
+        read_nodes(tmp_path / "missing.csv")
+
+
+def test_requests_are_read_from_both_kinds_of_list(tmp_path: Path) -> None:
+    pods = read_requests(write(tmp_path / "pods.csv", OPENB_PODS))
+    assert [p.demand.count for p in pods] == [1, 1, 0, 8]
+    assert pods[1].demand.models == (("V100-16", "V100-32"),), "the catalogue's names, as the nodes have them"
+    assert (pods[1].arrival_s, pods[1].duration_s) == (10, 40)
+    ours = read_requests(write(tmp_path / "ours.csv", OURS))
+    assert ours[0].demand.share_milli == 500
+    assert ours[1].demand.count == 2
+    assert "A100-80" in ours[1].demand.models[0]
+    assert ours[2].demand.gang_size == 2
+    assert ours[3].demand.memory_bytes == 4000 * GIB
+
+
+def test_a_wrong_line_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"ours\.csv:3: "):
+        read_requests(write(tmp_path / "ours.csv", "gpu\n1\n8GB\n"))
+    with pytest.raises(ConfigError, match=r"pods\.csv:2: "):
+        read_requests(write(tmp_path / "pods.csv", "name,x\na,1\n"))
+
+
+def test_more_nodes_are_like_the_most_frequent_or_the_named(tmp_path: Path) -> None:
+    nodes = read_nodes(write(tmp_path / "nodes.csv", OPENB_NODES))
+    assert [len(n.devices) for n in more_of(nodes, 2)] == [8, 8]
+    assert [len(n.devices) for n in more_of(nodes, 1, "n0")] == [2]
+    uuids = [d.uuid for n in nodes + more_of(nodes, 3) for d in n.devices]
+    assert len(set(uuids)) == len(uuids)
+    with pytest.raises(ConfigError, match="no node"):
+        more_of(nodes, 1, "nowhere")
+
+
+def test_the_command_answers_in_json_and_draws(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("matplotlib")
+    nodes, pods = write(tmp_path / "n.csv", OPENB_NODES), write(tmp_path / "p.csv", OPENB_PODS)
+    picture = tmp_path / "picture.svg"
+    arguments = ["--nodes", str(nodes), "--trace", str(pods), "--policy", "price", "--policy", "fgd", "--more", "1"]
+    assert plan(*arguments, "--json", "--plot", str(picture)) == 0
+    outcomes = json.loads(capsys.readouterr().out)["outcomes"]
+    assert [o["label"] for o in outcomes] == ["price", "price +1 nodes", "fgd", "fgd +1 nodes"]
+    assert all(o["placed"] == 4 for o in outcomes)
+    assert [o["devices"] for o in outcomes] == [18, 26, 18, 26]
+    assert "<svg" in picture.read_text(encoding="utf-8")
+    assert plan(*arguments[:4], "--fill", "130", "--plot", str(tmp_path / "fill.png")) == 0
+    assert "allocated" in capsys.readouterr().out
+    assert (tmp_path / "fill.png").stat().st_size > 1000
+
+
+def test_requests_wait_in_line_and_are_served_as_others_leave(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    nodes = write(tmp_path / "n.csv", "sn,cpu_milli,memory_mib,gpu,model\nn0,64000,262144,1,T4\n")
+    text = "gpu,arrival_s,duration_s\n1,0,100\n0.5,10,100\n0.5,20,100\n2,30,5\n1,40,100\n"
+    assert plan("--nodes", str(nodes), "--trace", str(write(tmp_path / "r.csv", text)), "--json") == 0
+    outcome = json.loads(capsys.readouterr().out)["outcomes"][0]
+    assert (outcome["placed"], outcome["impossible"], outcome["left_waiting"]) == (4, 1, 0)
+    assert outcome["wait_p50_s"] == 90
+    assert outcome["wait_p95_s"] == 160
+
+
+def test_wrong_arguments_are_refused(tmp_path: Path) -> None:
+    nodes, pods = write(tmp_path / "n.csv", OPENB_NODES), write(tmp_path / "p.csv", OPENB_PODS)
+    with pytest.raises(ConfigError, match="no policy"):
+        plan("--nodes", str(nodes), "--trace", str(pods), "--policy", "nonsense")
+    with pytest.raises(ConfigError, match=r"\.svg or \.png"):
+        plan("--nodes", str(nodes), "--trace", str(pods), "--plot", str(tmp_path / "x.gif"))
+    with pytest.raises(ConfigError, match="nothing to plan"):
+        plan("--nodes", str(nodes), "--trace", str(write(tmp_path / "e.csv", "gpu\n")))
+
+
+def test_arrival_lists_reach_the_ratio_from_either_side() -> None:
+    requests = [TraceRequest(f"r{i}", Demand(share_milli=100 * (1 + i % 10)), 0, 0) for i in range(50)]
+    for ratio in (300, 1300, 9000):
+        arrivals = tuned_arrivals(requests, 20_000, ratio, 7)
+        total = sum(demanded_milli(a.demand) for a in arrivals)
+        assert 20_000 * ratio // 1000 - 1000 <= total <= 20_000 * ratio // 1000
+        assert arrivals == tuned_arrivals(requests, 20_000, ratio, 7)
+
+
+def test_reservation_serves_large_requests_under_churn() -> None:
+    demands = [Demand(share_milli=1000)] * 30 + [Demand(share_milli=500)] * 30 + [Demand(count=4)] * 2
+    rules = ChurnRules(load=1.05, lifetimes=8, moves_per_lifetime=0.05)
+    results = {}
+    for reserve in (False, True):
+        engine = Engine(pool_of([node(f"n{i}", 4) for i in range(40)]), make_policy("price"))
+        results[reserve] = Churn(engine, demands, rules._replace(reserve=reserve), 3).run()
+        assert_sound(engine.inventory)
+    assert results[True].admitted_percent("4") > results[False].admitted_percent("4") + 20
+    assert results[True].wait("4", 1.0) <= rules.patience + 1e-9
+    assert results[False].moved == 0
