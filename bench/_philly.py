@@ -66,8 +66,11 @@ def read_jobs(folder: Path) -> list[Job]:
 
 
 def guarantees(jobs: list[Job], devices: int, part_permille: int) -> dict[str, int]:
-    """Devices guaranteed to each tenant: a part of the pool in equal parts, because nobody knows beforehand who needs
-    what.
-    """
-    tenants = sorted({job.tenant for job in jobs})
-    return dict.fromkeys(tenants, devices * part_permille // 1000 // len(tenants))
+    """Devices guaranteed to each tenant: enough for its largest job, and the rest of the part in equal shares."""
+    largest: dict[str, int] = {}
+    for job in jobs:
+        largest[job.tenant] = max(largest.get(job.tenant, 0), job.devices)
+    rest = devices * part_permille // 1000 - sum(largest.values())
+    if rest < 0:
+        raise ValueError(f"{part_permille} permille of {devices} devices do not hold the largest job of every tenant")
+    return {tenant: size + rest // len(largest) for tenant, size in sorted(largest.items())}

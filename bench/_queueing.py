@@ -2,8 +2,9 @@
 
     python bench/queue.py --trace "$ALIQUOT_TRACES/philly-derived" --json
 
-15 virtual clusters are tenants of one pool of 512 devices (64 nodes of 8), with equal weights and equal guarantees that
-take up 80 % of the pool together. The same jobs are replayed under
+15 virtual clusters are tenants of one pool of 512 devices (64 nodes of 8), with equal weights. Each is
+guaranteed as many devices as its largest job has, and an equal part of the rest of 80 % of the pool. The same jobs are
+replayed under
 
     fifo        by arrival; nothing is guaranteed to anybody
     fair_share  weighted, decayed dominant share; guarantees, which are reclaimed from borrowers

@@ -68,10 +68,6 @@ def test_installs_and_imports_its_own_stubs(wheel: Path, tmp_path: Path) -> None
     for proto in protos():
         module = proto.removesuffix(".proto").replace("/", ".") + "_pb2_grpc"
         # The checkout's roots are on this interpreter's path too; the wheel's come first.
-        program = (
-            f"import sys; sys.path.insert(0, {str(site)!r}); import {module} as stub; print(stub.__file__)"
-        )
-        result = subprocess.run(
-            [sys.executable, "-I", "-c", program], check=True, capture_output=True, text=True
-        )
+        program = f"import sys; sys.path.insert(0, {str(site)!r}); import {module} as stub; print(stub.__file__)"
+        result = subprocess.run([sys.executable, "-I", "-c", program], check=True, capture_output=True, text=True)
         assert result.stdout.startswith(str(site))

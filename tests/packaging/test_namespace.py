@@ -36,9 +36,7 @@ def test_every_leaf_package_ships_its_types() -> None:
 def test_every_package_says_why_it_exists() -> None:
     # A folder without __init__.py would also be left out of the layers.
     inits = [folder / "__init__.py" for folder in python_folders()]
-    silent = [
-        path for path in inits if not path.is_file() or not ast.get_docstring(ast.parse(path.read_text()))
-    ]
+    silent = [path for path in inits if not path.is_file() or not ast.get_docstring(ast.parse(path.read_text()))]
     assert [str(path.relative_to(REPOSITORY)) for path in silent] == []
 
 
@@ -62,7 +60,5 @@ def test_client_imports_without_the_extras() -> None:
             "    importlib.import_module(name)",
         ]
     )
-    result = subprocess.run(
-        [sys.executable, "-c", program], check=False, capture_output=True, text=True, timeout=60
-    )
+    result = subprocess.run([sys.executable, "-c", program], check=False, capture_output=True, text=True, timeout=60)
     assert result.returncode == 0, result.stderr

@@ -24,7 +24,8 @@ n0,64000,262144,2,T4
 n1,96000,393216,8,V100M32
 n2,96000,393216,8,V100M32
 """
-OPENB_PODS = """name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,qos,pod_phase,creation_time,deletion_time,x
+OPENB_PODS = """\
+name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,qos,pod_phase,creation_time,deletion_time,x
 p0,12000,16384,1,1000,,LS,Running,0,100,0
 p1,6000,12288,1,460,V100M16|V100M32,LS,Running,10,50,10
 p2,4000,1024,0,0,,LS,Running,20,90,20

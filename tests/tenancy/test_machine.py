@@ -275,7 +275,7 @@ def judge_all(books: Books, first: int) -> None:
 
 
 TenancyMachine.TestCase.settings = settings(
-    max_examples=int(os.environ.get("ALIQUOT_MACHINE_EXAMPLES", "60")),
+    max_examples=int(os.environ.get("ALIQUOT_MACHINE_EXAMPLES", "25")),
     stateful_step_count=40,
     deadline=None,
     suppress_health_check=list(HealthCheck),

@@ -202,7 +202,9 @@ class Auditor:
             pieces = self.books.stories[lease_id].pieces
             held = {p.slice_id: p for p in view.leases[lease_id].slices if int(p.state) not in (6, 7)}
             if held.keys() != pieces.keys():
-                self.violation(f"{host.host} {when} shows other slices of {lease_id}: {sorted(held)} for {sorted(pieces)}")
+                self.violation(
+                    f"{host.host} {when} shows other slices of {lease_id}: {sorted(held)} for {sorted(pieces)}"
+                )
             for slice_id, piece in pieces.items():
                 plan = held[slice_id].plan if slice_id in held else None
                 if plan is not None and (plan.device_uuid, plan.share_milli, plan.memory_bytes) != (

@@ -11,7 +11,19 @@ from typing import Any
 
 WHOLE = 1000
 READY, RECONCILING, SUSPECT, LOST, DECLARED = 3, 2, 4, 5, 1
-DECLARED_FACTS = ("pool", "tenant", "queue", "pool-", "tenant-", "queue-", "rates", "credit", "budget", "observed", "closed")
+DECLARED_FACTS = (
+    "pool",
+    "tenant",
+    "queue",
+    "pool-",
+    "tenant-",
+    "queue-",
+    "rates",
+    "credit",
+    "budget",
+    "observed",
+    "closed",
+)
 """What people declare and post: no capacity moves by it."""
 GRANTED, ACTIVE, PREEMPTING, RELEASING = "granted", "active", "preempting", "releasing"
 
@@ -382,7 +394,9 @@ class Books:
             return f"{piece.slice_id} is placed on {piece.uuid}, which {piece.node_id} does not have"
         declared = machine.agentless and machine.state == DECLARED
         if machine.cordoned or not (machine.state == READY or declared):
-            return f"{piece.slice_id} is placed on {piece.node_id} in state {machine.state}, cordoned {machine.cordoned}"
+            return (
+                f"{piece.slice_id} is placed on {piece.node_id} in state {machine.state}, cordoned {machine.cordoned}"
+            )
         card = self.cards[piece.uuid]
         if not card.healthy:
             return f"{piece.slice_id} is placed on {piece.uuid}, which is unhealthy"
@@ -441,7 +455,9 @@ class Books:
             return ""  # there is nothing that could be given away before the device is described again
         said = machine.agentless or self.confirmed(piece.node_id, piece.slice_id, "OVER")
         if piece.node_id in self._forced:
-            return "" if machine.state in (LOST, DECLARED) else f"{piece.slice_id} is written off a node that is not lost"
+            return (
+                "" if machine.state in (LOST, DECLARED) else f"{piece.slice_id} is written off a node that is not lost"
+            )
         if not said:
             return f"{piece.slice_id} is over, which its agent has not said on its current session"
         return self.freed(piece)

@@ -49,7 +49,9 @@ class NodesAudit:
         node.disk.on_forgotten = lambda slice_id: self._forgotten(node, slice_id)
         node.on_signal = self._signalled
         node.on_memory = self._memory_changed
-        node.on_agent_error = lambda node, error: self._auditor.violation(f"the agent of {node.node_id} ended: {error!r}")
+        node.on_agent_error = lambda node, error: self._auditor.violation(
+            f"the agent of {node.node_id} ended: {error!r}"
+        )
         node.on_agent_start = self._agent_started
 
     # -- what agents write down
@@ -135,7 +137,9 @@ class NodesAudit:
 
     def _signalled(self, proc: SimProc, what: int) -> None:
         self.signals += 1
-        self._auditor.tell(f"{proc.machine.node_id} sends signal {what} to {proc.pid} of {proc.lease_id}: {proc.machine.why}")
+        self._auditor.tell(
+            f"{proc.machine.node_id} sends signal {what} to {proc.pid} of {proc.lease_id}: {proc.machine.why}"
+        )
         auditor = self._auditor
         name = signal.Signals(what).name
         node = proc.machine

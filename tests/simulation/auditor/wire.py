@@ -70,7 +70,9 @@ class WireAudit:
             return
         if self._auditor.verbose:
             said = [(r.slice_id, agent_pb2.SliceStatus.Name(r.status)[13:]) for r in reports]
-            self._auditor.tell(f"{connection.client} says on {session & 0xFFFFFFFF} ({connection.number}) {kind}: {said}")
+            self._auditor.tell(
+                f"{connection.client} says on {session & 0xFFFFFFFF} ({connection.number}) {kind}: {said}"
+            )
         heard = self._heard.setdefault(session, Heard())
         if kind == "snapshot" and not heard.snapshot:
             heard.snapshot = True
@@ -142,12 +144,14 @@ class WireAudit:
             if missing:
                 auditor.violation(f"{node_id} is told everything, but not {sorted(missing)[0]}")
 
-    def answered(self, method: str, request: bytes, data: bytes | None) -> None:
+    def answered(self, address: str, method: str, request: bytes, result: Any) -> None:
         """A coordinator answers a call."""
         name = method.rpartition("/")[2]
         self.answers += 1
-        if data is None:
+        if not isinstance(result, bytes):
+            self._refused(address, name, request, result)
             return
+        data = result
         if name == "Allocate":
             asked = leases_pb2.AllocateRequest.FromString(request)
             lease = leases_pb2.AllocateResponse.FromString(data).lease
@@ -165,14 +169,30 @@ class WireAudit:
         elif name == "List":
             response = leases_pb2.ListResponse.FromString(data)
             if response.seq > self._auditor.books.seq:
-                self._auditor.violation(f"List shows fact {response.seq}, but only {self._auditor.books.seq} are durable")
+                self._auditor.violation(
+                    f"List shows fact {response.seq}, but only {self._auditor.books.seq} are durable"
+                )
             for lease in response.leases:
                 self._lease(lease, "List")
+
+    def _refused(self, address: str, name: str, request: bytes, status: Any) -> None:
+        code = status.code.name
+        if code in ("INTERNAL", "UNKNOWN"):
+            self._auditor.violation(f"{name} is answered {code}: {status.details}")
+        elif name == "Allocate" and code == "NOT_FOUND":
+            self._auditor.violation(f"Allocate is answered NOT_FOUND: {status.details}")
+        elif name == "Get" and code == "NOT_FOUND" and address == self._auditor.leader_address:
+            lease_id = leases_pb2.GetRequest.FromString(request).lease_id
+            story = self._auditor.books.stories.get(lease_id)
+            if story is not None and not story.ended:
+                self._auditor.violation(f"{address} does not know {lease_id}, which is durable")
 
     def _lease(self, lease: Any, where: str, *, releasing: bool = False) -> None:
         auditor, books = self._auditor, self._auditor.books
         if lease.seq > books.seq:
-            auditor.violation(f"{where} shows {lease.lease_id} as of fact {lease.seq}, but only {books.seq} are durable")
+            auditor.violation(
+                f"{where} shows {lease.lease_id} as of fact {lease.seq}, but only {books.seq} are durable"
+            )
             return
         story = books.stories.get(lease.lease_id)
         if story is None:

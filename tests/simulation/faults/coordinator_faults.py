@@ -141,6 +141,16 @@ def _flapping(world: World, fault: Fault, random: Random) -> Undo:
     return mend
 
 
+def _replayed(*, up: bool) -> Callable[[World, Fault, Random], None]:
+    """Old messages come again on new streams, a few at a time."""
+
+    def happen(world: World, fault: Fault, random: Random) -> None:
+        for _ in range(8):
+            world.network.replay(random, up=up)
+
+    return happen
+
+
 # -- coordinators
 
 
@@ -286,6 +296,8 @@ ACTIONS: dict[str, Any] = {
     "net.twice": _permille("twice_permille", 200),
     "net.half_open": _half_open,
     "net.flapping": _flapping,
+    "net.replayed_orders": _replayed(up=False),
+    "net.replayed_reports": _replayed(up=True),
     "coordinator.crash": _crash,
     "coordinator.crash_before_write": _crash_at(CrashPoint.BEFORE_WRITE),
     "coordinator.crash_after_write": _crash_at(CrashPoint.AFTER_WRITE),

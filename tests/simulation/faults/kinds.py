@@ -27,6 +27,8 @@ KINDS: dict[str, tuple[int, int, int]] = {
     "net.twice": (4, 5_000, 40_000),
     "net.half_open": (4, 10_000, 60_000),
     "net.flapping": (3, 5_000, 40_000),
+    "net.replayed_orders": (5, 0, 0),
+    "net.replayed_reports": (5, 0, 0),
     "coordinator.crash": (4, 0, 0),
     "coordinator.crash_before_write": (2, 0, 0),
     "coordinator.crash_after_write": (2, 0, 0),

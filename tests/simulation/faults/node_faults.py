@@ -123,7 +123,7 @@ def _xid(number: int) -> Callable[[World, Fault, Random], None]:
 def _foreign(world: World, fault: Fault, random: Random) -> Undo:
     node, device = _some_device(world, random)
     proc = node.start()
-    node.allocate(proc, device.info.uuid, random.randint(1, 30) * GIB, None)
+    node.allocate(proc, device.info.uuid, random.randint(1, 30) * GIB)
     return lambda: node.exit(proc)
 
 
@@ -170,7 +170,7 @@ def _pid_reused(world: World, fault: Fault, random: Random) -> None:
         return
     other = node.start(pid=proc.pid)
     if device is not None:
-        node.allocate(other, device, GIB, None)
+        node.allocate(other, device, GIB)
     world.loop.call_in(node.os, random.randint(5, 60) * US_PER_S, node.exit, other)
 
 
@@ -189,7 +189,7 @@ def _many_forks(world: World, fault: Fault, random: Random) -> None:
     for _ in range(random.randint(3, 12)):
         child = node.start(parent=proc, leader=random.random() < 0.3)
         if uuid is not None:
-            node.allocate(child, uuid, random.randint(1, 256) << 20, None)
+            node.allocate(child, uuid, random.randint(1, 256) << 20)
         world.loop.call_in(node.os, random.randint(1, 40) * US_PER_S, node.exit, child)
 
 
@@ -209,7 +209,7 @@ def _stray(world: World, fault: Fault, random: Random) -> None:
     if proc is not None:
         others = [uuid for uuid in proc.machine.devices if uuid not in proc.memory]
         if others:
-            proc.machine.allocate(proc, others[random.randrange(len(others))], random.randint(1, 4) * GIB, None)
+            proc.machine.allocate(proc, others[random.randrange(len(others))], random.randint(1, 4) * GIB)
 
 
 ACTIONS: dict[str, Any] = {

@@ -40,7 +40,9 @@ async def _admin(world: World, method: str, request: Any, tries: int = 3) -> grp
     for number in range(tries):
         addresses = [world.cluster.leader.host, *world.cluster.addresses]
         try:
-            await world.network.call("admin", addresses[number % len(addresses)], POOL + method, request.SerializeToString(), 5.0)
+            await world.network.call(
+                "admin", addresses[number % len(addresses)], POOL + method, request.SerializeToString(), 5.0
+            )
         except CallFailed as failed:
             code = failed.code
             if code in HOPELESS:
@@ -111,7 +113,9 @@ def _declare(world: World, fault: Fault, random: Random) -> None:
 def _label(world: World, fault: Fault, random: Random) -> None:
     """A node that an agent has registered is declared as well: only its labels and pool may change."""
     target = some_node(world, random)
-    node = types_pb2.Node(node_id=target.node_id, name=f"host-{target.number:04d}", labels={"zone": random.choice("abc")})
+    node = types_pb2.Node(
+        node_id=target.node_id, name=f"host-{target.number:04d}", labels={"zone": random.choice("abc")}
+    )
     _run(world, _admin(world, "DeclareNodes", pool_pb2.DeclareNodesRequest(nodes=[node])), "admin: label")
 
 
@@ -171,7 +175,9 @@ def _some_lease(world: World, random: Random) -> str:
 async def _call(world: World, method: str, request: Any) -> None:
     for address in (world.cluster.leader.host, *world.cluster.addresses):
         try:
-            await world.network.call("admin", address, "/aliquot.v1.LeaseService/" + method, request.SerializeToString(), 5.0)
+            await world.network.call(
+                "admin", address, "/aliquot.v1.LeaseService/" + method, request.SerializeToString(), 5.0
+            )
         except CallFailed:
             continue
         return

@@ -6,20 +6,19 @@ import asyncio
 from collections.abc import Callable
 from random import Random
 
+import msgspec
+
 from aliquot.common.duration import DurationMs
 from aliquot.common.errors import AliquotError
 from aliquot.coordinator.config import LimitSettings, Settings
-from aliquot.coordinator.journal.replay import replay
-from aliquot.coordinator.main import Coordinator
 from aliquot.coordinator.core.snapshot import to_snapshot
 from aliquot.coordinator.core.state import CoreConfig
+from aliquot.coordinator.journal.replay import replay
+from aliquot.coordinator.main import Coordinator
 from tests.simulation.sim.loop import US_PER_S, Process, SimLoop, current
 from tests.simulation.sim.network import Network
 from tests.simulation.sim.patches import WallClock
 from tests.simulation.sim.store import SNAPSHOTS_KEPT, SimJournal, Store
-
-import msgspec
-
 
 
 class SimSettings(Settings):
@@ -115,7 +114,8 @@ class Cluster:
     ) -> None:
         self.loop, self.store, self.random, self.world = loop, store, random, world
         self.hosts = [
-            CoordinatorHost(loop, network, store, random, f"coord-{chr(97 + number)}", policy) for number in range(hosts)
+            CoordinatorHost(loop, network, store, random, f"coord-{chr(97 + number)}", policy)
+            for number in range(hosts)
         ]
         self.leader = self.hosts[0]
         self.unseen_since_us = -1

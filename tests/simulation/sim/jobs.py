@@ -72,7 +72,7 @@ class Job:
         else:
             share = piece.memory_bytes // max(1, len([p for p in self.procs if p.alive]))
             want = int(share * random.random() * 0.97)
-        node.allocate(proc, piece.device_uuid, want, None)
+        node.allocate(proc, piece.device_uuid, want)
         if dice > 0.93 and len(self.procs) < 4:
             child = node.start(parent=proc, leader=False)
             self.procs.append(child)

@@ -186,7 +186,9 @@ class Launcher:
                 return
         for job in asked.jobs:
             job.finish()
-        request = leases_pb2.ReleaseRequest(lease_id=asked.lease_id, wait_gone=self.random.random() < 0.5, wait_timeout_ms=5_000)
+        request = leases_pb2.ReleaseRequest(
+            lease_id=asked.lease_id, wait_gone=self.random.random() < 0.5, wait_timeout_ms=5_000
+        )
         try:
             await self.call("Release", request, leases_pb2.ReleaseResponse, 8.0)
         except CallFailed as failed:
@@ -228,7 +230,7 @@ class Launcher:
                 data = await asyncio.wait_for(connection.client_read(), 8.0)
                 if isinstance(data, bytes):
                     leases_pb2.KeepAliveResponse.FromString(data)
-            except (grpc.aio.AioRpcError, asyncio.TimeoutError, AliquotError):
+            except (TimeoutError, grpc.aio.AioRpcError, AliquotError):
                 address += 1
                 if connection is not None:
                     connection.client_cancel()

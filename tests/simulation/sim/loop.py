@@ -20,6 +20,10 @@ US_PER_S = 1_000_000
 US_PER_MS = 1_000
 
 
+STEPS_AT_ONCE_MAX = 200_000
+"""More than this many callbacks without any time passing are a loop that never ends."""
+
+
 class Process:
     """What lives and dies together: a coordinator, an agent, a launcher, or the world itself."""
 
@@ -105,7 +109,11 @@ class SimLoop(asyncio.AbstractEventLoop):
         """Let everything happen up to then. Ends early, with True, when `after_step` says so."""
         ready, timers = self._ready, self._timers
         while True:
+            stand_still = self.steps + STEPS_AT_ONCE_MAX
             while ready:
+                if self.steps > stand_still:
+                    self.errors.append(f"time stands still: {ready[0].callback!r} of {ready[0].context[PROCESS]}")
+                    return True
                 handle = ready.popleft()
                 callback = handle.callback
                 if callback is None:
@@ -191,13 +199,17 @@ class SimLoop(asyncio.AbstractEventLoop):
 
     def call_later(self, delay: float, callback: Callable[..., object], *args: Any, context: Any = None) -> Any:
         delay_us = -int(-delay * US_PER_S // 1) if delay > 0 else 0
-        return self._at(self.now_us + delay_us, callback, args, contextvars.copy_context() if context is None else context)
+        return self._at(
+            self.now_us + delay_us, callback, args, contextvars.copy_context() if context is None else context
+        )
 
     def call_at(self, when: float, callback: Callable[..., object], *args: Any, context: Any = None) -> Any:
         when_us = round(when * US_PER_S)
         return self._at(when_us, callback, args, contextvars.copy_context() if context is None else context)
 
-    def _at(self, when_us: int, callback: Callable[..., object], args: tuple[Any, ...], context: contextvars.Context) -> Handle:
+    def _at(
+        self, when_us: int, callback: Callable[..., object], args: tuple[Any, ...], context: contextvars.Context
+    ) -> Handle:
         handle = Handle(callback, args, context, when_us)
         self._numbers += 1
         heapq.heappush(self._timers, (when_us, self._numbers, handle))

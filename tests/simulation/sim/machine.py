@@ -29,11 +29,14 @@ from aliquot.agent.core.samples import (
 )
 from aliquot.agent.devices.base import DeviceError, DeviceLost, Discovery
 from aliquot.agent.devices.guard import DeviceHung
+from aliquot.agent.enforce.base import Limited
+from aliquot.common.tiers import Tier
 from tests.simulation.sim.loop import US_PER_MS, US_PER_S, Process, SimLoop
 
 T = TypeVar("T")
 MIB = 1 << 20
 CGROUP_BASE = "/aliquot"
+US_PER_TICK = 10_000
 
 
 @dataclass(eq=False, slots=True)
@@ -72,7 +75,9 @@ class ProcessTable:
     def __init__(self) -> None:
         self.by_pid: dict[int, SimProc] = {}
         self.next_pid = 1000
-        self.ticks = 1
+        self.started = 0
+        self.last_ticks: dict[int, int] = {}
+        """When the latest process of this pid started."""
 
 
 @dataclass(eq=False, slots=True)
@@ -97,7 +102,14 @@ class SimMachine:
     """See the module's docstring."""
 
     def __init__(
-        self, loop: SimLoop, random: Random, table: ProcessTable, node_id: str, devices: list[DeviceInfo], *, cgroups: bool
+        self,
+        loop: SimLoop,
+        random: Random,
+        table: ProcessTable,
+        node_id: str,
+        devices: list[DeviceInfo],
+        *,
+        cgroups: bool,
     ) -> None:
         self.loop = loop
         self.random = random
@@ -110,8 +122,10 @@ class SimMachine:
         self.procs: dict[int, SimProc] = {}
         self.leaves: dict[str, Holder] = {}
         self.frozen_leaves: set[str] = set()
-        self.denying: dict[str, int] = {}
-        """Slice id -> bytes, where a tier denies at the allocation."""
+        self.denies = cgroups and random.random() < 0.4
+        """Its driver can hold limits by cgroup."""
+        self.denying: dict[str, tuple[str, str, int]] = {}
+        """Slice id -> (device, cgroup, bytes), where the driver denies at the allocation."""
         self.unplugged: set[str] = set()
         self.events = 0
         self.why = ""
@@ -135,11 +149,13 @@ class SimMachine:
         if not pid:
             table.next_pid += 1
             pid = table.next_pid
-        table.ticks += 1
+        table.started += 1
+        ticks = max(self.loop.now_us // US_PER_TICK, table.last_ticks.get(pid, -1) + 1)
+        table.last_ticks[pid] = ticks
         proc = SimProc(
             self,
             pid,
-            table.ticks,
+            ticks,
             parent.pid if parent is not None else 1,
             pid if leader or parent is None else parent.group,
             pid if leader or parent is None else parent.session,
@@ -171,15 +187,22 @@ class SimMachine:
         """Whether the kernel may give this number to another process: no session and no group has it."""
         return pid not in self.procs and not any(pid in (p.group, p.session) for p in self.procs.values())
 
-    def allocate(self, proc: SimProc, uuid: str, total_bytes: int, limit_bytes: int | None) -> bool:
+    def allocate(self, proc: SimProc, uuid: str, total_bytes: int) -> bool:
         """A program wants to hold so much of a device in all. False: denied."""
         device = self.devices[uuid]
         if not proc.alive or device.lost or uuid in self.unplugged:
             return False
         self.events += 1
         used = sum(p.memory.get(uuid, 0) for p in self.procs.values()) - proc.memory.get(uuid, 0) + device.other_bytes
-        if used + total_bytes > device.info.leasable_bytes or (limit_bytes is not None and total_bytes > limit_bytes):
+        if used + total_bytes > device.info.leasable_bytes:
             return False
+        for of_device, cgroup, limit_bytes in self.denying.values():
+            if of_device == uuid and cgroup == proc.cgroup:
+                together = sum(
+                    p.memory.get(uuid, 0) for p in self.procs.values() if p is not proc and p.cgroup == cgroup
+                )
+                if together + total_bytes > limit_bytes:
+                    return False
         if total_bytes:
             proc.memory[uuid] = total_bytes
         else:
@@ -255,10 +278,43 @@ class SimTree:
         yield from list(self._machine.leaves.items())
 
 
+class SimDriverTier:
+    """A driver that denies allocations beyond a cgroup's limit. It implements `Enforcer`."""
+
+    tier = Tier.DRIVER
+
+    def __init__(self, machine: SimMachine) -> None:
+        self._machine = machine
+
+    def available(self, limited: Limited) -> str:
+        """Where the driver can, and the slice's processes are in a cgroup."""
+        return "" if self._machine.denies and limited.cgroup is not None else "this driver has no limits by cgroup"
+
+    def apply(self, limited: Limited) -> None:
+        """Set it."""
+        assert limited.cgroup is not None
+        spec = limited.spec
+        self._machine.denying[spec.slice_id] = (spec.device_uuid, limited.cgroup, spec.memory_bytes)
+
+    def read_back(self, limited: Limited) -> bool:
+        """As the driver has it."""
+        held = self._machine.denying.get(limited.spec.slice_id)
+        return held is not None and held[2] == limited.spec.memory_bytes
+
+    def clear(self, limited: Limited) -> None:
+        """Take it away."""
+        self._machine.denying.pop(limited.spec.slice_id, None)
+
+    def environment(self, limited: Limited) -> dict[str, str]:
+        """Nothing to add."""
+        return {}
+
+
 class SimBackend:
     """The driver's answers. It implements `DeviceBackend`."""
 
     name = "simulated"
+    calls = 0
 
     def __init__(self, machine: SimMachine) -> None:
         self._machine = machine
@@ -308,6 +364,11 @@ class SimBackend:
         busy = 90 if self._machine.listed(uuid) else 0
         return LoadSample(busy, busy // 2, device.hot, 60_000 + busy * 2_000, 1_400)
 
+    def process_load(self, uuid: str) -> dict[int, int] | None:
+        """Even shares of the device's time."""
+        listed = [] if self._device(uuid).blind else self._machine.listed(uuid)
+        return {proc.pid: 90 // len(listed) for proc in listed}
+
     def health(self, uuid: str) -> HealthSample:
         """What the device says of itself."""
         device = self._device(uuid)
@@ -347,7 +408,8 @@ class SimGuard:
 class SimProcesses:
     """What /proc says. Its methods replace the functions of `aliquot.agent.processes`."""
 
-    def __init__(self, table: ProcessTable, current: Callable[[], Process]) -> None:
+    def __init__(self, loop: SimLoop, table: ProcessTable, current: Callable[[], Process]) -> None:
+        self._loop = loop
         self._table = table
         self._current = current
 
@@ -387,7 +449,21 @@ class SimProcesses:
         machine: Any = self._current().host
         return iter(list(machine.procs))
 
+    def now_ticks(self) -> int:
+        """The present, as start times count it."""
+        return self._loop.now_us // US_PER_TICK
+
+    def alone_in(self, process: ProcessKey) -> tuple[bool, bool]:
+        """Whether it leads its session, and its group, and is the only one there."""
+        mine = self._table.by_pid.get(process.pid)
+        if mine is None or mine.start_ticks != process.start_ticks:
+            return False, False
+        others = [proc for proc in mine.machine.procs.values() if proc is not mine]
+        return (
+            mine.session == mine.pid and all(proc.session != mine.pid for proc in others),
+            mine.group == mine.pid and all(proc.group != mine.pid for proc in others),
+        )
+
     def ancestors(self, pid: int) -> frozenset[int]:
         """Above the agent there is only init."""
         return frozenset({1})
-

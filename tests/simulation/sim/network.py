@@ -55,7 +55,9 @@ class Network:
         self.twice_permille = 0
         self.on_deliver: Deliver = lambda connection, up, data: None
         self.on_server_sends: Callable[[Connection, bytes], None] = lambda connection, data: None
-        self.on_answer: Callable[[str, bytes, bytes | None], None] = lambda method, request, data: None
+        self.on_answer: Callable[[str, str, bytes, bytes | Status], None] = lambda address, method, request, result: None
+        self.spoken: dict[tuple[str, bool], deque[tuple[int, bytes]]] = {}
+        """(client, up) -> the latest messages that arrived for it: (connection, data). For faults that replay them."""
         self.events = 0
         self._numbers = 0
 
@@ -105,6 +107,19 @@ class Network:
         """Something happens out there."""
         self.loop.call_in(self.world, delay_us, callback, *args)
 
+    def replay(self, random: Random, *, up: bool) -> bool:
+        """Somebody on the way (a relay, say) repeats on a present stream what was said on an earlier one."""
+        present = [c for c in self.connections.values() if c.client_open and c.server_open]
+        random.shuffle(present)
+        for connection in present:
+            old = [data for number, data in self.spoken.get((connection.client, up), ()) if number != connection.number]
+            if old:
+                direction = connection.up if up else connection.down
+                direction.arrived.append(random.choice(old))
+                direction.wake()
+                return True
+        return False
+
     def reset_some(self, host: str) -> int:
         """Break every stream of a host at once, losing what is under way."""
         hit = [c for c in self.connections.values() if host in (c.client, c.address)]
@@ -122,7 +137,7 @@ class Network:
         call.send()
         try:
             return await asyncio.wait_for(future, timeout_s)
-        except asyncio.TimeoutError:
+        except TimeoutError:
             call.give_up()
             raise CallFailed(grpc.StatusCode.DEADLINE_EXCEEDED, "no answer in time") from None
 
@@ -176,6 +191,9 @@ class Direction:
             if network.twice_permille and network.random.randrange(1000) < network.twice_permille and not self.up:
                 self.arrived.append(item)
             network.on_deliver(self.owner, self.up, item)
+            if len(item) > 16:  # heartbeats say nothing worth repeating
+                key = (self.owner.client, self.up)
+                network.spoken.setdefault(key, deque(maxlen=12)).append((self.owner.number, item))
         self.wake()
 
     def mended(self) -> None:
@@ -310,11 +328,12 @@ class Connection:
         if not network.is_cut(self.client, self.address):
             network.later(max(1, self.up.last_us - network.loop.now_us + 1), self.server_breaks)
 
-    def client_breaks(self, why: str) -> None:
-        """The client finds its stream broken."""
+    def client_breaks(self, why: str, *, lost: bool = True) -> None:
+        """The client finds its stream broken. What it sent may still arrive (not `lost`), on a stream it has left."""
         if self.client_open:
             self._client_ends(Status(grpc.StatusCode.UNAVAILABLE, why))
-            self.up.on_the_way.clear()
+            if lost:
+                self.up.on_the_way.clear()
 
     def _client_ends(self, status: Status) -> None:
         self.client_open = False
@@ -390,8 +409,8 @@ class Connection:
         if up or down:
             if self.cut_since_us < 0:
                 self.cut_since_us = since = network.loop.now_us
-                network.later(CLIENT_GIVES_UP_US, self._still_cut, since, True)  # noqa: FBT003
-                network.later(SERVER_GIVES_UP_US, self._still_cut, since, False)  # noqa: FBT003
+                network.later(CLIENT_GIVES_UP_US, self._still_cut, since, True)
+                network.later(SERVER_GIVES_UP_US, self._still_cut, since, False)
         elif self.cut_since_us >= 0:
             self.cut_since_us = -1
             self.up.mended()
@@ -404,7 +423,7 @@ class Connection:
     def _still_cut(self, since_us: int, client: bool) -> None:
         if self.cut_since_us == since_us:
             if client:
-                self.client_breaks("keepalive timed out")
+                self.client_breaks("keepalive timed out", lost=False)
             else:
                 self.server_breaks()
 
@@ -477,12 +496,12 @@ class Call:
         result: bytes | Status
         try:
             result = await server.dispatch(self.method, self.request, context)
-            network.on_answer(self.method, self.request, result)
         except grpc.aio.AbortError:
             result = context.status or Status(grpc.StatusCode.INTERNAL, "aborted without a status")
         finally:
             if server.process.alive and self._server_died in server.process.on_exit:
                 server.process.on_exit.remove(self._server_died)
+        network.on_answer(self.address, self.method, self.request, result)
         self._answer(result)
 
     def _server_died(self) -> None:

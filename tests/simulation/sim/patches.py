@@ -6,6 +6,7 @@ edges, and only while a simulation runs: nothing in production code knows of it.
 
 from __future__ import annotations
 
+import logging
 import signal as real_signal
 import sys
 import time as real_time
@@ -23,15 +24,18 @@ from aliquot.agent import agent as agent_module
 from aliquot.agent import processes, reporting, signals, stream
 from aliquot.agent.backoff import Backoff
 from aliquot.agent.cgroups import ContainmentError
+from aliquot.agent.enforce.none import NoEnforcer
+from aliquot.agent.enforce.watchdog import WatchdogEnforcer
 from aliquot.agent.stream import Stream
 from aliquot.common.clock import SystemClock
 from aliquot.common.ids import IdGenerator
 from aliquot.coordinator import main as main_module
 from aliquot.coordinator import writer as writer_module
+from aliquot.coordinator.rpc import errors as rpc_errors
 from aliquot.v1 import agent_pb2
 from tests.simulation.sim.checkpoint import SimCheckpoint, SimIdentity
 from tests.simulation.sim.loop import SimLoop, current
-from tests.simulation.sim.machine import SimGuard, SimProcesses, SimTree
+from tests.simulation.sim.machine import SimDriverTier, SimGuard, SimProcesses, SimTree
 from tests.simulation.sim.network import Connection, Network
 from tests.simulation.sim.server import AGENT_SESSION, SimServer
 from tests.simulation.sim.store import SimJournalThread, Store
@@ -133,7 +137,10 @@ class SimCall:
     def _alive(self) -> Connection:
         if self._connection is None:
             raise grpc.aio.AioRpcError(
-                grpc.StatusCode.UNAVAILABLE, grpc.aio.Metadata(), grpc.aio.Metadata(), details=f"no way to {self._address}"
+                grpc.StatusCode.UNAVAILABLE,
+                grpc.aio.Metadata(),
+                grpc.aio.Metadata(),
+                details=f"no way to {self._address}",
             )
         return self._connection
 
@@ -210,7 +217,7 @@ def simulated(loop: SimLoop, network: Network, store: Store, world_random: Rando
     """Redirect production code to this world."""
     random = Random(world_random.getrandbits(64))
     time = SimTime(loop, random)
-    procs = SimProcesses(table, current)
+    procs = SimProcesses(loop, table, current)
     kernel = SimpleNamespace(
         getpid=lambda: 1,
         pidfd_open=lambda pid: _open(table, pid),
@@ -230,8 +237,14 @@ def simulated(loop: SimLoop, network: Network, store: Store, world_random: Rando
     with ExitStack() as stack:
         put: Callable[..., Any] = lambda *a, **k: stack.enter_context(mock.patch.object(*a, **k))  # noqa: E731
         for module in list(sys.modules.values()):
-            if module.__name__.startswith(("aliquot.agent", "aliquot.coordinator")) and vars(module).get("time") is real_time:
+            if (
+                module.__name__.startswith(("aliquot.agent", "aliquot.coordinator"))
+                and vars(module).get("time") is real_time
+            ):
                 put(module, "time", time)
+        # What production code logs as an exception is a defect that it has caught: here, it is one that is found.
+        put(logging.Logger, "exception", lambda self, text, *args, **_: loop.errors.append(text % args + _caught()))
+        put(rpc_errors.log, "error", lambda text, **said: loop.errors.append(f"{text}: {said['exc_info']!r}"))
         # the coordinator
         put(writer_module, "JournalThread", lambda: SimJournalThread(loop, store, random))
         put(main_module, "Server", SimServer)
@@ -249,6 +262,8 @@ def simulated(loop: SimLoop, network: Network, store: Store, world_random: Rando
         put(agent_module, "DeviceGuard", lambda timeout_s: SimGuard(current().host, timeout_s))
         put(agent_module, "SystemClock", lambda: current().host.clock.make())
         put(agent_module, "EventWatcher", SimEvents)
+        put(agent_module, "assemble", _tiers)
+        put(agent_module, "machine", SimpleNamespace(in_pid_namespace=lambda: False))
         put(agent_module, "LocalServer", SimLocalServer)
         put(agent_module, "Metrics", NoMetrics)
         put(agent_module, "NodeCollector", lambda *a: None)
@@ -263,9 +278,29 @@ def simulated(loop: SimLoop, network: Network, store: Store, world_random: Rando
         put(stream, "Backoff", lambda: Backoff(random=random))
         put(stream, "agent_pb2_grpc", SimpleNamespace(AgentServiceStub=SimStub))
         put(Stream, "_channel", lambda self, address: SimChannel(network, address))
-        for name in ("key_of", "alive", "facts_of", "cgroup_of", "uids_of", "name_of", "pids", "ancestors"):
+        for name in (
+            "key_of",
+            "alive",
+            "facts_of",
+            "cgroup_of",
+            "uids_of",
+            "name_of",
+            "pids",
+            "ancestors",
+            "now_ticks",
+            "alone_in",
+        ):
             put(processes, name, getattr(procs, name))
         yield time
+
+
+def _caught() -> str:
+    return f": {sys.exc_info()[1]!r}"
+
+
+def _tiers(*_: object, blind: Any, powerless: Any, **__: object) -> list[Any]:
+    """The tiers that need nothing of the real machine, and a driver's that is simulated."""
+    return [NoEnforcer(), WatchdogEnforcer(blind, powerless), SimDriverTier(current().host)]
 
 
 def _remembering(send: Callable[..., Any]) -> Callable[..., Any]:

@@ -232,6 +232,8 @@ class SimJournalThread:
         if process.alive:
             self._loop.call_in(process, self._random.randrange(50, 400), self._tell, done, result, failure)
 
-    def _tell(self, done: Callable[[Any, BaseException | None], None], result: Any, failure: BaseException | None) -> None:
+    def _tell(
+        self, done: Callable[[Any, BaseException | None], None], result: Any, failure: BaseException | None
+    ) -> None:
         self._next()
         done(result, failure)

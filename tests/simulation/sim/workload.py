@@ -39,8 +39,10 @@ class Workload:
         elif dice < 0.93:
             spec.share_milli = random.choice((500, 1000))
             gang = random.choice((2, 3, 4, 6))
-        elif dice < 0.97:
+        elif dice < 0.95:
             spec.memory_bytes = random.randint(1, 70) * GIB
+        elif dice < 0.97:
+            spec.share_milli, spec.memory_bytes = 1, GIB >> 4  # the smallest part there is
         else:
             spec.share_milli, spec.count = 1000, random.choice((9, 16))  # fits no node that there is
         models = random.choice(MODEL_SETS)

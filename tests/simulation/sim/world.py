@@ -199,7 +199,7 @@ class World:
             self.loop.steps,
             self.loop.now_us,
             self.network.events,
-            self.table.ticks,
+            self.table.started,
             self.network.random.getstate(),
             [(a.key, a.outcome) for launcher in self.launchers for a in launcher.asked],
         ):

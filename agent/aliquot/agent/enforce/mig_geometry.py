@@ -93,9 +93,7 @@ def _device(uuid: str) -> object:
     except pynvml.NVMLError as error:
         raise EnforcementError(f"{uuid} can't be cut: {error}") from error
     if not current:
-        raise EnforcementError(
-            f"{uuid} is not in MIG mode", hint="an administrator switches it on: nvidia-smi -mig 1"
-        )
+        raise EnforcementError(f"{uuid} is not in MIG mode", hint="an administrator switches it on: nvidia-smi -mig 1")
     return device
 
 

@@ -64,6 +64,9 @@ def _node_put(state: State, fact: f.NodePut) -> None:
         state.devices.setdefault(device.uuid, Device())
         state.touch_device(device.uuid)
     state.inventory.put_node(spec)
+    for device in spec.devices:
+        if device.uuid in state.hold_of_device:  # it vanished and came back before its hold was broken
+            state.inventory.withhold(device.uuid, state.hold_of_device[device.uuid])
     state.capacity_version += 1
     state.slice_ids_by_node.setdefault(spec.node_id, {})
     registered = fact.registered or (old is not None and old.registered)
@@ -73,6 +76,8 @@ def _node_put(state: State, fact: f.NodePut) -> None:
         else Node(spec=spec, state=f.NodeState.DECLARED, registered=registered)
     )
     _set_node(state, node)
+    for device in (*(old.spec.devices if old is not None else ()), *spec.devices):
+        holds.look_at_device(state, device.uuid)
 
 
 def _node_state_changed(state: State, fact: f.NodeStateChanged) -> None:

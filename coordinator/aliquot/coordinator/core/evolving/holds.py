@@ -68,9 +68,13 @@ def keep(state: State, hold: Hold) -> None:
     """Let nobody else have its devices, and look at it when its time is up."""
     for uuid in hold.device_uuids:
         state.hold_of_device[uuid] = hold.owner
+        if not state.inventory.has_device(uuid):
+            continue  # it vanished with its node's last registration: the hold is about to be broken
         state.inventory.withhold(uuid, hold.owner)
         state.node_touched(state.inventory.device_record(uuid).node_id)
     state.timers.add(hold.expires_ms, Due.HOLD, hold.owner)
+    if hold.kind is HoldKind.PREEMPTION:
+        state.lines.set_apart(hold.owner, apart=True)
     look_at_hold(state, hold.owner)
 
 
@@ -86,6 +90,7 @@ def drop_hold(state: State, owner: str) -> None:
     """Its devices are for everybody again."""
     hold = state.holds.pop(owner)
     state.ready_holds.pop(owner, None)
+    state.lines.set_apart(owner, apart=False)
     for uuid in hold.device_uuids:
         del state.hold_of_device[uuid]
         if state.inventory.has_device(uuid):

@@ -1,0 +1,377 @@
+"""Deliberately broken variants of production code: each must be caught, or the simulation proves nothing.
+
+A mutant replaces a few lines by what a plausible mistake would have made of them. It is applied for the length of one run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+from unittest import mock
+
+import msgspec
+
+from aliquot.agent import controller, signals
+from aliquot.agent.core import desired as agent_desired
+from aliquot.agent.core import enforcement, reservations
+from aliquot.agent.core.reservations import Step
+from aliquot.coordinator import keepalive, session, sessions, writer
+from aliquot.coordinator.core import evolve, facts
+from aliquot.coordinator.core.decide import allocate, lifecycle, nodes, reconcile, reports
+from aliquot.coordinator.core.decide.outcomes import Decision
+from aliquot.coordinator.core.evolving import counting
+from aliquot.coordinator.core.inventory import inventory
+from aliquot.coordinator.core.inventory.records import DeviceRecord
+from aliquot.coordinator.core.leases import SliceState
+from aliquot.coordinator.core.placement import picking
+from aliquot.coordinator.core.state import Node
+from aliquot.coordinator.core.types import DeviceSpec
+from tests.simulation.sim import coordinators, store
+
+Put = Callable[..., Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """One mistake."""
+
+    name: str
+    mistake: str
+    apply: Callable[[Put], None]
+
+    @contextmanager
+    def applied(self) -> Iterator[None]:
+        """For the length of a block."""
+        with ExitStack() as stack:
+            self.apply(lambda *a, **k: stack.enter_context(mock.patch.object(*a, **k)))
+            yield
+
+
+MUTANTS: list[Mutant] = []
+
+
+def mutant(name: str, mistake: str) -> Callable[[Callable[[Put], None]], Callable[[Put], None]]:
+    """Register one."""
+
+    def register(apply: Callable[[Put], None]) -> Callable[[Put], None]:
+        MUTANTS.append(Mutant(name, mistake, apply))
+        return apply
+
+    return register
+
+
+# -- capacity
+
+
+@mutant("share off by one", "a device is taken to have 1001 thousandths")
+def _share(put: Put) -> None:
+    put(inventory, "WHOLE_SHARE_MILLI", 1001)
+    put(
+        DeviceRecord,
+        "share_left_milli",
+        property(
+            lambda self: 1001 - self.share_used_milli if self.healthy and self.present and not self.withheld_for else 0
+        ),
+    )
+
+
+@mutant("driver's memory leased", "what the driver reserves is leased as well")
+def _reserved(put: Put) -> None:
+    put(DeviceSpec, "leasable_bytes", property(lambda self: self.memory_total_bytes))
+
+
+@mutant("foreign memory forgotten", "memory of processes outside any lease is leased again")
+def _foreign(put: Put) -> None:
+    put(DeviceRecord, "memory_left_bytes", property(lambda self: self.spec.leasable_bytes - self.memory_used_bytes))
+
+
+@mutant("sick devices used", "health is not looked at when placing")
+def _healthy(put: Put) -> None:
+    put(
+        DeviceRecord,
+        "share_left_milli",
+        property(lambda self: 0 if self.withheld_for or not self.present else 1000 - self.share_used_milli),
+    )
+
+
+@mutant("stale score cache", "every third change of a device never reaches the cached scores")
+def _stale(put: Put) -> None:
+    log = inventory.Inventory._log
+    count = [0]
+
+    def forgetful(self: Any, row: int) -> None:
+        count[0] += 1
+        if count[0] % 3:
+            log(self, row)
+
+    put(inventory.Inventory, "_log", forgetful)
+
+
+@mutant("re-check skipped", "a placement is granted as it was found, also when its device is full: nothing refuses it")
+def _recheck(put: Put) -> None:
+    def slice_on(device: DeviceRecord, shape: Any) -> Any:
+        base = device.spec.leasable_bytes
+        share, memory = inventory.resolve_slice(shape.share_milli, shape.memory_bytes, base, base)
+        return picking.SlicePlan(device.node_id, device.spec.uuid, share, memory)
+
+    def reserve(self: Any, plan: Any) -> None:
+        self._hold(self.device_record(plan.device_uuid), plan.share_milli, plan.memory_bytes, 1)
+
+    put(picking, "slice_on", slice_on)
+    put(inventory.Inventory, "reserve", reserve)
+
+
+# -- nodes
+
+
+@mutant("unreconciled nodes used", "a node that has registered may be granted to before it has reconciled")
+def _reconciling(put: Put) -> None:
+    good = (facts.NodeState.READY, facts.NodeState.RECONCILING, facts.NodeState.SUSPECT)
+    put(Node, "grantable", property(lambda self: not self.cordoned and (self.state in good or self.spec.agentless)))
+
+
+@mutant("cordon ignored", "a cordoned node is still granted to")
+def _cordoned(put: Put) -> None:
+    put(
+        Node,
+        "grantable",
+        property(lambda self: self.state is facts.NodeState.READY or (self.spec.agentless and int(self.state) == 1)),
+    )
+
+
+@mutant("lost means gone", "the slices of a lost node are given away at once")
+def _lost(put: Put) -> None:
+    def silent(state: Any, command: Any, now_ms: int) -> Decision:
+        decision = original(state, command, now_ms)
+        found = list(decision.facts)
+        if command.lost and found:
+            for slice_id in state.slice_ids_by_node[command.node_id]:
+                found.append(facts.SliceGone(at_ms=now_ms, lease_id=slice_id.partition(".")[0], slice_id=slice_id))
+        return Decision(tuple(found))
+
+    original = nodes.silent
+    _decide(put, "NodeSilent", silent)
+
+
+@mutant("adoption without looking", "a node that returns is believed to hold what the books say")
+def _adopts(put: Put) -> None:
+    def reconcile_blindly(state: Any, command: Any, now_ms: int) -> Decision:
+        return original(state, replace(command, reports=()), now_ms)
+
+    original = reconcile.reconcile
+    _decide(put, "ReconcileNode", reconcile_blindly)
+
+
+# -- epochs and sessions
+
+
+@mutant("old orders obeyed", "agents obey orders of a deposed leader, or for an earlier session")
+def _unfenced(put: Put) -> None:
+    put(agent_desired, "_fenced", lambda fence, batch: None)
+
+
+@mutant("session epochs start again", "a new leader gives session numbers that were given before")
+def _session_epochs(put: Put) -> None:
+    put(sessions, "_EPOCHS_PER_LEADER", 0)
+
+
+@mutant("old session believed", "confirmations of an earlier session are taken as the present one's")
+def _session(put: Put) -> None:
+    async def believe(self: Any, current: Any, said: Any) -> None:
+        await original(self, current, type(said)(session_epoch=current.epoch, reports=said.reports))
+
+    original = sessions.Sessions._reports
+    put(sessions.Sessions, "_reports", believe)
+
+
+@mutant("commit without condition", "a deposed coordinator's commits are accepted")
+def _unconditional(put: Put) -> None:
+    original = store.SimJournal.commit
+
+    def commit(self: Any, group: Any) -> None:
+        self._epoch = self._store.leader_epoch if self._epoch else 0
+        original(self, replace(group, first_seq=self._store.last_seq + 1))
+
+    put(store.SimJournal, "commit", commit)
+
+
+# -- the writer and what follows it
+
+
+@mutant("answer before the commit", "callers hear the outcome as soon as it is decided")
+def _early(put: Put) -> None:
+    original = writer.Writer._commit_if_ready
+
+    def commit_if_ready(self: Any) -> None:
+        self._open.resolve()
+        original(self)
+
+    put(writer.Writer, "_commit_if_ready", commit_if_ready)
+
+
+@mutant("published before synced", "the outbox follows the write, not the sync")
+def _unsynced(put: Put) -> None:
+    def carry_out(self: Any, call: Any, done: Any) -> None:
+        self._loop.call_in(store.current(), 3_000, _quietly, call)
+        self._tell(done, 1 if done.__name__ == "done" else None, None)
+
+    put(store.SimJournalThread, "_carry_out", carry_out)
+
+
+@mutant("key ignored", "a request that is sent again is granted again")
+def _twice(put: Put) -> None:
+    original = allocate.allocate
+
+    def keyless(state: Any, command: Any, now_ms: int) -> Decision:
+        return original(state, replace(command, key=""), now_ms)
+
+    _decide(put, "Allocate", keyless)
+
+
+@mutant("full list not sent", "a new session is only told of what changes from then on")
+def _partial(put: Put) -> None:
+    def go_live(self: Any) -> None:
+        self.live = True
+        self._start_writing()
+
+    put(session.Session, "go_live", go_live)
+
+
+@mutant("snapshot inside a group", "a snapshot lacks the last fact of the group it names")
+def _snapshot(put: Put) -> None:
+    original = coordinators.replay
+
+    def replay(journal: Any, config: Any) -> Any:
+        applied = evolve.evolve
+        last = journal.last_seq
+
+        def all_but_the_last(state: Any, fact: Any) -> None:
+            if state.seq + 1 == last:
+                state.seq += 1
+            else:
+                applied(state, fact)
+
+        from aliquot.coordinator.journal import replay as replay_module
+
+        with mock.patch.object(replay_module, "evolve", all_but_the_last):
+            return original(journal, config)
+
+    put(coordinators, "replay", replay)
+
+
+# -- leases, holds, the ledger
+
+
+@mutant("release frees at once", "capacity is free as soon as the release is decided")
+def _frees(put: Put) -> None:
+    put(lifecycle, "is_agentless", lambda state, piece: True)
+
+
+@mutant("TTLs go on at failover", "a new leader counts TTLs from when leases were made, not from its own start")
+def _ttl(put: Put) -> None:
+    original = keepalive.KeepAlive.lease_changed
+
+    def lease_changed(self: Any, old: Any, new: Any) -> None:
+        original(self, old, new)
+        if new is not None and old is None and new.lease_id in self._until_ms:
+            spent_ms = self._clock.now_ms() - max(new.created_ms, new.granted_ms)
+            self._until_ms[new.lease_id] -= max(0, spent_ms)
+            keepalive.heapq.heappush(self._heap, (self._until_ms[new.lease_id], new.lease_id))
+
+    put(keepalive.KeepAlive, "lease_changed", lease_changed)
+    put(keepalive.KeepAlive, "start_again", lambda self: None)
+
+
+@mutant("hold leaked on cancel", "the hold of a request that is cancelled stays")
+def _leaked(put: Put) -> None:
+    original = evolve._APPLY[facts.LeaseEnded]
+
+    def lease_ended(state: Any, fact: Any) -> None:
+        hold = state.holds.pop(fact.lease_id, None)
+        original(state, fact)
+        if hold is not None:
+            state.holds[fact.lease_id] = hold
+
+    put(evolve, "_APPLY", {**evolve._APPLY, facts.LeaseEnded: lease_ended})
+
+
+@mutant("unreachable time charged", "a tenant pays while its node is lost")
+def _charged(put: Put) -> None:
+    put(counting, "CHARGED", counting.CHARGED | {SliceState.UNREACHABLE})
+
+
+@mutant("confirmation assumed", "a slice is taken as active as soon as its agent has heard of it")
+def _assumed(put: Put) -> None:
+    original = reports._settle_lease
+
+    def settle(state: Any, lease: Any, said: Any, now_ms: int) -> Any:
+        pending = reports.ReportStatus.PENDING
+        active = {
+            slice_id: replace(report, status=reports.ReportStatus.ACTIVE) if report.status is pending else report
+            for slice_id, report in said.items()
+        }
+        return original(state, lease, active, now_ms)
+
+    put(reports, "_settle_lease", settle)
+
+
+# -- agents
+
+
+@mutant("gone before gone", "an agent says that a slice is gone without waiting for its processes")
+def _hasty(put: Put) -> None:
+    original = reservations.next_step
+
+    def next_step(reservation: Any, actual: Any, now_ms: int) -> Step:
+        step = original(reservation, actual, now_ms)
+        return Step.CONCLUDE if step in (Step.ASK_TO_END, Step.WAIT, Step.KILL) else step
+
+    put(reservations, "next_step", next_step)
+
+
+@mutant("reservations not restored", "an agent that restarts forgets what it held")
+def _amnesia(put: Put) -> None:
+    from tests.simulation.sim.checkpoint import SimCheckpoint
+
+    put(SimCheckpoint, "load", lambda self: [])
+
+
+@mutant("signals by pid alone", "a process is signalled without looking whether it is still the same one")
+def _by_pid(put: Put) -> None:
+    def send(self: Any, target: Any, what: Any) -> Any:
+        with contextlib.suppress(ProcessLookupError):
+            signals.signal.pidfd_send_signal(target.process.pid, what)
+        return signals.Outcome.SENT
+
+    put(signals.Signaller, "_send", send)
+    from tests.simulation.sim.machine import SimProcesses
+
+    put(SimProcesses, "alive", lambda self, process: process.pid in self._table.by_pid)
+
+
+@mutant("limit taken as half", "the watchdog ends processes that are within their limit")
+def _half(put: Put) -> None:
+    original = enforcement._judge_slice
+
+    def judge(piece: Any, offence: Any, rules: Any, now_ms: int) -> Any:
+        spec = piece.reservation.spec
+        less = msgspec.structs.replace(spec, memory_bytes=spec.memory_bytes // 2)
+        record = msgspec.structs.replace(piece.reservation, spec=less)
+        return original(replace(piece, reservation=record), offence, rules, now_ms)
+
+    put(enforcement, "_judge_slice", judge)
+
+
+def _decide(put: Put, command: str, decide: Callable[..., Decision]) -> None:
+    from aliquot.coordinator.core import commands
+    from aliquot.coordinator.core import decide as package
+
+    put(package, "_DECIDE", {**package._DECIDE, getattr(commands, command): decide})
+
+
+def _quietly(call: Callable[[], Any]) -> None:
+    with contextlib.suppress(Exception):
+        call()
