@@ -18,7 +18,8 @@ of its run), and waits again meanwhile. Fields, by policy:
     mean_wait_s, p99_wait_s      from submission to the first start
     light_p99_wait_s             the same for the ten tenants that bring the least work
     makespan_s                   from the first submission to the last end
-    utilisation                  useful work done by the last submission over what the pool could have done by then
+    utilisation                  device time leased by the last submission over what there was by then
+    useful                       the same of work that counted: without what preempted jobs had to do again
     jain                         fairness among tenants of running time / (running + waiting time) of their jobs
     guaranteed_within_60s     of the jobs that their tenant's guarantee covered when they came, what part began in 60 s
     preemptions_per_1000         preemptions per 1,000 jobs
@@ -82,6 +83,7 @@ class Replay:
         """Devices that each tenant asks for and does not have yet."""
         self.preemptions = 0
         self.useful_by_last_submission = 0
+        self.leased_by_last_submission = 0
 
     def go(self) -> None:
         """Until everything has ended."""
@@ -93,11 +95,13 @@ class Replay:
         while self.events:
             at_ms, kind, lease_id, run = self.events[0]
             due_ms = core.state.next_due_ms()
-            if due_ms is not None and due_ms < at_ms:
-                core.now_ms = max(core.now_ms, due_ms)
-            else:
+            is_due = due_ms is not None and due_ms < at_ms
+            next_ms = max(core.now_ms, due_ms if is_due and due_ms is not None else at_ms)
+            held = core.state.tenancy.account("q", "root").share_milli // 1000
+            self.leased_by_last_submission += held * max(0, min(next_ms, last_ms) - core.now_ms)
+            core.now_ms = next_ms
+            if not is_due:
                 heapq.heappop(self.events)
-                core.now_ms = max(core.now_ms, at_ms)
                 if kind == submit:
                     self._submit(lease_id)
                 elif kind == ended and run == self.run[lease_id]:
@@ -189,7 +193,8 @@ class Replay:
             "p99_wait_s": round(percentile(list(waits.values()), 0.99), 1),
             "light_p99_wait_s": round(percentile([w for i, w in waits.items() if jobs[i].tenant in light], 0.99), 1),
             "makespan_s": (max(self.ended_ms.values()) - self.offset_ms) / 1000,
-            "utilisation": round(self.useful_by_last_submission / (DEVICES * max(span_ms, 1)), 4),
+            "utilisation": round(self.leased_by_last_submission / (DEVICES * max(span_ms, 1)), 4),
+            "useful": round(self.useful_by_last_submission / (DEVICES * max(span_ms, 1)), 4),
             "jain": round(sum(parts) ** 2 / (len(parts) * sum(part * part for part in parts)), 4),
             "preemptions_per_1000": round(1000 * self.preemptions / len(jobs), 2),
             "turn_p99_ms": round(percentile(turns, 0.99) / 1e6, 2),

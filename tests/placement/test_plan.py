@@ -155,7 +155,7 @@ def test_requests_wait_in_line_and_are_served_as_others_leave(
 
 def test_wrong_arguments_are_refused(tmp_path: Path) -> None:
     nodes, pods = write(tmp_path / "n.csv", OPENB_NODES), write(tmp_path / "p.csv", OPENB_PODS)
-    with pytest.raises(ConfigError, match="no policy"):
+    with pytest.raises(ConfigError, match="no placement policy"):
         plan("--nodes", str(nodes), "--trace", str(pods), "--policy", "nonsense")
     with pytest.raises(ConfigError, match=r"\.svg or \.png"):
         plan("--nodes", str(nodes), "--trace", str(pods), "--plot", str(tmp_path / "x.gif"))

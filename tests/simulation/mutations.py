@@ -14,7 +14,7 @@ from unittest import mock
 
 import msgspec
 
-from aliquot.agent import controller, signals
+from aliquot.agent import signals
 from aliquot.agent.core import desired as agent_desired
 from aliquot.agent.core import enforcement, reservations
 from aliquot.agent.core.reservations import Step
@@ -173,9 +173,17 @@ def _unfenced(put: Put) -> None:
     put(agent_desired, "_fenced", lambda fence, batch: None)
 
 
-@mutant("session epochs start again", "a new leader gives session numbers that were given before")
+@mutant("session number reused", "a new leader gives session numbers that were given before, and they are accepted")
 def _session_epochs(put: Put) -> None:
+    def register(state: Any, command: Any, now_ms: int) -> Decision:
+        node = state.nodes.get(command.spec.node_id)
+        if node is not None:
+            state.nodes[command.spec.node_id] = msgspec.structs.replace(node, session_epoch=0)
+        return original(state, command, now_ms)
+
+    original = nodes.register
     put(sessions, "_EPOCHS_PER_LEADER", 0)
+    _decide(put, "RegisterNode", register)
 
 
 @mutant("old session believed", "confirmations of an earlier session are taken as the present one's")

@@ -60,6 +60,7 @@ from aliquot.coordinator.sessions import Sessions
 from aliquot.coordinator.standby import Standby
 from aliquot.coordinator.stores import make_compaction, make_journal, shared_leadership, single_leadership
 from aliquot.coordinator.telemetry import Telemetry
+from aliquot.coordinator.user_policies import discover, require
 from aliquot.coordinator.view import View
 from aliquot.coordinator.waiting import Waiters
 from aliquot.coordinator.watch import WatchHub
@@ -445,6 +446,8 @@ def main(argv: list[str] | None = None, *, wrap: Callable[[Journal], Journal] = 
     try:
         settings = parse_settings(argv, version())
         common_logging.configure(settings.log_level, json=settings.log_json)
+        discover()
+        require(settings.policy)
         sys.setswitchinterval(_SWITCH_INTERVAL_S)
         _allow_many_connections()
         with asyncio.Runner(loop_factory=_event_loop_factory()) as runner:

@@ -22,6 +22,12 @@ def discover() -> list[str]:
     return found
 
 
+def require(name: str) -> None:
+    """Raises `ConfigError` with the known names where there is no policy of that one."""
+    if name not in POLICIES:
+        raise ConfigError(f"no placement policy {name!r}", hint=f"one of {', '.join(sorted(POLICIES))}")
+
+
 def register(policy: object, name: str) -> None:
     """Make one policy known under `name`. Raises `ConfigError` if it is no policy or the name is taken by another."""
     if not isinstance(policy, type) or not issubclass(policy, Policy):

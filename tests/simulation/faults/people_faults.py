@@ -11,9 +11,9 @@ import grpc
 
 from aliquot.v1 import leases_pb2, pool_pb2, types_pb2
 from tests.simulation.faults.coordinator_faults import some_node
+from tests.simulation.sim.calls import CallFailed
 from tests.simulation.sim.launchers import HOPELESS, Launcher
 from tests.simulation.sim.loop import Process
-from tests.simulation.sim.network import CallFailed
 
 if TYPE_CHECKING:
     from tests.simulation.faults.kinds import Fault

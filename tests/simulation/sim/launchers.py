@@ -14,9 +14,10 @@ from google.rpc import error_details_pb2, status_pb2
 
 from aliquot.common.errors import AliquotError
 from aliquot.v1 import leases_pb2, types_pb2
+from tests.simulation.sim.calls import CallFailed
 from tests.simulation.sim.jobs import Job
 from tests.simulation.sim.loop import US_PER_S, Process
-from tests.simulation.sim.network import CallFailed, Connection
+from tests.simulation.sim.network import Connection
 from tests.simulation.sim.server import KEEP_ALIVE
 
 if TYPE_CHECKING:

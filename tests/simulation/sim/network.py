@@ -17,7 +17,8 @@ from typing import Any, Protocol
 import grpc
 import grpc.aio
 
-from tests.simulation.sim.loop import US_PER_MS, US_PER_S, Process, SimLoop
+from tests.simulation.sim.calls import Call, CallContext, CallFailed, Status
+from tests.simulation.sim.loop import US_PER_S, Process, SimLoop
 
 WINDOW_MESSAGES = 64
 """So many messages may be under way in one direction of a stream before its writer has to wait."""
@@ -55,9 +56,11 @@ class Network:
         self.twice_permille = 0
         self.on_deliver: Deliver = lambda connection, up, data: None
         self.on_server_sends: Callable[[Connection, bytes], None] = lambda connection, data: None
-        self.on_answer: Callable[[str, str, bytes, bytes | Status], None] = lambda address, method, request, result: None
+        self.on_answer: Callable[[str, str, bytes, bytes | Status], None] = lambda address, method, request, result: (
+            None
+        )
         self.spoken: dict[tuple[str, bool], deque[tuple[int, bytes]]] = {}
-        """(client, up) -> the latest messages that arrived for it: (connection, data). For faults that replay them."""
+        """(client, up) -> the latest messages of it: (connection, data). For faults that replay them."""
         self.events = 0
         self._numbers = 0
 
@@ -115,7 +118,7 @@ class Network:
             old = [data for number, data in self.spoken.get((connection.client, up), ()) if number != connection.number]
             if old:
                 direction = connection.up if up else connection.down
-                direction.arrived.append(random.choice(old))
+                direction.arrived.extend(old[-random.randint(1, 6) :])
                 direction.wake()
                 return True
         return False
@@ -142,16 +145,6 @@ class Network:
             raise CallFailed(grpc.StatusCode.DEADLINE_EXCEEDED, "no answer in time") from None
 
 
-class CallFailed(Exception):
-    """A call was answered with an error, or not at all."""
-
-    def __init__(self, code: grpc.StatusCode, details: str, metadata: Any = ()) -> None:
-        super().__init__(f"{code.name}: {details}")
-        self.code = code
-        self.details = details
-        self.metadata = metadata
-
-
 class Direction:
     """One way of a stream: in order, nothing missing, as long as the stream lives."""
 
@@ -169,6 +162,9 @@ class Direction:
 
     def send(self, item: Any) -> None:
         network = self.owner.network
+        if type(item) is bytes and len(item) > 16:  # heartbeats say nothing worth repeating
+            key = (self.owner.client, self.up)
+            network.spoken.setdefault(key, deque(maxlen=12)).append((self.owner.number, item))
         self.on_the_way.append(item)
         if not network.is_cut(self.source, self.target):
             now_us = network.loop.now_us
@@ -191,9 +187,6 @@ class Direction:
             if network.twice_permille and network.random.randrange(1000) < network.twice_permille and not self.up:
                 self.arrived.append(item)
             network.on_deliver(self.owner, self.up, item)
-            if len(item) > 16:  # heartbeats say nothing worth repeating
-                key = (self.owner.client, self.up)
-                network.spoken.setdefault(key, deque(maxlen=12)).append((self.owner.number, item))
         self.wake()
 
     def mended(self) -> None:
@@ -223,15 +216,6 @@ class Direction:
         if self.writer is not None and not self.writer.done():
             self.writer.set_result(None)
         return item
-
-
-class Status:
-    """The end of a stream, as the server says it."""
-
-    __slots__ = ("code", "details", "metadata")
-
-    def __init__(self, code: grpc.StatusCode, details: str, metadata: Any = ()) -> None:
-        self.code, self.details, self.metadata = code, details, metadata
 
 
 _CANCEL = object()
@@ -430,100 +414,3 @@ class Connection:
     def _forget(self) -> None:
         if not self.client_open and not self.server_open:
             self.network.connections.pop(self.number, None)
-
-
-class CallContext:
-    """What a servicer's method gets as its context."""
-
-    def __init__(self, deadline_us: int, loop: SimLoop) -> None:
-        self._deadline_us = deadline_us
-        self._loop = loop
-        self.status: Status | None = None
-
-    def time_remaining(self) -> float | None:
-        """Seconds until the caller gives up."""
-        return (self._deadline_us - self._loop.now_us) / US_PER_S
-
-    async def abort(self, code: grpc.StatusCode, details: str = "", trailing_metadata: Any = ()) -> None:
-        """End the call with an error."""
-        self.status = Status(code, details, trailing_metadata)
-        raise grpc.aio.AbortError
-
-
-class Call:
-    """One single call under way."""
-
-    def __init__(
-        self,
-        network: Network,
-        client: str,
-        address: str,
-        method: str,
-        request: bytes,
-        timeout_s: float,
-        future: asyncio.Future[bytes],
-    ) -> None:
-        self.network = network
-        self.client, self.address = client, address
-        self.method, self.request = method, request
-        self.timeout_s = timeout_s
-        self.future = future
-        self.tasks: list[asyncio.Task[None]] = []
-
-    def send(self) -> None:
-        """The request leaves."""
-        network = self.network
-        lost = network.random.randrange(1000) < network.lossy_permille
-        if not lost and not network.is_cut(self.client, self.address):
-            network.later(network.delay_us(self.client, self.address), self._arrive)
-        if network.random.randrange(1000) < network.twice_permille:
-            network.later(network.delay_us(self.client, self.address) + 20 * US_PER_MS, self._arrive)
-
-    def _arrive(self) -> None:
-        network = self.network
-        network.events += 1
-        server = network.servers.get(self.address)
-        if server is None or not server.process.alive:
-            self._answer(Status(grpc.StatusCode.UNAVAILABLE, "connection refused"))
-            return
-        context = CallContext(network.loop.now_us + int(self.timeout_s * US_PER_S), network.loop)
-        task = network.loop.start(server.process, self._serve(server, context), f"{self.method} of {self.client}")
-        self.tasks.append(task)
-        server.process.on_exit.append(self._server_died)
-
-    async def _serve(self, server: Server, context: CallContext) -> None:
-        network = self.network
-        result: bytes | Status
-        try:
-            result = await server.dispatch(self.method, self.request, context)
-        except grpc.aio.AbortError:
-            result = context.status or Status(grpc.StatusCode.INTERNAL, "aborted without a status")
-        finally:
-            if server.process.alive and self._server_died in server.process.on_exit:
-                server.process.on_exit.remove(self._server_died)
-        network.on_answer(self.address, self.method, self.request, result)
-        self._answer(result)
-
-    def _server_died(self) -> None:
-        self._answer(Status(grpc.StatusCode.UNAVAILABLE, "the server died"))
-
-    def _answer(self, result: bytes | Status) -> None:
-        network = self.network
-        lost = network.random.randrange(1000) < network.lossy_permille
-        if not lost and not network.is_cut(self.address, self.client):
-            network.later(network.delay_us(self.address, self.client), self._done, result)
-
-    def _done(self, result: bytes | Status) -> None:
-        self.network.events += 1
-        if self.future.done():
-            return
-        if isinstance(result, Status):
-            self.future.set_exception(CallFailed(result.code, result.details, result.metadata))
-        else:
-            self.future.set_result(result)
-
-    def give_up(self) -> None:
-        """The caller does not wait any more: gRPC cancels the handler."""
-        for task in self.tasks:
-            if not task.done():
-                self.network.later(self.network.delay_us(self.client, self.address), task.cancel)

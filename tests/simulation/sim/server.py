@@ -13,8 +13,9 @@ from typing import Any
 import grpc
 import grpc.aio
 
+from tests.simulation.sim.calls import CallContext
 from tests.simulation.sim.loop import Process, current
-from tests.simulation.sim.network import CallContext, Connection
+from tests.simulation.sim.network import Connection
 
 AGENT_SESSION = "/aliquot.v1.AgentService/Session"
 KEEP_ALIVE = "/aliquot.v1.LeaseService/KeepAlive"

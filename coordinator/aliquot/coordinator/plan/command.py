@@ -14,13 +14,12 @@ from rich.progress import Progress
 from rich.table import Table
 
 from aliquot.common.errors import ConfigError
-from aliquot.coordinator.core.placement import POLICIES
 from aliquot.coordinator.plan.arrivals import tuned_arrivals
 from aliquot.coordinator.plan.drawing import draw
 from aliquot.coordinator.plan.nodes import more_of, read_nodes
 from aliquot.coordinator.plan.traces import TraceRequest, read_requests
 from aliquot.coordinator.plan.whatif import Outcome, evaluate, has_times
-from aliquot.coordinator.user_policies import discover
+from aliquot.coordinator.user_policies import discover, require
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -48,8 +47,7 @@ def run(args: argparse.Namespace) -> int:
     discover()
     names: list[str] = args.policy or ["price"]
     for name in names:
-        if name not in POLICIES:
-            raise ConfigError(f"no policy {name!r}", hint=f"one of {', '.join(sorted(POLICIES))}")
+        require(name)
     if args.plot and args.plot.suffix.lower() not in (".svg", ".png"):
         raise ConfigError(f"{args.plot}: pictures are .svg or .png")
     outcomes = _evaluate(args, names)

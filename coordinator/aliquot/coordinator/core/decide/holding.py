@@ -51,21 +51,12 @@ def give_up_of(state: State, lease_id: str, now_ms: int, reason: str) -> list[Fa
 
 
 def reprieve(state: State, hold: Hold, now_ms: int, reason: str) -> list[Fact]:
-    """Victims that hold everything still. One that has given up a slice, or is unreachable, goes its way; so does one
-    whose devices somebody else counts on meanwhile.
-    """
+    """Victims that hold everything still. One that has given up a slice, or is unreachable, goes its way."""
     return [
         LeaseReprieved(at_ms=now_ms, lease_id=lease_id, reason=reason)
         for lease_id in hold.victims
-        if lease_id in state.leases
-        and may_be_reprieved(state.leases[lease_id])
-        and not _counted_on(state, state.leases[lease_id], hold.owner)
+        if lease_id in state.leases and may_be_reprieved(state.leases[lease_id])
     ]
-
-
-def _counted_on(state: State, lease: Lease, owner: str) -> bool:
-    """Whether a hold of somebody other than `owner` keeps a device that this lease has."""
-    return any(state.hold_of_device.get(piece.plan.device_uuid, owner) != owner for piece in lease.holding)
 
 
 def may_be_reprieved(lease: Lease) -> bool:

@@ -57,7 +57,7 @@ def make_room(state: State, lease: Lease, demand: Demand, now_ms: int) -> tuple[
         if found.again_ms < NEVER_MS:
             state.timers.add(found.again_ms, Due.RETRY, lease.lease_id)
         return [], True, False
-    return [*_clear(state, blocking, found.placement, now_ms), *carry_out(state, lease, found, now_ms)], True, True
+    return [*_clear(state, blocking, found.placement, now_ms), *carry_out(state, lease, found, now_ms)], True, False
 
 
 def _clear(state: State, holds: list[Hold], placement: Placement, now_ms: int) -> list[Fact]:

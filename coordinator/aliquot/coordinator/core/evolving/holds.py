@@ -73,8 +73,6 @@ def keep(state: State, hold: Hold) -> None:
         state.inventory.withhold(uuid, hold.owner)
         state.node_touched(state.inventory.device_record(uuid).node_id)
     state.timers.add(hold.expires_ms, Due.HOLD, hold.owner)
-    if hold.kind is HoldKind.PREEMPTION:
-        state.lines.set_apart(hold.owner, apart=True)
     look_at_hold(state, hold.owner)
 
 
@@ -90,7 +88,6 @@ def drop_hold(state: State, owner: str) -> None:
     """Its devices are for everybody again."""
     hold = state.holds.pop(owner)
     state.ready_holds.pop(owner, None)
-    state.lines.set_apart(owner, apart=False)
     for uuid in hold.device_uuids:
         del state.hold_of_device[uuid]
         if state.inventory.has_device(uuid):

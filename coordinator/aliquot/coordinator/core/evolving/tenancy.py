@@ -7,7 +7,6 @@ from typing import Any
 
 from aliquot.coordinator.core import facts as f
 from aliquot.coordinator.core.evolving.counting import recount_all
-from aliquot.coordinator.core.holds import HoldKind
 from aliquot.coordinator.core.queueing import WaitingLines
 from aliquot.coordinator.core.state import State
 from aliquot.coordinator.core.tenancy.specs import Pool, Queue, Tenant
@@ -65,9 +64,6 @@ def relined(state: State) -> None:
     for lease in waiting:
         place = state.lines.place_of(lease.lease_id)
         lines.add(lease, resting=place is not None and place.resting)
-    for hold in state.holds.values():
-        if hold.kind is HoldKind.PREEMPTION:
-            lines.set_apart(hold.owner, apart=True)
     state.lines = lines
     state.admission = None
 

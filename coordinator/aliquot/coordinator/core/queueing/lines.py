@@ -42,8 +42,6 @@ class LineKey(NamedTuple):
     priority: int
     preemptions: int
     """As do preemptions: they are bounded for each lease."""
-    held_for: str = ""
-    """A lease for which others make room already stands apart, so that those behind it are tried too."""
 
 
 class Head(NamedTuple):
@@ -186,18 +184,6 @@ class WaitingLines:
             del tenants[place.tenant]
             if not tenants:
                 del self.queues[place.queue]
-
-    def set_apart(self, lease_id: str, *, apart: bool) -> None:
-        """Let a lease that waits for its hold stand in a line of its own, or again with its equals."""
-        place = self._where.get(lease_id)
-        held_for = lease_id if apart else ""
-        if place is None or place.line.held_for == held_for:
-            return
-        moved = place._replace(line=place.line._replace(held_for=held_for))
-        self._where[lease_id] = moved
-        if not place.resting:
-            self.queues[place.queue][place.tenant].remove(place.rank, lease_id, place.line)
-            self._enqueue(lease_id, moved)
 
     def place_of(self, lease_id: str) -> Place | None:
         """Where a lease stands, if it waits."""
