@@ -44,7 +44,7 @@ class Fleet:
 class Agent:
     """One session."""
 
-    __slots__ = ("_call", "_epoch", "_fleet", "_held", "_node_id", "_seq", "_uuids")
+    __slots__ = ("_call", "_epoch", "_fleet", "_held", "_node_id", "_seq", "_turn", "_uuids")
 
     def __init__(self, fleet: Fleet, number: int) -> None:
         self._fleet = fleet
@@ -54,6 +54,7 @@ class Agent:
         self._epoch = 0
         self._held: dict[str, agent_pb2.SliceReport] = {}
         self._call: Any = None
+        self._turn = asyncio.Lock()
 
     async def connect(self, channel: grpc.aio.Channel) -> None:
         """Handshake and snapshot."""
@@ -65,7 +66,8 @@ class Agent:
         await self._snapshot()
 
     async def _send(self, raw: bytes) -> None:
-        await self._call.write(raw)
+        async with self._turn:  # a stream takes one write at a time
+            await self._call.write(raw)
         self._fleet.sent += 1
 
     async def _snapshot(self) -> None:

@@ -133,7 +133,8 @@ class Agent:
         # The first snapshot should know what foreign processes hold; a device that hangs must not delay it
         # for ever.
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self.poller.first_round.wait(), FIRST_ROUND_S)
+            async with asyncio.timeout(FIRST_ROUND_S):
+                await self.poller.first_round.wait()
         await self.stream.run()
 
     # ----------------------------------------------------------------------------------------------------

@@ -173,7 +173,8 @@ class Controller:
                 await self.verify()
                 verify_at = time.monotonic() + VERIFY_S
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._kicked.wait(), min(wait_s, verify_at - time.monotonic()))
+                async with asyncio.timeout(min(wait_s, verify_at - time.monotonic())):
+                    await self._kicked.wait()
 
     async def verify(self) -> None:
         """Look whether every limit is still in force; one that is not is told of, and set again."""

@@ -267,8 +267,11 @@ class Stream:
                 # Whatever was sent shows that this node lives. Jitter keeps a pool's agents from beating as
                 # one.
                 heartbeat_at = loop.time() + self._heartbeat_ms / 1000 * random.uniform(0.9, 1.0)  # noqa: S311
+            # Not wait_for: on Python 3.11 it loses a cancellation that comes in the same turn as the wake-up, and
+            # this task would then speak for ever on a session whose orders nobody reads any more.
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._wake.wait(), max(0.01, heartbeat_at - loop.time()))
+                async with asyncio.timeout(max(0.01, heartbeat_at - loop.time())):
+                    await self._wake.wait()
 
     def _pending(self, session_epoch: int) -> Iterator[agent_pb2.AgentMessage]:
         """What there is to send now, made one message at a time, so that each tells what is true when it is

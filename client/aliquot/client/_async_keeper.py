@@ -84,7 +84,8 @@ class AsyncKeeper:
             for _ in messages:
                 silence_s = self._book.wait_for_answer_s()
                 try:
-                    answer = await asyncio.wait_for(exchange.receive(), silence_s)
+                    async with asyncio.timeout(silence_s):
+                        answer = await exchange.receive()
                 except TimeoutError:
                     log.info("the coordinator is silent; connecting again")
                     raise RpcFailure("UNAVAILABLE", "silent", self._context.endpoints.current) from None
@@ -96,4 +97,5 @@ class AsyncKeeper:
     async def _pause(self, seconds: float | None) -> None:
         self._changed.clear()
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._changed.wait(), seconds)
+            async with asyncio.timeout(seconds):
+                await self._changed.wait()

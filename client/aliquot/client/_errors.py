@@ -11,11 +11,12 @@
          │   ├─ QuotaExceeded            the tenant's limit                                    .violations
          │   └─ TierUnavailable          no device can enforce the limit that strongly         .explanation
          ├─ NotFound
-         │   ├─ LeaseNotFound, NodeNotFound, TenantNotFound
+         │   ├─ LeaseNotFound, NodeNotFound, TenantNotFound, QueueNotFound
          ├─ Conflict                 somebody else got there first: read again, then decide
          │   ├─ IdempotencyMismatch      this key was used for another request
          │   ├─ NameTaken                a node's name or a device's UUID belongs to another node
-         │   └─ InUse                    it still holds leases
+         │   ├─ InUse                    it still holds leases
+         │   └─ PeriodClosed             the books of that time are closed
          ├─ LeaseLost                a lease that was held is held no longer                   .end_reason
          ├─ Unavailable              nobody could answer in time; retried until the deadline   .addresses
          │   └─ Overloaded               a bound is reached: queue full, too many calls        .retry_after_s
@@ -136,6 +137,12 @@ class TenantNotFound(NotFound):
     reason = "TENANT_NOT_FOUND"
 
 
+class QueueNotFound(NotFound):
+    """No such queue."""
+
+    reason = "QUEUE_NOT_FOUND"
+
+
 class Conflict(PoolError):
     """The state is not what the call assumes. Read again, then decide."""
 
@@ -158,6 +165,12 @@ class InUse(Conflict):
     """It still holds leases. Drain it, or release them, first."""
 
     reason = "NODE_IN_USE"
+
+
+class PeriodClosed(Conflict):
+    """The books of that time are closed. Book the correction in the period that is open."""
+
+    reason = "PERIOD_CLOSED"
 
 
 class LeaseLost(PoolError):

@@ -132,7 +132,8 @@ class Sessions:
         if len(self._by_node) >= SESSIONS_MAX:
             raise Overloaded(f"{SESSIONS_MAX} agents are connected, which is the bound", retry_after_ms=10_000)
         try:
-            raw = await asyncio.wait_for(context.read(), _HELLO_TIMEOUT_S)
+            async with asyncio.timeout(_HELLO_TIMEOUT_S):
+                raw = await context.read()
         except TimeoutError:
             raise InvalidFieldError("hello", f"did not come within {_HELLO_TIMEOUT_S:.0f} s") from None
         if not isinstance(raw, bytes):
@@ -161,7 +162,8 @@ class Sessions:
             intervals=self._intervals(),
             coordinator_version=self._version,
         )
-        await context.write(agent_pb2.CoordinatorMessage(welcome=welcome).SerializeToString())
+        # Through the session, which writes one message at a time: from here on others may have something to say too.
+        session.say(agent_pb2.CoordinatorMessage(welcome=welcome))
         return session
 
     def _replace(self, session: Session) -> None:

@@ -45,7 +45,8 @@ class Waiters:
         entry = (condition, future)
         self._by_lease.setdefault(lease.lease_id, []).append(entry)
         try:
-            await asyncio.wait_for(future, timeout_s)
+            async with asyncio.timeout(timeout_s):
+                await future
         except TimeoutError:
             pass
         finally:

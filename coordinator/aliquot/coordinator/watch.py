@@ -73,7 +73,8 @@ class Watcher:
         if not self._queue and not self._overrun:
             self._waiter = asyncio.get_running_loop().create_future()
             try:
-                await asyncio.wait_for(self._waiter, timeout_s)
+                async with asyncio.timeout(timeout_s):
+                    await self._waiter
             except TimeoutError:
                 self.seq = max(self.seq, self.hub.seq)
                 return Change(self.seq, self.hub.at_ms, None)

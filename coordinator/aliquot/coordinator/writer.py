@@ -384,7 +384,8 @@ class Writer:
                 self._wake.set()
                 return
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._wake.wait(), delay_ms / 1000)
+                async with asyncio.timeout(delay_ms / 1000):
+                    await self._wake.wait()
             self._wake.clear()
             delay_ms = min(delay_ms * 2, self._config.retry_max_ms)
             try:

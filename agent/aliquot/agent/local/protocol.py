@@ -37,7 +37,8 @@ async def read_request(reader: asyncio.StreamReader, idle_s: float, body_s: floa
     Raises `LocalProtocolError` and `TimeoutError`.
     """
     try:
-        first = await asyncio.wait_for(reader.readexactly(1), idle_s)
+        async with asyncio.timeout(idle_s):
+            first = await reader.readexactly(1)
     except asyncio.IncompleteReadError:
         return None
     async with asyncio.timeout(body_s):

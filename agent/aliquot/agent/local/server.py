@@ -122,7 +122,8 @@ class LocalServer:
 
 async def _send(writer: asyncio.StreamWriter, response: local_pb2.LocalResponse) -> None:
     writer.write(encode(response))
-    await asyncio.wait_for(writer.drain(), WRITE_S)
+    async with asyncio.timeout(WRITE_S):
+        await writer.drain()
 
 
 def _error(error: AliquotError) -> local_pb2.LocalResponse:

@@ -21,7 +21,7 @@ COLUMNS_MAX = 256
 
 _TABLE = (
     *("share_left", "memory_left", "usable", "base", "island", "numa"),
-    *("cpu_left", "host_left", "class_id", "width", "islands", "numa_known"),
+    *("cpu_left", "host_left", "class_id", "width", "islands", "has_foreign", "numa_known"),
 )
 _SHAPES = ("share", "memory", "size", "cpu", "host", "linked", "require_island", "proportional")
 

@@ -41,6 +41,7 @@ class Scene(NamedTuple):
     class_id: Ints
     width: Ints
     islands: Ints
+    has_foreign: Ints
     numa_known: Bools
     # The shapes: [class][slot], then [slot]. Rows without devices use the class after the last.
     share: Ints
@@ -63,7 +64,7 @@ class Scene(NamedTuple):
     block: int
 
 
-@njit(cache=True)
+@njit(cache=True, inline="always")
 def _look_at_row(s: Scene, row: int, before: Ints, states: Ints, weight: Ints) -> tuple[int, int, int]:
     """Fill the row's worth at each CPU price and its distinct device states; (least worth, idle part, states)."""
     columns = s.share_left.shape[1]
@@ -96,13 +97,13 @@ def _look_at_row(s: Scene, row: int, before: Ints, states: Ints, weight: Ints) -
     return value, idle // max(s.width[row], 1), n_states
 
 
-@njit(cache=True)
+@njit(cache=True, inline="always")
 def _fits(s: Scene, row: int, d: int, class_id: int, slot: int) -> bool:
     share = s.share[class_id, slot]
     memory = s.memory[class_id, slot]
     if s.share_left[row, d] < share:
         return False
-    if s.proportional[slot]:
+    if s.proportional[slot] and s.has_foreign[row]:
         base = s.base[row, d]
         if base < 0:
             return False
@@ -137,7 +138,7 @@ def _closeness(s: Scene, row: int, class_id: int, slot: int) -> int:
     return found
 
 
-@njit(cache=True)
+@njit(cache=True, inline="always")
 def _key_of(  # noqa: PLR0917 - numba has no keyword-only arguments
     s: Scene, row: int, slot: int, before: Ints, states: Ints, weight: Ints, value: int, idle: int, n_states: int
 ) -> int:
@@ -160,9 +161,9 @@ def _key_of(  # noqa: PLR0917 - numba has no keyword-only arguments
         rest = usable - size
         kept = max(rest, 0)
         gain = _LARGEST
-        for p in range(len(s.cpu_prices)):
-            moved = count * (s.worth[kept, p] - s.worth[usable, p])
-            gain = min(gain, before[p] - s.cpu_prices[p] * cpu + moved)
+        has, had, prices = s.worth[kept], s.worth[usable], s.cpu_prices
+        for p in range(len(prices)):
+            gain = min(gain, before[p] - prices[p] * cpu + count * (has[p] - had[p]))
         gain = ((gain - value) & -GRAIN) - (rest if count else 0) - idle
         best = max(best, gain * (1 << COLUMN_BITS) + COLUMN_LAST - d)
     if fitting < count:
@@ -175,13 +176,14 @@ def _key_of(  # noqa: PLR0917 - numba has no keyword-only arguments
     return best
 
 
-@njit(cache=True)
+@njit(cache=True, inline="always")
 def _best_of_block(s: Scene, block: int, first_slot: int, end_slot: int) -> None:
-    for slot in range(first_slot, end_slot):
-        s.block_keys[block, slot] = WORST
+    best = s.block_keys[block, first_slot:end_slot]
+    best[:] = WORST
     for row in range(block * s.block, (block + 1) * s.block):
-        for slot in range(first_slot, end_slot):
-            s.block_keys[block, slot] = max(s.block_keys[block, slot], s.keys[row, slot])
+        keys = s.keys[row, first_slot:end_slot]
+        for number in range(len(best)):
+            best[number] = max(best[number], keys[number])
 
 
 @njit(cache=True)
