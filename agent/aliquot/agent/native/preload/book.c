@@ -100,12 +100,26 @@ static bool usable(void)
     return limits && account;
 }
 
+/* The agent compares what it saw on the device with the most that was charged at any moment since it last looked. So
+ * what was charged before a change counts as well as after; it is recorded after the change, because the agent may set
+ * the peak back at any moment. */
+static void note_peak(int device, uint64_t before)
+{
+    const uint64_t now = account->held[device], most = before > now ? before : now;
+    if (most > account->peak[device])
+        account->peak[device] = most;
+}
+
 static void sum_up(void)
 {
+    uint64_t before[DEVICES_MAX];
+    memcpy(before, account->held, sizeof before);
     memset(account->held, 0, sizeof account->held);
     for (int i = 0; i < SLOTS_MAX; i++)
         for (int d = 0; d < DEVICES_MAX && account->slots[i].pid; d++)
             account->held[d] += account->slots[i].held[d];
+    for (int d = 0; d < DEVICES_MAX; d++)
+        note_peak(d, before[d]);
 }
 
 static void lock(void)
@@ -192,10 +206,10 @@ static uint64_t room(int device)
 
 static void add(struct slot *slot, int device, uint64_t bytes)
 {
+    const uint64_t before = account->held[device];
     slot->held[device] += bytes;
     account->held[device] += bytes;
-    if (account->held[device] > account->peak[device])
-        account->peak[device] = account->held[device];
+    note_peak(device, before);
 }
 
 int book_device(const unsigned char uuid[16])
@@ -243,8 +257,10 @@ void book_credit(int device, uint64_t bytes)
     if (slot) {
         if (bytes > slot->held[device])
             bytes = slot->held[device];
+        const uint64_t before = account->held[device];
         slot->held[device] -= bytes;
-        account->held[device] -= bytes < account->held[device] ? bytes : account->held[device];
+        account->held[device] -= bytes < before ? bytes : before;
+        note_peak(device, before);
     }
     unlock();
 }

@@ -53,7 +53,7 @@ struct account_file {
         uint64_t mutex_room[8];
     };
     uint64_t held[DEVICES_MAX]; /* sums over the slots */
-    uint64_t peak[DEVICES_MAX]; /* the most that was held since the agent last looked; it sets it back to 0 */
+    uint64_t peak[DEVICES_MAX]; /* the most held at any moment since the agent last looked; it sets it to 0 */
     struct slot slots[SLOTS_MAX];
 };
 
