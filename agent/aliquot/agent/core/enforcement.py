@@ -28,6 +28,7 @@ from dataclasses import dataclass, field
 
 from aliquot.agent.core.accounting import DeviceUsage, ProcessUse, SliceUsage
 from aliquot.agent.core.model import Holder, ProcessKey
+from aliquot.common.quantity import human_bytes
 from aliquot.common.tiers import Tier
 
 SOFT_TIERS = frozenset({Tier.WATCHDOG, Tier.PRELOAD, Tier.MPS})
@@ -113,7 +114,8 @@ def judge(
         if _near(piece, already=spec.slice_id in watch.warned):
             warned.add(spec.slice_id)
             if spec.slice_id not in watch.warned:
-                why = f"lease {spec.lease_id} holds {piece.known_bytes} of its {spec.memory_bytes} bytes"
+                known, limit = human_bytes(piece.known_bytes), human_bytes(spec.memory_bytes)
+                why = f"lease {spec.lease_id} holds {known} of {limit}"
                 said = [Decision(Act.WARN, spec.device_uuid, spec.holder, why, spec.slice_id), *said]
         decisions += said
     strays, said = _judge_strays(watch.strays, usage, rules, now_ms)
@@ -134,7 +136,10 @@ def _judge_slice(
         return _judge_fitting(piece, offence, rules, now_ms)
     grace_ms = min(spec.grace_ms, rules.grace_max_ms)
     asked = dict(offence.asked) if offence is not None else {}
-    why = f"lease {spec.lease_id} holds {piece.known_bytes} bytes, {over_bytes} over its limit"
+    why = (
+        f"lease {spec.lease_id} holds {human_bytes(piece.known_bytes)}, {human_bytes(over_bytes)} over its limit "
+        f"of {human_bytes(spec.memory_bytes)}"
+    )
     decisions = []
     # Processes already asked are expected to go; only what would still be too much without them is asked as
     # well.
@@ -194,7 +199,8 @@ def _judge_strays(
         process, holder = use.process, use.holders[0]
         assert process is not None
         before = known.get(process, Offence())
-        why = f"lease {holder.lease_id} has no slice on this device, but holds {use.memory_bytes} bytes of it"
+        held = human_bytes(use.memory_bytes or 0)
+        why = f"lease {holder.lease_id} has no slice on this device, but holds {held} of it"
         asked = dict(before.asked)
         if before.sightings == 0:
             decisions.append(Decision(Act.WARN, usage.device_uuid, holder, why, process=process))
