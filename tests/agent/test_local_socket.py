@@ -8,8 +8,6 @@ import socket
 import struct
 import subprocess
 import sys
-import tempfile
-from pathlib import Path
 
 import pytest
 
@@ -22,13 +20,6 @@ from tests.agent.test_enforcement_on_processes import grant
 root_only = pytest.mark.skipif(os.geteuid() != 0, reason="needs root to act as several users")
 STRANGER_UID = 54_321
 OTHER_UID = 54_322
-
-
-def let_others_in(directory: Path) -> None:
-    """Let other users reach a socket in a temporary folder."""
-    for folder in (directory, *directory.parents):
-        if folder.is_relative_to(tempfile.gettempdir()) and folder != Path(tempfile.gettempdir()):
-            folder.chmod(0o755)
 
 
 def attach(
@@ -49,8 +40,8 @@ async def refused(
 
 @pytest.mark.root
 @root_only
-async def test_only_the_leases_user_may_attach(node: Node, coordinator: Coordinator) -> None:
-    let_others_in(node.directory)
+async def test_only_the_leases_user_may_attach(open_node: Node, coordinator: Coordinator) -> None:
+    node = open_node
     await grant(node, coordinator, desired(node.uuids[0]))
 
     def as_user(uid: int, command: str) -> tuple[int, str]:
@@ -75,8 +66,8 @@ async def test_only_the_leases_user_may_attach(node: Node, coordinator: Coordina
 
 @pytest.mark.root
 @root_only
-async def test_nobody_attaches_another_users_process(node: Node, coordinator: Coordinator) -> None:
-    let_others_in(node.directory)
+async def test_nobody_attaches_another_users_process(open_node: Node, coordinator: Coordinator) -> None:
+    node = open_node
     await grant(node, coordinator, desired(node.uuids[0]))
     script = (
         "import sys\n"
