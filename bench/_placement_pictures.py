@@ -20,6 +20,7 @@ from matplotlib.figure import Figure
 
 from aliquot.coordinator.core.inventory import Inventory
 from aliquot.coordinator.core.placement import Engine, make_policy
+from aliquot.coordinator.core.placement.accelerated import warm_up
 from aliquot.coordinator.core.placement.fragmentation import typical
 from aliquot.coordinator.core.placement.mix import mix_type
 from aliquot.coordinator.core.types import Demand
@@ -84,6 +85,7 @@ def main() -> None:
     traces = os.environ.get("ALIQUOT_TRACES")
     if traces is None or len(sys.argv) < 2:
         raise SystemExit(__doc__)
+    warm_up()
     folder = Path(sys.argv[1])
     folder.mkdir(parents=True, exist_ok=True)
     mpl.rcParams.update({"svg.hashsalt": "aliquot", "font.size": 9, "axes.edgecolor": "#9aa5b1"})

@@ -25,6 +25,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from aliquot.coordinator.core.placement import Engine, Policy, make_policy
+from aliquot.coordinator.core.placement.accelerated import warm_up
 from aliquot.coordinator.core.placement.moving import hold, let_go
 from aliquot.coordinator.core.types import Demand, DeviceSpec, NodeSpec, Placement
 from aliquot.coordinator.plan.learning import teach
@@ -181,6 +182,9 @@ def main() -> None:
     options = parser.parse_args()
     console = Console(stderr=True)
     result: dict[str, dict[str, float]] = {}
+    why_not = warm_up()
+    if why_not:
+        console.print(why_not)
     with Progress(console=console) as progress:
         for devices in map(int, options.devices.split(",")):
             runs = [

@@ -25,6 +25,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from aliquot.coordinator.core.placement import Engine, make_policy
+from aliquot.coordinator.core.placement.accelerated import warm_up
 from aliquot.coordinator.core.placement.fragmentation import typical
 from aliquot.coordinator.core.placement.mix import mix_type
 from aliquot.coordinator.plan.arrivals import tuned_arrivals
@@ -76,7 +77,7 @@ def run_churn(trace: Path, pods_name: str, policy_name: str, rules: ChurnRules, 
 def report_fill(options: argparse.Namespace, names: list[str], console: Console) -> dict[str, dict[str, float]]:
     """The study's protocol, by policy."""
     result: dict[str, dict[str, float]] = {}
-    with Progress(console=console) as progress, ProcessPoolExecutor(options.jobs) as workers:
+    with Progress(console=console) as progress, ProcessPoolExecutor(options.jobs, initializer=warm_up) as workers:
         bar = progress.add_task("placing", total=len(names) * options.seeds)
         futures = {
             name: [
@@ -111,7 +112,7 @@ def report_churn(options: argparse.Namespace, names: list[str], console: Console
     result: dict[str, dict[str, float]] = {}
     runs = [(name, load, reserve) for load in (1.0, 1.1) for name in names for reserve in (False, True)]
     runs = [(name, load, reserve) for name, load, reserve in runs if not reserve or name == "price"]
-    with Progress(console=console) as progress, ProcessPoolExecutor(options.jobs) as workers:
+    with Progress(console=console) as progress, ProcessPoolExecutor(options.jobs, initializer=warm_up) as workers:
         bar = progress.add_task("churning", total=len(runs) * options.seeds)
         futures = {}
         for key in runs:

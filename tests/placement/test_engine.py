@@ -12,7 +12,9 @@ from pathlib import Path
 import pytest
 
 from aliquot.coordinator.core.inventory import Inventory
-from aliquot.coordinator.core.placement import POLICIES, Engine, make_policy
+from aliquot.coordinator.core.placement import POLICIES, Engine, accelerated, make_policy
+from aliquot.coordinator.core.placement import index as cached
+from aliquot.coordinator.core.placement.accelerated import warm_up
 from aliquot.coordinator.core.placement.policies.price import Price
 from aliquot.coordinator.core.types import Demand, Placement, Topology
 from aliquot.coordinator.plan.learning import teach
@@ -69,6 +71,8 @@ def assert_placed_right(demand: Demand, placement: Placement, inventory: Invento
 @pytest.mark.parametrize("name", sorted(POLICIES))
 @pytest.mark.parametrize("compiled", [True, False])
 def test_cached_scores_decide_as_a_full_scan_does(name: str, compiled: bool) -> None:
+    if compiled:
+        warm_up()
     rng = random.Random(1 + compiled)
     inventory = mixed_pool(60)
     policy = make_policy(name)
@@ -96,6 +100,7 @@ def test_cached_scores_decide_as_a_full_scan_does(name: str, compiled: bool) -> 
 
 def test_ten_thousand_events_decide_as_a_full_scan_does() -> None:
     """The default policy on requests like openb's, prices changing on the way, by the kernel where numba is."""
+    warm_up()
     rng = random.Random(7)
     inventory = pool(
         *(node(f"a{i}", 8, cpu_milli=96_000) for i in range(12)), *(node(f"t{i}", 2, model="T4") for i in range(8))
@@ -287,3 +292,52 @@ def test_decisions_do_not_depend_on_the_hash_seed() -> None:
         )
         outputs.add(done.stdout)
     assert len(outputs) == 1
+
+
+def test_compiled_scoring_may_come_in_at_any_moment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A coordinator starts on NumPy and is not to notice when the compiled code is there."""
+    kernel = accelerated.kernel
+    monkeypatch.setattr(cached, "kernel", lambda: None)
+    warm_up()
+    rng = random.Random(11)
+    inventory = mixed_pool(40)
+    policy = Price()
+    teach(policy, Counter(random_demand(rng) for _ in range(300)))
+    engine, oracle = Engine(inventory, policy), Engine(inventory, policy, full_scan=True)
+    books = Books(inventory)
+    wanted = [engine.wants_compiling]
+    for arrival in range(600):
+        if arrival == 300:
+            wanted.append(engine.wants_compiling)
+            monkeypatch.setattr(cached, "kernel", kernel)
+        demand = random_demand(rng)
+        placement = engine.place(demand, arrival=arrival)
+        assert placement == oracle.place(demand, arrival=arrival)
+        if placement is not None:
+            books.apply(demand, placement)
+        churn(inventory, rng, books)
+    assert wanted == [False, True]
+
+
+def test_a_policy_that_wants_the_mix_is_given_what_arrives() -> None:
+    """Fragmentation is about the requests that come: fgd keeps a place for two of them, not the fullest device full."""
+    inventory = pool(node("a", 2))
+    engine, books = Engine(inventory, make_policy("fgd")), Books(inventory)
+    for share in (800, 700):
+        placement = engine.place(Demand(share_milli=share))
+        assert placement is not None
+        books.apply(Demand(share_milli=share), placement)
+    fullest, other = (placement.members[0][0].device_uuid for _, placement in books.live)
+
+    def device() -> str:
+        placement = engine.place(Demand(share_milli=100))
+        assert placement is not None
+        return placement.members[0][0].device_uuid
+
+    assert device() == fullest, "nothing is known of the mix yet"
+    versions = [engine.policy.version]
+    for _ in range(400):
+        engine.note_demand(Demand(share_milli=200))
+        versions.append(engine.policy.version)
+    assert device() == other, "200 fit beside 700 then, and beside 800 still"
+    assert [position for position in range(1, 401) if versions[position] > versions[position - 1]] == [200, 400]

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import multiprocessing
+import sys
 from collections import Counter
-from concurrent.futures import ProcessPoolExecutor
 
 import msgspec
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -15,7 +15,8 @@ from aliquot.coordinator.core.placement.mix import ArrivalMix, MixSummary
 from aliquot.coordinator.core.placement.policies.price import Price
 from aliquot.coordinator.core.placement.prices import PriceTable, linear_prices
 from aliquot.coordinator.core.types import Demand
-from aliquot.coordinator.prices import PriceLearner, learn_prices
+from aliquot.coordinator.price_programme import learn_prices
+from aliquot.coordinator.prices import PriceLearner
 from tests.placement.pools import GIB, node, pool
 
 WHOLE = 1_000_000
@@ -111,16 +112,28 @@ async def test_the_learner_submits_a_table_when_enough_has_arrived() -> None:
         return engine.mix.summary(engine.inventory)
 
     learner = PriceLearner(summarise, submit, arrivals_min=10)
-    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as executor:
-        engine.note_demand(Demand(share_milli=810))
-        assert not await learner.learn_once(executor)
-        for _ in range(10):
-            engine.note_demand(Demand(share_milli=470))
-        assert await learner.learn_once(executor)
-        assert not await learner.learn_once(executor), "nothing new has arrived"
+    engine.note_demand(Demand(share_milli=810))
+    assert not await learner.learn_once()
+    for _ in range(10):
+        engine.note_demand(Demand(share_milli=470))
+    assert await learner.learn_once()
+    assert not await learner.learn_once(), "nothing new has arrived"
     assert [table.version for table in tables] == [1]
     assert worth(tables[0], 470) == WHOLE // 2
     assert engine.place(Demand(share_milli=470)) is not None
+
+
+@pytest.mark.parametrize("python", ["/bin/false", "/nowhere/python"])
+async def test_a_lesson_that_fails_leaves_the_old_prices_in_force(
+    python: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def submit(table: PriceTable) -> None:
+        raise AssertionError(f"nothing can have been learnt, and yet there is {table}")
+
+    monkeypatch.setattr(sys, "executable", python)
+    learner = PriceLearner(lambda: MixSummary(1_000, ((Demand(), 1_000),), 0), submit)
+    assert not await learner.learn_once()
+    assert "prices were not learnt" in caplog.text
 
 
 def test_before_anything_arrived_a_remainder_is_worth_its_size() -> None:

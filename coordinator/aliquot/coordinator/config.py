@@ -85,7 +85,8 @@ class Settings:
     metrics_host: str = "127.0.0.1"
     insecure: bool = False
     """Listen without TLS where others can connect."""
-    policy: str = "binpack"
+    policy: str = "price"
+    """How leases are placed; docs/placement.md describes each."""
     log_level: str = "info"
     log_json: bool = False
     snapshot_every_facts: int = 200_000

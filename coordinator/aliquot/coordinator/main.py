@@ -45,6 +45,7 @@ from aliquot.coordinator.keepalive import KeepAlive
 from aliquot.coordinator.leadership.base import Leadership
 from aliquot.coordinator.metrics import Metrics
 from aliquot.coordinator.outbox import Outbox
+from aliquot.coordinator.prices import PriceLearner
 from aliquot.coordinator.published import whole_state
 from aliquot.coordinator.pulse import Pulse
 from aliquot.coordinator.rpc.admin import AdminService
@@ -63,6 +64,7 @@ from aliquot.coordinator.telemetry import Telemetry
 from aliquot.coordinator.user_policies import discover, require
 from aliquot.coordinator.view import View
 from aliquot.coordinator.waiting import Waiters
+from aliquot.coordinator.warming import compile_when_busy
 from aliquot.coordinator.watch import WatchHub
 from aliquot.coordinator.writer import Writer
 from aliquot.v1 import admin_pb2_grpc, leases_pb2_grpc, pool_pb2_grpc
@@ -230,16 +232,19 @@ class Coordinator:
         if compaction is not None:
             self._background.append(asyncio.create_task(compaction.run()))
         if settings.policy == Price.name:
-            from aliquot.coordinator.prices import PriceLearner  # noqa: PLC0415 - brings SciPy, which is slow and large
-
             known = state.prices.version if state.prices is not None else 0
             learner = PriceLearner(self._arrivals, self._learn, version=known)
             self._background.append(asyncio.create_task(learner.run()))
+            self._background.append(asyncio.create_task(compile_when_busy(self._scores_much)))
 
     def _arrivals(self) -> MixSummary:
         """What the price learner learns from."""
         state = self.writer.state
         return MixSummary(0, (), 0) if state is None else state.engine.mix.summary(state.inventory)
+
+    def _scores_much(self) -> bool:
+        state = self.writer.state
+        return state is not None and state.engine.wants_compiling
 
     async def _learn(self, table: PriceTable) -> None:
         """Its result is a command like any other. One that can't be carried out now is made again later."""

@@ -1,178 +1,57 @@
-"""Learns prices from the mix of requests: a cutting-stock programme, solved away from the writer.
+"""Keeps prices up to date: what has arrived goes to the price programme, its table comes back as a command.
 
-A device is a bar of 1000; the sizes of slice that arrive are cut from it. The dual of "serve the mix with the fewest
-devices" prices every size (column generation: the pricing problem is an unbounded knapsack over 1000 units). What a
-remainder is worth at a CPU price λ is the knapsack over those prices, each size's being the mean over its requests of
-max(0, price − λ · CPU).
-
-Floats live in here only; what leaves is a `PriceTable` of integers, which comes back to the writer as a command. The
-programme is solved in a process of its own: it takes a tenth of a second, and the writer is never to wait for it.
+The programme (`price_programme`) runs in a process of its own for each lesson. Nothing of it stays in memory between
+lessons, it ends with its input where the coordinator is killed, and a lesson that fails leaves the old prices in force.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import multiprocessing
-from collections.abc import Awaitable, Callable, Mapping
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
+import sys
+from collections.abc import Awaitable, Callable
 
 import msgspec
-import numpy as np
-import numpy.typing as npt
-from scipy.optimize import linprog
 
 from aliquot.coordinator.core.placement.mix import MixSummary
-from aliquot.coordinator.core.placement.prices import DEVICE, PriceTable
-from aliquot.coordinator.core.types import WHOLE_SHARE_MILLI, Demand
+from aliquot.coordinator.core.placement.prices import PriceTable
 
 logger = logging.getLogger(__name__)
 
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
+LESSON_MAX_S = 60.0
+"""The programme takes a tenth of a second, and a second to start; one that hangs is ended."""
 
-SIZES_MAX = 64
-"""More sizes than this are rounded up to common ones: the programme stays small, and remainders are not truer."""
-
-CPU_PRICES = 8
-ROUNDS_MAX = 200
-"""Column generation for so few sizes ends long before; a bound all the same."""
-
-TOLERANCE = 1e-7
+STORY_MAX = 300
+"""Characters of a failed programme's last words that go to the log."""
 
 
-def learn_prices(mix: Mapping[Demand, int], version: int, *, reference_bytes: int = 0) -> PriceTable | None:
-    """Prices for a mix of requests with counts; None where the mix says nothing of devices.
-
-    `reference_bytes` is the leasable memory of the typical device: what a request's memory is a part of.
-    """
-    requests = _by_size(mix, reference_bytes)
-    if not requests:
-        return None
-    sizes = np.array(sorted(requests), np.int64)
-    demand = np.array([sum(weight for _, weight in requests[int(size)]) for size in sizes], np.float64)
-    prices = _dual_prices(sizes, demand / demand.sum())
-    cpu_prices = _cpu_price_grid(sizes, prices, requests)
-    values = np.zeros((len(sizes), len(cpu_prices)))
-    for number, size in enumerate(sizes.tolist()):
-        total = sum(weight for _, weight in requests[size])
-        for cpu_milli, weight in requests[size]:
-            values[number] += weight / total * np.maximum(0.0, prices[number] - cpu_prices * cpu_milli / DEVICE)
-    worth = _knapsack(sizes, np.rint(values * DEVICE).astype(np.int64))
-    return PriceTable(version, tuple(int(price) for price in cpu_prices), _steps(worth))
+class LessonError(Exception):
+    """The programme failed; its last words say why."""
 
 
-def _by_size(mix: Mapping[Demand, int], reference_bytes: int) -> dict[int, list[tuple[int, int]]]:
-    """Size of slice -> (CPU of a slice, number of slices)."""
-    requests: dict[int, list[tuple[int, int]]] = {}
-    for demand, count in mix.items():
-        if not demand.count or count <= 0:
-            continue
-        size = demand.share_milli or (0 if demand.memory_bytes else WHOLE_SHARE_MILLI)
-        if demand.memory_bytes and reference_bytes:
-            size = max(size, -(-demand.memory_bytes * WHOLE_SHARE_MILLI // reference_bytes))
-        size = min(max(size, 1), WHOLE_SHARE_MILLI)
-        slices = count * demand.count * demand.gang_size
-        requests.setdefault(size, []).append((demand.cpu_milli // demand.count, slices))
-    return _merge_sizes(requests)
-
-
-def _merge_sizes(requests: dict[int, list[tuple[int, int]]]) -> dict[int, list[tuple[int, int]]]:
-    """At most `SIZES_MAX` sizes: the rarest join the next larger one that is kept."""
-    if len(requests) <= SIZES_MAX:
-        return requests
-    by_weight = sorted(requests, key=lambda size: (-sum(weight for _, weight in requests[size]), size))
-    kept = sorted({*by_weight[: SIZES_MAX - 1], WHOLE_SHARE_MILLI})
-    merged: dict[int, list[tuple[int, int]]] = {}
-    for size, entries in requests.items():
-        target = kept[int(np.searchsorted(kept, size))]
-        merged.setdefault(target, []).extend(entries)
-    return merged
-
-
-def _dual_prices(sizes: Ints, demand: Floats) -> Floats:
-    """Price of each size in devices: the dual of min Σ x over patterns x ≥ 0 with Σ pattern · x ≥ demand."""
-    columns = [np.where(np.arange(len(sizes)) == i, WHOLE_SHARE_MILLI // size, 0) for i, size in enumerate(sizes)]
-    prices: Floats = np.zeros(len(sizes))
-    for _ in range(ROUNDS_MAX):
-        matrix = np.column_stack(columns)
-        solved = linprog(np.ones(len(columns)), A_ub=-matrix, b_ub=-demand, method="highs")
-        if solved.status != 0:
-            raise RuntimeError(f"the price programme was not solved: {solved.message}")
-        prices = -np.asarray(solved.ineqlin.marginals)
-        pattern, value = _best_pattern(sizes, prices)
-        if value <= 1 + TOLERANCE:
-            break
-        columns.append(pattern)
-    return np.maximum(prices, 0.0)
-
-
-def _best_pattern(sizes: Ints, prices: Floats) -> tuple[Ints, float]:
-    """The most valuable way to cut one device."""
-    best = np.zeros(WHOLE_SHARE_MILLI + 1)
-    choice = np.full(WHOLE_SHARE_MILLI + 1, -1, np.int64)
-    for left in range(1, WHOLE_SHARE_MILLI + 1):
-        best[left] = best[left - 1]
-        fitting = int(np.searchsorted(sizes, left, side="right"))
-        if fitting:
-            values = best[left - sizes[:fitting]] + prices[:fitting]
-            top = int(values.argmax())
-            if values[top] > best[left] + TOLERANCE:
-                best[left], choice[left] = values[top], top
-    pattern = np.zeros(len(sizes), np.int64)
-    left = WHOLE_SHARE_MILLI
-    while left > 0:
-        if choice[left] < 0:
-            left -= 1
-        else:
-            pattern[choice[left]] += 1
-            left -= int(sizes[choice[left]])
-    return pattern, float(best[WHOLE_SHARE_MILLI])
-
-
-def _cpu_price_grid(sizes: Ints, prices: Floats, requests: dict[int, list[tuple[int, int]]]) -> Ints:
-    """CPU prices: evenly up to the one at which half of the requests stop being worth their CPU, and the last."""
-    breaks = sorted(
-        (prices[number] * DEVICE / cpu_milli, weight)
-        for number, size in enumerate(sizes.tolist())
-        for cpu_milli, weight in requests[size]
-        if cpu_milli > 0 and prices[number] > 0
-    )
-    if not breaks:
-        return np.zeros(1, np.int64)
-    weights = np.cumsum([weight for _, weight in breaks])
-    median = breaks[int(np.searchsorted(weights, weights[-1] / 2))][0]
-    points = np.append(np.linspace(0, median, CPU_PRICES - 1), breaks[-1][0])
-    return np.unique(np.rint(points).astype(np.int64))
-
-
-def _knapsack(sizes: Ints, values: Ints) -> Ints:
-    """[left, λ] the most that can be cut from a remainder."""
-    worth = np.zeros((WHOLE_SHARE_MILLI + 1, values.shape[1]), np.int64)
-    for left in range(1, WHOLE_SHARE_MILLI + 1):
-        fitting = int(np.searchsorted(sizes, left, side="right"))
-        worth[left] = worth[left - 1]
-        if fitting:
-            cut = (worth[left - sizes[:fitting]] + values[:fitting]).max(axis=0)
-            np.maximum(worth[left], cut, out=worth[left])
-    return worth
-
-
-def _steps(worth: Ints) -> tuple[tuple[tuple[int, int], ...], ...]:
-    """The table as the places where it rises."""
-    rises = worth[1:] != worth[:-1]
-    return tuple(
-        tuple((int(left) + 1, int(worth[left + 1, column])) for left in np.flatnonzero(rises[:, column]))
-        for column in range(worth.shape[1])
-    )
-
-
-def learn_encoded(summary: bytes, version: int) -> bytes:
-    """`learn_prices` for another process: MessagePack in and out, empty where there is nothing to learn."""
-    mix = msgspec.msgpack.decode(summary, type=MixSummary)
-    table = learn_prices(dict(mix.types), version, reference_bytes=mix.reference_bytes)
-    return b"" if table is None else msgspec.msgpack.encode(table)
+async def run_programme(summary: bytes, version: int) -> PriceTable | None:
+    """One lesson in a process of its own; None where the mix teaches nothing. Raises LessonError."""
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "aliquot.coordinator.price_programme", str(version)),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+    except OSError as error:
+        raise LessonError(str(error)) from error
+    try:
+        async with asyncio.timeout(LESSON_MAX_S):
+            out, story = await process.communicate(summary)
+    except TimeoutError as error:
+        raise LessonError(f"no result in {LESSON_MAX_S:.0f} s") from error
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    if process.returncode:
+        raise LessonError(story.decode(errors="replace").strip()[-STORY_MAX:] or f"status {process.returncode}")
+    return msgspec.msgpack.decode(out, type=PriceTable) if out else None
 
 
 class PriceLearner:
@@ -201,34 +80,23 @@ class PriceLearner:
 
     async def run(self) -> None:
         """Learn every `interval_s` until cancelled."""
-        context = multiprocessing.get_context("spawn")
         while True:
-            # One process for as long as it lives; a broken one is replaced on the next round.
-            with ProcessPoolExecutor(1, mp_context=context) as executor:
-                try:
-                    while True:
-                        await asyncio.sleep(self._interval_s)
-                        await self.learn_once(executor)
-                except BrokenProcessPool:
-                    logger.warning("the price learner's process died; prices stay as they are until the next round")
+            await asyncio.sleep(self._interval_s)
+            await self.learn_once()
 
-    async def learn_once(self, executor: ProcessPoolExecutor) -> bool:
+    async def learn_once(self) -> bool:
         """One lesson, if enough has arrived since the last; True if a table was submitted."""
         summary = self._summarise()
         if summary.noted - self._noted < self._arrivals_min:
             return False
-        encoded = msgspec.msgpack.encode(summary)
-        loop = asyncio.get_running_loop()
         try:
-            result = await loop.run_in_executor(executor, learn_encoded, encoded, self._version + 1)
-        except RuntimeError as error:
-            if isinstance(error, BrokenProcessPool):
-                raise
-            logger.warning("prices were not learnt: %s", error)
+            table = await run_programme(msgspec.msgpack.encode(summary), self._version + 1)
+        except LessonError as error:
+            logger.warning("prices were not learnt, and stay as they are: %s", error)
             return False
         self._noted = summary.noted
-        if not result:
+        if table is None:
             return False
         self._version += 1
-        await self._submit(msgspec.msgpack.decode(result, type=PriceTable))
+        await self._submit(table)
         return True

@@ -14,12 +14,17 @@ from rich.progress import Progress
 from rich.table import Table
 
 from aliquot.common.errors import ConfigError
+from aliquot.coordinator.core.placement.accelerated import warm_up
+from aliquot.coordinator.core.placement.policies.price import Price
 from aliquot.coordinator.plan.arrivals import tuned_arrivals
 from aliquot.coordinator.plan.drawing import draw
 from aliquot.coordinator.plan.nodes import more_of, read_nodes
 from aliquot.coordinator.plan.traces import TraceRequest, read_requests
 from aliquot.coordinator.plan.whatif import Outcome, evaluate, has_times
 from aliquot.coordinator.user_policies import discover, require
+
+COMPILE_FROM = 2_000
+"""Requests from which on compiled scoring saves more than the second that loading it takes."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -45,7 +50,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Replay and show a table; with `--json`, one object."""
     discover()
-    names: list[str] = args.policy or ["price"]
+    names: list[str] = args.policy or [Price.name]
     for name in names:
         require(name)
     if args.plot and args.plot.suffix.lower() not in (".svg", ".png"):
@@ -65,6 +70,8 @@ def _evaluate(args: argparse.Namespace, names: Sequence[str]) -> list[Outcome]:
     requests: list[TraceRequest] = read_requests(args.trace)
     if not nodes or not requests:
         raise ConfigError("nothing to plan", hint="both lists need at least one line")
+    if Price.name in names and len(requests) >= COMPILE_FROM:
+        warm_up()
     pools = [("", nodes)]
     if args.more:
         pools.append((f" +{args.more} nodes", nodes + more_of(nodes, args.more, args.like)))

@@ -9,7 +9,7 @@ from aliquot.coordinator.core.placement import Policy
 from aliquot.coordinator.core.placement.mix import mix_type
 from aliquot.coordinator.core.placement.policies.price import Price
 from aliquot.coordinator.core.types import Demand
-from aliquot.coordinator.prices import learn_prices
+from aliquot.coordinator.price_programme import learn_prices
 
 FIRST_LESSON = 200
 """Arrivals before the first prices; the next lessons come each time the arrivals have doubled."""

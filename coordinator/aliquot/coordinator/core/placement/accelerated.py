@@ -1,20 +1,21 @@
 """The price policy's scores by compiled code instead of NumPy calls: same arrays in, same integers out.
 
-Kept apart from the index so that everything works without numba, only slower. The arrays are gathered anew whenever one
-of them was replaced (growth, new prices), which their owners count.
+Kept apart from the index so that everything works without numba, only slower, and so that nobody waits for it: the
+index scores by NumPy until somebody has called `warm_up` in this process, and by the kernel from then on. The arrays
+are gathered anew whenever one of them was replaced (growth, new prices), which their owners count.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
 from typing import Any, Protocol
 
 import numpy as np
 
+from aliquot.coordinator.core.inventory import Inventory
 from aliquot.coordinator.core.placement.policies.price import Price
 from aliquot.coordinator.core.placement.scoring import Scorer
-from aliquot.coordinator.core.placement.shapes import Bools, Ints
+from aliquot.coordinator.core.placement.shapes import Bools, Ints, ShapeTable
 
 COLUMNS_MAX = 256
 """Devices of one node: a key keeps eight bits for the column."""
@@ -37,14 +38,50 @@ class IndexArrays(Protocol):
     allocations: int
 
 
-@cache
-def load() -> tuple[type[Any], Kernel] | None:
-    """The kernel and the tuple it takes, or None where numba is not installed."""
+_loaded: list[tuple[type[Any], Kernel]] = []
+"""The kernel, once `warm_up` has brought it in."""
+
+
+def kernel() -> tuple[type[Any], Kernel] | None:
+    """The kernel and the tuple it takes, or None as long as nobody has called `warm_up` with success."""
+    return _loaded[0] if _loaded else None
+
+
+def warm_up() -> str:
+    """Bring the kernel in; it takes about a second, or several where no cache has it compiled. Safe in a thread.
+
+    Returns why the scores stay with NumPy, or "" where they don't. The import of numba alone costs half a second and
+    fifty megabytes, which is why this is not done by importing this module.
+    """
+    if _loaded:
+        return ""
     try:
-        from aliquot.coordinator.core.placement.price_kernel import Scene, score  # noqa: PLC0415 - optional, slow to import
-    except ImportError:
-        return None
-    return Scene, score
+        from aliquot.coordinator.core.placement import price_kernel  # noqa: PLC0415 - optional, slow to import
+
+        _compile(price_kernel.Scene, price_kernel.score)
+    except ImportError as error:
+        return f"numba is not installed ({error})"
+    except RuntimeError as error:  # nowhere to keep what was compiled, or a numba that doesn't know this Python
+        return f"numba can't compile here: {error}"
+    _loaded.append((price_kernel.Scene, price_kernel.score))
+    return ""
+
+
+def _compile(scene: type[Any], score: Kernel) -> None:
+    """Compile for the arrays it will be given, or load that from numba's cache: a pass over no rows does either."""
+    inventory, policy = Inventory(), Price()
+    scorer = Scorer(inventory, policy, ShapeTable(inventory))
+    Accelerator(scene, score, scorer, policy, 1).score(_NoRows(), [], 0, 0, 0)
+
+
+class _NoRows:
+    """An index of nothing."""
+
+    def __init__(self) -> None:
+        self.keys: Ints = np.zeros((1, 1), np.int64)
+        self.block_keys: Ints = np.zeros((1, 1), np.int64)
+        self.eligible: Bools = np.zeros((1, 1), np.bool_)
+        self.allocations = 0
 
 
 class Accelerator:

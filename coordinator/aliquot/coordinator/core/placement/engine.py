@@ -12,6 +12,7 @@ from collections import OrderedDict
 from aliquot.coordinator.core.inventory import Inventory
 from aliquot.coordinator.core.placement import explain
 from aliquot.coordinator.core.placement.chooser import Chooser
+from aliquot.coordinator.core.placement.fragmentation import typical
 from aliquot.coordinator.core.placement.gang import place_gang
 from aliquot.coordinator.core.placement.index import Index, ScoreIndex
 from aliquot.coordinator.core.placement.mix import ArrivalMix
@@ -25,13 +26,21 @@ from aliquot.coordinator.core.types import Demand, Placement, Shortfall
 
 POSSIBLE_CACHE_MAX = 4096
 
+LESSON_FIRST = 200
+"""Arrivals before a policy that wants the mix is told of it."""
+
+LESSON_EVERY_MAX = 8192
+
+COMPILE_AFTER = 200
+"""Scoring passes by NumPy, of a few tenths of a millisecond each, before compiled ones are worth loading."""
+
 
 class Engine:
     """Places demands on one inventory by one policy."""
 
     def __init__(self, inventory: Inventory, policy: Policy, *, full_scan: bool = False, compiled: bool = True) -> None:
-        """`full_scan` decides without cached scores: the same decisions, slower. `compiled`: score by
-        numba where it is installed and the policy has a kernel.
+        """`full_scan` decides without cached scores: the same decisions, slower. `compiled`: score by numba once
+        `accelerated.warm_up` has brought it in and where the policy has a kernel.
         """
         self.inventory = inventory
         self.policy = policy
@@ -41,6 +50,7 @@ class Engine:
         self._chooser = Chooser(inventory, policy, self.index)
         self.mix = ArrivalMix()
         """What has arrived lately. Volatile: prices made of it come back as a fact."""
+        self._next_lesson = LESSON_FIRST
         self._possible: OrderedDict[Demand, bool] = OrderedDict()
         self._possible_version = -1
 
@@ -64,8 +74,21 @@ class Engine:
         return None
 
     def note_demand(self, demand: Demand) -> None:
-        """Count an arrival, whether it is placed or not: what policies learn from."""
+        """Count an arrival, whether it is placed or not: what policies learn from.
+
+        A policy that wants the mix is given it anew when the arrivals have doubled, later every few thousand, for all
+        cached scores are thrown away with it. Prices are learnt elsewhere (`coordinator.prices`).
+        """
         self.mix.note(demand)
+        if self.policy.mix_dependent and self.mix.noted >= self._next_lesson:
+            self._next_lesson += min(self.mix.noted, LESSON_EVERY_MAX)
+            self.policy.set_mix(typical(self.mix.counts))
+
+    @property
+    def wants_compiling(self) -> bool:
+        """Whether so much is scored that `accelerated.warm_up` would pay: within seconds on a busy pool."""
+        index = self.index
+        return isinstance(self.policy, Price) and isinstance(index, ScoreIndex) and index.passes >= COMPILE_AFTER
 
     def set_prices(self, table: PriceTable) -> None:
         """Take prices that were learnt elsewhere; of no consequence to policies that know none."""

@@ -16,7 +16,7 @@ from typing import Protocol
 import numpy as np
 
 from aliquot.coordinator.core.inventory import Inventory
-from aliquot.coordinator.core.placement.accelerated import Accelerator, load
+from aliquot.coordinator.core.placement.accelerated import Accelerator, kernel
 from aliquot.coordinator.core.placement.policies.price import Price
 from aliquot.coordinator.core.placement.scoring import NEVER, Scorer, column_of, scores_of
 from aliquot.coordinator.core.placement.shapes import SHAPES_MAX, Bools, Ints
@@ -51,15 +51,13 @@ class ScoreIndex:
     """The cached index."""
 
     def __init__(self, scorer: Scorer, *, compiled: bool = True) -> None:
-        """`compiled` False keeps to NumPy even where numba is installed."""
+        """`compiled` False keeps to NumPy even after `accelerated.warm_up`."""
         self.scorer = scorer
         self.allocations = 0
-        kernel = load() if compiled and type(scorer.policy) is Price else None
-        self._accelerator = (
-            Accelerator(*kernel, scorer, scorer.policy, BLOCK)
-            if kernel is not None and isinstance(scorer.policy, Price)
-            else None
-        )
+        self.passes = 0
+        """How often rows were scored: whether compiling the scoring would pay."""
+        self._compiled = compiled and type(scorer.policy) is Price
+        self._accelerator: Accelerator | None = None
         self._inventory: Inventory = scorer.inventory
         self._position = 0
         self._layout = -1
@@ -179,13 +177,25 @@ class ScoreIndex:
                 self.eligible[:rows, slot] = scorer.shapes.eligible_rows(slot)
         self._structure = inventory.structure_version
 
+    def _score_compiled(self, rows: list[int] | None, n_rows: int, first_slot: int, end_slot: int) -> bool:
+        """Score by the kernel; False where there is none (yet)."""
+        self.passes += 1
+        if self._accelerator is None:
+            loaded = kernel() if self._compiled else None
+            if loaded is None:
+                return False
+            policy = self.scorer.policy
+            assert isinstance(policy, Price)
+            self._accelerator = Accelerator(*loaded, self.scorer, policy, BLOCK)
+        return self._accelerator.score(self, rows, n_rows, first_slot, end_slot)
+
     def _scan(self, slot: int) -> None:
         rows = self._inventory.table.rows
         eligible = self.scorer.shapes.eligible_rows(slot)
         self.eligible[:rows, slot] = eligible
         self.keys[rows:, slot] = NEVER
         self._fresh[slot] = True
-        if self._accelerator is not None and self._accelerator.score(self, None, rows, slot, slot + 1):
+        if self._score_compiled(None, rows, slot, slot + 1):
             return
         self.keys[:rows, slot] = scan_shape(self.scorer, slot, eligible)
         self.block_keys[:, slot] = self.keys[:, slot].reshape(-1, BLOCK).max(axis=1)
@@ -194,7 +204,7 @@ class ScoreIndex:
         used = len(self._fresh)
         if not used:
             return
-        if self._accelerator is not None and self._accelerator.score(self, rows, len(rows), 0, used):
+        if self._score_compiled(rows, len(rows), 0, used):
             return
         keys = self.keys
         slots = slice(0, used)

@@ -56,6 +56,11 @@ class ArrivalMix:
         if self._total >= WEIGHT_MAX or len(self._counts) > TYPES_MAX:
             self._halve()
 
+    @property
+    def counts(self) -> dict[Demand, int]:
+        """The types and how often they came of late."""
+        return dict(self._counts)
+
     def _halve(self) -> None:
         halved = {kind: count // 2 for kind, count in self._counts.items() if count > 1}
         self._counts, self._total = halved, sum(halved.values())
