@@ -52,11 +52,11 @@ class Process:
 
 def start_coordinator(*arguments: str) -> Process:
     """Start one and wait until it serves."""
-    popen = subprocess.Popen(
-        [sys.executable, "-m", "aliquot.coordinator", "--listen", "127.0.0.1:0", "--metrics-port", "0", *arguments],
-        stdout=subprocess.PIPE,
-        text=True,
-    )
+    return _start("-m", "aliquot.coordinator", "--listen", "127.0.0.1:0", "--metrics-port", "0", *arguments)
+
+
+def _start(*program: str) -> Process:
+    popen = subprocess.Popen([sys.executable, *program], stdout=subprocess.PIPE, text=True)
     assert popen.stdout is not None
     deadline = time.monotonic() + _READY_WITHIN_S
     while time.monotonic() < deadline:
@@ -67,13 +67,25 @@ def start_coordinator(*arguments: str) -> Process:
         if not line:
             break
     popen.kill()
-    raise RuntimeError(f"the coordinator did not start (exit code {popen.wait()})")
+    raise RuntimeError(f"the server did not start (exit code {popen.wait()})")
 
 
 @contextlib.contextmanager
 def coordinator(*arguments: str) -> Iterator[Process]:
     """One that is stopped at the end."""
-    process = start_coordinator(*arguments)
+    with _stopped(start_coordinator(*arguments)) as process:
+        yield process
+
+
+@contextlib.contextmanager
+def bare_server() -> Iterator[Process]:
+    """A server that answers the same calls and does nothing; see `_bare`."""
+    with _stopped(_start(str(Path(__file__).with_name("_bare.py")))) as process:
+        yield process
+
+
+@contextlib.contextmanager
+def _stopped(process: Process) -> Iterator[Process]:
     try:
         yield process
     finally:

@@ -18,7 +18,7 @@ from aliquot.v1 import admin_pb2, agent_pb2, leases_pb2, pool_pb2
 GRANTS = "aliquot.grants"
 """The health service name that says whether anything is granted at all."""
 RPCS_MAX = 50_000
-_OPTIONS: Sequence[tuple[str, int]] = (
+SERVER_OPTIONS: Sequence[tuple[str, int]] = (
     ("grpc.so_reuseport", 0),  # a second coordinator on this port must fail, not share it
     ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
     ("grpc.max_send_message_length", 4 * MAX_MESSAGE_BYTES),
@@ -54,7 +54,7 @@ class Server:
     """A `grpc.aio` server with the coordinator's bounds."""
 
     def __init__(self, handlers: Sequence[grpc.GenericRpcHandler] = ()) -> None:
-        self.grpc = grpc.aio.server(options=_OPTIONS, maximum_concurrent_rpcs=RPCS_MAX)
+        self.grpc = grpc.aio.server(options=SERVER_OPTIONS, maximum_concurrent_rpcs=RPCS_MAX)
         self.grpc.add_generic_rpc_handlers(tuple(handlers))
         self.leading = True
         """Whether the services are more than signposts; see `show_services`."""

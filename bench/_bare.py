@@ -1,0 +1,85 @@
+"""A gRPC server that does nothing: the floor under everything that is measured over gRPC.
+
+It answers Allocate and Release of the contract with one and the same message each, of the size that a real lease has,
+on the event loop that the coordinator runs on and behind the same server options. What the same callers get from it is
+what this machine's gRPC for Python gives at most, whatever a coordinator does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import signal
+
+import grpc.aio
+import uvloop
+
+from aliquot.common.limits import GIB
+from aliquot.coordinator.rpc.calls import Context
+from aliquot.coordinator.rpc.server import RPCS_MAX, SERVER_OPTIONS
+from aliquot.v1 import leases_pb2, leases_pb2_grpc, types_pb2
+
+_LEASE = types_pb2.Lease(
+    lease_id="l-0000000000000",
+    state=types_pb2.LEASE_STATE_GRANTED,
+    request=types_pb2.LeaseRequest(
+        spec=types_pb2.GpuSpec(
+            count=1, share_milli=250, memory_bytes=10 * GIB, models=[types_pb2.ModelSet(any_of=["A100", "A100-80"])]
+        ),
+        tenant="bench",
+        grace_s=30,
+        detached=True,
+    ),
+    slices=[
+        types_pb2.Slice(
+            slice_id="l-0000000000000.1.0",
+            node_id="bench-00000",
+            node_name="bench-00000",
+            device_uuid="bench-00000-0",
+            device_model="A100-80",
+            share_milli=250,
+            memory_bytes=10 * GIB,
+            state=types_pb2.SLICE_STATE_GRANTED,
+            lease_epoch=1,
+            since_ms=1_800_000_000_000,
+        )
+    ],
+    lease_epoch=1,
+    created_ms=1_800_000_000_000,
+    granted_ms=1_800_000_000_000,
+    secret="0" * 64,
+    seq=1_000_000,
+)
+_ALLOCATED = leases_pb2.AllocateResponse(lease=_LEASE)
+_RELEASED = leases_pb2.ReleaseResponse(lease=_LEASE)
+
+
+class Bare(leases_pb2_grpc.LeaseServiceServicer):
+    """Two methods that do nothing."""
+
+    async def Allocate(self, request: leases_pb2.AllocateRequest, context: Context) -> leases_pb2.AllocateResponse:  # noqa: N802
+        """The same lease for everybody."""
+        return _ALLOCATED
+
+    async def Release(self, request: leases_pb2.ReleaseRequest, context: Context) -> leases_pb2.ReleaseResponse:  # noqa: N802
+        """Likewise."""
+        return _RELEASED
+
+
+async def run() -> None:
+    """Serve until told to stop."""
+    server = grpc.aio.server(options=SERVER_OPTIONS, maximum_concurrent_rpcs=RPCS_MAX)
+    leases_pb2_grpc.add_LeaseServiceServicer_to_server(Bare(), server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    stopped = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopped.set)
+    gc.freeze()
+    print("ready " + json.dumps({"address": f"127.0.0.1:{port}", "metrics": ""}), flush=True)
+    await stopped.wait()
+    await server.stop(1)
+
+
+if __name__ == "__main__":
+    uvloop.run(run())
