@@ -15,6 +15,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from aliquot.agent import native
 from aliquot.agent.doctor.cuda import OUT_OF_MEMORY
 from aliquot.agent.doctor.ways import WAYS
 from aliquot.common.tiers import Tier
@@ -24,6 +25,7 @@ from tests.enforce.world import LIMIT_BYTES, NEIGHBOUR, STRANGER, Program, World
 
 Case = Callable[[World], Verdict]
 PROGRAMS = Path(__file__).parent / "programs"
+NATIVE = Path(native.__file__).parent
 MIB = 1 << 20
 STRANGER_UID = 65534
 CASES: dict[str, Case] = {}
@@ -55,19 +57,7 @@ def verdict_of(world: World, program: Program, *others: Program) -> Verdict:
 
 def take_by(way: str, lookup: str, world: World) -> Verdict:
     """One way of allocating."""
-    if way == "captured" and not offers(world, "cuStreamBeginCapture_v2"):
-        return not_run("the simulated driver captures no streams")
     return verdict_of(world, world.probe("--way", way, "--lookup", lookup))
-
-
-@functools.cache
-def _symbols(path: str) -> str:
-    return subprocess.run(["nm", "-D", path], capture_output=True, text=True, check=False).stdout
-
-
-def offers(world: World, name: str) -> bool:
-    """Whether the simulated driver has a function."""
-    return f" {name}\n" in _symbols(world.driver_path)
 
 
 for _way in WAYS:
@@ -132,16 +122,14 @@ def tables(world: World) -> Verdict:
 
 @case("static binary")
 def static(world: World) -> Verdict:
-    built = build(world, "static", "take.c", "-static", "-ldl")
-    if isinstance(built, str):
-        return not_run(built)
-    program = world.start(str(built), "open", world.driver_path)
-    answer = program.answer()
-    if answer is None:
-        return not_run(f"a static program can't load the driver here (it ended with {program.process.wait()})")
-    if (held := world.held_bytes(program)) > LIMIT_BYTES:
-        return killed(program.ended_within_ms(), f"held {held >> 20} MiB")
-    return denied() if answer["error"] == OUT_OF_MEMORY else Verdict(killed(None).kind, detail=str(answer))
+    """No dynamic linker takes part: the program has the (simulated) driver's own code in it, as one has that talks to
+    the kernel by itself.
+    """
+    sources = [str(path) for folder in ("common", "cuda") for path in sorted((NATIVE / folder).glob("*.c"))]
+    if not sources:
+        return not_run("needs the sources of the simulated driver")
+    flags = ("-std=c11", "-D_GNU_SOURCE", "-DLINKED", "-static", "-pthread")
+    return run_built(world, build(world, "static", "take.c", *sources, *flags), "linked")
 
 
 @case("setuid binary")

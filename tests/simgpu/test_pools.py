@@ -7,6 +7,7 @@ from tests.simgpu.conftest import GIB, MIB, Machine
 CONTEXT = 418 * MIB
 OUT_OF_MEMORY = 2
 INVALID_VALUE = 1
+ILLEGAL_STATE, CAPTURE_UNSUPPORTED = 401, 900
 RELEASE_THRESHOLD, RESERVED, USED = 4, 5, 7
 
 
@@ -128,3 +129,27 @@ def test_a_graph_too_large_for_the_device_fails_at_launch(machine: Machine) -> N
     job.eval("cu.context()")
     _, executable, _ = job.eval("cu.graph(('alloc', 30 << 30), ('alloc', 30 << 30))")
     assert job.eval(f"cu.call('cuGraphLaunch', ctypes.c_void_p({executable}), None)") == OUT_OF_MEMORY
+
+
+def test_what_is_captured_from_a_stream_is_booked_when_its_graph_runs(machine: Machine) -> None:
+    job = machine.child()
+    job.eval("cu.context()")
+    _, stream = job.eval("cu.out('cuStreamCreate', 1)")
+    job.exec(f"s = ctypes.c_void_p({stream}); g = ctypes.c_void_p(); size = ctypes.c_size_t(1 << 30)")
+    end = "cu.call('cuStreamEndCapture', s, ctypes.byref(g))"
+    begin = "cu.call('cuStreamBeginCapture_v2', s, 2)"
+    assert job.eval("cu.call('cuStreamBeginCapture_v2', None, 2)") == CAPTURE_UNSUPPORTED
+    assert job.eval(end) == ILLEGAL_STATE
+    assert (job.eval(begin), job.eval(begin)) == (0, ILLEGAL_STATE)
+    code, pointer = job.eval("cu.out('cuMemAllocAsync', size, s)")
+    assert code == 0
+    assert job.eval(f"cu.call('cuMemFreeAsync', ctypes.c_uint64({pointer}), s)") == 0
+    assert job.eval("cu.call('cuStreamSynchronize', s)") == CAPTURE_UNSUPPORTED
+    assert job.eval(end) == 0
+    assert machine.used() == CONTEXT
+    _, executable = job.eval("cu.out('cuGraphInstantiateWithFlags', g, ctypes.c_uint64(0))")
+    assert job.eval(f"cu.call('cuGraphLaunch', ctypes.c_void_p({executable}), s)") == 0
+    assert job.eval("cu.call('cuStreamSynchronize', s)") == 0
+    assert machine.used() == CONTEXT + GIB
+    assert job.eval("cu.call('cuDeviceGraphMemTrim', 0)") == 0
+    assert machine.used() == CONTEXT

@@ -9,7 +9,9 @@
  *   tables PATH      the driver's symbol table, read by itself
  *   attack FOLDER    like open, after trying to change what the folder says of its lease's limit
  */
+#ifndef _GNU_SOURCE
 #define _GNU_SOURCE
+#endif
 #include <dlfcn.h>
 #include <elf.h>
 #include <fcntl.h>

@@ -30,6 +30,7 @@ static const struct text texts[] = {
     TEXT(CUDA_ERROR_CONTEXT_IS_DESTROYED, "context is destroyed"),
     TEXT(CUDA_ERROR_NOT_PERMITTED, "operation not permitted"),
     TEXT(CUDA_ERROR_NOT_SUPPORTED, "operation not supported"),
+    TEXT(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, "operation not permitted when stream is capturing"),
     TEXT(CUDA_ERROR_UNKNOWN, "unknown error"),
 };
 

@@ -68,11 +68,24 @@ static void drop(struct nodes *nodes)
     free(nodes->items);
 }
 
+CUgraph graph_new(void)
+{
+    return calloc(1, sizeof(struct CUgraph_st));
+}
+
+void graph_drop(CUgraph graph)
+{
+    cuda_lock();
+    drop(&graph->nodes);
+    cuda_unlock();
+    free(graph);
+}
+
 EXPORT CUresult cuGraphCreate(CUgraph *graph, unsigned flags)
 {
     ENTER("cuda_graph");
     NEED(graph && flags == 0);
-    *graph = calloc(1, sizeof **graph);
+    *graph = graph_new();
     return *graph ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
@@ -80,10 +93,7 @@ EXPORT CUresult cuGraphDestroy(CUgraph graph)
 {
     ENTER("cuda_graph");
     NEED(graph);
-    cuda_lock();
-    drop(&graph->nodes);
-    cuda_unlock();
-    free(graph);
+    graph_drop(graph);
     return CUDA_SUCCESS;
 }
 
@@ -104,16 +114,12 @@ static CUresult add_node(CUgraphNode *added, CUgraph graph, struct CUgraphNode_s
     return done ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-static CUresult add_allocation(CUgraphNode *added, CUgraph graph, CUDA_MEM_ALLOC_NODE_PARAMS *parameters)
+static CUresult add_memory(CUgraphNode *added, CUgraph graph, int ordinal, uint64_t bytes, CUdeviceptr *pointer)
 {
-    NEED(parameters && parameters->bytesize && parameters->poolProps.location.type == LOCATION_DEVICE);
-    int ordinal = parameters->poolProps.location.id;
     if (!cuda_device(ordinal))
         return CUDA_ERROR_INVALID_DEVICE;
-    struct CUgraphNode_st node = {.type = NODE_ALLOCATE,
-                                  .ordinal = ordinal,
-                                  .bytes = parameters->bytesize,
-                                  .booked = cuda_round(parameters->bytesize)};
+    struct CUgraphNode_st node = {
+        .type = NODE_ALLOCATE, .ordinal = ordinal, .bytes = bytes, .booked = cuda_round(bytes)};
     cuda_lock();
     node.pointer = addresses_take(node.booked, 512);
     cuda_unlock();
@@ -121,8 +127,33 @@ static CUresult add_allocation(CUgraphNode *added, CUgraph graph, CUDA_MEM_ALLOC
         return CUDA_ERROR_OUT_OF_MEMORY;
     CUresult result = add_node(added, graph, node);
     if (result == CUDA_SUCCESS)
-        parameters->dptr = node.pointer;
+        *pointer = node.pointer;
     return result;
+}
+
+static CUresult add_allocation(CUgraphNode *added, CUgraph graph, CUDA_MEM_ALLOC_NODE_PARAMS *parameters)
+{
+    NEED(parameters && parameters->bytesize && parameters->poolProps.location.type == LOCATION_DEVICE);
+    return add_memory(added, graph, parameters->poolProps.location.id, parameters->bytesize, &parameters->dptr);
+}
+
+CUresult graph_capture_allocation(CUgraph graph, int ordinal, uint64_t bytes, CUdeviceptr *pointer)
+{
+    CUgraphNode added;
+    NEED(pointer && bytes);
+    return add_memory(&added, graph, ordinal, bytes, pointer);
+}
+
+CUresult graph_capture_free(CUgraph graph, CUdeviceptr pointer)
+{
+    CUgraphNode added;
+    return add_node(&added, graph, (struct CUgraphNode_st){.type = NODE_FREE, .pointer = pointer});
+}
+
+CUresult graph_capture_kernel(CUgraph graph, uint64_t kernel_ns)
+{
+    CUgraphNode added;
+    return add_node(&added, graph, (struct CUgraphNode_st){.type = NODE_KERNEL, .kernel_ns = kernel_ns});
 }
 
 EXPORT CUresult cuGraphAddMemAllocNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *after, size_t after_count,
@@ -333,6 +364,8 @@ EXPORT CUresult cuGraphLaunch(CUgraphExec executable, CUstream stream)
 {
     ENTER("cuda_graph");
     NEED(executable);
+    if (stream_capture(stream)) /* a graph within a graph is more than is simulated */
+        return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
     NEED_CONTEXT(context);
     cuda_lock();
     CUresult result = settle(executable);

@@ -60,6 +60,8 @@ static CUresult launch(CUfunction function, CUstream handle, void **arguments)
     uint64_t duration_ns = cuda_device(context->ordinal)->kernel_ns;
     if (function->spins && arguments && arguments[0])
         memcpy(&duration_ns, arguments[0], sizeof duration_ns);
+    if (stream_capture(handle))
+        return graph_capture_kernel(stream_capture(handle), duration_ns);
     count(context);
     if (duration_ns)
         stream_queue(stream_of(context, handle), duration_ns);

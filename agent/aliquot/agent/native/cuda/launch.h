@@ -15,6 +15,7 @@ struct CUstream_st {
     int priority;
     uint64_t id;
     uint64_t busy_until_ns; /* CLOCK_MONOTONIC: when all that was queued is done */
+    CUgraph capturing;      /* what is queued becomes nodes of this one instead; NULL: nothing is captured */
 };
 
 /* The stream meant by a handle: the context's default one for NULL and the two special handles. */
@@ -22,6 +23,16 @@ struct CUstream_st *stream_of(struct CUctx_st *context, CUstream handle);
 
 /* Queues work that keeps the whole device busy for so long. */
 void stream_queue(struct CUstream_st *stream, uint64_t duration_ns);
+
+/* The graph that a stream captures into, or NULL. Default streams capture nothing. */
+CUgraph stream_capture(CUstream handle);
+
+/* A graph, and what is captured into it (graph.c). */
+CUgraph graph_new(void);
+void graph_drop(CUgraph graph);
+CUresult graph_capture_allocation(CUgraph graph, int ordinal, uint64_t bytes, CUdeviceptr *pointer);
+CUresult graph_capture_free(CUgraph graph, CUdeviceptr pointer);
+CUresult graph_capture_kernel(CUgraph graph, uint64_t kernel_ns);
 
 /* Waits until the moment has come. */
 void wait_until_ns(uint64_t moment_ns);

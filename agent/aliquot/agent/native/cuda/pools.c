@@ -2,7 +2,7 @@
  * Stream-ordered memory. A pool books what it needs on the device and keeps freed memory for its next allocation,
  * until work is synchronised and more than its threshold is unused, somebody trims it, or the device runs short.
  */
-#include "internal.h"
+#include "launch.h"
 
 #include <stdlib.h>
 
@@ -158,10 +158,12 @@ static bool known(CUmemoryPool wanted)
         }                                          \
     } while (0)
 
-static CUresult allocate(CUdeviceptr *pointer, size_t bytes, CUmemoryPool pool)
+static CUresult allocate(CUdeviceptr *pointer, size_t bytes, CUmemoryPool pool, CUstream stream)
 {
     NEED(pointer);
     NEED_CONTEXT(context);
+    if (stream_capture(stream))
+        return graph_capture_allocation(stream_capture(stream), context->ordinal, bytes, pointer);
     cuda_lock();
     pool = pool ? pool : current(context->ordinal);
     CUresult result = pool && known(pool) ? cuda_allocate(context, bytes, ALLOCATION_POOL, pool, pointer)
@@ -173,22 +175,21 @@ static CUresult allocate(CUdeviceptr *pointer, size_t bytes, CUmemoryPool pool)
 EXPORT CUresult cuMemAllocAsync(CUdeviceptr *pointer, size_t bytes, CUstream stream)
 {
     ENTER("cuda_alloc");
-    (void)stream;
-    return allocate(pointer, bytes, NULL);
+    return allocate(pointer, bytes, NULL, stream);
 }
 
 EXPORT CUresult cuMemAllocFromPoolAsync(CUdeviceptr *pointer, size_t bytes, CUmemoryPool pool, CUstream stream)
 {
     ENTER("cuda_alloc");
-    (void)stream;
     NEED(pool);
-    return allocate(pointer, bytes, pool);
+    return allocate(pointer, bytes, pool, stream);
 }
 
 EXPORT CUresult cuMemFreeAsync(CUdeviceptr pointer, CUstream stream)
 {
     ENTER("cuda_free");
-    (void)stream;
+    if (stream_capture(stream))
+        return graph_capture_free(stream_capture(stream), pointer);
     cuda_lock();
     CUresult result = cuda_free(pointer);
     cuda_unlock();

@@ -49,6 +49,8 @@ EXPORT CUresult cuStreamDestroy_v2(CUstream stream)
 {
     ENTER("cuda_stream");
     NEED((uintptr_t)stream > 2);
+    if (stream->capturing)
+        graph_drop(stream->capturing);
     free(stream);
     return CUDA_SUCCESS;
 }
@@ -57,6 +59,8 @@ EXPORT CUresult cuStreamSynchronize(CUstream stream)
 {
     ENTER("cuda_stream");
     NEED_CONTEXT(context);
+    if (stream_capture(stream))
+        return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
     wait_until_ns(stream_of(context, stream)->busy_until_ns);
     pools_synchronised();
     return CUDA_SUCCESS;
@@ -66,6 +70,8 @@ EXPORT CUresult cuStreamQuery(CUstream stream)
 {
     ENTER("cuda_stream");
     NEED_CONTEXT(context);
+    if (stream_capture(stream))
+        return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
     return stream_of(context, stream)->busy_until_ns > monotonic_ns() ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
 }
 
@@ -105,14 +111,6 @@ EXPORT CUresult cuStreamGetId(CUstream stream, unsigned long long *id)
     return CUDA_SUCCESS;
 }
 
-EXPORT CUresult cuStreamIsCapturing(CUstream stream, int *status)
-{
-    ENTER("cuda_stream");
-    (void)stream;
-    NEED(status);
-    *status = 0;
-    return CUDA_SUCCESS;
-}
 
 EXPORT CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned flags)
 {
@@ -208,5 +206,4 @@ ALIAS(cuStreamGetCtx_ptsz, cuStreamGetCtx);
 ALIAS(cuStreamGetFlags_ptsz, cuStreamGetFlags);
 ALIAS(cuStreamGetPriority_ptsz, cuStreamGetPriority);
 ALIAS(cuStreamGetId_ptsz, cuStreamGetId);
-ALIAS(cuStreamIsCapturing_ptsz, cuStreamIsCapturing);
 ALIAS(cuEventRecord_ptsz, cuEventRecord);
