@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import heapq
+import math
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
@@ -198,13 +199,11 @@ class SimLoop(asyncio.AbstractEventLoop):
         return self.call_soon(callback, *args, context=context)
 
     def call_later(self, delay: float, callback: Callable[..., object], *args: Any, context: Any = None) -> Any:
-        delay_us = -int(-delay * US_PER_S // 1) if delay > 0 else 0
-        return self._at(
-            self.now_us + delay_us, callback, args, contextvars.copy_context() if context is None else context
-        )
+        return self.call_at(self.now_us / US_PER_S + delay, callback, *args, context=context)
 
     def call_at(self, when: float, callback: Callable[..., object], *args: Any, context: Any = None) -> Any:
-        when_us = round(when * US_PER_S)
+        # Never early, and never without time passing: who waits for a moment would find it not come yet, and wait again.
+        when_us = max(self.now_us + 1, math.ceil(when * US_PER_S - 0.001))
         return self._at(when_us, callback, args, contextvars.copy_context() if context is None else context)
 
     def _at(
