@@ -1,8 +1,8 @@
 """Moving leases: the trial that every plan of moves is made of, and undone with.
 
 A plan never changes the inventory: leases are put elsewhere on trial, one after another, each seeing the moves before
-it, and all is put back before the plan is returned. Carrying it out is the coordinator's business, lease by lease, with
-the new place held before the old one is given up, so that no lease can be lost on the way.
+it, and all is put back before the plan is returned. Every new place fits while all old ones are still held, so whoever
+carries the plan out (`core.decide.moving`) can hold the new places first and no lease can be lost on the way.
 """
 
 from __future__ import annotations
@@ -85,16 +85,16 @@ class Trial:
         self.undo_to(0)
 
     def move(self, occupant: Occupant, avoid_node_ids: tuple[str, ...] = ()) -> Placement | None:
-        """Put a lease where the policy likes it best now, its old place being free; None if that is nowhere."""
+        """Put a lease where the policy likes it best now, beside its old place and outside of the nodes that earlier
+        moves left; None if that is nowhere.
+        """
         inventory, demand = self._engine.inventory, occupant.demand
-        let_go(inventory, demand, occupant.placement)
-        asked = demand
-        if avoid_node_ids:
-            asked = msgspec.structs.replace(demand, avoid_node_ids=demand.avoid_node_ids + avoid_node_ids)
-        target = self._engine.place(asked)
-        if target is None or target.members == occupant.placement.members:
-            hold(inventory, demand, occupant.placement)
+        left = {node_id for moved, _ in self.moves for node_id in moved.placement.node_ids}
+        avoid = demand.avoid_node_ids + avoid_node_ids + tuple(sorted(left))
+        target = self._engine.place(msgspec.structs.replace(demand, avoid_node_ids=avoid) if avoid else demand)
+        if target is None:
             return None
+        let_go(inventory, demand, occupant.placement)
         hold(inventory, demand, target)
         self.moves.append((occupant, target))
         return target
