@@ -33,6 +33,8 @@ class NodeView(NamedTuple):
 
     version: int
     devices: tuple[DeviceLoad, ...]
+    hosted: dict[str, tuple[int, int]]
+    """(CPU, host memory) that each lease would give back there; under the empty name, what is leaving anyway."""
     bounds: dict[int, int]
     """See `least_victims`: a cache."""
 
@@ -64,12 +66,16 @@ class NodeViews:
         state = self._state
         staying: dict[str, dict[str, list[int]]] = {}
         leaving: dict[str, list[int]] = {}
+        members: dict[tuple[str, int, int], bool] = {}
         for slice_id in state.slice_ids_by_node.get(node_id, ()):
             lease = state.leases[lease_id_of(slice_id)]
             piece = lease.find(slice_id)
             assert piece is not None
             plan = piece.plan
-            if piece.ending and piece.state is not SliceState.UNREACHABLE:
+            goes = piece.ending and piece.state is not SliceState.UNREACHABLE
+            member = (lease.lease_id, piece.lease_epoch, piece.member)
+            members[member] = members.get(member, True) and goes
+            if goes:
                 sums = leaving.setdefault(plan.device_uuid, [0, 0])
             else:
                 sums = staying.setdefault(plan.device_uuid, {}).setdefault(lease.lease_id, [0, 0])
@@ -87,4 +93,14 @@ class NodeViews:
                     gone[1],
                 )
             )
-        return NodeView(version, tuple(devices), {})
+        return NodeView(version, tuple(devices), self._hosted(members), {})
+
+    def _hosted(self, members: dict[tuple[str, int, int], bool]) -> dict[str, tuple[int, int]]:
+        hosted: dict[str, tuple[int, int]] = {}
+        for (lease_id, _, _), goes in members.items():
+            demand = self._state.leases[lease_id].request.demand
+            if demand.cpu_milli or demand.host_memory_bytes:
+                name = "" if goes else lease_id
+                cpu, memory = hosted.get(name, (0, 0))
+                hosted[name] = (cpu + demand.cpu_milli, memory + demand.host_memory_bytes)
+        return hosted

@@ -25,7 +25,8 @@ from aliquot.coordinator.core.granting import (
 from aliquot.coordinator.core.leases import Lease
 from aliquot.coordinator.core.placement.capacity import listed_rows
 from aliquot.coordinator.core.placement.shapes import shape_of
-from aliquot.coordinator.core.preemption.nodeview import NodeViews
+from aliquot.coordinator.core.preemption.exact import NODES_MAX, SLICES_MAX, cost_of, improve
+from aliquot.coordinator.core.preemption.nodeview import NodeView, NodeViews
 from aliquot.coordinator.core.preemption.overlay import Overlay
 from aliquot.coordinator.core.preemption.search import Need, NodeCost, cost_of_node
 from aliquot.coordinator.core.preemption.victims import NEVER_MS, Eligibility
@@ -38,8 +39,6 @@ CACHES_MAX = 64
 TRIALS_MAX = 3
 NEAR_NODES = 48
 """The choice is made among so many of the cheapest nodes (and twice as many as there are members)."""
-THOROUGH_SLICES_MAX = 8
-"""Only for so few slices are other beginnings tried: in larger gangs one lease more or less weighs little."""
 SEEDS_MAX = 6
 SPARED_MAX = 6
 
@@ -191,14 +190,18 @@ class _Search:
         if found is None:
             return None
         best, best_key = found, self._key(found[1])
-        if self._demand.gang_size * self._demand.count > THOROUGH_SLICES_MAX:
+        if self._demand.gang_size * self._demand.count > SLICES_MAX:
             return best
-        attempts = 0
         for seed in self._large(near) if best_key[0] > 1 else ():
             found = self._choose(near, seed=seed)
             if found is not None and self._key(found[1]) < best_key:
                 best, best_key = found, self._key(found[1])
-        if len(best[1]) <= SPARED_MAX:
+        exact = improve(self._nearest(near), self._need, self._eligible, self._demand.gang_size, self._cost(best[1]))
+        if exact.choice is not None:
+            best = list(exact.choice.node_ids), dict.fromkeys(exact.choice.victims)
+            best_key = self._key(best[1])
+        if not exact.proven and len(best[1]) <= SPARED_MAX:
+            attempts = 0
             dearest = sorted(best[1], key=lambda i: -self._eligible.lost_now(i))
             while dearest and attempts < SPARED_MAX:
                 attempts += 1
@@ -209,6 +212,20 @@ class _Search:
                     best, best_key = found, self._key(found[1])
                     dearest = sorted(best[1], key=lambda i: -self._eligible.lost_now(i))
         return best
+
+    def _nearest(self, near: list[_NodeAt]) -> list[tuple[str, NodeView, int]]:
+        """The nodes among which the best choice is looked for, and how many members each may take."""
+        return [(node_id, self._views.of(node_id), self._members_max(node_id)) for _, _, node_id, _ in near[:NODES_MAX]]
+
+    def _members_max(self, node_id: str) -> int:
+        """How many members a node may take, beside those of the affinity group that are there."""
+        demand = self._demand
+        if not demand.max_per_node:
+            return demand.gang_size
+        return demand.max_per_node - self._state.inventory.groups.get(demand.affinity_group, {}).get(node_id, 0)
+
+    def _cost(self, victims: dict[str, None]) -> int:
+        return cost_of(tuple(victims), self._eligible)
 
     def _key(self, victims: dict[str, None]) -> tuple[int, int]:
         return len(victims), sum(self._eligible.lost_now(lease_id) for lease_id in victims)
@@ -238,7 +255,7 @@ class _Search:
         found: dict[str, None] = {}
         for row in order.tolist():
             node = table.node_of_row[row]
-            if node is not None and node.spec.node_id not in self._banned:
+            if node is not None and node.spec.node_id not in self._banned and self._members_max(node.spec.node_id) > 0:
                 found[node.spec.node_id] = None
         return list(found)
 
@@ -265,9 +282,10 @@ class _Search:
                         touched[piece.plan.node_id] = None
             for node_id in touched:
                 generation[node_id] += 1
-                if self._demand.max_per_node and per_node.get(node_id, 0) >= self._demand.max_per_node:
+                members = per_node.get(node_id, 0)
+                if members >= self._members_max(node_id):
                     continue
-                cost = cost_of_node(self._views.of(node_id), self._need, self._eligible, taken, victims)
+                cost = cost_of_node(self._views.of(node_id), self._need, self._eligible, taken, victims, members)
                 if cost is not None:
                     heapq.heappush(heap, (cost.key(now_ms), rank[node_id], node_id, generation[node_id], cost))
 
@@ -284,17 +302,37 @@ class _Search:
             victims.update(dict.fromkeys(fresh))
             self._take(taken, cost.devices)
             again(fresh, node_id)
-        return list(per_node), self._reduced(taken, victims)
+        return list(per_node), self._reduced(taken, per_node, victims)
 
-    def _reduced(self, taken: dict[str, list[int]], victims: dict[str, None]) -> dict[str, None]:
-        """Without those who turned out not to be needed, because others that were chosen later freed enough."""
-        left = victims
-        for lease_id in sorted(victims, key=lambda i: (-self._eligible.lost_now(i), i)):
+    def _reduced(self, taken: dict[str, list[int]], members: dict[str, int], victims: Iterable[str]) -> dict[str, None]:
+        """The victims without those who are not needed for so much of each device and so many members on each node;
+        the dearest is spared first.
+        """
+        left = dict.fromkeys(victims)
+        demand = self._demand
+        hosted = bool(demand.cpu_milli or demand.host_memory_bytes)
+        for lease_id in sorted(left, key=lambda i: (-self._eligible.lost_now(i), i)):
             rest = {other: None for other in left if other != lease_id}
-            devices = {piece.plan.device_uuid for piece in self._state.leases[lease_id].slices if piece.holds_capacity}
-            if all(self._fits(uuid, taken[uuid], rest) for uuid in devices if uuid in taken):
+            plans = [piece.plan for piece in self._state.leases[lease_id].slices if piece.holds_capacity]
+            devices = {plan.device_uuid for plan in plans if plan.device_uuid in taken}
+            of_group = self._state.leases[lease_id].request.demand.affinity_group
+            if demand.max_per_node and of_group == demand.affinity_group and any(p.node_id in members for p in plans):
+                continue  # the engine may have counted on its place in the group
+            hosts = {plan.node_id for plan in plans if plan.node_id in members} if hosted else ()
+            if all(self._fits(uuid, taken[uuid], rest) for uuid in devices) and all(
+                self._hosts(node_id, members[node_id], rest) for node_id in hosts
+            ):
                 left = rest
         return left
+
+    def _hosts(self, node_id: str, members: int, victims: Container[str]) -> bool:
+        """Whether a node has CPU and host memory for so many members once these have ended."""
+        node, demand = self._state.inventory.node(node_id), self._demand
+        cpu, memory = node.cpu_left_milli, node.host_memory_left_bytes
+        for lease_id, (of_cpu, of_memory) in self._views.of(node_id).hosted.items():
+            if not lease_id or lease_id in victims:
+                cpu, memory = cpu + of_cpu, memory + of_memory
+        return demand.cpu_milli * members <= cpu and demand.host_memory_bytes * members <= memory
 
     def _costs(self, node_ids: list[str]) -> list[_NodeAt]:
         """What every node that is known costs, and a bounded number of others."""
@@ -390,27 +428,18 @@ class _Search:
             return True
         return all(count <= self._eligible.disruptions_left(tenant) for tenant, count in counts.items())
 
-    def _needed(self, placement: Placement, victims: dict[str, None]) -> list[str]:
-        """The victims without whom the placement would not fit; the dearest is spared first."""
-        state = self._state
+    def _needed(self, placement: Placement, victims: dict[str, None]) -> dict[str, None]:
+        """The victims without whom the placement would not fit."""
         wanted: dict[str, list[int]] = {}
         for member in placement.members:
             for plan in member:
                 sums = wanted.setdefault(plan.device_uuid, [0, 0])
                 sums[0] += plan.share_milli
                 sums[1] += plan.memory_bytes
-        needed = dict(victims)
-        host = bool(self._demand.cpu_milli or self._demand.host_memory_bytes or self._demand.max_per_node)
-        nodes = set(placement.node_ids)
-        for lease_id in sorted(victims, key=lambda i: (-self._eligible.lost_now(i), i)):
-            pieces = [piece for piece in state.leases[lease_id].slices if piece.holds_capacity]
-            if host and any(piece.plan.node_id in nodes for piece in pieces):
-                continue
-            rest = {other: None for other in needed if other != lease_id}
-            devices = {piece.plan.device_uuid for piece in pieces if piece.plan.device_uuid in wanted}
-            if all(self._fits(uuid, wanted[uuid], rest) for uuid in devices):
-                del needed[lease_id]
-        return list(needed)
+        members: dict[str, int] = {}
+        for node_id in placement.node_ids:
+            members[node_id] = members.get(node_id, 0) + 1
+        return self._reduced(wanted, members, victims)
 
     def _fits(self, uuid: str, wanted: list[int], victims: Container[str]) -> bool:
         record = self._state.inventory.device_record(uuid)

@@ -1,9 +1,10 @@
-"""The cheapest set of victims: fewest leases, then least lost work.
+"""What room on one node costs: fewest leases, then least lost work.
 
 One member of a demand needs `count` devices of one node. For each node the search finds, device by device, the fewest
 leases whose end makes a slice fit, counting a lease that sits on several devices once; it also tries to begin with
-each lease that holds several. Members of a gang are then put one after another where they cost least, given the
-victims so far.
+each lease that holds several. That is exact where no lease sits on two of the devices, and a heuristic otherwise.
+Members of a gang are then put one after another where they cost least, given the victims so far; for few slices,
+`exact` then looks for something better among the nodes that are cheapest.
 
 The result for a node depends only on what is on it, so it is remembered with the node's version: lost work grows in a
 straight line with time, and is compared as of now. A question looks at a bounded number of nodes that it knows
@@ -20,7 +21,7 @@ from aliquot.coordinator.core.inventory import resolve_slice
 from aliquot.coordinator.core.inventory.records import DeviceRecord
 from aliquot.coordinator.core.preemption.nodeview import DeviceLoad, NodeView
 from aliquot.coordinator.core.preemption.victims import NEVER_MS, Eligibility
-from aliquot.coordinator.core.types import WHOLE_SHARE_MILLI, Demand
+from aliquot.coordinator.core.types import UNKNOWN, WHOLE_SHARE_MILLI, Demand, Topology
 
 EXACT_MAX = 10
 """So many leases on one device are tried in all combinations; of more, the largest are taken first."""
@@ -52,6 +53,10 @@ class _Needy(NamedTuple):
     memory_bytes: int
     """What is missing."""
     candidates: dict[str, tuple[int, int]]
+
+
+_Found = tuple[tuple[int, int], dict[str, None], tuple[str, ...]]
+"""(what is compared, who ends, which devices)."""
 
 
 class Need(NamedTuple):
@@ -95,47 +100,109 @@ class Need(NamedTuple):
         return (share, memory) if share <= WHOLE_SHARE_MILLI and memory <= base else None
 
 
-def cost_of_node(
-    view: NodeView, need: Need, eligible: Eligibility, taken: dict[str, list[int]], gone: Iterable[str]
-) -> NodeCost | None:
-    """The cheapest way to make room for one member there, or None.
+def group_of(record: DeviceRecord, demand: Demand) -> tuple[int, int] | None:
+    """Devices with the same answer can serve one member together; None: this one serves none."""
+    if demand.topology != Topology.REQUIRE_ISLAND:
+        return record.class_id, UNKNOWN
+    return None if record.spec.nvlink_island == UNKNOWN else (record.class_id, record.spec.nvlink_island)
 
-    `taken` is what members placed before it hold of each device; `gone` are the victims chosen already.
+
+def cost_of_node(
+    view: NodeView,
+    need: Need,
+    eligible: Eligibility,
+    taken: dict[str, list[int]],
+    gone: Iterable[str],
+    members: int = 0,
+) -> NodeCost | None:
+    """The cheapest way to make room for one more member there, or None.
+
+    `taken` is what the `members` placed there before it hold of each device; `gone` are the victims chosen already.
     """
-    count = need.demand.count
-    free: list[str] = []
-    needy: list[_Needy] = []
+    groups: dict[tuple[int, int], tuple[list[str], list[_Needy]]] = {}
     again_ms = NEVER_MS
     gone = set(gone)
     for load in view.devices:
+        group = group_of(load.record, need.demand)
+        if group is None:
+            continue
         device, next_ms = _look(load, need, eligible, taken, gone)
         again_ms = min(again_ms, next_ms)
         if device is None:
             continue
+        free, needy = groups.setdefault(group, ([], []))
         if not device.share_milli and not device.memory_bytes:
             free.append(device.uuid)
         else:
             needy.append(device)
+    best: _Found | None = None
+    for free, needy in groups.values():
+        found = _in_group(free, needy, need.demand.count, eligible)
+        if found is not None and (best is None or found[0] < best[0]):
+            best = found
+    if best is None:
+        return None
+    victims = best[1]
+    if need.demand.cpu_milli or need.demand.host_memory_bytes:
+        more = _for_host(view, need.demand, members + 1, gone, victims, eligible)
+        if more is None:
+            return None
+        victims |= more
+    slope = offset = 0
+    for lease_id in victims:
+        work = eligible.work(lease_id)
+        slope, offset = slope + work[0], offset + work[1]
+    return NodeCost(tuple(victims), slope, offset, again_ms, best[2])
+
+
+def _in_group(free: list[str], needy: list[_Needy], count: int, eligible: Eligibility) -> _Found | None:
+    """The cheapest way to `count` of these devices."""
     missing = count - len(free)
     if missing <= 0:
-        return NodeCost((), 0, 0, again_ms, tuple(free[:count]))
+        return (0, 0), {}, tuple(free[:count])
     if len(needy) < missing:
         return None
-    best: tuple[tuple[int, int], dict[str, None], list[str]] | None = None
+    best: _Found | None = None
     starts = _starts(needy)
     for start in starts:
         found = _complete(needy, missing, start, eligible) if len(starts) > 1 else _apart(needy, missing, eligible)
         if found is not None:
             key = _key(found[0], eligible)
             if best is None or key < best[0]:
-                best = (key, *found)
-    if best is None:
-        return None
-    slope = offset = 0
-    for lease_id in best[1]:
-        more = eligible.work(lease_id)
-        slope, offset = slope + more[0], offset + more[1]
-    return NodeCost(tuple(best[1]), slope, offset, again_ms, (*free, *best[2]))
+                best = key, found[0], (*free, *found[1])
+    return best
+
+
+def _for_host(
+    view: NodeView, demand: Demand, members: int, gone: set[str], victims: dict[str, None], eligible: Eligibility
+) -> dict[str, None] | None:
+    """Who else must end so that the node has CPU and host memory for so many members; None: that can't be had.
+
+    Those that free most of what is short go first: the fewest where one of the two is short, a heuristic for both.
+    """
+    if not view.devices:
+        return {}
+    node = eligible.state.inventory.node(view.devices[0].record.node_id)
+    cpu = demand.cpu_milli * members - node.cpu_left_milli
+    host = demand.host_memory_bytes * members - node.host_memory_left_bytes
+    others: list[tuple[str, int, int]] = []
+    for lease_id, (of_cpu, of_host) in view.hosted.items():
+        if lease_id in gone or lease_id in victims or not lease_id:
+            cpu, host = cpu - of_cpu, host - of_host
+        elif eligible.ripe_ms(lease_id) <= eligible.now_ms:
+            others.append((lease_id, of_cpu, of_host))
+    more: dict[str, None] = {}
+
+    def worth(other: tuple[str, int, int]) -> tuple[int, int, str]:
+        freed = min(other[1], max(cpu, 0)) * max(host, 1) + min(other[2], max(host, 0)) * max(cpu, 1)
+        return freed, -eligible.lost_now(other[0]), other[0]
+
+    while (cpu > 0 or host > 0) and others:
+        best = max(others, key=worth)
+        others.remove(best)
+        more[best[0]] = None
+        cpu, host = cpu - best[1], host - best[2]
+    return None if cpu > 0 or host > 0 else more
 
 
 def _look(

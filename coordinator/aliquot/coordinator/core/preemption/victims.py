@@ -9,6 +9,7 @@ everybody's reach. And never the same lease more than `preemptions_max` times wi
 
 from __future__ import annotations
 
+from aliquot.coordinator.core.elastic import core_of
 from aliquot.coordinator.core.evolving.counting import parts_of
 from aliquot.coordinator.core.leases import Lease, SliceState
 from aliquot.coordinator.core.state import State
@@ -136,7 +137,7 @@ def _fitting(state: State, account: Account, scale: int) -> dict[str, None]:
     fitting: dict[str, None] = {}
     sums = Account(account.kind, account.name, account.quota)
     for lease_id in sorted(account.holders, key=order):
-        parts: list[Part] = parts_of(leases[lease_id].holding)
+        parts: list[Part] = parts_of(core_of(leases[lease_id]))
         if covered(sums, parts, scale):
             fitting[lease_id] = None
             for part in parts:
