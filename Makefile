@@ -15,10 +15,12 @@ SOURCES := $(wildcard agent client common coordinator tests bench examples hatch
 ARGS ?=
 # Parallel test processes: our floor is a machine with two cores.
 JOBS ?= 2
+# Seeds of `make simulate`: each is a pool of 200 nodes for ten minutes (about 90 s of one processor).
+SEEDS ?= 200
 # Lines and branches of the two pure cores that the tests must reach, in percent.
 COVERAGE_MIN ?= 90
 
-.PHONY: help venv proto native demo test test-long check format bench clean
+.PHONY: help venv proto native demo test test-long simulate simulate-mutations check format bench clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -51,6 +53,12 @@ test: proto native ## run the tests, with the coverage gate on the two pure core
 
 test-long: proto native ## run every test, slow ones too, with many more generated examples
 	HYPOTHESIS_PROFILE=thorough $(BIN)/python -m pytest -n $(JOBS) --timeout=1800 $(ARGS)
+
+simulate: proto ## run the whole cluster from SEEDS seeds, with faults, under an auditor (docs/simulation.md)
+	$(BIN)/python -m tests.simulation --seeds $(SEEDS) --jobs $(JOBS) $(ARGS)
+
+simulate-mutations: proto ## break the product in known ways: each must be caught by the simulation
+	$(BIN)/python -m tests.simulation --jobs $(JOBS) --mutants $(ARGS)
 
 # All four run, so that one look shows everything.
 check: proto ## lint, formatting, types, layers

@@ -1,11 +1,13 @@
 """Deliberately broken variants of production code: each must be caught, or the simulation proves nothing.
 
-A mutant replaces a few lines by what a plausible mistake would have made of them. It is applied for the length of one run.
+A mutant replaces a few lines by what a plausible mistake would have made of them. It is applied for the length of one
+run.
 """
 
 from __future__ import annotations
 
 import contextlib
+import heapq
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -20,16 +22,20 @@ from aliquot.agent.core import enforcement, reservations
 from aliquot.agent.core.reservations import Step
 from aliquot.coordinator import keepalive, session, sessions, writer
 from aliquot.coordinator.core import evolve, facts
+from aliquot.coordinator.core.commands import ReportStatus
 from aliquot.coordinator.core.decide import allocate, lifecycle, nodes, reconcile, reports
 from aliquot.coordinator.core.decide.outcomes import Decision
 from aliquot.coordinator.core.evolving import counting
 from aliquot.coordinator.core.inventory import inventory
 from aliquot.coordinator.core.inventory.records import DeviceRecord
 from aliquot.coordinator.core.leases import SliceState
+from aliquot.coordinator.core.ledger.books import CHARGED
 from aliquot.coordinator.core.placement import picking
 from aliquot.coordinator.core.state import Node
-from aliquot.coordinator.core.types import DeviceSpec
+from aliquot.coordinator.core.types import DeviceSpec, SlicePlan
+from aliquot.coordinator.journal.replay import replay as real_replay
 from tests.simulation.sim import coordinators, store
+from tests.simulation.sim.loop import current
 
 Put = Callable[..., Any]
 
@@ -115,7 +121,7 @@ def _recheck(put: Put) -> None:
     def slice_on(device: DeviceRecord, shape: Any) -> Any:
         base = device.spec.leasable_bytes
         share, memory = inventory.resolve_slice(shape.share_milli, shape.memory_bytes, base, base)
-        return picking.SlicePlan(device.node_id, device.spec.uuid, share, memory)
+        return SlicePlan(device.node_id, device.spec.uuid, share, memory)
 
     def reserve(self: Any, plan: Any) -> None:
         self._hold(self.device_record(plan.device_uuid), plan.share_milli, plan.memory_bytes, 1)
@@ -148,8 +154,10 @@ def _lost(put: Put) -> None:
         decision = original(state, command, now_ms)
         found = list(decision.facts)
         if command.lost and found:
-            for slice_id in state.slice_ids_by_node[command.node_id]:
-                found.append(facts.SliceGone(at_ms=now_ms, lease_id=slice_id.partition(".")[0], slice_id=slice_id))
+            found += [
+                facts.SliceGone(at_ms=now_ms, lease_id=slice_id.partition(".")[0], slice_id=slice_id)
+                for slice_id in state.slice_ids_by_node[command.node_id]
+            ]
         return Decision(tuple(found))
 
     original = nodes.silent
@@ -223,7 +231,7 @@ def _early(put: Put) -> None:
 @mutant("published before synced", "the outbox follows the write, not the sync")
 def _unsynced(put: Put) -> None:
     def carry_out(self: Any, call: Any, done: Any) -> None:
-        self._loop.call_in(store.current(), 3_000, _quietly, call)
+        self._loop.call_in(current(), 3_000, _quietly, call)
         self._tell(done, 1 if done.__name__ == "done" else None, None)
 
     put(store.SimJournalThread, "_carry_out", carry_out)
@@ -250,8 +258,6 @@ def _partial(put: Put) -> None:
 
 @mutant("snapshot inside a group", "a snapshot lacks the last fact of the group it names")
 def _snapshot(put: Put) -> None:
-    original = coordinators.replay
-
     def replay(journal: Any, config: Any) -> Any:
         applied = evolve.evolve
         last = journal.last_seq
@@ -265,7 +271,7 @@ def _snapshot(put: Put) -> None:
         from aliquot.coordinator.journal import replay as replay_module
 
         with mock.patch.object(replay_module, "evolve", all_but_the_last):
-            return original(journal, config)
+            return real_replay(journal, config)
 
     put(coordinators, "replay", replay)
 
@@ -287,7 +293,7 @@ def _ttl(put: Put) -> None:
         if new is not None and old is None and new.lease_id in self._until_ms:
             spent_ms = self._clock.now_ms() - max(new.created_ms, new.granted_ms)
             self._until_ms[new.lease_id] -= max(0, spent_ms)
-            keepalive.heapq.heappush(self._heap, (self._until_ms[new.lease_id], new.lease_id))
+            heapq.heappush(self._heap, (self._until_ms[new.lease_id], new.lease_id))
 
     put(keepalive.KeepAlive, "lease_changed", lease_changed)
     put(keepalive.KeepAlive, "start_again", lambda self: None)
@@ -308,7 +314,7 @@ def _leaked(put: Put) -> None:
 
 @mutant("unreachable time charged", "a tenant pays while its node is lost")
 def _charged(put: Put) -> None:
-    put(counting, "CHARGED", counting.CHARGED | {SliceState.UNREACHABLE})
+    put(counting, "CHARGED", CHARGED | {SliceState.UNREACHABLE})
 
 
 @mutant("confirmation assumed", "a slice is taken as active as soon as its agent has heard of it")
@@ -316,9 +322,9 @@ def _assumed(put: Put) -> None:
     original = reports._settle_lease
 
     def settle(state: Any, lease: Any, said: Any, now_ms: int) -> Any:
-        pending = reports.ReportStatus.PENDING
+        pending = ReportStatus.PENDING
         active = {
-            slice_id: replace(report, status=reports.ReportStatus.ACTIVE) if report.status is pending else report
+            slice_id: replace(report, status=ReportStatus.ACTIVE) if report.status is pending else report
             for slice_id, report in said.items()
         }
         return original(state, lease, active, now_ms)
@@ -351,7 +357,7 @@ def _amnesia(put: Put) -> None:
 def _by_pid(put: Put) -> None:
     def send(self: Any, target: Any, what: Any) -> Any:
         with contextlib.suppress(ProcessLookupError):
-            signals.signal.pidfd_send_signal(target.process.pid, what)
+            current().host.signal(target.process.pid, what)
         return signals.Outcome.SENT
 
     put(signals.Signaller, "_send", send)

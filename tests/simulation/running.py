@@ -1,23 +1,57 @@
-"""Runs seeds, minimises what fails, and sums up."""
+"""Runs cases, minimises what fails, and says it so that it can be run again."""
 
 from __future__ import annotations
 
-from collections import Counter
+import json
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from tests.simulation.faults import KINDS, Fault
-from tests.simulation.sim.world import Config, Result, World
+from tests.simulation.faults import Fault
+from tests.simulation.sim.world import SIZES, Result, World
 
-
-def run(seed: int, config: Config, faults: list[Fault] | None = None) -> Result:
-    """One run of one seed, with its own schedule of faults or with the given one."""
-    return World(seed, config, faults).run()
+COMMAND = "python -m tests.simulation"
 
 
-def minimise(result: Result, config: Config, runs_max: int = 60, report: Callable[[str], None] = print) -> Result:
-    """The smallest schedule found with which the seed still fails: chunks of faults are left out, halves first."""
-    best, faults = result, [fault for fault in result.schedule if fault.at_ms <= _failed_ms(result)]
+@dataclass(frozen=True, slots=True)
+class Case:
+    """What a run depends on, and all of it."""
+
+    seed: int
+    size: str = "whole"
+    faults: tuple[Fault, ...] | None = None
+    """None: those that the seed draws."""
+
+    def world(self) -> World:
+        """Not started yet."""
+        return World(self.seed, SIZES[self.size], None if self.faults is None else list(self.faults))
+
+    def __str__(self) -> str:
+        """One line of JSON, for the list of past failures and for `--case`."""
+        said: dict[str, object] = {"seed": self.seed, "size": self.size}
+        if self.faults is not None:
+            said["faults"] = [[fault.at_ms, fault.kind, fault.duration_ms, fault.seed] for fault in self.faults]
+        return json.dumps(said)
+
+    @classmethod
+    def read(cls, text: str) -> Case:
+        """Of a line written by `str`. Raises ValueError."""
+        said = json.loads(text)
+        faults = None if "faults" not in said else tuple(Fault(*fault) for fault in said["faults"])
+        if said["size"] not in SIZES:
+            raise ValueError(f"there is no size {said['size']!r}: use one of {', '.join(SIZES)}")
+        return cls(int(said["seed"]), said["size"], faults)
+
+
+def run(case: Case) -> Result:
+    """One run."""
+    return case.world().run()
+
+
+def minimise(case: Case, result: Result, runs_max: int = 60) -> tuple[Case, Result]:
+    """The case with the fewest faults found with which it still fails: chunks are left out, halves first."""
+    failed_ms = int(result.simulated_s * 1000) + 1
+    best = result
+    faults = [fault for fault in result.schedule if fault.at_ms <= failed_ms]
     chunk = max(1, len(faults) // 2)
     runs = 0
     while faults and runs < runs_max:
@@ -26,7 +60,7 @@ def minimise(result: Result, config: Config, runs_max: int = 60, report: Callabl
         while start < len(faults) and runs < runs_max:
             fewer = faults[:start] + faults[start + chunk :]
             runs += 1
-            again = run(result.seed, config, fewer)
+            again = run(Case(case.seed, case.size, tuple(fewer)))
             if again.violations:
                 best, faults, shrunk = again, fewer, True
             else:
@@ -34,65 +68,26 @@ def minimise(result: Result, config: Config, runs_max: int = 60, report: Callabl
         if chunk == 1 and not shrunk:
             break
         chunk = max(1, chunk // 2)
-    report(f"minimised {len(result.schedule)} faults to {len(faults)} in {runs} runs")
-    best.schedule = faults
-    return best
+    return Case(case.seed, case.size, tuple(faults)), best
 
 
-def _failed_ms(result: Result) -> int:
-    return int(result.simulated_s * 1000) + 1
-
-
-def story(result: Result, lines: int = 40) -> str:
-    """A failure for people: what is wrong, with which faults, and what happened last."""
+def story(case: Case, result: Result, lines: int = 40) -> str:
+    """A failure for people: what is wrong, with which faults, what happened last, and how to see it again."""
+    faults = result.schedule if case.faults is None else case.faults
     text = [f"seed {result.seed}: {len(result.violations)} violations after {result.simulated_s:.3f} s"]
     text += [f"  VIOLATION {violation}" for violation in result.violations[:5]]
-    text += ["  with these faults:", *([f"    {fault}" for fault in result.schedule] or ["    none"])]
+    text += ["  with these faults:", *([f"    {fault}" for fault in faults] or ["    none"])]
     text += ["  what happened last:", *(f"    {line}" for line in result.trace[-lines:])]
+    text += ["  again:", f"    {COMMAND} --case '{case}'"]
     return "\n".join(text)
 
 
-@dataclass(slots=True)
-class Summary:
-    """What all seeds together came to."""
-
-    seeds: int = 0
-    violations: int = 0
-    events: int = 0
-    steps: int = 0
-    lease_operations: int = 0
-    simulated_s: float = 0.0
-    took_s: float = 0.0
-    faults: Counter[str] = field(default_factory=Counter)
-    counts: Counter[str] = field(default_factory=Counter)
-
-    def add(self, result: Result) -> None:
-        """One more."""
-        self.seeds += 1
-        self.violations += len(result.violations)
-        self.events += result.events
-        self.steps += result.steps
-        self.lease_operations += result.lease_operations
-        self.simulated_s += result.simulated_s
-        self.took_s += result.took_s
-        self.faults += result.faults
-        self.counts.update(result.counts)
-
-    def as_json(self) -> dict[str, object]:
-        """The last line. Rates are per second of one process."""
-        took_s = max(self.took_s, 1e-9)
-        return {
-            "seeds": self.seeds,
-            "events": self.events,
-            "events_per_s": round(self.events / took_s),
-            "loop_steps_per_s": round(self.steps / took_s),
-            "lease_operations": self.lease_operations,
-            "lease_operations_per_s": round(self.lease_operations / took_s),
-            "simulated_s": round(self.simulated_s),
-            "times_real_time": round(self.simulated_s / took_s, 1),
-            "fault_kinds": len(self.faults),
-            "fault_kinds_known": len(KINDS),
-            "faults": self.faults.total(),
-            "counts": dict(sorted(self.counts.items())),
-            "violations": self.violations,
-        }
+def everything_about(case: Case, words: list[str], tell: Callable[[str], None]) -> Result:
+    """Run with a trace of everything, and tell the lines that have one of these words (all, when there are none)."""
+    world = case.world()
+    world.auditor.keep_everything()
+    result = world.run()
+    for line in result.trace:
+        if not words or any(word in line for word in words):
+            tell(line)
+    return result

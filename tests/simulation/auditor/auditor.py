@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from tests.simulation.auditor.books import READY, Books, Piece, Story
+from tests.simulation.auditor.books import Books
 from tests.simulation.auditor.nodes import NodesAudit
+from tests.simulation.auditor.records import LOST, READY, Piece, Story
 from tests.simulation.auditor.wire import WireAudit
 from tests.simulation.sim.loop import current
 
@@ -133,17 +134,7 @@ class Auditor:
         if epoch < self._writer_epoch:
             self.violation(f"leader epoch {epoch} writes after {self._writer_epoch}")
         facts = _decode(record.payload)
-        for fact in facts:
-            self.facts[fact[0]] += 1
-            if self.verbose:
-                self.note(f"fact by {epoch}: {fact}")
-            if fact[0] == "leader":
-                self._leads_since_us = self._world.loop.now_us
-                self.leader_address = current().host.host
-            elif fact[0] in ("queued", "ended", "releasing"):
-                self.lease_operations += 1
-            elif fact[0] == "nstate" and fact[3] == 5:
-                self.nodes_lost += 1
+        self._count(facts, epoch)
         if epoch > self._writer_epoch:
             self._writer_epoch = epoch
             if facts[0][0] != "leader" or facts[0][2] != epoch:
@@ -155,6 +146,19 @@ class Auditor:
                 story = self.books.stories.get(fact[2])
                 if story is not None:
                     story.lived_since_us = self._world.loop.now_us
+
+    def _count(self, facts: list[list[Any]], epoch: int) -> None:
+        for fact in facts:
+            self.facts[fact[0]] += 1
+            if self.verbose:
+                self.note(f"fact by {epoch}: {fact}")
+            if fact[0] == "leader":
+                self._leads_since_us = self._world.loop.now_us
+                self.leader_address = current().host.host
+            elif fact[0] in ("queued", "ended", "releasing"):
+                self.lease_operations += 1
+            elif fact[0] == "nstate" and fact[3] == LOST:
+                self.nodes_lost += 1
 
     def _expired(self, story: Story) -> str:
         """A lease may expire only when nobody has named it for its TTL, counted anew from each take-over."""

@@ -6,7 +6,7 @@ import signal
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from tests.simulation.auditor.books import Piece
+from tests.simulation.auditor.records import Piece
 from tests.simulation.sim.loop import US_PER_S
 
 if TYPE_CHECKING:

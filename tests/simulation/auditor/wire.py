@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from aliquot.v1 import agent_pb2, leases_pb2, types_pb2
-from tests.simulation.auditor.books import Piece
+from tests.simulation.auditor.records import Piece
 from tests.simulation.sim.server import AGENT_SESSION, KEEP_ALIVE
 
 if TYPE_CHECKING:
@@ -142,7 +142,7 @@ class WireAudit:
             named = {order.slice_id for order in desired.slices}
             missing = pieces.keys() - named
             if missing:
-                auditor.violation(f"{node_id} is told everything, but not {sorted(missing)[0]}")
+                auditor.violation(f"{node_id} is told everything, but not {min(missing)}")
 
     def answered(self, address: str, method: str, request: bytes, result: Any) -> None:
         """A coordinator answers a call."""

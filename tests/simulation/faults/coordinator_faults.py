@@ -167,10 +167,14 @@ def _crash_at(point: CrashPoint) -> Callable[[World, Fault, Random], None]:
 
 
 def _crash_again(world: World, fault: Fault, random: Random) -> None:
-    """It dies, and dies again while it starts."""
-    world.cluster.leader.crash()
+    """It dies, and whoever leads then dies again, perhaps while it starts."""
+
+    def crash() -> None:
+        world.cluster.leader.crash()
+
+    crash()
     for delay_ms in (random.randint(300, 1500), random.randint(2_000, 6_000)):
-        world.loop.call_in(world.process, delay_ms * US_PER_MS, lambda: world.cluster.leader.crash())
+        world.loop.call_in(world.process, delay_ms * US_PER_MS, crash)
 
 
 def _terminate(world: World, fault: Fault, random: Random) -> None:

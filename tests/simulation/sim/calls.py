@@ -57,6 +57,7 @@ class Call:
     def __init__(
         self,
         network: Network,
+        *,
         client: str,
         address: str,
         method: str,

@@ -57,6 +57,8 @@ class SimCheckpoint:
     def __init__(self, disk: StateDisk, boot_id: str) -> None:
         self.directory = Path("/state")
         self.node_record = self.directory / "node.record"
+        self.cuts_record = self.directory / "cuts.record"
+        """Of cards in MIG mode, of which there are none here: nothing is ever written there."""
         self.notes: list[str] = []
         self._disk = disk
         self._boot_id = boot_id

@@ -90,7 +90,7 @@ class CoordinatorHost:
             raise
         except AliquotError:
             pass  # its own reason to end: another leads, or the journal can't be used
-        except BaseException as error:  # noqa: BLE001: whatever else ends a coordinator is a defect
+        except BaseException as error:  # noqa: BLE001 - whatever else ends a coordinator is a defect
             if process.alive:
                 self.on_defect(f"coordinator on {self.host} ended: {error!r}")
         self.loop.call_in(process, 0, self.loop.kill, process)
@@ -110,7 +110,15 @@ class Cluster:
     """All coordinator hosts and what keeps one of them leading: an expiring leader row, as with PostgreSQL."""
 
     def __init__(
-        self, loop: SimLoop, network: Network, store: Store, random: Random, world: Process, policy: str, hosts: int
+        self,
+        loop: SimLoop,
+        network: Network,
+        store: Store,
+        random: Random,
+        *,
+        world: Process,
+        policy: str,
+        hosts: int,
     ) -> None:
         self.loop, self.store, self.random, self.world = loop, store, random, world
         self.hosts = [

@@ -115,7 +115,7 @@ class Launcher:
             if self.world.issuing and len(self._live) < self.world.config.leases_per_launcher:
                 asked = self.world.workload.next(self, next(self._numbers))
                 self.asked.append(asked)
-                asyncio.create_task(self._hold(asked))  # noqa: RUF006: the loop keeps it
+                asyncio.create_task(self._hold(asked))  # noqa: RUF006 - the loop keeps it
 
     def ask_now(self, key: str, copy_of: str = "") -> None:
         """One more request at once; `copy_of`: with the body that this key had before, if it had one."""
@@ -228,7 +228,8 @@ class Launcher:
                         continue
                 request = leases_pb2.KeepAliveRequest(lease_ids=list(self._live))
                 await connection.client_write(request.SerializeToString())
-                data = await asyncio.wait_for(connection.client_read(), 8.0)
+                async with asyncio.timeout(8.0):
+                    data = await connection.client_read()
                 if isinstance(data, bytes):
                     leases_pb2.KeepAliveResponse.FromString(data)
             except (TimeoutError, grpc.aio.AioRpcError, AliquotError):

@@ -1,20 +1,20 @@
-"""An asyncio event loop whose time is simulated: it never waits, it jumps to the next moment at which something happens.
+"""An asyncio event loop whose time is simulated: it never waits, it jumps to the next moment when something happens.
 
-Everything that runs here belongs to a `Process` of the simulated world, found through a context variable, so that tasks,
-timers and callbacks inherit it without knowing. A process can be killed (nothing of it ever runs again, not even a
-`finally`, as after a SIGKILL), frozen (as by SIGSTOP) and thawed. What would run in a thread runs on the loop after a
+Everything that runs here belongs to a `Process` of the simulated world, found through a context variable, so that
+tasks, timers and callbacks inherit it without knowing. A process can be killed (nothing of it ever runs again, not even
+a `finally`, as after a SIGKILL), frozen (as by SIGSTOP) and thawed. What would run in a thread runs on the loop after a
 delay, so that there is exactly one order of events, and it depends on the seed alone.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
 import heapq
 import math
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from typing import Any
 
 US_PER_S = 1_000_000
@@ -25,10 +25,13 @@ STEPS_AT_ONCE_MAX = 200_000
 """More than this many callbacks without any time passing are a loop that never ends."""
 
 
+PROCESS: contextvars.ContextVar[Process] = contextvars.ContextVar("process")
+
+
 class Process:
     """What lives and dies together: a coordinator, an agent, a launcher, or the world itself."""
 
-    __slots__ = ("alive", "delayed", "frozen", "host", "name", "on_exit", "stalls_us", "tasks")
+    __slots__ = ("alive", "context", "delayed", "frozen", "host", "name", "on_exit", "stalls_us", "tasks")
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -36,24 +39,24 @@ class Process:
         self.frozen = False
         self.delayed: deque[Handle] = deque()
         self.tasks: set[asyncio.Task[Any]] = set()
-        """Strong references, so that nothing is collected, and no `finally` runs, at a moment that the seed does not decide."""
+        """Strong references: nothing is collected, and no `finally` runs, at a moment that the seed does not decide."""
         self.on_exit: list[Callable[[], None]] = []
         self.stalls_us = 0
         """How long a worker thread takes on top of what it usually takes."""
         self.host: Any = None
         """The simulated machine it runs on, where that matters."""
+        self.context = contextvars.Context()
+        """In which its plain callbacks run, and from which its tasks start."""
+        self.context.run(PROCESS.set, self)
 
     def __repr__(self) -> str:
         return f"<{self.name}>"
 
 
-PROCESS: contextvars.ContextVar[Process] = contextvars.ContextVar("process")
-
-
 class Handle:
     """A callback that will run, unless cancelled."""
 
-    __slots__ = ("args", "callback", "context", "when_us")
+    __slots__ = ("args", "callback", "context", "process", "when_us")
 
     def __init__(
         self, callback: Callable[..., object] | None, args: tuple[Any, ...], context: contextvars.Context, when_us: int
@@ -61,6 +64,7 @@ class Handle:
         self.callback = callback
         self.args = args
         self.context = context
+        self.process = context[PROCESS]
         self.when_us = when_us
 
     def cancel(self) -> None:
@@ -81,8 +85,8 @@ class Stuck(RuntimeError):
     """Nothing is left to happen."""
 
 
-class SimLoop(asyncio.AbstractEventLoop):
-    """See the module's docstring. `asyncio` finds it by `running`."""
+class SimLoop:
+    """See the module's docstring. `asyncio` finds it by `running`, and asks no more of it than what is here."""
 
     def __init__(self, thread_latency_us: Callable[[], int]) -> None:
         self.now_us = 0
@@ -94,32 +98,33 @@ class SimLoop(asyncio.AbstractEventLoop):
         self._numbers = 0
         self._thread_latency_us = thread_latency_us
         self._kept: list[Process] = []
+        self._itself: Any = self
 
     # -- running
 
-    @contextmanager
+    @contextlib.contextmanager
     def running(self) -> Iterator[None]:
         """Be the running loop."""
-        asyncio._set_running_loop(self)
+        asyncio._set_running_loop(self._itself)
         try:
             yield
         finally:
             asyncio._set_running_loop(None)
 
-    def run_until(self, until_us: int, after_step: Callable[[], bool] | None = None) -> bool:
-        """Let everything happen up to then. Ends early, with True, when `after_step` says so."""
-        ready, timers = self._ready, self._timers
+    def run_until(self, until_us: int, violations: Sequence[str] = ()) -> bool:
+        """Let everything happen up to then. Ends early, with True, when something was violated or went uncaught."""
+        ready, timers, errors = self._ready, self._timers, self.errors
         while True:
             stand_still = self.steps + STEPS_AT_ONCE_MAX
             while ready:
                 if self.steps > stand_still:
-                    self.errors.append(f"time stands still: {ready[0].callback!r} of {ready[0].context[PROCESS]}")
+                    self.errors.append(f"time stands still: {ready[0].callback!r} of {ready[0].process}")
                     return True
                 handle = ready.popleft()
                 callback = handle.callback
                 if callback is None:
                     continue
-                process = handle.context[PROCESS]
+                process = handle.process
                 if not process.alive:
                     continue
                 if process.frozen:
@@ -130,9 +135,9 @@ class SimLoop(asyncio.AbstractEventLoop):
                     handle.context.run(callback, *handle.args)
                 except (KeyboardInterrupt, SystemExit):
                     raise
-                except BaseException as error:  # noqa: BLE001: as asyncio's own handles do
+                except BaseException as error:  # noqa: BLE001 - as asyncio's own handles do
                     self.errors.append(f"{process.name}: {callback!r}: {error!r}")
-                if after_step is not None and after_step():
+                if errors or violations:
                     return True
             while timers and timers[0][2].callback is None:
                 heapq.heappop(timers)
@@ -153,15 +158,11 @@ class SimLoop(asyncio.AbstractEventLoop):
 
     def start(self, process: Process, coroutine: Coroutine[Any, Any, Any], name: str = "") -> asyncio.Task[Any]:
         """Run a coroutine as a part of a process."""
-        context = contextvars.copy_context()
-        context.run(PROCESS.set, process)
-        return self._task(coroutine, context, name)
+        return self._task(coroutine, process.context.copy(), name)
 
     def call_in(self, process: Process, delay_us: int, callback: Callable[..., object], *args: Any) -> Handle:
         """Call a plain function as a part of a process."""
-        context = contextvars.Context()
-        context.run(PROCESS.set, process)
-        return self._at(self.now_us + delay_us, callback, args, context)
+        return self._at(self.now_us + delay_us, callback, args, process.context)
 
     def kill(self, process: Process) -> None:
         """At once, and for good."""
@@ -202,7 +203,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         return self.call_at(self.now_us / US_PER_S + delay, callback, *args, context=context)
 
     def call_at(self, when: float, callback: Callable[..., object], *args: Any, context: Any = None) -> Any:
-        # Never early, and never without time passing: who waits for a moment would find it not come yet, and wait again.
+        # Never early, and never without time passing: who waits for a moment would find it not come yet, and wait on.
         when_us = max(self.now_us + 1, math.ceil(when * US_PER_S - 0.001))
         return self._at(when_us, callback, args, contextvars.copy_context() if context is None else context)
 
@@ -215,13 +216,13 @@ class SimLoop(asyncio.AbstractEventLoop):
         return handle
 
     def create_future(self) -> asyncio.Future[Any]:
-        return asyncio.Future(loop=self)
+        return asyncio.Future(loop=self._itself)
 
     def create_task(self, coro: Any, *, name: str | None = None, context: contextvars.Context | None = None) -> Any:
         return self._task(coro, context if context is not None else contextvars.copy_context(), name or "")
 
     def _task(self, coroutine: Any, context: contextvars.Context, name: str) -> asyncio.Task[Any]:
-        task: asyncio.Task[Any] = asyncio.Task(coroutine, loop=self, name=name or "task", context=context)
+        task: asyncio.Task[Any] = asyncio.Task(coroutine, loop=self._itself, name=name or "task", context=context)
         tasks = context[PROCESS].tasks
         tasks.add(task)
         task.add_done_callback(tasks.discard, context=context)
@@ -236,7 +237,7 @@ class SimLoop(asyncio.AbstractEventLoop):
                 return
             try:
                 result = func(*args)
-            except BaseException as error:  # noqa: BLE001: it belongs to who waits
+            except BaseException as error:  # noqa: BLE001 - it belongs to who waits
                 if PROCESS.get().alive:
                     future.set_exception(error)
             else:
@@ -281,10 +282,8 @@ class SimLoop(asyncio.AbstractEventLoop):
 def _close(task: asyncio.Task[Any]) -> None:
     """End a suspended coroutine. Its `finally` parts run into a loop that carries nothing out any more."""
     coroutine = task.get_coro()
-    try:
-        coroutine.close()  # type: ignore[union-attr]
-    except BaseException:  # noqa: BLE001, S110: nothing that it says matters now
-        pass
+    with contextlib.suppress(BaseException):  # nothing that it says matters now
+        coroutine.close()
 
 
 def current() -> Process:

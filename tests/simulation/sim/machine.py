@@ -380,7 +380,7 @@ class SimBackend:
 
 
 class SimGuard:
-    """Calls that may hang. It stands in for `aliquot.agent.devices.guard.DeviceGuard`, whose threads are its own tests' matter."""
+    """Calls that may hang. It stands in for `aliquot.agent.devices.guard.DeviceGuard`, whose threads have own tests."""
 
     def __init__(self, machine: SimMachine, timeout_s: float) -> None:
         self.timeout_s = timeout_s

@@ -136,10 +136,19 @@ class Network:
     async def call(self, client: str, address: str, method: str, request: bytes, timeout_s: float) -> bytes:
         """One call. Raises CallFailed."""
         future: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
-        call = Call(self, client, address, method, request, timeout_s, future)
+        call = Call(
+            self,
+            client=client,
+            address=address,
+            method=method,
+            request=request,
+            timeout_s=timeout_s,
+            future=future,
+        )
         call.send()
         try:
-            return await asyncio.wait_for(future, timeout_s)
+            async with asyncio.timeout(timeout_s):
+                return await future
         except TimeoutError:
             call.give_up()
             raise CallFailed(grpc.StatusCode.DEADLINE_EXCEEDED, "no answer in time") from None

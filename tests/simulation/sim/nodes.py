@@ -55,6 +55,7 @@ class SimNode(SimMachine):
         random: Random,
         table: ProcessTable,
         network: Network,
+        *,
         number: int,
         coordinators: tuple[str, ...],
         devices: list[DeviceInfo],
@@ -114,7 +115,7 @@ class SimNode(SimMachine):
             await agent.run()
         except (asyncio.CancelledError, GeneratorExit):
             raise
-        except BaseException as error:  # noqa: BLE001: an agent must never end by itself
+        except BaseException as error:  # noqa: BLE001 - an agent must never end by itself
             if process.alive:
                 self.on_agent_error(self, error)
 

@@ -1,7 +1,7 @@
 """Where production code reaches for the machine (clocks, /proc, threads, sockets, gRPC), it gets the simulated world's.
 
-Everything that decides already takes time, ids and randomness as arguments. What is replaced here are the few names at the
-edges, and only while a simulation runs: nothing in production code knows of it.
+Everything that decides already takes time, ids and randomness as arguments. What is replaced here are the few names at
+the edges, and only while a simulation runs: nothing in production code knows of it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from random import Random
 from types import SimpleNamespace
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Self
 from unittest import mock
 
 import grpc
@@ -29,6 +29,7 @@ from aliquot.agent.enforce.watchdog import WatchdogEnforcer
 from aliquot.agent.stream import Stream
 from aliquot.common.clock import SystemClock
 from aliquot.common.ids import IdGenerator
+from aliquot.coordinator import gc
 from aliquot.coordinator import main as main_module
 from aliquot.coordinator import writer as writer_module
 from aliquot.coordinator.rpc import errors as rpc_errors
@@ -47,8 +48,8 @@ EPOCH_MS = 1_790_000_000_000
 class SimTime:
     """The module `time`, as one part of the world sees it.
 
-    The precise counter moves on a little with every look, as a real one would, so that the writer's turns end at moments
-    that differ from seed to seed.
+    The precise counter moves on a little with every look, as a real one would, so that the writer's turns end at
+    moments that differ from seed to seed.
     """
 
     def __init__(self, loop: SimLoop, random: Random) -> None:
@@ -151,7 +152,7 @@ class SimChannel:
     def __init__(self, network: Network, address: str) -> None:
         self.network, self.address = network, address
 
-    async def __aenter__(self) -> SimChannel:
+    async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -164,7 +165,7 @@ class SimStub:
     def __init__(self, channel: SimChannel) -> None:
         self._channel = channel
 
-    def Session(self) -> SimCall:  # noqa: N802: the contract's name
+    def Session(self) -> SimCall:  # noqa: N802 - the contract's name
         """Begin a session."""
         return SimCall(self._channel.network, self._channel.address)
 
@@ -205,6 +206,15 @@ class NoMetrics:
         """Nothing to close."""
 
 
+def _deliver(descriptor: int, what: int) -> None:
+    current().host.signal(descriptor, what)
+
+
+def _clock(not_before_ms: int = 0) -> SystemClock:
+    clock: SystemClock = current().host.clock.make(not_before_ms)
+    return clock
+
+
 def _forbidden(what: str) -> Callable[..., NoReturn]:
     def refuse(*_: object, **__: object) -> NoReturn:
         raise AssertionError(f"simulated code reached for the real {what}")
@@ -226,7 +236,7 @@ def simulated(loop: SimLoop, network: Network, store: Store, world_random: Rando
     )
     kill = SimpleNamespace(
         Signals=real_signal.Signals,
-        pidfd_send_signal=lambda descriptor, what: current().host.signal(descriptor, what),
+        pidfd_send_signal=_deliver,
     )
     identity = SimpleNamespace(
         boot_id=lambda: current().host.boot_id,
@@ -248,19 +258,19 @@ def simulated(loop: SimLoop, network: Network, store: Store, world_random: Rando
         # the coordinator
         put(writer_module, "JournalThread", lambda: SimJournalThread(loop, store, random))
         put(main_module, "Server", SimServer)
-        put(main_module, "SystemClock", lambda not_before_ms=0: current().host.clock.make(not_before_ms))
+        put(main_module, "SystemClock", _clock)
         put(main_module, "IdGenerator", lambda: IdGenerator(random))
         put(main_module, "version", lambda: "0")
         put(main_module, "python_gc", SimpleNamespace(disable=lambda: None))
-        put(main_module.gc, "settle", lambda: None)
-        put(main_module.gc.PauseMeter, "install", lambda self: None)
-        put(main_module.gc.PauseMeter, "remove", lambda self: None)
+        put(gc, "settle", lambda: None)
+        put(gc.PauseMeter, "install", lambda self: None)
+        put(gc.PauseMeter, "remove", lambda self: None)
         # the agent
         put(agent_module, "identity", identity)
         put(agent_module, "Checkpoint", checkpoint)
         put(agent_module, "CgroupTree", tree)
         put(agent_module, "DeviceGuard", lambda timeout_s: SimGuard(current().host, timeout_s))
-        put(agent_module, "SystemClock", lambda: current().host.clock.make())
+        put(agent_module, "SystemClock", _clock)
         put(agent_module, "EventWatcher", SimEvents)
         put(agent_module, "assemble", _tiers)
         put(agent_module, "machine", SimpleNamespace(in_pid_namespace=lambda: False))

@@ -1,7 +1,7 @@
 """The coordinator's gRPC server without gRPC: the same handlers, called by the simulated network.
 
-It stands in for `aliquot.coordinator.rpc.server.Server`. The services register with it through the generated code, and the
-bytes of requests and answers go through the generated (de)serialisers, so that only the transport is simulated.
+It stands in for `aliquot.coordinator.rpc.server.Server`. The services register with it through the generated code, and
+the bytes of requests and answers go through the generated (de)serialisers, so that only the transport is simulated.
 """
 
 from __future__ import annotations
@@ -31,7 +31,9 @@ class _Registry:
         """See grpc.aio.Server."""
         self.generic += handlers
 
-    def add_registered_method_handlers(self, service: str, handlers: Mapping[str, grpc.RpcMethodHandler]) -> None:
+    def add_registered_method_handlers(
+        self, service: str, handlers: Mapping[str, grpc.RpcMethodHandler[Any, Any]]
+    ) -> None:
         """Known from the generic ones already."""
 
 

@@ -180,7 +180,7 @@ class SimJournal:
 
 
 class SimJournalThread:
-    """The journal's thread: one job after the other, each some time after it was asked for, all or nothing at that time."""
+    """The journal's thread: one job after the other, each some time after it was asked for, then all at once."""
 
     def __init__(self, loop: SimLoop, store: Store, random: Random) -> None:
         self._loop = loop
@@ -227,7 +227,7 @@ class SimJournalThread:
         result, failure = None, None
         try:
             result = call()
-        except Exception as error:  # noqa: BLE001: it belongs to who waits
+        except Exception as error:  # noqa: BLE001 - it belongs to who waits
             failure = error
         if process.alive:
             self._loop.call_in(process, self._random.randrange(50, 400), self._tell, done, result, failure)

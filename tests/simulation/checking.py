@@ -1,0 +1,76 @@
+"""Runs the deliberately broken variants: each must be caught within a few small seeds."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+
+from tests.simulation.mutations import MUTANTS, Mutant
+from tests.simulation.running import Case, run
+
+SEEDS_MAX = 16
+"""A mutant that so many seeds do not catch counts as not caught."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What became of one mutant."""
+
+    name: str
+    mistake: str
+    case: Case
+    """The seed that caught it, or the last one that did not."""
+    events: int
+    """Of that seed, until then."""
+    simulated_s: float
+    violation: str
+    """What caught it: the first thing that was wrong. Empty: nothing was."""
+
+    def row(self) -> str:
+        """A line of the table in docs/simulation.md."""
+        caught = self.violation.partition(" s: ")[2] or self.violation or "**not caught**"
+        return (
+            f"| {self.name} | {self.mistake} | {caught} | {self.case.seed} | {self.simulated_s:.0f} s, {self.events} |"
+        )
+
+
+def named(name: str) -> Mutant:
+    """Raises ValueError for a name that there is not."""
+    for mutant in MUTANTS:
+        if mutant.name == name:
+            return mutant
+    raise ValueError(f"there is no mutant {name!r}: {', '.join(sorted(mutant.name for mutant in MUTANTS))}")
+
+
+def check(name: str, seeds_max: int = SEEDS_MAX) -> Verdict:
+    """Run one mutant on one small seed after the other, until it is caught."""
+    mutant = named(name)
+    for seed in range(1, seeds_max + 1):
+        case = Case(seed, "small")
+        with mutant.applied():
+            result = run(case)
+        if result.violations or seed == seeds_max:
+            wrong = result.violations[0] if result.violations else ""
+            return Verdict(mutant.name, mutant.mistake, case, result.events, result.simulated_s, wrong)
+    raise AssertionError("at least one seed is needed")
+
+
+def check_mutants(names: Sequence[str], *, jobs: int, tell: Callable[[str], None]) -> int:
+    """Run these, or all; tell a table of Markdown, and a line of JSON. Returns 1 when one was not caught."""
+    chosen = list(names) or [mutant.name for mutant in MUTANTS]
+    started = time.perf_counter()
+    tell("| variant | mistake | caught by | seed | after (simulated time, events) |")
+    tell("|---|---|---|---|---|")
+    caught = 0
+    spawn = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(jobs, mp_context=spawn) as pool:
+        for verdict in pool.map(check, chosen):
+            tell(verdict.row())
+            caught += bool(verdict.violation)
+    summary = {"mutants": len(chosen), "caught": caught, "wall_s": round(time.perf_counter() - started, 1)}
+    tell(json.dumps(summary))
+    return int(caught < len(chosen))
