@@ -61,17 +61,11 @@ def run(trace: Path, pods_name: str, policy_name: str, seed: int) -> tuple[Curve
 
 
 def run_churn(trace: Path, pods_name: str, policy_name: str, rules: ChurnRules, seed: int) -> ChurnResult:
-    """One run of requests that come and go."""
+    """One run of requests that come and go, decided by the coordinator's core."""
     nodes = read_openb_nodes(trace / NODES)
     pods = read_openb_pods(trace / pods_name)
     random.Random(seed).shuffle(nodes)
-    policy = make_policy(policy_name)
-    watch = None
-    if policy.mix_dependent:
-        policy.set_mix(typical(Counter(mix_type(pod.demand) for pod in pods)))
-    else:
-        watch = online(policy)
-    return Churn(Engine(pool_of(nodes), policy), [pod.demand for pod in pods], rules, seed).run(watch)
+    return Churn(nodes, policy_name, [pod.demand for pod in pods], rules, seed).run()
 
 
 def report_fill(options: argparse.Namespace, names: list[str], console: Console) -> dict[str, dict[str, float]]:

@@ -9,13 +9,14 @@ from pathlib import Path
 import pytest
 
 from aliquot.common.errors import ConfigError
-from aliquot.coordinator.core.placement import Engine, make_policy
+from aliquot.coordinator.core.invariants import check
+from aliquot.coordinator.core.placement.budget import MOVES_PERMILLE, SAVED_MAX
 from aliquot.coordinator.core.types import Demand
 from aliquot.coordinator.plan.arrivals import tuned_arrivals
 from aliquot.coordinator.plan.churn import Churn, ChurnRules
 from aliquot.coordinator.plan.command import PLAN
 from aliquot.coordinator.plan.nodes import more_of, read_nodes
-from aliquot.coordinator.plan.replay import demanded_milli, pool_of
+from aliquot.coordinator.plan.replay import demanded_milli
 from aliquot.coordinator.plan.traces import TraceRequest, read_requests
 from tests.placement.pools import GIB, assert_sound, node
 
@@ -172,14 +173,17 @@ def test_arrival_lists_reach_the_ratio_from_either_side() -> None:
         assert arrivals == tuned_arrivals(requests, 20_000, ratio, 7)
 
 
-def test_reservation_serves_large_requests_under_churn() -> None:
-    demands = [Demand(share_milli=1000)] * 30 + [Demand(share_milli=500)] * 30 + [Demand(count=4)] * 2
-    rules = ChurnRules(load=1.05, lifetimes=8, moves_per_lifetime=0.05)
+def test_the_core_serves_large_requests_under_churn() -> None:
+    demands = [Demand(share_milli=1000)] * 30 + [Demand(share_milli=500)] * 30 + [Demand(count=4)] * 4
+    demands += [Demand(count=0, cpu_milli=1_000)]
+    rules = ChurnRules(load=1.05, lifetimes=8)
     results = {}
     for reserve in (False, True):
-        engine = Engine(pool_of([node(f"n{i}", 4) for i in range(40)]), make_policy("price"))
-        results[reserve] = Churn(engine, demands, rules._replace(reserve=reserve), 3).run()
-        assert_sound(engine.inventory)
+        churn = Churn([node(f"n{i}", 4) for i in range(40)], "price", demands, rules._replace(reserve=reserve), 3)
+        results[reserve] = churn.run()
+        assert_sound(churn.state.inventory)
+        check(churn.state)
     assert results[True].admitted_percent("4") > results[False].admitted_percent("4") + 20
     assert results[True].wait("4", 1.0) <= rules.patience + 1e-9
     assert results[False].moved == 0
+    assert 0 < results[True].moved <= SAVED_MAX + sum(results[True].asked.values()) * MOVES_PERMILLE // 1000

@@ -11,6 +11,7 @@ from collections import OrderedDict
 
 from aliquot.coordinator.core.inventory import Inventory
 from aliquot.coordinator.core.placement import explain
+from aliquot.coordinator.core.placement.budget import MoveBudget
 from aliquot.coordinator.core.placement.chooser import Chooser
 from aliquot.coordinator.core.placement.fragmentation import typical
 from aliquot.coordinator.core.placement.gang import place_gang
@@ -50,6 +51,10 @@ class Engine:
         self._chooser = Chooser(inventory, policy, self.index)
         self.mix = ArrivalMix()
         """What has arrived lately. Volatile: prices made of it come back as a fact."""
+        self.moves = MoveBudget()
+        """What may be moved to make room. Volatile too."""
+        self.move_rests: dict[Demand, int] = {}
+        """Until when no plan of moves is made for a demand that found none."""
         self._next_lesson = LESSON_FIRST
         self._possible: OrderedDict[Demand, bool] = OrderedDict()
         self._possible_version = -1
@@ -80,6 +85,7 @@ class Engine:
         cached scores are thrown away with it. Prices are learnt elsewhere (`coordinator.prices`).
         """
         self.mix.note(demand)
+        self.moves.earn()
         if self.policy.mix_dependent and self.mix.noted >= self._next_lesson:
             self._next_lesson += min(self.mix.noted, LESSON_EVERY_MAX)
             self.policy.set_mix(typical(self.mix.counts))

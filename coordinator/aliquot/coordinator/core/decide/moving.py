@@ -1,0 +1,160 @@
+"""Moving leases: to make room for a large request that has waited for long, or to heal fragmentation.
+
+A move is made of facts that exist for other reasons: the old slices are told to go, the lease goes back to its line and
+is granted anew, all in one group. So its new place is held before the old one is given up, its state is never in doubt,
+and a crash between the two finds it granted once. To its launcher it looks like a preemption that was granted again
+at once: the program gets its grace, and starts again under a higher `lease_epoch`. Only leases that were marked movable
+are moved, and each only once in a while.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from aliquot.coordinator.core.decide import holding, lifecycle
+from aliquot.coordinator.core.facts import Fact, HoldCreated, LeaseRequeued, SliceGone, SlicesReleasing
+from aliquot.coordinator.core.granting import chain_of, exhausted, forbidden, granted
+from aliquot.coordinator.core.holds import HoldKind
+from aliquot.coordinator.core.leases import Lease, SliceState, lease_id_of
+from aliquot.coordinator.core.placement.evacuation import evacuate
+from aliquot.coordinator.core.placement.moving import Move, Occupant
+from aliquot.coordinator.core.state import State
+from aliquot.coordinator.core.types import Demand, Placement
+
+FAILED_REST_MS = 5_000
+"""A plan that came to nothing is not made again for an equal request before this time has passed."""
+
+RESTS_MAX = 1024
+
+MOVED_REST_MS = 600_000
+"""A lease that was granted anew so lately is left alone: nobody is moved twice in a row."""
+
+
+class Occupants(dict[str, Sequence[Occupant]]):
+    """By node, what stands there; made for the nodes that are looked at, and no others."""
+
+    def __init__(self, state: State, now_ms: int) -> None:
+        super().__init__()
+        self._state = state
+        self._now_ms = now_ms
+
+    def get(self, node_id: str, default: object = None) -> Sequence[Occupant]:
+        """The leases of one node, by their ids."""
+        del default
+        found = self.setdefault(node_id, ())
+        if not found:
+            lease_ids = dict.fromkeys(lease_id_of(slice_id) for slice_id in self._state.slice_ids_by_node[node_id])
+            found = self[node_id] = tuple(
+                occupant_of(self._state, self._state.leases[lease_id], self._now_ms) for lease_id in sorted(lease_ids)
+            )
+        return found
+
+
+def occupant_of(state: State, lease: Lease, now_ms: int) -> Occupant:
+    """A lease as the planners of moves see it."""
+    return Occupant(lease.lease_id, lease.request.demand, placement_of(lease), _movable(state, lease, now_ms))
+
+
+def placement_of(lease: Lease) -> Placement:
+    """What a lease holds, of whatever grant."""
+    members: dict[tuple[int, int], list[int]] = {}
+    for number, piece in enumerate(lease.slices):
+        if piece.holds_capacity:
+            members.setdefault((piece.lease_epoch, piece.member), []).append(number)
+    slices = tuple(tuple(lease.slices[number].plan for number in numbers) for numbers in members.values())
+    return Placement(slices, tuple(plans[0].node_id for plans in slices))
+
+
+def _movable(state: State, lease: Lease, now_ms: int) -> bool:
+    """Whether a lease may be moved and is in a state to be: running in peace, not elastic, not just granted."""
+    request = lease.request
+    if not request.movable or request.demand.gang_size > 1 or request.min_count or request.max_count:
+        return False
+    rest_ms = max(request.min_run_ms, MOVED_REST_MS if lease.requeues else 0)
+    if lease.ending or lease.ended or now_ms < lease.granted_ms + rest_ms:
+        return False
+    if lease.requeues >= state.config.requeues_max // 2:
+        return False  # it has had its share; the rest of its attempts is for devices that fail it
+    for piece in lease.slices:
+        if piece.lease_epoch != lease.lease_epoch:
+            return False
+        agentless = lifecycle.is_agentless(state, piece)
+        if piece.state is not SliceState.ACTIVE and not (agentless and piece.state is SliceState.GRANTED):
+            return False
+    return True
+
+
+def move(state: State, planned: Move, why: str, now_ms: int) -> list[Fact] | None:
+    """The facts of one move; None where a limit forbids that the lease holds both places for a moment."""
+    lease = state.leases[planned.lease_id]
+    request = lease.request
+    chain = chain_of(state, request)
+    if exhausted(state, request.tenant, now_ms) or forbidden(state, request, chain, planned.target, now_ms, ()):
+        return None
+    reason = f"moved: {why}"
+    old = [piece for piece in lease.slices if piece.holds_capacity]
+    ids = tuple(piece.slice_id for piece in old)
+    facts: list[Fact] = [SlicesReleasing(at_ms=now_ms, lease_id=lease.lease_id, slice_ids=ids, reason=reason)]
+    facts += [
+        SliceGone(at_ms=now_ms, lease_id=lease.lease_id, slice_id=piece.slice_id)
+        for piece in old
+        if lifecycle.is_agentless(state, piece)
+    ]
+    facts.append(LeaseRequeued(at_ms=now_ms, lease_id=lease.lease_id, reason=reason))
+    target = Placement(planned.target.members, planned.target.node_ids, reason)
+    facts.append(granted(lease.lease_id, lease.lease_epoch + 2, target, now_ms))
+    return facts
+
+
+def make_room(state: State, lease: Lease, demand: Demand, now_ms: int) -> list[Fact]:
+    """Facts that empty a place for a request that has waited as long as its queue says, and keep it; or none."""
+    after_ms = state.tenancy.queue_spec(
+        state.tenancy.queue_of(lease.request.tenant, lease.request.queue)
+    ).reserve_after_ms
+    budget, rests = state.engine.moves, state.engine.move_rests
+    if not after_ms or now_ms < lease.created_ms + after_ms or not budget.available:
+        return []
+    if now_ms < rests.get(demand, 0):
+        return []
+    with _own_reservation_open(state, lease.lease_id):
+        found = evacuate(state.engine, Occupants(state, now_ms), demand, moves_max=budget.available)
+    facts = holding.give_up_of(state, lease.lease_id, now_ms, "room is made by moving others")
+    for planned in found.moves if found is not None else ():
+        moved = move(state, planned, f"lease {lease.lease_id} needs the room", now_ms)
+        if moved is None:
+            found = None
+            break
+        facts += moved
+    if found is None:
+        if len(rests) >= RESTS_MAX:
+            rests.clear()
+        rests[demand] = now_ms + FAILED_REST_MS
+        return []
+    budget.spend(len(found.moves))
+    grace_ms = max((state.leases[planned.lease_id].request.grace_ms for planned in found.moves), default=0)
+    facts.append(
+        HoldCreated(
+            at_ms=now_ms,
+            owner=lease.lease_id,
+            kind=HoldKind.PREEMPTION,
+            placement=found.placement,
+            expires_ms=now_ms + grace_ms + state.config.hold_slack_ms,
+            start_ms=now_ms + grace_ms,
+        )
+    )
+    return facts
+
+
+@contextmanager
+def _own_reservation_open(state: State, lease_id: str) -> Iterator[None]:
+    """Inside, what is kept for this lease counts as free: it may be most of the room that it needs."""
+    hold = state.holds.get(lease_id)
+    uuids = [uuid for uuid in hold.device_uuids if state.inventory.has_device(uuid)] if hold is not None else []
+    try:
+        for uuid in uuids:
+            state.inventory.withhold(uuid, "")
+        yield
+    finally:
+        for uuid in uuids:
+            state.inventory.withhold(uuid, lease_id)
