@@ -1,4 +1,4 @@
-"""Cutting devices: plans by arithmetic, and one carried out on a simulated device."""
+"""Cutting cards: plans by arithmetic on both sides, and some carried out on a simulated card."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aliquot.agent import simgpu
-from aliquot.agent.core.partitioning import Instance, Profile, fitting_profile, plan
+from aliquot.agent.core.partitioning import Instance, Part, Profile, difference
+from aliquot.coordinator.core.decide.partitioning_plan import recut
+from aliquot.coordinator.core.types import MigCard, MigPart, MigProfile
 
 GIB = 1 << 30
 ONE = Profile(0, 19, "1g.10gb", 1, 10 * GIB, (0, 1, 2, 3, 4, 5, 6), 1)
@@ -25,72 +27,82 @@ SEVEN = Profile(4, 0, "7g.80gb", 7, 80 * GIB, (0,), 8)
 PROFILES = (ONE, DOUBLE, TWO, THREE, FOUR, SEVEN)
 
 
-@pytest.mark.parametrize(
-    ("memory_gib", "share_milli", "name", "expected"),
-    [
-        (10, 1, "", ONE),
-        (11, 1, "", DOUBLE),
-        (20, 200, "", TWO),
-        (30, 100, "", THREE),
-        (30, 500, "", FOUR),
-        (41, 1, "", SEVEN),
-        (81, 1, "", None),
-        (1, 1, "3g.40gb", THREE),
-        (1, 1, "5g.1gb", None),
-    ],
-)
-def test_the_smallest_profile_that_fits(memory_gib: int, share_milli: int, name: str, expected: Profile | None) -> None:
-    found = fitting_profile(PROFILES, memory_bytes=memory_gib * GIB, share_milli=share_milli, name=name)
-    assert found == expected
-
-
-def test_what_is_there_already_is_kept() -> None:
-    there = Instance(1, ONE.profile_id, 6, 1, in_use=False)
-    found = plan(PROFILES, [there], [ONE, FOUR])
+def test_what_is_there_already_stays() -> None:
+    there = Instance(1, ONE.profile_id, 6, 1, in_use=True)
+    found = difference(PROFILES, [there], [Part(6, "1g.10gb"), Part(0, "4g.40gb")])
     assert found.destroy == ()
     assert [(each.profile, each.start) for each in found.create] == [(FOUR, 0)]
 
 
-def test_an_idle_part_in_the_way_goes_and_one_in_use_never() -> None:
-    idle, used = Instance(1, ONE.profile_id, 0, 1, in_use=False), Instance(2, ONE.profile_id, 4, 1, in_use=True)
-    found = plan(PROFILES, [idle, used], [FOUR])
-    assert found.destroy == (idle,)
-    assert [each.start for each in found.create] == [0]
-    assert "4g.40gb" in plan(PROFILES, [Instance(3, ONE.profile_id, 1, 1, in_use=True)], [FOUR]).problem
-
-
-@given(
-    st.lists(st.sampled_from(PROFILES), max_size=7),
-    st.lists(st.tuples(st.sampled_from(PROFILES), st.booleans()), max_size=3),
+@pytest.mark.parametrize(
+    ("wanted", "in_use", "reserved", "problem"),
+    [
+        ([Part(0, "4g.40gb")], True, (), "1g.10gb from 0 is in use"),
+        ([Part(0, "4g.40gb")], False, (0,), "1g.10gb from 0 is in use"),
+        ([Part(0, "9g.90gb")], False, (), "can have no 9g.90gb"),
+        ([Part(1, "4g.40gb")], False, (), "can have no 4g.40gb from 1"),
+        ([Part(0, "4g.40gb"), Part(2, "1g.10gb")], False, (), "overlaps"),
+        ([Part(0, "4g.40gb")], False, (1,), ""),
+    ],
 )
-def test_no_plan_overlaps_or_touches_what_is_in_use(wanted: list[Profile], there: list[tuple[Profile, bool]]) -> None:
-    existing: list[Instance] = []
+def test_what_is_in_use_reserved_or_impossible_is_refused_whole(
+    wanted: list[Part], in_use: bool, reserved: tuple[int, ...], problem: str
+) -> None:
+    there = Instance(1, ONE.profile_id, 0, 1, in_use=in_use)
+    found = difference(PROFILES, [there], wanted, reserved)
+    assert problem in found.problem
+    assert bool(found.problem) == bool(problem)
+    assert bool(found.create or found.destroy) != bool(problem)
+
+
+@st.composite
+def cards(draw: st.DrawFn) -> tuple[MigCard, frozenset[str]]:
+    """A card that is cut in some legal way, with some of its parts in use."""
     taken: set[int] = set()
-    for number, (profile, in_use) in enumerate(there):
-        start = next((s for s in profile.starts if not taken & set(range(s, s + profile.length))), None)
-        if start is not None:
-            taken |= set(range(start, start + profile.length))
-            existing.append(Instance(number, profile.profile_id, start, profile.length, in_use))
-    found = plan(PROFILES, existing, wanted)
-    if found.problem:
-        assert not found.create
-        assert not found.destroy
+    parts: list[MigPart] = []
+    for profile, start in draw(st.lists(st.tuples(st.sampled_from(PROFILES), st.integers(0, 7)), max_size=7)):
+        span = set(range(start, start + profile.length))
+        if start in profile.starts and not span & taken:
+            taken |= span
+            parts.append(MigPart(profile.name, start, f"MIG-{start}"))
+    profiles = tuple(MigProfile(each.name, each.length, each.starts, each.memory_bytes) for each in PROFILES)
+    in_use = draw(st.frozensets(st.sampled_from([part.uuid for part in parts]))) if parts else frozenset()
+    return MigCard("GPU-1", "A100-80", profiles, tuple(parts)), in_use
+
+
+@given(cards(), st.sampled_from(PROFILES), st.integers(1, 3))
+def test_the_coordinators_cut_is_legal_minimal_and_what_the_agent_carries_out(
+    cut: tuple[MigCard, frozenset[str]], wanted: Profile, count: int
+) -> None:
+    card, in_use = cut
+    names = {profile.name: profile for profile in PROFILES}
+    found = recut("n1", card, in_use, wanted.name, count)
+    fixed = [part for part in card.parts if part.uuid in in_use or part.profile == wanted.name]
+    taken = {slice_ for part in fixed for slice_ in range(part.start, part.start + names[part.profile].length)}
+    free = [start for start in wanted.starts if not taken & set(range(start, start + wanted.length))]
+    if found is None:
+        assert len(free) < count or wanted.length > 1
         return
-    assert not any(instance.in_use for instance in found.destroy)
-    left = [each for each in existing if each not in found.destroy]
-    spans = [range(each.start, each.start + each.length) for each in left]
-    for each in found.create:
-        assert each.start in each.profile.starts
-        spans.append(range(each.start, each.start + each.profile.length))
-    slices = [number for span in spans for number in span]
-    assert len(slices) == len(set(slices))
-    kept = sorted([each.profile_id for each in left if not each.in_use] + [e.profile.profile_id for e in found.create])
-    assert kept == sorted(profile.profile_id for profile in wanted)
+    assert not any(part.uuid in in_use or part.profile == wanted.name for part in found.lost)
+    there = [
+        Instance(number, names[part.profile].profile_id, part.start, names[part.profile].length, part.uuid in in_use)
+        for number, part in enumerate(card.parts)
+    ]
+    plan = difference(PROFILES, there, [Part(part.start, part.profile) for part in found.parts])
+    assert not plan.problem
+    assert [(each.profile, each.start) for each in plan.create] == [
+        (wanted, part.start) for part in found.parts if not part.uuid
+    ]
+    assert len(plan.create) == count
+    assert sorted(each.start for each in plan.destroy) == sorted(part.start for part in found.lost)
+    # No idle part goes that is not in the way.
+    new = {slice_ for each in plan.create for slice_ in range(each.start, each.start + each.profile.length)}
+    assert all(new & set(range(each.start, each.start + each.length)) for each in plan.destroy)
 
 
 CUT = """
 import json, pynvml
-from aliquot.agent.core.partitioning import plan
+from aliquot.agent.core.partitioning import Part, difference
 from aliquot.agent.enforce import mig_geometry as geometry
 pynvml.nvmlInit()
 handle = pynvml.nvmlDeviceGetHandleByIndex(0)
@@ -102,11 +114,14 @@ except Exception as error:
     refused = str(error)
 pynvml.nvmlDeviceSetMigMode(handle, 1)
 profiles = geometry.read_profiles(uuid)
-by_name = {profile.name: profile for profile in profiles}
 rounds = []
-for names in (["3g.20gb", "1g.5gb", "2g.10gb"], ["4g.20gb", "3g.20gb"], ["7g.40gb"]):
+for wanted in (
+    [(4, "3g.20gb"), (0, "1g.5gb"), (2, "2g.10gb")],
+    [(0, "4g.20gb"), (4, "3g.20gb")],
+    [(0, "7g.40gb")],
+):
     there = geometry.read_instances(uuid, profiles)
-    geometry.apply(uuid, plan(profiles, there, [by_name[name] for name in names]))
+    geometry.apply(uuid, difference(profiles, there, [Part(*part) for part in wanted]))
     ids = {profile.profile_id: profile.name for profile in profiles}
     rounds.append(sorted(ids[each.profile_id] for each in geometry.read_instances(uuid, profiles)))
 devices = []

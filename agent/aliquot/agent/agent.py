@@ -27,6 +27,7 @@ from aliquot.agent.limits_setter import LimitSetter
 from aliquot.agent.local.server import LocalServer
 from aliquot.agent.local.service import LocalService
 from aliquot.agent.metrics import Metrics, NodeCollector
+from aliquot.agent.partitions import Partitions
 from aliquot.agent.police import Police
 from aliquot.agent.poller import Intervals, Poller
 from aliquot.agent.reporting import Description, Reporter
@@ -83,6 +84,7 @@ class Agent:
         self.state = NodeState(known.node_id, name, boot_id, driver)
         self._wire(known)
         await self.poller.discover()
+        await self.partitions.restore()
         await self.controller.restore()
         for holder in self._containment.sweep():
             self.state.notes[f"leftover {holder}"] = (
@@ -119,6 +121,7 @@ class Agent:
         are.
         """
         await self.local.close()
+        await self.partitions.close()
         self.metrics.close()
         # Under a thread that waits in the driver nothing is torn down; the end of the process does that as
         # well.
@@ -205,7 +208,14 @@ class Agent:
         description = Description(
             pool=settings.pool, labels=settings.labels(), failure_domain=settings.failure_domain, version=version()
         )
-        reporter = Reporter(state, self.controller, limits, description, clock)
+        self.partitions = Partitions(
+            state,
+            self._guard,
+            self._checkpoint.cuts_record,
+            self.poller.discover,
+            allowed=settings.mig.repartition,
+        )
+        reporter = Reporter(state, self.controller, limits, self.partitions, description, clock)
         coordinators = Coordinators(settings.coordinator, settings.tls.client(), settings.insecure)
         self.stream = Stream(state, self.controller, reporter, coordinators)
         self.metrics = Metrics()
@@ -230,6 +240,8 @@ class Agent:
         self.poller.on_change = self.stream.wake
         self.poller.on_devices = self.stream.refresh
         self.poller.on_poll = self.metrics.observe_poll
+        self.stream.on_cut = self.partitions.obey
+        self.partitions.on_result = self.stream.refresh
 
     def _cgroup_tree(self, node_id: str) -> tuple[CgroupTree | None, str]:
         mode = self._settings.containment

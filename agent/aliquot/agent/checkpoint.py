@@ -2,6 +2,7 @@
 
     <state>/lock                 held while an agent runs here
     <state>/node.record          the node's id, and the highest leader epoch obeyed
+    <state>/cuts.record          how cards in MIG mode were cut, and the last orders for that
     <state>/slices/<slice>.record        one reservation each; durable before it is acted on
     <state>/attachments/<lease>.record   which processes were attached, by whom
     <state>/damaged/             what could not be read, for people
@@ -118,6 +119,11 @@ class Checkpoint:
     def node_record(self) -> Path:
         """Where the node's identity is."""
         return self.directory / f"node{_SUFFIX}"
+
+    @property
+    def cuts_record(self) -> Path:
+        """Where it is written how this node's cards were cut."""
+        return self.directory / f"cuts{_SUFFIX}"
 
     # -----------------------------------------------------------------------------------------------
     # reservations

@@ -116,8 +116,10 @@ class Poller:
             # answered, and cards missing without any problem, are gone.
             if uuid not in devices and found.problems and device.info.physical_uuid not in cards_seen:
                 devices[uuid] = device
+        cards = {card.uuid: card for card in found.cards}
         changed = {uuid: device.info for uuid, device in devices.items()} != self._state.infos() or not known
-        self._state.devices = devices
+        changed = changed or cards != self._state.cards
+        self._state.devices, self._state.cards = devices, cards
         if found.problems:
             self._state.notes["devices"] = "; ".join(found.problems)
             log.warning("devices that can't be read: %s", self._state.notes["devices"])

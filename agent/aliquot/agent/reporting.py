@@ -10,8 +10,9 @@ from aliquot.agent.controller import Controller
 from aliquot.agent.core.deltas import DeltaTracker
 from aliquot.agent.core.reports import report_of
 from aliquot.agent.limits_setter import LimitSetter
+from aliquot.agent.partitions import Partitions
 from aliquot.agent.state import NodeState
-from aliquot.agent.wire import delta_to_wire, device_report, device_to_wire, slice_report_to_wire
+from aliquot.agent.wire import card_to_wire, delta_to_wire, device_report, device_to_wire, slice_report_to_wire
 from aliquot.common.clock import Clock
 from aliquot.v1 import agent_pb2, types_pb2
 
@@ -30,9 +31,16 @@ class Reporter:
     """Makes the messages of one session. A new session starts with a snapshot, which resets it."""
 
     def __init__(
-        self, state: NodeState, controller: Controller, limits: LimitSetter, description: Description, clock: Clock
+        self,
+        state: NodeState,
+        controller: Controller,
+        limits: LimitSetter,
+        partitions: Partitions,
+        description: Description,
+        clock: Clock,
     ) -> None:
         self._state = state
+        self._partitions = partitions
         self._controller = controller
         self._limits = limits
         self._description = description
@@ -71,6 +79,7 @@ class Reporter:
                     device_to_wire(device.info, reports[uuid], self._limits.tiers_of(uuid))
                     for uuid, device in self._state.devices.items()
                 ],
+                cards=[card_to_wire(card, self._state.cuts.get(card.uuid)) for card in self._partitions.offered],
                 cpu_milli=machine.cpu_milli(),
                 host_memory_bytes=machine.memory_bytes(),
                 agent_version=self._description.version,

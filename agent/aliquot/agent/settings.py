@@ -93,6 +93,13 @@ class EnforcementSettings(msgspec.Struct, frozen=True):
     """Hold preloaded leases to their share of the device's time as well."""
 
 
+class MigSettings(msgspec.Struct, frozen=True):
+    """Cards in MIG mode."""
+
+    repartition: bool = False
+    """Let the coordinator have idle parts of them cut anew, for requests that no part fits."""
+
+
 class Settings(msgspec.Struct, frozen=True):
     """All of an agent's settings."""
 
@@ -126,6 +133,7 @@ class Settings(msgspec.Struct, frozen=True):
     poll: PollSettings = msgspec.field(default_factory=PollSettings)
     watchdog: WatchdogSettings = msgspec.field(default_factory=WatchdogSettings)
     enforcement: EnforcementSettings = msgspec.field(default_factory=EnforcementSettings)
+    mig: MigSettings = msgspec.field(default_factory=MigSettings)
 
     @property
     def enforcement_dir(self) -> Path:

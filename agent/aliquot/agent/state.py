@@ -14,6 +14,7 @@ from aliquot.agent.core.accounting import DeviceUsage
 from aliquot.agent.core.enforcement import Decision
 from aliquot.agent.core.health import Health
 from aliquot.agent.core.model import Actual, Holder, Intent, Reservation
+from aliquot.agent.core.partitioning import Card, CutResult
 from aliquot.agent.core.reservations import Book
 from aliquot.agent.core.samples import DeviceInfo, DriverInfo, HealthSample, LoadSample, MemorySample
 
@@ -66,6 +67,10 @@ class NodeState:
     """What went wrong, latest last: damaged files, lost devices."""
     acts: deque[EnforcementAct] = field(default_factory=lambda: deque(maxlen=MAX_ACTS))
     """What enforcement did, latest last, so that launchers can say why a program was stopped."""
+    cards: dict[str, Card] = field(default_factory=dict)
+    """Those in MIG mode, by UUID."""
+    cuts: dict[str, CutResult] = field(default_factory=dict)
+    """What became of the last order to cut each card."""
     coordinator: str = ""
     connected: bool = False
 

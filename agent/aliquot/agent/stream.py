@@ -12,7 +12,7 @@ import asyncio
 import contextlib
 import logging
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import grpc
@@ -22,9 +22,10 @@ from google.rpc import error_details_pb2, status_pb2
 from aliquot.agent.addresses import Addresses
 from aliquot.agent.backoff import Backoff
 from aliquot.agent.controller import Controller
+from aliquot.agent.core.partitioning import CutOrder
 from aliquot.agent.reporting import Reporter
 from aliquot.agent.state import NodeState
-from aliquot.agent.wire import batch_from_wire
+from aliquot.agent.wire import batch_from_wire, cut_from_wire
 from aliquot.common.errors import AliquotError, SecurityError
 from aliquot.common.limits import MAX_MESSAGE_BYTES
 from aliquot.common.tls import ClientTls, channel_credentials, is_local_address
@@ -101,6 +102,8 @@ class Stream:
         self._heartbeat_ms = DEFAULT_HEARTBEAT_MS
         self.sessions = 0
         """Handshakes that succeeded, for metrics."""
+        self.on_cut: Callable[[CutOrder], None] = lambda order: None
+        """Called with an order to cut a card."""
 
     def wake(self) -> None:
         """There may be something to send."""
@@ -245,6 +248,8 @@ class Stream:
             elif kind == "snapshot_request":
                 log.info("the coordinator asks for a snapshot: %s", message.snapshot_request.reason)
                 self.refresh()
+            elif kind == "cut" and message.cut.leader_epoch >= self._controller.leader_epoch:
+                self.on_cut(cut_from_wire(message.cut))
             elif kind == "intervals":
                 self._set_intervals(message.intervals)
             elif kind == "goodbye":

@@ -13,6 +13,7 @@ from aliquot.agent.core.accounting import SliceUsage
 from aliquot.agent.core.deltas import DeviceReport, SliceUseReport
 from aliquot.agent.core.desired import Batch, Order
 from aliquot.agent.core.model import DEFAULT_GRACE_MS, SliceSpec
+from aliquot.agent.core.partitioning import Card, CutOrder, CutResult, Part
 from aliquot.agent.core.reports import SliceReport
 from aliquot.agent.core.samples import DeviceInfo
 from aliquot.agent.state import DeviceState
@@ -117,6 +118,33 @@ def device_to_wire(info: DeviceInfo, report: DeviceReport, tiers: Iterable[Tier]
         pci_bus_id=info.pci_bus_id,
         tiers=[types_pb2.Tier.ValueType(tier) for tier in tiers],
     )
+
+
+def card_to_wire(card: Card, result: CutResult | None) -> types_pb2.MigCard:
+    """A card that the coordinator may have cut, and what became of its last order."""
+    return types_pb2.MigCard(
+        uuid=card.uuid,
+        model=card.model,
+        profiles=[
+            types_pb2.MigProfile(
+                name=profile.name,
+                compute_slices=profile.compute_slices,
+                memory_bytes=profile.memory_bytes,
+                length=profile.length,
+                starts=profile.starts,
+            )
+            for profile in card.profiles
+        ],
+        parts=[types_pb2.MigPart(profile=part.profile, start=part.start, uuid=uuid) for part, uuid in card.parts],
+        cut=result.number if result is not None else 0,
+        problem=result.problem if result is not None else "",
+    )
+
+
+def cut_from_wire(message: agent_pb2.Cut) -> CutOrder:
+    """An order to cut a card."""
+    parts = sorted(Part(part.start, part.profile) for part in message.parts)
+    return CutOrder(message.number, message.card_uuid, tuple(parts), message.reason)
 
 
 def slice_report_to_wire(report: SliceReport) -> agent_pb2.SliceReport:

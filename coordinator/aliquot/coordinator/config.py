@@ -58,6 +58,16 @@ class AgentSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class MigSettings:
+    """When cards in MIG mode are cut anew, on nodes whose agents allow it."""
+
+    patience: DurationMs = field(default=DurationMs(10_000))
+    """How long a request must have waited."""
+    rest: DurationMs = field(default=DurationMs(60_000))
+    """How long a card is left alone after a cut."""
+
+
+@dataclass(frozen=True, slots=True)
 class LimitSettings:
     """Bounds; see `CoreConfig` and `WriterConfig`."""
 
@@ -95,6 +105,7 @@ class Settings:
     tls: TlsSettings = TlsSettings()
     agents: AgentSettings = AgentSettings()
     limits: LimitSettings = LimitSettings()
+    mig: MigSettings = MigSettings()
 
     def core(self) -> CoreConfig:
         """What decisions depend on."""
@@ -102,6 +113,8 @@ class Settings:
             policy=self.policy,
             confirm_timeout_ms=self.agents.confirm_timeout,
             queued_max=self.limits.requests_queued_max,
+            cut_patience_ms=self.mig.patience,
+            cut_rest_ms=self.mig.rest,
             retain_ended_ms=self.limits.retain_ended,
             retain_ended_max=self.limits.retain_ended_max,
         )

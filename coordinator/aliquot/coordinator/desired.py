@@ -10,8 +10,9 @@ import enum
 from collections.abc import Iterator
 
 from aliquot.coordinator.core.leases import TERMINAL, Lease, Slice, SliceState
+from aliquot.coordinator.core.types import Cut
 from aliquot.coordinator.lease_secrets import lease_secret_sha256
-from aliquot.v1 import agent_pb2
+from aliquot.v1 import agent_pb2, types_pb2
 
 
 class Wish(enum.Enum):
@@ -66,6 +67,18 @@ def desired_slice(lease: Lease, piece: Slice, pool_secret: bytes) -> agent_pb2.D
         reason=lease.end_reason or piece.reason,
         member=piece.member,
         queue=request.queue,
+    )
+
+
+def cut_order(cut: Cut, leader_epoch: int, session_epoch: int) -> agent_pb2.Cut:
+    """The message for a card that is to be cut."""
+    return agent_pb2.Cut(
+        leader_epoch=leader_epoch,
+        session_epoch=session_epoch,
+        number=cut.number,
+        card_uuid=cut.card_uuid,
+        parts=[types_pb2.MigPart(profile=part.profile, start=part.start) for part in cut.parts],
+        reason=f"lease {cut.lease_id} waits for it",
     )
 
 

@@ -17,7 +17,9 @@ import grpc.aio
 from aliquot.common import limits
 from aliquot.common.errors import AliquotError
 from aliquot.coordinator.core.leases import lease_id_of
-from aliquot.coordinator.desired import Wish, desired_slice, stop_stray, wish_of
+from aliquot.coordinator.core.state import Node
+from aliquot.coordinator.core.types import CutState
+from aliquot.coordinator.desired import Wish, cut_order, desired_slice, stop_stray, wish_of
 from aliquot.coordinator.rpc import errors as rpc_errors
 from aliquot.coordinator.view import View
 from aliquot.v1 import agent_pb2
@@ -42,6 +44,7 @@ class Session:
         "_pool_secret",
         "_settled",
         "_strays",
+        "_told_cuts",
         "_view",
         "_writing",
         "awaiting_snapshot",
@@ -74,6 +77,7 @@ class Session:
         self._full = False
         self._settled: dict[str, None] = {}
         self._strays: dict[str, agent_pb2.SliceReport] = {}
+        self._told_cuts: set[int] = set()
         self._messages: list[agent_pb2.CoordinatorMessage] = []
         self._writing: asyncio.Task[None] | None = None
 
@@ -95,6 +99,15 @@ class Session:
         self.live = True
         self._full = True
         self._start_writing()
+        self.tell_cuts(self._view.nodes.get(self.node_id))
+
+    def tell_cuts(self, node: Node | None) -> None:
+        """Send the orders to cut its cards that are under way, each once."""
+        for cut in node.cuts if node is not None and self.live else ():
+            if cut.state is CutState.ORDERED and cut.number not in self._told_cuts:
+                self._told_cuts.add(cut.number)
+                order = cut_order(cut, self._view.leader_epoch, self.epoch)
+                self.say(agent_pb2.CoordinatorMessage(cut=order))
 
     def note_reports(self, reports: Iterable[agent_pb2.SliceReport]) -> None:
         """After reports are durable: settle what is over, and stop what is held although nothing wants it."""

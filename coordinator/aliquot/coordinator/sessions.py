@@ -49,6 +49,7 @@ _HELLO_TIMEOUT_S = 10.0
 _HEARTBEAT_TAG = 0x22
 """First byte of an AgentMessage that holds a Heartbeat (field 4, length-delimited)."""
 _SNAPSHOTS_PER_S = 500
+MAX_PROBLEM_CHARS = 512
 _WATCHED = (NodeState.RECONCILING, NodeState.READY, NodeState.SUSPECT)
 
 
@@ -215,6 +216,7 @@ class Sessions:
             # A second snapshot on a session that goes on: the node is as it was, so only its reports are news.
             await self._submit(c.ReportSlices(session.node_id, session.epoch, read_reports(snapshot.slices)))
             session.note_reports(snapshot.slices)
+            await self._cuts(session, snapshot)
         session.delta_seq = snapshot.seq
         session.awaiting_snapshot = False
         for device in snapshot.node.devices:
@@ -224,7 +226,10 @@ class Sessions:
     def _has_other_devices(self, session: Session, snapshot: agent_pb2.Snapshot) -> bool:
         """A device came, went or was partitioned anew: what is placed there is settled by a new handshake."""
         node = self._view.nodes.get(session.node_id)
-        if node is None or read_registered(snapshot.node, session.node_id).devices == node.spec.devices:
+        if node is None:
+            return False
+        spec = read_registered(snapshot.node, session.node_id)
+        if (spec.devices, spec.cards) == (node.spec.devices, node.spec.cards):
             return False
         log.info("node %s has other devices now: its agent is asked to connect again", session.node_id)
         goodbye = agent_pb2.Goodbye(reason="DEVICES_CHANGED", reconnect_after_ms=100)
@@ -243,8 +248,16 @@ class Sessions:
             )
         await self._submit(c.RegisterNode(spec, session.epoch))
         await self._submit(c.ReconcileNode(session.node_id, session.epoch, read_reports(snapshot.slices)))
+        await self._cuts(session, snapshot)
         session.note_reports(snapshot.slices)
         session.go_live()
+
+    async def _cuts(self, session: Session, snapshot: agent_pb2.Snapshot) -> None:
+        """What became of orders to cut cards."""
+        for card in snapshot.node.cards:
+            if card.cut:
+                problem = card.problem[:MAX_PROBLEM_CHARS]
+                await self._submit(c.ReportCut(session.node_id, session.epoch, card.uuid, card.cut, problem))
 
     def _heartbeat(self, session: Session, seq: int) -> None:
         if seq != session.delta_seq and not session.awaiting_snapshot:
@@ -355,6 +368,9 @@ class Sessions:
 
     def node_changed(self, node_id: str, node: Node | None) -> None:
         """A node that was removed has nothing more to say; one that a lost session left behind is watched."""
+        session = self._by_node.get(node_id)
+        if session is not None:
+            session.tell_cuts(node)
         if node is None:
             self._liveness.present(node_id)
         elif node_id not in self._by_node and node.state in _WATCHED:

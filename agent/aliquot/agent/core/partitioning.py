@@ -1,15 +1,15 @@
-"""How a device is to be cut (MIG): which profile a request needs, and which instances to make and to destroy.
-Pure.
+"""How a card is cut (MIG), and what to do so that it is cut as ordered. Pure.
 
-A device's memory is a row of slices; a profile takes so many in a row and may start only at certain ones.
-Instances that are in use stay where they are; the idle ones may go. Placements are explicit, because the
-order in which a driver would choose them decides what still fits afterwards.
+A card's memory is a row of slices; a profile takes so many in a row and may begin only at certain ones. The coordinator
+decides what parts there should be, each with its place; the agent makes the difference, and touches nothing in use.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+
+import msgspec
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +40,49 @@ class Instance:
     in_use: bool
 
 
+class Part(msgspec.Struct, frozen=True, order=True):
+    """A part by what it is and where."""
+
+    start: int
+    profile: str
+    """By name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """A card in MIG mode."""
+
+    uuid: str
+    model: str
+    profiles: tuple[Profile, ...]
+    parts: tuple[tuple[Part, str], ...]
+    """Each with the UUID of the device that it is; empty: it is none, having no compute instance."""
+
+    @property
+    def geometry(self) -> tuple[Part, ...]:
+        """What parts there are, in order."""
+        return tuple(sorted(part for part, _ in self.parts))
+
+
+class CutOrder(msgspec.Struct, frozen=True):
+    """A card is to have exactly these parts."""
+
+    number: int
+    card_uuid: str
+    parts: tuple[Part, ...]
+    reason: str = ""
+
+
+class CutResult(msgspec.Struct, frozen=True):
+    """What became of the last order for a card."""
+
+    number: int
+    problem: str = ""
+    """Why nothing was changed; empty: it was carried out."""
+    parts: tuple[Part, ...] = ()
+    """As the card is cut by us, to be restored after a restart of the machine; empty: not by us."""
+
+
 @dataclass(frozen=True, slots=True)
 class Placement:
     """A part to be made."""
@@ -57,65 +100,31 @@ class Plan:
     problem: str = ""
 
 
-def fitting_profile(
-    profiles: Sequence[Profile], *, memory_bytes: int, share_milli: int, name: str = ""
-) -> Profile | None:
-    """The named profile, or the smallest with that much memory and that part of the compute slices."""
-    if name:
-        return next((profile for profile in profiles if profile.name == name), None)
-    whole = max((profile.compute_slices for profile in profiles), default=0)
-    enough = [
-        profile
-        for profile in profiles
-        if profile.memory_bytes >= memory_bytes and profile.compute_slices * 1000 >= share_milli * whole
-    ]
-    return min(enough, key=lambda profile: (profile.length, profile.compute_slices, profile.profile_id), default=None)
-
-
-def plan(profiles: Sequence[Profile], existing: Sequence[Instance], wanted: Sequence[Profile]) -> Plan:
-    """Cut a device so that it has the wanted parts beside those in use. An idle part that already is what is
-    wanted is kept; any other idle part goes.
+def difference(
+    profiles: Sequence[Profile],
+    existing: Sequence[Instance],
+    wanted: Collection[Part],
+    reserved_starts: Collection[int] = (),
+) -> Plan:
+    """What to do so that a card has exactly the wanted parts. What is as wanted stays; what is in use, or begins where
+    something is reserved for a lease, is never destroyed.
     """
-    kept = [instance for instance in existing if instance.in_use]
-    idle = [instance for instance in existing if not instance.in_use]
-    missing: list[Profile] = []
-    for profile in wanted:
-        ready = next((instance for instance in idle if instance.profile_id == profile.profile_id), None)
-        if ready is None:
-            missing.append(profile)
-        else:
-            idle.remove(ready)
-            kept.append(ready)
-    placed = _place(sorted(missing, key=lambda profile: -profile.length), _taken(kept))
-    if placed is None:
-        # Perhaps what was kept although nobody uses it is in the way.
-        kept = [instance for instance in existing if instance.in_use]
-        idle = [instance for instance in existing if not instance.in_use]
-        placed = _place(sorted(wanted, key=lambda profile: -profile.length), _taken(kept))
-    if placed is None:
-        names = ", ".join(profile.name for profile in wanted)
-        busy = ", ".join(f"{instance.length} from {instance.start}" for instance in kept) or "none"
-        return Plan(problem=f"{names} can't be cut beside what is in use (memory slices in use: {busy})")
-    return Plan(destroy=tuple(idle), create=tuple(placed))
-
-
-def _taken(instances: Sequence[Instance]) -> frozenset[int]:
-    return frozenset(
-        slice_ for instance in instances for slice_ in range(instance.start, instance.start + instance.length)
-    )
-
-
-def _place(missing: Sequence[Profile], taken: frozenset[int]) -> list[Placement] | None:
-    """Every part at a start of its own, by trying; there are at most eight slices."""
-    if not missing:
-        return []
-    profile = missing[0]
-    # From the end, so that large parts, which may start only in few places, find theirs free later.
-    for start in sorted(profile.starts, reverse=True):
-        needs = frozenset(range(start, start + profile.length))
-        if needs & taken:
-            continue
-        rest = _place(missing[1:], taken | needs)
-        if rest is not None:
-            return [Placement(profile, start), *rest]
-    return None
+    by_name = {profile.name: profile for profile in profiles}
+    names = {profile.profile_id: profile.name for profile in profiles}
+    taken: set[int] = set()
+    for part in wanted:
+        profile = by_name.get(part.profile)
+        if profile is None or part.start not in profile.starts:
+            return Plan(problem=f"this card can have no {part.profile} from {part.start}")
+        span = set(range(part.start, part.start + profile.length))
+        if span & taken:
+            return Plan(problem=f"{part.profile} from {part.start} overlaps another part that is wanted")
+        taken |= span
+    there = {Part(each.start, names.get(each.profile_id, "")): each for each in existing}
+    destroy = [each for part, each in there.items() if part not in wanted]
+    for each in destroy:
+        if each.in_use or each.start in reserved_starts:
+            name = names.get(each.profile_id, "a part")
+            return Plan(problem=f"{name} from {each.start} is in use")
+    create = [Placement(by_name[part.profile], part.start) for part in sorted(wanted) if part not in there]
+    return Plan(tuple(destroy), tuple(create))

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from aliquot.agent.core.partitioning import Card
 from aliquot.agent.core.samples import (
     DeviceEvent,
     DeviceInfo,
@@ -48,6 +49,8 @@ class Discovery:
     devices: tuple[DeviceInfo, ...]
     problems: tuple[str, ...] = ()
     """Devices that could not be read, for people."""
+    cards: tuple[Card, ...] = ()
+    """Those in MIG mode, which can be cut in other ways."""
 
 
 class DeviceBackend(Protocol):

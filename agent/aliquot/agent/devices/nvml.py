@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import pynvml
 
+from aliquot.agent.core.partitioning import Card
 from aliquot.agent.core.samples import (
     DeviceEvent,
     DeviceInfo,
@@ -24,6 +25,8 @@ from aliquot.agent.devices.nvml_events import EventSource
 from aliquot.agent.devices.nvml_processes import ProcessLists
 from aliquot.agent.devices.nvml_query import Query, text
 from aliquot.agent.devices.nvml_topology import bus_id_of, islands, numa_node_of
+from aliquot.agent.enforce import mig_geometry
+from aliquot.agent.enforce.base import EnforcementError
 from aliquot.common.catalog import canonical_model
 
 _MEMORY_V2 = pynvml.nvmlMemory_v2
@@ -106,6 +109,7 @@ class NvmlBackend:
             physical.append((index, uuid, handle))
         island_of = islands(self._query, handles, bus_ids)
         found: list[DeviceInfo] = []
+        cards: list[Card] = []
         for index, uuid, handle in physical:
             try:
                 whole = self._describe(index, uuid, handle, bus_ids[uuid], island_of.get(uuid))
@@ -114,9 +118,14 @@ class NvmlBackend:
                 problems.append(f"GPU {index} ({uuid}): {error.message}")
                 continue
             found += instances if instances is not None else [whole]
+            if instances is not None:
+                try:
+                    cards.append(_card(whole, instances))
+                except EnforcementError as error:
+                    problems.append(f"GPU {index} ({uuid}): {error.message}")
         self._handles = handles
         self._infos = {info.uuid: info for info in found}
-        return Discovery(tuple(found), tuple(problems))
+        return Discovery(tuple(found), tuple(problems), tuple(cards))
 
     def _describe(self, index: int, uuid: str, handle: object, bus_id: str, island: int | None) -> DeviceInfo:
         name = text(self._query.demand(uuid, "Name", pynvml.nvmlDeviceGetName, handle))
@@ -259,6 +268,11 @@ class NvmlBackend:
         if handle is None:
             raise DeviceError(f"{uuid} is not there (any more)")
         return handle
+
+
+def _card(whole: DeviceInfo, instances: list[DeviceInfo]) -> Card:
+    devices = {info.gpu_instance_id: info.uuid for info in instances if info.gpu_instance_id is not None}
+    return mig_geometry.read_card(whole.uuid, whole.model, devices)
 
 
 def _recovery(number: int | None) -> RecoveryAction | None:

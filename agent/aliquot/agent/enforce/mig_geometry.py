@@ -1,17 +1,17 @@
-"""Reads how a device is cut, and cuts it as planned (`core.partitioning`).
+"""Reads how a card is cut, and cuts it as planned (`core.partitioning`); `partitions` decides whether it may.
 
-Only on nodes whose administrator allows it, only parts that nobody uses, and only with explicit placements. The parts
-of a device in MIG mode are lost with a reboot; cutting it again by the same plan brings them back.
+Only parts that nobody uses, and only with explicit placements: the order in which a driver would choose them decides
+what still fits afterwards.
 """
 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 import pynvml
 
-from aliquot.agent.core.partitioning import Instance, Plan, Profile
+from aliquot.agent.core.partitioning import Card, Instance, Part, Plan, Profile
 from aliquot.agent.enforce.base import EnforcementError
 
 _PROFILE_KINDS = range(0x12)
@@ -64,6 +64,17 @@ def read_instances(uuid: str, profiles: Collection[Profile]) -> tuple[Instance, 
     except pynvml.NVMLError as error:
         raise EnforcementError(f"the instances of {uuid} can't be read: {error}") from error
     return tuple(found)
+
+
+def read_card(uuid: str, model: str, devices: Mapping[int, str]) -> Card:
+    """A card in MIG mode. `devices`: the UUIDs of its parts, by GPU instance. Raises `EnforcementError`."""
+    profiles = read_profiles(uuid)
+    names = {profile.profile_id: profile.name for profile in profiles}
+    parts = [
+        (Part(each.start, names[each.profile_id]), devices.get(each.instance_id, ""))
+        for each in read_instances(uuid, profiles)
+    ]
+    return Card(uuid, model, profiles, tuple(sorted(parts)))
 
 
 def apply(uuid: str, plan: Plan) -> None:

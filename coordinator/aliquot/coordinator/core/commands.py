@@ -176,6 +176,17 @@ class ReportDevice:
     reason: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class ReportCut:
+    """An agent has carried out an order to cut a card, or says why not."""
+
+    node_id: str
+    session_epoch: int
+    card_uuid: str
+    number: int
+    problem: str = ""
+
+
 # -- pools, tenants, queues, the ledger
 
 ANY_VERSION = -1
@@ -289,6 +300,7 @@ Command = (
     | NodeSilent
     | NodeHeard
     | ReportDevice
+    | ReportCut
     | Apply
     | Withdraw
     | PostCredit

@@ -15,6 +15,8 @@ from msgspec.structs import replace
 from aliquot.coordinator.core import facts as f
 from aliquot.coordinator.core.errors import BrokenInvariant
 from aliquot.coordinator.core.evolving import counting, holds, ledger, tenancy
+from aliquot.coordinator.core.evolving.partitioning import APPLY as CUTS
+from aliquot.coordinator.core.evolving.partitioning import keep as keep_cuts
 from aliquot.coordinator.core.leases import (
     TERMINAL,
     Lease,
@@ -76,6 +78,7 @@ def _node_put(state: State, fact: f.NodePut) -> None:
         else Node(spec=spec, state=f.NodeState.DECLARED, registered=registered)
     )
     _set_node(state, node)
+    keep_cuts(state, node)
     for device in (*(old.spec.devices if old is not None else ()), *spec.devices):
         holds.look_at_device(state, device.uuid)
 
@@ -448,6 +451,7 @@ _APPLY: dict[type[f.Fact], Callable[[State, Any], None]] = {
     f.LeaseEnded: _lease_ended,
     f.LeasesForgotten: _leases_forgotten,
     f.PricesLearnt: _prices_learnt,
+    **CUTS,
     **tenancy.APPLY,
     **holds.APPLY,
     **ledger.APPLY,

@@ -15,7 +15,7 @@ from aliquot.coordinator.core.holds import HoldKind
 from aliquot.coordinator.core.ledger.rates import RateCard
 from aliquot.coordinator.core.placement.prices import PriceTable
 from aliquot.coordinator.core.tenancy.specs import PoolSpec, QueueSpec, TenantSpec
-from aliquot.coordinator.core.types import Demand, NodeSpec, Placement, SlicePlan
+from aliquot.coordinator.core.types import Cut, Demand, NodeSpec, Placement, SlicePlan
 
 
 class NodeState(enum.IntEnum):
@@ -119,6 +119,22 @@ class DeviceChanged(Fact, frozen=True, tag="device"):
     foreign_bytes: int
     healthy: bool
     reason: str = ""
+
+
+class CutOrdered(Fact, frozen=True, tag="cut"):
+    """A card of a node is to be cut anew, for somebody who waits. Its agent may refuse."""
+
+    node_id: str
+    cut: Cut
+
+
+class CutSettled(Fact, frozen=True, tag="cut!"):
+    """The card was cut as ordered; or, with a problem, it was not."""
+
+    node_id: str
+    card_uuid: str
+    number: int
+    problem: str = ""
 
 
 class LeaseQueued(Fact, frozen=True, tag="queued"):
@@ -371,6 +387,8 @@ AnyFact = (
     | NodeCordoned
     | NodeRemoved
     | DeviceChanged
+    | CutOrdered
+    | CutSettled
     | LeaseQueued
     | LeaseGranted
     | SliceActive

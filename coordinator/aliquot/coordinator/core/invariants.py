@@ -7,6 +7,7 @@ from collections import Counter
 from aliquot.coordinator.core.errors import BrokenInvariant
 from aliquot.coordinator.core.evolving.counting import parts_of, queue_of
 from aliquot.coordinator.core.evolving.holds import is_complete
+from aliquot.coordinator.core.evolving.partitioning import withheld
 from aliquot.coordinator.core.leases import Lease, SliceState
 from aliquot.coordinator.core.ledger.books import CHARGED
 from aliquot.coordinator.core.ledger.entries import postings
@@ -109,6 +110,8 @@ def _check_holds(state: State) -> None:
             kept[uuid] = owner
         _require(is_complete(state, hold) == (owner in state.ready_holds), f"the hold for {owner}: readiness is off")
     _require(kept == state.hold_of_device, "the index of kept devices is off")
+    for node in state.nodes.values():
+        kept |= withheld(node)
     for uuid in state.devices:
         _require(state.inventory.device(uuid).withheld_for == kept.get(uuid, ""), f"{uuid} is kept for the wrong one")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from aliquot.coordinator.core.evolving.counting import be_patient, queue_of, recount_all
 from aliquot.coordinator.core.evolving.holds import keep
+from aliquot.coordinator.core.evolving.partitioning import keep as keep_cuts
 from aliquot.coordinator.core.leases import Lease, Slice
 from aliquot.coordinator.core.state import State
 from aliquot.coordinator.core.timers import Due
@@ -26,6 +27,8 @@ def rebuild_indexes(state: State) -> None:
             continue
         _hold(state, lease)
         _await(state, lease)
+    for node in state.nodes.values():
+        keep_cuts(state, node)
     for hold in state.holds.values():
         keep(state, hold)
     recount_all(state)

@@ -25,7 +25,7 @@ from aliquot.coordinator.core.queueing import AdmissionPass, WaitingLines
 from aliquot.coordinator.core.queueing.failed import FailedDemands
 from aliquot.coordinator.core.tenancy.books import Tenancy
 from aliquot.coordinator.core.timers import Timers
-from aliquot.coordinator.core.types import Demand, NodeSpec
+from aliquot.coordinator.core.types import Cut, Demand, NodeSpec
 
 if TYPE_CHECKING:
     from aliquot.coordinator.core.preemption.plan import Preemption
@@ -55,6 +55,13 @@ class CoreConfig(msgspec.Struct, frozen=True):
     preemptions_max: int = 3
     """A lease is preempted at most so often within `preemption_period_ms`; then it waits until it can stay."""
     preemption_period_ms: int = 3_600_000
+    cut_patience_ms: int = 10_000
+    """A request must have waited so long before cards in MIG mode are cut for it..."""
+    cut_rest_ms: int = 60_000
+    """...and a card rests so long after a cut; twice as long after each that failed, up to an hour."""
+    cut_timeout_ms: int = 300_000
+    """An order to cut a card that was not answered for so long has failed."""
+    cut_look_ms: int = 1_000
     hold_slack_ms: int = 30_000
     """A preemptor's hold outlives its victims' deadline by this much."""
     reservation_ms: int = 86_400_000
@@ -72,6 +79,8 @@ class Node(msgspec.Struct, frozen=True):
     session_epoch: int = 0
     registered: bool = False
     seq: int = 0
+    cuts: tuple[Cut, ...] = ()
+    """The last order to cut each of its cards."""
 
     @property
     def grantable(self) -> bool:
@@ -162,6 +171,10 @@ class State:
         """The walk over the waiting lines that is under way."""
         self.capacity_freed = False
         """Something may fit that did not when the last walk began."""
+        self.cutting: dict[str, None] = {}
+        """Nodes with cards that may be cut."""
+        self.cuts_due_ms = 0
+        """When it is looked next whether a card should be cut; 0: never."""
         self._touched_leases: dict[str, None] = {}
         self._touched_nodes: dict[str, None] = {}
         self._touched_devices: dict[str, None] = {}

@@ -21,6 +21,8 @@ class Due(enum.IntEnum):
     BUDGET = 6
     PATIENCE = 7
     """Somebody has waited long enough for devices to be kept for them."""
+    CUT = 20
+    """Perhaps a card in MIG mode should be cut for somebody who waits."""
 
 
 class Timers:

@@ -40,6 +40,64 @@ class DeviceSpec(msgspec.Struct, frozen=True, omit_defaults=True):
         return self.memory_total_bytes - self.memory_reserved_bytes
 
 
+class MigProfile(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One way of cutting a card, as its driver tells it."""
+
+    name: str
+    """`1g.10gb`."""
+    length: int
+    """In the card's slices of memory, which are counted from 0."""
+    starts: tuple[int, ...]
+    """Where it may begin."""
+    memory_bytes: int
+    compute_slices: int = 0
+
+
+class MigPart(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A part of a card: there, or to be made."""
+
+    profile: str
+    start: int
+    uuid: str = ""
+    """Of the device that it is; empty: of none, yet."""
+
+
+class MigCard(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A card in MIG mode that its node lets the coordinator cut."""
+
+    uuid: str
+    model: str
+    profiles: tuple[MigProfile, ...]
+    parts: tuple[MigPart, ...] = ()
+
+
+class CutState(enum.IntEnum):
+    """How far an order to cut a card has come."""
+
+    ORDERED = 1
+    DONE = 2
+    FAILED = 3
+
+
+class Cut(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The last order to cut a card."""
+
+    number: int
+    card_uuid: str
+    parts: tuple[MigPart, ...]
+    """All that the card is to have."""
+    lost_uuids: tuple[str, ...]
+    """Idle devices that go for it: nothing is placed on them meanwhile."""
+    lease_id: str
+    """Who waits for it."""
+    ordered_ms: int
+    state: CutState = CutState.ORDERED
+    settled_ms: int = 0
+    problem: str = ""
+    failures: int = 0
+    """In a row."""
+
+
 class NodeSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     """A machine with devices, as declared by an administrator or registered by its agent."""
 
@@ -57,6 +115,8 @@ class NodeSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     """Strongest enforcement tier that its agent can give; unknown counts as any, and is checked when it confirms."""
     agentless: bool = False
     """Declared as capacity without an agent: grants there are accounting only and never become ACTIVE."""
+    cards: tuple[MigCard, ...] = ()
+    """Those that may be cut anew."""
 
 
 class Topology(enum.IntEnum):

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from aliquot.common import catalog, limits, names
 from aliquot.common.errors import InvalidFieldError
 from aliquot.coordinator.core.state import Device, Node
-from aliquot.coordinator.core.types import UNKNOWN, DeviceSpec, NodeSpec
+from aliquot.coordinator.core.types import UNKNOWN, DeviceSpec, MigCard, MigPart, MigProfile, NodeSpec
 from aliquot.coordinator.rpc.requests import MAX_HOST_CPU_MILLI, MAX_HOST_MEMORY_BYTES
 from aliquot.coordinator.telemetry import Telemetry
 from aliquot.coordinator.totals import DeviceUse
@@ -19,6 +19,8 @@ from aliquot.v1 import types_pb2
 
 DEFAULT_POOL = "default"
 MAX_DEVICE_MEMORY_BYTES = limits.MAX_SLICE_MEMORY_BYTES
+MAX_MIG = 64
+"""Profiles and parts of a card, and its slices of memory."""
 _DERIVED = uuid.UUID("6f2d3c1e-8a45-5d0b-9e77-a11c0a70dead")
 """Namespace of the UUIDs of declared devices that have none."""
 
@@ -66,7 +68,42 @@ def _read_node(
         host_memory_bytes=host_memory_bytes,
         best_tier=min(tiers) if tiers and not agentless else UNKNOWN,
         agentless=agentless,
+        cards=_read_cards(message, field),
     )
+
+
+def _read_cards(message: types_pb2.Node, field: str) -> tuple[MigCard, ...]:
+    """The cards that may be cut. Their bounds are far above what any card has."""
+    if len(message.cards) > limits.MAX_DEVICES_PER_NODE:
+        raise InvalidFieldError(f"{field}.cards", f"{len(message.cards)}; at most {limits.MAX_DEVICES_PER_NODE}")
+    cards = []
+    for index, card in enumerate(message.cards):
+        path = f"{field}.cards[{index}]"
+        slices = [start for profile in card.profiles for start in (*profile.starts, profile.length)]
+        if len(card.profiles) > MAX_MIG or len(card.parts) > MAX_MIG or max(slices, default=0) > MAX_MIG:
+            raise InvalidFieldError(path, f"more than {MAX_MIG} profiles, parts or slices")
+        profiles = tuple(
+            MigProfile(
+                names.validate_text(profile.name, f"{path}.profiles", limits.MAX_MODEL_CHARS),
+                profile.length,
+                tuple(profile.starts)[:MAX_MIG],
+                min(profile.memory_bytes, MAX_DEVICE_MEMORY_BYTES),
+                profile.compute_slices,
+            )
+            for profile in card.profiles
+            if profile.length and profile.memory_bytes
+        )
+        parts = tuple(
+            MigPart(
+                names.validate_text(part.profile, f"{path}.parts", limits.MAX_MODEL_CHARS),
+                part.start,
+                part.uuid[: limits.MAX_DEVICE_UUID_CHARS],
+            )
+            for part in card.parts
+        )
+        model = catalog.canonical_name(card.model[: limits.MAX_MODEL_CHARS])
+        cards.append(MigCard(names.validate_device_uuid(card.uuid, f"{path}.uuid"), model, profiles, parts))
+    return tuple(cards)
 
 
 def _read_device(message: types_pb2.Device, field: str, node_id: str, index: int) -> DeviceSpec:

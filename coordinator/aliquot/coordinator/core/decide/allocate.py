@@ -5,6 +5,7 @@ from __future__ import annotations
 from aliquot.coordinator.core.commands import Allocate
 from aliquot.coordinator.core.decide.making_room import backfill
 from aliquot.coordinator.core.decide.outcomes import AllocateOutcome, Decision
+from aliquot.coordinator.core.decide.partitioning import conceivable
 from aliquot.coordinator.core.errors import (
     IdempotencyMismatch,
     NeverFits,
@@ -26,7 +27,7 @@ def allocate(state: State, command: Allocate, now_ms: int) -> Decision:
         if known is not None:
             return _replayed(state, command, known)
     request = check_access(state, request)
-    if not state.engine.possible(request.demand):
+    if not state.engine.possible(request.demand) and not conceivable(state, request.demand):
         raise NeverFits(state.engine.explain(request.demand))
     queued = LeaseQueued(
         at_ms=now_ms,

@@ -5,6 +5,8 @@ from __future__ import annotations
 from aliquot.coordinator.core.commands import Explain, ExplainLease
 from aliquot.coordinator.core.decide.making_room import preemption_of
 from aliquot.coordinator.core.decide.outcomes import Decision, Explained
+from aliquot.coordinator.core.decide.partitioning import conceivable
+from aliquot.coordinator.core.decide.partitioning import notes as cuts_for
 from aliquot.coordinator.core.granting import guarantee_scale, is_entitled, offer, whole_pool
 from aliquot.coordinator.core.holds import HoldKind
 from aliquot.coordinator.core.leases import Lease
@@ -28,7 +30,7 @@ QUOTA = "QUOTA"
 def explain_request(state: State, command: Explain, now_ms: int) -> Decision:
     """What would become of this request if it were sent now?"""
     request = command.request
-    if not state.engine.possible(request.demand):
+    if not state.engine.possible(request.demand) and not conceivable(state, request.demand):
         shortfall = state.engine.explain(request.demand)
         return Decision((), Explained(False, True, shortfall.summary, missing=shortfall.missing))
     lease = Lease("", state.next_arrival, request, created_ms=now_ms)
@@ -62,7 +64,11 @@ def _explain(state: State, lease: Lease, demand: Demand, now_ms: int) -> Explain
         missing = (Missing("any", QUOTA, found.over.detail, "wait until some of it is given back"),)
     else:
         shortfall = state.engine.explain(demand)
-        summary, missing, impossible = shortfall.summary, shortfall.missing, shortfall.impossible
+        summary, missing = shortfall.summary, shortfall.missing
+        impossible = shortfall.impossible and not conceivable(state, demand)
+        if shortfall.impossible and not impossible:
+            summary = f"no part of a card is a {demand.mig_profile} now, but cards here can be cut so"
+        notes += cuts_for(state, lease, demand, now_ms)
         would_preempt, start_ms, uncertainty_ms = _outlook(state, lease, demand, now_ms)
         if would_preempt:
             notes.append(f"{len(would_preempt)} leases would have to end for it")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from aliquot.coordinator.core.commands import Tick
 from aliquot.coordinator.core.decide import holding, lifecycle
 from aliquot.coordinator.core.decide.outcomes import Decision, TickOutcome
+from aliquot.coordinator.core.decide.partitioning import look as look_at_cards
 from aliquot.coordinator.core.evolving.counting import watch_budget
 from aliquot.coordinator.core.facts import BudgetCrossed, EndReason, Fact, LeasesForgotten
 from aliquot.coordinator.core.leases import SliceState
@@ -119,4 +120,5 @@ _LOOK = {
     Due.BUDGET: _budget,
     Due.HOLD: holding.expired,
     Due.PATIENCE: _patience,
+    Due.CUT: look_at_cards,
 }

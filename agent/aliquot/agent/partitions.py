@@ -1,0 +1,175 @@
+"""Cuts cards anew (MIG) as the coordinator orders, where this node's administrator allows it.
+
+Nothing in use is touched: a part with a reservation, or with a process on it, makes the whole order fail, and the
+answer says why. Whatever fails half way is put back as it was, as far as the driver lets it. What became of an order
+is on disk before it is told, and so is how each card was cut: the parts of a card are lost with a restart of the
+machine, and are made again before devices are looked for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable
+from functools import partial
+from pathlib import Path
+
+import msgspec
+
+from aliquot.agent import durable
+from aliquot.agent.core.partitioning import Card, CutOrder, CutResult, Part, difference
+from aliquot.agent.devices.base import DeviceError
+from aliquot.agent.devices.guard import DeviceGuard
+from aliquot.agent.enforce import mig_geometry
+from aliquot.agent.enforce.base import EnforcementError
+from aliquot.agent.state import NodeState
+
+log = logging.getLogger(__name__)
+
+CUT_TIMEOUT_S = 120.0
+"""A driver takes seconds for each part."""
+_KIND = "cuts"
+NOT_ALLOWED = "this node's agent does not let its cards be cut (its setting `mig.repartition`)"
+
+
+class _Stored(msgspec.Struct, frozen=True):
+    boot_id: str
+    cuts: dict[str, CutResult] = {}
+
+
+class Partitions:
+    """See the module's docstring. Use from one event loop."""
+
+    def __init__(
+        self,
+        state: NodeState,
+        guard: DeviceGuard,
+        record: Path,
+        discover: Callable[[], Awaitable[None]],
+        *,
+        allowed: bool,
+    ) -> None:
+        self._state = state
+        self._guard = guard
+        self._record = record
+        self._discover = discover
+        self._allowed = allowed
+        self._one = asyncio.Lock()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.on_result: Callable[[], None] = lambda: None
+        """Called when there is a result to tell."""
+
+    @property
+    def offered(self) -> list[Card]:
+        """The cards that the coordinator may have cut."""
+        return list(self._state.cards.values()) if self._allowed else []
+
+    async def restore(self) -> None:
+        """Take up what is on disk; after a restart of the machine, cut the cards that have lost their parts as they
+        were. Devices must have been looked for.
+        """
+        stored = self._load()
+        self._state.cuts = dict(stored.cuts)
+        if stored.boot_id == self._state.boot_id or not self._allowed:
+            return
+        for uuid, result in stored.cuts.items():
+            card = self._state.cards.get(uuid)
+            if not result.parts or (card is not None and card.parts):
+                continue
+            if card is None:
+                self._note(uuid, f"{uuid} was cut into parts, and is not in MIG mode any more: switch it on again")
+                continue
+            problem = await self._apply(card, result.parts)
+            log.warning("%s was cut again as before the restart: %s", uuid, problem or "done")
+            if problem:
+                self._note(uuid, f"{uuid} could not be cut as before the restart: {problem}")
+        await asyncio.to_thread(self._save)
+        await self._discover()
+
+    def obey(self, order: CutOrder) -> None:
+        """Carry out an order, in its turn."""
+        task = asyncio.create_task(self._obey(order), name=f"cut {order.card_uuid}")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def close(self) -> None:
+        """Wait for what has begun: a card is not left half cut."""
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+
+    async def _obey(self, order: CutOrder) -> None:
+        async with self._one:
+            known = self._state.cuts.get(order.card_uuid, CutResult(0))
+            if order.number > known.number:
+                card = self._state.cards.get(order.card_uuid)
+                problem = await self._carry_out(card, order)
+                log.log(
+                    logging.ERROR if problem else logging.WARNING,
+                    "cut %s: %s",
+                    order.card_uuid,
+                    problem or "done",
+                    extra={"number": order.number, "why": order.reason, "parts": _words(order.parts)},
+                )
+                parts = known.parts if problem else order.parts
+                self._state.cuts[order.card_uuid] = CutResult(order.number, problem, parts)
+                try:
+                    await asyncio.to_thread(self._save)
+                except OSError as error:
+                    log.error("how %s is cut could not be written down: %s", order.card_uuid, error)  # noqa: TRY400
+        self.on_result()
+
+    async def _carry_out(self, card: Card | None, order: CutOrder) -> str:
+        """Returns why it can't be done, or an empty text."""
+        if not self._allowed:
+            return NOT_ALLOWED
+        if card is None:
+            return "this node has no such card in MIG mode"
+        before = card.geometry
+        problem = await self._apply(card, order.parts)
+        if problem:
+            # Nothing was changed, or half of it was: what is missing of before is made again.
+            with contextlib.suppress(DeviceError):
+                await self._discover()
+            card = self._state.cards.get(card.uuid, card)
+            if card.geometry != before and (again := await self._apply(card, before)):
+                problem = f"{problem}; and it could not be put back as it was: {again}"
+        try:
+            await self._discover()
+        except DeviceError as error:
+            log.warning("devices can't be listed after a cut: %s", error.message)
+        return problem
+
+    async def _apply(self, card: Card, parts: tuple[Part, ...]) -> str:
+        reserved = [part.start for part, uuid in card.parts if uuid and self._state.leased(uuid)]
+        try:
+            await self._guard.run(card.uuid, partial(_cut, card, parts, reserved), timeout_s=CUT_TIMEOUT_S)
+        except (EnforcementError, DeviceError) as error:
+            return error.message
+        return ""
+
+    def _load(self) -> _Stored:
+        try:
+            return msgspec.json.decode(durable.read_bytes(self._record, _KIND), type=_Stored)
+        except FileNotFoundError:
+            return _Stored("")
+        except (OSError, durable.Damaged, msgspec.DecodeError) as error:
+            self._note("record", f"how cards were cut is not known any more: {self._record}: {error}")
+            return _Stored("")
+
+    def _save(self) -> None:
+        durable.write_record(self._record, _KIND, _Stored(self._state.boot_id, dict(self._state.cuts)))
+
+    def _note(self, subject: str, text: str) -> None:
+        log.error("%s", text)
+        self._state.notes[f"cut {subject}"] = text
+
+
+def _cut(card: Card, parts: tuple[Part, ...], reserved: list[int]) -> None:
+    """Runs in a worker thread: what is there is read in the same breath in which it is changed."""
+    existing = mig_geometry.read_instances(card.uuid, card.profiles)
+    mig_geometry.apply(card.uuid, difference(card.profiles, existing, parts, reserved))
+
+
+def _words(parts: tuple[Part, ...]) -> str:
+    return ", ".join(f"{part.profile} from {part.start}" for part in parts) or "none"

@@ -1,0 +1,165 @@
+"""How cards in MIG mode would have to be cut for a request to fit: pure arithmetic, and a trial placement.
+
+Parts in use stay where they are. Of the idle ones as few as possible go, and the new ones are put as far to the end of
+a card as they may be, so that large parts, which may begin only in few places, find theirs free later. Whether a
+request fits a pool that is cut so is not guessed: it is placed, by the placement engine, on an inventory of what would
+be free.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+from msgspec.structs import replace
+
+from aliquot.coordinator.core.inventory import Inventory
+from aliquot.coordinator.core.placement import Engine, make_policy
+from aliquot.coordinator.core.types import UNKNOWN, Demand, DeviceSpec, MigCard, MigPart, MigProfile, NodeSpec
+
+TRIALS_MAX = 64
+"""Placements that are tried for one request: one costs a few tenths of a millisecond."""
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """A node with cards that may be cut now."""
+
+    spec: NodeSpec
+    """With the CPU and the host memory that are left."""
+    cards: tuple[tuple[MigCard, frozenset[str]], ...]
+    """Each with the UUIDs of its parts that are in use."""
+    in_group: int = 0
+    """Members of the request's affinity group that are here already."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recut:
+    """What to do with one card."""
+
+    node_id: str
+    card: MigCard
+    parts: tuple[MigPart, ...]
+    """All of them, afterwards; new ones have no UUID."""
+    lost: tuple[MigPart, ...]
+
+    @property
+    def made(self) -> int:
+        """How many parts are new."""
+        return len(self.parts) - (len(self.card.parts) - len(self.lost))
+
+
+def recut(node_id: str, card: MigCard, in_use: Collection[str], name: str, count: int) -> Recut | None:
+    """The least change that gives the card `count` more parts of a profile; None: it can't have them."""
+    profiles = {profile.name: profile for profile in card.profiles}
+    wanted = profiles.get(name)
+    if wanted is None or not all(part.profile in profiles for part in card.parts):
+        return None
+    fixed = [part for part in card.parts if part.uuid in in_use or part.profile == name]
+    loose = [part for part in card.parts if part not in fixed]
+    taken = _slices(fixed, profiles)
+    starts = [start for start in wanted.starts if not taken & _span(start, wanted)]
+    best: tuple[tuple[int, int, list[int]], Recut] | None = None
+    for chosen in combinations(sorted(starts, reverse=True), count):
+        new = [_span(start, wanted) for start in chosen]
+        covered = frozenset().union(*new)
+        if len(covered) != count * wanted.length:
+            continue
+        lost = tuple(part for part in loose if _slices([part], profiles) & covered)
+        kept = [part for part in card.parts if part not in lost]
+        parts = tuple(sorted([*kept, *(MigPart(name, start) for start in chosen)], key=lambda part: part.start))
+        cost = (len(lost), len(_slices(lost, profiles)), [-start for start in chosen])
+        if best is None or cost < best[0]:
+            best = (cost, Recut(node_id, card, parts, lost))
+    return best[1] if best is not None else None
+
+
+def _span(start: int, profile: MigProfile) -> frozenset[int]:
+    return frozenset(range(start, start + profile.length))
+
+
+def _slices(parts: Iterable[MigPart], profiles: dict[str, MigProfile]) -> frozenset[int]:
+    return frozenset().union(*(_span(part.start, profiles[part.profile]) for part in parts))
+
+
+def plan(rooms: Sequence[Room], demand: Demand) -> tuple[Recut, ...]:
+    """The cuts with which the demand would fit beside all that runs; empty: there are none. One card where one is
+    enough, else as many as it takes.
+    """
+    options = _options(rooms, demand)
+    for option in options[:TRIALS_MAX]:
+        if fits(rooms, demand, (option,)):
+            return (option,)
+    if demand.count * demand.gang_size == 1:
+        return ()
+    most = {option.card.uuid: option for option in options}  # the last of each card makes the most parts
+    chosen: list[Recut] = []
+    for option in sorted(most.values(), key=lambda option: len(option.lost))[:TRIALS_MAX]:
+        chosen.append(option)
+        if fits(rooms, demand, chosen):
+            for spare in list(chosen):
+                rest = [each for each in chosen if each is not spare]
+                if fits(rooms, demand, rest):
+                    chosen = rest
+            return tuple(chosen)
+    return ()
+
+
+def _options(rooms: Sequence[Room], demand: Demand) -> list[Recut]:
+    """What could be done to single cards, the least change first."""
+    found: list[Recut] = []
+    for room in rooms:
+        for card, in_use in room.cards:
+            for count in range(1, demand.count * demand.gang_size + 1):
+                option = recut(room.spec.node_id, card, in_use, demand.mig_profile, count)
+                if option is None:
+                    break
+                found.append(option)
+    return sorted(found, key=lambda option: (len(option.lost), option.made))
+
+
+def fits(rooms: Sequence[Room], demand: Demand, cuts: Sequence[Recut]) -> bool:
+    """Whether the demand could be placed on what would be free after these cuts."""
+    inventory = Inventory()
+    engine = Engine(inventory, make_policy("binpack"), full_scan=True)
+    parts_of = {cut.card.uuid: cut.parts for cut in cuts}
+    for room in rooms:
+        devices = [
+            _device(card, part)
+            for card, in_use in room.cards
+            for part in parts_of.get(card.uuid, card.parts)
+            if part.uuid not in in_use
+        ]
+        inventory.put_node(replace(room.spec, devices=tuple(devices), cards=()))
+        inventory.set_grantable(room.spec.node_id, True)
+        for _ in range(room.in_group):
+            inventory.reserve_member(
+                room.spec.node_id, cpu_milli=0, host_memory_bytes=0, affinity_group=demand.affinity_group
+            )
+    return engine.place(demand) is not None
+
+
+def _device(card: MigCard, part: MigPart) -> DeviceSpec:
+    memory = next(profile.memory_bytes for profile in card.profiles if profile.name == part.profile)
+    return DeviceSpec(
+        uuid=f"{card.uuid}/{part.start}",
+        model=card.model,
+        memory_total_bytes=memory,
+        mig_profile=part.profile,
+        parent_uuid=card.uuid,
+    )
+
+
+def emptied(spec: NodeSpec) -> Room:
+    """The node with nothing on it: for what could ever be."""
+    return Room(replace(spec, cards=()), tuple((card, frozenset()) for card in spec.cards))
+
+
+def left(spec: NodeSpec, cpu_milli: int, host_memory_bytes: int) -> NodeSpec:
+    """The node with only this much of its CPU and memory; what is unknown stays so."""
+    return replace(
+        spec,
+        cpu_milli=UNKNOWN if spec.cpu_milli == UNKNOWN else max(0, cpu_milli),
+        host_memory_bytes=UNKNOWN if spec.host_memory_bytes == UNKNOWN else max(0, host_memory_bytes),
+    )

@@ -1,0 +1,66 @@
+"""Orders to cut cards, as facts change them: on the node's record, and on the devices that go for them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from msgspec.structs import replace
+
+from aliquot.coordinator.core import facts as f
+from aliquot.coordinator.core.state import Node, State
+from aliquot.coordinator.core.timers import Due
+from aliquot.coordinator.core.types import Cut, CutState
+
+
+def _cut_ordered(state: State, fact: f.CutOrdered) -> None:
+    _put(state, fact.node_id, fact.cut)
+    keep(state, state.nodes[fact.node_id])
+
+
+def _cut_settled(state: State, fact: f.CutSettled) -> None:
+    node = state.nodes[fact.node_id]
+    cut = next(cut for cut in node.cuts if cut.card_uuid == fact.card_uuid)
+    for uuid in cut.lost_uuids:
+        if state.inventory.has_device(uuid):
+            state.inventory.withhold(uuid, "")
+    done = not fact.problem
+    settled = replace(
+        cut,
+        state=CutState.DONE if done else CutState.FAILED,
+        settled_ms=fact.at_ms,
+        problem=fact.problem,
+        failures=0 if done else cut.failures + 1,
+    )
+    _put(state, fact.node_id, settled)
+    state.free_capacity()
+
+
+def _put(state: State, node_id: str, cut: Cut) -> None:
+    node = state.nodes[node_id]
+    others = tuple(other for other in node.cuts if other.card_uuid != cut.card_uuid)
+    state.nodes[node_id] = replace(node, cuts=(*others, cut), seq=state.seq)
+    state.touch_node(node_id)
+
+
+def keep(state: State, node: Node) -> None:
+    """Place nothing on what is about to go; look from time to time whether a card should be cut."""
+    for uuid, lease_id in withheld(node).items():
+        if state.inventory.has_device(uuid):
+            state.inventory.withhold(uuid, lease_id)
+    if node.spec.cards:
+        state.cutting[node.spec.node_id] = None
+        if not state.cuts_due_ms:
+            state.cuts_due_ms = max(1, state.now_ms + state.config.cut_look_ms)
+            state.timers.add(state.cuts_due_ms, Due.CUT, "")
+
+
+def withheld(node: Node) -> dict[str, str]:
+    """Devices that go for an order under way, with who it is for."""
+    return {uuid: cut.lease_id for cut in node.cuts if cut.state is CutState.ORDERED for uuid in cut.lost_uuids}
+
+
+APPLY: dict[type[f.Fact], Callable[[State, Any], None]] = {
+    f.CutOrdered: _cut_ordered,
+    f.CutSettled: _cut_settled,
+}
