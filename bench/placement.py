@@ -1,6 +1,7 @@
 """Placement quality: how much of a pool each policy gets allocated, by the protocol of the openb study.
 
     python bench/placement.py --trace DIR --policies fgd,price --seeds 10 --json
+    python bench/placement.py --trace DIR --variant several40
     python bench/placement.py --trace DIR --churn
 
 DIR holds `openb_node_list_gpu_node.csv` and `openb_pod_list_default.csv`, or lists of the same columns. The last line
@@ -16,6 +17,7 @@ import json
 import os
 import random
 import statistics
+import sys
 import time
 from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
@@ -33,7 +35,10 @@ from aliquot.coordinator.plan.churn import Churn, ChurnResult, ChurnRules
 from aliquot.coordinator.plan.learning import online
 from aliquot.coordinator.plan.nodes import read_openb_nodes
 from aliquot.coordinator.plan.replay import Curve, capacity_milli, fill, pool_of
-from aliquot.coordinator.plan.traces import read_openb_pods
+from aliquot.coordinator.plan.traces import TraceRequest, read_openb_pods
+
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+from bench._variants import vary
 
 FIRST_SEED = 42
 NODES = "openb_node_list_gpu_node.csv"
@@ -41,10 +46,16 @@ LARGE = 8
 """Devices of the requests that the churn figures are about."""
 
 
-def run(trace: Path, pods_name: str, policy_name: str, seed: int) -> tuple[Curve, float]:
+def read_pods(trace: Path, pods_name: str, variant: str) -> list[TraceRequest]:
+    """The request list, or a variant of it."""
+    pods = read_openb_pods(trace / pods_name)
+    return vary(pods, variant) if variant else pods
+
+
+def run(trace: Path, pods_name: str, variant: str, policy_name: str, seed: int) -> tuple[Curve, float]:
     """One pass; returns the curve and the seconds it took."""
     nodes = read_openb_nodes(trace / NODES)
-    pods = read_openb_pods(trace / pods_name)
+    pods = read_pods(trace, pods_name, variant)
     random.Random(seed).shuffle(nodes)
     inventory = pool_of(nodes)
     policy = make_policy(policy_name)
@@ -60,10 +71,10 @@ def run(trace: Path, pods_name: str, policy_name: str, seed: int) -> tuple[Curve
     return curve, time.perf_counter() - started
 
 
-def run_churn(trace: Path, pods_name: str, policy_name: str, rules: ChurnRules, seed: int) -> ChurnResult:
+def run_churn(trace: Path, pods_name: str, variant: str, policy_name: str, rules: ChurnRules, seed: int) -> ChurnResult:
     """One run of requests that come and go, decided by the coordinator's core."""
     nodes = read_openb_nodes(trace / NODES)
-    pods = read_openb_pods(trace / pods_name)
+    pods = read_pods(trace, pods_name, variant)
     random.Random(seed).shuffle(nodes)
     return Churn(nodes, policy_name, [pod.demand for pod in pods], rules, seed).run()
 
@@ -75,7 +86,7 @@ def report_fill(options: argparse.Namespace, names: list[str], console: Console)
         bar = progress.add_task("placing", total=len(names) * options.seeds)
         futures = {
             name: [
-                workers.submit(run, options.trace, options.pods, name, FIRST_SEED + seed)
+                workers.submit(run, options.trace, options.pods, options.variant, name, FIRST_SEED + seed)
                 for seed in range(options.seeds)
             ]
             for name in names
@@ -113,7 +124,7 @@ def report_churn(options: argparse.Namespace, names: list[str], console: Console
             name, load, reserve = key
             rules = ChurnRules(load=load, lifetimes=options.lifetimes, reserve=reserve)
             futures[key] = [
-                workers.submit(run_churn, options.trace, options.pods, name, rules, FIRST_SEED + seed)
+                workers.submit(run_churn, options.trace, options.pods, options.variant, name, rules, FIRST_SEED + seed)
                 for seed in range(options.seeds)
             ]
         for (name, load, reserve), pending in futures.items():
@@ -146,6 +157,7 @@ def main() -> None:
     traces = os.environ.get("ALIQUOT_TRACES")
     parser.add_argument("--trace", type=Path, default=Path(traces) / "openb" if traces else None)
     parser.add_argument("--pods", default="openb_pod_list_default.csv", help="request list inside the folder")
+    parser.add_argument("--variant", default="", help="a variant of the list, such as parts60")
     parser.add_argument("--policies", default="fgd,price")
     parser.add_argument("--seeds", type=int, default=2)
     parser.add_argument("--churn", action="store_true", help="requests come and go, at load 1.0 and 1.1")
