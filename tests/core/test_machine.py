@@ -67,6 +67,7 @@ class PoolMachine(RuleBasedStateMachine):
         time_limit_ms=st.sampled_from([0, 0, 3_000]),
         no_queue=st.booleans(),
         group=st.sampled_from(["", "g"]),
+        more=st.sampled_from([0, 0, 0, 2]),
     )
     def allocate(self, **a: object) -> None:
         spec = request(
@@ -81,6 +82,7 @@ class PoolMachine(RuleBasedStateMachine):
             time_limit_ms=a["time_limit_ms"],
             affinity_group=a["group"],
             max_per_node=1 if a["group"] else 0,
+            max_count=(a["gang"] + a["more"]) * 2 if a["more"] and a["count"] == 2 else 0,  # type: ignore[operator]
         )
         key = (str(a["tenant"]), str(a["key"]))
         body = msgspec.msgpack.encode(spec)
@@ -94,6 +96,12 @@ class PoolMachine(RuleBasedStateMachine):
             if known in self.books.state.leases:
                 assert lease.lease_id == known, "one key, two leases"
             self.keys[key] = lease.lease_id
+
+    @rule(pick=st.integers(0))
+    def acknowledge(self, pick: int) -> None:
+        lease = self.some_lease(pick)
+        if lease is not None:
+            self.refused(c.AcknowledgeShape(lease.lease_id, lease.shape))
 
     @rule(share=st.sampled_from([100, 500, 1000]), priority=st.integers(-1, 1))
     def allocate_a_part(self, share: int, priority: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 
 import msgspec
 from hypothesis import HealthCheck, settings
@@ -10,10 +11,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from aliquot.coordinator.core import commands as c
+from aliquot.coordinator.core.elastic import bounds_of
 from aliquot.coordinator.core.errors import DomainError
 from aliquot.coordinator.core.evolve import evolve
-from aliquot.coordinator.core.facts import PreemptionStarted
-from aliquot.coordinator.core.granting import guarantee_scale, offer
+from aliquot.coordinator.core.facts import Fact, LeaseGrown, PreemptionStarted, SlicesShed
+from aliquot.coordinator.core.granting import guarantee_scale, is_entitled, offer
 from aliquot.coordinator.core.leases import Lease
 from aliquot.coordinator.core.preemption.victims import is_protected
 from aliquot.coordinator.core.snapshot import state_hash
@@ -30,6 +32,7 @@ CONFIG = CoreConfig(
     preemptions_max=2,
     preemption_period_ms=120_000,
     reservation_ms=60_000,
+    growth_rest_ms=10_000,
 )
 TENANTS = ("a", "b", "c")
 QUEUES = ("default", "left", "right", "deep")
@@ -43,7 +46,7 @@ class TenancyMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.books = Books(CONFIG)
-        self.seen = 0
+        self.judge = Judge(CONFIG)
         for spec in SPECS.values():
             self.books.do(c.DeclareNode(spec))
             if not spec.agentless:
@@ -65,8 +68,12 @@ class TenancyMachine(RuleBasedStateMachine):
         min_run_ms=st.sampled_from([0, 0, 30_000]),
         time_limit_ms=st.sampled_from([0, 0, 40_000]),
         no_queue=st.sampled_from([False, False, False, True]),
+        fewer=st.sampled_from([0, 0, 1]),
+        more=st.sampled_from([0, 0, 1, 5]),
     )
     def allocate(self, **a: object) -> None:
+        members: int = a["gang"]  # type: ignore[assignment]
+        count: int = a["count"]  # type: ignore[assignment]
         spec = request(
             a["share"],  # type: ignore[arg-type]
             a["memory_gib"] * GIB,  # type: ignore[operator]
@@ -78,6 +85,8 @@ class TenancyMachine(RuleBasedStateMachine):
             preemptible=a["preemptible"],
             min_run_ms=a["min_run_ms"],
             time_limit_ms=a["time_limit_ms"],
+            min_count=max(1, members - int(a["fewer"])) * count if a["fewer"] else 0,  # type: ignore[call-overload]
+            max_count=(members + int(a["more"])) * count if a["more"] else 0,  # type: ignore[call-overload]
         )
         try:
             self.books.allocate(spec, no_queue=a["no_queue"])
@@ -177,6 +186,19 @@ class TenancyMachine(RuleBasedStateMachine):
         if lease is not None:
             self.books.do(c.Release(lease.lease_id))
 
+    @rule(pick=st.integers(0), older=st.booleans())
+    def acknowledge(self, pick: int, older: bool) -> None:
+        lease = self.some_lease(pick)
+        if lease is not None:
+            self.refused(c.AcknowledgeShape(lease.lease_id, lease.shape - older))
+
+    @rule()
+    def elastic_leases_grow(self) -> None:
+        self.catch_up()
+        for lease_id in list(self.books.state.elastic):
+            self.refused(c.AcknowledgeShape(lease_id, self.books.state.leases[lease_id].shape))
+        self.books.advance(11_000)
+
     @rule(name=st.sampled_from(["one", "two"]), lost=st.booleans())
     def silence(self, name: str, lost: bool) -> None:
         self.books.do(c.NodeSilent(f"n-{name}", self.books.sessions.get(f"n-{name}", 0), lost=lost))
@@ -244,34 +266,77 @@ class TenancyMachine(RuleBasedStateMachine):
     @invariant()
     def victims_were_fair_game(self) -> None:
         """Judged on a replay up to the moment at which each was chosen."""
-        new = self.books.facts[self.seen :]
-        if any(isinstance(fact, PreemptionStarted) for fact in new):
-            judge_all(self.books, self.seen)
-        self.seen = len(self.books.facts)
+        self.judge.hear(self.books.facts)
 
     def teardown(self) -> None:
         assert state_hash(self.books.restored()) == state_hash(self.books.state), "a snapshot gives other books"
         assert state_hash(self.books.replayed()) == state_hash(self.books.state), "replay gives other books"
 
 
-def judge_all(books: Books, first: int) -> None:
-    """Every preemption from fact number `first` on, against the books as they were just before it."""
-    state = State.fresh(books.config)
-    for number, fact in enumerate(books.facts):
-        if number >= first and isinstance(fact, PreemptionStarted):
-            preemptor = state.leases[fact.preemptor]
-            scale = guarantee_scale(state)
-            for lease_id in fact.victims:
-                victim = state.leases[lease_id]
-                assert victim.holding
-                assert not victim.ending
-                assert not is_protected(state, victim, scale), "somebody fell below their guarantee"
-                recent = [at for at in victim.preempted_at_ms if at > fact.at_ms - CONFIG.preemption_period_ms]
-                assert len(recent) < CONFIG.preemptions_max, "the same lease too often"
-                if not fact.reclaim:
-                    assert victim.request.priority < preemptor.request.priority
-                    assert victim.request.preemptible
-        evolve(state, fact)
+class Judge:
+    """Judges every preemption, growth and shrinking against the books as they were just before it."""
+
+    def __init__(self, config: CoreConfig) -> None:
+        self.config = config
+        self.state = State.fresh(config)
+        self.seen = 0
+
+    def hear(self, facts: Sequence[Fact]) -> None:
+        """Judge those of the journal that are new."""
+        for fact in facts[self.seen :]:
+            if isinstance(fact, LeaseGrown):
+                judge_growth(self.state, fact)
+            if isinstance(fact, SlicesShed):
+                judge_shedding(self.state, fact)
+            if isinstance(fact, PreemptionStarted):
+                judge_preemption(self.state, fact)
+            evolve(self.state, fact)
+        self.seen = len(facts)
+
+
+def judge_preemption(state: State, fact: PreemptionStarted) -> None:
+    """Only those who may be ended for it, and nobody too often."""
+    config, preemptor = state.config, state.leases[fact.preemptor]
+    scale = guarantee_scale(state)
+    for lease_id in fact.victims:
+        victim = state.leases[lease_id]
+        assert victim.holding
+        assert not victim.ending
+        assert not is_protected(state, victim, scale), "somebody fell below their guarantee"
+        recent = [at for at in victim.preempted_at_ms if at > fact.at_ms - config.preemption_period_ms]
+        assert len(recent) < config.preemptions_max, "the same lease too often"
+        if not fact.reclaim:
+            assert victim.request.priority < preemptor.request.priority
+            assert victim.request.preemptible
+
+
+def judge_growth(state: State, fact: LeaseGrown) -> None:
+    """Nobody who waits could have used it, and it rested since its last change."""
+    state.known_full.clear()
+    lease = state.leases[fact.lease_id]
+    assert lease.acknowledged_shape >= lease.shape - 1
+    for lease_id in state.lines.ids():
+        place = state.lines.place_of(lease_id)
+        assert place is not None
+        other = state.leases[lease_id]
+        demand = other.request.demand.avoiding(other.avoid_device_uuids)
+        if not place.resting:
+            found = offer(
+                state, other.request, demand, other.arrival, fact.at_ms, preempted_at_ms=other.preempted_at_ms
+            )
+            assert found.placement is None, f"{lease_id} waits for what {fact.lease_id} grew into"
+
+
+def judge_shedding(state: State, fact: SlicesShed) -> None:
+    """Enough stays; below its start only for those who could end it."""
+    lease = state.leases[fact.lease_id]
+    bounds = bounds_of(lease.request)
+    left = len({p.member for p in lease.current if p.slice_id not in fact.slice_ids})
+    assert left >= bounds.least
+    if left < bounds.start and fact.notice:
+        preemptor = state.leases[fact.reason.split()[2]]
+        assert is_entitled(state, preemptor) or preemptor.request.priority > lease.request.priority
+        assert not is_protected(state, lease, guarantee_scale(state))
 
 
 TenancyMachine.TestCase.settings = settings(

@@ -58,6 +58,14 @@ class Release:
 
 
 @dataclass(frozen=True, slots=True)
+class AcknowledgeShape:
+    """The launcher of an elastic lease has adapted to this shape: what it gives back need not wait any longer."""
+
+    lease_id: str
+    shape: int
+
+
+@dataclass(frozen=True, slots=True)
 class Admit:
     """Try the next waiting requests; `attempts` bounds the turn."""
 
@@ -289,6 +297,7 @@ Command = (
     | Explain
     | ExplainLease
     | Release
+    | AcknowledgeShape
     | Admit
     | Tick
     | DeclareNode

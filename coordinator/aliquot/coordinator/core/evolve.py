@@ -13,8 +13,9 @@ from typing import Any
 from msgspec.structs import replace
 
 from aliquot.coordinator.core import facts as f
+from aliquot.coordinator.core.elastic import grows_at
 from aliquot.coordinator.core.errors import BrokenInvariant
-from aliquot.coordinator.core.evolving import counting, holds, ledger, tenancy
+from aliquot.coordinator.core.evolving import counting, holds, ledger, resizing, tenancy
 from aliquot.coordinator.core.evolving.partitioning import APPLY as CUTS
 from aliquot.coordinator.core.evolving.partitioning import keep as keep_cuts
 from aliquot.coordinator.core.leases import (
@@ -95,7 +96,8 @@ def _node_state_changed(state: State, fact: f.NodeStateChanged) -> None:
         ),
     )
     if fact.state is f.NodeState.LOST:
-        for slice_id in list(state.slice_ids_by_node[fact.node_id]):
+        # Sorted: the index's own order is that of events, which a snapshot does not keep, and entries are numbered.
+        for slice_id in sorted(state.slice_ids_by_node[fact.node_id]):
             _move_slice(state, slice_id, SliceEvent.LOSE, fact.at_ms)
 
 
@@ -171,6 +173,7 @@ def _lease_queued(state: State, fact: f.LeaseQueued) -> None:
     counting.be_patient(state, lease)
     if (
         state.tenancy.guarantees
+        or state.elastic
         or min(state.holding_by_priority, default=lease.request.priority) < lease.request.priority
     ):
         state.capacity_freed = True  # others may have to make room for it
@@ -192,10 +195,32 @@ def _lease_granted(state: State, fact: f.LeaseGranted) -> None:
             active_ms=0,
             note=fact.note,
             not_before_ms=0,
+            shape=lease.shape + 1,
+            acknowledged_shape=lease.shape + 1,
+            slices_made=len(new),
+            resized_ms=fact.at_ms,
         ),
     )
+    resizing.enlist(state, lease)
     if lease.request.time_limit_ms:
         state.timers.add(fact.at_ms + lease.request.time_limit_ms, Due.TIME_LIMIT, fact.lease_id)
+    state.timers.add(fact.at_ms + state.config.confirm_timeout_ms, Due.CONFIRM, fact.lease_id)
+
+
+def _lease_grown(state: State, fact: f.LeaseGrown) -> None:
+    lease = state.leases[fact.lease_id]
+    new = _take(state, lease, lease.lease_epoch, fact.slices, fact.at_ms)
+    _set_lease(
+        state,
+        replace(
+            lease,
+            slices=lease.slices + new,
+            shape=lease.shape + (not grows_at(lease, fact.at_ms)),
+            slices_made=lease.slices_made + len(new),
+            resized_ms=fact.at_ms,
+        ),
+    )
+    state.freed_version += 1  # what others may have back from it was not there before
     state.timers.add(fact.at_ms + state.config.confirm_timeout_ms, Due.CONFIRM, fact.lease_id)
 
 
@@ -240,6 +265,8 @@ def _slice_active(state: State, fact: f.SliceActive) -> None:
         piece.state is SliceState.ACTIVE for piece in lease.slices if piece.lease_epoch == lease.lease_epoch
     ):
         _set_lease(state, replace(lease, active_ms=fact.at_ms))
+    if fact.lease_id in state.elastic:
+        state.look_for_growth(max(fact.at_ms + state.config.growth_idle_ms, lease.resized_ms))
 
 
 def _slice_failed(state: State, fact: f.SliceFailed) -> None:
@@ -271,6 +298,9 @@ def _lease_releasing(state: State, fact: f.LeaseReleasing) -> None:
         else piece
         for piece in lease.slices
     )
+    state.elastic.pop(fact.lease_id, None)
+    if any(piece.shed for piece in slices):  # all of it ends now, so nothing goes on without these
+        slices = tuple(replace(piece, shed=False) for piece in slices)
     for piece in slices:
         if piece.holds_capacity:
             state.node_touched(piece.plan.node_id)
@@ -307,6 +337,7 @@ def _lease_requeued(state: State, fact: f.LeaseRequeued) -> None:
         avoid_device_uuids=fact.avoid_device_uuids,
     )
     _set_lease(state, lease)
+    state.elastic.pop(fact.lease_id, None)
     if lease.slices:
         state.ending[fact.lease_id] = None
     resting = fact.not_before_ms > fact.at_ms
@@ -327,6 +358,7 @@ def _lease_ended(state: State, fact: f.LeaseEnded) -> None:
         state.lines.remove(lease)
     if fact.lease_id in state.holds:
         holds.drop_hold(state, fact.lease_id)
+    state.elastic.pop(fact.lease_id, None)
     _set_lease(
         state,
         replace(lease, ended_ms=max(fact.at_ms, 1), end_reason=fact.reason, end_detail=fact.detail, requeue=False),
@@ -401,7 +433,7 @@ def _move_slice(
             state.ending[lease.lease_id] = None
     slices = tuple(moved if other is piece else other for other in lease.slices)
     if moved.state in TERMINAL:
-        if moved.lease_epoch != lease.lease_epoch:
+        if moved.shed or moved.lease_epoch != lease.lease_epoch:
             slices = tuple(other for other in slices if other is not moved)  # a leftover: its story is over
         _free(state, lease, moved, slices, at_ms)
     lease = replace(lease, slices=slices, seq=state.seq)
@@ -441,6 +473,7 @@ _APPLY: dict[type[f.Fact], Callable[[State, Any], None]] = {
     f.DeviceChanged: _device_changed,
     f.LeaseQueued: _lease_queued,
     f.LeaseGranted: _lease_granted,
+    f.LeaseGrown: _lease_grown,
     f.SliceActive: _slice_active,
     f.SliceFailed: _slice_failed,
     f.SliceGone: _slice_gone,
@@ -455,4 +488,5 @@ _APPLY: dict[type[f.Fact], Callable[[State, Any], None]] = {
     **tenancy.APPLY,
     **holds.APPLY,
     **ledger.APPLY,
+    **resizing.APPLY,
 }

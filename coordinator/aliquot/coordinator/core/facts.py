@@ -55,7 +55,9 @@ class RequestSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     ttl_ms: int = 60_000
     """0: detached, ends only by release, time limit or preemption."""
     min_count: int = 0
+    """Slices that an elastic lease keeps in any case; 0: what it asks for. A multiple of `demand.count`."""
     max_count: int = 0
+    """Slices that it can use at most; 0: what it asks for. A multiple of `demand.count`."""
     name: str = ""
     labels: tuple[tuple[str, str], ...] = ()
     gpu_text: str = ""
@@ -200,6 +202,42 @@ class LeaseReleasing(Fact, frozen=True, tag="releasing"):
     requeue: bool = False
 
 
+class LeaseGrown(Fact, frozen=True, tag="grown"):
+    """An elastic lease holds more members. Their numbers are fresh or those of members that are gone."""
+
+    lease_id: str
+    slices: tuple[SliceGrant, ...]
+
+
+class SlicesShed(Fact, frozen=True, tag="shed"):
+    """An elastic lease gives these slices back and goes on without them.
+
+    With `notice` they run until the deadline, or until the launcher acknowledges; without, they are being stopped.
+    What holds nothing any more is forgotten.
+    """
+
+    lease_id: str
+    slice_ids: tuple[str, ...]
+    deadline_ms: int
+    reason: str
+    notice: bool = False
+
+
+class SlicesKept(Fact, frozen=True, tag="kept"):
+    """Slices that were to be given back stay: nobody needs their capacity any more."""
+
+    lease_id: str
+    slice_ids: tuple[str, ...]
+    reason: str = ""
+
+
+class ShapeAcknowledged(Fact, frozen=True, tag="shapeack"):
+    """The launcher of an elastic lease has adapted to this shape."""
+
+    lease_id: str
+    shape: int
+
+
 class SlicesReleasing(Fact, frozen=True, tag="sreleasing"):
     """Single slices of a lease are ending, because a sibling failed: the lease itself goes back to its queue."""
 
@@ -295,6 +333,7 @@ class HoldCreated(Fact, frozen=True, tag="hold"):
     expires_ms: int
     victims: tuple[str, ...] = ()
     start_ms: int = 0
+    shed: tuple[str, ...] = ()
 
 
 class HoldReleased(Fact, frozen=True, tag="hold-"):
@@ -396,6 +435,10 @@ AnyFact = (
     | SliceGone
     | SlicesAdopted
     | LeaseReleasing
+    | LeaseGrown
+    | SlicesShed
+    | SlicesKept
+    | ShapeAcknowledged
     | SlicesReleasing
     | LeaseRequeued
     | LeaseEnded

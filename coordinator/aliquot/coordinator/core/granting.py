@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from aliquot.coordinator.core.elastic import core_of
 from aliquot.coordinator.core.errors import InvalidField, QueueNotFound, QuotaExceeded, TenantNotFound
 from aliquot.coordinator.core.facts import LeaseGranted, RequestSpec, SliceGrant
 from aliquot.coordinator.core.leases import Lease, slice_id_of
@@ -183,9 +184,8 @@ def _older(state: State, account: Account, lease: Lease) -> Account:
     for lease_id in account.holders:
         other = state.leases[lease_id]
         if (-other.request.priority, other.arrival) < mine:
-            for piece in other.slices:
-                if piece.holds_capacity:
-                    sums.add(piece.model, piece.plan.share_milli, piece.plan.memory_bytes)
+            for piece in core_of(other):
+                sums.add(piece.model, piece.plan.share_milli, piece.plan.memory_bytes)
     return sums
 
 

@@ -36,6 +36,8 @@ class Hold(msgspec.Struct, frozen=True):
     victims: tuple[str, ...] = ()
     start_ms: int = 0
     """When it should be complete; 0: not known. Short leases may use its devices until then."""
+    shed: tuple[str, ...] = ()
+    """Slices of elastic leases that are given back for it."""
 
     @property
     def device_uuids(self) -> tuple[str, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+from aliquot.coordinator.core.elastic import bounds_of, is_elastic
 from aliquot.coordinator.core.errors import BrokenInvariant
 from aliquot.coordinator.core.evolving.counting import parts_of, queue_of
 from aliquot.coordinator.core.evolving.holds import is_complete
@@ -78,6 +79,12 @@ def _check_accounts(state: State) -> None:
     _require(not any(any(sums) for sums in held.values()), f"nobody counts what {sorted(held)} hold")
     _require(+priorities == Counter(state.holding_by_priority), "slices by priority are miscounted")
     _require(ending == set(state.ending), "the list of ending leases is off")
+    elastic = {
+        lease.lease_id
+        for lease in state.leases.values()
+        if is_elastic(lease.request) and lease.current and not lease.end_reason
+    }
+    _require(elastic == set(state.elastic), "the list of elastic leases is off")
 
 
 def _check_ledger(state: State) -> None:
@@ -126,12 +133,18 @@ def _check_lease(lease: Lease) -> None:
     ids = [piece.slice_id for piece in lease.slices]
     _require(len(ids) == len(set(ids)), f"{name}: the same slice twice")
     _require(not lease.ending or bool(lease.holding), f"{name} is ending but holds nothing")
-    current = [piece for piece in lease.slices if piece.lease_epoch == lease.lease_epoch]
+    current = lease.current
     demand = lease.request.demand
-    if current and not lease.ended:
-        _require(len(current) == demand.count * demand.gang_size, f"{name}: a part of its gang is missing")
-    for member in {piece.member for piece in current}:
-        pieces = [piece.plan for piece in current if piece.member == member]
+    if current and not lease.end_reason:
+        least, _, most = bounds_of(lease.request)
+        _require(
+            least * demand.count <= len(current) <= most * demand.count and not len(current) % demand.count,
+            f"{name}: {len(current)} slices, not {least} to {most} members of {demand.count}",
+        )
+    made = [piece for piece in lease.slices if piece.lease_epoch == lease.lease_epoch]
+    _require(len(made) <= lease.slices_made or not lease.shape, f"{name}: a slice that was never made")
+    for member in {piece.member for piece in made}:
+        pieces = [piece.plan for piece in made if piece.member == member]
         _require(len({plan.node_id for plan in pieces}) <= 1, f"{name}: member {member} spans nodes")
         _require(len({plan.device_uuid for plan in pieces}) == len(pieces), f"{name}: two slices on one device")
 

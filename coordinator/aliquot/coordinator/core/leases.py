@@ -100,6 +100,8 @@ class Slice(msgspec.Struct, frozen=True):
     """Whether it has been charged for at all: from its first confirmation, or from its grant where nobody confirms."""
     billed_from_ms: int = 0
     """Start of the interval that is being charged; 0: none is, because it has not begun or its node is lost."""
+    shed: bool = False
+    """Its lease is elastic, and goes on without it."""
 
     @property
     def holds_capacity(self) -> bool:
@@ -137,6 +139,7 @@ def advance(
         model=piece.model,
         billing=piece.billing,
         billed_from_ms=piece.billed_from_ms,
+        shed=piece.shed,
     )
 
 
@@ -192,6 +195,14 @@ class Lease(msgspec.Struct, frozen=True):
     """How often it was preempted; these are among `requeues`."""
     preempted_at_ms: tuple[int, ...] = ()
     """The latest of those times: what bounds how often it may happen."""
+    shape: int = 0
+    """Rises with every grant, and with every change of an elastic lease's slices."""
+    acknowledged_shape: int = 0
+    """What its launcher knows of; a grant needs no acknowledgement, it is the answer."""
+    slices_made: int = 0
+    """How many slices this grant has had so far: numbers the next one."""
+    resized_ms: int = 0
+    """When an elastic lease last grew, or gave something back."""
 
     @property
     def state(self) -> LeaseState:
@@ -200,13 +211,20 @@ class Lease(msgspec.Struct, frozen=True):
             return LeaseState.ENDED
         if self.end_reason:
             return LeaseState.PREEMPTING if self.requeue else LeaseState.RELEASING
-        states = {piece.state for piece in self.slices if piece.lease_epoch == self.lease_epoch}
+        states = {piece.state for piece in self.current}
         if not states:
             return LeaseState.QUEUED
+        if self.active_ms:
+            states.discard(SliceState.GRANTED)  # it grows: what it had runs on meanwhile
         for state, derived in _DERIVED:
             if state in states:
                 return derived
         return LeaseState.ACTIVE
+
+    @property
+    def current(self) -> tuple[Slice, ...]:
+        """The slices that make it up: of this grant, and not given back."""
+        return tuple(piece for piece in self.slices if piece.lease_epoch == self.lease_epoch and not piece.shed)
 
     @property
     def ended(self) -> bool:
@@ -222,7 +240,7 @@ class Lease(msgspec.Struct, frozen=True):
     def gives_back(self) -> bool:
         """Whether something that it holds will be free before the lease itself wants it to be."""
         return any(
-            piece.state not in TERMINAL and (self.end_reason or piece.lease_epoch != self.lease_epoch)
+            piece.state not in TERMINAL and (self.end_reason or piece.shed or piece.lease_epoch != self.lease_epoch)
             for piece in self.slices
         )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from aliquot.coordinator.core.evolving.counting import be_patient, queue_of, recount_all
 from aliquot.coordinator.core.evolving.holds import keep
 from aliquot.coordinator.core.evolving.partitioning import keep as keep_cuts
+from aliquot.coordinator.core.evolving.resizing import enlist
 from aliquot.coordinator.core.leases import Lease, Slice
 from aliquot.coordinator.core.state import State
 from aliquot.coordinator.core.timers import Due
@@ -45,6 +46,8 @@ def _hold(state: State, lease: Lease) -> None:
         state.count_lease(lease, len(holding))
         if lease.gives_back:
             state.ending[lease.lease_id] = None
+        if lease.current and not lease.end_reason:
+            enlist(state, lease)
     members: dict[tuple[int, int], Slice] = {}
     for piece in holding:
         state.inventory.reserve(piece.plan)
@@ -74,5 +77,10 @@ def _await(state: State, lease: Lease) -> None:
         return
     if lease.request.time_limit_ms:
         state.timers.add(lease.granted_ms + lease.request.time_limit_ms, Due.TIME_LIMIT, lease.lease_id)
+    for piece in lease.slices:
+        if piece.shed and piece.deadline_ms:
+            state.timers.add(piece.deadline_ms, Due.SHED, lease.lease_id)
+    if lease.lease_id in state.elastic:
+        state.timers.add(lease.resized_ms + state.config.confirm_timeout_ms, Due.CONFIRM, lease.lease_id)
     if not lease.active_ms:
         state.timers.add(lease.granted_ms + state.config.confirm_timeout_ms, Due.CONFIRM, lease.lease_id)

@@ -24,7 +24,7 @@ from aliquot.coordinator.core.placement.prices import PriceTable
 from aliquot.coordinator.core.queueing import AdmissionPass, WaitingLines
 from aliquot.coordinator.core.queueing.failed import FailedDemands
 from aliquot.coordinator.core.tenancy.books import Tenancy
-from aliquot.coordinator.core.timers import Timers
+from aliquot.coordinator.core.timers import Due, Timers
 from aliquot.coordinator.core.types import Cut, Demand, NodeSpec
 
 if TYPE_CHECKING:
@@ -66,6 +66,12 @@ class CoreConfig(msgspec.Struct, frozen=True):
     """A preemptor's hold outlives its victims' deadline by this much."""
     reservation_ms: int = 86_400_000
     """How long devices are kept for the head of a line before they are offered to all again."""
+    growth_idle_ms: int = 5_000
+    """Elastic leases grow when capacity has been on offer for so long and nobody who waits could use it..."""
+    growth_rest_ms: int = 30_000
+    """...and each of them not before this time after its last change: at most two changes of shape a minute."""
+    shed_stop_ms: int = 5_000
+    """Between SIGTERM and SIGKILL of what still runs when the notice of a slice that is given back is over."""
 
 
 class Node(msgspec.Struct, frozen=True):
@@ -157,6 +163,8 @@ class State:
         """Plans preemptions; made when first needed."""
         self.capacity_version = 0
         """Moves when what could be leased at all changes: nodes, their state, the health of devices."""
+        self.elastic: dict[str, None] = {}
+        """Elastic leases that have a grant."""
         self.timers = Timers()
         self.ended: deque[str] = deque()
 
@@ -171,6 +179,10 @@ class State:
         """The walk over the waiting lines that is under way."""
         self.capacity_freed = False
         """Something may fit that did not when the last walk began."""
+        self.growth_due_ms = 0
+        """When growth is looked for next; 0: nothing asks for it."""
+        self.shed_searched: dict[tuple[Demand, str, str, int], tuple[int, int]] = {}
+        """Searches for what elastic leases could give back that found nothing: at which version, and when."""
         self.cutting: dict[str, None] = {}
         """Nodes with cards that may be cut."""
         self.cuts_due_ms = 0
@@ -212,6 +224,13 @@ class State:
         self.capacity_freed = True
         self.freed_version += 1
         self.known_full.clear()
+        self.look_for_growth(self.now_ms + self.config.growth_idle_ms)
+
+    def look_for_growth(self, due_ms: int) -> None:
+        """Remember to look then, or before, whether an elastic lease may grow."""
+        if self.elastic and not 0 < self.growth_due_ms <= due_ms:
+            self.growth_due_ms = due_ms
+            self.timers.add(due_ms, Due.GROWTH, "")
 
     def node_touched(self, node_id: str) -> None:
         """What could be evicted on a node has changed."""

@@ -21,6 +21,10 @@ class Due(enum.IntEnum):
     BUDGET = 6
     PATIENCE = 7
     """Somebody has waited long enough for devices to be kept for them."""
+    GROWTH = 8
+    """Elastic leases may grow into what has been idle for a while."""
+    SHED = 9
+    """The notice of slices that an elastic lease gives back is over."""
     CUT = 20
     """Perhaps a card in MIG mode should be cut for somebody who waits."""
 

@@ -25,6 +25,7 @@ from aliquot.coordinator.core.decide import (
     reading,
     reconcile,
     reports,
+    resizing,
     tick,
 )
 from aliquot.coordinator.core.decide.outcomes import (
@@ -53,6 +54,7 @@ _DECIDE: dict[type[Any], Callable[[State, Any, int], Decision]] = {
     c.Explain: explain.explain_request,
     c.ExplainLease: explain.explain_lease,
     c.Release: lifecycle.release,
+    c.AcknowledgeShape: resizing.acknowledge,
     c.Admit: admission.admit,
     c.Tick: tick.tick,
     c.DeclareNode: nodes.declare,

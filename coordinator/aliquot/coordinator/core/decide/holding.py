@@ -4,6 +4,7 @@ reprieved.
 
 from __future__ import annotations
 
+from aliquot.coordinator.core.decide import resizing
 from aliquot.coordinator.core.decide.outcomes import Decision
 from aliquot.coordinator.core.evolving.holds import can_complete, is_complete
 from aliquot.coordinator.core.facts import EndReason, Fact, HoldBroken, HoldReleased, LeaseReprieved
@@ -52,11 +53,12 @@ def give_up_of(state: State, lease_id: str, now_ms: int, reason: str) -> list[Fa
 
 def reprieve(state: State, hold: Hold, now_ms: int, reason: str) -> list[Fact]:
     """Victims that hold everything still. One that has given up a slice, or is unreachable, goes its way."""
-    return [
+    reprieved: list[Fact] = [
         LeaseReprieved(at_ms=now_ms, lease_id=lease_id, reason=reason)
         for lease_id in hold.victims
         if lease_id in state.leases and may_be_reprieved(state.leases[lease_id])
     ]
+    return reprieved + resizing.keep(state, hold.shed, now_ms, reason)
 
 
 def may_be_reprieved(lease: Lease) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from aliquot.coordinator.core.commands import Release
-from aliquot.coordinator.core.decide import holding
+from aliquot.coordinator.core.decide import holding, resizing
 from aliquot.coordinator.core.decide.outcomes import NOTHING, Decision
 from aliquot.coordinator.core.facts import (
     EndReason,
@@ -112,6 +112,9 @@ def settle(
     lost = [piece for piece in lease.holding if piece.slice_id in failed and not piece.ending]
     if not lost or lease.waiting:
         return facts
+    fewer = resizing.go_on_without(state, lease, lost, failed[lost[0].slice_id][0], now_ms)
+    if fewer is not None:
+        return facts + fewer
     return facts + _after_failure(state, lease, lost, left, failed, now_ms)
 
 

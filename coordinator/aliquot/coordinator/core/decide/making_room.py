@@ -4,7 +4,7 @@ reservation.
 
 from __future__ import annotations
 
-from aliquot.coordinator.core.decide import holding, lifecycle
+from aliquot.coordinator.core.decide import giving_back, holding, lifecycle
 from aliquot.coordinator.core.facts import EndReason, Fact, HoldCreated, PreemptionStarted, RequestSpec
 from aliquot.coordinator.core.granting import chain_of, exhausted, forbidden, is_entitled
 from aliquot.coordinator.core.holds import Hold, HoldKind
@@ -43,6 +43,10 @@ def make_room(state: State, lease: Lease, demand: Demand, now_ms: int) -> tuple[
         if placement is not None:
             # What was kept for somebody who comes later is enough: it is free when this request is tried again.
             return _clear(state, blocking, placement, now_ms), False, True
+    if state.elastic:
+        given = giving_back.for_request(state, lease, demand, now_ms, owed=owed)
+        if given:
+            return given, True, False
     if not planner.may(lease):
         return [], False, False
     key = (demand, lease.request.tenant, lease.request.queue, lease.request.priority)

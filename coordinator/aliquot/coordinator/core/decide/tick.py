@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from aliquot.coordinator.core.commands import Tick
-from aliquot.coordinator.core.decide import holding, lifecycle
+from aliquot.coordinator.core.decide import holding, lifecycle, resizing
 from aliquot.coordinator.core.decide.outcomes import Decision, TickOutcome
 from aliquot.coordinator.core.decide.partitioning import look as look_at_cards
 from aliquot.coordinator.core.evolving.counting import watch_budget
@@ -47,8 +47,10 @@ def _time_limit(state: State, lease_id: str, now_ms: int) -> list[Fact]:
 def _confirm(state: State, lease_id: str, now_ms: int) -> list[Fact]:
     """A grant that its agents have not confirmed: try elsewhere. Agentless nodes never confirm, and need not."""
     lease = state.leases.get(lease_id)
-    if lease is None or lease.ended or lease.ending or lease.waiting or lease.active_ms:
+    if lease is None or lease.ended or lease.ending or lease.waiting:
         return []
+    if lease.active_ms:
+        return resizing.unconfirmed(state, lease, now_ms)
     if lease.granted_ms + state.config.confirm_timeout_ms > now_ms:  # granted again since
         return []
     silent = [
@@ -121,4 +123,6 @@ _LOOK = {
     Due.HOLD: holding.expired,
     Due.PATIENCE: _patience,
     Due.CUT: look_at_cards,
+    Due.GROWTH: resizing.grow,
+    Due.SHED: resizing.notice_over,
 }

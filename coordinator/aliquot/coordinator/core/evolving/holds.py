@@ -8,8 +8,9 @@ from typing import Any
 from msgspec.structs import replace
 
 from aliquot.coordinator.core import facts as f
+from aliquot.coordinator.core.evolving.resizing import enlist
 from aliquot.coordinator.core.holds import Hold, HoldKind
-from aliquot.coordinator.core.leases import SliceEvent, SliceState, advance
+from aliquot.coordinator.core.leases import SliceEvent, SliceState, advance, lease_id_of
 from aliquot.coordinator.core.state import State
 from aliquot.coordinator.core.timers import Due
 from aliquot.coordinator.core.types import WHOLE_SHARE_MILLI
@@ -35,6 +36,7 @@ def _hold_created(state: State, fact: f.HoldCreated) -> None:
         expires_ms=fact.expires_ms,
         victims=fact.victims,
         start_ms=fact.start_ms,
+        shed=fact.shed,
     )
     state.holds[fact.owner] = hold
     keep(state, hold)
@@ -60,6 +62,7 @@ def _lease_reprieved(state: State, fact: f.LeaseReprieved) -> None:
     )
     if not lease.gives_back:
         state.ending.pop(fact.lease_id, None)
+    enlist(state, lease)
     state.leases[fact.lease_id] = lease
     state.touch_lease(fact.lease_id)
 
@@ -160,7 +163,14 @@ def can_complete(state: State, hold: Hold) -> bool:
     return all(
         lease_id not in state.leases or state.leases[lease_id].ending or state.leases[lease_id].waiting
         for lease_id in hold.victims
-    )
+    ) and all(_gives_way(state, slice_id) for slice_id in hold.shed)
+
+
+def _gives_way(state: State, slice_id: str) -> bool:
+    """Whether a slice of an elastic lease is gone, or on its way out."""
+    lease = state.leases.get(lease_id_of(slice_id))
+    piece = lease.find(slice_id) if lease is not None else None
+    return piece is None or piece.ending
 
 
 APPLY: dict[type[f.Fact], Callable[[State, Any], None]] = {

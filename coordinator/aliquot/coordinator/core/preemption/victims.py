@@ -28,6 +28,8 @@ class Eligibility:
         self.preemptor = preemptor
         self.reclaim = reclaim
         self.now_ms = now_ms
+        self.soon_ms = now_ms + state.config.reclaim_grace_ms
+        """What is leaving by then is as good as gone."""
         self.spared: frozenset[str] = frozenset()
         """Not to be ended in the attempt at hand."""
         self._scale = scale
@@ -46,8 +48,11 @@ class Eligibility:
 
     def _decide(self, lease: Lease) -> int:
         request, config = lease.request, self.state.config
-        if lease.ended or lease.end_reason or lease.lease_id == self.preemptor:
+        if lease.ended or lease.lease_id == self.preemptor:
             return NEVER_MS
+        if lease.end_reason:
+            # It is ending already. Its notice may be longer than whoever is owed a guarantee has to wait.
+            return 0 if self.reclaim and not is_protected(self.state, lease, self._scale) else NEVER_MS
         by_priority = request.preemptible and request.priority < self.priority
         if not by_priority and not self.reclaim:
             return NEVER_MS
@@ -55,9 +60,9 @@ class Eligibility:
             since_ms = self.now_ms - config.preemption_period_ms
             if sum(at_ms > since_ms for at_ms in lease.preempted_at_ms) >= config.preemptions_max:
                 return NEVER_MS
-        for piece in lease.slices:
-            if piece.holds_capacity and piece.state not in (SliceState.GRANTED, SliceState.ACTIVE):
-                return NEVER_MS
+        running = [piece.state in (SliceState.GRANTED, SliceState.ACTIVE) for piece in lease.holding]
+        if not (any(running) if self.reclaim else all(running)):
+            return NEVER_MS
         if is_protected(self.state, lease, self._scale):
             return NEVER_MS
         ripe = NEVER_MS
@@ -103,8 +108,10 @@ class Eligibility:
 
 def lost_work(lease: Lease) -> tuple[int, int]:
     """(slope, offset) of the work that ending a lease would lose: slope * now - offset, in share_milli·ms since its
-    grant.
+    grant. One that is ending loses nothing more.
     """
+    if lease.end_reason:
+        return 0, 0
     share = sum(piece.plan.share_milli for piece in lease.slices if piece.holds_capacity)
     return share, share * (lease.active_ms or lease.granted_ms)
 

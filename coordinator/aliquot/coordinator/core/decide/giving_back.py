@@ -1,0 +1,305 @@
+"""What elastic leases give back for others, before anybody is preempted.
+
+What a lease holds beyond its start is given back to whoever waits and could use it, and to its own tenant or queue
+where their limit is in the way. Down to its least it gives back only to those who could end it: a strictly higher
+priority, or the owner of a guarantee that is reclaimed; and never below what its own owner's guarantee covers. As
+with a preemption the placement is tried first, what is not needed stays, and the devices are kept for the request.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable
+from typing import NamedTuple, Self
+
+from aliquot.coordinator.core.decide import holding
+from aliquot.coordinator.core.elastic import Member, bounds_of, spare_members
+from aliquot.coordinator.core.evolving.counting import parts_of, queue_of
+from aliquot.coordinator.core.facts import Fact, HoldCreated, SlicesShed
+from aliquot.coordinator.core.granting import chain_of, exhausted, forbidden, guarantee_scale
+from aliquot.coordinator.core.holds import Hold, HoldKind
+from aliquot.coordinator.core.leases import Lease, Slice, SliceState, lease_id_of
+from aliquot.coordinator.core.preemption.victims import is_protected
+from aliquot.coordinator.core.state import State
+from aliquot.coordinator.core.tenancy.limits import least_parts, over_limit
+from aliquot.coordinator.core.tenancy.specs import Amount
+from aliquot.coordinator.core.types import WHOLE_SHARE_MILLI, Demand, Placement
+
+_RUNNING = (SliceState.GRANTED, SliceState.ACTIVE)
+_MemberKey = tuple[str, int, int]
+"""(lease, lease_epoch, member)."""
+
+MEMBERS_MAX = 256
+"""Members of others that one search looks at, those of the lowest priority first."""
+REST_MS = 1_000
+"""A search that found nothing is not made again for an equal request before this time has passed."""
+
+
+def for_request(state: State, lease: Lease, demand: Demand, now_ms: int, *, owed: bool) -> list[Fact]:
+    """One group that makes room for a waiting request by shrinking others; nothing where that does not suffice."""
+    key = (demand, lease.request.tenant, lease.request.queue, lease.request.priority)
+    failed = state.shed_searched.get(key)
+    if failed is not None and failed[0] == state.freed_version and now_ms < failed[1] + REST_MS:
+        return []
+    found = _search(state, lease, demand, now_ms, owed=owed)
+    if found is None:
+        if len(state.shed_searched) > 4096:
+            state.shed_searched.clear()
+        state.shed_searched[key] = (state.freed_version, now_ms)
+        return []
+    placement, given = found
+    facts, deadline_ms = _give(state, given, lease, now_ms)
+    start_ms = deadline_ms + state.config.shed_stop_ms
+    hold = HoldCreated(
+        at_ms=now_ms,
+        owner=lease.lease_id,
+        kind=HoldKind.PREEMPTION,
+        placement=placement,
+        expires_ms=start_ms + state.config.hold_slack_ms,
+        start_ms=start_ms,
+        shed=tuple(piece.slice_id for _, member in given for piece in member),
+    )
+    given_up = holding.give_up_of(state, lease.lease_id, now_ms, "elastic leases make room instead")
+    return [*given_up, hold, *facts]
+
+
+def within_limits(state: State, lease: Lease, demand: Demand, now_ms: int) -> list[Fact]:
+    """Let elastic leases give back what keeps a request of the same tenant or queue from its place below a limit."""
+    if exhausted(state, lease.request.tenant, now_ms) is not None:
+        return []
+    parts = least_parts(state.inventory, demand)
+    chain = chain_of(state, lease.request)
+    over = over_limit(chain, parts)
+    if over is None or over.for_ever:
+        return []
+    account = next(account for account in chain.limited if account.label == over.subject)
+    limits = {"": account.quota.limit, **{model.model: model.limit for model in account.quota.models}}
+    limit = limits[over.model]
+    held = account.by_model.get(over.model, [0, 0, 0]) if over.model else [account.share_milli, account.memory_bytes]
+    asked = [part for part in parts if not over.model or part[0] == over.model]
+    missing = Amount(
+        held[0] + sum(part[1] for part in asked) - limit.share_milli if limit.share_milli >= 0 else 0,
+        held[1] + sum(part[2] for part in asked) - limit.memory_bytes if limit.memory_bytes >= 0 else 0,
+    )
+    for piece in _leaving(state):
+        owner = state.leases[lease_id_of(piece.slice_id)]
+        if _counts_against(state, owner, account.kind, account.name) and over.model in ("", piece.model):
+            missing = Amount(
+                missing.share_milli - piece.plan.share_milli, missing.memory_bytes - piece.plan.memory_bytes
+            )
+    given: list[tuple[Lease, Member]] = []
+    for other, member in _spare(state, lease, now_ms, owed=False):
+        if missing.share_milli <= 0 and missing.memory_bytes <= 0:
+            break
+        if _counts_against(state, other, account.kind, account.name):
+            of_model = [part for part in parts_of(member) if over.model in ("", part[0])]
+            if of_model:
+                given.append((other, member))
+                missing = Amount(
+                    missing.share_milli - sum(part[1] for part in of_model),
+                    missing.memory_bytes - sum(part[2] for part in of_model),
+                )
+    if missing.share_milli > 0 or missing.memory_bytes > 0:
+        return []
+    return _give(state, given, lease, now_ms)[0]
+
+
+def _counts_against(state: State, lease: Lease, kind: str, name: str) -> bool:
+    if kind == "t":
+        return lease.request.tenant == name
+    return name in state.tenancy.path(queue_of(state, lease))
+
+
+def _spare(state: State, lease: Lease, now_ms: int, *, owed: bool) -> list[tuple[Lease, Member]]:
+    """What others could give back to this request: of the lowest priority first, of each the highest numbers first."""
+    scale = guarantee_scale(state) if state.tenancy.guarantees else 0
+    others = sorted(
+        (state.leases[lease_id] for lease_id in state.elastic),
+        key=lambda other: (other.request.priority, -other.arrival),
+    )
+    found: list[tuple[Lease, Member]] = []
+    for other in others:
+        bounds = bounds_of(other.request)
+        outranked = owed or other.request.priority < lease.request.priority
+        may_end = bounds.least < bounds.start and outranked and not is_protected(state, other, scale)
+        spare = spare_members(other, bounds.least if may_end else bounds.start)
+        found += ((other, member) for member in spare if all(piece.state in _RUNNING for piece in member))
+        if len(found) >= MEMBERS_MAX:
+            break
+    return found[:MEMBERS_MAX]
+
+
+def _leaving(state: State) -> list[Slice]:
+    """What is on its way out in any case."""
+    return [
+        piece
+        for lease_id in state.ending
+        for piece in state.leases[lease_id].slices
+        if piece.holds_capacity and piece.ending and piece.state is not SliceState.UNREACHABLE
+    ]
+
+
+def _search(
+    state: State, lease: Lease, demand: Demand, now_ms: int, *, owed: bool
+) -> tuple[Placement, list[tuple[Lease, Member]]] | None:
+    """Where the request would go, and who gives what back for it."""
+    spare = _spare(state, lease, now_ms, owed=owed)
+    if not spare:
+        return None
+    wanted = _Wanted(lease, demand, state.holds.get(lease.lease_id))
+    if _placed(state, wanted, []) is not None:
+        return None  # what leaves anyway is enough
+    if _placed(state, wanted, spare) is None:
+        return None
+    # The shortest beginning of the list that is enough: so the lowest priorities and the highest numbers go.
+    enough = bisect_left(range(1, len(spare)), True, key=lambda n: _placed(state, wanted, spare[:n]) is not None) + 1
+    with _Without(state) as books:
+        placement = _place_without(books, state, wanted, spare[:enough])
+        if placement is None:
+            return None
+        over = forbidden(state, lease.request, chain_of(state, lease.request), placement, now_ms, lease.preempted_at_ms)
+        if over is not None:
+            return None
+        books.put_on(placement, demand)
+        given = [pair for pair in reversed(spare[:enough]) if not books.can_stay(pair[1])]
+    return placement, given
+
+
+class _Wanted(NamedTuple):
+    """A request that does not fit, and what is kept for it already."""
+
+    lease: Lease
+    demand: Demand
+    hold: Hold | None
+
+
+def _placed(state: State, wanted: _Wanted, given: list[tuple[Lease, Member]]) -> Placement | None:
+    with _Without(state) as books:
+        return _place_without(books, state, wanted, given)
+
+
+def _place_without(
+    books: _Without, state: State, wanted: _Wanted, given: list[tuple[Lease, Member]]
+) -> Placement | None:
+    """Where it would go without these members, and without what leaves anyway."""
+    books.open(wanted.hold.device_uuids if wanted.hold is not None else ())
+    books.take_off(_leaving(state))
+    books.take_off(piece for _, member in given for piece in member)
+    return state.engine.place(wanted.demand, arrival=wanted.lease.arrival)
+
+
+def _give(state: State, given: Iterable[tuple[Lease, Member]], lease: Lease, now_ms: int) -> tuple[list[Fact], int]:
+    """Facts that give notice to all of these, and when the longest notice is over."""
+    by_lease: dict[str, list[str]] = {}
+    for other, member in given:
+        by_lease.setdefault(other.lease_id, []).extend(piece.slice_id for piece in member)
+    facts: list[Fact] = []
+    longest_ms = now_ms
+    for lease_id, slice_ids in by_lease.items():
+        deadline_ms = now_ms + min(state.leases[lease_id].request.grace_ms, state.config.reclaim_grace_ms)
+        longest_ms = max(longest_ms, deadline_ms)
+        facts.append(
+            SlicesShed(
+                at_ms=now_ms,
+                lease_id=lease_id,
+                slice_ids=tuple(slice_ids),
+                deadline_ms=deadline_ms,
+                reason=f"for lease {lease.lease_id} of tenant {lease.request.tenant}",
+                notice=True,
+            )
+        )
+    return facts, longest_ms
+
+
+class _Without:
+    """A context in which slices can be taken off the inventory and put back; at its end everything is as before."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self._off: dict[str, Slice] = {}
+        self._members: dict[_MemberKey, str] = {}
+        """Members of which nothing is left, and where they were: their host resources are free too."""
+        self._planned: Placement | None = None
+        self._demand = Demand()
+        self._opened: dict[str, str] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def open(self, uuids: Iterable[str]) -> None:
+        """Let devices that are kept for somebody be used."""
+        for uuid in uuids:
+            if self._state.inventory.has_device(uuid):
+                self._opened[uuid] = self._state.inventory.device_record(uuid).withheld_for
+                self._state.inventory.withhold(uuid, "")
+
+    def take_off(self, pieces: Iterable[Slice]) -> None:
+        """Free what these hold."""
+        keys: dict[_MemberKey, str] = {}
+        for piece in pieces:
+            known = self._state.inventory.device_record(piece.plan.device_uuid)
+            if known.present and piece.slice_id not in self._off:
+                self._off[piece.slice_id] = piece
+                self._state.inventory.release(piece.plan)
+                keys[_key(piece)] = piece.plan.node_id
+        for key, node_id in keys.items():
+            lease = self._state.leases[key[0]]
+            left = (p for p in lease.holding if p.slice_id not in self._off and _key(p) == key)
+            if next(left, None) is None:
+                self._host(lease.request.demand, node_id, -1)
+                self._members[key] = node_id
+
+    def put_on(self, placement: Placement, demand: Demand) -> None:
+        """Reserve what the request would hold."""
+        self._planned, self._demand = placement, demand
+        for node_id, plans in zip(placement.node_ids, placement.members, strict=True):
+            self._host(demand, node_id, 1)
+            for plan in plans:
+                self._state.inventory.reserve(plan)
+
+    def can_stay(self, member: Member) -> bool:
+        """Whether there is room for these slices still; if so they are put back."""
+        inventory, key = self._state.inventory, _key(member[0])
+        demand = self._state.leases[key[0]].request.demand
+        for piece in member:
+            record = inventory.device_record(piece.plan.device_uuid)
+            if record.share_used_milli + piece.plan.share_milli > WHOLE_SHARE_MILLI:
+                return False
+            if record.memory_left_bytes < piece.plan.memory_bytes:
+                return False
+        if key in self._members:
+            node = inventory.node(self._members[key])
+            if node.cpu_left_milli < demand.cpu_milli or node.host_memory_left_bytes < demand.host_memory_bytes:
+                return False
+            self._host(demand, self._members.pop(key), 1)
+        for piece in member:
+            inventory.reserve(piece.plan)
+            del self._off[piece.slice_id]
+        return True
+
+    def _host(self, demand: Demand, node_id: str, sign: int) -> None:
+        change = self._state.inventory.reserve_member if sign > 0 else self._state.inventory.release_member
+        change(
+            node_id,
+            cpu_milli=demand.cpu_milli,
+            host_memory_bytes=demand.host_memory_bytes,
+            affinity_group=demand.affinity_group,
+        )
+
+    def __exit__(self, *_: object) -> None:
+        inventory = self._state.inventory
+        if self._planned is not None:
+            for node_id, plans in zip(self._planned.node_ids, self._planned.members, strict=True):
+                self._host(self._demand, node_id, -1)
+                for plan in plans:
+                    inventory.release(plan)
+        for key, node_id in self._members.items():
+            self._host(self._state.leases[key[0]].request.demand, node_id, 1)
+        for piece in self._off.values():
+            inventory.reserve(piece.plan)
+        for uuid, owner in self._opened.items():
+            inventory.withhold(uuid, owner)
+
+
+def _key(piece: Slice) -> _MemberKey:
+    return lease_id_of(piece.slice_id), piece.lease_epoch, piece.member

@@ -1,0 +1,190 @@
+"""How elastic leases grow and go on with less: what is due, what their launchers acknowledge, what they lose.
+
+They grow one member at a time, by priority, into what has been on offer for a while and nobody who waits could use;
+each rests after a change, and one whose launcher has not acknowledged its last change does not grow. What a lease
+gives back (`giving_back` decides what) runs on until its launcher acknowledges or its notice is over, and is then
+stopped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from aliquot.coordinator.core.commands import AcknowledgeShape
+from aliquot.coordinator.core.decide.outcomes import NOTHING, Decision
+from aliquot.coordinator.core.elastic import (
+    bounds_of,
+    free_numbers,
+    grows_at,
+    is_elastic,
+    is_settled,
+    members_of,
+    one_member,
+)
+from aliquot.coordinator.core.errors import InvalidField
+from aliquot.coordinator.core.facts import (
+    Fact,
+    LeaseGrown,
+    ShapeAcknowledged,
+    SliceGone,
+    SliceGrant,
+    SlicesKept,
+    SlicesShed,
+)
+from aliquot.coordinator.core.granting import offer
+from aliquot.coordinator.core.leases import Lease, Slice, SliceState, lease_id_of, slice_id_of
+from aliquot.coordinator.core.state import State
+
+TRIED_MAX = 64
+"""Leases that one look at growth asks placement about."""
+LOOK_AGAIN_MS = 60_000
+"""What does not announce itself (a budget's next period) is noticed after this long."""
+
+
+def grow(state: State, _: str, now_ms: int) -> list[Fact]:
+    """One member for the first lease that may and can have one. Looked for again after each, until there is none."""
+    if state.growth_due_ms > now_ms:
+        return []  # an older entry: there is a later one
+    state.growth_due_ms = 0
+    if state.wants_admission():
+        state.look_for_growth(now_ms + 1_000)
+        return []
+    config = state.config
+    ready: list[tuple[int, int, int, Lease]] = []
+    again_ms = now_ms + LOOK_AGAIN_MS
+    for lease_id in state.elastic:
+        lease = state.leases[lease_id]
+        growing = grows_at(lease, now_ms)
+        settled = lease.acknowledged_shape == lease.shape and is_settled(lease, lambda piece: _agentless(state, piece))
+        if not growing and not settled:
+            continue
+        bounds, members = bounds_of(lease.request), len(members_of(lease))
+        if members >= bounds.most:
+            continue
+        rested_ms = lease.resized_ms + config.growth_rest_ms
+        if not growing and rested_ms > now_ms and lease.resized_ms > lease.granted_ms:
+            again_ms = min(again_ms, rested_ms)
+            continue
+        ready.append((-lease.request.priority, members * 1000 // bounds.start, lease.arrival, lease))
+    ready.sort(key=lambda item: item[:3])
+    for *_order, lease in ready[:TRIED_MAX]:
+        facts = _one_more(state, lease, now_ms)
+        if facts:
+            state.look_for_growth(now_ms)  # there may be room for another one
+            return facts
+    if ready or again_ms < now_ms + LOOK_AGAIN_MS:
+        state.look_for_growth(again_ms)
+    return []
+
+
+def _one_more(state: State, lease: Lease, now_ms: int) -> list[Fact]:
+    demand = one_member(lease.request.demand).avoiding(lease.avoid_device_uuids)
+    found = offer(state, lease.request, demand, lease.arrival, now_ms)
+    if found.placement is None:
+        return []
+    number = free_numbers(lease, 1)[0]
+    grants = tuple(
+        SliceGrant(slice_id_of(lease.lease_id, lease.lease_epoch, lease.slices_made + index), number, plan)
+        for index, plan in enumerate(found.placement.members[0])
+    )
+    return [LeaseGrown(at_ms=now_ms, lease_id=lease.lease_id, slices=grants)]
+
+
+def acknowledge(state: State, command: AcknowledgeShape, now_ms: int) -> Decision:
+    """The launcher has adapted: what it gives back is stopped now. An older shape than the present changes nothing."""
+    lease = state.lease(command.lease_id)
+    if not 0 < command.shape <= lease.shape:
+        raise InvalidField("shape", f"lease {lease.lease_id} is at shape {lease.shape}, not {command.shape}")
+    if command.shape < lease.shape or lease.ended or lease.ending or lease.waiting:
+        return NOTHING
+    facts: list[Fact] = []
+    if lease.acknowledged_shape != lease.shape:
+        facts.append(ShapeAcknowledged(at_ms=now_ms, lease_id=lease.lease_id, shape=command.shape))
+    return Decision((*facts, *_stop(state, lease, _noticed(lease), now_ms)))
+
+
+def notice_over(state: State, lease_id: str, now_ms: int) -> list[Fact]:
+    """A launcher has not acknowledged in time: it loses the slices anyway."""
+    lease = state.leases.get(lease_id)
+    if lease is None or lease.ended or lease.ending:
+        return []
+    return _stop(state, lease, [piece for piece in _noticed(lease) if piece.deadline_ms <= now_ms], now_ms)
+
+
+def unconfirmed(state: State, lease: Lease, now_ms: int) -> list[Fact]:
+    """Members that an elastic lease gained and that their agents have not confirmed in time are given up."""
+    silent = [
+        piece
+        for piece in lease.current
+        if (piece.resume or piece.state) is SliceState.GRANTED
+        and piece.since_ms + state.config.confirm_timeout_ms <= now_ms
+        and not _agentless(state, piece)
+    ]
+    if not silent:
+        return []
+    return go_on_without(state, lease, silent, "NOT_CONFIRMED", now_ms) or []
+
+
+def go_on_without(state: State, lease: Lease, lost: Iterable[Slice], reason: str, now_ms: int) -> list[Fact] | None:
+    """Facts that drop the members of these slices; None where the lease is rigid, or too little would be left."""
+    if not lease.active_ms or lease.ending or not is_elastic(lease.request):
+        return None
+    numbers = {piece.member for piece in lost}
+    if len(members_of(lease).keys() - numbers) < bounds_of(lease.request).least:
+        return None
+    lost_ids = {piece.slice_id for piece in lost}
+    gone = [piece for piece in lease.current if piece.member in numbers]
+    siblings = [piece for piece in gone if piece.slice_id not in lost_ids]
+    shed = SlicesShed(
+        at_ms=now_ms,
+        lease_id=lease.lease_id,
+        slice_ids=tuple(piece.slice_id for piece in gone),
+        deadline_ms=now_ms + lease.request.grace_ms,
+        reason=reason,
+    )
+    return [shed, *_gone_without_agent(state, lease, siblings, now_ms)]
+
+
+def keep(state: State, slice_ids: Iterable[str], now_ms: int, reason: str) -> list[Fact]:
+    """Let slices go on whose notice is not over yet."""
+    by_lease: dict[str, list[str]] = {}
+    for slice_id in slice_ids:
+        lease = state.leases.get(lease_id_of(slice_id))
+        piece = lease.find(slice_id) if lease is not None and not lease.end_reason else None
+        if piece is not None and piece.shed and piece.state is SliceState.PREEMPTING:
+            by_lease.setdefault(lease_id_of(slice_id), []).append(slice_id)
+    return [
+        SlicesKept(at_ms=now_ms, lease_id=lease_id, slice_ids=tuple(ids), reason=reason)
+        for lease_id, ids in by_lease.items()
+    ]
+
+
+def _noticed(lease: Lease) -> list[Slice]:
+    """What runs on for its notice."""
+    return [p for p in lease.slices if p.shed and (p.resume or p.state) is SliceState.PREEMPTING]
+
+
+def _stop(state: State, lease: Lease, pieces: list[Slice], now_ms: int) -> list[Fact]:
+    """End slices whose notice is over. Where no agent will say so, they are gone at once."""
+    if not pieces:
+        return []
+    shed = SlicesShed(
+        at_ms=now_ms,
+        lease_id=lease.lease_id,
+        slice_ids=tuple(piece.slice_id for piece in pieces),
+        deadline_ms=now_ms + state.config.shed_stop_ms,
+        reason=pieces[0].reason,
+    )
+    return [shed, *_gone_without_agent(state, lease, pieces, now_ms)]
+
+
+def _gone_without_agent(state: State, lease: Lease, pieces: Iterable[Slice], now_ms: int) -> list[Fact]:
+    return [
+        SliceGone(at_ms=now_ms, lease_id=lease.lease_id, slice_id=piece.slice_id)
+        for piece in pieces
+        if _agentless(state, piece)
+    ]
+
+
+def _agentless(state: State, piece: Slice) -> bool:
+    return state.nodes[piece.plan.node_id].spec.agentless
