@@ -22,6 +22,8 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import psycopg
+
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from bench._pool import percentile
 from tests.conftest import postgres_bin_dir
@@ -41,6 +43,12 @@ class Times:
 
     killed_s: list[float] = field(default_factory=list)
     frozen_s: list[float] = field(default_factory=list)
+    taken_s: list[float] = field(default_factory=list)
+    """From the signal until the next leader's row was in the database."""
+    welcomed_s: list[float] = field(default_factory=list)
+    """... until it answered the first agent."""
+    reconciled_s: list[float] = field(default_factory=list)
+    """... until it had reconciled the first node."""
     reconciled_first: list[float] = field(default_factory=list)
     reconciled_5s: list[float] = field(default_factory=list)
 
@@ -54,11 +62,16 @@ async def fail_over(
     signalled = time.monotonic()
     old.send(signal.SIGSTOP if freeze else signal.SIGKILL)
     ended = asyncio.create_task(_end(several, old, watchdog_s if freeze else 0.0))
+    taken = asyncio.create_task(asyncio.to_thread(_taken, several, epoch))
     first = await granted_after(log, signalled + 0.005)
     while not any(agent.reconciled_epoch > epoch and agent.reconciled_at <= first for agent in agents):
         # An answer that was already on its way when the signal came.
         first = await granted_after(log, first)
     (times.frozen_s if freeze else times.killed_s).append(first - signalled)
+    new = [agent for agent in agents if agent.reconciled_epoch > epoch]
+    times.taken_s.append(await taken - signalled)
+    times.welcomed_s.append(min(agent.welcomed_at for agent in new) - signalled)
+    times.reconciled_s.append(min(agent.reconciled_at for agent in new) - signalled)
     times.reconciled_first.append(_reconciled(agents, epoch, first))
     await asyncio.sleep(max(0.0, signalled + _RECONCILED_WITHIN_S - time.monotonic()))
     times.reconciled_5s.append(_reconciled(agents, epoch, signalled + _RECONCILED_WITHIN_S))
@@ -73,6 +86,16 @@ async def _end(several: Cluster, old: object, after_s: float) -> None:
     await asyncio.to_thread(replica.ended)
     replica.start()
     await asyncio.to_thread(replica.wait_until_ready)
+
+
+def _taken(several: Cluster, epoch: int) -> float:
+    """When the database first named a newer leader, to 20 ms."""
+    with psycopg.connect(several.conninfo, autocommit=True) as connection:
+        while True:
+            row = connection.execute("SELECT leader_epoch FROM aliquot.leader").fetchone()
+            if row is not None and row[0] > epoch:
+                return time.monotonic()
+            time.sleep(0.02)
 
 
 def _reconciled(agents: list[Agent], after_epoch: int, by: float) -> float:
@@ -99,7 +122,12 @@ async def measure(arguments: argparse.Namespace, conninfo: str) -> dict[str, obj
                     await fail_over(several, agents, log, times, freeze=freeze, watchdog_s=arguments.watchdog)
                     if not arguments.json:
                         latest = (times.frozen_s if freeze else times.killed_s)[-1]
-                        print(f"{number + 1:4} {'froze' if freeze else 'killed'} {latest:6.2f} s", flush=True)
+                        print(
+                            f"{number + 1:4} {'froze' if freeze else 'killed'} {latest:6.2f} s:"
+                            f" row {times.taken_s[-1]:.2f}, welcome {times.welcomed_s[-1]:.2f},"
+                            f" node {times.reconciled_s[-1]:.2f}",
+                            flush=True,
+                        )
                 await granted_after(log, time.monotonic())
         finally:
             for task in tasks:
@@ -119,6 +147,9 @@ async def measure(arguments: argparse.Namespace, conninfo: str) -> dict[str, obj
         "max_s": round(both[-1], 3) if both else 0.0,
         "killed": _summary(times.killed_s),
         "frozen": _summary(times.frozen_s),
+        "row_taken": _summary(times.taken_s),
+        "first_agent_welcomed": _summary(times.welcomed_s),
+        "first_node_reconciled": _summary(times.reconciled_s),
         "agents": arguments.agents,
         "reconciled_fraction": round(min(times.reconciled_5s, default=0.0), 3),
         "reconciled_fraction_mean": round(sum(times.reconciled_5s) / max(1, len(times.reconciled_5s)), 3),

@@ -247,6 +247,9 @@ def test_addresses_follow_referrals_but_not_in_circles() -> None:
         followed += ring.referred
         ring.take()
     assert followed == MAX_HINTS_IN_A_ROW
+    ring.waited()
+    ring.leader_is("y:1")
+    assert ring.take() == "y:1", "who leads later may not be on the list: the hint must count again"
     ring.worked("b:1")
     assert ring.take() == "b:1"
 
@@ -257,11 +260,12 @@ def test_waits_grow_are_spread_and_bounded() -> None:
             return b
 
     steady = Backoff(random=Highest())
-    waits = [steady.next_s() for _ in range(20)]
+    waits = [steady.next_s() for _ in range(steady.quick + 10)]
     assert waits == sorted(waits)
+    assert set(waits[: steady.quick]) == {steady.base_s}, "a failover must not be slept through"
     assert waits[-1] == steady.most_s
     steady.succeeded()
     assert steady.next_s() == waits[0]
     spread = {Backoff().next_s() for _ in range(20)}
     assert len(spread) == 20
-    assert Backoff().next_s(at_least_s=5) >= 5
+    assert 5 <= Backoff().next_s(at_least_s=5) <= 10

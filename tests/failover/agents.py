@@ -19,6 +19,7 @@ import grpc.aio
 
 from aliquot.agent.addresses import Addresses
 from aliquot.agent.backoff import Backoff
+from aliquot.agent.stream import SessionEnded, connect, ended_with
 from aliquot.v1 import agent_pb2, agent_pb2_grpc, types_pb2
 
 GIB = 1 << 30
@@ -46,6 +47,8 @@ class Agent:
         self._backoff = Backoff(random=random.Random(number))
         self._seq = 0
         self.leader_epoch = 0
+        self.welcomed_at = 0.0
+        """When the leader of that epoch first answered, monotonic."""
         self.reconciled_epoch = 0
         """Of the leader that has last told this node what it should hold, after its snapshot."""
         self.reconciled_at = 0.0
@@ -56,17 +59,21 @@ class Agent:
         """Connect, talk, connect again, until cancelled."""
         while True:
             address = self._addresses.take()
-            leader = ""
+            ended = SessionEnded("")
             try:
                 async with grpc.aio.insecure_channel(address, options=_OPTIONS) as channel:
+                    await connect(channel)
                     await self._session(channel, address)
+            except SessionEnded as error:
+                ended = error
             except grpc.aio.AioRpcError as error:
-                leader = _leader_of(error.trailing_metadata())
+                ended = ended_with(error.code(), error.details(), error.trailing_metadata())
             except (TimeoutError, asyncio.InvalidStateError):
                 pass
-            self._addresses.leader_is(leader)
+            self._addresses.leader_is(ended.leader)
             if not self._addresses.referred:
-                await asyncio.sleep(self._backoff.next_s())
+                await asyncio.sleep(self._backoff.next_s(ended.wait_s))
+                self._addresses.waited()
 
     async def _session(self, channel: grpc.aio.Channel, address: str) -> None:
         call: Any = agent_pb2_grpc.AgentServiceStub(channel).Session()
@@ -80,13 +87,14 @@ class Agent:
                 agent_version="test",
             )
             await call.write(agent_pb2.AgentMessage(hello=hello))
-            answer = await asyncio.wait_for(call.read(), _WELCOME_S)
+            async with asyncio.timeout(_WELCOME_S):
+                answer = await call.read()
             if not isinstance(answer, agent_pb2.CoordinatorMessage) or not answer.HasField("welcome"):
-                self._addresses.leader_is(_leader_of(await call.trailing_metadata()))
-                return
+                raise ended_with(await call.code(), await call.details(), await call.trailing_metadata())
             if answer.welcome.leader_epoch < self.leader_epoch:
                 return
-            self.leader_epoch = answer.welcome.leader_epoch
+            if answer.welcome.leader_epoch > self.leader_epoch:
+                self.leader_epoch, self.welcomed_at = answer.welcome.leader_epoch, time.monotonic()
             self._addresses.worked(address)
             self._backoff.succeeded()
             await self._snapshot(call)
@@ -102,8 +110,7 @@ class Agent:
         while True:
             message = await call.read()
             if not isinstance(message, agent_pb2.CoordinatorMessage):
-                self._addresses.leader_is(_leader_of(await call.trailing_metadata()))
-                return
+                raise ended_with(await call.code(), await call.details(), await call.trailing_metadata())
             kind = message.WhichOneof("message")
             if kind == "desired" and self.leader_epoch == welcome.leader_epoch:
                 await self._obey(call, message.desired, welcome.session_epoch)
@@ -168,7 +175,3 @@ class Agent:
             if report.status == agent_pb2.SLICE_STATUS_ACTIVE:
                 shares[report.device_uuid] += report.share_milli
         self.overcommitted += [f"{uuid}: {share}" for uuid, share in shares.items() if share > WHOLE_MILLI]
-
-
-def _leader_of(metadata: Any) -> str:
-    return next((str(value) for key, value in metadata or () if key == "leader"), "")

@@ -7,7 +7,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 MAX_HINTS_IN_A_ROW = 3
-"""After so many referrals from one coordinator to the next, the configured list is gone through again."""
+"""After so many referrals from one coordinator to the next without a pause, the configured list is gone through again.
+"""
 
 
 class Addresses:
@@ -42,6 +43,10 @@ class Addresses:
         if address and self._hints_in_a_row < MAX_HINTS_IN_A_ROW:
             self._hints_in_a_row += 1
             self._hint = address
+
+    def waited(self) -> None:
+        """Some time has passed: who leads now may be another, and is worth being asked for again."""
+        self._hints_in_a_row = 0
 
     def worked(self, address: str) -> None:
         """This one leads: come back to it first when the connection breaks."""

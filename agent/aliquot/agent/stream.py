@@ -35,6 +35,8 @@ log = logging.getLogger(__name__)
 
 PROTOCOL_MIN = 1
 PROTOCOL_MAX = 1
+CONNECT_TIMEOUT_S = 4.0
+"""A machine that is gone, or a process that is frozen, answers nothing: try the next coordinator then."""
 WELCOME_TIMEOUT_S = 10.0
 DEFAULT_HEARTBEAT_MS = 5_000
 DEFAULT_DELTA_MS = 1_000
@@ -132,6 +134,7 @@ class Stream:
                 self._state.connected = False
             if wait_s or not self._addresses.referred:
                 await asyncio.sleep(self._backoff.next_s(wait_s))
+                self._addresses.waited()
 
     def _ended(self, address: str, ended: SessionEnded) -> float:
         """Take note of how a session ended. Returns the least time to wait."""
@@ -141,7 +144,7 @@ class Stream:
             log.error("coordinator %s refuses this node: %s: %s", address, ended.message, advice)
             return HOPELESS_WAIT_S
         log.warning("no session with coordinator %s: %s", address, ended.message)
-        return ended.wait_s
+        return 0.0 if self._addresses.referred else ended.wait_s
 
     # -------------------------------------------------------------------------------------------------- a
     # session
@@ -149,6 +152,7 @@ class Stream:
     async def _session(self, address: str) -> None:
         """One connection from beginning to end; always raises `SessionEnded` (or `SecurityError`)."""
         async with self._channel(address) as channel:
+            await connect(channel)
             call: Call = agent_pb2_grpc.AgentServiceStub(channel).Session()
             try:
                 welcome = await self._handshake(call)
@@ -296,34 +300,53 @@ class Stream:
         self._reporter.set_interval(intervals.delta_min_ms or DEFAULT_DELTA_MS)
 
 
+async def connect(channel: grpc.aio.Channel) -> None:
+    """Until there is a connection, or is known to be none: the call says why, then. Raises SessionEnded when nothing at
+    all is heard.
+    """
+    settled = (grpc.ChannelConnectivity.READY, grpc.ChannelConnectivity.TRANSIENT_FAILURE)
+    try:
+        async with asyncio.timeout(CONNECT_TIMEOUT_S):
+            while (state := channel.get_state(try_to_connect=True)) not in settled:
+                await channel.wait_for_state_change(state)
+    except TimeoutError:
+        raise SessionEnded(f"no connection within {CONNECT_TIMEOUT_S:g} s") from None
+
+
 def _goodbye(message: agent_pb2.Goodbye) -> SessionEnded:
     return SessionEnded(f"goodbye: {message.reason}", word=message.reason, wait_s=message.reconnect_after_ms / 1000)
 
 
 async def _end_of(call: Call) -> SessionEnded:
     """Why a stream ended that was not ended by us."""
-    return _ended_with(await call.code(), await call.details(), await call.trailing_metadata())
+    return ended_with(await call.code(), await call.details(), await call.trailing_metadata())
 
 
 def _ended_by(error: grpc.aio.AioRpcError) -> SessionEnded:
-    return _ended_with(error.code(), error.details(), error.trailing_metadata())
+    return ended_with(error.code(), error.details(), error.trailing_metadata())
 
 
-def _ended_with(code: grpc.StatusCode, details: str | None, metadata: grpc.aio.Metadata | None) -> SessionEnded:
-    word = leader = ""
+def ended_with(code: grpc.StatusCode, details: str | None, metadata: grpc.aio.Metadata | None) -> SessionEnded:
+    """What a refusal says: the reason, who leads, how long to stay away."""
+    word, wait_s, leader = "", 0.0, ""
     for key, value in metadata or ():
         if key == LEADER_METADATA:
             leader = value if isinstance(value, str) else value.decode("utf-8", errors="replace")
         elif key == STATUS_METADATA:
-            word = _reason(value.encode() if isinstance(value, str) else value)
-    return SessionEnded(f"{word or code.name}: {details}", word=word, leader=leader)
+            word, wait_s = _details(value.encode() if isinstance(value, str) else value)
+    return SessionEnded(f"{word or code.name}: {details}", word=word, leader=leader, wait_s=wait_s)
 
 
-def _reason(encoded: bytes) -> str:
-    """The stable reason within a `google.rpc.Status`; empty when there is none that can be read."""
-    info = error_details_pb2.ErrorInfo()
+def _details(encoded: bytes) -> tuple[str, float]:
+    """The stable reason within a `google.rpc.Status`, and how long to stay away; empty and zero where it says none that
+    can be read.
+    """
+    reason, wait_s = "", 0.0
+    info, retry = error_details_pb2.ErrorInfo(), error_details_pb2.RetryInfo()
     with contextlib.suppress(DecodeError):
         for detail in status_pb2.Status.FromString(encoded).details:
             if detail.Unpack(info):
-                return str(info.reason)
-    return ""
+                reason = str(info.reason)
+            elif detail.Unpack(retry):
+                wait_s = max(0.0, retry.retry_delay.ToNanoseconds() / 1e9)
+    return reason, wait_s

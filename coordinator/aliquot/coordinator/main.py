@@ -34,11 +34,13 @@ from aliquot.coordinator.arguments import parse_settings
 from aliquot.coordinator.config import Settings
 from aliquot.coordinator.core import commands as c
 from aliquot.coordinator.core.facts import EndReason
+from aliquot.coordinator.core.placement import Engine
 from aliquot.coordinator.core.placement.mix import MixSummary
 from aliquot.coordinator.core.placement.policies.price import Price
 from aliquot.coordinator.core.placement.prices import PriceTable
 from aliquot.coordinator.core.state import State
 from aliquot.coordinator.errors import NotLeader
+from aliquot.coordinator.fragmentation import follow_fragmentation
 from aliquot.coordinator.journal.base import Journal
 from aliquot.coordinator.journal.replay import replay
 from aliquot.coordinator.keepalive import KeepAlive
@@ -142,8 +144,8 @@ class Coordinator:
         self.server.leading = False
         await self.server.serve()
 
-        def tell(address: str) -> None:
-            loop.call_soon_threadsafe(setattr, self.gate, "leader", address)
+        def tell(address: str, nodes: int) -> None:
+            loop.call_soon_threadsafe(self.gate.refer_to, address, nodes)
 
         self.standby = Standby(leadership, self.settings.core(), tell)
         await asyncio.to_thread(self.standby.prepare)
@@ -223,6 +225,7 @@ class Coordinator:
         self.keepalive.start_again()
         await self.server.set_granting(granting=True)
         self._background.append(asyncio.create_task(self.pulse.run()))
+        self._background.append(asyncio.create_task(follow_fragmentation(self._engine, self.metrics)))
         compaction = make_compaction(
             settings,
             self.journal,
@@ -242,9 +245,12 @@ class Coordinator:
         state = self.writer.state
         return MixSummary(0, (), 0) if state is None else state.engine.mix.summary(state.inventory)
 
+    def _engine(self) -> Engine | None:
+        return self.writer.state.engine if self.writer.state is not None else None
+
     def _scores_much(self) -> bool:
-        state = self.writer.state
-        return state is not None and state.engine.wants_compiling
+        engine = self._engine()
+        return engine is not None and engine.wants_compiling
 
     async def _learn(self, table: PriceTable) -> None:
         """Its result is a command like any other. One that can't be carried out now is made again later."""

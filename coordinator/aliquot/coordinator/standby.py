@@ -36,13 +36,15 @@ class Led:
 
 
 class Standby:
-    """See the module's docstring. `tell` hears, from the thread, who leads: an address, or nothing."""
+    """See the module's docstring. `tell` hears, from the thread, who leads (an address, or nothing) and of how
+    many nodes.
+    """
 
     def __init__(
         self,
         leadership: PostgresLeadership,
         config: CoreConfig,
-        tell: Callable[[str], None],
+        tell: Callable[[str, int], None],
     ) -> None:
         self._journal = journal = leadership.journal
         self._leadership = leadership
@@ -85,7 +87,7 @@ class Standby:
 
     def _step(self) -> Led | None:
         seat = self._leadership.look()
-        self._tell("" if seat.free else seat.address)
+        self._tell("" if seat.free else seat.address, len(self._replay.state.nodes))
         self._follow()
         return self._take(seat) if seat.free else None
 

@@ -20,6 +20,10 @@ _PACKAGE = "/aliquot."
 _RETRY_KNOWN_MS = 300
 _RETRY_UNKNOWN_MS = 150
 """Nobody leads for a moment only: come back soon."""
+_AGENTS = "/aliquot.v1.AgentService/"
+_REFUSED_AGENTS_PER_S = 2_000
+"""What agents that ask for the leader may cost a standby, which has a takeover to do: many are told to come back later.
+"""
 
 
 class Gate(grpc.GenericRpcHandler):
@@ -30,12 +34,18 @@ class Gate(grpc.GenericRpcHandler):
         self._open = False
         self.leader = ""
         """The address to name; empty while nobody is known to lead."""
+        self._nodes = 0
         self._refusal: grpc.RpcMethodHandler[bytes, bytes] = grpc.stream_stream_rpc_method_handler(self._refuse)
+        self._agents: grpc.RpcMethodHandler[bytes, bytes] = grpc.stream_stream_rpc_method_handler(self._refuse_agent)
 
     @property
     def is_open(self) -> bool:
         """Whether calls reach the services."""
         return self._open
+
+    def refer_to(self, leader: str, nodes: int) -> None:
+        """Name this leader from now on; of a pool with so many nodes, whose agents may all ask at once."""
+        self.leader, self._nodes = leader, nodes
 
     def open(self, services: Sequence[grpc.GenericRpcHandler]) -> None:
         """We lead: these answer from now on."""
@@ -50,7 +60,7 @@ class Gate(grpc.GenericRpcHandler):
         if not handler_call_details.method.startswith(_PACKAGE):
             return None
         if not self._open:
-            return self._refusal
+            return self._agents if handler_call_details.method.startswith(_AGENTS) else self._refusal
         for service in self._services:
             handler: grpc.RpcMethodHandler[bytes, bytes] | None = service.service(handler_call_details)
             if handler is not None:
@@ -58,6 +68,12 @@ class Gate(grpc.GenericRpcHandler):
         return None
 
     async def _refuse(self, _: object, context: Context) -> None:
+        await self._abort(context, _RETRY_KNOWN_MS if self.leader else _RETRY_UNKNOWN_MS)
+
+    async def _refuse_agent(self, _: object, context: Context) -> None:
+        await self._abort(context, max(_RETRY_KNOWN_MS, 1000 * self._nodes // _REFUSED_AGENTS_PER_S))
+
+    async def _abort(self, context: Context, retry_ms: int) -> None:
         leader = self.leader
         message = f"the coordinator at {leader} leads" if leader else "no coordinator leads at the moment"
         status = status_pb2.Status(code=grpc.StatusCode.UNAVAILABLE.value[0], message=message)
@@ -66,7 +82,7 @@ class Gate(grpc.GenericRpcHandler):
             info.metadata[LEADER_KEY] = leader
         status.details.add().Pack(info)
         retry = error_details_pb2.RetryInfo()
-        retry.retry_delay.FromMilliseconds(_RETRY_KNOWN_MS if leader else _RETRY_UNKNOWN_MS)
+        retry.retry_delay.FromMilliseconds(retry_ms)
         status.details.add().Pack(retry)
         trailers: list[tuple[str, str | bytes]] = [(DETAILS_KEY, status.SerializeToString())]
         if leader:
