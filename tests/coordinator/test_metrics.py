@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
@@ -59,6 +61,22 @@ async def test_grant_to_active_is_measured() -> None:
             assert value(samples, "aliquot_grant_to_active_seconds_count") == 1
             assert value(samples, "aliquot_nodes", state="READY") == 1
             assert value(samples, "aliquot_agent_messages_total", kind="snapshot") == 1
+
+
+async def test_idle_capacity_of_no_use_to_what_arrives_is_shown() -> None:
+    async with running() as pool:
+        await pool.declare(1, devices=2)
+        samples = scrape(pool)
+        assert ("aliquot_fragmentation_ratio", (("model", "A100-80"), ("pool", "default"))) not in samples
+        for _ in range(2):
+            await pool.allocate("0.6")
+        async with asyncio.timeout(20):
+            while not pool.coordinator.metrics.fragmentation:  # noqa: ASYNC110
+                await asyncio.sleep(0.05)  # it is sampled every few seconds, and nobody is told
+        samples = scrape(pool)
+        assert value(samples, "aliquot_idle_share_milli", pool="default", model="A100-80") == 800
+        assert value(samples, "aliquot_fragmented_share_milli", pool="default", model="A100-80") == 800
+        assert value(samples, "aliquot_fragmentation_ratio", pool="default", model="A100-80") == 1.0
 
 
 async def test_labels_are_bounded_and_the_rest_is_summed() -> None:

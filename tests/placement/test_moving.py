@@ -10,8 +10,9 @@ from aliquot.coordinator.core.placement.defragmentation import propose
 from aliquot.coordinator.core.placement.evacuation import evacuate
 from aliquot.coordinator.core.placement.fragmentation import Mix, measure
 from aliquot.coordinator.core.placement.moving import Move, Occupant, hold, let_go
+from aliquot.coordinator.core.placement.sampling import STEP_ROWS, FragmentationSampler
 from aliquot.coordinator.core.types import Demand
-from tests.placement.pools import node, pool
+from tests.placement.pools import GIB, node, pool
 
 
 class Pool:
@@ -154,3 +155,32 @@ def test_fragmentation_is_what_the_mix_can_not_use() -> None:
     assert parts["default", "A100-80"].idle_milli == 13_600
     assert parts["default", "A100-80"].fragmented_milli == 1_600
     assert measure(here.inventory, Mix(((Demand(count=4), 1),)))["default", "A100-80"].ratio == 1.0
+
+
+def test_fragmentation_is_sampled_in_steps_and_adds_up_to_the_same() -> None:
+    inventory = pool(*(node(f"n{i}", 2 + i % 3) for i in range(2 * STEP_ROWS + 7)))
+    engine = Engine(inventory, make_policy("binpack"))
+    sampler = FragmentationSampler(engine)
+    while not sampler.step():
+        pass
+    assert sampler.latest == {}, "nothing has arrived, so nobody knows what idle capacity is good for"
+    for number in range(300):
+        demand = Demand(share_milli=600) if number % 2 else Demand(memory_bytes=40 * GIB)
+        engine.note_demand(demand)
+        placement = engine.place(demand)
+        assert placement is not None
+        hold(inventory, demand, placement)
+    steps = [sampler.step() for _ in range(3)]
+    assert steps == [False, False, True]
+    mix = Mix(((Demand(share_milli=600), 150), (Demand(share_milli=500), 150)))
+    assert sampler.latest == measure(inventory, mix)
+    assert sampler.latest["default", "A100-80"].fragmented_milli > 0
+    assert not sampler.step()
+    inventory.remove_node(f"n{2 * STEP_ROWS + 6}")
+    inventory.put_node(node("new", 1))
+    while not sampler.step():
+        pass
+    inventory.set_grantable("new", grantable=True)
+    while not sampler.step():
+        pass
+    assert sampler.latest == measure(inventory, mix)

@@ -21,6 +21,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from aliquot.coordinator.core.leases import Lease
+from aliquot.coordinator.core.placement.fragmentation import Fragmentation
 from aliquot.coordinator.totals import QueueTotals, Totals
 from aliquot.coordinator.view import View
 
@@ -77,6 +78,8 @@ class Metrics(Collector):
         self.ended: Counter[str] = Counter()
         self.refused: Counter[str] = Counter()
         self.agent_messages: Counter[str] = Counter()
+        self.fragmentation: dict[tuple[str, str], Fragmentation] = {}
+        """By (pool, model), as last sampled; empty while it isn't known."""
         self.gauges: list[tuple[str, str, Callable[[], float]]] = []
         """(name, documentation, how to read it) of single numbers that other parts know."""
 
@@ -140,6 +143,7 @@ class Metrics(Collector):
         for name, documentation, read in self.gauges:
             yield GaugeMetricFamily(name, documentation, value=read())
         yield from _by_class(totals)
+        yield from _fragmentation(self.fragmentation)
         yield from _by_queue(totals)
 
 
@@ -191,6 +195,27 @@ def _by_class(totals: Totals) -> Iterator[Metric]:
         for field, family in families.items():
             family.add_metric([OTHER, OTHER], rest[field])
     yield from families.values()
+
+
+def _fragmentation(latest: dict[tuple[str, str], Fragmentation]) -> Iterator[Metric]:
+    labels = ["pool", "model"]
+    idle = GaugeMetricFamily("aliquot_idle_share_milli", "Thousandths of devices that are idle", labels=labels)
+    lost = GaugeMetricFamily(
+        "aliquot_fragmented_share_milli", "What of that the requests of late can't use, on average", labels=labels
+    )
+    ratio = GaugeMetricFamily(
+        "aliquot_fragmentation_ratio", "Part of the idle capacity that requests of late can't use", labels=labels
+    )
+    entries = list(latest.items())
+    shown, rest = entries[:LABELS_MAX], entries[LABELS_MAX:]
+    if rest:
+        others = Fragmentation(sum(part.idle_milli for _, part in rest), sum(part.fragmented_milli for _, part in rest))
+        shown.append(((OTHER, OTHER), others))
+    for key, part in shown:
+        idle.add_metric(key, part.idle_milli)
+        lost.add_metric(key, part.fragmented_milli)
+        ratio.add_metric(key, part.ratio)
+    yield from (idle, lost, ratio)
 
 
 def _by_queue(totals: Totals) -> Iterator[Metric]:

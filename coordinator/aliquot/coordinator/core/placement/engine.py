@@ -16,7 +16,7 @@ from aliquot.coordinator.core.placement.chooser import Chooser
 from aliquot.coordinator.core.placement.fragmentation import typical
 from aliquot.coordinator.core.placement.gang import place_gang
 from aliquot.coordinator.core.placement.index import Index, ScoreIndex
-from aliquot.coordinator.core.placement.mix import ArrivalMix
+from aliquot.coordinator.core.placement.mix import ArrivalMix, by_share, reference_bytes
 from aliquot.coordinator.core.placement.policies.price import Price
 from aliquot.coordinator.core.placement.policy import Policy
 from aliquot.coordinator.core.placement.prices import PriceTable
@@ -88,7 +88,7 @@ class Engine:
         self.moves.earn()
         if self.policy.mix_dependent and self.mix.noted >= self._next_lesson:
             self._next_lesson += min(self.mix.noted, LESSON_EVERY_MAX)
-            self.policy.set_mix(typical(self.mix.counts))
+            self.policy.set_mix(typical(by_share(self.mix.counts, reference_bytes(self.inventory))))
 
     @property
     def wants_compiling(self) -> bool:

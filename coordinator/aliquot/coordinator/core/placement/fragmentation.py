@@ -8,6 +8,7 @@ stays unscaled.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -96,29 +97,44 @@ class Fragmentation(NamedTuple):
         return self.fragmented_milli / self.idle_milli if self.idle_milli else 0.0
 
 
+class Sums:
+    """Fragmentation of some rows, added up by (pool, model); only nodes that accept grants count."""
+
+    def __init__(self) -> None:
+        self._sums: dict[tuple[str, str], list[int]] = {}
+
+    def add(self, inventory: Inventory, mix: Mix, rows: Ints) -> None:
+        """Count these rows. Without a mix nothing is counted: nobody knows what would be useful."""
+        table = inventory.table
+        rows = rows[table.grantable[rows] & (table.width[rows] > 0)]
+        if not mix.total_weight or not len(rows):
+            return
+        mix.learn_classes(inventory)
+        left = table.share_left[rows]
+        idle = left.sum(axis=1)
+        fragmented = mix.of_rows(left, table.cpu_left[rows], table.class_id[rows])
+        pools, classes = table.pool[rows].tolist(), table.class_id[rows].tolist()
+        for pool, class_id, idle_milli, weighed in zip(pools, classes, idle.tolist(), fragmented.tolist(), strict=True):
+            total = self._sums.setdefault((inventory.pools[pool], inventory.classes[class_id].model), [0, 0])
+            total[0] += idle_milli
+            total[1] += weighed
+
+    def by_class(self, mix: Mix) -> dict[tuple[str, str], Fragmentation]:
+        """The result, by (pool, model)."""
+        return {
+            key: Fragmentation(idle_milli, weighed // mix.total_weight)
+            for key, (idle_milli, weighed) in sorted(self._sums.items())
+        }
+
+
 def measure(inventory: Inventory, mix: Mix) -> dict[tuple[str, str], Fragmentation]:
     """Fragmentation by (pool, model), over nodes that accept grants. Empty without a mix."""
-    table = inventory.table
-    rows = np.flatnonzero(table.grantable[: table.rows] & (table.width[: table.rows] > 0))
-    if not mix.total_weight or not len(rows):
-        return {}
-    mix.learn_classes(inventory)
-    left = table.share_left[rows]
-    idle = left.sum(axis=1)
-    fragmented = mix.of_rows(left, table.cpu_left[rows], table.class_id[rows])
-    result: dict[tuple[str, str], Fragmentation] = {}
-    sums: dict[tuple[str, str], list[int]] = {}
-    pools, classes = table.pool[rows].tolist(), table.class_id[rows].tolist()
-    for pool, class_id, idle_milli, weighed in zip(pools, classes, idle.tolist(), fragmented.tolist(), strict=True):
-        total = sums.setdefault((inventory.pools[pool], inventory.classes[class_id].model), [0, 0])
-        total[0] += idle_milli
-        total[1] += weighed
-    for key, (idle_milli, weighed) in sorted(sums.items()):
-        result[key] = Fragmentation(idle_milli, weighed // mix.total_weight)
-    return result
+    sums = Sums()
+    sums.add(inventory, mix, np.arange(inventory.table.rows))
+    return sums.by_class(mix)
 
 
-def typical(counts: dict[Demand, int], coverage_milli: int = 950) -> tuple[tuple[Demand, int], ...]:
+def typical(counts: Mapping[Demand, int], coverage_milli: int = 950) -> tuple[tuple[Demand, int], ...]:
     """The most frequent types that together make up `coverage_milli` thousandths of all, with their counts."""
     ordered = sorted(counts.items(), key=lambda item: (-item[1], _type_key(item[0])))
     total = sum(counts.values())

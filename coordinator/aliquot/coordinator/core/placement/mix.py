@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import msgspec
 
 from aliquot.coordinator.core.inventory import Inventory
-from aliquot.coordinator.core.types import Demand
+from aliquot.coordinator.core.types import WHOLE_SHARE_MILLI, Demand
 
 TYPES_MAX = 1024
 """More types than this and the rarest are forgotten."""
@@ -26,6 +28,18 @@ def mix_type(demand: Demand) -> Demand:
         gang_size=demand.gang_size,
         cpu_milli=demand.cpu_milli,
     )
+
+
+def by_share(types: Mapping[Demand, int], reference: int) -> dict[Demand, int]:
+    """The same types with memory as the part of a typical device that it is (`reference_bytes`)."""
+    result: dict[Demand, int] = {}
+    for demand, count in types.items():
+        kind = demand
+        if demand.memory_bytes and reference and not demand.mig_profile:
+            part = min(-(-demand.memory_bytes * WHOLE_SHARE_MILLI // reference), WHOLE_SHARE_MILLI)
+            kind = msgspec.structs.replace(demand, share_milli=max(demand.share_milli, part), memory_bytes=0)
+        result[kind] = result.get(kind, 0) + count
+    return result
 
 
 class MixSummary(msgspec.Struct, frozen=True):
