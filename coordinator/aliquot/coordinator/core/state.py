@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 class CoreConfig(msgspec.Struct, frozen=True):
     """Settings that decisions depend on. Facts carry what was decided, so a changed setting never changes a replay."""
 
-    policy: str = "binpack"
+    policy: str = "price"
     confirm_timeout_ms: int = 30_000
     """A GRANTED slice that its agent has not confirmed for so long is given up and its lease requeued."""
     requeue_backoff_ms: int = 1_000
