@@ -23,7 +23,7 @@ COVERAGE_MIN ?= 90
 .PHONY: help venv proto native demo test test-long simulate simulate-mutations check format bench clean
 
 help: ## show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 venv: .venv/installed ## create .venv with every extra (again when pyproject.toml changes)
 

@@ -1,0 +1,59 @@
+"""What becomes of a failure: it is minimised, told, and can be run again from what was printed."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.simulation.checking import check, named
+from tests.simulation.faults import KINDS, Fault
+from tests.simulation.mutations import MUTANTS
+from tests.simulation.running import Case, everything_about, minimise, run, story
+
+pytestmark = pytest.mark.no_cover
+
+
+def test_a_failure_is_minimised_and_its_printed_case_fails_in_the_same_way() -> None:
+    with named("cordon ignored").applied():
+        case = next(case for seed in range(1, 17) if run(case := Case(seed, "small")).violations)
+        result = run(case)
+        smallest, again = minimise(case, result, runs_max=12)
+        assert smallest.faults is not None
+        assert len(smallest.faults) < len(result.schedule)
+        printed = re.search(r"--case '(.*)'", story(smallest, again))
+        assert printed is not None
+        assert run(Case.read(printed.group(1))).violations == again.violations
+    assert not run(smallest).violations, "the mistake is to blame, not the case"
+
+
+def test_a_case_reads_back_as_it_was_written() -> None:
+    faults = (Fault(9_000, "agent.crash", 0, 77), Fault(12_500, "net.cut_node", 4_000, 1))
+    for case in (Case(3), Case(4, "small"), Case(5, "small", ()), Case(6, "whole", faults)):
+        assert Case.read(str(case)) == case
+    with pytest.raises(ValueError, match="no size 'huge'"):
+        Case.read('{"seed": 1, "size": "huge"}')
+
+
+def test_one_case_can_be_told_in_full() -> None:
+    lines: list[str] = []
+    result = everything_about(Case(2, "small", ()), ["node-0003"], lines.append)
+    assert not result.violations
+    assert lines
+    assert all("node-0003" in line for line in lines)
+
+
+@pytest.mark.parametrize("name", ["share off by one", "release frees at once", "answer before the commit"])
+def test_a_broken_variant_is_caught(name: str) -> None:
+    assert check(name).violation
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(mutant.name for mutant in MUTANTS))
+def test_every_broken_variant_is_caught(name: str) -> None:
+    assert check(name).violation
+
+
+def test_there_are_as_many_variants_and_kinds_of_faults_as_promised() -> None:
+    assert len(MUTANTS) >= 15
+    assert len(KINDS) >= 50
