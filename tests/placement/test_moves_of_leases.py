@@ -1,0 +1,163 @@
+"""Leases are moved to make room: the new place is held before the old one is given up; nothing else is disturbed."""
+
+from __future__ import annotations
+
+import pytest
+
+from aliquot.coordinator.core import commands as c
+from aliquot.coordinator.core.commands import ReportStatus
+from aliquot.coordinator.core.facts import LeaseGranted
+from aliquot.coordinator.core.leases import Lease, LeaseState, SliceState
+from aliquot.coordinator.core.placement.budget import MOVES_PERMILLE, SAVED_MAX, MoveBudget
+from aliquot.coordinator.core.snapshot import state_hash
+from aliquot.coordinator.core.state import CoreConfig
+from aliquot.coordinator.core.tenancy.specs import Amount, Quota, TenantSpec
+from tests.core.harness import Books, node, request
+
+RESERVE_AFTER_MS = 300_000
+"""Of the default queue."""
+
+
+class Pool:
+    """Two nodes of two devices, the policy that spreads, and as many moves as one likes."""
+
+    def __init__(self, *, agentless: bool = False) -> None:
+        self.books = Books(CoreConfig(policy="spread"))
+        for name in ("one", "two"):
+            if agentless:
+                self.books.do(c.DeclareNode(node(name, 2, agentless=True)))
+            else:
+                self.books.connect(node(name, 2))
+        self.agentless = agentless
+        self.books.state.engine.moves = MoveBudget(permille=10_000)
+
+    def run(self, share: int = 300, **more: object) -> Lease:
+        """A lease that runs."""
+        lease = self.books.allocate(request(share, ttl_ms=0, **more))  # type: ignore[arg-type]
+        return lease if self.agentless else self.books.activate(lease)
+
+    def ask(self) -> Lease:
+        """A request for a whole node, which has waited long enough."""
+        large = self.books.allocate(request(count=2, ttl_ms=0, tenant="big"))
+        self.books.settle()
+        assert self.books.again(large).state is LeaseState.QUEUED
+        self.books.advance(RESERVE_AFTER_MS)
+        self.books.state.free_capacity()
+        self.books.settle()
+        return self.books.again(large)
+
+    def node_of(self, lease: Lease) -> set[str]:
+        """Where it holds anything."""
+        return {piece.plan.node_id for piece in self.books.again(lease).holding}
+
+
+def test_a_lease_is_granted_elsewhere_before_its_old_place_is_given_up() -> None:
+    pool = Pool()
+    leases = [pool.run(movable=True) for _ in range(2)]
+    assert pool.node_of(leases[0]) != pool.node_of(leases[1]), "spread: each node is disturbed"
+    before = len(pool.books.facts)
+    large = pool.ask()
+    moved = [lease for lease in leases if len(pool.node_of(lease)) == 2]
+    assert len(moved) == 1, "one of them holds both places"
+    assert pool.books.again(moved[0]).state is LeaseState.GRANTED
+    assert pool.books.again(moved[0]).note.startswith(f"moved: lease {large.lease_id}")
+    assert large.state is LeaseState.QUEUED
+    lease = pool.books.again(moved[0])
+    old = next(piece for piece in lease.holding if piece.state is SliceState.RELEASING)
+    new = next(piece for piece in lease.holding if piece.state is SliceState.GRANTED)
+    newcomer = pool.books.allocate(request(1000), no_queue=False)
+    pool.books.settle()
+    assert pool.node_of(newcomer) <= {new.plan.node_id}, "the emptied node is kept for whom it was emptied for"
+    session = pool.books.sessions[old.plan.node_id]
+    gone = c.SliceReport(old.slice_id, old.lease_epoch, ReportStatus.GONE)
+    pool.books.do(c.ReportSlices(old.plan.node_id, session, (gone,)))
+    pool.books.settle()
+    assert pool.books.again(large).state is LeaseState.GRANTED
+    assert pool.node_of(large) == {old.plan.node_id}
+    assert pool.books.activate(moved[0]).state is LeaseState.ACTIVE
+    assert pool.node_of(moved[0]) == {new.plan.node_id}
+    granted = [fact for fact in pool.books.facts[before:] if isinstance(fact, LeaseGranted)]
+    assert [fact.lease_id for fact in granted].count(moved[0].lease_id) == 1
+    assert state_hash(pool.books.replayed()) == state_hash(pool.books.state)
+    assert state_hash(pool.books.restored()) == state_hash(pool.books.state)
+
+
+def test_where_nobody_confirms_all_happens_at_once() -> None:
+    pool = Pool(agentless=True)
+    leases = [pool.run(movable=True) for _ in range(2)]
+    large = pool.ask()
+    assert large.state is LeaseState.GRANTED
+    assert pool.node_of(leases[0]) == pool.node_of(leases[1]) != pool.node_of(large)
+
+
+@pytest.mark.parametrize(
+    "terms",
+    [
+        {"movable": False},
+        {"movable": True, "min_run_ms": 86_400_000},
+        {"movable": True, "gang_size": 2, "share": 100},
+    ],
+    ids=["not movable", "must run on", "a gang"],
+)
+def test_who_may_not_be_moved_is_not(terms: dict[str, object]) -> None:
+    pool = Pool()
+    leases = [pool.run(**terms) for _ in range(2)]  # type: ignore[arg-type]
+    places = [pool.node_of(lease) for lease in leases]
+    large = pool.ask()
+    assert large.state is LeaseState.QUEUED
+    assert [pool.node_of(lease) for lease in leases] == places
+    assert all(pool.books.again(lease).state is LeaseState.ACTIVE for lease in leases)
+
+
+def test_a_limit_that_both_places_would_exceed_forbids_the_move() -> None:
+    pool = Pool()
+    limited = TenantSpec("a", quota=Quota(limit=Amount(600, -1)))
+    pool.books.do(c.Apply(tenants=((limited, c.ANY_VERSION),)))
+    leases = [pool.run(movable=True) for _ in range(2)]
+    assert pool.ask().state is LeaseState.QUEUED
+    assert all(pool.books.again(lease).state is LeaseState.ACTIVE for lease in leases)
+
+
+def test_nobody_is_moved_twice_in_a_row() -> None:
+    pool = Pool(agentless=True)
+    leases = [pool.run(movable=True) for _ in range(2)]
+    first = pool.ask()
+    pool.books.do(c.Release(first.lease_id))
+    moved = next(lease for lease in leases if pool.books.again(lease).requeues)
+    other = next(lease for lease in leases if lease is not moved)
+    pool.books.do(c.Release(other.lease_id))
+    again = pool.run(movable=False)
+    assert pool.node_of(again) != pool.node_of(moved)
+    assert pool.ask().state is LeaseState.QUEUED, "the one that may move was moved a moment ago"
+    assert pool.books.again(moved).requeues == 1
+
+
+def test_without_moves_saved_up_nobody_is_moved() -> None:
+    pool = Pool()
+    pool.books.state.engine.moves = MoveBudget()
+    leases = [pool.run(movable=True) for _ in range(2)]
+    assert pool.ask().state is LeaseState.QUEUED
+    assert all(pool.books.again(lease).state is LeaseState.ACTIVE for lease in leases)
+
+
+def test_moves_are_earned_by_arrivals_and_saved_up_to_a_bound() -> None:
+    budget = MoveBudget()
+    for _ in range(1_000):
+        budget.earn()
+    assert budget.available == MOVES_PERMILLE
+    budget.spend(MOVES_PERMILLE)
+    assert budget.available == 0
+    for _ in range(100_000):
+        budget.earn()
+    assert budget.available == SAVED_MAX
+
+
+def test_a_move_needs_no_kinds_of_facts_of_its_own() -> None:
+    """An older coordinator can replay it."""
+    pool = Pool(agentless=True)
+    for _ in range(2):
+        pool.run(movable=True)
+    before = len(pool.books.facts)
+    pool.ask()
+    tags = {type(fact).__struct_config__.tag for fact in pool.books.facts[before:]}
+    assert tags <= {"queued", "sreleasing", "gone", "requeued", "granted", "hold"}
