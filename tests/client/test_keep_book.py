@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from aliquot.client._flow import RetryPolicy
-from aliquot.client._keeping import INTERVAL_MAX_S, KeepBook, Loss, Notice
+from aliquot.client._keeping import INTERVAL_MAX_S, KeepBook, Loss, Notice, Resized
 from aliquot.common.limits import MAX_KEEPALIVE_IDS
-from aliquot.v1 import leases_pb2
+from aliquot.v1 import leases_pb2, types_pb2
 
 
 class Keeping(RuleBasedStateMachine):
@@ -111,3 +111,15 @@ def test_silence_is_noticed_before_a_lease_could_end_twice_over(ttl_s: int) -> N
     assert book.take(due)
     assert not book.silent(due + 0.01)
     assert book.silent(due + book.wait_for_answer_s())
+
+
+def test_each_new_shape_is_told_once() -> None:
+    book = KeepBook(RetryPolicy(), random.Random(1))
+    book.add("l-1", 60, 0.0)
+
+    def told(shape: int) -> list[int]:
+        resized = [types_pb2.Lease(lease_id="l-1", shape=shape), types_pb2.Lease(lease_id="l-2", shape=5)]
+        news = book.answered(leases_pb2.KeepAliveResponse(kept=1, resized=resized), 1.0)
+        return [item.lease.shape for item in news if isinstance(item, Resized)]
+
+    assert [told(2), told(2), told(3)] == [[2], [], [3]]

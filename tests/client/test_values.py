@@ -14,7 +14,22 @@ from aliquot.client._environment import member_slices, plain_environment
 from aliquot.common.request import GpuRequest, format_request, parse_request
 from aliquot.v1 import types_pb2
 
-NOT_SENT = {"gpu", "tenant", "queue", "pool", "name", "priority", "gang_size", "ttl_s", "detached", "labels", "secret"}
+NOT_SENT = {
+    "gpu",
+    "tenant",
+    "queue",
+    "pool",
+    "name",
+    "priority",
+    "gang_size",
+    "ttl_s",
+    "detached",
+    "labels",
+    "secret",
+} | {
+    "min_count",
+    "max_count",
+}
 
 
 def test_every_field_of_the_contract_reaches_the_user() -> None:

@@ -45,6 +45,8 @@ HUGE = (1 << 64) - 1
         ({"node_selector": {"k": "v v"}}, "request.node_selector['k']"),
         ({"node_ids": ["no good"]}, "request.node_ids[0]"),
         ({"min_count": 2}, "request.min_count"),
+        ({"gang_size": 2, "max_count": 1}, "request.max_count"),
+        ({"max_count": 9_000}, "request.max_count"),
         ({"min_tier": 99}, "request.min_tier"),
         ({"topology": 99}, "request.topology"),
     ],

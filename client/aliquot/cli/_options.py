@@ -57,6 +57,8 @@ def request(parser: argparse.ArgumentParser, *, detached: bool = False) -> None:
     group.add_argument("--name", default="", help="for people")
     group.add_argument("--label", action="append", type=pair, default=[], metavar="KEY=VALUE")
     group.add_argument("--gang", type=int, default=1, metavar="N", help="members, placed all or nothing")
+    group.add_argument("--min-slices", type=int, default=0, metavar="N", help="elastic: keeps so many in any case")
+    group.add_argument("--max-slices", type=int, default=0, metavar="N", help="elastic: grows to so many where idle")
     group.add_argument("--cpu", type=milli, default=0, metavar="CPUS", help="per member: 4, 500m")
     group.add_argument("--memory", type=size, default=0, metavar="BYTES", help="host memory per member: 16Gi")
     group.add_argument("--min-tier", type=tier, default=Tier.UNSPECIFIED, metavar="TIER", help="watchdog … mig")
@@ -91,6 +93,8 @@ def read_request(
         name=args.name,
         labels=dict(args.label),
         gang_size=args.gang,
+        min_count=args.min_slices,
+        max_count=args.max_slices,
         cpu_milli=args.cpu,
         host_memory_bytes=args.memory,
         min_tier=args.min_tier,

@@ -33,6 +33,7 @@ def lease_view(lease: Lease) -> list[RenderableType]:
         "note": lease.note,
         "labels": " ".join(f"{key}={value}" for key, value in lease.labels.items()),
         "requeued": str(lease.requeues) if lease.requeues else "",
+        "elastic": words.elastic(lease),
         "ended": " ".join(filter(None, (lease.end_reason, lease.end_detail))),
     }
     things += [Text.assemble((f"{key:<9}", "bright_black"), value) for key, value in facts.items() if value]

@@ -91,6 +91,19 @@ def asked(lease: Lease) -> str:
     return lease.gpu if lease.gang_size == 1 else f"{lease.gang_size} × {lease.gpu}"
 
 
+def elastic(lease: Lease) -> str:
+    """Of an elastic lease, how many slices it has, and whether its program knows; nothing of a rigid one."""
+    if not lease.min_count and not lease.max_count:
+        return ""
+    text = f"{len(lease.staying)} slices, at least {lease.min_count or UNKNOWN}, at most {lease.max_count or UNKNOWN}"
+    if lease.leaving:
+        left_s = max(0, max(part.deadline_ms for part in lease.leaving) - int(time.time() * 1000)) // 1000
+        text += f"; {len(lease.leaving)} leaving within {left_s} s"
+    if lease.shape != lease.acknowledged_shape:
+        text += f"; shape {lease.shape} is not acknowledged"
+    return text
+
+
 def holding(lease: Lease) -> str:
     """What a lease holds in all."""
     if not lease.slices:

@@ -94,7 +94,9 @@ class Request:
     no_queue: bool = False
     """Refuse instead of queueing when nothing fits now."""
     min_count: int = 0
+    """Slices that an elastic lease keeps in any case; a multiple of a member's. 0: what is asked for."""
     max_count: int = 0
+    """Slices that it can use at most, where they are idle; a multiple of a member's. 0: what is asked for."""
 
 
 def as_request(gpu: str | Request, options: RequestOptions, default_tenant: str) -> Request:

@@ -111,6 +111,13 @@ class AsyncHeldLease(HeldBase[asyncio.Event]):
             raise subprocess.CalledProcessError(code, list(command))
         return subprocess.CompletedProcess(list(command), code)
 
+    async def acknowledge(self, shape: int | None = None) -> Lease:
+        """Say that this program has adapted to the lease's shape (None: as last heard of); the lease as it is then.
+
+        What it gives back is stopped now instead of at its deadline, and it may grow again.
+        """
+        return self._learn(await self._pool.acknowledge(self.lease_id, self._lease.shape if shape is None else shape))
+
     async def refresh(self) -> Lease:
         """Ask the coordinator how the lease stands."""
         return self._learn(await self._pool.get(self.lease_id))

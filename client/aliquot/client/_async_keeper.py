@@ -8,7 +8,7 @@ import logging
 from collections.abc import Callable
 
 from aliquot.client._flow import Context
-from aliquot.client._keeping import KeepBook, Loss, Notice
+from aliquot.client._keeping import KeepBook, News
 from aliquot.client._methods import KEEP_ALIVE
 from aliquot.client._transport import AsyncExchange, AsyncTransport, RpcFailure
 from aliquot.v1 import leases_pb2
@@ -24,7 +24,7 @@ class AsyncKeeper:
     The task starts with the first lease.
     """
 
-    def __init__(self, transport: AsyncTransport, context: Context, on_news: Callable[[Loss | Notice], None]) -> None:
+    def __init__(self, transport: AsyncTransport, context: Context, on_news: Callable[[News], None]) -> None:
         self._transport = transport
         self._context = context
         self._on_news = on_news

@@ -23,9 +23,10 @@ from aliquot.client._declaring import NodeDeclaration
 from aliquot.client._driving import drive_async
 from aliquot.client._flow import Flow, RetryPolicy
 from aliquot.client._grpc_aio import AsyncGrpcTransport
+from aliquot.client._held_base import Callbacks
 from aliquot.client._methods import WATCH
 from aliquot.client._operations import LeaseFilter
-from aliquot.client._pool_base import DEFAULT_TIMEOUT_S, OnLost, OnNotice, PoolBase
+from aliquot.client._pool_base import DEFAULT_TIMEOUT_S, OnLost, OnNotice, OnResize, PoolBase
 from aliquot.client._settings import client_settings
 from aliquot.client._transport import AsyncTransport, RpcFailure
 from aliquot.client._values import Event, Lease, LeaseState, WaitUntil
@@ -38,11 +39,10 @@ T = TypeVar("T")
 class Leasing:
     """A lease being asked for: `await` it, or enter it with `async with`."""
 
-    def __init__(self, pool: AsyncPool, flow: Flow[Lease], on_lost: OnLost | None, on_notice: OnNotice | None) -> None:
+    def __init__(self, pool: AsyncPool, flow: Flow[Lease], callbacks: Callbacks) -> None:
         self._pool = pool
         self._flow = flow
-        self._on_lost = on_lost
-        self._on_notice = on_notice
+        self._callbacks = callbacks
         self._held: AsyncHeldLease | None = None
 
     def __await__(self) -> Generator[Any, None, AsyncHeldLease]:
@@ -59,7 +59,7 @@ class Leasing:
             await self._held.__aexit__(kind, raised, trace)
 
     async def _obtain(self) -> AsyncHeldLease:
-        return await self._pool._obtained(self._flow, self._on_lost, self._on_notice)  # noqa: SLF001 - its other half
+        return await self._pool._obtained(self._flow, self._callbacks)  # noqa: SLF001 - its other half
 
 
 class AsyncPool(PoolBase[AsyncHeldLease]):
@@ -117,21 +117,28 @@ class AsyncPool(PoolBase[AsyncHeldLease]):
         key: str = "",
         on_lost: OnLost | None = None,
         on_notice: OnNotice | None = None,
+        on_resize: OnResize | None = None,
         **options: Unpack[RequestOptions],
     ) -> Leasing:
         """Ask for parts of GPUs, wait for them, and hold them: `async with pool.lease("0.25(A100),10Gi") as lease:`.
 
         `await pool.lease(...)` works too; then `release` it. Arguments and errors as for `Pool.lease`.
         """
-        return Leasing(self, self._obtain(gpu, options, key, until, wait_s), on_lost, on_notice)
+        callbacks = Callbacks(on_lost, on_notice, on_resize)
+        return Leasing(self, self._obtain(gpu, options, key, until, wait_s), callbacks)
 
     async def hold(
-        self, lease: Lease, *, on_lost: OnLost | None = None, on_notice: OnNotice | None = None
+        self,
+        lease: Lease,
+        *,
+        on_lost: OnLost | None = None,
+        on_notice: OnNotice | None = None,
+        on_resize: OnResize | None = None,
     ) -> AsyncHeldLease:
         """Keep alive, and handle like one's own, a lease that `allocate` gave."""
         if not lease.detached:
             self._keeper.add(lease.lease_id, lease.ttl_s)
-        return self._remember(AsyncHeldLease(self, lease), on_lost, on_notice)
+        return self._remember(AsyncHeldLease(self, lease), Callbacks(on_lost, on_notice, on_resize))
 
     async def allocate(
         self,
@@ -156,6 +163,10 @@ class AsyncPool(PoolBase[AsyncHeldLease]):
     ) -> Lease:
         """End a lease. `wait_gone` waits, up to `timeout_s`, until its capacity is free. Releasing twice is fine."""
         return await self._run(self._release(lease_id, wait_gone, reason, timeout_s))
+
+    async def acknowledge(self, lease_id: str, shape: int) -> Lease:
+        """Say that the launcher of an elastic lease has adapted to this `shape`; see `Pool.acknowledge`."""
+        return await self._run(operations.acknowledge_shape(self._context, lease_id, shape, self.timeout_s))
 
     async def release_batch(self, lease_ids: Sequence[str]) -> list[Lease | errors.PoolError]:
         """End many; each has its lease or its own error, in order."""
@@ -274,5 +285,5 @@ class AsyncPool(PoolBase[AsyncHeldLease]):
     async def _run(self, flow: Flow[T]) -> T:
         return await drive_async(flow, self._transport, self._keep_or_forget)
 
-    async def _obtained(self, flow: Flow[Lease], on_lost: OnLost | None, on_notice: OnNotice | None) -> AsyncHeldLease:
-        return self._remember(AsyncHeldLease(self, await self._run(flow)), on_lost, on_notice)
+    async def _obtained(self, flow: Flow[Lease], callbacks: Callbacks) -> AsyncHeldLease:
+        return self._remember(AsyncHeldLease(self, await self._run(flow)), callbacks)

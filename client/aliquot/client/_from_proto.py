@@ -54,6 +54,7 @@ def slice_of(message: types_pb2.Slice) -> values.Slice:
         since_ms=message.since_ms,
         deadline_ms=message.deadline_ms,
         reason=message.reason,
+        shed=message.shed,
     )
 
 
@@ -112,6 +113,10 @@ def lease_of(message: types_pb2.Lease) -> values.Lease:
         note=message.note,
         requeues=message.requeues,
         seq=message.seq,
+        min_count=request.min_count,
+        max_count=request.max_count,
+        shape=message.shape,
+        acknowledged_shape=message.acknowledged_shape,
         waiting=explanation_of(message.waiting) if message.HasField("waiting") else None,
         secret=message.secret,
     )

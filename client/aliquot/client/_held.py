@@ -114,6 +114,13 @@ class HeldLease(HeldBase[threading.Event]):
             raise subprocess.CalledProcessError(code, list(command))
         return subprocess.CompletedProcess(list(command), code)
 
+    def acknowledge(self, shape: int | None = None) -> Lease:
+        """Say that this program has adapted to the lease's shape (None: as last heard of); the lease as it is then.
+
+        What it gives back is stopped now instead of at its deadline, and it may grow again.
+        """
+        return self._learn(self._pool.acknowledge(self.lease_id, self._lease.shape if shape is None else shape))
+
     def refresh(self) -> Lease:
         """Ask the coordinator how the lease stands."""
         return self._learn(self._pool.get(self.lease_id))

@@ -6,12 +6,12 @@ import logging
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from aliquot.client import _errors as errors
 from aliquot.client._environment import local_agent_of
 from aliquot.client._holding import ended_error
-from aliquot.client._keeping import Loss, Notice
+from aliquot.client._keeping import News, Notice, Resized
 from aliquot.client._values import Lease, LeaseState, Slice
 from aliquot.client.local import LocalAgent
 
@@ -29,6 +29,14 @@ class Flag(Protocol):
 
 F = TypeVar("F", bound=Flag)
 T = TypeVar("T")
+
+
+class Callbacks(NamedTuple):
+    """Whom to call with news of a lease; see `HeldBase`."""
+
+    on_lost: Callable[[errors.LeaseLost], None] | None = None
+    on_notice: Callable[[int], None] | None = None
+    on_resize: Callable[[Lease], None] | None = None
 
 
 class HeldBase(Generic[F]):
@@ -49,6 +57,9 @@ class HeldBase(Generic[F]):
         """Called with the error, from the keep-alive's thread or task."""
         self.on_notice: Callable[[int], None] | None = None
         """Called when the lease is asked for back, with the moment (ms since 1970) when what runs is stopped."""
+        self.on_resize: Callable[[Lease], None] | None = None
+        """Called when an elastic lease has gained slices (`staying`), or is to give some back (`leaving`), with the
+        lease as it is then. Adapt, and `acknowledge`."""
         self.stops_at_ms: int | None = None
         """That moment, once there is one."""
 
@@ -91,11 +102,15 @@ class HeldBase(Generic[F]):
         where = ", ".join(sorted({part.node_name for part in self.slices})) or "nowhere yet"
         return f"<{type(self).__name__} {self.lease_id} {self._lease.gpu} {self.state.lower()} on {where}>"
 
-    def take_news(self, news: Loss | Notice) -> None:
+    def take_news(self, news: News) -> None:
         """What the keep-alive stream says of this lease."""
         if isinstance(news, Notice):
             self.stops_at_ms = news.deadline_ms
             _call(self.on_notice, news.deadline_ms)
+            return
+        if isinstance(news, Resized):
+            if not self._released and self._loss is None:
+                _call(self.on_resize, self._learn(news.lease))
             return
         if self._released or self._loss is not None:
             return

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Iterator
 
 from aliquot.client._flow import Context
-from aliquot.client._keeping import KeepBook, Loss, Notice
+from aliquot.client._keeping import KeepBook, News
 from aliquot.client._methods import KEEP_ALIVE
 from aliquot.client._transport import RpcFailure, ServerStream, Transport
 from aliquot.v1 import leases_pb2
@@ -21,7 +21,7 @@ class Keeper:
     `on_news` is called from the keeper's thread. The thread starts with the first lease.
     """
 
-    def __init__(self, transport: Transport, context: Context, on_news: Callable[[Loss | Notice], None]) -> None:
+    def __init__(self, transport: Transport, context: Context, on_news: Callable[[News], None]) -> None:
         self._transport = transport
         self._context = context
         self._on_news = on_news

@@ -10,6 +10,8 @@ import random
 from dataclasses import dataclass
 
 from aliquot.client._flow import RetryPolicy
+from aliquot.client._from_proto import lease_of
+from aliquot.client._values import Lease
 from aliquot.common.limits import DEFAULT_LEASE_TTL_S, MAX_KEEPALIVE_IDS
 from aliquot.v1 import leases_pb2
 
@@ -36,6 +38,17 @@ class Notice:
     deadline_ms: int
 
 
+@dataclass(frozen=True, slots=True)
+class Resized:
+    """This elastic lease has gained slices, or is to give some back."""
+
+    lease_id: str
+    lease: Lease
+
+
+News = Loss | Notice | Resized
+
+
 class KeepBook:
     """Leases, the moment of the next message, and what is unanswered. Not thread-safe."""
 
@@ -48,6 +61,7 @@ class KeepBook:
         self._asked: list[float] = []
         self._failures = 0
         self._noticed: dict[str, int] = {}
+        self._shapes: dict[str, int] = {}
 
     def __len__(self) -> int:
         return len(self._ttls)
@@ -62,6 +76,7 @@ class KeepBook:
         """No longer keep it."""
         self._ttls.pop(lease_id, None)
         self._noticed.pop(lease_id, None)
+        self._shapes.pop(lease_id, None)
         if not self._ttls:
             self._due = None
 
@@ -90,8 +105,8 @@ class KeepBook:
         """Whether the other side has been silent for so long that the stream must be given up."""
         return bool(self._asked) and now >= self._asked[0] + self.wait_for_answer_s()
 
-    def answered(self, answer: leases_pb2.KeepAliveResponse, now: float) -> list[Loss | Notice]:
-        """What one answer tells, each loss and each new deadline once."""
+    def answered(self, answer: leases_pb2.KeepAliveResponse, now: float) -> list[News]:
+        """What one answer tells, each loss, each new deadline and each new shape once."""
         self._failures = 0
         if self._asked:
             self._asked.pop(0)
@@ -99,7 +114,7 @@ class KeepBook:
             self._interval_s = min(INTERVAL_MAX_S, max(INTERVAL_MIN_S, answer.renew_within_ms / 4000))
             if self._due is not None:
                 self._due = min(self._due, now + self._interval_s)
-        news: list[Loss | Notice] = []
+        news: list[News] = []
         for lease_id, reason in answer.lost.items():
             if lease_id in self._ttls:
                 self.drop(lease_id)
@@ -108,6 +123,10 @@ class KeepBook:
             if lease_id in self._ttls and self._noticed.get(lease_id) != deadline_ms:
                 self._noticed[lease_id] = deadline_ms
                 news.append(Notice(lease_id, deadline_ms))
+        for message in answer.resized:
+            if message.lease_id in self._ttls and self._shapes.get(message.lease_id) != message.shape:
+                self._shapes[message.lease_id] = message.shape
+                news.append(Resized(message.lease_id, lease_of(message)))
         return news
 
     def broke(self, now: float) -> float:

@@ -106,6 +106,12 @@ def allocate_batch(
     return results
 
 
+def acknowledge_shape(context: Context, lease_id: str, shape: int, timeout_s: float) -> Flow[values.Lease]:
+    """Say that the launcher has adapted to this shape; the lease as it is then."""
+    message = leases_pb2.AcknowledgeShapeRequest(lease_id=lease_id, shape=shape)
+    return lease_of((yield from call(context, methods.ACKNOWLEDGE_SHAPE, message, timeout_s)))
+
+
 def release(
     context: Context, lease_id: str, *, wait_gone: bool, wait_s: float, reason: str, timeout_s: float
 ) -> Flow[values.Lease]:

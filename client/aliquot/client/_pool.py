@@ -22,10 +22,11 @@ from aliquot.client._driving import drive
 from aliquot.client._flow import Flow, RetryPolicy
 from aliquot.client._grpc_sync import GrpcTransport
 from aliquot.client._held import HeldLease
+from aliquot.client._held_base import Callbacks
 from aliquot.client._keeper import Keeper
 from aliquot.client._methods import WATCH
 from aliquot.client._operations import LeaseFilter
-from aliquot.client._pool_base import DEFAULT_TIMEOUT_S, OnLost, OnNotice, PoolBase
+from aliquot.client._pool_base import DEFAULT_TIMEOUT_S, OnLost, OnNotice, OnResize, PoolBase
 from aliquot.client._settings import client_settings
 from aliquot.client._transport import RpcFailure, Transport
 from aliquot.client._values import Event, Lease, LeaseState, WaitUntil
@@ -98,6 +99,7 @@ class Pool(PoolBase[HeldLease]):
         key: str = "",
         on_lost: OnLost | None = None,
         on_notice: OnNotice | None = None,
+        on_resize: OnResize | None = None,
         **options: Unpack[RequestOptions],
     ) -> HeldLease:
         """Ask for parts of GPUs, wait for them, and hold them: `with pool.lease("0.25(A100),10Gi") as lease:`.
@@ -109,6 +111,8 @@ class Pool(PoolBase[HeldLease]):
             key: an idempotency key, to get the same lease when a program starts again. Empty: a fresh one.
             on_lost: called when the lease is held no longer.
             on_notice: called when it is asked for back, with the moment (ms since 1970) when what runs is stopped.
+            on_resize: called when an elastic lease (`min_count`, `max_count`) gains slices or is to give some back,
+                with the lease as it is then: adapt, and `acknowledge`.
             **options: see `Request`.
 
         Raises:
@@ -118,13 +122,20 @@ class Pool(PoolBase[HeldLease]):
             Unavailable: no coordinator for `timeout_s`.
         """
         lease = self._run(self._obtain(gpu, options, key, until, wait_s))
-        return self._remember(HeldLease(self, lease), on_lost, on_notice)
+        return self._remember(HeldLease(self, lease), Callbacks(on_lost, on_notice, on_resize))
 
-    def hold(self, lease: Lease, *, on_lost: OnLost | None = None, on_notice: OnNotice | None = None) -> HeldLease:
+    def hold(
+        self,
+        lease: Lease,
+        *,
+        on_lost: OnLost | None = None,
+        on_notice: OnNotice | None = None,
+        on_resize: OnResize | None = None,
+    ) -> HeldLease:
         """Keep alive, and handle like one's own, a lease that `allocate` gave."""
         if not lease.detached:
             self._keeper.add(lease.lease_id, lease.ttl_s)
-        return self._remember(HeldLease(self, lease), on_lost, on_notice)
+        return self._remember(HeldLease(self, lease), Callbacks(on_lost, on_notice, on_resize))
 
     def allocate(
         self,
@@ -153,6 +164,13 @@ class Pool(PoolBase[HeldLease]):
     ) -> Lease:
         """End a lease. `wait_gone` waits, up to `timeout_s`, until its capacity is free. Releasing twice is fine."""
         return self._run(self._release(lease_id, wait_gone, reason, timeout_s))
+
+    def acknowledge(self, lease_id: str, shape: int) -> Lease:
+        """Say that the launcher of an elastic lease has adapted to this `shape`; the lease as it is then.
+
+        What it gives back is stopped now, and it may grow again. An older shape than the present changes nothing.
+        """
+        return self._run(operations.acknowledge_shape(self._context, lease_id, shape, self.timeout_s))
 
     def release_batch(self, lease_ids: Sequence[str]) -> list[Lease | errors.PoolError]:
         """End many; each has its lease or its own error, in order."""

@@ -11,9 +11,9 @@ from aliquot.client import _errors as errors
 from aliquot.client import _operations as operations
 from aliquot.client._asking import Request, RequestOptions, as_request
 from aliquot.client._flow import Context, Endpoints, Flow, Forget, Keep, RetryPolicy
-from aliquot.client._held_base import HeldBase, log
+from aliquot.client._held_base import Callbacks, HeldBase, log
 from aliquot.client._holding import obtain
-from aliquot.client._keeping import Loss, Notice
+from aliquot.client._keeping import News
 from aliquot.client._operations import fresh_key
 from aliquot.client._settings import ClientSettings
 from aliquot.client._values import Lease, WaitUntil
@@ -22,6 +22,7 @@ from aliquot.client.local import LocalAgent, find_agents
 DEFAULT_TIMEOUT_S = 30.0
 OnLost = Callable[[errors.LeaseLost], None]
 OnNotice = Callable[[int], None]
+OnResize = Callable[[Lease], None]
 H = TypeVar("H", bound=HeldBase[Any])
 
 
@@ -121,8 +122,8 @@ class PoolBase(Generic[H]):
         else:
             self._keeper.drop(effect.lease_id)
 
-    def _remember(self, held: H, on_lost: OnLost | None, on_notice: OnNotice | None) -> H:
-        held.on_lost, held.on_notice = on_lost, on_notice
+    def _remember(self, held: H, callbacks: Callbacks) -> H:
+        held.on_lost, held.on_notice, held.on_resize = callbacks
         self._held[held.lease_id] = held
         return held
 
@@ -130,7 +131,7 @@ class PoolBase(Generic[H]):
         self._keeper.drop(lease_id)
         self._held.pop(lease_id, None)
 
-    def _on_news(self, news: Loss | Notice) -> None:
+    def _on_news(self, news: News) -> None:
         held = self._held.get(news.lease_id)
         if held is None:
             # Between the grant and its handle; `release` will be told how it ended.

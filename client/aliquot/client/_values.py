@@ -101,6 +101,8 @@ class Slice:
     deadline_ms: int
     """When it will be stopped; 0 unless PREEMPTING or RELEASING."""
     reason: str
+    shed: bool = False
+    """Its lease is elastic and goes on without it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +165,13 @@ class Lease:
     requeues: int
     seq: int
     waiting: Explanation | None = None
+    min_count: int = 0
+    max_count: int = 0
+    """Between so many slices an elastic lease may have; both 0: it is rigid."""
+    shape: int = 0
+    """Rises with every grant, and whenever an elastic lease gains slices or gives some back."""
+    acknowledged_shape: int = 0
+    """The last one that its launcher has adapted to."""
     secret: str = field(default="", repr=False)
     """Proves to a node's agent that its holder may attach processes. Only whoever allocated the lease is told."""
 
@@ -170,6 +179,16 @@ class Lease:
     def running(self) -> bool:
         """Whether processes may use its devices now."""
         return self.state in {LeaseState.ACTIVE, LeaseState.PREEMPTING}
+
+    @property
+    def leaving(self) -> tuple[Slice, ...]:
+        """The slices that an elastic lease gives back: adapt to doing without them before their `deadline_ms`."""
+        return tuple(part for part in self.slices if part.shed)
+
+    @property
+    def staying(self) -> tuple[Slice, ...]:
+        """The slices that make it up from now on."""
+        return tuple(part for part in self.slices if not part.shed)
 
     @property
     def granted(self) -> bool:

@@ -68,6 +68,16 @@ class MigSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class ElasticSettings:
+    """When elastic leases grow."""
+
+    idle: DurationMs = field(default=DurationMs(5_000))
+    """How long capacity must have been on offer."""
+    rest: DurationMs = field(default=DurationMs(30_000))
+    """How long a lease does not grow after its last change."""
+
+
+@dataclass(frozen=True, slots=True)
 class LimitSettings:
     """Bounds; see `CoreConfig` and `WriterConfig`."""
 
@@ -106,6 +116,7 @@ class Settings:
     agents: AgentSettings = AgentSettings()
     limits: LimitSettings = LimitSettings()
     mig: MigSettings = MigSettings()
+    elastic: ElasticSettings = ElasticSettings()
 
     def core(self) -> CoreConfig:
         """What decisions depend on."""
@@ -115,6 +126,8 @@ class Settings:
             queued_max=self.limits.requests_queued_max,
             cut_patience_ms=self.mig.patience,
             cut_rest_ms=self.mig.rest,
+            growth_idle_ms=self.elastic.idle,
+            growth_rest_ms=self.elastic.rest,
             retain_ended_ms=self.limits.retain_ended,
             retain_ended_max=self.limits.retain_ended_max,
         )

@@ -31,6 +31,8 @@ def wish_of(piece: Slice) -> Wish:
     state = piece.resume or piece.state
     if state in TERMINAL:
         return Wish.NOTHING
+    if piece.shed and state is SliceState.PREEMPTING:
+        return Wish.RUN  # its launcher has notice: it runs until that is acknowledged, or over
     return Wish.STOP if state in _STOPPING else Wish.RUN
 
 
@@ -38,10 +40,13 @@ def nodes_to_tell(old: Lease | None, new: Lease | None) -> Iterator[str]:
     """The nodes whose agents must hear of this change of a lease. A node may come more than once."""
     if new is None or (old is not None and old.slices is new.slices):
         return
-    before = {} if old is None else {piece.slice_id: wish_of(piece) for piece in old.slices}
+    before = {} if old is None else {piece.slice_id: (wish_of(piece), piece.deadline_ms) for piece in old.slices}
     for piece in new.slices:
         wish = wish_of(piece)
-        if wish is not Wish.NOTHING and before.get(piece.slice_id) is not wish:
+        if wish is Wish.NOTHING:
+            continue
+        then, deadline_ms = before.get(piece.slice_id, (None, 0))
+        if then is not wish or (wish is Wish.STOP and piece.deadline_ms < deadline_ms):
             yield piece.plan.node_id
 
 
@@ -50,7 +55,7 @@ def desired_slice(lease: Lease, piece: Slice, pool_secret: bytes) -> agent_pb2.D
     request = lease.request
     plan = piece.plan
     grace_ms = request.grace_ms
-    if piece.deadline_ms and piece.state in _STOPPING:
+    if piece.deadline_ms and piece.state in _STOPPING and wish_of(piece) is Wish.STOP:
         grace_ms = max(0, piece.deadline_ms - piece.since_ms)
     return agent_pb2.DesiredSlice(
         slice_id=piece.slice_id,

@@ -22,6 +22,7 @@ BUILTINS: tuple[Command, ...] = (
     running.EXEC,
     allocating.ALLOC,
     allocating.RELEASE,
+    allocating.ACK,
     listing.LS,
     listing.GET,
     explaining.WHY,

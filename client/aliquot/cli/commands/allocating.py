@@ -1,4 +1,4 @@
-"""`alloc` and `release`: leases that outlive the command that asked for them."""
+"""`alloc`, `release` and `ack`: leases that outlive the command that asked for them."""
 
 from __future__ import annotations
 
@@ -120,5 +120,23 @@ def _release_one(pool: Pool, lease_id: str, args: argparse.Namespace) -> Lease |
         return error
 
 
+def _configure_ack(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = (
+        "An elastic lease (--min-slices, --max-slices) grows again only when its last change was acknowledged. Slices\n"
+        "that it gives back run until their deadline; acknowledging says that they are no longer needed."
+    )
+    parser.add_argument("lease_id", metavar="LEASE")
+    parser.add_argument("--shape", type=int, default=0, metavar="N", help="the shape that was adapted to (the present)")
+
+
+def _ack(args: argparse.Namespace) -> int:
+    out = Out.of(args)
+    with options.open_pool(args) as pool:
+        shape = args.shape or pool.get(args.lease_id).shape
+        _show(out, pool.acknowledge(args.lease_id, shape))
+    return Exit.OK
+
+
 ALLOC = Builtin("alloc", "ask for a lease and leave it standing", _configure_alloc, _alloc)
 RELEASE = Builtin("release", "end leases", _configure_release, _release)
+ACK = Builtin("ack", "say that the program of an elastic lease has adapted to its change", _configure_ack, _ack)

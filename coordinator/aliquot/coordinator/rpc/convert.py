@@ -37,6 +37,8 @@ def lease_message(lease: Lease, view: View, *, secret: str = "") -> types_pb2.Le
         secret=secret,
         seq=lease.seq,
         requeues=lease.requeues,
+        shape=lease.shape,
+        acknowledged_shape=lease.acknowledged_shape,
     )
 
 
@@ -59,6 +61,7 @@ def _slice_message(piece: Slice, view: View) -> types_pb2.Slice:
         since_ms=piece.since_ms,
         deadline_ms=piece.deadline_ms,
         reason=piece.reason,
+        shed=piece.shed,
     )
 
 

@@ -42,6 +42,7 @@ _SLICES_PER_PAGE = 10_000
 """...and after so many slices, so that it stays a message of ordinary size."""
 _KEPT_PER_TURN = 2_000
 _NOTHING_KEPT_MS = 60_000
+_RESIZED_PER_MESSAGE = 100
 
 
 class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
@@ -205,8 +206,18 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
             deadline_ms = preempting_deadline_ms(lease)
             if deadline_ms:
                 response.preempting[lease_id] = deadline_ms
+            elif lease.shape != lease.acknowledged_shape and len(response.resized) < _RESIZED_PER_MESSAGE:
+                response.resized.append(lease_message(lease, self._view))
         response.renew_within_ms = smallest_ms or _NOTHING_KEPT_MS
         return response
+
+    @unary
+    async def AcknowledgeShape(  # noqa: N802
+        self, request: leases_pb2.AcknowledgeShapeRequest, context: Context
+    ) -> types_pb2.Lease:
+        """The launcher of an elastic lease has adapted; the lease as it is then."""
+        await self._writer.submit(c.AcknowledgeShape(request.lease_id, request.shape))
+        return lease_message(self._lease(request.lease_id), self._view)
 
     # -- ending
 

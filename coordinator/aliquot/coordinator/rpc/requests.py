@@ -150,12 +150,25 @@ def _check_shape(message: types_pb2.LeaseRequest, count: int) -> None:
             f"{message.priority} is not within {limits.MIN_PRIORITY}..{limits.MAX_PRIORITY}",
             hint="0 is normal, higher goes first",
         )
-    _range(message.min_count, "request.min_count", limits.MAX_SLICES_PER_MEMBER)
-    _range(message.max_count, "request.max_count", limits.MAX_SLICES_PER_MEMBER)
-    if message.min_count > count:
-        raise InvalidFieldError("request.min_count", f"{message.min_count} is more than the {count} asked for")
-    if message.max_count and message.max_count < count:
-        raise InvalidFieldError("request.max_count", f"{message.max_count} is less than the {count} asked for")
+    _check_bounds(message, count)
+
+
+def _check_bounds(message: types_pb2.LeaseRequest, count: int) -> None:
+    """Of an elastic lease, which changes by whole members."""
+    asked = count * (message.gang_size or 1)
+    _range(message.min_count, "request.min_count", MAX_SLICES_PER_LEASE)
+    _range(message.max_count, "request.max_count", MAX_SLICES_PER_LEASE)
+    if message.min_count > asked:
+        raise InvalidFieldError("request.min_count", f"{message.min_count} is more than the {asked} asked for")
+    if message.max_count and message.max_count < asked:
+        raise InvalidFieldError("request.max_count", f"{message.max_count} is less than the {asked} asked for")
+    for field, value in (("min_count", message.min_count), ("max_count", message.max_count)):
+        if value and (not count or value % count):
+            raise InvalidFieldError(
+                f"request.{field}",
+                f"{value} slices are not whole members of {count}",
+                hint="an elastic lease changes by whole members: ask for members of fewer slices (gang_size)",
+            )
 
 
 def _demand(message: types_pb2.LeaseRequest, gpu: GpuRequest) -> Demand:
