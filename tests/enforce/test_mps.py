@@ -14,19 +14,29 @@ from aliquot.agent.core.samples import DeviceInfo
 from aliquot.agent.enforce.base import EnforcementError, Limited
 from aliquot.agent.enforce.mps import MpsEnforcer
 from aliquot.agent.enforce.mps_control import PROGRAM
+from aliquot.common.tiers import Tier
+from tests.agent.harness import Node, until
+from tests.enforce.cases import verdict_of
+from tests.enforce.verdict import Kind
+from tests.enforce.world import LEASE, world
 
 GIB = 1 << 30
 FAKE = Path(__file__).parent / "programs/fake_mps_control.py"
 DEVICE = DeviceInfo("GPU-1", 0, "NVIDIA A100-SXM4-40GB", "A100-40", "nvidia", 40 * GIB, 0)
 
 
-@pytest.fixture
-def mps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MpsEnforcer:
-    program = tmp_path / "bin" / PROGRAM
+def control_program(directory: Path) -> Path:
+    """A folder with what stands in for the control program."""
+    program = directory / "bin" / PROGRAM
     program.parent.mkdir()
     program.write_text(f'#!/bin/sh\nexec {sys.executable} {FAKE} "$@"\n')
     program.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
+    return program.parent
+
+
+@pytest.fixture
+def mps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MpsEnforcer:
+    monkeypatch.setenv("PATH", f"{control_program(tmp_path)}:{os.environ['PATH']}")
     return MpsEnforcer(tmp_path / "mps")
 
 
@@ -99,3 +109,91 @@ def test_a_daemon_serves_one_user(mps: MpsEnforcer) -> None:
     mps.admit(mine, 1000)
     with pytest.raises(EnforcementError, match="serves uid 1000"):
         mps.admit(mine, 1001)
+
+
+def change(mps: MpsEnforcer, limited: Limited, **what: object) -> None:
+    """Something happens to the daemon."""
+    state = daemon_of(mps, limited)
+    state.write_text(json.dumps(json.loads(state.read_text()) | what))
+
+
+def test_a_fault_is_told_once_and_only_its_own_tenants_daemon_is_started_anew(mps: MpsEnforcer) -> None:
+    told: list[str] = []
+    mps._tell = told.append
+    first, second, other = piece("l-1", 4), piece("l-2", 2), piece("l-3", 4, tenant="teaching")
+    for each in (first, second, other):
+        mps.apply(each)
+    mps.admit(first, 1000)
+    change(mps, first, states={"4711": "FAULT"}, mark="old")
+    change(mps, other, mark="old")
+    assert not mps.read_back(first)
+    assert not mps.read_back(second)
+    assert mps.read_back(other)
+    assert len(told) == 1
+    assert "l-1.1.0, l-2.1.0" in told[0]
+    mps.apply(first)
+    mps.apply(second)
+    assert mps.read_back(first)
+    assert mps.read_back(second)
+    assert "mark" not in json.loads(daemon_of(mps, first).read_text()), "a fresh daemon"
+    assert "mark" in json.loads(daemon_of(mps, other).read_text()), "another tenant's was left alone"
+    with pytest.raises(EnforcementError, match="serves uid 1000"):
+        mps.admit(first, 1001)
+    change(mps, first, states={"4711": "FAULT"})
+    assert not mps.read_back(first)
+    assert len(told) == 2, "another fault is told again"
+
+
+def test_a_control_program_that_knows_no_states_is_no_fault(mps: MpsEnforcer) -> None:
+    mine = piece("l-1", 4)
+    mps.apply(mine)
+    change(mps, mine, states={"4711": "Invalid command: get_server_status 4711"})
+    assert mps.read_back(mine)
+
+
+def test_a_process_outside_the_daemon_is_told_once_after_two_looks(mps: MpsEnforcer) -> None:
+    told: list[str] = []
+    mps._tell = told.append
+    mine = piece("l-1", 4)
+    mps.apply(mine)
+    change(mps, mine, servers={"4711": [100]})
+    mps.look_for_escaped(mine, [100, 101])
+    assert told == []
+    for _ in range(3):
+        mps.look_for_escaped(mine, [100, 101])
+    assert len(told) == 1
+    assert "process 101 of slice l-1.1.0 is not under MPS" in told[0]
+    mps.look_for_escaped(mine, [100, 102])
+    assert len(told) == 1
+    mps.look_for_escaped(mine, [100, 102])
+    assert len(told) == 2
+
+
+def happened(node: Node) -> str:
+    return "; ".join(node.ask_info().notes)
+
+
+def test_an_agent_holds_a_lease_by_mps_and_the_watchdog_what_escapes_it(tmp_path: Path) -> None:
+    """By a real agent and real processes, which are never clients of the daemon that stands in."""
+    path = f"{control_program(tmp_path)}:{os.environ['PATH']}"
+    with world(tmp_path / "world", Tier.MPS, environment={"PATH": path}) as made:
+        quiet = made.probe("--most", "64Mi")
+        assert quiet.answer() is not None
+        until(lambda: f"process {quiet.pid} of slice" in happened(made.node), "the escape is told")
+        assert quiet.process.poll() is None, "it is within its limit"
+        assert verdict_of(made, made.probe()).kind is Kind.KILLED
+
+        state = next((made.enforcement_dir / "mps").glob("*/pipe/daemon.json"))
+        fault = {"states": {"4711": "FAULT"}, "mark": "old"}
+        state.write_text(json.dumps(json.loads(state.read_text()) | fault))
+        until(lambda: "a fatal fault in a program" in happened(made.node), "the fault is told")
+        until(lambda: "mark" not in text_of(state), "the daemon is a fresh one")
+        until(lambda: made.tier_of(LEASE) is Tier.MPS, "the lease is held by it again")
+
+
+def text_of(state: Path) -> str:
+    """A daemon's state; while there is none, one that is not fresh."""
+    try:
+        return state.read_text()
+    except FileNotFoundError:
+        return "mark"

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Coroutine, Iterator
+from collections.abc import Coroutine, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -102,7 +102,9 @@ class Program:
 class World:
     """See above. Programs of the neighbour's lease must never notice anything."""
 
-    def __init__(self, directory: Path, tier: Tier, poll_ms: int = 100) -> None:
+    def __init__(
+        self, directory: Path, tier: Tier, poll_ms: int = 100, environment: Mapping[str, str] | None = None
+    ) -> None:
         self.tier = tier
         self.directory = directory
         self._loop = _Loop()
@@ -111,10 +113,11 @@ class World:
         # Other users' programs must find the simulated devices; test folders are closed to them.
         for each in (directory.parent, directory, self.node.directory):
             each.chmod(0o755)
-        names = {Tier.WATCHDOG: "watchdog", Tier.PRELOAD: "preload,watchdog", Tier.DRIVER: "driver,watchdog"}[tier]
+        names = "watchdog" if tier is Tier.WATCHDOG else f"{tier.word},watchdog"
         self.node.environment |= {
             "ALIQUOT_AGENT_ENFORCEMENT_TIERS": names,
             "ALIQUOT_AGENT_POLL_MEMORY": f"{poll_ms}ms",
+            **(environment or {}),
         }
         self.coordinator: Coordinator = self._loop.run(Coordinator().start())
         self.node.start(self.coordinator.address)
@@ -141,6 +144,11 @@ class World:
     @property
     def device_uuid(self) -> str:
         return self.node.uuids[0]
+
+    def tier_of(self, lease: str) -> Tier | None:
+        """By what the agent says a lease is held now; None: by nothing yet."""
+        piece = self.node.slice_of(f"{lease}.1.0")
+        return Tier(piece.tier) if piece is not None and piece.tier else None
 
     def folder(self, lease: str = LEASE) -> Path:
         """The preload tier's folder of a lease."""
@@ -222,10 +230,12 @@ class World:
 
 
 @contextlib.contextmanager
-def world(directory: Path, tier: Tier, poll_ms: int = 100) -> Iterator[World]:
+def world(
+    directory: Path, tier: Tier, poll_ms: int = 100, environment: Mapping[str, str] | None = None
+) -> Iterator[World]:
     """A world that is closed again."""
     directory.mkdir(parents=True, exist_ok=True)
-    made = World(directory, tier, poll_ms)
+    made = World(directory, tier, poll_ms, environment)
     try:
         yield made
     finally:

@@ -266,6 +266,10 @@ def _enforcers(settings: Settings, state: NodeState, containment: Containment, p
         device = state.devices.get(device_uuid)
         return "the device is not there" if device is None else device.blind
 
+    def tell(text: str) -> None:
+        log.error("%s", text)
+        state.happened.append(text)
+
     return assemble(
         settings.enforcement.tiers,
         directory=settings.enforcement_dir,
@@ -273,4 +277,5 @@ def _enforcers(settings: Settings, state: NodeState, containment: Containment, p
         why_no_cgroups=lambda: containment.note,
         blind=blind,
         powerless=lambda: powerless,
+        tell=tell,
     )

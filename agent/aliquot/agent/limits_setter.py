@@ -13,7 +13,7 @@ from aliquot.agent.core.accounting import SliceUsage
 from aliquot.agent.core.model import Actual, Reservation
 from aliquot.agent.devices.base import DeviceError
 from aliquot.agent.devices.guard import DeviceGuard
-from aliquot.agent.enforce.assembly import observe
+from aliquot.agent.enforce.assembly import look_after, observe
 from aliquot.agent.enforce.base import EnforcementError, Enforcer, Limited
 from aliquot.agent.enforce.chooser import Chooser, TierUnavailable
 from aliquot.agent.state import NodeState
@@ -75,7 +75,7 @@ class LimitSetter:
         """Those of these slices whose limit is not there any more, as the enforcing part says. A device that
         does not answer can't say so. One call for each device.
         """
-        checks: dict[str, list[tuple[Reservation, Enforcer, Limited]]] = {}
+        checks: dict[str, list[_Check]] = {}
         lost: list[Reservation] = []
         for record in records:
             limited = self.limited(record)
@@ -84,11 +84,19 @@ class LimitSetter:
             if limited is None or enforcer is None:
                 lost.append(record)
             else:
-                checks.setdefault(record.spec.device_uuid, []).append((record, enforcer, limited))
+                checks.setdefault(record.spec.device_uuid, []).append(
+                    _Check(record, enforcer, limited, self._pids_of(record))
+                )
         for device_uuid, of_device in checks.items():
             with contextlib.suppress(DeviceError):
                 lost += await self._guard.run(device_uuid, partial(_not_in_force, of_device))
         return lost
+
+    def _pids_of(self, record: Reservation) -> frozenset[int]:
+        device = self._state.devices.get(record.spec.device_uuid)
+        pieces = device.usage.slices if device is not None and device.usage is not None else ()
+        uses = (use for piece in pieces if piece.reservation.slice_id == record.slice_id for use in piece.uses)
+        return frozenset(use.pid for use in uses if use.process is not None)
 
     async def clear(self, record: Reservation, actual: Actual) -> bool:
         """Take a slice's limit away. False: not now, try again."""
@@ -120,15 +128,27 @@ class LimitSetter:
         return () if device is None else self._chooser.offered(device.info)
 
 
-def _not_in_force(checks: Sequence[tuple[Reservation, Enforcer, Limited]]) -> list[Reservation]:
+@dataclass(frozen=True, slots=True)
+class _Check:
+    """A limit to be read back, and who must be under it."""
+
+    record: Reservation
+    enforcer: Enforcer
+    limited: Limited
+    pids: frozenset[int]
+
+
+def _not_in_force(checks: Sequence[_Check]) -> list[Reservation]:
     found = []
-    for record, enforcer, limited in checks:
+    for check in checks:
         try:
-            if not enforcer.read_back(limited):
-                found.append(record)
+            if check.enforcer.read_back(check.limited):
+                look_after(check.enforcer, check.limited, check.pids)
+            else:
+                found.append(check.record)
         except EnforcementError as error:
-            log.warning("the limit of slice %s can't be read back: %s", record.slice_id, error.message)
-            found.append(record)
+            log.warning("the limit of slice %s can't be read back: %s", check.record.slice_id, error.message)
+            found.append(check.record)
     return found
 
 

@@ -24,7 +24,8 @@ def main() -> int:
     if not state.exists():
         print(f"Cannot find MPS control daemon process in {pipe}")
         return 1
-    daemon = json.loads(state.read_text())
+    before = state.read_text()
+    daemon = json.loads(before)
     for line in sys.stdin:
         words = line.split()
         match words:
@@ -33,6 +34,8 @@ def main() -> int:
                 return 0
             case ["get_server_list"]:
                 print("\n".join(daemon["servers"]))
+            case ["get_server_status", server]:
+                print(daemon.get("states", {}).get(server, "ACTIVE"))
             case ["get_client_list", server]:
                 print("\n".join(map(str, daemon["servers"].get(server, []))))
             case ["set_default_device_pinned_mem_limit", "0", value]:
@@ -44,7 +47,8 @@ def main() -> int:
                 print(f"{float(value)}")
             case _:
                 print(f"Invalid command: {line.strip()}")
-    state.write_text(json.dumps(daemon))
+    if json.dumps(daemon) != before:
+        state.write_text(json.dumps(daemon))
     return 0
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 
 from aliquot.agent.enforce.base import Enforcer, Limited
@@ -26,14 +26,16 @@ def assemble(
     why_no_cgroups: Callable[[], str],
     blind: Callable[[str], str],
     powerless: Callable[[], str],
+    tell: Callable[[str], None] = lambda text: None,
 ) -> list[Enforcer]:
     """The enforcers of the named tiers; whole devices are always held by `none`. `directory`: where tiers keep what
-    the lease's processes load or connect to. Raises `InvalidFieldError` for a name that is no tier.
+    the lease's processes load or connect to. `tell`: takes what people should know of. Raises `InvalidFieldError` for
+    a name that is no tier.
     """
     makers: Mapping[Tier, Callable[[], Enforcer]] = {
         Tier.MIG: MigEnforcer,
         Tier.DRIVER: lambda: DriverEnforcer(why_no_cgroups),
-        Tier.MPS: lambda: MpsEnforcer(directory / "mps"),
+        Tier.MPS: lambda: MpsEnforcer(directory / "mps", tell),
         Tier.PRELOAD: lambda: PreloadEnforcer(directory / "preload", throttle=throttle),
         Tier.WATCHDOG: lambda: WatchdogEnforcer(blind, powerless),
     }
@@ -52,6 +54,14 @@ def environment_of(enforcer: Enforcer, limited: Limited, present: Mapping[str, s
     if isinstance(enforcer, MpsEnforcer):
         enforcer.admit(limited, uid)
     return enforcer.environment(limited)
+
+
+def look_after(enforcer: Enforcer, limited: Limited, pids: Collection[int]) -> None:
+    """Have a tier whose limit is in force look whether these processes of the slice are under it. Raises
+    `EnforcementError`.
+    """
+    if isinstance(enforcer, MpsEnforcer):
+        enforcer.look_for_escaped(limited, pids)
 
 
 def observe(enforcer: Enforcer | None, limited: Limited, observed_bytes: int | None) -> int:

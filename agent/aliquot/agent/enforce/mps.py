@@ -8,7 +8,7 @@ the daemon's clients.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from urllib.parse import quote
 
@@ -24,9 +24,16 @@ class MpsEnforcer:
 
     tier = Tier.MPS
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, tell: Callable[[str], None] = lambda text: None) -> None:
+        """`tell` takes what people should know of, a sentence each; from any thread."""
         self._directory = directory
+        self._tell = tell
         self._limits: dict[_Domain, dict[str, int]] = {}
+        self._outside: dict[str, frozenset[int]] = {}
+        """Processes that were not the daemon's clients when last looked for, by slice."""
+        self._told: dict[str, set[int]] = {}
+        self._faulty: set[_Domain] = set()
+        """Whose daemons are to be started anew."""
 
     def available(self, limited: Limited) -> str:
         """Empty where a daemon can be started for the device."""
@@ -43,7 +50,11 @@ class MpsEnforcer:
         limits = self._limits.setdefault(_domain(limited), {})
         limits[limited.spec.slice_id] = limited.spec.memory_bytes
         control = self._control(limited)
-        control.start()
+        if control.alive() and control.failed_servers():
+            control.restart()
+            self._faulty.discard(_domain(limited))
+        else:
+            control.start()
         control.set_memory_limit(max(limits.values()))
 
     def read_back(self, limited: Limited) -> bool:
@@ -52,12 +63,28 @@ class MpsEnforcer:
         control = self._control(limited)
         if limited.spec.slice_id not in limits or not control.alive():
             return False
+        if control.failed_servers():
+            self._tell_fault(limited, limits)
+            return False
         return control.memory_limit_bytes() == max(limits.values()) >> 20 << 20
+
+    def _tell_fault(self, limited: Limited, slice_ids: Collection[str]) -> None:
+        """Once, although every slice under the daemon is read back."""
+        if _domain(limited) in self._faulty:
+            return
+        self._faulty.add(_domain(limited))
+        self._tell(
+            f"{limited.device.uuid}: a fatal fault in a program of tenant {limited.spec.tenant!r} has ended the work "
+            f"of all its programs under MPS there (slices {', '.join(sorted(slice_ids))}). The daemon is started anew; "
+            "so must be what ran under it"
+        )
 
     def clear(self, limited: Limited) -> None:
         """Lower the daemon's limit to what the remaining leases need; the last one's end stops it."""
         limits = self._limits.get(_domain(limited), {})
         limits.pop(limited.spec.slice_id, None)
+        self._outside.pop(limited.spec.slice_id, None)
+        self._told.pop(limited.spec.slice_id, None)
         control = self._control(limited)
         if limits:
             control.set_memory_limit(max(limits.values()))
@@ -77,7 +104,7 @@ class MpsEnforcer:
 
     def admit(self, limited: Limited, uid: int) -> None:
         """Refuse a second user of a daemon: its server runs as one. Raises `EnforcementError`."""
-        owner = self._control(limited).pipe_directory / "owner"
+        owner = self._control(limited).pipe_directory.parent / "owner"
         try:
             known = owner.read_text(encoding="ascii") if owner.exists() else ""
             if known and known != str(uid):
@@ -94,6 +121,23 @@ class MpsEnforcer:
         Raises `EnforcementError`.
         """
         return sorted(set(pids) - set(self._control(limited).clients()))
+
+    def look_for_escaped(self, limited: Limited, pids: Collection[int]) -> None:
+        """Tell of processes of the slice that two looks in a row found outside the daemon: one that has just begun may
+        not be its client yet. Raises `EnforcementError`.
+        """
+        slice_id = limited.spec.slice_id
+        before = self._outside.get(slice_id)
+        now = frozenset(self.escaped(limited, pids)) if pids else frozenset[int]()
+        self._outside[slice_id] = now
+        told = self._told.setdefault(slice_id, set())
+        told &= now
+        for pid in sorted((now & before if before is not None else frozenset[int]()) - told):
+            told.add(pid)
+            self._tell(
+                f"process {pid} of slice {slice_id} is not under MPS (it did not find, or did not use, "
+                f"{self._control(limited).pipe_directory}): only the watchdog holds it"
+            )
 
     def _control(self, limited: Limited) -> MpsControl:
         uuid, tenant = _domain(limited)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
@@ -12,6 +13,8 @@ from pathlib import Path
 from aliquot.agent.enforce.base import EnforcementError
 
 PROGRAM = "nvidia-cuda-mps-control"
+FAULT = "FAULT"
+"""The state of a server after a fatal fault."""
 ANSWER_TIMEOUT_S = 10.0
 
 
@@ -45,9 +48,20 @@ class MpsControl:
 
     def stop(self) -> None:
         """Have the daemon and its servers end; clients that still run lose their contexts."""
+        self._quit()
+        shutil.rmtree(self.pipe_directory.parent, ignore_errors=True)
+
+    def restart(self) -> None:
+        """A fresh daemon in place of one whose server has failed: it would take no new clients while one of the old
+        ones lives, and those can't go on. Raises `EnforcementError`.
+        """
+        self._quit()
+        shutil.rmtree(self.pipe_directory, ignore_errors=True)
+        self.start()
+
+    def _quit(self) -> None:
         if self.alive():
             self._run([PROGRAM], "quit -t 5\n")
-        shutil.rmtree(self.pipe_directory.parent, ignore_errors=True)
 
     def alive(self) -> bool:
         """Whether the daemon answers."""
@@ -84,9 +98,23 @@ class MpsControl:
     def clients(self) -> Collection[int]:
         """Pids of all clients of all servers."""
         found: set[int] = set()
-        for server in re.findall(r"^\d+$", self.ask("get_server_list"), re.MULTILINE):
+        for server in self._servers():
             found |= {int(pid) for pid in re.findall(r"^\d+$", self.ask(f"get_client_list {server}"), re.MULTILINE)}
         return found
+
+    def failed_servers(self) -> list[int]:
+        """Pids of servers in which a client's fatal fault has ended the work of all. A control program that knows no
+        states has none to tell. Raises `EnforcementError`.
+        """
+        failed = []
+        for server in self._servers():
+            with contextlib.suppress(EnforcementError):
+                if FAULT in self.ask(f"get_server_status {server}").upper():
+                    failed.append(server)
+        return failed
+
+    def _servers(self) -> list[int]:
+        return [int(pid) for pid in re.findall(r"^\d+$", self.ask("get_server_list"), re.MULTILINE)]
 
     def _run(self, command: list[str], text: str) -> subprocess.CompletedProcess[str]:
         environment = os.environ | {
