@@ -207,7 +207,7 @@ class Coordinator:
         self.outbox.follow_nodes(self.sessions)
         self.pulse = Pulse(
             clock,
-            sweeps=[self.sessions.sweep, self.keepalive.sweep],
+            sweeps=[self.sessions.sweep, self.keepalive.sweep, self.writer.look_at_journal],
             paused=[self.sessions.start_again, self.keepalive.start_again],
             pressure=self.sessions.set_pressure,
         )

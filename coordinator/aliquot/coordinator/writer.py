@@ -38,6 +38,8 @@ log = logging.getLogger(__name__)
 _PRUNE_EVERY_NS = 200_000_000
 _CROWD = 4
 """Callers that share a group on average, from which on a group lingers for more."""
+_STUCK_NS = 3_000_000_000
+"""A write that takes longer counts as none: whoever can ask elsewhere had better."""
 _PRUNE_GROUPS = 200
 """Old records are dropped in steps that commits hardly notice."""
 
@@ -115,6 +117,8 @@ class Writer:
         self._stopping = False
         self._prune_up_to = 0
         self._pruned_ns = 0
+        self._write_began_ns = 0
+        self._stuck = False
         self._linger: asyncio.TimerHandle | None = None
         self._company = 0.0
         """How many answers a group had lately."""
@@ -126,12 +130,16 @@ class Writer:
     @property
     def granting(self) -> bool:
         """Whether commands are carried out at all."""
-        return self.state is not None and not self._stopping
+        return self.state is not None and not self._stopping and not self._stuck
 
     @property
     def not_granting_reason(self) -> str:
         """Why not, for people."""
-        return "shutting down" if self._stopping else self._down_reason
+        if self._stopping:
+            return "shutting down"
+        if self._stuck and not self._down_reason:
+            return "a write to the journal takes longer than 3 s: is its disk, or its database, overloaded or gone?"
+        return self._down_reason
 
     @property
     def queued(self) -> int:
@@ -165,6 +173,25 @@ class Writer:
     def wake(self) -> None:
         """Look at the clock again."""
         self._wake.set()
+
+    def look_at_journal(self) -> None:
+        """Notice a write that does not come to an end, which no error tells. To be called about once a second."""
+        stuck = bool(self._write_began_ns) and time.perf_counter_ns() - self._write_began_ns > _STUCK_NS
+        if stuck == self._stuck:
+            return
+        self._stuck = stuck
+        if self.state is not None:
+            if stuck:
+                log.error("nothing is granted: %s", self.not_granting_reason)
+            for health in self.on_health:
+                health(not stuck, self.not_granting_reason)
+
+    def _written(self) -> None:
+        """The write under way has come to an end, good or bad."""
+        self._in_flight = None
+        self._write_began_ns = 0
+        if self._stuck:
+            self.look_at_journal()
 
     async def run(self) -> None:
         """Until `close`. Raises NotLeader when another coordinator has taken over."""
@@ -308,10 +335,10 @@ class Writer:
         durable = Group(commit.seq - len(group.facts) + 1, tuple(group.facts))
         self._in_flight, self._open = group, OpenGroup()
         self._company += (len(group.answers) - self._company) / 4
-        started = time.perf_counter_ns()
+        self._write_began_ns = started = time.perf_counter_ns()
 
         def done(_: None, error: BaseException | None) -> None:
-            self._in_flight = None
+            self._written()
             self._wake.set()
             if error is None:
                 self._meter.committed(time.perf_counter_ns() - started, len(durable.facts))
@@ -338,10 +365,10 @@ class Writer:
             return
         self._in_flight = group = OpenGroup()
         up_to = self._prune_up_to
-        self._pruned_ns = time.perf_counter_ns()
+        self._write_began_ns = self._pruned_ns = time.perf_counter_ns()
 
         def done(dropped: int | None, error: BaseException | None) -> None:
-            self._in_flight = None
+            self._written()
             if error is not None:
                 log.warning("old journal records could not be dropped: %s", error)
             if error is not None or not dropped:

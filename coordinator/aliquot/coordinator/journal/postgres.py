@@ -49,7 +49,10 @@ _PRUNE = sql.SQL(
     " (SELECT last_seq FROM aliquot.groups WHERE last_seq <= %s ORDER BY last_seq LIMIT %s)"
 )
 _PROBE = sql.SQL("INSERT INTO aliquot.meta VALUES ('probe', %s) ON CONFLICT (key) DO UPDATE SET value = excluded.value")
-_DAMAGED = "keep a dump of the schema aliquot as it is; then restore the newest backup of the database"
+_DAMAGED = (
+    "keep a dump of the schema aliquot as it is; then `aliquot journal repair postgres:CONNINFO NEW` writes what can "
+    "be believed, or restore the newest backup of the database (docs/operations.md, A damaged journal)"
+)
 
 
 class PostgresJournal:

@@ -56,7 +56,8 @@ _CHECKPOINT_PAGES = 8192
 _BUSY_TIMEOUT_S = 5.0
 
 _DAMAGED = (
-    "keep a copy of the file as it is; then restore the newest backup of it, with its -wal file and snapshots folder"
+    "copy the file, its -wal and its .snapshots folder away as they are; then `aliquot journal repair PATH NEW` writes "
+    "what can be believed, or restore the newest backup, and start on that (docs/operations.md, A damaged journal)"
 )
 
 
