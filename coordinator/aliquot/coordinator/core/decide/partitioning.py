@@ -118,10 +118,10 @@ def _settled(node: Node, cut: Cut, problem: str, now_ms: int) -> CutSettled:
 def _waiting(state: State, now_ms: int) -> Iterator[Lease]:
     """The first of each line that names a profile and has waited long enough, by priority and rank."""
     heads = sorted(
-        (-key.priority, rank, lines.lines[key][0][1])
+        (-key.priority, *line[0])
         for tenants in state.lines.queues.values()
         for lines in tenants.values()
-        for rank, key in lines.heads
+        for key, line in lines.lines.items()
         if key.demand.mig_profile
     )
     for _, _, lease_id in heads[:HEADS_MAX]:
