@@ -317,9 +317,11 @@ class Coordinator:
         ]
 
     def _serve_metrics(self) -> None:
-        self.metrics.gauges.append(
-            ("aliquot_leading", "1 while this coordinator leads", lambda: int(self.gate.is_open))
-        )
+        loop = asyncio.get_running_loop()
+        self.metrics.gauges += [
+            ("aliquot_leading", "1 while this coordinator leads", lambda: int(self.gate.is_open)),
+            ("aliquot_event_loop_tasks", "Tasks of the event loop", lambda: len(asyncio.all_tasks(loop))),
+        ]
         if self.settings.metrics_port >= 0:
             host = self.settings.metrics_host
             try:
