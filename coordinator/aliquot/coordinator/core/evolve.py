@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from aliquot.coordinator.core import facts as f
 from aliquot.coordinator.core.elastic import grows_at
 from aliquot.coordinator.core.errors import BrokenInvariant
-from aliquot.coordinator.core.evolving import counting, holds, ledger, resizing, tenancy
+from aliquot.coordinator.core.evolving import balancing, counting, holds, ledger, resizing, tenancy
 from aliquot.coordinator.core.evolving.partitioning import APPLY as CUTS
 from aliquot.coordinator.core.evolving.partitioning import keep as keep_cuts
 from aliquot.coordinator.core.leases import (
@@ -118,6 +118,7 @@ def _node_removed(state: State, fact: f.NodeRemoved) -> None:
         state.touch_device(device.uuid)
     state.capacity_version += 1
     state.node_versions.pop(fact.node_id, None)
+    balancing.forget_loan(state, fact.node_id, fact.at_ms)
     state.touch_node(fact.node_id)
 
 
@@ -295,7 +296,7 @@ def _lease_releasing(state: State, fact: f.LeaseReleasing) -> None:
     slices = tuple(
         _advance(state, lease, piece, event, fact.at_ms, reason=fact.reason, deadline_ms=fact.deadline_ms)
         if piece.holds_capacity and not _already(piece, event)
-        else piece
+        else _hurried(piece, fact.deadline_ms)
         for piece in lease.slices
     )
     state.elastic.pop(fact.lease_id, None)
@@ -315,6 +316,13 @@ def _already(piece: Slice, event: SliceEvent) -> bool:
     """Whether the slice is on its way out at least as far as `event` would bring it."""
     state = piece.resume or piece.state
     return state is SliceState.RELEASING or (event is SliceEvent.PREEMPT and state is SliceState.PREEMPTING)
+
+
+def _hurried(piece: Slice, deadline_ms: int) -> Slice:
+    """The slice, with less time left if it had more: a notice never gets longer."""
+    if piece.holds_capacity and 0 < deadline_ms < piece.deadline_ms:
+        return replace(piece, deadline_ms=deadline_ms)
+    return piece
 
 
 def _slices_releasing(state: State, fact: f.SlicesReleasing) -> None:
@@ -489,4 +497,5 @@ _APPLY: dict[type[f.Fact], Callable[[State, Any], None]] = {
     **holds.APPLY,
     **ledger.APPLY,
     **resizing.APPLY,
+    **balancing.APPLY,
 }

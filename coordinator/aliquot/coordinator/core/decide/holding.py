@@ -4,11 +4,13 @@ reprieved.
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from aliquot.coordinator.core.decide import resizing
 from aliquot.coordinator.core.decide.outcomes import Decision
 from aliquot.coordinator.core.evolving.holds import can_complete, is_complete
 from aliquot.coordinator.core.facts import EndReason, Fact, HoldBroken, HoldReleased, LeaseReprieved
-from aliquot.coordinator.core.granting import chain_of, exhausted, forbidden, granted
+from aliquot.coordinator.core.granting import chain_of, exhausted, forbidden, granted, is_entitled
 from aliquot.coordinator.core.holds import Hold, HoldKind
 from aliquot.coordinator.core.leases import Lease, SliceState
 from aliquot.coordinator.core.state import State
@@ -40,9 +42,10 @@ def break_lost(state: State, now_ms: int) -> list[Fact]:
     return facts
 
 
-def give_up(state: State, hold: Hold, now_ms: int, reason: str) -> list[Fact]:
-    """End a hold, and let victims that have not ended yet go on."""
-    return [HoldReleased(at_ms=now_ms, owner=hold.owner, reason=reason), *reprieve(state, hold, now_ms, reason)]
+def give_up(state: State, hold: Hold, now_ms: int, reason: str, taken_over: Collection[str] = ()) -> list[Fact]:
+    """End a hold, and let victims that have not ended yet go on, but for those on whose end somebody else counts."""
+    released = HoldReleased(at_ms=now_ms, owner=hold.owner, reason=reason)
+    return [released, *reprieve(state, hold, now_ms, reason, taken_over)]
 
 
 def give_up_of(state: State, lease_id: str, now_ms: int, reason: str) -> list[Fact]:
@@ -51,12 +54,12 @@ def give_up_of(state: State, lease_id: str, now_ms: int, reason: str) -> list[Fa
     return give_up(state, hold, now_ms, reason) if hold is not None else []
 
 
-def reprieve(state: State, hold: Hold, now_ms: int, reason: str) -> list[Fact]:
+def reprieve(state: State, hold: Hold, now_ms: int, reason: str, taken_over: Collection[str] = ()) -> list[Fact]:
     """Victims that hold everything still. One that has given up a slice, or is unreachable, goes its way."""
     reprieved: list[Fact] = [
         LeaseReprieved(at_ms=now_ms, lease_id=lease_id, reason=reason)
         for lease_id in hold.victims
-        if lease_id in state.leases and may_be_reprieved(state.leases[lease_id])
+        if lease_id not in taken_over and lease_id in state.leases and may_be_reprieved(state.leases[lease_id])
     ]
     return reprieved + resizing.keep(state, hold.shed, now_ms, reason)
 
@@ -77,11 +80,17 @@ def expired(state: State, owner: str, now_ms: int) -> list[Fact]:
 
 
 def in_the_way(state: State, lease: Lease, *, owed: bool) -> list[Hold]:
-    """Reservations that must give way to this request: of whoever comes after it."""
+    """Holds that must give way to this request: reservations of whoever comes after it, and, where it is owed a
+    guarantee, whatever is kept for somebody who would borrow.
+    """
     found = []
     for hold in state.holds.values():
-        if hold.kind is HoldKind.RESERVATION and hold.owner != lease.lease_id:
-            other = state.leases[hold.owner].request.priority
-            if owed or lease.request.priority > other:
+        if hold.owner == lease.lease_id:
+            continue
+        other = state.leases[hold.owner]
+        if hold.kind is HoldKind.RESERVATION:
+            if owed or lease.request.priority > other.request.priority:
                 found.append(hold)
+        elif owed and not is_entitled(state, other):
+            found.append(hold)
     return found

@@ -45,11 +45,12 @@ def end(
             reason = EndReason.CANCELLED
         return [*given_up, LeaseEnded(at_ms=now_ms, lease_id=lease.lease_id, reason=reason, detail=detail)]
     grace_ms = lease.request.grace_ms if grace_ms is None else grace_ms
+    deadline_ms = now_ms + grace_ms
+    if lease.ending:  # whoever was told to go gets no more time by giving up
+        deadline_ms = min([deadline_ms, *(piece.deadline_ms for piece in lease.holding if piece.deadline_ms)])
     facts: list[Fact] = [
         *given_up,
-        LeaseReleasing(
-            at_ms=now_ms, lease_id=lease.lease_id, reason=reason, detail=detail, deadline_ms=now_ms + grace_ms
-        ),
+        LeaseReleasing(at_ms=now_ms, lease_id=lease.lease_id, reason=reason, detail=detail, deadline_ms=deadline_ms),
     ]
     gone = [piece.slice_id for piece in lease.holding if is_agentless(state, piece)]
     facts += [SliceGone(at_ms=now_ms, lease_id=lease.lease_id, slice_id=slice_id) for slice_id in gone]
@@ -75,6 +76,18 @@ def send_back(state: State, lease: Lease, reason: EndReason, now_ms: int, *, det
     if len(gone) == len(lease.holding):
         facts.append(LeaseRequeued(at_ms=now_ms, lease_id=lease.lease_id, reason=reason))
     return facts
+
+
+def hurry(lease: Lease, now_ms: int, grace_ms: int) -> Fact:
+    """The fact that leaves a lease that is ending already no more than so much of its notice."""
+    return LeaseReleasing(
+        at_ms=now_ms,
+        lease_id=lease.lease_id,
+        reason=EndReason(lease.end_reason),
+        detail=lease.end_detail,
+        deadline_ms=now_ms + grace_ms,
+        requeue=lease.requeue,
+    )
 
 
 def settle(

@@ -4,11 +4,13 @@ reservation.
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from aliquot.coordinator.core.decide import giving_back, holding, lifecycle
 from aliquot.coordinator.core.facts import EndReason, Fact, HoldCreated, PreemptionStarted, RequestSpec
 from aliquot.coordinator.core.granting import chain_of, exhausted, forbidden, is_entitled
 from aliquot.coordinator.core.holds import Hold, HoldKind
-from aliquot.coordinator.core.leases import Lease
+from aliquot.coordinator.core.leases import Lease, lease_id_of
 from aliquot.coordinator.core.preemption.plan import NoPlan, Plan, Preemption
 from aliquot.coordinator.core.preemption.reserving import expect
 from aliquot.coordinator.core.preemption.victims import NEVER_MS
@@ -50,28 +52,49 @@ def make_room(state: State, lease: Lease, demand: Demand, now_ms: int) -> tuple[
     if not planner.may(lease):
         return [], False, False
     key = (demand, lease.request.tenant, lease.request.queue, lease.request.priority)
+    version = state.freed_version + state.tenancy.guaranteed_version
     failed = state.searched.get(key)
-    if failed is not None and failed[0] == state.freed_version and now_ms < failed[1] + FAILED_REST_MS:
+    if failed is not None and failed[0] == version and now_ms < failed[1]:
         return [], False, False
     found = planner.find(lease, demand, now_ms, frozenset(hold.owner for hold in blocking))
     if isinstance(found, NoPlan):
         if len(state.searched) > 4096:
             state.searched.clear()
-        state.searched[key] = (state.freed_version, now_ms)
+        state.searched[key] = (version, min(now_ms + FAILED_REST_MS, found.again_ms))
         if found.again_ms < NEVER_MS:
             state.timers.add(found.again_ms, Due.RETRY, lease.lease_id)
         return [], True, False
-    return [*_clear(state, blocking, found.placement, now_ms), *carry_out(state, lease, found, now_ms)], True, False
+    taken_over = _leaving_for_others(state, blocking, found.placement)
+    cleared = _clear(state, blocking, found.placement, now_ms, taken_over)
+    return [*cleared, *carry_out(state, lease, found, now_ms, taken_over)], True, False
 
 
-def _clear(state: State, holds: list[Hold], placement: Placement, now_ms: int) -> list[Fact]:
+def _clear(
+    state: State, holds: list[Hold], placement: Placement, now_ms: int, taken_over: Collection[str] = ()
+) -> list[Fact]:
     """Give up those of the holds that keep a device of this placement."""
-    wanted = {plan.device_uuid for member in placement.members for plan in member}
+    wanted = _devices_of(placement)
     facts: list[Fact] = []
     for hold in holds:
         if not wanted.isdisjoint(hold.device_uuids):
-            facts += holding.give_up(state, hold, now_ms, "somebody goes first")
+            facts += holding.give_up(state, hold, now_ms, "somebody goes first", taken_over)
     return facts
+
+
+def _leaving_for_others(state: State, holds: list[Hold], placement: Placement) -> tuple[str, ...]:
+    """Victims of these holds that sit on devices of this placement: it counts on their end, too."""
+    wanted = _devices_of(placement)
+    return tuple(
+        lease_id
+        for hold in holds
+        for lease_id in hold.victims
+        if lease_id in state.leases
+        and any(piece.plan.device_uuid in wanted for piece in state.leases[lease_id].holding)
+    )
+
+
+def _devices_of(placement: Placement) -> set[str]:
+    return {plan.device_uuid for member in placement.members for plan in member}
 
 
 def _with_open(state: State, holds: list[Hold], demand: Demand, arrival: int) -> Placement | None:
@@ -86,15 +109,16 @@ def _with_open(state: State, holds: list[Hold], demand: Demand, arrival: int) ->
             state.inventory.withhold(uuid, state.hold_of_device[uuid])
 
 
-def carry_out(state: State, lease: Lease, plan: Plan, now_ms: int) -> list[Fact]:
-    """One group: victims chosen, devices kept, every victim told."""
+def carry_out(state: State, lease: Lease, plan: Plan, now_ms: int, taken_over: tuple[str, ...] = ()) -> list[Fact]:
+    """One group: victims chosen, devices kept, every victim told. `taken_over`: they were told for somebody else."""
     config = state.config
     facts: list[Fact] = holding.give_up_of(state, lease.lease_id, now_ms, "others make room instead")
     deadlines: dict[str, int] = {}
     for lease_id in plan.victims:
         grace_ms = state.leases[lease_id].request.grace_ms
         deadlines[lease_id] = min(grace_ms, config.reclaim_grace_ms) if plan.reclaim else grace_ms
-    longest_ms = max(deadlines.values(), default=config.reclaim_grace_ms)
+    longest_ms = max([*deadlines.values(), config.reclaim_grace_ms] if not plan.victims else deadlines.values())
+    longest_ms = max(longest_ms, _last_to_leave_ms(state, plan, now_ms) - now_ms)
     if plan.victims:
         facts.append(
             PreemptionStarted(
@@ -112,10 +136,11 @@ def carry_out(state: State, lease: Lease, plan: Plan, now_ms: int) -> list[Fact]
             kind=HoldKind.PREEMPTION,
             placement=plan.placement,
             expires_ms=now_ms + longest_ms + config.hold_slack_ms,
-            victims=plan.victims,
+            victims=tuple(dict.fromkeys((*plan.victims, *taken_over))),
             start_ms=now_ms + longest_ms,
         )
     )
+    facts += (lifecycle.hurry(state.leases[i], now_ms, config.reclaim_grace_ms) for i in plan.hurried)
     why = "a guarantee is reclaimed" if plan.reclaim else f"priority {lease.request.priority}"
     for lease_id, grace_ms in deadlines.items():
         facts += lifecycle.send_back(
@@ -127,6 +152,20 @@ def carry_out(state: State, lease: Lease, plan: Plan, now_ms: int) -> list[Fact]
             grace_ms=grace_ms,
         )
     return facts
+
+
+def _last_to_leave_ms(state: State, plan: Plan, now_ms: int) -> int:
+    """When the last of those will have left that are leaving its devices anyway."""
+    hurried_ms = now_ms + state.config.reclaim_grace_ms
+    last_ms = now_ms
+    for uuid in _devices_of(plan.placement):
+        node_id = state.inventory.device_record(uuid).node_id
+        for slice_id in state.slice_ids_by_node[node_id]:
+            lease_id = lease_id_of(slice_id)
+            piece = state.leases[lease_id].find(slice_id)
+            if piece is not None and piece.ending and piece.plan.device_uuid == uuid:
+                last_ms = max(last_ms, hurried_ms if lease_id in plan.hurried else min(piece.deadline_ms, hurried_ms))
+    return last_ms
 
 
 def reserve(state: State, walk: AdmissionPass, lease: Lease, demand: Demand, now_ms: int) -> list[Fact]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from aliquot.coordinator.core.commands import Tick
 from aliquot.coordinator.core.decide import holding, lifecycle, resizing
+from aliquot.coordinator.core.decide.balancing import look as look_at_projects
 from aliquot.coordinator.core.decide.outcomes import Decision, TickOutcome
 from aliquot.coordinator.core.decide.partitioning import look as look_at_cards
 from aliquot.coordinator.core.evolving.counting import watch_budget
@@ -68,8 +69,9 @@ def _confirm(state: State, lease_id: str, now_ms: int) -> list[Fact]:
 
 
 def _retry(state: State, lease_id: str, now_ms: int) -> list[Fact]:
-    if state.lines.wake(lease_id) or state.lines.place_of(lease_id) is not None:
-        state.capacity_freed = True
+    # Where it was for the sake of one that has gone meanwhile, its equals still waited for the same moment.
+    state.lines.wake(lease_id)
+    state.capacity_freed = True
     return []
 
 
@@ -125,4 +127,5 @@ _LOOK = {
     Due.CUT: look_at_cards,
     Due.GROWTH: resizing.grow,
     Due.SHED: resizing.notice_over,
+    Due.BALANCE: look_at_projects,
 }

@@ -76,6 +76,8 @@ def keep(state: State, hold: Hold) -> None:
         state.inventory.withhold(uuid, hold.owner)
         state.node_touched(state.inventory.device_record(uuid).node_id)
     state.timers.add(hold.expires_ms, Due.HOLD, hold.owner)
+    if hold.kind is HoldKind.PREEMPTION:
+        state.lines.serve(hold.owner, served=True)
     look_at_hold(state, hold.owner)
 
 
@@ -91,6 +93,7 @@ def drop_hold(state: State, owner: str) -> None:
     """Its devices are for everybody again."""
     hold = state.holds.pop(owner)
     state.ready_holds.pop(owner, None)
+    state.lines.serve(owner, served=False)
     for uuid in hold.device_uuids:
         del state.hold_of_device[uuid]
         if state.inventory.has_device(uuid):

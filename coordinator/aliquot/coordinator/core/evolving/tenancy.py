@@ -14,39 +14,41 @@ from aliquot.coordinator.core.tenancy.specs import Pool, Queue, Tenant
 
 def _pool_applied(state: State, fact: f.PoolApplied) -> None:
     state.tenancy.pools[fact.spec.name] = Pool(fact.spec, fact.version)
-    _redeclared(state)
+    if fact.spec.balancing.auto:
+        state.look_for_balance(fact.spec.name, fact.at_ms + fact.spec.balancing.every_ms)
+    redeclared(state)
 
 
 def _tenant_applied(state: State, fact: f.TenantApplied) -> None:
     state.tenancy.bring_up(fact.at_ms)
     state.tenancy.tenants[fact.spec.name] = Tenant(fact.spec, fact.version)
-    _redeclared(state)
+    redeclared(state)
 
 
 def _queue_applied(state: State, fact: f.QueueApplied) -> None:
     state.tenancy.bring_up(fact.at_ms)
     state.tenancy.queues[fact.spec.name] = Queue(fact.spec, fact.version)
-    _redeclared(state)
+    redeclared(state)
 
 
 def _pool_removed(state: State, fact: f.PoolRemoved) -> None:
     del state.tenancy.pools[fact.name]
-    _redeclared(state)
+    redeclared(state)
 
 
 def _tenant_removed(state: State, fact: f.TenantRemoved) -> None:
     state.tenancy.bring_up(fact.at_ms)
     del state.tenancy.tenants[fact.name]
-    _redeclared(state)
+    redeclared(state)
 
 
 def _queue_removed(state: State, fact: f.QueueRemoved) -> None:
     state.tenancy.bring_up(fact.at_ms)
     del state.tenancy.queues[fact.name]
-    _redeclared(state)
+    redeclared(state)
 
 
-def _redeclared(state: State) -> None:
+def redeclared(state: State) -> None:
     """Queues may have moved and orders changed: count and line up anew. Rare, and O(leases).
 
     Averages were brought up before, with what was held and the half-life that were right until now.
@@ -60,7 +62,7 @@ def _redeclared(state: State) -> None:
 def relined(state: State) -> None:
     """Put everybody in line anew."""
     waiting = [state.leases[lease_id] for lease_id in state.lines.ids()]
-    lines = WaitingLines(state.tenancy)
+    lines = WaitingLines(state.tenancy, state.lines.served)
     for lease in waiting:
         place = state.lines.place_of(lease.lease_id)
         lines.add(lease, resting=place is not None and place.resting)

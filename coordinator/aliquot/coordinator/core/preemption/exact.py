@@ -23,7 +23,6 @@ from typing import NamedTuple
 from aliquot.coordinator.core.preemption.nodeview import DeviceLoad, NodeView
 from aliquot.coordinator.core.preemption.search import Need, group_of
 from aliquot.coordinator.core.preemption.victims import Eligibility
-from aliquot.coordinator.core.types import WHOLE_SHARE_MILLI
 
 NODES_MAX = 8
 """So many nodes are given at most: those that are cheapest for one member."""
@@ -136,8 +135,8 @@ class _Search:
                 size, group = need.on(load.record), group_of(load.record, need.demand)
                 if size is not None and group is not None:
                     of_node.append((group, load, size))
-                    for occupant in load.occupants:
-                        seat(occupant.lease_id)
+                    for lease_id, _, _ in load.others(eligible.soon_ms):
+                        seat(lease_id)
             left = self._host_left(node_id, view)
             if self._by_host(left) < min(members_max, self._gang_size):
                 hosts[node_id] = left
@@ -271,7 +270,7 @@ def _device(
     load: DeviceLoad, size: tuple[int, int], seats: dict[str, int], bits: dict[str, int], eligible: Eligibility
 ) -> _Device:
     singles, shared, mask = [], [], 0
-    for lease_id, share, memory in load.occupants:
+    for lease_id, share, memory in load.others(eligible.soon_ms):
         if lease_id not in seats or eligible.ripe_ms(lease_id) > eligible.now_ms:
             continue
         if lease_id in bits:
@@ -279,15 +278,7 @@ def _device(
             mask |= bits[lease_id]
         else:
             singles.append((share, memory, VICTIM + eligible.lost_now(lease_id), lease_id))
-    record = load.record
-    return _Device(
-        WHOLE_SHARE_MILLI - record.share_used_milli + load.leaving_share_milli,
-        record.memory_left_bytes + load.leaving_memory_bytes,
-        size,
-        tuple(singles),
-        tuple(shared),
-        mask,
-    )
+    return _Device(*load.left(eligible.soon_ms), size, tuple(singles), tuple(shared), mask)
 
 
 def _slots(device: _Device, ended: int, most: int) -> _Front:

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from aliquot.coordinator.core.inventory.records import DeviceRecord
 from aliquot.coordinator.core.leases import SliceState, lease_id_of
 from aliquot.coordinator.core.state import State
+from aliquot.coordinator.core.types import WHOLE_SHARE_MILLI
 
 
 class Occupant(NamedTuple):
@@ -19,6 +20,15 @@ class Occupant(NamedTuple):
     memory_bytes: int
 
 
+class Leaver(NamedTuple):
+    """What a lease that is ending still holds of one device, for longer than a preemptor waits."""
+
+    lease_id: str
+    share_milli: int
+    memory_bytes: int
+    deadline_ms: int
+
+
 class DeviceLoad(NamedTuple):
     """One device: what is on it, and what is leaving anyway."""
 
@@ -26,6 +36,22 @@ class DeviceLoad(NamedTuple):
     occupants: tuple[Occupant, ...]
     leaving_share_milli: int
     leaving_memory_bytes: int
+    late: tuple[Leaver, ...]
+    """What is leaving, too, but had long to go when the view was taken."""
+
+    def left(self, soon_ms: int) -> tuple[int, int]:
+        """(share_milli, memory_bytes) that are free, or will be by `soon_ms` without anybody's doing."""
+        share = WHOLE_SHARE_MILLI - self.record.share_used_milli + self.leaving_share_milli
+        memory = self.record.memory_left_bytes + self.leaving_memory_bytes
+        for leaver in self.late:
+            if leaver.deadline_ms <= soon_ms:
+                share, memory = share + leaver.share_milli, memory + leaver.memory_bytes
+        return share, memory
+
+    def others(self, soon_ms: int) -> list[tuple[str, int, int]]:
+        """(lease, share_milli, memory_bytes) of what will not have left by then."""
+        staying: list[tuple[str, int, int]] = list(self.occupants)
+        return staying + [leaver[:3] for leaver in self.late if leaver.deadline_ms > soon_ms]
 
 
 class NodeView(NamedTuple):
@@ -64,8 +90,10 @@ class NodeViews:
 
     def _read(self, node_id: str, version: int) -> NodeView:
         state = self._state
+        soon_ms = state.now_ms + state.config.reclaim_grace_ms
         staying: dict[str, dict[str, list[int]]] = {}
         leaving: dict[str, list[int]] = {}
+        late: dict[str, list[Leaver]] = {}
         members: dict[tuple[str, int, int], bool] = {}
         for slice_id in state.slice_ids_by_node.get(node_id, ()):
             lease = state.leases[lease_id_of(slice_id)]
@@ -73,8 +101,13 @@ class NodeViews:
             assert piece is not None
             plan = piece.plan
             goes = piece.ending and piece.state is not SliceState.UNREACHABLE
+            soon = goes and piece.deadline_ms <= soon_ms
             member = (lease.lease_id, piece.lease_epoch, piece.member)
-            members[member] = members.get(member, True) and goes
+            members[member] = members.get(member, True) and soon
+            if goes and not soon:
+                leaver = Leaver(lease.lease_id, plan.share_milli, plan.memory_bytes, piece.deadline_ms)
+                late.setdefault(plan.device_uuid, []).append(leaver)
+                continue
             if goes:
                 sums = leaving.setdefault(plan.device_uuid, [0, 0])
             else:
@@ -85,14 +118,8 @@ class NodeViews:
         for record in state.inventory.node(node_id).devices:
             uuid = record.spec.uuid
             gone = leaving.get(uuid, (0, 0))
-            devices.append(
-                DeviceLoad(
-                    record,
-                    tuple(Occupant(lease_id, *sums) for lease_id, sums in staying.get(uuid, {}).items()),
-                    gone[0],
-                    gone[1],
-                )
-            )
+            occupants = tuple(Occupant(lease_id, *sums) for lease_id, sums in staying.get(uuid, {}).items())
+            devices.append(DeviceLoad(record, occupants, gone[0], gone[1], tuple(late.get(uuid, ()))))
         return NodeView(version, tuple(devices), self._hosted(members), {})
 
     def _hosted(self, members: dict[tuple[str, int, int], bool]) -> dict[str, tuple[int, int]]:

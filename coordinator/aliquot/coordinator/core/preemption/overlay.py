@@ -9,21 +9,28 @@ from collections.abc import Collection, Iterable
 from types import TracebackType
 
 from aliquot.coordinator.core.leases import Slice, SliceState, lease_id_of
+from aliquot.coordinator.core.preemption.victims import NEVER_MS
 from aliquot.coordinator.core.state import State
 
 
 class Overlay:
-    """A context: inside, `victims` (and all that is leaving anyway) hold nothing on `node_ids`, and some devices are
-    open.
+    """A context: inside, `victims` (and all that will have left by `soon_ms` anyway) hold nothing on `node_ids`, and
+    some devices are open.
     """
 
     def __init__(
-        self, state: State, node_ids: Iterable[str], victims: Collection[str], open_devices: Iterable[str] = ()
+        self,
+        state: State,
+        node_ids: Iterable[str],
+        victims: Collection[str],
+        open_devices: Iterable[str] = (),
+        soon_ms: int = NEVER_MS,
     ) -> None:
         self._state = state
         self._node_ids = list(node_ids)
         self._victims = victims
         self._open = list(open_devices)
+        self._soon_ms = soon_ms
         self._slices: list[Slice] = []
         self._members: list[tuple[str, str]] = []
         self._withheld: list[tuple[str, str]] = []
@@ -47,7 +54,8 @@ class Overlay:
             piece = state.leases[lease_id].find(slice_id)
             assert piece is not None
             member = (lease_id, piece.lease_epoch, piece.member)
-            if lease_id in self._victims or (piece.ending and piece.state is not SliceState.UNREACHABLE):
+            goes = piece.ending and piece.state is not SliceState.UNREACHABLE and piece.deadline_ms <= self._soon_ms
+            if lease_id in self._victims or goes:
                 state.inventory.release(piece.plan)
                 self._slices.append(piece)
                 going[member] = None

@@ -31,7 +31,7 @@ from aliquot.coordinator.core.preemption.overlay import Overlay
 from aliquot.coordinator.core.preemption.search import Need, NodeCost, cost_of_node
 from aliquot.coordinator.core.preemption.victims import NEVER_MS, Eligibility
 from aliquot.coordinator.core.state import State
-from aliquot.coordinator.core.types import WHOLE_SHARE_MILLI, Demand, Placement
+from aliquot.coordinator.core.types import Demand, Placement
 
 FRESH_NODES_MAX = 28
 """Nodes that one question looks at without knowing anything of them; more only where these do not suffice."""
@@ -49,6 +49,8 @@ class Plan(NamedTuple):
     victims: tuple[str, ...]
     placement: Placement
     reclaim: bool
+    hurried: tuple[str, ...] = ()
+    """Borrowers that are ending already, and have longer to go than whoever is owed a guarantee has to wait."""
 
 
 class NoPlan(NamedTuple):
@@ -378,12 +380,12 @@ class _Search:
 
     def _next_ripe_ms(self, node_id: str) -> int:
         """When another lease of a node becomes a candidate."""
-        times = [
-            self._eligible.ripe_ms(occupant.lease_id)
-            for load in self._views.of(node_id).devices
-            for occupant in load.occupants
-        ]
-        return min((time for time in times if time > self._eligible.now_ms), default=NEVER_MS)
+        eligible = self._eligible
+        times: list[int] = []
+        for load in self._views.of(node_id).devices:
+            times += [eligible.ripe_ms(occupant.lease_id) for occupant in load.occupants]
+            times += [leaver.deadline_ms - eligible.soon_ms + eligible.now_ms for leaver in load.late]
+        return min((time for time in times if time > eligible.now_ms), default=NEVER_MS)
 
     def _take(self, taken: dict[str, list[int]], devices: tuple[str, ...]) -> None:
         for uuid in devices:
@@ -400,7 +402,8 @@ class _Search:
             return None
         kept = [uuid for owner in self._need.owners if owner in state.holds for uuid in state.holds[owner].device_uuids]
         demand = msgspec.structs.replace(self._demand, models=self._shape.models, node_ids=tuple(node_ids))
-        with Overlay(state, node_ids, victims, [uuid for uuid in kept if state.inventory.has_device(uuid)]):
+        kept = [uuid for uuid in kept if state.inventory.has_device(uuid)]
+        with Overlay(state, node_ids, victims, kept, self._eligible.soon_ms):
             placement = state.engine.place(demand, arrival=lease.arrival)
         if placement is None:
             return None
@@ -411,8 +414,9 @@ class _Search:
         needed = self._needed(placement, victims)
         if not by_reclaim and any(not self._lower(lease_id) for lease_id in needed):
             return None
-        outside = any(not self._lower(lease_id) for lease_id in needed)
-        return Plan(tuple(needed), placement, reclaim=by_reclaim and outside)
+        hurried = tuple(lease_id for lease_id in needed if state.leases[lease_id].end_reason)
+        victims = {lease_id: None for lease_id in needed if lease_id not in hurried}
+        return Plan(tuple(victims), placement, by_reclaim, hurried)
 
     def _lower(self, lease_id: str) -> bool:
         """Whether this victim could be chosen by priority alone."""
@@ -444,9 +448,8 @@ class _Search:
     def _fits(self, uuid: str, wanted: list[int], victims: Container[str]) -> bool:
         record = self._state.inventory.device_record(uuid)
         load = next(d for d in self._views.of(record.node_id).devices if d.record.spec.uuid == uuid)
-        share = WHOLE_SHARE_MILLI - record.share_used_milli + load.leaving_share_milli
-        memory = record.memory_left_bytes + load.leaving_memory_bytes
-        for lease_id, of_share, of_memory in load.occupants:
+        share, memory = load.left(self._eligible.soon_ms)
+        for lease_id, of_share, of_memory in load.others(self._eligible.soon_ms):
             if lease_id in victims:
                 share, memory = share + of_share, memory + of_memory
         return wanted[0] <= share and wanted[1] <= memory

@@ -102,7 +102,9 @@ def _ready(state: State, load: DeviceLoad, size: tuple[int, int], now_ms: int) -
     if load.leaving_share_milli or load.leaving_memory_bytes:
         share, memory = share + load.leaving_share_milli, memory + load.leaving_memory_bytes
         at_ms = now_ms + 1000
-    ends = sorted((*end_of(state.leases[o.lease_id], now_ms), o.share_milli, o.memory_bytes) for o in load.occupants)
+    ends = [(*end_of(state.leases[o.lease_id], now_ms), o.share_milli, o.memory_bytes) for o in load.occupants]
+    ends += [(leaver.deadline_ms, False, leaver.share_milli, leaver.memory_bytes) for leaver in load.late]
+    ends.sort()
     for end_ms, guessed, of_share, of_memory in ends:
         if share >= size[0] and memory >= size[1]:
             break

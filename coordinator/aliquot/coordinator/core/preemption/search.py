@@ -212,14 +212,19 @@ def _look(
     size = need.on(record)
     if size is None:
         return None, NEVER_MS
-    share = WHOLE_SHARE_MILLI - record.share_used_milli + load.leaving_share_milli
-    memory = record.memory_left_bytes + load.leaving_memory_bytes
+    share, memory = load.left(eligible.soon_ms)
     used = taken.get(record.spec.uuid)
     if used is not None:
         share, memory = share - used[0], memory - used[1]
     candidates: dict[str, tuple[int, int]] = {}
     again_ms, sum_share, sum_memory = NEVER_MS, 0, 0
-    for lease_id, of_share, of_memory in load.occupants:
+    if load.late:
+        others = load.others(eligible.soon_ms)
+        ends = [leaver.deadline_ms for leaver in load.late if leaver.deadline_ms > eligible.soon_ms]
+        again_ms = min(ends) - eligible.soon_ms + eligible.now_ms if ends else NEVER_MS
+    else:
+        others = list(load.occupants)
+    for lease_id, of_share, of_memory in others:
         if lease_id in gone:
             share, memory = share + of_share, memory + of_memory
             continue

@@ -2,9 +2,10 @@
 
 Two requests of one tenant and queue with the same demand and priority fail for the same reason, so only the first of
 each line is ever tried: with 100,000 waiting requests of 40 kinds, a pass over a full pool costs 40 placements for
-each tenant, fewer where tenants ask for the same. The order among tenants and queues changes with what they hold; it
-is decided by `passes` when a pass begins. The order within one tenant never changes, which is what lets it be kept
-sorted:
+each tenant, fewer where tenants ask for the same. Only where others are ending already for the first is the next of
+the line tried as well, so that several of a kind need not wait for one another's victims. The order among tenants and
+queues changes with what they hold; it is decided by `passes` when a pass begins. The order within one tenant never
+changes, which is what lets it be kept sorted:
 
     rank = (created - priority * ageing, arrival)
 
@@ -18,7 +19,7 @@ from __future__ import annotations
 import heapq
 from bisect import bisect_left, bisect_right, insort
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from aliquot.coordinator.core.leases import Lease
@@ -77,24 +78,30 @@ def line_of(lease: Lease) -> LineKey:
 class TenantLines:
     """What one tenant has waiting in one queue."""
 
-    __slots__ = ("heads", "lines", "priorities", "size")
+    __slots__ = ("_served", "_shown", "heads", "lines", "priorities", "size")
 
     def __init__(self) -> None:
         self.lines: dict[LineKey, list[tuple[Rank, str]]] = {}
-        self.heads: list[tuple[Rank, LineKey]] = []
-        """The first of every line, in order."""
+        self.heads: list[tuple[Rank, str, LineKey]] = []
+        """Those of every line that are tried, in order."""
         self.priorities: Counter[int] = Counter()
         self.size = 0
+        self._shown: dict[LineKey, int] = {}
+        """How many of each line, from its beginning, are among `heads`."""
+        self._served: set[str] = set()
+        """Those for whose sake others are ending."""
 
     def add(self, rank: Rank, lease_id: str, key: LineKey) -> None:
         """Put a request in its line."""
         line = self.lines.setdefault(key, [])
         entry = (rank, lease_id)
-        if not line or entry < line[0]:
-            if line:
-                self._drop_head(line[0][0])
-            insort(self.heads, (rank, key), key=_rank)
-        insort(line, entry)
+        index = bisect_left(line, entry)
+        line.insert(index, entry)
+        shown = self._shown.get(key, 0)
+        if index < shown:
+            self._shown[key] = shown + 1
+            self._show(entry, key)
+        self._expose(key)
         self.priorities[key.priority] += 1
         self.size += 1
 
@@ -103,41 +110,64 @@ class TenantLines:
         line = self.lines[key]
         index = bisect_left(line, (rank, lease_id))
         del line[index]
-        if index == 0:
-            self._drop_head(rank)
-            if line:
-                insort(self.heads, (line[0][0], key), key=_rank)
-            else:
-                del self.lines[key]
+        self._served.discard(lease_id)
+        if index < self._shown[key]:
+            self._shown[key] -= 1
+            self._hide(rank)
+        self._expose(key)
         self.priorities[key.priority] -= 1
         if not self.priorities[key.priority]:
             del self.priorities[key.priority]
         self.size -= 1
 
+    def serve(self, lease_id: str, key: LineKey, *, served: bool) -> None:
+        """Note that others are ending for this request, or that they no longer are."""
+        (self._served.add if served else self._served.discard)(lease_id)
+        self._expose(key)
+
     def after(self, rank: Rank | None) -> Head | None:
         """The first head that is tried after `rank`; None: nothing is left."""
         index = 0 if rank is None else bisect_right(self.heads, rank, key=_rank)
-        if index >= len(self.heads):
-            return None
-        key = self.heads[index][1]
-        first = self.lines[key][0]
-        return Head(first[0], first[1], key)
+        return Head(*self.heads[index]) if index < len(self.heads) else None
 
-    def _drop_head(self, rank: Rank) -> None:
+    def _expose(self, key: LineKey) -> None:
+        """Show a line as far as it is served, and one more."""
+        line, shown = self.lines[key], self._shown.get(key, 0)
+        wanted = 0
+        while wanted < len(line):
+            wanted += 1
+            if line[wanted - 1][1] not in self._served:
+                break
+        for entry in line[shown:wanted]:
+            self._show(entry, key)
+        for rank, _ in line[wanted:shown]:
+            self._hide(rank)
+        if line:
+            self._shown[key] = wanted
+        else:
+            del self.lines[key]
+            self._shown.pop(key, None)
+
+    def _show(self, entry: tuple[Rank, str], key: LineKey) -> None:
+        insort(self.heads, (*entry, key), key=_rank)
+
+    def _hide(self, rank: Rank) -> None:
         del self.heads[bisect_left(self.heads, rank, key=_rank)]
 
 
-def _rank(entry: tuple[Rank, LineKey]) -> Rank:
+def _rank(entry: tuple[Rank, str, LineKey]) -> Rank:
     return entry[0]
 
 
 class WaitingLines:
     """All waiting requests. Adding and removing cost O(log n) comparisons."""
 
-    __slots__ = ("_resting", "_tenancy", "_where", "queues")
+    __slots__ = ("_resting", "_tenancy", "_where", "queues", "served")
 
-    def __init__(self, tenancy: Tenancy) -> None:
+    def __init__(self, tenancy: Tenancy, served: Iterable[str] = ()) -> None:
         self._tenancy = tenancy
+        self.served = set(served)
+        """Those for whose sake others are ending."""
         self.queues: dict[str, dict[str, TenantLines]] = {}
         """Queue -> tenant -> what it has waiting there, none of it empty."""
         self._where: dict[str, Place] = {}
@@ -184,6 +214,13 @@ class WaitingLines:
             del tenants[place.tenant]
             if not tenants:
                 del self.queues[place.queue]
+
+    def serve(self, lease_id: str, *, served: bool) -> None:
+        """Others are ending for the sake of this request, or no longer are: the next of its line may be tried, too."""
+        (self.served.add if served else self.served.discard)(lease_id)
+        place = self._where.get(lease_id)
+        if place is not None and not place.resting:
+            self.queues[place.queue][place.tenant].serve(lease_id, place.line, served=served)
 
     def place_of(self, lease_id: str) -> Place | None:
         """Where a lease stands, if it waits."""
@@ -242,3 +279,5 @@ class WaitingLines:
         if lines is None:
             lines = tenants[place.tenant] = TenantLines()
         lines.add(place.rank, lease_id, place.line)
+        if lease_id in self.served:
+            lines.serve(lease_id, place.line, served=True)

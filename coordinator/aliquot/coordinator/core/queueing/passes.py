@@ -146,6 +146,7 @@ class AdmissionPass:
         self.created_ms = created_ms
         self.blocked: dict[tuple[str, str], None] = {}
         """Lines of which a request was left waiting in this pass: their first one may get a reservation."""
+        self._passed = False
         self._root = self._build()
 
     def _build(self) -> _Branch:
@@ -170,9 +171,15 @@ class AdmissionPass:
 
     def head(self) -> Head | None:
         """The request to try now, or None when the pass is over."""
+        if self._passed:
+            self._passed = False
+            self._root.passed()
         best = self._root.best()
         return best[0] if best is not None else None
 
     def passed(self) -> None:
-        """The head can't be served in this pass: go on. One that was granted is missed by itself."""
-        self._root.passed()
+        """The head can't be served in this pass: go on. One that was granted is missed by itself.
+
+        Where to is decided when it is asked for: what was decided for the head may let another of its line be tried.
+        """
+        self._passed = True
