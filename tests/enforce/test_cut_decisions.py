@@ -1,0 +1,202 @@
+"""When the coordinator has a card cut, and when it leaves it alone: on the core itself, all invariants checked."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from aliquot.coordinator.core import commands as c
+from aliquot.coordinator.core.decide.outcomes import Explained
+from aliquot.coordinator.core.facts import CutOrdered, CutSettled
+from aliquot.coordinator.core.leases import Lease
+from aliquot.coordinator.core.snapshot import state_hash
+from aliquot.coordinator.core.state import CoreConfig
+from aliquot.coordinator.core.types import Cut, CutState, DeviceSpec, MigCard, MigPart, MigProfile, NodeSpec
+from tests.core.harness import GIB, Books, request
+
+CONFIG = CoreConfig()
+PROFILES = (
+    MigProfile("1g.5gb", 1, (0, 1, 2, 3, 4, 5, 6), 5 * GIB, 1),
+    MigProfile("2g.10gb", 2, (0, 2, 4), 10 * GIB, 2),
+    MigProfile("3g.20gb", 4, (0, 4), 20 * GIB, 3),
+    MigProfile("7g.40gb", 8, (0,), 40 * GIB, 7),
+)
+MEMORY = {profile.name: profile.memory_bytes for profile in PROFILES}
+
+
+def card(name: str, *parts: tuple[str, int]) -> MigCard:
+    """A card cut in this way; its parts' UUIDs say what they are, as a driver's do."""
+    there = tuple(MigPart(profile, start, f"MIG-{name}-{profile}-{start}") for profile, start in parts)
+    return MigCard(f"GPU-{name}", "A100-40", PROFILES, there)
+
+
+def node_of(name: str, *cards: MigCard) -> NodeSpec:
+    """A node whose cards may be cut."""
+    devices = tuple(
+        DeviceSpec(part.uuid, "A100-40", MEMORY[part.profile], mig_profile=part.profile, parent_uuid=each.uuid)
+        for each in cards
+        for part in each.parts
+    )
+    return NodeSpec(f"n-{name}", name, devices, cards=cards)
+
+
+def ask(books: Books, profile: str, **more: object) -> Lease:
+    """A request by profile."""
+    return books.allocate(request(1000, mig_profile=profile, ttl_ms=0, **more))
+
+
+def orders(books: Books) -> list[Cut]:
+    """Those under way."""
+    return [cut for node in books.state.nodes.values() for cut in node.cuts if cut.state is CutState.ORDERED]
+
+
+def answer(books: Books, name: str, cut: Cut, problem: str = "") -> None:
+    """The agent has carried an order out, or not; it registers anew if its devices are others now."""
+    node_id = f"n-{name}"
+    spec = books.state.nodes[node_id].spec
+    if not problem:
+        cards = tuple(
+            card(each.uuid.removeprefix("GPU-"), *((part.profile, part.start) for part in cut.parts))
+            if each.uuid == cut.card_uuid
+            else each
+            for each in spec.cards
+        )
+        books.connect(node_of(name, *cards))
+    books.do(c.ReportCut(node_id, books.sessions[node_id], cut.card_uuid, cut.number, problem))
+    books.settle()
+
+
+def why(books: Books, lease: Lease) -> str:
+    explained = books.do(c.ExplainLease(lease.lease_id)).outcome
+    assert isinstance(explained, Explained)
+    return "; ".join((explained.summary, *explained.notes))
+
+
+def test_a_card_is_cut_only_when_somebody_has_waited_and_least_is_destroyed() -> None:
+    books = Books(CONFIG)
+    books.connect(node_of("a", card("a1", ("1g.5gb", 0), ("1g.5gb", 1))))
+    books.connect(node_of("b", card("b1", ("3g.20gb", 0))))
+    books.settle()
+    lease = ask(books, "3g.20gb")
+    assert books.again(lease).holding, "a part that fits is taken, nothing is cut"
+    second = ask(books, "3g.20gb")
+    books.advance(CONFIG.cut_patience_ms - 1_000)
+    assert not orders(books)
+    assert "when it has waited" in why(books, second)
+    books.advance(1_000 + CONFIG.cut_look_ms)
+    (cut,) = orders(books)
+    assert cut.lost_uuids == (), "there was room beside what is there"
+    assert cut.lease_id == second.lease_id
+    assert "is being cut for it" in why(books, second)
+    books.advance(30_000)
+    assert orders(books) == [cut], "one order is enough"
+    answer(books, cut.card_uuid[4], cut)
+    assert books.again(second).holding
+    assert not orders(books)
+
+
+def test_nothing_is_placed_on_parts_that_go_and_they_are_given_back_when_the_cut_fails() -> None:
+    books = Books(CONFIG)
+    books.connect(node_of("a", card("a1", ("1g.5gb", 0), ("1g.5gb", 6))))
+    whole = ask(books, "7g.40gb")
+    books.advance(CONFIG.cut_patience_ms + CONFIG.cut_look_ms)
+    (cut,) = orders(books)
+    assert len(cut.lost_uuids) == 2
+    small = ask(books, "1g.5gb")
+    assert not books.again(small).holding, "both parts are about to go"
+    assert state_hash(books.replayed()) == state_hash(books.state) == state_hash(books.restored())
+    assert books.restored().inventory.device(cut.lost_uuids[0]).withheld_for == whole.lease_id
+    answer(books, "a", cut, problem="1g.5gb from 0 is in use")
+    assert books.again(small).holding
+    assert "could not be cut: 1g.5gb from 0 is in use" in why(books, whole)
+
+
+def test_a_card_rests_after_a_cut_and_twice_as_long_after_each_failure() -> None:
+    books = Books(CONFIG)
+    books.connect(node_of("a", card("a1")))
+    ask(books, "7g.40gb")
+    books.advance(CONFIG.cut_patience_ms + CONFIG.cut_look_ms)
+    for failures in range(4):
+        (cut,) = orders(books)
+        assert cut.failures == failures
+        answer(books, "a", cut, problem="the driver refuses")
+        rest_ms = CONFIG.cut_rest_ms << failures
+        books.advance(rest_ms - 1_000)
+        assert not orders(books)
+        books.advance(1_000 + CONFIG.cut_look_ms)
+    (cut,) = orders(books)
+    answer(books, "a", cut)
+    assert not orders(books)
+    lease = ask(books, "3g.20gb")
+    books.advance(CONFIG.cut_patience_ms + CONFIG.cut_look_ms)
+    assert not orders(books), "it was cut just now, and what came of it is in use"
+    assert "no card could be cut" in why(books, lease)
+
+
+def test_an_order_that_nobody_answers_has_failed() -> None:
+    books = Books(CONFIG)
+    books.connect(node_of("a", card("a1")))
+    ask(books, "7g.40gb")
+    books.advance(CONFIG.cut_patience_ms + CONFIG.cut_look_ms)
+    (cut,) = orders(books)
+    books.advance(CONFIG.cut_timeout_ms)
+    assert not orders(books)
+    (settled,) = [fact for fact in books.facts if isinstance(fact, CutSettled)]
+    assert "did not answer" in settled.problem
+    before = len(books.facts)
+    books.do(c.ReportCut("n-a", books.sessions["n-a"], cut.card_uuid, cut.number))
+    assert len(books.facts) == before, "an answer that comes too late settles nothing"
+
+
+def test_what_is_in_use_foreign_sick_or_kept_stays() -> None:
+    books = Books(CONFIG)
+    books.connect(node_of("a", card("a1", ("1g.5gb", 0)), card("a2", ("1g.5gb", 3)), card("a3", ("2g.10gb", 4))))
+    books.settle()
+    used = ask(books, "2g.10gb")
+    assert books.again(used).holding
+    books.do(c.ReportDevice("n-a", 1, "MIG-a1-1g.5gb-0", GIB, True))
+    books.do(c.ReportDevice("n-a", 1, "MIG-a2-1g.5gb-3", 0, False, "XID 79"))
+    ask(books, "7g.40gb")
+    books.advance(CONFIG.cut_patience_ms + CONFIG.cut_look_ms)
+    assert not orders(books)
+    books.do(c.ReportDevice("n-a", 1, "MIG-a1-1g.5gb-0", 0, True))
+    books.advance(CONFIG.cut_look_ms)
+    (cut,) = orders(books)
+    assert cut.card_uuid == "GPU-a1"
+
+
+def test_a_gang_is_given_all_its_cards_at_once_or_none() -> None:
+    books = Books(CONFIG)
+    books.connect(node_of("a", card("a1")))
+    books.connect(node_of("b", card("b1"), card("b2", ("1g.5gb", 0))))
+    three = ask(books, "7g.40gb", gang_size=3)
+    books.advance(CONFIG.cut_patience_ms + CONFIG.cut_look_ms)
+    cuts = orders(books)
+    assert {cut.card_uuid for cut in cuts} == {"GPU-a1", "GPU-b1", "GPU-b2"}
+    assert len({fact.at_ms for fact in books.facts if isinstance(fact, CutOrdered)}) == 1
+    b1, b2 = (next(cut for cut in cuts if cut.card_uuid == f"GPU-b{number}") for number in (1, 2))
+    answer(books, "a", next(cut for cut in cuts if cut.card_uuid == "GPU-a1"))
+    answer(books, "b", b1)
+    assert not books.again(three).holding
+    answer(books, "b", b2)
+    assert len(books.again(three).holding) == 3
+
+
+def test_constraints_of_the_request_decide_where_is_cut() -> None:
+    books = Books(CONFIG)
+    books.connect(node_of("a", card("a1")))
+    books.connect(replace(node_of("b", card("b1")), labels=(("zone", "z"),)))
+    ask(books, "7g.40gb", node_selector=(("zone", "z"),))
+    books.advance(CONFIG.cut_patience_ms + CONFIG.cut_look_ms)
+    (cut,) = orders(books)
+    assert cut.card_uuid == "GPU-b1"
+
+
+def test_a_node_that_stops_offering_its_cards_is_left_alone() -> None:
+    books = Books(CONFIG)
+    books.connect(node_of("a", card("a1", ("1g.5gb", 0))))
+    lease = ask(books, "7g.40gb")
+    books.connect(replace(node_of("a", card("a1", ("1g.5gb", 0))), cards=()))
+    books.advance(CONFIG.cut_patience_ms + CONFIG.cut_look_ms)
+    assert not orders(books)
+    assert not books.state.cutting
+    assert books.again(lease).waiting
