@@ -41,7 +41,7 @@ def node_of(name: str, *cards: MigCard) -> NodeSpec:
 
 def ask(books: Books, profile: str, **more: object) -> Lease:
     """A request by profile."""
-    return books.allocate(request(1000, mig_profile=profile, ttl_ms=0, **more))
+    return books.allocate(request(1000, mig_profile=profile, ttl_ms=0, **more))  # type: ignore[arg-type]
 
 
 def orders(books: Books) -> list[Cut]:
