@@ -231,6 +231,16 @@ class Withdraw:
 
 
 @dataclass(frozen=True, slots=True)
+class Balance:
+    """Which nodes of a pool should change hands between its projects; with `carry_out` they do."""
+
+    pool: str
+    carry_out: bool = False
+    home: tuple[str, ...] = ()
+    """Nodes that are to go home, instead of what is planned."""
+
+
+@dataclass(frozen=True, slots=True)
 class PostCredit:
     """A tenant paid (or, below zero, was paid back)."""
 
@@ -312,6 +322,7 @@ Command = (
     | ReportCut
     | Apply
     | Withdraw
+    | Balance
     | PostCredit
     | CorrectUsage
     | ObserveUse

@@ -14,7 +14,7 @@ import msgspec
 from aliquot.coordinator.core.holds import HoldKind
 from aliquot.coordinator.core.ledger.rates import RateCard
 from aliquot.coordinator.core.placement.prices import PriceTable
-from aliquot.coordinator.core.tenancy.specs import PoolSpec, QueueSpec, TenantSpec
+from aliquot.coordinator.core.tenancy.specs import Amount, PoolSpec, QueueSpec, TenantSpec
 from aliquot.coordinator.core.types import Cut, Demand, NodeSpec, Placement, SlicePlan
 
 
@@ -311,6 +311,22 @@ class QueueRemoved(Fact, frozen=True, tag="queue-"):
     name: str
 
 
+class NodeLent(Fact, frozen=True, tag="lent"):
+    """A node serves another project from now on (its label is a `NodePut` of the same group), or its own again.
+
+    `guaranteed` went along from the home's guarantee to the borrower's; a node that goes home takes it back.
+    """
+
+    node_id: str
+    pool: str
+    label: str
+    lender: str
+    borrower: str
+    home: str
+    guaranteed: Amount
+    reason: str
+
+
 # -- holds and preemption
 
 
@@ -449,6 +465,7 @@ AnyFact = (
     | PoolRemoved
     | TenantRemoved
     | QueueRemoved
+    | NodeLent
     | PreemptionStarted
     | HoldCreated
     | HoldReleased

@@ -14,6 +14,9 @@ from aliquot.coordinator.core.timers import Due
 def rebuild_indexes(state: State) -> None:
     """Fill the indexes of a State whose books are set and whose indexes are empty."""
     state.tenancy.redeclared()
+    for name, pool in state.tenancy.pools.items():
+        if pool.spec.balancing.auto:
+            state.look_for_balance(name, state.now_ms + pool.spec.balancing.every_ms)
     for node_id, node in state.nodes.items():
         state.node_ids_by_name[node.spec.name] = node_id
         state.slice_ids_by_node[node_id] = {}

@@ -19,6 +19,7 @@ from aliquot.coordinator.core.placement.prices import PriceTable
 from aliquot.coordinator.core.rebuild import rebuild_indexes
 from aliquot.coordinator.core.state import CoreConfig, Device, Node, State
 from aliquot.coordinator.core.tenancy.books import Average
+from aliquot.coordinator.core.tenancy.lending import Loan, NodeMove
 from aliquot.coordinator.core.tenancy.specs import Pool, Queue, Tenant
 
 FORMAT = 2
@@ -55,6 +56,10 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     closed_up_to_ms: int = 0
     closed_days: tuple[DayTotal, ...] = ()
     observed: tuple[Observed, ...] = ()
+    loans: tuple[Loan, ...] = ()
+    """Sorted by node."""
+    node_moves: tuple[NodeMove, ...] = ()
+    node_moved_ms: tuple[tuple[str, int], ...] = ()
     budget_levels: tuple[tuple[str, tuple[int, int]], ...] = ()
     prices: PriceTable | None = None
 
@@ -83,6 +88,9 @@ def to_snapshot(state: State) -> Snapshot:
         closed_up_to_ms=ledger.closed_up_to_ms,
         closed_days=tuple(total for _, total in sorted(ledger.closed.items())),
         observed=tuple(observed for _, observed in sorted(ledger.observed.items())),
+        loans=tuple(loan for _, loan in sorted(tenancy.loans.items())),
+        node_moves=tuple(state.node_moves),
+        node_moved_ms=tuple(sorted(state.node_moved_ms.items())),
         budget_levels=tuple(sorted(ledger.levels.items())),
         prices=state.prices,
     )
@@ -102,6 +110,9 @@ def from_snapshot(snapshot: Snapshot, config: CoreConfig | None = None) -> State
     state.tenancy.pools = {pool.spec.name: pool for pool in snapshot.pools}
     state.tenancy.tenants = {tenant.spec.name: tenant for tenant in snapshot.tenants}
     state.tenancy.queues = {queue.spec.name: queue for queue in snapshot.queues}
+    state.tenancy.loans = {loan.node_id: loan for loan in snapshot.loans}
+    state.node_moves = list(snapshot.node_moves)
+    state.node_moved_ms = dict(snapshot.node_moved_ms)
     state.tenancy.set_averages(snapshot.averages)
     state.holds = {hold.owner: hold for hold in snapshot.holds}
     state.disruptions = dict(snapshot.disruptions)

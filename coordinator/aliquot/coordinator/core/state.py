@@ -24,6 +24,7 @@ from aliquot.coordinator.core.placement.prices import PriceTable
 from aliquot.coordinator.core.queueing import AdmissionPass, WaitingLines
 from aliquot.coordinator.core.queueing.failed import FailedDemands
 from aliquot.coordinator.core.tenancy.books import Tenancy
+from aliquot.coordinator.core.tenancy.lending import NodeMove
 from aliquot.coordinator.core.timers import Due, Timers
 from aliquot.coordinator.core.types import Cut, Demand, NodeSpec
 
@@ -128,6 +129,10 @@ class State:
         self.ledger = Ledger()
         self.holds: dict[str, Hold] = {}
         """By the lease they are for."""
+        self.node_moves: list[NodeMove] = []
+        """The latest moves of nodes between projects, in order."""
+        self.node_moved_ms: dict[str, int] = {}
+        """When a node last changed hands."""
         self.disruptions: dict[str, tuple[int, ...]] = {}
         """When leases of a tenant were last preempted by priority; only of tenants that bound it."""
 
@@ -179,6 +184,8 @@ class State:
         """The walk over the waiting lines that is under way."""
         self.capacity_freed = False
         """Something may fit that did not when the last walk began."""
+        self.balance_due_ms: dict[str, int] = {}
+        """When each pool that balances by itself looks next."""
         self.growth_due_ms = 0
         """When growth is looked for next; 0: nothing asks for it."""
         self.shed_searched: dict[tuple[Demand, str, str, int], tuple[int, int]] = {}
@@ -225,6 +232,11 @@ class State:
         self.freed_version += 1
         self.known_full.clear()
         self.look_for_growth(self.now_ms + self.config.growth_idle_ms)
+
+    def look_for_balance(self, pool: str, due_ms: int) -> None:
+        """Remember to look then at how a pool's projects use their nodes."""
+        self.balance_due_ms[pool] = due_ms
+        self.timers.add(due_ms, Due.BALANCE, pool)
 
     def look_for_growth(self, due_ms: int) -> None:
         """Remember to look then, or before, whether an elastic lease may grow."""

@@ -25,6 +25,8 @@ class Due(enum.IntEnum):
     """Elastic leases may grow into what has been idle for a while."""
     SHED = 9
     """The notice of slices that an elastic lease gives back is over."""
+    BALANCE = 10
+    """A pool that balances its projects by itself looks whether a node should change hands."""
     CUT = 20
     """Perhaps a card in MIG mode should be cut for somebody who waits."""
 

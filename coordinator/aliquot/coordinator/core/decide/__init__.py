@@ -15,6 +15,7 @@ from aliquot.coordinator.core import commands as c
 from aliquot.coordinator.core.decide import (
     admission,
     allocate,
+    balancing,
     bookkeeping,
     declaring,
     explain,
@@ -69,6 +70,7 @@ _DECIDE: dict[type[Any], Callable[[State, Any, int], Decision]] = {
     c.ReportSlices: reports.report_slices,
     c.Apply: declaring.apply,
     c.Withdraw: declaring.remove,
+    c.Balance: balancing.balance,
     c.PostCredit: bookkeeping.post_credit,
     c.CorrectUsage: bookkeeping.correct_usage,
     c.ObserveUse: bookkeeping.observe_use,

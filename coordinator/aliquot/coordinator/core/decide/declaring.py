@@ -98,6 +98,12 @@ def remove(state: State, command: c.Withdraw, now_ms: int) -> Decision:
                 f"tenant {name} has {holding} leases that hold something and {len(live) - holding} that wait",
                 hint="release them first; its ledger stays in any case",
             )
+        lends = [loan.node_id for loan in tenancy.loans.values() if name in (loan.home, loan.borrower)]
+        if lends:
+            raise TenantInUse(
+                f"tenant {name} lends or borrows nodes: {', '.join(sorted(lends)[:8])}",
+                hint="have them go home first: `aliquot balance --home NODE --apply`",
+            )
         fact = TenantRemoved(at_ms=now_ms, name=name)
     elif command.kind is c.Declared.QUEUE:
         queue = tenancy.queues.get(name)
@@ -174,6 +180,7 @@ def _expect(what: str, expected: int, version: int) -> None:
 def _copy(tenancy: Tenancy) -> Tenancy:
     trial = Tenancy()
     trial.pools, trial.tenants, trial.queues = dict(tenancy.pools), dict(tenancy.tenants), dict(tenancy.queues)
+    trial.loans = tenancy.loans
     return trial
 
 
@@ -184,6 +191,18 @@ def _check_trial(state: State, trial: Tenancy) -> None:
         default = tenant.spec.default_queue
         if state.config.strict_tenants and default and default not in trial.queues:
             raise InvalidField(f"tenants[{name}].default_queue", f"there is no queue {default!r}")
+    for loan in trial.loans.values():
+        guaranteed = trial.tenant_spec(loan.home).quota.guaranteed
+        lent = [other.guaranteed for other in trial.loans.values() if other.home == loan.home]
+        if (
+            sum(amount.share_milli for amount in lent) > guaranteed.share_milli
+            or sum(amount.memory_bytes for amount in lent) > guaranteed.memory_bytes
+        ):
+            raise InvalidField(
+                f"tenants[{loan.home}].guaranteed",
+                f"tenant {loan.home} has lent {len(lent)} nodes, and more of its guarantee with them",
+                hint="have them back first: `aliquot balance --home NODE --apply`",
+            )
     more, less = promised(trial), promised(state.tenancy)
     capacity = checks.declared_capacity(trial, state.inventory)
     before = checks.declared_capacity(state.tenancy, state.inventory)

@@ -59,6 +59,7 @@ def declare(state: State, command: c.DeclareNode, now_ms: int) -> Decision:
     old = state.nodes.get(spec.node_id)
     if old is not None and old.registered:
         spec = replace(old.spec, pool=spec.pool, labels=spec.labels, failure_domain=spec.failure_domain)
+    spec = _as_lent(state, spec)
     if old is not None and old.spec == spec:
         return NOTHING
     facts = _fail_vanished(state, old, spec, now_ms)
@@ -82,7 +83,7 @@ def register(state: State, command: c.RegisterNode, now_ms: int) -> Decision:
                 f"session {command.session_epoch} of node {spec.name} is not above {old.session_epoch}",
                 hint="another agent with this node id has connected since; two agents must not share a state folder",
             )
-        spec = _inherit(spec, old.spec)
+        spec = _as_lent(state, _inherit(spec, old.spec))
     facts += _fail_vanished(state, old, spec, now_ms)
     if old is None or old.spec != spec or not old.registered:
         facts.append(NodePut(at_ms=now_ms, spec=spec, registered=True))
@@ -241,6 +242,14 @@ def _inherit(spec: NodeSpec, old: NodeSpec) -> NodeSpec:
         labels=tuple(sorted({**dict(old.labels), **dict(spec.labels)}.items())),
         failure_domain=spec.failure_domain or old.failure_domain,
     )
+
+
+def _as_lent(state: State, spec: NodeSpec) -> NodeSpec:
+    """A node that is lent to another project keeps that project's label, whatever is declared meanwhile."""
+    loan = state.tenancy.loans.get(spec.node_id)
+    if loan is None:
+        return spec
+    return replace(spec, labels=tuple(sorted({**dict(spec.labels), loan.label: loan.borrower}.items())))
 
 
 def _fail_vanished(state: State, old: Node | None, spec: NodeSpec, now_ms: int) -> list[Fact]:

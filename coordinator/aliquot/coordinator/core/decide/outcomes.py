@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from aliquot.coordinator.core.balancing import Move
 from aliquot.coordinator.core.facts import Fact
 from aliquot.coordinator.core.holds import Hold
 from aliquot.coordinator.core.ledger.books import Extract
 from aliquot.coordinator.core.ledger.rates import RateCard
-from aliquot.coordinator.core.tenancy.specs import Amount, Pool, QueueSpec, TenantSpec
+from aliquot.coordinator.core.tenancy.lending import NodeMove
+from aliquot.coordinator.core.tenancy.specs import Amount, Balancing, Pool, QueueSpec, TenantSpec
 from aliquot.coordinator.core.types import Missing, Placement
 
 
@@ -99,7 +101,36 @@ class TenancyView:
     holds: tuple[Hold, ...]
 
 
-Outcome = AllocateOutcome | AdmitOutcome | TickOutcome | Explained | ApplyOutcome | TenancyView | Extract | None
+@dataclass(frozen=True, slots=True)
+class ProjectView:
+    """A project of a pool that is balanced."""
+
+    name: str
+    node_ids: tuple[str, ...]
+    borrowed: tuple[str, ...]
+    """Those of its nodes that others have lent it."""
+    use_permille: int
+    waited_ms: int
+    """How long somebody of it has waited whom no limit keeps waiting."""
+
+
+@dataclass(frozen=True, slots=True)
+class BalanceView:
+    """What balancing would do, or has done, and what it did before."""
+
+    pool: str
+    spec: Balancing
+    projects: tuple[ProjectView, ...]
+    moves: tuple[Move, ...]
+    notes: tuple[str, ...]
+    """Why there is no other move."""
+    log: tuple[NodeMove, ...]
+    carried_out: bool
+
+
+Outcome = (
+    AllocateOutcome | AdmitOutcome | TickOutcome | Explained | ApplyOutcome | TenancyView | BalanceView | Extract | None
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import msgspec
 
 from aliquot.coordinator.core.tenancy.decay import faded
+from aliquot.coordinator.core.tenancy.lending import Loan, with_loans
 from aliquot.coordinator.core.tenancy.specs import (
     DEFAULT_QUEUE,
     QUEUE_DEPTH_MAX,
@@ -109,6 +110,8 @@ class Tenancy:
         self.pools: dict[str, Pool] = {}
         self.tenants: dict[str, Tenant] = {}
         self.queues: dict[str, Queue] = {}
+        self.loans: dict[str, Loan] = {}
+        """By node."""
         self.accounts: dict[AccountKey, Account] = {}
         self.version = 0
         """Moves with every declaration."""
@@ -159,7 +162,9 @@ class Tenancy:
         self.budgets = any(bool(tenant.spec.budget) for tenant in self.tenants.values())
 
     def _quota(self, kind: str, name: str) -> Quota:
-        return self.tenant_spec(name).quota if kind == "t" else self.queue_spec(name).quota
+        if kind == "t":
+            return with_loans(name, self.tenant_spec(name).quota, self.loans.values())
+        return self.queue_spec(name).quota
 
     @property
     def half_life_ms(self) -> int:

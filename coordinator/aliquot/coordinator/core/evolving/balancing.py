@@ -1,0 +1,38 @@
+"""How nodes that change hands change the State: the loan, the guarantees that go with it, and the log."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from aliquot.coordinator.core import facts as f
+from aliquot.coordinator.core.evolving.tenancy import redeclared
+from aliquot.coordinator.core.state import State
+from aliquot.coordinator.core.tenancy.lending import MOVES_KEPT, Loan, NodeMove
+
+
+def _node_lent(state: State, fact: f.NodeLent) -> None:
+    state.tenancy.bring_up(fact.at_ms)
+    loans = state.tenancy.loans
+    if fact.borrower == fact.home:
+        loans.pop(fact.node_id, None)
+    else:
+        loans[fact.node_id] = Loan(fact.node_id, fact.label, fact.home, fact.borrower, fact.guaranteed, fact.at_ms)
+    state.node_moves.append(
+        NodeMove(fact.at_ms, fact.node_id, fact.pool, fact.lender, fact.borrower, fact.home, fact.reason)
+    )
+    del state.node_moves[:-MOVES_KEPT]
+    state.node_moved_ms[fact.node_id] = fact.at_ms
+    redeclared(state)
+
+
+def forget_loan(state: State, node_id: str, at_ms: int) -> None:
+    """A node is no more: what went with it goes home."""
+    state.node_moved_ms.pop(node_id, None)
+    if node_id in state.tenancy.loans:
+        state.tenancy.bring_up(at_ms)
+        del state.tenancy.loans[node_id]
+        redeclared(state)
+
+
+APPLY: dict[type[f.Fact], Callable[[State, Any], None]] = {f.NodeLent: _node_lent}
