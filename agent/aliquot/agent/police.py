@@ -8,10 +8,11 @@ from collections.abc import Callable
 
 from aliquot.agent.containment import Containment
 from aliquot.agent.core.accounting import DeviceUsage, SliceUsage
-from aliquot.agent.core.enforcement import Act, Decision, Rules, Watch, judge
+from aliquot.agent.core.enforcement import Act, Decision, Rules, Watch, doubtful, judge
 from aliquot.agent.signals import Outcome, Signaller, Target
 from aliquot.agent.state import EnforcementAct, NodeState
 from aliquot.common.clock import Clock
+from aliquot.common.tiers import Tier
 
 log = logging.getLogger(__name__)
 
@@ -45,17 +46,25 @@ class Police:
         """Decide about a poll of a device and act at once. Returns what was decided."""
         for piece in usage.slices:
             self._observe(piece)
-        tiers = {
-            piece.reservation.slice_id: actual.tier
-            for piece in usage.slices
-            if (actual := self._state.actual_of(piece.reservation.slice_id)).tier is not None
-        }
+        tiers = self._tiers(usage)
         watch = self._watches.get(usage.device_uuid, Watch())
         now_ms = self._clock.monotonic_ms()
         self._watches[usage.device_uuid], decisions = judge(watch, usage, tiers, self._rules, now_ms)
         for decision in decisions:
             self._carry_out(decision)
         return decisions
+
+    def doubts(self, usage: DeviceUsage) -> bool:
+        """Whether a poll must be repeated before it is judged; see `core.enforcement.doubtful`."""
+        return doubtful(usage, self._tiers(usage))
+
+    def _tiers(self, usage: DeviceUsage) -> dict[str, Tier]:
+        """What holds each slice now."""
+        return {
+            piece.reservation.slice_id: actual.tier
+            for piece in usage.slices
+            if (actual := self._state.actual_of(piece.reservation.slice_id)).tier is not None
+        }
 
     def _carry_out(self, decision: Decision) -> None:
         self.acts[decision.act] += 1

@@ -9,6 +9,7 @@ anything else happens.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import Callable, Mapping
@@ -17,6 +18,7 @@ from functools import partial
 
 from aliquot.agent.core import health
 from aliquot.agent.core.accounting import DeviceUsage
+from aliquot.agent.core.enforcement import agreed
 from aliquot.agent.core.samples import DeviceEvent, HealthSample, LoadSample, MemorySample, ProcessList
 from aliquot.agent.devices.base import DeviceBackend, DeviceError, DeviceLost
 from aliquot.agent.devices.guard import DeviceGuard, DeviceHung
@@ -186,7 +188,7 @@ class Poller:
         answer = await self._guard.run(
             uuid, partial(self._ask, uuid, want_memory=True, want_load=False, want_health=False)
         )
-        return self._take_memory(device, answer)
+        return await self._take_memory(device, answer)
 
     async def _poll(self, device: DeviceState) -> None:
         uuid = device.info.uuid
@@ -215,7 +217,7 @@ class Poller:
         asked.memory_s = now if want_memory else asked.memory_s
         asked.load_s = now if want_load else asked.load_s
         asked.health_s = now if want_health else asked.health_s
-        self._take(device, answer)
+        await self._take(device, answer)
 
     def _ask(self, uuid: str, *, want_memory: bool, want_load: bool, want_health: bool) -> _Answer:
         """Runs in a worker thread."""
@@ -239,7 +241,7 @@ class Poller:
             health=self._backend.health(uuid) if want_health else None,
         )
 
-    def _take(self, device: DeviceState, answer: _Answer) -> None:
+    async def _take(self, device: DeviceState, answer: _Answer) -> None:
         if answer.load is not None:
             device.load = answer.load
             device.process_percent = answer.process_percent
@@ -248,17 +250,25 @@ class Poller:
             now_ms, calm_ms = self._clock.monotonic_ms(), int(self._intervals.calm_s * 1000)
             self._set_health(device, health.on_sample(device.health, answer.health, now_ms, calm_ms))
         if answer.memory is not None:
-            self._take_memory(device, answer)
+            await self._take_memory(device, answer)
 
-    def _take_memory(self, device: DeviceState, answer: _Answer) -> DeviceUsage:
+    async def _take_memory(self, device: DeviceState, answer: _Answer) -> DeviceUsage:
+        uuid = device.info.uuid
+        listed = answer.processes if answer.processes is not None else ProcessList((), complete=False)
+        usage = judged = self._attribution.usage(uuid, answer.memory, listed)
+        if self._police.doubts(usage):
+            # A driver that can't answer twice is judged by its first answer.
+            with contextlib.suppress(DeviceError):
+                listed = await self._guard.run(uuid, partial(self._backend.processes, uuid))
+                usage = self._attribution.usage(uuid, answer.memory, listed)
+                judged = agreed(judged, usage)
         device.memory = answer.memory
         device.blind = answer.blind
-        listed = answer.processes if answer.processes is not None else ProcessList((), complete=False)
-        device.usage = self._attribution.usage(device.info.uuid, answer.memory, listed)
+        device.usage = usage
         device.sampled_ms = self._clock.now_ms()
         device.sampled_monotonic_ms = self._clock.monotonic_ms()
-        self._police.patrol(device.usage)
-        return device.usage
+        self._police.patrol(judged)
+        return usage
 
     def _failed(self, device: DeviceState, asked: _Asked, error: DeviceError) -> None:
         asked.failures += 1

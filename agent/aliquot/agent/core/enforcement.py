@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from aliquot.agent.core.accounting import DeviceUsage, ProcessUse, SliceUsage
 from aliquot.agent.core.model import Holder, ProcessKey
@@ -92,6 +92,34 @@ class Watch:
     """By slice id."""
     strays: Mapping[ProcessKey, Offence] = field(default_factory=dict)
     warned: frozenset[str] = frozenset()
+
+
+def doubtful(usage: DeviceUsage, tiers: Mapping[str, Tier]) -> bool:
+    """Whether a slice seems over its limit by the sum of several processes. A driver reads them one after the other, so
+    memory that one gave back and another took meanwhile is counted twice: it must be looked at again, at once.
+    """
+    return any(
+        piece.known_bytes > piece.reservation.spec.memory_bytes and len(piece.uses) > 1
+        for piece in usage.slices
+        if not piece.reservation.spec.whole_device and tiers.get(piece.reservation.slice_id) in SOFT_TIERS
+    )
+
+
+def agreed(first: DeviceUsage, second: DeviceUsage) -> DeviceUsage:
+    """What two looks in a row agree that slices hold: of each process the less, and of those only that both saw."""
+    before = {use.process: use.memory_bytes for piece in first.slices for use in piece.uses if use.process is not None}
+
+    def lesser(use: ProcessUse) -> ProcessUse:
+        known = before[use.process] if use.process is not None else None
+        if known is None or use.memory_bytes is None:
+            return replace(use, memory_bytes=None)
+        return replace(use, memory_bytes=min(known, use.memory_bytes))
+
+    slices = tuple(
+        replace(piece, uses=tuple(lesser(use) for use in piece.uses if use.process in before))
+        for piece in second.slices
+    )
+    return replace(second, slices=slices)
 
 
 def judge(
