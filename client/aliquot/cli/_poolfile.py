@@ -6,6 +6,7 @@
       - name: default
         devices: [{model: A100-80, count: 64, memory: 79Gi}]   # declared: guarantees may count on them already
         limit: {gpus: 60}                                       # what stays free is headroom
+        balancing: {label: project, threshold: 20, waited: 5m, keep: 3, rest: 10m, every: 5m, auto: false}
     queues:
       - name: root                                              # the order among top-level queues
         policy: fair_share                                      # fifo, priority, fair_share, capacity
@@ -91,7 +92,7 @@ def _load(path: Path) -> Mapping[str, Any]:
 
 
 def _pool(value: Any, where: str) -> admin_pb2.PoolSpec:  # noqa: ANN401 - whatever the file holds
-    _check_keys(value, {"name", "devices", "limit"}, where)
+    _check_keys(value, {"name", "devices", "limit", "balancing"}, where)
     spec = admin_pb2.PoolSpec(name=_text(value, "name", where))
     for number, device in enumerate(_list(value, "devices")):
         place = f"{where}.devices[{number}]"
@@ -102,7 +103,20 @@ def _pool(value: Any, where: str) -> admin_pb2.PoolSpec:  # noqa: ANN401 - whate
             memory_bytes=parse_bytes(str(device.get("memory", 0))),
         )
     _amount(value.get("limit"), spec.limit, f"{where}.limit")
+    if value.get("balancing") is not None:
+        _balancing(value["balancing"], spec.balancing, f"{where}.balancing")
     return spec
+
+
+def _balancing(value: Any, into: admin_pb2.Balancing, where: str) -> None:  # noqa: ANN401
+    _check_keys(value, {"label", "threshold", "waited", "keep", "rest", "every", "auto"}, where)
+    into.label = _text(value, "label", where)
+    into.auto = bool(value.get("auto", False))
+    into.threshold_permille = _scaled(str(value.get("threshold", 20)).removesuffix("%"), 10, f"{where}.threshold")
+    into.keep_nodes = _whole(value.get("keep", 3), f"{where}.keep")
+    into.waited_s = _seconds(value.get("waited", "5m"))
+    into.rest_s = _seconds(value.get("rest", "10m"))
+    into.every_s = _seconds(value.get("every", "5m"))
 
 
 def _queue(value: Any, where: str) -> admin_pb2.QueueSpec:  # noqa: ANN401

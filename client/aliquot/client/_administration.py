@@ -5,7 +5,7 @@ Messages are those of the contract (`aliquot.v1.admin_pb2`): a declaration is da
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
 from aliquot.client._flow import Context, Flow, call
@@ -15,6 +15,7 @@ from aliquot.v1 import admin_pb2
 _APPLY = Method("/aliquot.v1.AdminService/Apply", admin_pb2.ApplyRequest, admin_pb2.ApplyResponse)
 _WITHDRAW = Method("/aliquot.v1.AdminService/Withdraw", admin_pb2.WithdrawRequest, admin_pb2.WithdrawResponse)
 _TENANCY = Method("/aliquot.v1.AdminService/GetTenancy", admin_pb2.GetTenancyRequest, admin_pb2.Tenancy)
+_BALANCE = Method("/aliquot.v1.AdminService/Balance", admin_pb2.BalanceRequest, admin_pb2.BalanceResponse)
 _INVOICE = Method("/aliquot.v1.AdminService/GetInvoice", admin_pb2.GetInvoiceRequest, admin_pb2.Invoice)
 _CREDIT = Method("/aliquot.v1.AdminService/PostCredit", admin_pb2.PostCreditRequest, admin_pb2.PostCreditResponse)
 
@@ -39,6 +40,14 @@ def invoice(context: Context, tenant: str, from_ms: int, to_ms: int, timeout_s: 
     """What a tenant owes."""
     request = admin_pb2.GetInvoiceRequest(tenant=tenant, from_ms=from_ms, to_ms=to_ms)
     return (yield from call(context, _INVOICE, request, timeout_s))
+
+
+def balance(
+    context: Context, pool: str, home: Iterable[str], timeout_s: float, *, carry_out: bool
+) -> Flow[admin_pb2.BalanceResponse]:
+    """Which nodes should change hands, or do."""
+    request = admin_pb2.BalanceRequest(pool=pool, carry_out=carry_out, home=home)
+    return (yield from call(context, _BALANCE, request, timeout_s))
 
 
 def post_credit(
@@ -72,6 +81,17 @@ class Admin:
         answer: admin_pb2.Tenancy = self._run(tenancy(self._context, self._timeout_s))
         return answer
 
+    def balance(
+        self, pool: str = "", *, carry_out: bool = False, home: Iterable[str] = ()
+    ) -> admin_pb2.BalanceResponse:
+        """Which nodes of a pool should change hands between its projects; with `carry_out` they do.
+
+        Nodes in `home` (ids or names) go home instead of what is planned.
+        """
+        flow = balance(self._context, pool, home, self._timeout_s, carry_out=carry_out)
+        answer: admin_pb2.BalanceResponse = self._run(flow)
+        return answer
+
     def invoice(self, tenant: str, *, from_ms: int, to_ms: int) -> admin_pb2.Invoice:
         """What a tenant owes for [from_ms, to_ms), milliseconds since the Unix epoch."""
         answer: admin_pb2.Invoice = self._run(invoice(self._context, tenant, from_ms, to_ms, self._timeout_s))
@@ -103,6 +123,14 @@ class AsyncAdmin:
     async def tenancy(self) -> admin_pb2.Tenancy:
         """See `Admin.tenancy`."""
         answer: admin_pb2.Tenancy = await self._run(tenancy(self._context, self._timeout_s))
+        return answer
+
+    async def balance(
+        self, pool: str = "", *, carry_out: bool = False, home: Iterable[str] = ()
+    ) -> admin_pb2.BalanceResponse:
+        """See `Admin.balance`."""
+        flow = balance(self._context, pool, home, self._timeout_s, carry_out=carry_out)
+        answer: admin_pb2.BalanceResponse = await self._run(flow)
         return answer
 
     async def invoice(self, tenant: str, *, from_ms: int, to_ms: int) -> admin_pb2.Invoice:

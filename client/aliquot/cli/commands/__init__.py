@@ -3,6 +3,7 @@
 from aliquot.cli._command import Command
 from aliquot.cli.commands import (
     allocating,
+    balancing,
     declaring,
     explaining,
     listing,
@@ -38,6 +39,7 @@ BUILTINS: tuple[Command, ...] = (
     tenancy.APPLY,
     tenancy.TENANTS,
     tenancy.QUEUES,
+    balancing.BALANCE,
     tenancy.INVOICE,
     tenancy.CREDIT,
 )

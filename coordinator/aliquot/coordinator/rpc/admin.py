@@ -7,7 +7,7 @@ import asyncio
 from aliquot.common import limits, names
 from aliquot.common.errors import InvalidFieldError
 from aliquot.coordinator.core import commands as c
-from aliquot.coordinator.core.decide.outcomes import ApplyOutcome, TenancyView
+from aliquot.coordinator.core.decide.outcomes import ApplyOutcome, BalanceView, TenancyView
 from aliquot.coordinator.core.ledger.books import Extract
 from aliquot.coordinator.core.ledger.invoice import balance_micro, make_invoice
 from aliquot.coordinator.metrics import Metrics
@@ -16,6 +16,7 @@ from aliquot.coordinator.rpc.calls import Context, Service, unary
 from aliquot.coordinator.writer import Writer
 from aliquot.v1 import admin_pb2, admin_pb2_grpc
 
+_DEFAULT_POOL = "default"
 _FOR_EVER_MS = 1 << 62
 
 
@@ -58,6 +59,16 @@ class AdminService(Service, admin_pb2_grpc.AdminServiceServicer):
         view = await self._writer.submit(c.ReadTenancy())
         assert isinstance(view, TenancyView)
         return messages.tenancy_message(view)
+
+    @unary
+    async def Balance(  # noqa: N802
+        self, request: admin_pb2.BalanceRequest, context: Context
+    ) -> admin_pb2.BalanceResponse:
+        """A plan, or a plan that is carried out."""
+        pool = names.validate_pool(request.pool or _DEFAULT_POOL)
+        view = await self._writer.submit(c.Balance(pool, request.carry_out, tuple(request.home)))
+        assert isinstance(view, BalanceView)
+        return messages.balance_message(view)
 
     @unary
     async def GetInvoice(  # noqa: N802

@@ -90,7 +90,7 @@ def _account(state: State, kind: str, name: str, waiting: dict[tuple[str, str], 
         memory_bytes=account.memory_bytes,
         waiting=waiting.get((kind, name), 0),
         fair_share_billionths=fair_share(tenancy, account, whole_pool(state), now_ms),
-        guaranteed_scaled=_scaled(spec.quota, guarantee_scale(state)),
+        guaranteed_scaled=_scaled(account.quota, guarantee_scale(state)),
         budget_permille=meter.permille(now_ms) if meter is not None else 0,
     )
 

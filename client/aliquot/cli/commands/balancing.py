@@ -1,0 +1,72 @@
+"""`balance`: which nodes should change hands between the projects of a pool; shown first, carried out when told to."""
+
+from __future__ import annotations
+
+import argparse
+from datetime import UTC, datetime
+
+from google.protobuf.json_format import MessageToDict
+from rich.table import Table
+
+from aliquot.cli import _options as options
+from aliquot.cli._command import Builtin
+from aliquot.cli._exits import Exit
+from aliquot.cli._out import Out, table
+from aliquot.v1 import admin_pb2
+
+_LOG_SHOWN = 10
+
+
+def _configure(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = (
+        "A pool whose declaration says `balancing: {label: project}` is shared by projects: each node serves the\n"
+        "tenant that its label names. Without --apply nothing changes. With `auto: true` the pool does it by itself."
+    )
+    parser.add_argument("--pool", default="", help="a named set of devices (default: default)")
+    parser.add_argument("--apply", action="store_true", help="carry the plan out")
+    parser.add_argument("--home", action="append", default=[], metavar="NODE", help="only this node goes home")
+
+
+def _balance(args: argparse.Namespace) -> int:
+    out = Out.of(args)
+    with options.open_pool(args) as pool:
+        answer = pool.admin.balance(args.pool, carry_out=args.apply, home=args.home)
+        names = {node.node_id: node.name for node in pool.nodes(pool=args.pool, with_devices=False)}
+    if out.as_json:
+        out.document({"carried_out": args.apply, **MessageToDict(answer, preserving_proto_field_name=True)})
+        return Exit.OK
+    out.show(_projects(answer))
+    word = "moved" if args.apply else "would move"
+    for move in answer.moves:
+        out.show(f"{names.get(move.node_id, move.node_id)} {word} from {move.lender} to {move.borrower}: {move.reason}")
+    if not answer.moves:
+        out.show("nothing to move")
+        for note in answer.notes:
+            out.note(note)
+    for move in list(answer.log)[-_LOG_SHOWN:]:
+        when = datetime.fromtimestamp(move.at_ms / 1000, UTC).isoformat(" ", "seconds")
+        out.note(f"{when}  {names.get(move.node_id, move.node_id)}: {move.lender} to {move.borrower} ({move.reason})")
+    return Exit.OK
+
+
+def _projects(answer: admin_pb2.BalanceResponse) -> Table:
+    return table(
+        "PROJECT",
+        ("NODES", "right"),
+        ("BORROWED", "right"),
+        ("USE", "right"),
+        ("WAITED", "right"),
+        rows=[
+            (
+                project.name,
+                str(len(project.node_ids)),
+                str(len(project.borrowed_node_ids)),
+                f"{project.use_permille / 10:g} %",
+                f"{project.waited_ms // 1000} s" if project.waited_ms else "-",
+            )
+            for project in answer.projects
+        ],
+    )
+
+
+BALANCE = Builtin("balance", "lend nodes of idle projects to busy ones", _configure, _balance)
