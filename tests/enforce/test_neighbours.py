@@ -1,5 +1,5 @@
-"""Two leases of half a device each under constant abuse: never over, never a false kill, and nobody is refused what is
-within their own part.
+"""Two leases of half a device each, which leave nothing of it, under constant abuse: never over, never a false kill,
+and nobody is refused what is within their own part.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from aliquot.common.tiers import Tier
-from tests.enforce.world import LIMIT_BYTES, NEIGHBOUR, Program, World, world
+from tests.enforce.world import NEIGHBOUR, Program, World, world
 
 GREEDY = """
 import json, random, sys, time
@@ -58,7 +58,7 @@ print(json.dumps({"rounds": rounds, "failed": failed}), flush=True)
 
 
 def abuse(seconds: float, directory: Path) -> None:
-    with world(directory / "world", Tier.PRELOAD, poll_ms=50) as made:
+    with world(directory / "world", Tier.PRELOAD, poll_ms=50, halves=True) as made:
         greedy = [made.python(GREEDY, str(seed), str(seconds)) for seed in range(3)]
         # Each has its context before anybody takes the rest.
         for program in greedy:
@@ -67,7 +67,7 @@ def abuse(seconds: float, directory: Path) -> None:
             program.go_on("go")
         modest = made.start(*_python(MODEST, seconds), lease=NEIGHBOUR)
         highest = watch(made, greedy, seconds)
-        assert max(highest) <= LIMIT_BYTES, "more was booked than the lease has"
+        assert max(highest) <= made.limit_bytes, "more was booked than the lease has"
         for program in greedy:
             answer = program.answer()
             assert answer is not None, f"ended by {program.process.wait()}: {program.said}\n{made.node.log}"

@@ -103,8 +103,15 @@ class World:
     """See above. Programs of the neighbour's lease must never notice anything."""
 
     def __init__(
-        self, directory: Path, tier: Tier, poll_ms: int = 100, environment: Mapping[str, str] | None = None
+        self,
+        directory: Path,
+        tier: Tier,
+        poll_ms: int = 100,
+        environment: Mapping[str, str] | None = None,
+        *,
+        halves: bool = False,
     ) -> None:
+        """`halves`: two leases of half a device each, which leave nothing of it, instead of three of 4 GiB."""
         self.tier = tier
         self.directory = directory
         self._loop = _Loop()
@@ -121,11 +128,23 @@ class World:
         }
         self.coordinator: Coordinator = self._loop.run(Coordinator().start())
         self.node.start(self.coordinator.address)
-        self._grant(LEASE, NEIGHBOUR, STRANGER)
+        device = self.node.scenario.devices()[0]
+        self.limit_bytes = (device.total_bytes - device.reserved_bytes) // 2 >> 20 << 20 if halves else LIMIT_BYTES
+        """Of each lease."""
+        self._grant(
+            *((LEASE, NEIGHBOUR) if halves else (LEASE, NEIGHBOUR, STRANGER)), share_milli=500 if halves else 250
+        )
 
-    def _grant(self, *leases: str) -> None:
+    def _grant(self, *leases: str, share_milli: int) -> None:
         slices = [
-            desired(self.device_uuid, slice_id=f"{lease}.1.0", lease_id=lease, memory_bytes=LIMIT_BYTES, grace_ms=1000)
+            desired(
+                self.device_uuid,
+                slice_id=f"{lease}.1.0",
+                lease_id=lease,
+                share_milli=share_milli,
+                memory_bytes=self.limit_bytes,
+                grace_ms=1000,
+            )
             for lease in leases
         ]
 
@@ -231,11 +250,16 @@ class World:
 
 @contextlib.contextmanager
 def world(
-    directory: Path, tier: Tier, poll_ms: int = 100, environment: Mapping[str, str] | None = None
+    directory: Path,
+    tier: Tier,
+    poll_ms: int = 100,
+    environment: Mapping[str, str] | None = None,
+    *,
+    halves: bool = False,
 ) -> Iterator[World]:
     """A world that is closed again."""
     directory.mkdir(parents=True, exist_ok=True)
-    made = World(directory, tier, poll_ms, environment)
+    made = World(directory, tier, poll_ms, environment, halves=halves)
     try:
         yield made
     finally:
