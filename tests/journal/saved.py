@@ -2,7 +2,8 @@
 
     python -m tests.journal.saved tests/journal/data/sqlite-1.db
 
-writes one of the current format; do it once for each new format, and note what `meaning` says of it in `MEANINGS`.
+writes one of the current format; do it once for each new format and each release, and note what `meaning` says of it in
+`MEANINGS`. With `--eventful` it is one with declarations, preemption, holds, money and much else.
 """
 
 from __future__ import annotations
@@ -14,13 +15,18 @@ from pathlib import Path
 
 from aliquot.coordinator.core import commands as c
 from aliquot.coordinator.core.facts import EndReason, RequestSpec
+from aliquot.coordinator.core.ledger.rates import ModelRate, RateCard
+from aliquot.coordinator.core.placement.prices import PriceTable
 from aliquot.coordinator.core.state import State
+from aliquot.coordinator.core.tenancy.specs import UNLIMITED, Amount, PoolSpec, QueueSpec, Quota, TenantSpec
 from aliquot.coordinator.core.types import Demand, DeviceSpec, NodeSpec
 from aliquot.coordinator.journal.snapshotter import take_snapshot
 from tests.journal.facts import GIB, Story, opened
 
 DATA = Path(__file__).with_name("data")
 MEANINGS = {
+    "sqlite-1-eventful.db": "4a786c6b3b48c8e904774b852aeefcab2c7edf65af1bfba83d37a5d48c961e70",
+    "sqlite-1-prerelease.db": "f29e38d95d99895a72aa4970e406e6bfbeb1689aa16dc535142fd2395813fe24",
     "sqlite-1.db": "f29e38d95d99895a72aa4970e406e6bfbeb1689aa16dc535142fd2395813fe24",
 }
 """SHA-256 of `meaning`, by file."""
@@ -49,6 +55,53 @@ def meaning(state: State) -> list[object]:
     ]
     nodes = [[node_id, node.state.name, node.cordoned] for node_id, node in sorted(state.nodes.items())]
     return [state.seq, state.now_ms, state.leader_epoch, leases, nodes]
+
+
+def eventful(path: Path) -> State:
+    """A story in which an administrator declares, launchers preempt and change their minds, and money flows."""
+    story = Story(opened(path))
+    story.begin(1)
+    devices = tuple(DeviceSpec(f"GPU-c{n}", "A100-80", 80 * GIB, index=n) for n in range(2))
+    whole = Amount(2000, UNLIMITED)  # of share; memory is not bounded
+    story.tell(
+        c.DeclareNode(NodeSpec("n3", "node three", devices, pool="projects", agentless=True)),
+        c.Apply(
+            pools=((PoolSpec("projects", limit=Amount(4000, UNLIMITED)), 0),),
+            tenants=(
+                (TenantSpec("research", Quota(guaranteed=Amount(2000)), description="first"), 0),
+                (TenantSpec("old"), 0),
+            ),
+            queues=((QueueSpec("night", quota=Quota(limit=whole, weight=3), ageing_ms=1000), 0),),
+            rates=RateCard("EUR", (ModelRate("*", 1_500_000, 10_000),), minimum_ms=1000),
+        ),
+    )
+    story.tell(c.Withdraw(c.Declared.TENANT, "old"))
+    story.tell(c.LearnPrices(PriceTable(1, (0,), (((0, 0), (1000, 1_000_000)),))))
+    for number in range(4):
+        request = RequestSpec(
+            Demand(share_milli=1000), tenant="batch", ttl_ms=0, preemptible=True, grace_ms=0, min_run_ms=0
+        )
+        story.tell(c.Allocate(f"low-{number}", request, key=f"low{number}", body_sha256=b"l" * 32))
+    story.now_ms += 600_000
+    for number in range(2):
+        request = RequestSpec(Demand(share_milli=1000), tenant="research", priority=100, ttl_ms=0)
+        story.tell(c.Allocate(f"high-{number}", request, key=f"high{number}", body_sha256=b"h" * 32), c.Admit())
+    story.tell(c.Release("high-1", EndReason.CANCELLED, "changed its mind"), c.Admit())
+    story.now_ms += 600_000
+    story.tell(c.Tick(), c.Admit())
+    story.tell(c.PostCredit("research", 5_000_000, "invoice 7"), c.ObserveUse("low-3", 1000, GIB, 60_000))
+    story.tell(c.CorrectUsage("batch", "default", "A100-80", "-1000", "0", "case 3", "a lost node"))
+    story.tell(c.Cordon("n3", reason="to be replaced"))
+    for number in range(4):
+        story.tell(c.Release(f"low-{number}", EndReason.RELEASED, ""), c.Admit())
+    story.now_ms += 86_400_000
+    story.tell(c.CloseBooks(86_400_000), c.Tick(), c.Admit())
+    take_snapshot(path)
+    story.tell(c.Release("high-0", EndReason.RELEASED, ""), c.Admit())
+    story.tell(c.RemoveNode("n3"), c.StartLeading(2))
+    story.lease(60)
+    story.journal.close()
+    return story.state
 
 
 def hash_of(state: State) -> str:
@@ -84,4 +137,5 @@ def write(path: Path) -> State:
 
 
 if __name__ == "__main__":
-    sys.stdout.write(f"{hash_of(write(Path(sys.argv[1])))}\n")
+    tell = eventful if "--eventful" in sys.argv else write
+    sys.stdout.write(f"{hash_of(tell(Path(sys.argv[1])))}\n")
