@@ -104,7 +104,7 @@ def test_nothing_is_placed_on_parts_that_go_and_they_are_given_back_when_the_cut
     small = ask(books, "1g.5gb")
     assert not books.again(small).holding, "both parts are about to go"
     assert state_hash(books.replayed()) == state_hash(books.state) == state_hash(books.restored())
-    assert books.restored().inventory.device(cut.lost_uuids[0]).withheld_for == whole.lease_id
+    assert books.restored().inventory.device(cut.lost_uuids[0]).withheld_for == "the cut of GPU-a1"
     answer(books, "a", cut, problem="1g.5gb from 0 is in use")
     assert books.again(small).holding
     assert "could not be cut: 1g.5gb from 0 is in use" in why(books, whole)

@@ -17,6 +17,7 @@ from aliquot.agent.enforce.assembly import look_after, observe
 from aliquot.agent.enforce.base import EnforcementError, Enforcer, Limited
 from aliquot.agent.enforce.chooser import Chooser, TierUnavailable
 from aliquot.agent.state import NodeState
+from aliquot.common.quantity import human_bytes
 from aliquot.common.tiers import Tier
 
 log = logging.getLogger(__name__)
@@ -120,7 +121,7 @@ class LimitSetter:
             return
         excess_bytes = observe(self._chooser.of(actual.tier), limited, usage.observed_bytes)
         if excess_bytes:
-            log.info("slice %s holds %d bytes beyond its own account", record.slice_id, excess_bytes)
+            log.info("slice %s holds %s beyond its own account", record.slice_id, human_bytes(excess_bytes))
 
     def tiers_of(self, device_uuid: str) -> tuple[Tier, ...]:
         """The tiers that can be had on a device now, weakest first."""

@@ -45,9 +45,9 @@ def _put(state: State, node_id: str, cut: Cut) -> None:
 
 def keep(state: State, node: Node) -> None:
     """Place nothing on what is about to go; look from time to time whether a card should be cut."""
-    for uuid, lease_id in withheld(node).items():
+    for uuid, owner in withheld(node).items():
         if state.inventory.has_device(uuid):
-            state.inventory.withhold(uuid, lease_id)
+            state.inventory.withhold(uuid, owner)
     if node.spec.cards:
         state.cutting[node.spec.node_id] = None
         if not state.cuts_due_ms:
@@ -56,8 +56,11 @@ def keep(state: State, node: Node) -> None:
 
 
 def withheld(node: Node) -> dict[str, str]:
-    """Devices that go for an order under way, with who it is for."""
-    return {uuid: cut.lease_id for cut in node.cuts if cut.state is CutState.ORDERED for uuid in cut.lost_uuids}
+    """Devices that go for an order under way, and what they are withheld for: no lease, so nobody takes them for a hold
+    of their own.
+    """
+    under_way = [cut for cut in node.cuts if cut.state is CutState.ORDERED]
+    return {uuid: f"the cut of {cut.card_uuid}" for cut in under_way for uuid in cut.lost_uuids}
 
 
 APPLY: dict[type[f.Fact], Callable[[State, Any], None]] = {
