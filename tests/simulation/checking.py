@@ -7,10 +7,13 @@ import multiprocessing
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from random import Random
 
+from tests.simulation.faults import schedule
 from tests.simulation.mutations import MUTANTS, Mutant
 from tests.simulation.running import Case, run
+from tests.simulation.sim.world import SIZES
 
 SEEDS_MAX = 16
 """A mutant that so many seeds do not catch counts as not caught."""
@@ -50,13 +53,22 @@ def check(name: str, seeds_max: int = SEEDS_MAX) -> Verdict:
     """Run one mutant on one small seed after the other, until it is caught."""
     mutant = named(name)
     for seed in range(1, seeds_max + 1):
-        case = Case(seed, "small")
+        case = _case(mutant, seed)
         with mutant.applied():
             result = run(case)
         if result.violations or seed == seeds_max:
             wrong = result.violations[0] if result.violations else ""
             return Verdict(mutant.name, mutant.mistake, case, result.events, result.simulated_s, wrong)
     raise AssertionError("at least one seed is needed")
+
+
+def _case(mutant: Mutant, seed: int) -> Case:
+    """The seed's own faults; of a mutant that shows in some kinds only, faults of these kinds, three times as many."""
+    if not mutant.kinds:
+        return Case(seed, mutant.size)
+    config = SIZES[mutant.size]
+    often = replace(config, faults_per_s=config.faults_per_s * 3)
+    return Case(seed, mutant.size, tuple(schedule(Random(seed), often, mutant.kinds)))
 
 
 def check_mutants(names: Sequence[str], *, jobs: int, tell: Callable[[str], None]) -> int:

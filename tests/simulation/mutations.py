@@ -22,8 +22,7 @@ from aliquot.agent.core import enforcement, reservations
 from aliquot.agent.core.reservations import Step
 from aliquot.coordinator import keepalive, session, sessions, writer
 from aliquot.coordinator.core import evolve, facts
-from aliquot.coordinator.core.commands import ReportStatus
-from aliquot.coordinator.core.decide import allocate, lifecycle, nodes, reconcile, reports
+from aliquot.coordinator.core.decide import allocate, lifecycle, nodes, reconcile
 from aliquot.coordinator.core.decide.outcomes import Decision
 from aliquot.coordinator.core.evolving import counting
 from aliquot.coordinator.core.inventory import inventory
@@ -47,6 +46,10 @@ class Mutant:
     name: str
     mistake: str
     apply: Callable[[Put], None]
+    size: str = "small"
+    """Of the pools in which it can show."""
+    kinds: tuple[str, ...] = ()
+    """Of the faults in which it can show; none: any may do it."""
 
     @contextmanager
     def applied(self) -> Iterator[None]:
@@ -59,11 +62,13 @@ class Mutant:
 MUTANTS: list[Mutant] = []
 
 
-def mutant(name: str, mistake: str) -> Callable[[Callable[[Put], None]], Callable[[Put], None]]:
+def mutant(
+    name: str, mistake: str, *, size: str = "small", kinds: tuple[str, ...] = ()
+) -> Callable[[Callable[[Put], None]], Callable[[Put], None]]:
     """Register one."""
 
     def register(apply: Callable[[Put], None]) -> Callable[[Put], None]:
-        MUTANTS.append(Mutant(name, mistake, apply))
+        MUTANTS.append(Mutant(name, mistake, apply, size, kinds))
         return apply
 
     return register
@@ -194,7 +199,11 @@ def _session_epochs(put: Put) -> None:
     _decide(put, "RegisterNode", register)
 
 
-@mutant("old session believed", "confirmations of an earlier session are taken as the present one's")
+@mutant(
+    "old session believed",
+    "confirmations of an earlier session are taken as the present one's",
+    kinds=("net.last_words",),
+)
 def _session(put: Put) -> None:
     async def believe(self: Any, current: Any, said: Any) -> None:
         await original(self, current, type(said)(session_epoch=current.epoch, reports=said.reports))
@@ -299,7 +308,7 @@ def _ttl(put: Put) -> None:
     put(keepalive.KeepAlive, "start_again", lambda self: None)
 
 
-@mutant("hold leaked on cancel", "the hold of a request that is cancelled stays")
+@mutant("hold leaked on cancel", "the hold of a request that is cancelled stays", size="crowded")
 def _leaked(put: Put) -> None:
     original = evolve._APPLY[facts.LeaseEnded]
 
@@ -317,19 +326,21 @@ def _charged(put: Put) -> None:
     put(counting, "CHARGED", CHARGED | {SliceState.UNREACHABLE})
 
 
-@mutant("confirmation assumed", "a slice is taken as active as soon as its agent has heard of it")
+@mutant("confirmation not awaited", "a slice counts as active as soon as it is granted, not when its agent says so")
 def _assumed(put: Put) -> None:
-    original = reports._settle_lease
+    original = allocate.allocate
 
-    def settle(state: Any, lease: Any, said: Any, now_ms: int) -> Any:
-        pending = ReportStatus.PENDING
-        active = {
-            slice_id: replace(report, status=ReportStatus.ACTIVE) if report.status is pending else report
-            for slice_id, report in said.items()
-        }
-        return original(state, lease, active, now_ms)
+    def assume(state: Any, command: Any, now_ms: int) -> Decision:
+        decision = original(state, command, now_ms)
+        active = [
+            facts.SliceActive(at_ms=now_ms, lease_id=fact.lease_id, slice_id=grant.slice_id, tier=0)
+            for fact in decision.facts
+            if isinstance(fact, facts.LeaseGranted)
+            for grant in fact.slices
+        ]
+        return replace(decision, facts=(*decision.facts, *active))
 
-    put(reports, "_settle_lease", settle)
+    _decide(put, "Allocate", assume)
 
 
 # -- agents

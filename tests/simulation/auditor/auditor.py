@@ -35,11 +35,14 @@ class Auditor:
         self.lease_operations = 0
         self.facts: Counter[str] = Counter()
         self._last_digest = bytes(32)
+        self._durable_us: deque[int] = deque((0, 0, 0), maxlen=3)
+        """When the last records became durable. What the last one holds was decided after the first one was: when that
+        was done, the one between was handed over, and only then was the last one opened."""
         self.verbose = False
         """Keep a line of everything, without end: for looking at one seed."""
         self._trace: deque[str] = deque(maxlen=TRACE_LINES)
         self._writer_epoch = 0
-        self._leads_since_us = 0
+        self.leads_since_us = 0
         self.leader_address = ""
         """Where the coordinator of the latest leader epoch is."""
         self._digests: list[str] = []
@@ -131,6 +134,7 @@ class Auditor:
         if record.first_seq != self.books.seq + 1:
             self.violation(f"a record starts at {record.first_seq} after {self.books.seq}")
         self._last_digest = record.digest
+        self._durable_us.append(self._world.loop.now_us)
         if epoch < self._writer_epoch:
             self.violation(f"leader epoch {epoch} writes after {self._writer_epoch}")
         facts = _decode(record.payload)
@@ -141,11 +145,6 @@ class Auditor:
                 self.violation(f"the first fact of leader epoch {epoch} is {facts[0][:3]}")
         for wrong in self.books.group(facts):
             self.violation(wrong)
-        for fact in facts:
-            if fact[0] in ("queued", "requeued", "granted"):
-                story = self.books.stories.get(fact[2])
-                if story is not None:
-                    story.lived_since_us = self._world.loop.now_us
 
     def _count(self, facts: list[list[Any]], epoch: int) -> None:
         for fact in facts:
@@ -153,7 +152,7 @@ class Auditor:
             if self.verbose:
                 self.note(f"fact by {epoch}: {fact}")
             if fact[0] == "leader":
-                self._leads_since_us = self._world.loop.now_us
+                self.leads_since_us = self._world.loop.now_us
                 self.leader_address = current().host.host
             elif fact[0] in ("queued", "ended", "releasing"):
                 self.lease_operations += 1
@@ -165,11 +164,11 @@ class Auditor:
         now_us = self._world.loop.now_us
         if not story.ttl_ms:
             return f"{story.lease_id} is detached, but expires"
-        heard_us = self.wire.kept_us.get(story.lease_id, 0)
-        since_us = max(heard_us, self._leads_since_us)
-        if story.lived_since_us > since_us and not heard_us:
-            since_us = max(since_us, self.wire.queued_us.get(story.lease_id, 0))
+        since_us = max(self.wire.kept_us.get(story.lease_id, 0), self.leads_since_us)
         quiet_ms = (now_us - since_us) // 1000
+        ended_us, quiet_us = self.wire.quiet_us.get(story.lease_id, (0, 0))
+        if ended_us >= self._durable_us[0]:  # it was named when its end was decided, but not durable yet
+            quiet_ms = max(quiet_ms, quiet_us // 1000)
         if quiet_ms < story.ttl_ms - EXPIRY_SLACK_MS:
             return f"{story.lease_id} expires {quiet_ms} ms after it was named, with a TTL of {story.ttl_ms} ms"
         return ""
@@ -179,7 +178,7 @@ class Auditor:
     def started(self, host: CoordinatorHost) -> None:
         """A coordinator serves: what it shows must be what is durable."""
         self.note(f"{host.host} leads")
-        self._leads_since_us = self._world.loop.now_us
+        self.leads_since_us = self._world.loop.now_us
         self._compare(host, "after its start")
 
     def look(self) -> None:
@@ -187,7 +186,14 @@ class Auditor:
         leader = self._world.cluster.leader
         if leader.serving and leader.alive:
             self._compare(leader, "now")
-        self.nodes.look()
+            self._compare_holds(leader)
+
+    def _compare_holds(self, host: CoordinatorHost) -> None:
+        """A hold without an owner that waits would keep devices from everybody, for ever."""
+        state = host.coordinator.writer.state if host.coordinator is not None else None
+        if state is not None and state.seq == self.books.seq and state.holds.keys() != self.books.holds.keys():
+            wrong = min(state.holds.keys() ^ self.books.holds.keys())
+            self.violation(f"{host.host} has other holds than are durable: {wrong}")
 
     def _compare(self, host: CoordinatorHost, when: str) -> None:
         view = host.coordinator.view if host.coordinator is not None else None

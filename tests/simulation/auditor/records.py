@@ -74,7 +74,6 @@ class Story:
     granted_ms: int = 0
     time_limit_ms: int = 0
     last_seq: int = 0
-    lived_since_us: int = 0
 
 
 @dataclass(slots=True)

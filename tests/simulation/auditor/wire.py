@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from tests.simulation.sim.network import Connection
     from tests.simulation.sim.world import World
 
+LONG_QUIET_US = 10_000_000
 _HEARTBEAT = 0x22
 _OVER = (agent_pb2.SLICE_STATUS_GONE, agent_pb2.SLICE_STATUS_FAILED)
 
@@ -37,7 +38,8 @@ class WireAudit:
         self._auditor = auditor
         self.kept_us: dict[str, int] = {}
         """Lease -> when a keep-alive, or a call of somebody who waits for it, last reached a coordinator."""
-        self.queued_us: dict[str, int] = {}
+        self.quiet_us: dict[str, tuple[int, int]] = {}
+        """Lease -> when a keep-alive last came after a long time without any, and how long that was."""
         self._sessions: dict[int, int] = {}
         """Connection -> session epoch, from the welcome that was sent on it."""
         self._heard: dict[int, Heard] = {}
@@ -52,9 +54,16 @@ class WireAudit:
             if up and data[0] != _HEARTBEAT:
                 self._from_agent(connection, data)
         elif connection.note == KEEP_ALIVE and up and connection.address == self._auditor.leader_address:
-            now_us = self._world.loop.now_us
             for lease_id in leases_pb2.KeepAliveRequest.FromString(data).lease_ids:
-                self.kept_us[lease_id] = now_us
+                self._named(lease_id)
+
+    def _named(self, lease_id: str) -> None:
+        """Somebody who wants this lease has spoken to the leader."""
+        now_us = self._world.loop.now_us
+        quiet_us = now_us - max(self.kept_us.get(lease_id, 0), self._auditor.leads_since_us)
+        if quiet_us >= LONG_QUIET_US:
+            self.quiet_us[lease_id] = (now_us, quiet_us)
+        self.kept_us[lease_id] = now_us
 
     def _from_agent(self, connection: Connection, data: bytes) -> None:
         session = self._sessions.get(connection.number)
@@ -155,7 +164,7 @@ class WireAudit:
         if name == "Allocate":
             asked = leases_pb2.AllocateRequest.FromString(request)
             lease = leases_pb2.AllocateResponse.FromString(data).lease
-            self.kept_us[lease.lease_id] = self._world.loop.now_us
+            self._named(lease.lease_id)
             self._lease(lease, "Allocate")
             key = (asked.request.tenant, asked.idempotency_key)
             if asked.idempotency_key:

@@ -151,6 +151,38 @@ def _replayed(*, up: bool) -> Callable[[World, Fault, Random], None]:
     return happen
 
 
+def _last_words(world: World, fault: Fault, random: Random) -> Undo:
+    """What an agent says is lost; it restarts slowly and without its records; then its earlier words come after all."""
+    node = some_node(world, random)
+    mend_link = cut(world, [(node.host, "*")])
+
+    def speak(times: int) -> None:
+        world.network.replay(random, up=True, client=node.host)
+        if times:
+            world.loop.call_in(world.process, 50 * US_PER_MS, speak, times - 1)
+
+    def slow_down() -> None:
+        node.disk.damage_next_read = 0
+        if node.process is not None:
+            node.process.stalls_us = 1_500 * US_PER_MS
+
+    def speed_up() -> None:
+        if node.process is not None:
+            node.process.stalls_us = 0
+
+    def mend() -> None:
+        world.network.reset_some(node.host)
+        mend_link()
+        if node.agent_alive:
+            node.disk.damage_next_read = len(node.disk.slices)
+            node.crash_agent(again_after_us=100 * US_PER_MS)
+            world.loop.call_in(world.process, 400 * US_PER_MS, slow_down)
+            world.loop.call_in(world.process, 8 * US_PER_S, speed_up)
+            speak(100)
+
+    return mend
+
+
 # -- coordinators
 
 
@@ -302,6 +334,7 @@ ACTIONS: dict[str, Any] = {
     "net.flapping": _flapping,
     "net.replayed_orders": _replayed(up=False),
     "net.replayed_reports": _replayed(up=True),
+    "net.last_words": _last_words,
     "coordinator.crash": _crash,
     "coordinator.crash_before_write": _crash_at(CrashPoint.BEFORE_WRITE),
     "coordinator.crash_after_write": _crash_at(CrashPoint.AFTER_WRITE),

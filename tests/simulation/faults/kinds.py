@@ -6,6 +6,7 @@ minimising does, changes as little as possible about it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import Any
@@ -29,6 +30,7 @@ KINDS: dict[str, tuple[int, int, int]] = {
     "net.flapping": (3, 5_000, 40_000),
     "net.replayed_orders": (5, 0, 0),
     "net.replayed_reports": (5, 0, 0),
+    "net.last_words": (3, 3_000, 9_000),
     "coordinator.crash": (4, 0, 0),
     "coordinator.crash_before_write": (2, 0, 0),
     "coordinator.crash_after_write": (2, 0, 0),
@@ -104,9 +106,9 @@ class Fault:
         return f"{self.at_ms:>7} ms  {self.kind}{lasting}  (seed {self.seed})"
 
 
-def schedule(random: Random, config: Any, node_ids: list[str]) -> list[Fault]:
-    """Faults of one run, in order of time. Some come alone, some in clusters, as they do."""
-    kinds = list(KINDS)
+def schedule(random: Random, config: Any, only: Sequence[str] = ()) -> list[Fault]:
+    """Faults of one run, in order of time. Some come alone, some in clusters, as they do. `only`: of these kinds."""
+    kinds = list(only or KINDS)
     weights = [KINDS[kind][0] for kind in kinds]
     faults: list[Fault] = []
     at_ms = 8_000

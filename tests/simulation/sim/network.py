@@ -110,9 +110,9 @@ class Network:
         """Something happens out there."""
         self.loop.call_in(self.world, delay_us, callback, *args)
 
-    def replay(self, random: Random, *, up: bool) -> bool:
-        """Somebody on the way (a relay, say) repeats on a present stream what was said on an earlier one."""
-        present = [c for c in self.connections.values() if c.client_open and c.server_open]
+    def replay(self, random: Random, *, up: bool, client: str = "") -> bool:
+        """Somebody on the way (a relay, say) repeats on a present stream (of this client) what an earlier one said."""
+        present = [c for c in self.connections.values() if c.client_open and c.server_open and client in ("", c.client)]
         random.shuffle(present)
         for connection in present:
             old = [data for number, data in self.spoken.get((connection.client, up), ()) if number != connection.number]

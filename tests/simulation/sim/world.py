@@ -50,7 +50,11 @@ class Config:
 SMALL = Config(
     nodes=12, launchers=5, busy_s=100, settle_s=300, whole_s=0, faults_per_s=0.3, think_s=4.5, leases_per_launcher=8
 )
-SIZES = {"whole": Config(), "small": SMALL}
+CROWDED = Config(
+    nodes=4, launchers=8, busy_s=100, settle_s=400, whole_s=0, faults_per_s=0.25, think_s=3.0, leases_per_launcher=8
+)
+"""More is asked for than there is: queues, preemption and holds all the time."""
+SIZES = {"whole": Config(), "small": SMALL, "crowded": CROWDED}
 """By the names under which the command line and the list of past failures know them."""
 
 
@@ -118,8 +122,7 @@ class World:
         self.auditor = Auditor(self)
         self.time: SimTime | None = None
         self.injector = Injector(self, self._fork("injector"))
-        names = [node.node_id for node in self.nodes]
-        self.faults = schedule(self._fork("faults"), config, names) if faults is None else faults
+        self.faults = schedule(self._fork("faults"), config) if faults is None else faults
 
     def _fork(self, name: str) -> Random:
         """A stream of randomness of its own, so that one part drawing more does not change the others."""
