@@ -203,9 +203,20 @@ def test_observed_use_stands_beside_what_was_reserved(books: Books) -> None:
     lease = run(books)
     books.do(c.ObserveUse(lease.lease_id, 400 * 60_000, 10 * GIB * 60_000, 60_000))
     books.do(c.ObserveUse(lease.lease_id, 600 * 60_000, 0, 60_000))
-    observed = books.state.ledger.observed["a"]
-    assert (int(observed.busy_milli_ms), observed.interval_ms) == (1000 * 60_000, 120_000)
+    books.do(c.ObserveUse("", 50 * 60_000, 0, 60_000, tenant="a"))
     assert books.do(c.ObserveUse("l-unknown", 1, 1, 1)).facts == ()
+    books.advance(60_000)
+    today = invoice(books, 0, books.now_ms)
+    assert (today.observed_busy_milli_ms, today.observed_interval_ms) == (1050 * 60_000, 180_000)
+    assert today.observed_memory_byte_ms == 10 * GIB * 60_000
+    day_ms = 86_400_000
+    books.advance(day_ms)
+    books.do(c.ObserveUse("", 7, 0, 1, tenant="a"))
+    start_ms = books.now_ms - books.now_ms % day_ms
+    assert invoice(books, 0, start_ms).observed_busy_milli_ms == 1050 * 60_000
+    assert invoice(books, start_ms, start_ms + day_ms).observed_busy_milli_ms == 7
+    assert invoice(books, start_ms + 1, start_ms + day_ms).observed_interval_ms == 0, "whole days only"
+    assert state_hash(books.restored()) == state_hash(books.replayed()) == state_hash(books.state)
 
 
 def test_periods_must_go_forward(books: Books) -> None:

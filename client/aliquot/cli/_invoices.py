@@ -61,6 +61,17 @@ def sums(invoice: admin_pb2.Invoice) -> list[tuple[str, str]]:
     return found
 
 
+def measured(invoice: admin_pb2.Invoice) -> list[str]:
+    """What agents measured beside what was reserved, in words; nothing where nothing was measured."""
+    if not int(invoice.observed_interval_ms or 0):
+        return []
+    busy = hours(invoice.observed_busy_milli_ms, _GPU_HOUR)
+    memory = hours(invoice.observed_memory_byte_ms, _GIB_HOUR)
+    reserved = sum(int(line.share_milli_ms) for line in invoice.lines)
+    part = f", {int(invoice.observed_busy_milli_ms) * 100 // reserved} % of what was reserved" if reserved > 0 else ""
+    return [f"measured on the whole days (UTC) of the period: {busy} GPU-hours busy{part}, {memory} GiB-hours in use"]
+
+
 def as_csv(invoice: admin_pb2.Invoice) -> str:
     """Lines first, then the sums, as CSV."""
     text = io.StringIO()
@@ -71,6 +82,10 @@ def as_csv(invoice: admin_pb2.Invoice) -> str:
         writer.writerow((*head, *row))
     for name, amount in sums(invoice):
         writer.writerow((*head, name, *("",) * (len(COLUMNS) - 2), amount))
+    if int(invoice.observed_interval_ms or 0):
+        busy = hours(invoice.observed_busy_milli_ms, _GPU_HOUR)
+        memory = hours(invoice.observed_memory_byte_ms, _GIB_HOUR)
+        writer.writerow((*head, "measured", "", busy, memory, *("",) * (len(COLUMNS) - 4)))
     return text.getvalue()
 
 
@@ -83,7 +98,7 @@ def as_page(invoice: admin_pb2.Invoice) -> str:
         f'<tr><th colspan="{len(COLUMNS) - 1}">{escape(name)}</th><td>{escape(amount)}</td></tr>'
         for name, amount in sums(invoice)
     )
-    notes = "".join(f"<p>{escape(note)}</p>" for note in invoice.notes)
+    notes = "".join(f"<p>{escape(note)}</p>" for note in (*invoice.notes, *measured(invoice)))
     return f"""<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>{escape(invoice.invoice_id)}</title><style>
 body {{ font: 11pt sans-serif; margin: 2cm; }}

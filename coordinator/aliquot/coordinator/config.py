@@ -51,6 +51,8 @@ class AgentSettings:
     lost: DurationMs = field(default=DurationMs(30_000))
     confirm_timeout: DurationMs = field(default=DurationMs(30_000))
     """A grant that its agent has not confirmed for so long is tried elsewhere."""
+    use_told_every: DurationMs = field(default=DurationMs(300_000))
+    """How often the ledger is told what leases were measured to use."""
 
     def sessions(self) -> SessionsConfig:
         """As the sessions take them."""

@@ -63,6 +63,7 @@ from aliquot.coordinator.sessions import Sessions
 from aliquot.coordinator.standby import Standby
 from aliquot.coordinator.stores import make_compaction, make_journal, shared_leadership, single_leadership
 from aliquot.coordinator.telemetry import Telemetry
+from aliquot.coordinator.usage import ObservedUse
 from aliquot.coordinator.user_policies import discover, require
 from aliquot.coordinator.view import View
 from aliquot.coordinator.waiting import Waiters
@@ -192,11 +193,14 @@ class Coordinator:
         await self.writer.submit(c.StartLeading(leader_epoch))
 
         telemetry = Telemetry()
+        observed = ObservedUse(clock, self.view.leases.get)
+        self.outbox.follow_leases(observed)
         self.sessions = Sessions(
             writer=self.writer,
             view=self.view,
             clock=clock,
             telemetry=telemetry,
+            observed=observed,
             metrics=self.metrics,
             leader_epoch=leader_epoch,
             pool_secret=self.journal.pool_secret,
@@ -226,6 +230,7 @@ class Coordinator:
         await self.server.set_granting(granting=True)
         self._background.append(asyncio.create_task(self.pulse.run()))
         self._background.append(asyncio.create_task(follow_fragmentation(self._engine, self.metrics)))
+        self._background.append(asyncio.create_task(observed.run(self.writer.submit, settings.agents.use_told_every)))
         compaction = make_compaction(
             settings,
             self.journal,

@@ -36,6 +36,7 @@ from aliquot.coordinator.rpc import errors as rpc_errors
 from aliquot.coordinator.rpc.nodes import read_registered
 from aliquot.coordinator.session import Context, Session
 from aliquot.coordinator.telemetry import AboutDevice, AboutNode, Telemetry
+from aliquot.coordinator.usage import ObservedUse
 from aliquot.coordinator.view import View
 from aliquot.coordinator.writer import Writer
 from aliquot.v1 import agent_pb2, types_pb2
@@ -78,6 +79,7 @@ class Sessions:
         view: View,
         clock: Clock,
         telemetry: Telemetry,
+        observed: ObservedUse,
         metrics: Metrics,
         leader_epoch: int,
         pool_secret: bytes,
@@ -88,6 +90,7 @@ class Sessions:
         self._view = view
         self._clock = clock
         self._telemetry = telemetry
+        self._observed = observed
         self._metrics = metrics
         self._leader_epoch = leader_epoch
         self._pool_secret = pool_secret
@@ -272,6 +275,8 @@ class Sessions:
         session.delta_seq = delta.seq
         for report in delta.devices:
             self._device(session, report.uuid, report.telemetry if report.HasField("telemetry") else None)
+            for measured in report.slices:
+                self._observed.saw(session.node_id, measured)
             if report.HasField("foreign_bytes") or report.HasField("healthy"):
                 foreign, healthy = session.told_devices.get(report.uuid, (0, True))
                 self._give(

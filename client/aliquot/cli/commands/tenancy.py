@@ -163,7 +163,7 @@ def _invoice(args: argparse.Namespace) -> int:
         out.show(table(*columns, rows=invoices.rows(invoice)))
         for name, amount in invoices.sums(invoice):
             out.show(f"{name}: {amount}")
-        for note in invoice.notes:
+        for note in (*invoice.notes, *invoices.measured(invoice)):
             out.note(note)
     return Exit.OK
 

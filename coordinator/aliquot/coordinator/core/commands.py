@@ -265,12 +265,15 @@ class CorrectUsage:
 
 @dataclass(frozen=True, slots=True)
 class ObserveUse:
-    """What a lease was measured to use over an interval."""
+    """What a lease, or all leases of a tenant, were measured to use over an interval."""
 
     lease_id: str
     busy_milli_ms: int
     memory_byte_ms: int
     interval_ms: int
+    """Added up over slices."""
+    tenant: str = ""
+    """Of whose leases together; empty: of `lease_id` alone."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -407,12 +407,13 @@ class UsageCorrected(Fact, frozen=True, tag="correct"):
 
 
 class UseObserved(Fact, frozen=True, tag="observed"):
-    """What a lease really used of what it reserved, as its agents measured it over an interval."""
+    """What was really used of what was reserved, by a lease or by all of a tenant's, as agents measured it."""
 
     lease_id: str
     busy_milli_ms: str
     memory_byte_ms: str
     interval_ms: int
+    tenant: str = ""
 
 
 class BudgetCrossed(Fact, frozen=True, tag="budget"):

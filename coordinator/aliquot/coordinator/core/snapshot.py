@@ -122,7 +122,7 @@ def from_snapshot(snapshot: Snapshot, config: CoreConfig | None = None) -> State
     ledger.next_number = snapshot.next_entry
     ledger.closed_up_to_ms = snapshot.closed_up_to_ms
     ledger.closed = {(t.day_start_ms, t.tenant, t.queue, t.model): t for t in snapshot.closed_days}
-    ledger.observed = {observed.tenant: observed for observed in snapshot.observed}
+    ledger.observed = {(observed.tenant, observed.day_start_ms): observed for observed in snapshot.observed}
     ledger.levels = dict(snapshot.budget_levels)
     rebuild_indexes(state)
     if snapshot.prices is not None:

@@ -324,4 +324,7 @@ def invoice_message(invoice: Invoice) -> admin_pb2.Invoice:
         total_micro=str(invoice.total_micro),
         paid_micro=str(invoice.paid_micro),
         notes=invoice.notes,
+        observed_busy_milli_ms=str(invoice.observed_busy_milli_ms),
+        observed_memory_byte_ms=str(invoice.observed_memory_byte_ms),
+        observed_interval_ms=str(invoice.observed_interval_ms),
     )

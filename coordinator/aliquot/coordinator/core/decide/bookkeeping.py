@@ -51,7 +51,9 @@ def correct_usage(state: State, command: c.CorrectUsage, now_ms: int) -> Decisio
 
 def observe_use(state: State, command: c.ObserveUse, now_ms: int) -> Decision:
     """Add what agents measured. Of leases that are gone, and of nothing, nothing is kept."""
-    if command.lease_id not in state.leases or command.interval_ms <= 0:
+    if not command.tenant and command.lease_id not in state.leases:
+        return NOTHING
+    if command.interval_ms <= 0:
         return NOTHING
     if command.busy_milli_ms < 0 or command.memory_byte_ms < 0:
         raise InvalidField("busy_milli_ms", "measured use can't be negative")
@@ -61,6 +63,7 @@ def observe_use(state: State, command: c.ObserveUse, now_ms: int) -> Decision:
         busy_milli_ms=str(command.busy_milli_ms),
         memory_byte_ms=str(command.memory_byte_ms),
         interval_ms=command.interval_ms,
+        tenant=command.tenant,
     )
     return Decision((fact,))
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from aliquot.coordinator.core import facts as f
 from aliquot.coordinator.core.evolving.counting import recount_meters, watch_budget
+from aliquot.coordinator.core.ledger.books import DAY_MS
 from aliquot.coordinator.core.ledger.closing import day_totals
 from aliquot.coordinator.core.ledger.entries import Entry, EntryKind, Observed
 from aliquot.coordinator.core.state import State
@@ -51,13 +52,15 @@ def _usage_corrected(state: State, fact: f.UsageCorrected) -> None:
 
 
 def _use_observed(state: State, fact: f.UseObserved) -> None:
-    tenant = state.leases[fact.lease_id].request.tenant
-    old = state.ledger.observed.get(tenant, Observed(tenant))
-    state.ledger.observed[tenant] = Observed(
+    tenant = fact.tenant or state.leases[fact.lease_id].request.tenant
+    day_start_ms = fact.at_ms - fact.at_ms % DAY_MS
+    old = state.ledger.observed.get((tenant, day_start_ms), Observed(tenant))
+    state.ledger.observed[tenant, day_start_ms] = Observed(
         tenant,
         str(int(old.busy_milli_ms) + int(fact.busy_milli_ms)),
         str(int(old.memory_byte_ms) + int(fact.memory_byte_ms)),
         old.interval_ms + fact.interval_ms,
+        day_start_ms,
     )
 
 

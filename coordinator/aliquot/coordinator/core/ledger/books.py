@@ -31,7 +31,8 @@ class Ledger:
         self.prices = PriceHistory()
         self.closed: dict[tuple[int, str, str, str], DayTotal] = {}
         self.closed_up_to_ms = 0
-        self.observed: dict[str, Observed] = {}
+        self.observed: dict[tuple[str, int], Observed] = {}
+        """By tenant and the beginning of the day."""
         self.levels: dict[str, tuple[int, int]] = {}
         """Tenant -> (start of the period, permille of the budget that was last reported)."""
         self.by_tenant: dict[str, list[Entry]] = {}
@@ -90,6 +91,11 @@ class Ledger:
             closed=tuple(t for t in self.closed.values() if t.tenant == tenant and from_ms <= t.day_start_ms < to_ms),
             closed_up_to_ms=self.closed_up_to_ms,
             prices=self.prices,
+            observed=tuple(
+                day
+                for (name, start_ms), day in self.observed.items()
+                if name == tenant and from_ms <= start_ms and min(start_ms + DAY_MS, now_ms) <= to_ms
+            ),
         )
 
 
@@ -109,6 +115,8 @@ class Extract(NamedTuple):
     closed: tuple[DayTotal, ...]
     closed_up_to_ms: int
     prices: PriceHistory
+    observed: tuple[Observed, ...] = ()
+    """Of the whole days (UTC) within the period, and of today if it is over with today."""
 
 
 def usage_entry(number: int, lease: Lease, piece: Slice, queue: str, to_ms: int) -> Entry:

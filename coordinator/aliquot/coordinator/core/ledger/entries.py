@@ -105,9 +105,13 @@ class DayTotal(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Observed(msgspec.Struct, frozen=True, array_like=True):
-    """What was measured of one tenant's use, beside what it reserved. Never charged."""
+    """What was measured of one tenant's use on one day (UTC), beside what it reserved. Never charged."""
 
     tenant: str
     busy_milli_ms: str = "0"
+    """Thousandths of a device's time that were busy, times milliseconds."""
     memory_byte_ms: str = "0"
     interval_ms: int = 0
+    """Time measured, added up over slices."""
+    day_start_ms: int = 0
+    """Of when it was told: agents' reports come in within minutes."""

@@ -59,6 +59,11 @@ class Invoice:
     paid_micro: int
     """Credits posted within the period."""
     notes: tuple[str, ...]
+    observed_busy_milli_ms: int = 0
+    """What agents measured on the whole days (UTC) of the period, beside what was reserved: never charged."""
+    observed_memory_byte_ms: int = 0
+    observed_interval_ms: int = 0
+    """Time measured, added up over slices; 0: nothing was."""
 
 
 @dataclass(slots=True)
@@ -133,6 +138,9 @@ def make_invoice(extract: Extract) -> Invoice:
         total_micro=total,
         paid_micro=paid,
         notes=tuple(notes),
+        observed_busy_milli_ms=sum(int(day.busy_milli_ms) for day in extract.observed),
+        observed_memory_byte_ms=sum(int(day.memory_byte_ms) for day in extract.observed),
+        observed_interval_ms=sum(day.interval_ms for day in extract.observed),
     )
 
 

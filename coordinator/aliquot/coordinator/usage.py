@@ -1,0 +1,108 @@
+"""What leases really use, as their agents measure it: added up here, and told to the ledger every few minutes.
+
+Agents report what has changed, so a reading holds until the next one, or until its slice ends or its node is lost.
+Nothing of this is journalled but the sums, one a tenant and interval; what was not told yet is lost with the process,
+because nobody is charged by it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable
+
+from aliquot.common.clock import Clock
+from aliquot.common.errors import AliquotError
+from aliquot.coordinator.core.commands import ObserveUse
+from aliquot.coordinator.core.leases import Lease, SliceState
+from aliquot.v1 import agent_pb2
+
+_RUNNING = (SliceState.ACTIVE, SliceState.PREEMPTING, SliceState.RELEASING)
+
+
+class _Reading:
+    """The last reading of one slice, and from when on it has not been added up."""
+
+    __slots__ = ("busy_milli", "memory_bytes", "since_ms", "tenant")
+
+    def __init__(self, tenant: str, busy_milli: int, memory_bytes: int, since_ms: int) -> None:
+        self.tenant = tenant
+        self.busy_milli = busy_milli
+        self.memory_bytes = memory_bytes
+        self.since_ms = since_ms
+
+
+class ObservedUse:
+    """See the module's docstring."""
+
+    def __init__(self, clock: Clock, lease_of: Callable[[str], Lease | None]) -> None:
+        """`lease_of` gives the durable lease of an id."""
+        self._clock = clock
+        self._lease_of = lease_of
+        self._readings: dict[str, _Reading] = {}
+        self._sums: dict[str, list[int]] = {}
+        """Tenant -> [busy_milli_ms, memory_byte_ms, interval_ms]."""
+
+    def __len__(self) -> int:
+        return len(self._readings)
+
+    def saw(self, node_id: str, use: agent_pb2.SliceUse) -> None:
+        """An agent has measured a slice of its node. What it can't measure counts as not used."""
+        lease = self._lease_of(use.slice_id.partition(".")[0])
+        piece = lease.find(use.slice_id) if lease is not None else None
+        if lease is None or piece is None or piece.plan.node_id != node_id or piece.state not in _RUNNING:
+            return
+        now_ms = self._clock.now_ms()
+        self._close(use.slice_id, now_ms)
+        # A process's part of the device's time; never more than all of it, whatever a driver says.
+        busy_milli = min(use.gpu_utilisation_percent, 100) * 10
+        self._readings[use.slice_id] = _Reading(lease.request.tenant, busy_milli, use.observed_bytes, now_ms)
+
+    def lease_changed(self, old: Lease | None, new: Lease | None) -> None:
+        """Slices that have ended, or whose node is lost, are not measured any more."""
+        if not self._readings or old is None or (new is not None and old.slices is new.slices):
+            return
+        running = {piece.slice_id for piece in new.slices if piece.state in _RUNNING} if new is not None else set()
+        for piece in old.slices:
+            if piece.slice_id not in running and piece.slice_id in self._readings:
+                self._close(piece.slice_id, self._clock.now_ms())
+
+    def take(self) -> list[ObserveUse]:
+        """What came together since this was last called, a command a tenant."""
+        now_ms = self._clock.now_ms()
+        for reading in self._readings.values():
+            self._add(reading, now_ms)
+        taken, self._sums = self._sums, {}
+        return [
+            ObserveUse("", busy_milli_ms, memory_byte_ms, interval_ms, tenant)
+            for tenant, (busy_milli_ms, memory_byte_ms, interval_ms) in taken.items()
+        ]
+
+    async def run(self, submit: Callable[[ObserveUse], Awaitable[object]], every_ms: int) -> None:
+        """Tell the ledger, again and again. What can't be told now is told with the next."""
+        while True:
+            await asyncio.sleep(every_ms / 1000)
+            for command in self.take():
+                told = False
+                with contextlib.suppress(AliquotError):
+                    await submit(command)
+                    told = True
+                if not told:
+                    self._count(command.tenant, command.busy_milli_ms, command.memory_byte_ms, command.interval_ms)
+
+    def _close(self, slice_id: str, now_ms: int) -> None:
+        reading = self._readings.pop(slice_id, None)
+        if reading is not None:
+            self._add(reading, now_ms)
+
+    def _add(self, reading: _Reading, now_ms: int) -> None:
+        elapsed_ms = now_ms - reading.since_ms
+        reading.since_ms = now_ms
+        if elapsed_ms > 0:
+            self._count(reading.tenant, reading.busy_milli * elapsed_ms, reading.memory_bytes * elapsed_ms, elapsed_ms)
+
+    def _count(self, tenant: str, busy_milli_ms: int, memory_byte_ms: int, interval_ms: int) -> None:
+        sums = self._sums.setdefault(tenant, [0, 0, 0])
+        sums[0] += busy_milli_ms
+        sums[1] += memory_byte_ms
+        sums[2] += interval_ms

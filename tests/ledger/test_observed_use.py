@@ -1,0 +1,93 @@
+"""What agents measure reaches the ledger as sums, exactly, and stands on the invoice beside what was reserved."""
+
+from __future__ import annotations
+
+from aliquot.common.clock import ManualClock
+from aliquot.coordinator.config import AgentSettings
+from aliquot.coordinator.core import commands as c
+from aliquot.coordinator.core.leases import Lease
+from aliquot.coordinator.usage import ObservedUse
+from aliquot.v1 import admin_pb2, admin_pb2_grpc, agent_pb2, types_pb2
+from tests.coordinator.pool import GIB, Agent, agents, eventually, running, settings_for
+from tests.core.harness import Books, node, request
+
+
+class Measured:
+    """The core's books, followed as the outbox does, on a clock of its own."""
+
+    def __init__(self) -> None:
+        self.books = Books()
+        self.books.connect(node("one", 2))
+        self.clock = ManualClock(1_000_000)
+        self.use = ObservedUse(self.clock, self.books.state.leases.get)
+
+    def run(self, tenant: str) -> Lease:
+        return self.books.activate(self.books.allocate(request(500, tenant=tenant)))
+
+    def saw(self, lease: Lease, percent: int, gib: int, node_id: str = "n-one") -> None:
+        message = agent_pb2.SliceUse(
+            slice_id=lease.slices[0].slice_id, gpu_utilisation_percent=percent, observed_bytes=gib * GIB
+        )
+        self.use.saw(node_id, message)
+
+    def changed(self, lease: Lease) -> None:
+        self.use.lease_changed(lease, self.books.state.leases.get(lease.lease_id))
+
+    def taken(self) -> dict[str, tuple[int, int, int]]:
+        return {o.tenant: (o.busy_milli_ms, o.memory_byte_ms, o.interval_ms) for o in self.use.take()}
+
+
+def test_a_reading_holds_until_the_next_and_is_added_up_by_tenant() -> None:
+    world = Measured()
+    one, two, other = world.run("a"), world.run("a"), world.run("b")
+    world.saw(one, 50, 4)
+    world.saw(two, 10, 1)
+    world.clock.advance(1_000)
+    world.saw(one, 100, 8)
+    world.saw(other, 0, 2)
+    world.clock.advance(500)
+    assert world.taken() == {
+        "a": (500 * 1_000 + 1_000 * 500 + 100 * 1_500, (4 * 1_000 + 8 * 500 + 1 * 1_500) * GIB, 3_000),
+        "b": (0, 2 * 500 * GIB, 500),
+    }
+    world.clock.advance(10)
+    assert world.taken()["b"] == (0, 2 * 10 * GIB, 10), "from where the last sum ended"
+
+
+def test_nothing_is_measured_after_the_end_of_a_slice_or_of_what_is_not_on_the_node() -> None:
+    world = Measured()
+    lease = world.run("a")
+    world.saw(lease, 50, 1, node_id="n-another")
+    assert len(world.use) == 0
+    world.saw(lease, 50, 1)
+    world.clock.advance(100)
+    world.books.do(c.NodeSilent("n-one", world.books.sessions["n-one"], lost=True))
+    world.changed(lease)
+    world.clock.advance(100)
+    assert world.taken() == {"a": (500 * 100, 100 * GIB, 100)}
+    assert world.taken() == {}
+
+
+async def test_an_invoice_shows_it_beside_what_was_reserved() -> None:
+    settings = settings_for(agents=AgentSettings(use_told_every=50))  # type: ignore[arg-type]
+    async with running(settings) as pool:
+        agent = Agent(pool.address, "node-1")
+        async with agents(agent):
+            lease = await pool.allocate("0.5", wait_until=3)
+            use = agent_pb2.SliceUse(
+                slice_id=lease.slices[0].slice_id, gpu_utilisation_percent=25, observed_bytes=GIB, processes=1
+            )
+            report = agent_pb2.DeviceReport(uuid=agent.uuids[0], telemetry=types_pb2.DeviceTelemetry(), slices=[use])
+            await agent.delta(report)
+            admin = admin_pb2_grpc.AdminServiceStub(pool.channel)
+
+            async def measured() -> admin_pb2.Invoice | None:
+                request = admin_pb2.GetInvoiceRequest(tenant="team", from_ms=0, to_ms=1 << 50)
+                invoice = await admin.GetInvoice(request)
+                return invoice if int(invoice.observed_interval_ms) >= 200 else None
+
+            invoice = await eventually(measured, "the ledger is told")
+        interval = int(invoice.observed_interval_ms)
+        assert int(invoice.observed_busy_milli_ms) == 250 * interval
+        assert int(invoice.observed_memory_byte_ms) == GIB * interval
+        assert sum(int(line.share_milli_ms) for line in invoice.lines) >= 500 * interval
