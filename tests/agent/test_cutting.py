@@ -16,6 +16,7 @@ from tests.agent.coordinator import Coordinator
 from tests.agent.harness import Node, desired
 from tests.agent.test_enforcement_on_processes import grant
 
+NO_PERMISSION = 4
 pytestmark = [pytest.mark.root, pytest.mark.skipif(os.geteuid() != 0, reason="cutting a card needs root")]
 
 
@@ -123,3 +124,19 @@ async def test_an_order_of_a_leader_that_was_replaced_is_not_obeyed(node: Node, 
     order(coordinator, card, 2, (0, "1g.5gb"), leader_epoch=5)
     assert parts_of(await answer(coordinator, 2)) == [(0, "1g.5gb")]
     assert "7g.40gb from 0" not in node.log
+
+
+async def test_a_card_that_can_not_be_read_is_no_trouble_unless_it_is_to_be_cut(
+    node: Node, coordinator: Coordinator
+) -> None:
+    node.scenario.fail("nvmlDeviceGetGpuInstances", NO_PERMISSION)
+    await asyncio.to_thread(node.start, coordinator.address)
+    await coordinator.until(lambda: bool(coordinator.snapshots), "a snapshot")
+    assert not coordinator.snapshots[0].node.cards
+    assert "can't be read" in coordinator.snapshots[-1].node.reason
+    node.terminate()
+    node.environment["ALIQUOT_AGENT_MIG_REPARTITION"] = "false"
+    snapshots = len(coordinator.snapshots)
+    await asyncio.to_thread(node.start, coordinator.address)
+    await coordinator.until(lambda: len(coordinator.snapshots) > snapshots, "another")
+    assert "can't be read" not in coordinator.snapshots[-1].node.reason

@@ -60,10 +60,14 @@ class Partitions:
         self.on_result: Callable[[], None] = lambda: None
         """Called when there is a result to tell."""
 
-    @property
-    def offered(self) -> list[Card]:
-        """The cards that the coordinator may have cut."""
-        return list(self._state.cards.values()) if self._allowed else []
+    def offer(self) -> list[Card]:
+        """The cards that the coordinator may have cut. Where that is allowed but can't be done, the node says so."""
+        if not self._allowed:
+            return []
+        self._state.notes.pop("cards", None)
+        if self._state.card_problems:
+            self._state.notes["cards"] = "; ".join(self._state.card_problems)
+        return list(self._state.cards.values())
 
     async def restore(self) -> None:
         """Take up what is on disk; after a restart of the machine, cut the cards that have lost their parts as they

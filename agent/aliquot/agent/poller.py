@@ -122,6 +122,7 @@ class Poller:
         changed = {uuid: device.info for uuid, device in devices.items()} != self._state.infos() or not known
         changed = changed or cards != self._state.cards
         self._state.devices, self._state.cards = devices, cards
+        self._state.card_problems = found.card_problems
         if found.problems:
             self._state.notes["devices"] = "; ".join(found.problems)
             log.warning("devices that can't be read: %s", self._state.notes["devices"])

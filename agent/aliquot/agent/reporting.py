@@ -79,7 +79,7 @@ class Reporter:
                     device_to_wire(device.info, reports[uuid], self._limits.tiers_of(uuid))
                     for uuid, device in self._state.devices.items()
                 ],
-                cards=[card_to_wire(card, self._state.cuts.get(card.uuid)) for card in self._partitions.offered],
+                cards=[card_to_wire(card, self._state.cuts.get(card.uuid)) for card in self._partitions.offer()],
                 cpu_milli=machine.cpu_milli(),
                 host_memory_bytes=machine.memory_bytes(),
                 agent_version=self._description.version,

@@ -69,6 +69,7 @@ class NodeState:
     """What enforcement did, latest last, so that launchers can say why a program was stopped."""
     cards: dict[str, Card] = field(default_factory=dict)
     """Those in MIG mode, by UUID."""
+    card_problems: tuple[str, ...] = ()
     cuts: dict[str, CutResult] = field(default_factory=dict)
     """What became of the last order to cut each card."""
     coordinator: str = ""

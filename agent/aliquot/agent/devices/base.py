@@ -51,6 +51,8 @@ class Discovery:
     """Devices that could not be read, for people."""
     cards: tuple[Card, ...] = ()
     """Those in MIG mode, which can be cut in other ways."""
+    card_problems: tuple[str, ...] = ()
+    """Why it can't be read how some are cut: of no consequence where they are not to be cut."""
 
 
 class DeviceBackend(Protocol):

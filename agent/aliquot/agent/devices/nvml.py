@@ -110,6 +110,7 @@ class NvmlBackend:
         island_of = islands(self._query, handles, bus_ids)
         found: list[DeviceInfo] = []
         cards: list[Card] = []
+        card_problems: list[str] = []
         for index, uuid, handle in physical:
             try:
                 whole = self._describe(index, uuid, handle, bus_ids[uuid], island_of.get(uuid))
@@ -122,10 +123,10 @@ class NvmlBackend:
                 try:
                     cards.append(_card(whole, instances))
                 except EnforcementError as error:
-                    problems.append(f"GPU {index} ({uuid}): {error.message}")
+                    card_problems.append(error.message)
         self._handles = handles
         self._infos = {info.uuid: info for info in found}
-        return Discovery(tuple(found), tuple(problems), tuple(cards))
+        return Discovery(tuple(found), tuple(problems), tuple(cards), tuple(card_problems))
 
     def _describe(self, index: int, uuid: str, handle: object, bus_id: str, island: int | None) -> DeviceInfo:
         name = text(self._query.demand(uuid, "Name", pynvml.nvmlDeviceGetName, handle))
