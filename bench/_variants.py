@@ -2,7 +2,7 @@
 
     parts60   60 % of the requests with devices ask for a part of one
     several30 30 % of them ask for more than one device
-    named33   33 % of them name the models that they can use
+    named33   33 % of them name one or two models that they can use
     cpu250    2.5 times as many requests without a device
 
 They stand for lists that a policy has not been seen with. A variant of a list is always the same.
@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from aliquot.coordinator.core.types import WHOLE_SHARE_MILLI, Demand
+from aliquot.coordinator.core.types import WHOLE_SHARE_MILLI, Demand, NodeSpec
 from aliquot.coordinator.plan.traces import TraceRequest
 
 SEED = 1
@@ -28,8 +28,8 @@ _SHARES: dict[str, Callable[[Demand], bool]] = {
 }
 
 
-def vary(pods: Sequence[TraceRequest], variant: str) -> list[TraceRequest]:
-    """The list's variant of this name. Raises ValueError for a name that is none."""
+def vary(pods: Sequence[TraceRequest], variant: str, nodes: Sequence[NodeSpec]) -> list[TraceRequest]:
+    """The list's variant of this name, with models that `nodes` have. Raises ValueError for a name that is none."""
     match = _NAME.fullmatch(variant)
     if match is None:
         raise ValueError(f"no variant {variant!r}; parts60, several30, named33 and cpu250 are some")
@@ -40,7 +40,7 @@ def vary(pods: Sequence[TraceRequest], variant: str) -> list[TraceRequest]:
     if kind == "cpu":
         return _named([*with_devices, *rng.choices(without, k=len(without) * percent // 100)])
     if kind == "named":
-        return _named([*without, *_naming(with_devices, percent, rng)])
+        return _named([*without, *_naming(with_devices, percent, nodes, rng)])
     chosen = [pod for pod in with_devices if _SHARES[kind](pod.demand)]
     others = [pod for pod in with_devices if not _SHARES[kind](pod.demand)]
     many = len(with_devices) * percent // 100
@@ -48,16 +48,19 @@ def vary(pods: Sequence[TraceRequest], variant: str) -> list[TraceRequest]:
     return _named([*without, *drawn])
 
 
-def _naming(pods: Sequence[TraceRequest], percent: int, rng: random.Random) -> list[TraceRequest]:
-    """Let requests that name no model name what others do, until so many do."""
-    specs = [pod.demand.models for pod in pods if pod.demand.models]
+def _naming(
+    pods: Sequence[TraceRequest], percent: int, nodes: Sequence[NodeSpec], rng: random.Random
+) -> list[TraceRequest]:
+    """Let requests that name no model name some of nodes that are wide enough, until so many do."""
     free = [number for number, pod in enumerate(pods) if not pod.demand.models]
     rng.shuffle(free)
-    missing = max(0, len(pods) * percent // 100 - len(specs))
+    missing = max(0, len(pods) * percent // 100 - (len(pods) - len(free)))
     result = list(pods)
     for number in free[:missing]:
-        demand = msgspec.structs.replace(pods[number].demand, models=rng.choice(specs))
-        result[number] = pods[number]._replace(demand=demand)
+        demand = pods[number].demand
+        wide = [node.devices[0].model for node in nodes if len(node.devices) >= demand.count]
+        models = tuple(sorted(set(rng.choices(wide, k=2))))
+        result[number] = pods[number]._replace(demand=msgspec.structs.replace(demand, models=(models,)))
     return result
 
 

@@ -30,6 +30,7 @@ from aliquot.coordinator.core.placement import Engine, make_policy
 from aliquot.coordinator.core.placement.accelerated import warm_up
 from aliquot.coordinator.core.placement.fragmentation import typical
 from aliquot.coordinator.core.placement.mix import mix_type
+from aliquot.coordinator.core.types import NodeSpec
 from aliquot.coordinator.plan.arrivals import tuned_arrivals
 from aliquot.coordinator.plan.churn import Churn, ChurnResult, ChurnRules
 from aliquot.coordinator.plan.learning import online
@@ -46,16 +47,15 @@ LARGE = 8
 """Devices of the requests that the churn figures are about."""
 
 
-def read_pods(trace: Path, pods_name: str, variant: str) -> list[TraceRequest]:
-    """The request list, or a variant of it."""
-    pods = read_openb_pods(trace / pods_name)
-    return vary(pods, variant) if variant else pods
+def read_lists(trace: Path, pods_name: str, variant: str) -> tuple[list[NodeSpec], list[TraceRequest]]:
+    """The nodes, and the request list or a variant of it."""
+    nodes, pods = read_openb_nodes(trace / NODES), read_openb_pods(trace / pods_name)
+    return nodes, vary(pods, variant, nodes) if variant else pods
 
 
 def run(trace: Path, pods_name: str, variant: str, policy_name: str, seed: int) -> tuple[Curve, float]:
     """One pass; returns the curve and the seconds it took."""
-    nodes = read_openb_nodes(trace / NODES)
-    pods = read_pods(trace, pods_name, variant)
+    nodes, pods = read_lists(trace, pods_name, variant)
     random.Random(seed).shuffle(nodes)
     inventory = pool_of(nodes)
     policy = make_policy(policy_name)
@@ -73,8 +73,7 @@ def run(trace: Path, pods_name: str, variant: str, policy_name: str, seed: int) 
 
 def run_churn(trace: Path, pods_name: str, variant: str, policy_name: str, rules: ChurnRules, seed: int) -> ChurnResult:
     """One run of requests that come and go, decided by the coordinator's core."""
-    nodes = read_openb_nodes(trace / NODES)
-    pods = read_pods(trace, pods_name, variant)
+    nodes, pods = read_lists(trace, pods_name, variant)
     random.Random(seed).shuffle(nodes)
     return Churn(nodes, policy_name, [pod.demand for pod in pods], rules, seed).run()
 

@@ -302,7 +302,9 @@ def test_compiled_scoring_may_come_in_at_any_moment(monkeypatch: pytest.MonkeyPa
     rng = random.Random(11)
     inventory = mixed_pool(40)
     policy = Price()
-    teach(policy, Counter(random_demand(rng) for _ in range(300)))
+    together = {Demand(count=8, cpu_milli=40_000): 90, Demand(count=4, cpu_milli=9_000): 90, Demand(count=2): 50}
+    teach(policy, Counter(together) + Counter(random_demand(rng) for _ in range(100)))
+    assert len(policy.groups) > 3, "what stands for several devices is scored too"
     engine, oracle = Engine(inventory, policy), Engine(inventory, policy, full_scan=True)
     books = Books(inventory)
     wanted = [engine.wants_compiling]

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from aliquot.coordinator.core.placement import Engine
 from aliquot.coordinator.core.placement.mix import ArrivalMix, MixSummary
+from aliquot.coordinator.core.placement.moving import hold
 from aliquot.coordinator.core.placement.policies.price import Price
 from aliquot.coordinator.core.placement.prices import PriceTable, linear_prices
 from aliquot.coordinator.core.types import Demand
@@ -59,6 +60,27 @@ def test_memory_counts_as_the_part_of_the_typical_device() -> None:
 def test_a_mix_without_devices_teaches_nothing() -> None:
     assert learn_prices({Demand(count=0, cpu_milli=1000): 10}, 1) is None
     assert learn_prices({}, 1) is None
+
+
+def test_places_for_several_devices_have_a_price_where_little_else_is_asked_for() -> None:
+    large, small = Demand(count=8, cpu_milli=64_000), Demand(share_milli=500)
+    few = learn_prices({large: 1, small: 100}, 1)
+    many = learn_prices({large: 10, small: 10}, 1)
+    assert few is not None
+    assert many is not None
+    assert few.groups == (), "any gap between them is filled"
+    assert [(devices, cpu) for devices, cpu, _ in many.groups] == [(8, 64_000)]
+    engine = Engine(pool(node("a"), node("b")), Price())
+    engine.set_prices(many)
+    first = engine.place(Demand())
+    assert first is not None
+    hold(engine.inventory, Demand(), first)
+    for demand in (Demand(), small, Demand(count=4)):
+        placement = engine.place(demand)
+        assert placement is not None
+        assert placement.node_ids == first.node_ids, "the other node stays whole"
+        hold(engine.inventory, demand, placement)
+    assert engine.place(large) is not None
 
 
 @settings(max_examples=30, deadline=None)

@@ -35,6 +35,10 @@ SIZES_MAX = 64
 """More sizes than this are rounded up to common ones: the programme stays small, and remainders are not truer."""
 
 CPU_PRICES = 8
+
+GROUPS_MAX = 8
+"""Kinds of requests for several devices that are looked at, by devices and CPU: the largest part of the demand."""
+
 ROUNDS_MAX = 200
 """Column generation for so few sizes ends long before; a bound all the same."""
 
@@ -59,7 +63,29 @@ def learn_prices(mix: Mapping[Demand, int], version: int, *, reference_bytes: in
         for cpu_milli, weight in requests[size]:
             values[number] += weight / total * np.maximum(0.0, prices[number] - cpu_prices * cpu_milli / DEVICE)
     worth = _knapsack(sizes, np.rint(values * DEVICE).astype(np.int64))
-    return PriceTable(version, tuple(int(price) for price in cpu_prices), _steps(worth))
+    return PriceTable(version, tuple(int(price) for price in cpu_prices), _steps(worth), _groups(mix))
+
+
+def _groups(mix: Mapping[Demand, int]) -> tuple[tuple[int, int, int], ...]:
+    """What places for several whole devices of one node are worth: their part of the demand, as far as that leaves too
+    little to fill the gaps between them.
+
+    As long as half of what is asked for fits into any gap, gaps fill themselves, and a place for eight is worth eight
+    places for one.
+    """
+    types: dict[tuple[int, int], int] = {}
+    total = 0
+    for demand, count in mix.items():
+        devices = max(count, 0) * demand.count * demand.gang_size
+        total += devices * (demand.share_milli or WHOLE_SHARE_MILLI)
+        if demand.count > 1 and demand.share_milli in (0, WHOLE_SHARE_MILLI) and not demand.memory_bytes:
+            kind = demand.count, max(demand.cpu_milli, 1)
+            types[kind] = types.get(kind, 0) + devices * WHOLE_SHARE_MILLI
+    together = sum(types.values())
+    scarce = max(0, 2 * together - total)
+    largest = sorted(types.items(), key=lambda item: (-item[1], item[0]))[:GROUPS_MAX]
+    worths = ((kind, DEVICE * devices * scarce // total**2) for kind, devices in sorted(largest))
+    return tuple((*kind, worth) for kind, worth in worths if worth)
 
 
 def _by_size(mix: Mapping[Demand, int], reference_bytes: int) -> dict[int, list[tuple[int, int]]]:

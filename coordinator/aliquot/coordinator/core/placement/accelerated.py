@@ -121,6 +121,7 @@ class Accelerator:
             classes=shapes.classes,
             worth=worth,
             cpu_prices=cpu_prices,
+            groups=self._policy.groups,
             eligible=index.eligible,
             keys=index.keys,
             block_keys=index.block_keys,

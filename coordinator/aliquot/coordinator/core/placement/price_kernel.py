@@ -57,6 +57,8 @@ class Scene(NamedTuple):
     # The prices: [left 0..1000][cpu price], [cpu price].
     worth: Ints
     cpu_prices: Ints
+    # Places for several devices: [group][devices, CPU, worth of a device].
+    groups: Ints
     # The index: [row][slot], [block][slot].
     eligible: Bools
     keys: Ints
@@ -65,10 +67,22 @@ class Scene(NamedTuple):
 
 
 @njit(cache=True, inline="always")
-def _look_at_row(s: Scene, row: int, before: Ints, states: Ints, weight: Ints) -> tuple[int, int, int]:
-    """Fill the row's worth at each CPU price and its distinct device states; (least worth, idle part, states)."""
+def _worth_of_groups(s: Scene, free: int, cpu_left: int) -> int:
+    worth = 0
+    for g in range(len(s.groups)):
+        worth += min(free // s.groups[g, 0], cpu_left // s.groups[g, 1]) * s.groups[g, 0] * s.groups[g, 2]
+    return worth
+
+
+@njit(cache=True, inline="always")
+def _look_at_row(s: Scene, row: int, before: Ints, states: Ints, weight: Ints) -> tuple[int, int, int, int]:
+    """Fill the row's worth at each CPU price and its distinct device states.
+
+    Returns (least worth, idle part, free devices, states).
+    """
     columns = s.share_left.shape[1]
     idle = 0
+    free = 0
     n_states = 0
     for p in range(len(s.cpu_prices)):
         before[p] = s.cpu_prices[p] * s.cpu_left[row]
@@ -77,6 +91,8 @@ def _look_at_row(s: Scene, row: int, before: Ints, states: Ints, weight: Ints) -
         for p in range(len(s.cpu_prices)):
             before[p] += s.worth[s.usable[row, d], p]
         idle += left
+        if s.usable[row, d] == WHOLE:
+            free += 1
         if left == 0 and d > 0:
             continue
         n = 0
@@ -94,7 +110,7 @@ def _look_at_row(s: Scene, row: int, before: Ints, states: Ints, weight: Ints) -
     value = _LARGEST
     for p in range(len(s.cpu_prices)):
         value = min(value, before[p])
-    return value, idle // max(s.width[row], 1), n_states
+    return value + _worth_of_groups(s, free, s.cpu_left[row]), idle // max(s.width[row], 1), free, n_states
 
 
 @njit(cache=True, inline="always")
@@ -140,7 +156,16 @@ def _closeness(s: Scene, row: int, class_id: int, slot: int) -> int:
 
 @njit(cache=True, inline="always")
 def _key_of(  # noqa: PLR0917 - numba has no keyword-only arguments
-    s: Scene, row: int, slot: int, before: Ints, states: Ints, weight: Ints, value: int, idle: int, n_states: int
+    s: Scene,
+    row: int,
+    slot: int,
+    before: Ints,
+    states: Ints,
+    weight: Ints,
+    value: int,
+    idle: int,
+    free: int,
+    n_states: int,
 ) -> int:
     class_id = s.class_id[row] if s.class_id[row] >= 0 else s.classes
     count = s.counts[slot]
@@ -164,7 +189,9 @@ def _key_of(  # noqa: PLR0917 - numba has no keyword-only arguments
         has, had, prices = s.worth[kept], s.worth[usable], s.cpu_prices
         for p in range(len(prices)):
             gain = min(gain, before[p] - prices[p] * cpu + count * (has[p] - had[p]))
-        gain = ((gain - value) & -GRAIN) - (rest if count else 0) - idle
+        free_after = max(free - count, 0) if usable == WHOLE else free
+        gain += _worth_of_groups(s, free_after, s.cpu_left[row] - cpu) - value
+        gain = (gain & -GRAIN) - (rest if count else 0) - idle
         best = max(best, gain * (1 << COLUMN_BITS) + COLUMN_LAST - d)
     if fitting < count:
         return WORST
@@ -194,9 +221,9 @@ def score(s: Scene, rows: Ints, first_slot: int, end_slot: int) -> None:
     weight = np.empty(s.share_left.shape[1], np.int64)
     last = -1
     for row in rows:
-        value, idle, n_states = _look_at_row(s, row, before, states, weight)
+        value, idle, free, n_states = _look_at_row(s, row, before, states, weight)
         for slot in range(first_slot, end_slot):
-            s.keys[row, slot] = _key_of(s, row, slot, before, states, weight, value, idle, n_states)
+            s.keys[row, slot] = _key_of(s, row, slot, before, states, weight, value, idle, free, n_states)
         block = row // s.block
         if last >= 0 and block != last:
             _best_of_block(s, last, first_slot, end_slot)

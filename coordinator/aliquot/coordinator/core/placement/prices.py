@@ -18,6 +18,9 @@ class PriceTable(msgspec.Struct, frozen=True):
     cpu_prices: tuple[int, ...]
     """Millionths of a device for a thousandth of a CPU, ascending from 0."""
     steps: tuple[tuple[tuple[int, int], ...], ...]
+    groups: tuple[tuple[int, int, int], ...] = ()
+    """What places for several devices on one node are worth: (devices, their CPU in thousandths, millionths of a
+    device for each device of such a place). None where smaller requests abound that fill any gap."""
 
     def worth(self) -> Ints:
         """[left 0..1000, λ] in millionths of a device."""

@@ -18,6 +18,7 @@ from aliquot.coordinator.core.placement.candidates import Candidates
 from aliquot.coordinator.core.placement.policy import Policy
 from aliquot.coordinator.core.placement.prices import PriceTable, linear_prices
 from aliquot.coordinator.core.placement.shapes import Ints
+from aliquot.coordinator.core.types import WHOLE_SHARE_MILLI
 
 GRAIN = 4096
 """Falls of V are compared in steps of 0.004 devices, a power of two; what is smaller decides only between equals."""
@@ -39,6 +40,8 @@ class Price(Policy):
         self._worth: Ints = np.ascontiguousarray(table.worth().T)
         """[λ, left]"""
         self._lambdas: Ints = np.array(table.cpu_prices, np.int64)[:, None]
+        self.groups: Ints = np.array(table.groups, np.int64).reshape(-1, 3)
+        """[group, (devices, CPU, worth of a device)]"""
         self.version += 1
 
     @property
@@ -63,7 +66,22 @@ class Price(Policy):
         after -= lambdas[:, :, None] * c.cpu
         gain: Ints = after.min(axis=0)
         gain -= before.min(axis=0)[row_of, None]
+        if len(self.groups):
+            gain += self._fall_of_groups(c)
         gain &= -GRAIN
         gain -= rest * c.count.astype(bool)
         gain -= (c.idle // np.maximum(c.width, 1))[row_of]
         return gain
+
+    def _fall_of_groups(self, c: Candidates) -> Ints:
+        """[state, shape] what places for several whole devices are worth after the placement, less before."""
+        row_of = c.row_of
+        free = np.add.reduce(c.all_usable == WHOLE_SHARE_MILLI, axis=1)[row_of, None]
+        cpu_left = c.cpu_left[row_of]
+        free_after = np.maximum(free - c.count * (c.usable == WHOLE_SHARE_MILLI), 0)
+        cpu_after = cpu_left - c.cpu
+        fall: Ints = np.zeros((1, 1), np.int64)
+        for devices, cpu, worth in self.groups.tolist():
+            after = np.minimum(free_after // devices, cpu_after // cpu)
+            fall = fall + (after - np.minimum(free // devices, cpu_left // cpu)) * (devices * worth)
+        return fall
