@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from importlib.metadata import entry_points
 from pathlib import Path
 
+import pytest
+
 from aliquot.agent import simgpu
 from aliquot.agent.doctor.checks import Mark
 
@@ -61,6 +63,32 @@ def test_a_full_device_is_left_alone(tmp_path: Path) -> None:
         code, found = doctor(tmp_path)
     assert code == 0
     assert found["tiers"][0] == Mark.NOTE
+
+
+CUT = """
+import pynvml
+from aliquot.agent.core.partitioning import Part, difference
+from aliquot.agent.enforce import mig_geometry as geometry
+pynvml.nvmlInit()
+uuid = pynvml.nvmlDeviceGetUUID(pynvml.nvmlDeviceGetHandleByIndex(0))
+profiles = geometry.read_profiles(uuid)
+geometry.apply(uuid, difference(profiles, (), [Part(4, "3g.20gb")]))
+"""
+
+
+@pytest.mark.root
+@pytest.mark.skipif(os.geteuid() != 0, reason="cutting a card needs root")
+def test_a_part_of_a_card_is_proven_too(tmp_path: Path) -> None:
+    with simgpu.create(tmp_path / "gpus", ["A100-40"]) as scenario:
+        scenario.set_mig_mode(0, enabled=True)
+        subprocess.run(
+            [sys.executable, "-c", CUT], env=os.environ | simgpu.environment(tmp_path / "gpus"), check=True, timeout=60
+        )
+    code, found = doctor(tmp_path)
+    assert code == 0, found
+    assert "3g.20gb from 4" in found["MIG"][1]
+    assert found["tier mig"][0] == Mark.GOOD, found
+    assert found["tier mig"][1].startswith("proven")
 
 
 def test_looking_only_runs_nothing(tmp_path: Path) -> None:

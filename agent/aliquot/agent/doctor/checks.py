@@ -12,8 +12,9 @@ from pathlib import Path
 
 from aliquot.agent import signals
 from aliquot.agent.cgroups import CgroupTree, ContainmentError
+from aliquot.agent.core.partitioning import Card
 from aliquot.agent.core.samples import DeviceInfo, DriverInfo
-from aliquot.agent.devices.base import DeviceBackend, DeviceError
+from aliquot.agent.devices.base import DeviceBackend, DeviceError, Discovery
 from aliquot.agent.enforce.mps_control import PROGRAM
 from aliquot.agent.enforce.preload import built_library
 
@@ -38,11 +39,15 @@ class Finding:
     text: str
 
 
-def look(backend: DeviceBackend, why_no_driver: str, devices: tuple[DeviceInfo, ...]) -> Iterator[Finding]:
+def look(backend: DeviceBackend, why_no_driver: str, found: Discovery) -> Iterator[Finding]:
     """Everything that doesn't need trying."""
     yield _driver(backend, why_no_driver)
-    for device in devices:
+    for device in found.devices:
         yield _device(backend, device)
+    for card in found.cards:
+        yield _card(card)
+    for problem in found.card_problems:
+        yield Finding("MIG", Mark.NOTE, f"{problem}: such a card can't be cut anew")
     yield Finding("kernel", Mark.GOOD, platform.release())
     yield _user()
     yield _cgroups()
@@ -76,6 +81,12 @@ def _device(backend: DeviceBackend, device: DeviceInfo) -> Finding:
     if problem:
         return Finding(subject, Mark.BAD, f"{parts[0]}; its processes can't be seen: {problem}")
     return Finding(subject, Mark.GOOD, ", ".join(parts))
+
+
+def _card(card: Card) -> Finding:
+    parts = ", ".join(f"{part.profile} from {part.start}" for part, _ in card.parts) or "no parts yet"
+    ways = ", ".join(sorted(profile.name for profile in card.profiles))
+    return Finding("MIG", Mark.GOOD, f"{card.uuid}: {parts}; with `mig.repartition` it may be cut anew into {ways}")
 
 
 def _tried(call: Callable[[], object]) -> str:

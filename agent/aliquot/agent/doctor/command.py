@@ -11,8 +11,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from aliquot.agent.core.samples import DeviceInfo
-from aliquot.agent.devices.base import DeviceError
+from aliquot.agent.devices.base import DeviceError, Discovery
 from aliquot.agent.devices.nvml import NvmlBackend
 from aliquot.agent.doctor.checks import Finding, Mark, look
 from aliquot.agent.doctor.prove import prove
@@ -25,16 +24,16 @@ _ALL = tuple(tier.word for tier in Tier if tier is not Tier.NONE)
 def findings(*, prove_tiers: bool, directory: Path) -> Iterator[Finding]:
     """Look, then try. `directory` holds scratch files that programs must be able to load."""
     backend = NvmlBackend()
-    devices: tuple[DeviceInfo, ...] = ()
+    found = Discovery(())
     why_not = ""
     try:
         backend.open()
-        devices = backend.discover().devices
+        found = backend.discover()
     except DeviceError as error:
         why_not = error.explain()
-    yield from look(backend, why_not, devices)
-    if prove_tiers and devices:
-        yield from prove(backend, devices[0], directory, _ALL)
+    yield from look(backend, why_not, found)
+    if prove_tiers and found.devices:
+        yield from prove(backend, found.devices[0], directory, _ALL)
     if not why_not:
         backend.close()
 

@@ -40,9 +40,13 @@ static nvmlDevice_t handle_of(int device)
     for (int i = 0, used = 4; i < 16; i++)
         used += snprintf(text + used, sizeof text - (size_t)used, "%s%02x", i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "",
                          id.bytes[i]);
-    if (by_uuid(text, &handles[device]) != NVML_SUCCESS)
-        handles[device] = NULL; /* a MIG instance: its processes are listed with their device's */
-    return handles[device];
+    for (int kind = 0; kind < 2; kind++) { /* CUDA doesn't say whether it is a whole GPU or a MIG instance */
+        memcpy(text, kind ? "MIG-" : "GPU-", 4);
+        if (by_uuid(text, &handles[device]) == NVML_SUCCESS)
+            return handles[device];
+    }
+    handles[device] = NULL;
+    return NULL;
 }
 
 bool measure(int device, uint64_t *bytes)
