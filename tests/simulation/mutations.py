@@ -308,7 +308,7 @@ def _ttl(put: Put) -> None:
     put(keepalive.KeepAlive, "start_again", lambda self: None)
 
 
-@mutant("hold leaked on cancel", "the hold of a request that is cancelled stays", size="crowded")
+@mutant("hold leaked on cancel", "the hold of a request that is cancelled stays where it is", size="crowded")
 def _leaked(put: Put) -> None:
     original = evolve._APPLY[facts.LeaseEnded]
 
@@ -318,7 +318,8 @@ def _leaked(put: Put) -> None:
         if hold is not None:
             state.holds[fact.lease_id] = hold
 
-    put(evolve, "_APPLY", {**evolve._APPLY, facts.LeaseEnded: lease_ended})
+    released = {facts.HoldReleased: lambda state, fact: None, facts.LeaseEnded: lease_ended}
+    put(evolve, "_APPLY", {**evolve._APPLY, **released})
 
 
 @mutant("unreachable time charged", "a tenant pays while its node is lost")

@@ -168,10 +168,7 @@ class NodesAudit:
             self._memory_changed(proc, uuid)
         return proc.over_us
 
-    # -- now and then
-
-    def look(self) -> None:
-        """Nothing beyond what events already tell."""
+    # -- the end
 
     def unsettled(self) -> str | None:
         """What is left on the machines."""

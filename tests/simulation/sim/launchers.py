@@ -32,6 +32,8 @@ HOPELESS = (
 )
 
 PATIENCE_S = 90.0
+CHANGES_ITS_MIND = 0.04
+"""How often, of the times it hears that it still waits, a launcher takes its request back."""
 ANSWERS = ("NO_CAPACITY", "QUOTA_EXCEEDED")
 """Reasons that are an answer, although their code also stands for "come back later"."""
 
@@ -173,6 +175,9 @@ class Launcher:
                 break
             if lease.state == types_pb2.LEASE_STATE_QUEUED and lease.waiting.impossible and self.random.random() < 0.3:
                 asked.outcome = "GAVE_UP"  # what it was meant for has left the pool
+                break
+            if lease.state == types_pb2.LEASE_STATE_QUEUED and self.random.random() < CHANGES_ITS_MIND:
+                asked.outcome = "CANCELLED"
                 break
             if lease.state == types_pb2.LEASE_STATE_GRANTED and lease.granted_ms:
                 unconfirmed_since_s = unconfirmed_since_s or loop.time()
