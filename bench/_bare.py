@@ -12,13 +12,14 @@ import gc
 import json
 import signal
 
+import grpc
 import grpc.aio
 import uvloop
 
 from aliquot.common.limits import GIB
 from aliquot.coordinator.rpc.calls import Context
 from aliquot.coordinator.rpc.server import RPCS_MAX, SERVER_OPTIONS
-from aliquot.v1 import leases_pb2, leases_pb2_grpc, types_pb2
+from aliquot.v1 import leases_pb2, types_pb2
 
 _LEASE = types_pb2.Lease(
     lease_id="l-0000000000000",
@@ -55,22 +56,33 @@ _ALLOCATED = leases_pb2.AllocateResponse(lease=_LEASE)
 _RELEASED = leases_pb2.ReleaseResponse(lease=_LEASE)
 
 
-class Bare(leases_pb2_grpc.LeaseServiceServicer):
+async def allocate(request: leases_pb2.AllocateRequest, context: Context) -> leases_pb2.AllocateResponse:
+    """The same lease for everybody."""
+    return _ALLOCATED
+
+
+async def release(request: leases_pb2.ReleaseRequest, context: Context) -> leases_pb2.ReleaseResponse:
+    """Likewise."""
+    return _RELEASED
+
+
+def service() -> grpc.GenericRpcHandler:
     """Two methods that do nothing."""
-
-    async def Allocate(self, request: leases_pb2.AllocateRequest, context: Context) -> leases_pb2.AllocateResponse:  # noqa: N802
-        """The same lease for everybody."""
-        return _ALLOCATED
-
-    async def Release(self, request: leases_pb2.ReleaseRequest, context: Context) -> leases_pb2.ReleaseResponse:  # noqa: N802
-        """Likewise."""
-        return _RELEASED
+    methods = {
+        "Allocate": grpc.unary_unary_rpc_method_handler(
+            allocate, leases_pb2.AllocateRequest.FromString, leases_pb2.AllocateResponse.SerializeToString
+        ),
+        "Release": grpc.unary_unary_rpc_method_handler(
+            release, leases_pb2.ReleaseRequest.FromString, leases_pb2.ReleaseResponse.SerializeToString
+        ),
+    }
+    return grpc.method_handlers_generic_handler("aliquot.v1.LeaseService", methods)
 
 
 async def run() -> None:
     """Serve until told to stop."""
     server = grpc.aio.server(options=SERVER_OPTIONS, maximum_concurrent_rpcs=RPCS_MAX)
-    leases_pb2_grpc.add_LeaseServiceServicer_to_server(Bare(), server)
+    server.add_generic_rpc_handlers((service(),))
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
     stopped = asyncio.Event()

@@ -184,7 +184,13 @@ class Agent:
     async def connect(self) -> None:
         """Shake hands and describe the node. Raises what the coordinator refused with."""
         self._call = agent_pb2_grpc.AgentServiceStub(self._channel).Session()
-        hello = agent_pb2.Hello(protocol_min=1, protocol_max=1, node_id=self.node_id, agent_version="test")
+        hello = agent_pb2.Hello(
+            protocol_min=1,
+            protocol_max=1,
+            node_id=self.node_id,
+            agent_version="test",
+            leader_epoch=self.welcome.leader_epoch,
+        )
         await self.send(hello=hello)
         answer = await self._call.read()
         assert answer is not grpc.aio.EOF

@@ -218,8 +218,8 @@ class Stream:
         if welcome.leader_epoch < self._controller.leader_epoch:
             raise SessionEnded(
                 f"it leads in epoch {welcome.leader_epoch}, but this node has obeyed {self._controller.leader_epoch}: "
-                "a leader that was replaced, or one with an older journal than this node has served (bring that one "
-                "back; if the pool was begun anew, remove node.record from this agent's state directory)"
+                "a leader that was replaced and does not know it yet, or a coordinator older than this agent, which "
+                "can't go past an epoch that its journal does not know"
             )
         return welcome
 

@@ -202,7 +202,6 @@ class Coordinator:
             telemetry=telemetry,
             observed=observed,
             metrics=self.metrics,
-            leader_epoch=leader_epoch,
             pool_secret=self.journal.pool_secret,
             version=version(),
             config=settings.agents.sessions(),

@@ -46,6 +46,10 @@ log = logging.getLogger(__name__)
 PROTOCOL = 1
 SESSIONS_MAX = 20_000
 _EPOCHS_PER_LEADER = 1 << 32
+_LEADER_EPOCH_MAX = (1 << 31) - 2
+"""Session epochs are made of it and of as many bits again."""
+_EPOCHS_SKIPPED_MAX = 1_000_000
+"""Every start of a coordinator takes one: more than any pool has between a backup and its failure."""
 _HELLO_TIMEOUT_S = 10.0
 _HEARTBEAT_TAG = 0x22
 """First byte of an AgentMessage that holds a Heartbeat (field 4, length-delimited)."""
@@ -81,7 +85,6 @@ class Sessions:
         telemetry: Telemetry,
         observed: ObservedUse,
         metrics: Metrics,
-        leader_epoch: int,
         pool_secret: bytes,
         version: str,
         config: SessionsConfig | None = None,
@@ -92,12 +95,12 @@ class Sessions:
         self._telemetry = telemetry
         self._observed = observed
         self._metrics = metrics
-        self._leader_epoch = leader_epoch
         self._pool_secret = pool_secret
         self._version = version
         self._config = config or SessionsConfig()
         self._by_node: dict[str, Session] = {}
         self._epochs = 0
+        self._raising = asyncio.Lock()
         self._closing = False
         self._intervals_factor = 1
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -153,8 +156,10 @@ class Sessions:
             )
         if not hello.node_id or len(hello.node_id) > limits.MAX_NODE_CHARS:
             raise InvalidFieldError("hello.node_id", f"has 1 to {limits.MAX_NODE_CHARS} characters")
+        await self._outrank(hello.leader_epoch)
+        leader_epoch = self._view.leader_epoch
         self._epochs += 1
-        epoch = self._leader_epoch * _EPOCHS_PER_LEADER + self._epochs
+        epoch = leader_epoch * _EPOCHS_PER_LEADER + self._epochs
         now_ms = self._clock.monotonic_ms()
         session = Session(hello.node_id, epoch, context, self._view, self._pool_secret, now_ms)
         self._replace(session)
@@ -162,13 +167,41 @@ class Sessions:
         welcome = agent_pb2.Welcome(
             protocol=PROTOCOL,
             session_epoch=epoch,
-            leader_epoch=self._leader_epoch,
+            leader_epoch=leader_epoch,
             intervals=self._intervals(),
             coordinator_version=self._version,
         )
         # Through the session, which writes one message at a time: from here on others may have something to say too.
         session.say(agent_pb2.CoordinatorMessage(welcome=welcome))
         return session
+
+    async def _outrank(self, obeyed_epoch: int) -> None:
+        """Lead in an epoch above one that an agent has obeyed and that our journal does not know.
+
+        Either the journal is older than what it has led, such as a backup that was put back: then it goes on in a
+        higher epoch, because the agent would refuse ours for ever. Or we were replaced and do not know it yet: then
+        the journal says so when the epoch is to be raised, and we stop. The journal decides, never the agent.
+        """
+        if obeyed_epoch <= self._view.leader_epoch:
+            return
+        async with self._raising:  # ten thousand agents may say the same
+            known_epoch = self._view.leader_epoch
+            if obeyed_epoch <= known_epoch:
+                return
+            if obeyed_epoch > min(known_epoch + _EPOCHS_SKIPPED_MAX, _LEADER_EPOCH_MAX):
+                raise InvalidFieldError(
+                    "hello.leader_epoch",
+                    f"{obeyed_epoch} is far above this pool's {known_epoch}: it can't be of this pool",
+                    hint="remove node.record from this agent's state directory to let it forget what it has obeyed",
+                )
+            log.warning(
+                "an agent has obeyed leader epoch %d, which this journal does not know (it is at %d): was an older "
+                "copy of it put back? Going on in epoch %d",
+                obeyed_epoch,
+                known_epoch,
+                obeyed_epoch + 1,
+            )
+            await self._writer.raise_leader_epoch(obeyed_epoch + 1)
 
     def _replace(self, session: Session) -> None:
         old = self._by_node.get(session.node_id)

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from aliquot.common.clock import Clock
-from aliquot.coordinator.core.commands import Admit, Command, Tick
+from aliquot.coordinator.core.commands import Admit, Command, RaiseEpoch, Tick
 from aliquot.coordinator.core.decide import AdmitOutcome, TickOutcome, decide
 from aliquot.coordinator.core.decide.outcomes import Outcome
 from aliquot.coordinator.core.errors import DomainError
@@ -169,6 +169,19 @@ class Writer:
         """Let go of journal records up to there when there is time; a snapshot holds what they said."""
         self._prune_up_to = max(self._prune_up_to, up_to_seq)
         self._wake.set()
+
+    async def raise_leader_epoch(self, epoch: int) -> None:
+        """Go on leading in this higher epoch, durably.
+
+        Raises NotLeader, and stops everything, where the journal says that another coordinator leads by now; the
+        errors of a journal that can't be written; and what `submit` raises.
+        """
+        try:
+            await self._thread.run(lambda: self._journal.advance_leader_epoch(epoch))
+        except NotLeader as error:
+            self.lose_leadership(error)
+            raise
+        await self.submit(RaiseEpoch(epoch))
 
     def wake(self) -> None:
         """Look at the clock again."""

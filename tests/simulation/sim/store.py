@@ -108,6 +108,12 @@ class SimJournal:
         self._epoch = self._store.leader_epoch
         return self._epoch
 
+    def advance_leader_epoch(self, epoch: int) -> None:
+        """Go on in a higher epoch."""
+        if self._epoch != self._store.leader_epoch:
+            raise NotLeader("another coordinator has taken this journal over")
+        self._store.leader_epoch = self._epoch = epoch
+
     def resume_after(self, seq: int, digest: bytes) -> None:
         """Where replay ended must be where the store ends."""
         assert (seq, digest) == (self._store.last_seq, self._store.last_digest), "replay did not end at the end"

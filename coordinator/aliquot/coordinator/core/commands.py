@@ -24,6 +24,13 @@ class StartLeading:
 
 
 @dataclass(frozen=True, slots=True)
+class RaiseEpoch:
+    """The coordinator that leads goes on in a higher epoch."""
+
+    leader_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
 class Allocate:
     """Ask for a lease. `lease_id` is fresh; with a known (tenant, key) the old lease is the answer instead."""
 
@@ -306,6 +313,7 @@ class LearnPrices:
 
 Command = (
     StartLeading
+    | RaiseEpoch
     | Allocate
     | Explain
     | ExplainLease

@@ -78,7 +78,7 @@ class Fact(msgspec.Struct, frozen=True, array_like=True, tag_field="k"):
 
 
 class LeaderStarted(Fact, frozen=True, tag="leader"):
-    """A coordinator took over. Every TTL starts again in full."""
+    """A coordinator took over, and every TTL starts again in full; or the one that leads goes on in a higher epoch."""
 
     leader_epoch: int
 

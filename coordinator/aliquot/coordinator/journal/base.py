@@ -65,6 +65,9 @@ class Journal(Protocol):
     def raise_leader_epoch(self) -> int:
         """Durably take the next leader epoch; commits with any lower one fail from now on."""
 
+    def advance_leader_epoch(self, epoch: int) -> None:
+        """While leading: durably go on in this higher epoch. Raises NotLeader where ours is not the latest any more."""
+
     def resume_after(self, seq: int, digest: bytes) -> None:
         """The State that was replayed ends here: the next commit follows that fact and names that digest."""
 

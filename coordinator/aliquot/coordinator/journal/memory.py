@@ -39,6 +39,13 @@ class MemoryJournal:
             self._my_epoch = self._leader_epoch
             return self._leader_epoch
 
+    def advance_leader_epoch(self, epoch: int) -> None:
+        """Go on in a higher epoch."""
+        with self._lock:
+            if self._my_epoch != self._leader_epoch:
+                raise NotLeader("another coordinator has taken this journal over")
+            self._leader_epoch = self._my_epoch = epoch
+
     def resume_after(self, seq: int, digest: bytes) -> None:
         """Its records are all there is."""
         del digest

@@ -37,6 +37,7 @@ _COMMIT = sql.SQL(
 )
 _FENCE = sql.SQL("UPDATE aliquot.fence SET leader_epoch = %s, writer = %s WHERE leader_epoch < %s")
 _FENCE_AGAIN = sql.SQL("UPDATE aliquot.fence SET writer = %s WHERE leader_epoch = %s")
+_ADVANCE = sql.SQL("UPDATE aliquot.fence SET leader_epoch = %s WHERE leader_epoch = %s AND writer = %s")
 _EPOCH = sql.SQL("SELECT leader_epoch FROM aliquot.fence")
 _END_WRITERS = sql.SQL(
     "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = %s"
@@ -121,6 +122,12 @@ class PostgresJournal:
             raise NotLeader(f"a leader of an epoch above {epoch - 1} has taken the journal over")
         self._epoch, self._writer = epoch, writer
 
+    def advance_leader_epoch(self, epoch: int) -> None:
+        """Go on in a higher epoch, if we are the fence's writer. The next leader takes one above it."""
+        if self._opened().change(_ADVANCE, (epoch, self._epoch, self._writer)) != 1:
+            raise self._taken_over()
+        self._epoch = epoch
+
     def resume_after(self, seq: int, digest: bytes) -> None:
         """The next commit follows this fact."""
         self._last_seq, self._last_digest = seq, digest
@@ -141,11 +148,14 @@ class PostgresJournal:
             self._writer,
         )
         if self._opened().change(_COMMIT, values) != 1:
-            raise NotLeader(
-                f"the leader epoch in PostgreSQL is no longer {self._epoch}",
-                hint="another coordinator has taken this journal over; this one must stop",
-            )
+            raise self._taken_over()
         self._last_seq, self._last_digest = record.last_seq, record.digest
+
+    def _taken_over(self) -> NotLeader:
+        return NotLeader(
+            f"the leader epoch in PostgreSQL is no longer {self._epoch}",
+            hint="another coordinator has taken this journal over; this one must stop",
+        )
 
     def recover(self) -> None:
         """Connect afresh, see that nobody took over, and write.

@@ -112,6 +112,15 @@ class SqliteJournal:
             connection.execute("UPDATE meta SET value = ? WHERE key = 'leader_epoch'", (self._epoch,))
         return self._epoch
 
+    def advance_leader_epoch(self, epoch: int) -> None:
+        """Go on in a higher epoch, if ours is the one on disk."""
+        statement = "UPDATE meta SET value = ? WHERE key = 'leader_epoch' AND value = ?"
+        with _translated(self._path):
+            changed = self._open_connection().execute(statement, (epoch, self._epoch)).rowcount
+        if changed != 1:
+            raise self._taken_over()
+        self._epoch = epoch
+
     def resume_after(self, seq: int, digest: bytes) -> None:
         """The next commit follows this fact. A snapshot can be ahead of the rows when the last one was cut off."""
         self._last_seq, self._last_digest = seq, digest
@@ -133,13 +142,16 @@ class SqliteJournal:
         with _translated(self._path):
             inserted = self._open_connection().execute(_COMMIT, values).rowcount
         if inserted != 1:
-            raise NotLeader(
-                f"the leader epoch in {self._path} is no longer {self._epoch}",
-                hint="another coordinator has taken this journal over; this one must stop",
-            )
+            raise self._taken_over()
         if self._fsync_delay_s:
             time.sleep(self._fsync_delay_s)
         self._last_seq, self._last_digest = record.last_seq, record.digest
+
+    def _taken_over(self) -> NotLeader:
+        return NotLeader(
+            f"the leader epoch in {self._path} is no longer {self._epoch}",
+            hint="another coordinator has taken this journal over; this one must stop",
+        )
 
     def recover(self) -> None:
         """Open afresh, see that nobody took over, and write."""

@@ -51,6 +51,7 @@ def decide(state: State, command: c.Command, now_ms: int) -> Decision:
 
 _DECIDE: dict[type[Any], Callable[[State, Any, int], Decision]] = {
     c.StartLeading: nodes.start_leading,
+    c.RaiseEpoch: nodes.raise_epoch,
     c.Allocate: allocate.allocate,
     c.Explain: explain.explain_request,
     c.ExplainLease: explain.explain_lease,

@@ -52,6 +52,13 @@ def start_leading(state: State, command: c.StartLeading, now_ms: int) -> Decisio
     return Decision(tuple(facts))
 
 
+def raise_epoch(state: State, command: c.RaiseEpoch, now_ms: int) -> Decision:
+    """Nothing else changes: sessions go on, and what agents are told from now on carries the higher epoch."""
+    if command.leader_epoch <= state.leader_epoch:
+        return NOTHING
+    return Decision((LeaderStarted(at_ms=now_ms, leader_epoch=command.leader_epoch),))
+
+
 def declare(state: State, command: c.DeclareNode, now_ms: int) -> Decision:
     """Make a node known without its agent. What an agent has registered is not overwritten but for pool and labels."""
     spec = command.spec
