@@ -26,7 +26,11 @@ pools:
 queues:
   - {name: root, policy: fair_share, half_life: 12h}
   - {name: training, policy: fair_share, guaranteed: {gpus: 4}, limit: {gpus: 12}, weight: 2}
-  - {name: vision, parent: training, ageing: 30s, reserve_after: 10m}
+  - name: vision
+    parent: training
+    ageing: 30s
+    reserve_after: 10m
+    scaling: [{keep: least, cron: "0 8 * * mon-fri", lasting: 10h, waiting: 3, busy_below: 20%}]
 tenants:
   - name: research
     queue: vision

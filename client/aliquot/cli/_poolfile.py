@@ -11,7 +11,11 @@
       - name: root                                              # the order among top-level queues
         policy: fair_share                                      # fifo, priority, fair_share, capacity
       - {name: training, policy: fair_share, guaranteed: {gpus: 16}, limit: {gpus: 48}, weight: 2}
-      - {name: vision, parent: training, ageing: 1m, reserve_after: 5m}
+      - name: vision
+        parent: training
+        ageing: 1m
+        reserve_after: 5m
+        scaling: [{keep: start, cron: "0 8 * * mon-fri", lasting: 10h}]   # for elastic leases; times are UTC
     tenants:
       - name: research
         queue: training
@@ -49,7 +53,7 @@ from aliquot.v1 import admin_pb2
 _GPU_HOUR_MILLI_MS = 1000 * 3_600_000
 _QUOTA_KEYS = {"guaranteed", "limit", "weight", "models"}
 _QUEUE_KEYS = {
-    *("name", "parent", "policy", "pool", "tenants", "ageing", "preempts", "reserve_after", "half_life"),
+    *("name", "parent", "policy", "pool", "tenants", "ageing", "preempts", "reserve_after", "half_life", "scaling"),
     *_QUOTA_KEYS,
 }
 _TENANT_KEYS = {"name", "queue", "budget", "disruptions", "description", *_QUOTA_KEYS}
@@ -136,6 +140,16 @@ def _queue(value: Any, where: str) -> admin_pb2.QueueSpec:  # noqa: ANN401
         spec.reserve_after_s = _seconds(value["reserve_after"])
     if "half_life" in value:
         spec.half_life_s = _seconds(value["half_life"])
+    for number, rule in enumerate(_list(value, "scaling")):
+        place = f"{where}.scaling[{number}]"
+        _check_keys(rule, {"keep", "cron", "lasting", "waiting", "busy_below"}, place)
+        spec.scaling.add(
+            keep=str(rule.get("keep", "")),
+            cron=str(rule.get("cron", "")),
+            lasting_s=_seconds(rule.get("lasting", 0)),
+            waiting_at_least=_whole(rule.get("waiting", 0), f"{place}.waiting"),
+            busy_below_permille=_scaled(str(rule.get("busy_below", 0)).removesuffix("%"), 10, f"{place}.busy_below"),
+        )
     return spec
 
 

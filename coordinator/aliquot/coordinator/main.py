@@ -229,7 +229,8 @@ class Coordinator:
         await self.server.set_granting(granting=True)
         self._background.append(asyncio.create_task(self.pulse.run()))
         self._background.append(asyncio.create_task(follow_fragmentation(self._engine, self.metrics)))
-        self._background.append(asyncio.create_task(observed.run(self.writer.submit, settings.agents.use_told_every)))
+        telling = observed.run(self.writer.submit, settings.agents.use_told_every, self._note_busy)
+        self._background.append(asyncio.create_task(telling))
         compaction = make_compaction(
             settings,
             self.journal,
@@ -243,6 +244,11 @@ class Coordinator:
             learner = PriceLearner(self._arrivals, self._learn, version=known)
             self._background.append(asyncio.create_task(learner.run()))
             self._background.append(asyncio.create_task(compile_when_busy(self._scores_much)))
+
+    def _note_busy(self, busy_permille: dict[str, int]) -> None:
+        """Volatile like every measurement: what is decided by it is a fact."""
+        if self.writer.state is not None:
+            self.writer.state.busy_permille = busy_permille
 
     def _arrivals(self) -> MixSummary:
         """What the price learner learns from."""

@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable
 from aliquot.common.clock import Clock
 from aliquot.common.errors import AliquotError
 from aliquot.coordinator.core.commands import ObserveUse
+from aliquot.coordinator.core.elastic import is_elastic
 from aliquot.coordinator.core.leases import Lease, SliceState
 from aliquot.v1 import agent_pb2
 
@@ -23,13 +24,19 @@ _RUNNING = (SliceState.ACTIVE, SliceState.PREEMPTING, SliceState.RELEASING)
 class _Reading:
     """The last reading of one slice, and from when on it has not been added up."""
 
-    __slots__ = ("busy_milli", "memory_bytes", "since_ms", "tenant")
+    __slots__ = ("busy_milli", "elastic_id", "memory_bytes", "share_milli", "since_ms", "tenant")
 
-    def __init__(self, tenant: str, busy_milli: int, memory_bytes: int, since_ms: int) -> None:
-        self.tenant = tenant
-        self.busy_milli = busy_milli
-        self.memory_bytes = memory_bytes
+    def __init__(self, lease: Lease, share_milli: int, use: agent_pb2.SliceUse, since_ms: int) -> None:
+        # A process's part of the device's time; never more than all of it, whatever a driver says.
+        self.busy_milli = min(use.gpu_utilisation_percent, 100) * 10
+        self.memory_bytes = use.observed_bytes
+        self.share_milli = share_milli
         self.since_ms = since_ms
+        self.tenant = lease.request.tenant
+        self.elastic_id = ""
+        """Of the lease, where it matters how busy it is, and that is known."""
+        if is_elastic(lease.request) and use.HasField("gpu_utilisation_percent"):
+            self.elastic_id = lease.lease_id
 
 
 class ObservedUse:
@@ -42,6 +49,8 @@ class ObservedUse:
         self._readings: dict[str, _Reading] = {}
         self._sums: dict[str, list[int]] = {}
         """Tenant -> [busy_milli_ms, memory_byte_ms, interval_ms]."""
+        self._busy: dict[str, list[int]] = {}
+        """Elastic lease -> [busy_milli_ms, share_milli_ms]."""
 
     def __len__(self) -> int:
         return len(self._readings)
@@ -54,9 +63,7 @@ class ObservedUse:
             return
         now_ms = self._clock.now_ms()
         self._close(use.slice_id, now_ms)
-        # A process's part of the device's time; never more than all of it, whatever a driver says.
-        busy_milli = min(use.gpu_utilisation_percent, 100) * 10
-        self._readings[use.slice_id] = _Reading(lease.request.tenant, busy_milli, use.observed_bytes, now_ms)
+        self._readings[use.slice_id] = _Reading(lease, piece.plan.share_milli, use, now_ms)
 
     def lease_changed(self, old: Lease | None, new: Lease | None) -> None:
         """Slices that have ended, or whose node is lost, are not measured any more."""
@@ -78,11 +85,25 @@ class ObservedUse:
             for tenant, (busy_milli_ms, memory_byte_ms, interval_ms) in taken.items()
         ]
 
-    async def run(self, submit: Callable[[ObserveUse], Awaitable[object]], every_ms: int) -> None:
+    def take_busy(self) -> dict[str, int]:
+        """How busy each elastic lease's own parts were since this was last called, in thousandths; after `take`."""
+        taken, self._busy = self._busy, {}
+        return {
+            lease_id: min(1000, busy * 1000 // reserved) for lease_id, (busy, reserved) in taken.items() if reserved
+        }
+
+    async def run(
+        self,
+        submit: Callable[[ObserveUse], Awaitable[object]],
+        every_ms: int,
+        note_busy: Callable[[dict[str, int]], None],
+    ) -> None:
         """Tell the ledger, again and again. What can't be told now is told with the next."""
         while True:
             await asyncio.sleep(every_ms / 1000)
-            for command in self.take():
+            commands = self.take()
+            note_busy(self.take_busy())
+            for command in commands:
                 told = False
                 with contextlib.suppress(AliquotError):
                     await submit(command)
@@ -98,8 +119,13 @@ class ObservedUse:
     def _add(self, reading: _Reading, now_ms: int) -> None:
         elapsed_ms = now_ms - reading.since_ms
         reading.since_ms = now_ms
-        if elapsed_ms > 0:
-            self._count(reading.tenant, reading.busy_milli * elapsed_ms, reading.memory_bytes * elapsed_ms, elapsed_ms)
+        if elapsed_ms <= 0:
+            return
+        if reading.elastic_id:
+            sums = self._busy.setdefault(reading.elastic_id, [0, 0])
+            sums[0] += reading.busy_milli * elapsed_ms
+            sums[1] += reading.share_milli * elapsed_ms
+        self._count(reading.tenant, reading.busy_milli * elapsed_ms, reading.memory_bytes * elapsed_ms, elapsed_ms)
 
     def _count(self, tenant: str, busy_milli_ms: int, memory_byte_ms: int, interval_ms: int) -> None:
         sums = self._sums.setdefault(tenant, [0, 0, 0])

@@ -186,6 +186,8 @@ class State:
         """Something may fit that did not when the last walk began."""
         self.balance_due_ms: dict[str, int] = {}
         """When each pool that balances by itself looks next."""
+        self.busy_permille: dict[str, int] = {}
+        """How busy elastic leases were lately, as far as it was measured."""
         self.growth_due_ms = 0
         """When growth is looked for next; 0: nothing asks for it."""
         self.shed_searched: dict[tuple[Demand, str, str, int], tuple[int, int]] = {}

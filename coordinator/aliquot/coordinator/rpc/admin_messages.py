@@ -13,6 +13,7 @@ from aliquot.coordinator.core.ledger.invoice import Invoice
 from aliquot.coordinator.core.ledger.rates import ModelRate, RateCard, Tier
 from aliquot.coordinator.core.tenancy import specs
 from aliquot.coordinator.core.tenancy.lending import NodeMove
+from aliquot.coordinator.core.tenancy.scaling import Keep, ScaleRule
 from aliquot.coordinator.core.tenancy.specs import UNLIMITED
 from aliquot.v1 import admin_pb2
 
@@ -111,6 +112,20 @@ def _queue(message: admin_pb2.QueueSpec, number: int) -> specs.QueueSpec:
         preempts=not message.never_preempts,
         reserve_after_ms=message.reserve_after_s * 1000 if message.HasField("reserve_after_s") else 300_000,
         half_life_ms=(message.half_life_s or _DAY_S) * 1000,
+        scaling=tuple(_scale_rule(rule, f"queues[{number}].scaling[{n}]") for n, rule in enumerate(message.scaling)),
+    )
+
+
+def _scale_rule(message: admin_pb2.ScaleRule, path: str) -> ScaleRule:
+    keep = message.keep or Keep.START.value
+    if keep not in [known.value for known in Keep]:
+        raise InvalidFieldError(f"{path}.keep", f"{keep[:32]!r} is nothing to keep", hint="start or least")
+    return ScaleRule(
+        keep=Keep(keep),
+        cron=message.cron,
+        lasting_ms=message.lasting_s * 1000,
+        waiting_at_least=message.waiting_at_least,
+        busy_below_permille=message.busy_below_permille,
     )
 
 
@@ -178,6 +193,16 @@ def _queue_message(spec: specs.QueueSpec) -> admin_pb2.QueueSpec:
         never_preempts=not spec.preempts,
         reserve_after_s=spec.reserve_after_ms // 1000,
         half_life_s=spec.half_life_ms // 1000,
+        scaling=[
+            admin_pb2.ScaleRule(
+                keep=rule.keep.value,
+                cron=rule.cron,
+                lasting_s=rule.lasting_ms // 1000,
+                waiting_at_least=rule.waiting_at_least,
+                busy_below_permille=rule.busy_below_permille,
+            )
+            for rule in spec.scaling
+        ],
     )
 
 

@@ -20,6 +20,7 @@ from aliquot.coordinator.core.elastic import (
     is_settled,
     members_of,
     one_member,
+    spare_members,
 )
 from aliquot.coordinator.core.errors import InvalidField
 from aliquot.coordinator.core.facts import (
@@ -32,6 +33,7 @@ from aliquot.coordinator.core.facts import (
     SlicesShed,
 )
 from aliquot.coordinator.core.granting import offer
+from aliquot.coordinator.core.hints import Ceiling, ceiling_of, has_rules
 from aliquot.coordinator.core.leases import Lease, Slice, SliceState, lease_id_of, slice_id_of
 from aliquot.coordinator.core.state import State
 
@@ -52,27 +54,34 @@ def grow(state: State, _: str, now_ms: int) -> list[Fact]:
     config = state.config
     ready: list[tuple[int, int, int, Lease]] = []
     again_ms = now_ms + LOOK_AGAIN_MS
+    watched = False
     for lease_id in state.elastic:
         lease = state.leases[lease_id]
         growing = grows_at(lease, now_ms)
-        settled = lease.acknowledged_shape == lease.shape and is_settled(lease, lambda piece: _agentless(state, piece))
+        settled = is_settled(lease, lambda piece: _agentless(state, piece))
         if not growing and not settled:
             continue
-        bounds, members = bounds_of(lease.request), len(members_of(lease))
-        if members >= bounds.most:
+        members, ceiling = len(members_of(lease)), ceiling_of(state, lease, now_ms)
+        watched = watched or has_rules(state, lease)
+        if members == ceiling.members:
             continue
         rested_ms = lease.resized_ms + config.growth_rest_ms
         if not growing and rested_ms > now_ms and lease.resized_ms > lease.granted_ms:
             again_ms = min(again_ms, rested_ms)
             continue
-        ready.append((-lease.request.priority, members * 1000 // bounds.start, lease.arrival, lease))
+        if members > ceiling.members:
+            state.look_for_growth(now_ms)
+            return _give_back(state, lease, ceiling, now_ms)
+        if not growing and lease.acknowledged_shape != lease.shape:
+            continue
+        ready.append((-lease.request.priority, members * 1000 // bounds_of(lease.request).start, lease.arrival, lease))
     ready.sort(key=lambda item: item[:3])
     for *_order, lease in ready[:TRIED_MAX]:
         facts = _one_more(state, lease, now_ms)
         if facts:
             state.look_for_growth(now_ms)  # there may be room for another one
             return facts
-    if ready or again_ms < now_ms + LOOK_AGAIN_MS:
+    if ready or watched or again_ms < now_ms + LOOK_AGAIN_MS:
         state.look_for_growth(again_ms)
     return []
 
@@ -88,6 +97,21 @@ def _one_more(state: State, lease: Lease, now_ms: int) -> list[Fact]:
         for index, plan in enumerate(found.placement.members[0])
     )
     return [LeaseGrown(at_ms=now_ms, lease_id=lease.lease_id, slices=grants)]
+
+
+def _give_back(state: State, lease: Lease, ceiling: Ceiling, now_ms: int) -> list[Fact]:
+    """Notice to what a rule of its queue says that it should not have now."""
+    pieces = [piece for member in spare_members(lease, ceiling.members) for piece in member]
+    return [
+        SlicesShed(
+            at_ms=now_ms,
+            lease_id=lease.lease_id,
+            slice_ids=tuple(piece.slice_id for piece in pieces),
+            deadline_ms=now_ms + lease.request.grace_ms,
+            reason=ceiling.reason,
+            notice=True,
+        )
+    ]
 
 
 def acknowledge(state: State, command: AcknowledgeShape, now_ms: int) -> Decision:

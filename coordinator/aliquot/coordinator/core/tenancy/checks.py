@@ -10,6 +10,7 @@ from aliquot.coordinator.core.errors import InvalidField
 from aliquot.coordinator.core.inventory import Inventory
 from aliquot.coordinator.core.tenancy.books import Tenancy
 from aliquot.coordinator.core.tenancy.limits import guaranteed_in_all, promised
+from aliquot.coordinator.core.tenancy.scaling import WINDOW_MS_MAX, ScaleRule, read_cron
 from aliquot.coordinator.core.tenancy.specs import (
     MEMORY_BYTES_MAX,
     QUEUE_DEPTH_MAX,
@@ -25,6 +26,7 @@ from aliquot.coordinator.core.tenancy.specs import (
 )
 from aliquot.coordinator.core.types import WHOLE_SHARE_MILLI
 
+SCALE_RULES_MAX = 32
 _YEAR_MS = 366 * 86_400_000
 
 
@@ -88,6 +90,23 @@ def check_queue(spec: QueueSpec, path: str) -> None:
     _range(f"{path}.ageing_ms", spec.ageing_ms, 0, _YEAR_MS)
     _range(f"{path}.reserve_after_ms", spec.reserve_after_ms, 0, _YEAR_MS)
     _range(f"{path}.half_life_ms", spec.half_life_ms, 1000, 10 * _YEAR_MS)
+    if len(spec.scaling) > SCALE_RULES_MAX:
+        raise InvalidField(f"{path}.scaling", f"{len(spec.scaling)} rules; at most {SCALE_RULES_MAX}")
+    for number, rule in enumerate(spec.scaling):
+        _scale_rule(rule, f"{path}.scaling[{number}]")
+
+
+def _scale_rule(rule: ScaleRule, path: str) -> None:
+    if not (rule.cron or rule.waiting_at_least or rule.busy_below_permille):
+        raise InvalidField(path, "a rule needs a condition: a window, how many wait, or how busy")
+    if rule.cron:
+        try:
+            read_cron(rule.cron)
+        except ValueError as error:
+            raise InvalidField(f"{path}.cron", str(error), hint="such as `0 8 * * mon-fri` (UTC)") from error
+        _range(f"{path}.lasting_ms", rule.lasting_ms, 60_000, WINDOW_MS_MAX)
+    _range(f"{path}.waiting_at_least", rule.waiting_at_least, 0, 10**6)
+    _range(f"{path}.busy_below_permille", rule.busy_below_permille, 0, 1000)
 
 
 def check_tree(queues: Mapping[str, QueueSpec]) -> None:

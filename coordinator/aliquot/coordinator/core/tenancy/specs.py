@@ -11,6 +11,8 @@ import enum
 
 import msgspec
 
+from aliquot.coordinator.core.tenancy.scaling import ScaleRule
+
 UNLIMITED = -1
 ROOT = "root"
 """The queue above all queues. It always exists; applying it sets the order among top-level queues."""
@@ -95,6 +97,8 @@ class QueueSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     """The first request that has waited so long and does not fit has devices kept for it; 0: never."""
     half_life_ms: int = 86_400_000
     """Of the usage that `fair_share` remembers. Only the root queue's counts, for all."""
+    scaling: tuple[ScaleRule, ...] = ()
+    """What holds elastic leases of this queue, and of those below it, back."""
 
 
 class Period(enum.StrEnum):
