@@ -27,6 +27,11 @@ def postgres_bin_dir() -> Path | None:
     return max(versions, key=lambda path: int(path.parent.name), default=None)
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """`--rewrite`: golden traces are written anew instead of compared (tests/golden)."""
+    parser.addoption("--rewrite", action="store_true", help="write golden traces as the protocol is now")
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Skip what this machine can't run, and say why."""
     skips: dict[str, pytest.MarkDecorator] = {}

@@ -14,7 +14,7 @@ from google.rpc import error_details_pb2, status_pb2
 
 from aliquot.common.errors import AliquotError
 from aliquot.v1 import leases_pb2, types_pb2
-from tests.simulation.sim.calls import CallFailed
+from tests.simulation.sim.calls import CallFailed, Status
 from tests.simulation.sim.jobs import Job
 from tests.simulation.sim.loop import US_PER_S, Process
 from tests.simulation.sim.network import Connection
@@ -38,7 +38,7 @@ ANSWERS = ("NO_CAPACITY", "QUOTA_EXCEEDED")
 """Reasons that are an answer, although their code also stands for "come back later"."""
 
 
-def reason_of(failed: CallFailed) -> str:
+def reason_of(failed: CallFailed | Status) -> str:
     """The stable reason in an error's details; empty where there is none."""
     for key, value in failed.metadata:
         if key == "grpc-status-details-bin":

@@ -128,6 +128,11 @@ class World:
         """A stream of randomness of its own, so that one part drawing more does not change the others."""
         return Random(hashlib.sha256(f"{self.seed}:{name}".encode()).digest())
 
+    def add_node(self, node: SimNode) -> None:
+        """One more machine, before the world starts."""
+        self.nodes.append(node)
+        self._node_by_id[node.node_id] = node
+
     def node(self, node_id: str) -> SimNode | None:
         """A node by its id."""
         return self._node_by_id.get(node_id)

@@ -1,0 +1,240 @@
+"""A small pool that plays a script: production coordinators and agents in the simulated world, and all they say.
+
+> pool 2 of 1                       two nodes with one A100-40 each
+> start                             the coordinators and agents start
+> allocate NAME GPU [KEY=VALUE]     a launcher asks; its answer is awaited
+> get NAME | release NAME | keepalive NAME
+> wait SECONDS                      time passes
+> crash leader | crash NODE         SIGKILL; whoever looks after it starts it again
+> cut NODE | mend NODE              nothing gets through, and again it does
+> cordon NODE | uncordon NODE | drain NODE
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from random import Random
+from types import SimpleNamespace
+from typing import Any
+
+from aliquot.agent.core.samples import DeviceInfo
+from aliquot.v1 import leases_pb2, pool_pb2, types_pb2
+from tests.golden import rendering
+from tests.simulation.sim.calls import CallFailed
+from tests.simulation.sim.loop import US_PER_S
+from tests.simulation.sim.network import Connection
+from tests.simulation.sim.nodes import SimNode
+from tests.simulation.sim.patches import simulated
+from tests.simulation.sim.server import AGENT_SESSION, KEEP_ALIVE
+from tests.simulation.sim.world import Config, World
+
+GIB = 1 << 30
+LEASES, POOL = "/aliquot.v1.LeaseService/", "/aliquot.v1.PoolService/"
+QUIET_US = US_PER_S // 2
+"""After each command so much time passes, in which what follows from it is said."""
+
+
+class Stage:
+    """See the module's docstring. Use `playing` around `play`."""
+
+    def __init__(self) -> None:
+        self.world = World(1, Config(nodes=0, launchers=0), [])
+        self._names = rendering.Names()
+        self._said: list[str] = []
+        self._leases: dict[str, str] = {}
+        self._keys: dict[str, str] = {}
+        self._launcher = self.world.loop.spawn("launcher")
+        self._launcher.host = SimpleNamespace(host="launcher")
+
+    @contextmanager
+    def playing(self) -> Iterator[None]:
+        """The simulated world stands in for the real one."""
+        world = self.world
+        logging.disable(logging.CRITICAL)
+        with ExitStack() as stack:
+            stack.callback(logging.disable, logging.NOTSET)
+            patches = simulated(world.loop, world.network, world.store, Random(2), world.table)
+            world.time = stack.enter_context(patches)
+            stack.enter_context(world.loop.running())
+            try:
+                yield
+            finally:
+                world.loop.abandon()
+
+    def play(self, command: str) -> list[str]:
+        """Carry a command out. Returns what was said and made durable because of it. Raises ValueError."""
+        self._said = []
+        word, *rest = command.split()
+        action: Callable[..., None] | None = getattr(self, f"_do_{word}", None)
+        if action is None:
+            raise ValueError(f"nothing is known of {word!r}")
+        action(*rest)
+        self._pass(QUIET_US)
+        assert not self.world.auditor.violations, self.world.auditor.violations
+        return [self._names.plain(line) for line in self._said]
+
+    def _pass(self, us: int) -> None:
+        loop = self.world.loop
+        loop.run_until(loop.now_us + us, self.world.auditor.violations)
+        assert not loop.errors, loop.errors
+
+    # -- commands
+
+    def _do_pool(self, nodes: str, of: str, devices: str) -> None:
+        world = self.world
+        for number in range(int(nodes)):
+            infos = [
+                DeviceInfo(
+                    uuid=f"GPU-{number:08x}-0000-4000-8000-{index:012x}",
+                    index=index,
+                    product_name="NVIDIA A100-SXM4-40GB",
+                    model="A100-40",
+                    vendor="nvidia",
+                    memory_total_bytes=40 * GIB,
+                    memory_reserved_bytes=GIB // 2,
+                    pci_bus_id=f"00000000:{index:02X}:00.0",
+                    nvlink_island=0,
+                )
+                for index in range(int(devices))
+            ]
+            world.add_node(
+                SimNode(
+                    world.loop,
+                    Random(number),
+                    world.table,
+                    world.network,
+                    number=number,
+                    coordinators=world.cluster.addresses,
+                    devices=infos,
+                )
+            )
+
+    def _do_start(self) -> None:
+        world = self.world
+        world.auditor.attach()
+        self._listen()
+        world.cluster.start()
+        self._pass(US_PER_S)
+        for number, node in enumerate(world.nodes):
+            world.loop.call_in(world.process, number * US_PER_S // 10, node.start_agent)
+        self._pass(US_PER_S)
+
+    def _do_allocate(self, name: str, gpu: str, *said: str) -> None:
+        words = dict(word.split("=", 1) for word in said)
+        self._keys.setdefault(name, words.pop("key", name))
+        wait = leases_pb2.WaitUntil.Value(f"WAIT_UNTIL_{words.pop('until', 'active').upper()}")
+        request = types_pb2.LeaseRequest(gpu=gpu, tenant=words.pop("tenant", "dev"), ttl_s=int(words.pop("ttl", "60")))
+        request.no_queue = words.pop("queue", "yes") == "no"
+        request.gang_size = int(words.pop("gang", "1"))
+        if words:
+            raise ValueError(f"nothing is known of {', '.join(words)}")
+        call = leases_pb2.AllocateRequest(
+            request=request, idempotency_key=self._keys[name], wait_until=wait, wait_timeout_ms=3_000
+        )
+        data = self._call(LEASES, "Allocate", call)
+        if data is not None:
+            self._leases[name] = leases_pb2.AllocateResponse.FromString(data).lease.lease_id
+
+    def _do_get(self, name: str) -> None:
+        self._call(LEASES, "Get", leases_pb2.GetRequest(lease_id=self._leases[name]))
+
+    def _do_release(self, name: str) -> None:
+        request = leases_pb2.ReleaseRequest(lease_id=self._leases[name], wait_gone=True, wait_timeout_ms=3_000)
+        self._call(LEASES, "Release", request)
+
+    def _do_keepalive(self, name: str) -> None:
+        world = self.world
+        connection = world.network.connect("launcher", world.cluster.leader.host, KEEP_ALIVE, self._launcher)
+        if connection is None:
+            self._said.append("nobody answers")
+            return
+        request = leases_pb2.KeepAliveRequest(lease_ids=[self._leases[name]])
+        world.loop.start(self._launcher, connection.client_write(request.SerializeToString()), "keeps alive")
+        self._pass(QUIET_US)
+        connection.client_cancel()
+
+    def _do_wait(self, seconds: str) -> None:
+        self._pass(int(float(seconds) * US_PER_S))
+
+    def _do_crash(self, who: str) -> None:
+        if who == "leader":
+            self.world.cluster.leader.crash()
+        else:
+            self._node(who).crash_agent()
+
+    def _do_cut(self, node: str) -> None:
+        self.world.network.block(node, "*")
+        self.world.network.block("*", node)
+
+    def _do_mend(self, node: str) -> None:
+        self.world.network.unblock(node, "*")
+        self.world.network.unblock("*", node)
+
+    def _do_cordon(self, node: str) -> None:
+        self._call(POOL, "Cordon", pool_pb2.CordonRequest(node_id=node))
+
+    def _do_uncordon(self, node: str) -> None:
+        self._call(POOL, "Uncordon", pool_pb2.UncordonRequest(node_id=node))
+
+    def _do_drain(self, node: str) -> None:
+        self._call(POOL, "Drain", pool_pb2.DrainRequest(node_id=node))
+
+    def _node(self, name: str) -> SimNode:
+        node = self.world.node(name)
+        if node is None:
+            raise ValueError(f"there is no {name}")
+        return node
+
+    def _call(self, service: str, method: str, request: Any) -> bytes | None:
+        """One call to whoever leads, and its answer; None where it failed."""
+        answers: list[bytes | None] = []
+
+        async def call() -> None:
+            address = self.world.cluster.leader.host
+            try:
+                answers.append(
+                    await self.world.network.call(
+                        "launcher", address, service + method, request.SerializeToString(), 5.0
+                    )
+                )
+            except CallFailed as failed:
+                answers.append(None)
+                if failed.code.name == "UNAVAILABLE":
+                    self._said.append(f"launcher hears of {method}: {failed}")
+
+        self._said.append(f"launcher calls {method}")
+        self.world.loop.start(self._launcher, call(), method)
+        while not answers:
+            self._pass(US_PER_S // 10)
+        return answers[0]
+
+    # -- what is said
+
+    def _listen(self) -> None:
+        store, network = self.world.store, self.world.network
+        durable, deliver, answer = store.on_durable, network.on_deliver, network.on_answer
+
+        def on_durable(record: Any, epoch: int) -> None:
+            durable(record, epoch)
+            self._said += rendering.facts(record.payload)
+
+        def on_deliver(connection: Connection, up: bool, data: bytes) -> None:
+            deliver(connection, up, data)
+            if connection.note == AGENT_SESSION:
+                text = rendering.from_agent(data) if up else rendering.from_coordinator(data)
+                ends = (connection.client, connection.address)
+                source, target = ends if up else ends[::-1]
+            else:
+                text = "names its leases" if up else "has heard"
+                source, target = ("launcher", connection.address) if up else (connection.address, "launcher")
+            if text:
+                self._said.append(f"{source} -> {target}: {text}")
+
+        def on_answer(address: str, method: str, request: bytes, result: Any) -> None:
+            answer(address, method, request, result)
+            name = method.rpartition("/")[2]
+            self._said.append(f"{address} answers {name}: {rendering.answer(name, result)}")
+
+        store.on_durable, network.on_deliver, network.on_answer = on_durable, on_deliver, on_answer
