@@ -210,3 +210,22 @@ async def test_projects_are_balanced_after_a_look(settings: Settings, tmp_path: 
         code, said, _ = await cli(pool.address, "balance", "--home", move["node_id"], "--apply")
         assert code == 0
         assert "moved from a to b: an administrator asked for it" in said
+
+
+async def test_of_many_administrators_at_once_exactly_one_is_heard(settings: Settings) -> None:
+    async with running(settings) as pool:
+        admin = admin_pb2_grpc.AdminServiceStub(pool.channel)
+
+        async def apply(number: int) -> str:
+            spec = admin_pb2.TenantSpec(name="a", description=f"of administrator {number}")
+            try:
+                await admin.Apply(admin_pb2.ApplyRequest(tenants=[admin_pb2.TenantItem(spec=spec, version=0)]))
+            except grpc.aio.AioRpcError as error:
+                return reason_of(error)
+            return spec.description
+
+        said = await asyncio.gather(*map(apply, range(8)))
+        (heard,) = [text for text in said if text != "CONFLICT"]
+        tenancy = await admin.GetTenancy(admin_pb2.GetTenancyRequest())
+        (kept,) = [view for view in tenancy.tenants if view.spec.name == "a"]
+        assert (kept.spec.description, kept.version) == (heard, 1)

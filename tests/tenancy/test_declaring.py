@@ -18,8 +18,10 @@ from aliquot.coordinator.core.snapshot import state_hash
 from aliquot.coordinator.core.state import CoreConfig
 from aliquot.coordinator.core.tenancy.specs import (
     Amount,
+    Budget,
     DeclaredDevices,
     ModelQuota,
+    Period,
     PoolSpec,
     QueueSpec,
     Quota,
@@ -118,6 +120,8 @@ def test_lost_capacity_reduces_every_guarantee_alike_and_says_so(books: Books) -
         TenantSpec("a b"),
         TenantSpec(""),
         TenantSpec("a", disruptions_max=-1),
+        TenantSpec("a", budget=Budget(Period.DAY, share_milli_ms=-1)),
+        TenantSpec("a", budget=Budget(Period.DAY, money_micro=1 << 63)),
         QueueSpec("q", ageing_ms=-1),
         QueueSpec("q", half_life_ms=0),
         QueueSpec("q", parent="q"),

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from aliquot.coordinator.core import commands as c
+from aliquot.coordinator.core.decide import Explained
 from aliquot.coordinator.core.elastic import members_of
 from aliquot.coordinator.core.errors import InvalidField
 from aliquot.coordinator.core.facts import LeaseGrown, LeaseReleasing, PreemptionStarted, SlicesKept, SlicesShed
@@ -274,3 +275,27 @@ def test_replay_and_snapshot_give_the_same_books_in_the_middle_of_it(books: Book
     books.advance(30_000)
     assert [p.state for p in books.again(lease).slices if p.shed] == [SliceState.RELEASING] * 2
     assert list(members_of(books.again(lease))) == [0, 1]
+
+
+def test_why_says_what_would_be_given_back_and_when_it_can_start_then(books: Books) -> None:
+    grow(books, start(books, grace_ms=10_000))
+    asked = request(count=2, tenant="b")
+    for command in (c.Explain(asked), c.ExplainLease(books.allocate(asked).lease_id)):
+        found = books.do(command).outcome
+        assert isinstance(found, Explained)
+        assert found.expected_start_ms == books.now_ms + 15_000
+        assert not found.would_preempt
+        assert "elastic leases give back 2 slices" in found.notes[-1]
+        books.settle()
+
+
+def test_a_whole_lease_may_go_while_it_gives_something_back(books: Books) -> None:
+    lease = grow(books, start(books))
+    waiting = books.allocate(request(count=2, tenant="b"))
+    books.settle()
+    books.do(c.Release(lease.lease_id))
+    assert not any(piece.shed for piece in books.again(lease).slices)
+    books.report(lease, c.ReportStatus.GONE)
+    books.settle()
+    assert books.again(lease).ended
+    assert books.again(waiting).state is LeaseState.GRANTED

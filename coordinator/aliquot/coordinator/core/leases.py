@@ -211,7 +211,7 @@ class Lease(msgspec.Struct, frozen=True):
             return LeaseState.ENDED
         if self.end_reason:
             return LeaseState.PREEMPTING if self.requeue else LeaseState.RELEASING
-        states = {piece.state for piece in self.current}
+        states = {piece.state for piece in self.slices if piece.lease_epoch == self.lease_epoch and not piece.shed}
         if not states:
             return LeaseState.QUEUED
         if self.active_ms:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from aliquot.coordinator.core.commands import Explain, ExplainLease
+from aliquot.coordinator.core.decide import giving_back
 from aliquot.coordinator.core.decide.making_room import preemption_of
 from aliquot.coordinator.core.decide.outcomes import Decision, Explained
 from aliquot.coordinator.core.decide.partitioning import conceivable
@@ -69,7 +70,10 @@ def _explain(state: State, lease: Lease, demand: Demand, now_ms: int) -> Explain
         if shortfall.impossible and not impossible:
             summary = f"no part of a card is a {demand.mig_profile} now, but cards here can be cut so"
         notes += cuts_for(state, lease, demand, now_ms)
-        would_preempt, start_ms, uncertainty_ms = _outlook(state, lease, demand, now_ms)
+        given, given_ms = giving_back.outlook(state, lease, demand, now_ms, owed=is_entitled(state, lease))
+        would_preempt, start_ms, uncertainty_ms = ((), given_ms, 0) if given else _outlook(state, lease, demand, now_ms)
+        if given:
+            notes.append(f"elastic leases give back {len(given)} slices for it: {', '.join(given[:AHEAD_SHOWN])}")
         if would_preempt:
             notes.append(f"{len(would_preempt)} leases would have to end for it")
     if lease.not_before_ms > now_ms:

@@ -63,6 +63,25 @@ def for_request(state: State, lease: Lease, demand: Demand, now_ms: int, *, owed
     return [*given_up, hold, *facts]
 
 
+def outlook(state: State, lease: Lease, demand: Demand, now_ms: int, *, owed: bool) -> tuple[tuple[str, ...], int]:
+    """Which slices others would give back for this request, and when it could start then; changes nothing.
+
+    Nothing, and 0, where that does not suffice.
+    """
+    hold = state.holds.get(lease.lease_id)
+    if hold is not None and hold.shed:
+        return hold.shed, hold.start_ms
+    found = _search(state, lease, demand, now_ms, owed=owed) if state.elastic and hold is None else None
+    if found is None:
+        return (), 0
+    given = found[1]
+    notice_ms = max(min(other.request.grace_ms, state.config.reclaim_grace_ms) for other, _ in given)
+    return (
+        tuple(piece.slice_id for _, member in given for piece in member),
+        now_ms + notice_ms + state.config.shed_stop_ms,
+    )
+
+
 def within_limits(state: State, lease: Lease, demand: Demand, now_ms: int) -> list[Fact]:
     """Let elastic leases give back what keeps a request of the same tenant or queue from its place below a limit."""
     if exhausted(state, lease.request.tenant, now_ms) is not None:
