@@ -199,6 +199,19 @@ class Guarantees(RuleBasedStateMachine):
         with Overlay(state, list(state.nodes), borrowers, given_way, soon_ms):
             return state.engine.place(lease.request.demand) is not None
 
+    def limit_is_cleared(self, lease: Lease) -> bool:
+        """Whether a limit of its queue keeps it out, and enough of those below it have been told to end."""
+        limit = self.state.tenancy.queue_spec("shared").quota.limit.share_milli
+        if lease.request.queue != "shared" or limit < 0:
+            return False
+        soon_ms = self.books.now_ms + CONFIG.reclaim_grace_ms
+        held = going = 0
+        for other in self.state.leases.values():
+            if other.request.queue == "shared":
+                held += sum(piece.plan.share_milli for piece in other.holding)
+                going += sum(p.plan.share_milli for p in other.holding if p.ending and p.deadline_ms <= soon_ms)
+        return held + share_of(lease) > limit >= held - going + share_of(lease)
+
     def judge(self) -> None:
         now_ms, state = self.books.now_ms, self.state
         owed: dict[str, int] = {}
@@ -207,6 +220,9 @@ class Guarantees(RuleBasedStateMachine):
                 continue
             hold = state.holds.get(lease.lease_id)
             if hold is not None and hold.kind is HoldKind.PREEMPTION:
+                owed[lease.lease_id] = self.owed_since_ms.get(lease.lease_id, now_ms)
+                continue
+            if self.limit_is_cleared(lease):
                 owed[lease.lease_id] = self.owed_since_ms.get(lease.lease_id, now_ms)
                 continue
             assert not self.could_have_room(lease, at_once=True), (

@@ -12,7 +12,7 @@ from aliquot.coordinator.core.leases import Lease, LeaseState
 from aliquot.coordinator.core.state import CoreConfig
 from aliquot.coordinator.core.tenancy.specs import QueueSpec
 from tests.core.harness import Books, node, request
-from tests.tenancy.declaring import declare, tenant
+from tests.tenancy.declaring import declare, queue, tenant
 
 
 @pytest.fixture
@@ -315,3 +315,63 @@ def test_backfill_uses_reserved_devices_only_until_their_owner_can_start(books: 
     long = ask(books, tenant="c", time_limit_ms=3_600_000)
     assert long.state is LeaseState.QUEUED, "it would delay the head"
     assert ask(books, tenant="d").state is LeaseState.QUEUED, "nobody knows when it ends"
+
+
+def test_borrowers_below_a_limit_end_for_whoever_is_owed_a_guarantee(books: Books) -> None:
+    declare(books, tenant("owner", 2), queue("shared", 0, 3))
+    borrowed = [run(books, tenant="guest", queue="shared", grace_ms=10**7) for _ in range(3)]
+    books.advance(books.config.reclaim_min_run_ms)
+    wanted = [books.allocate(request(1000, tenant="owner", queue="shared")) for _ in range(3)]
+    books.settle()
+    victims = [lease for lease in borrowed if state_of(books, lease) is LeaseState.PREEMPTING]
+    assert len(victims) == 2, "the third is not covered, and one device was idle all the time"
+    assert books.again(victims[0]).slices[0].deadline_ms <= books.now_ms + books.config.reclaim_grace_ms
+    for lease in victims:
+        leave(books, lease)
+    assert [state_of(books, lease) for lease in wanted] == [LeaseState.GRANTED] * 2 + [LeaseState.QUEUED]
+
+
+def test_equal_requests_do_not_wait_for_one_another_s_victims(books: Books) -> None:
+    declare(books, tenant("owner", 3))
+    for _ in range(4):
+        run(books, tenant="guest")
+    books.advance(books.config.reclaim_min_run_ms)
+    wanted = [books.allocate(request(1000, tenant="owner")) for _ in range(4)]
+    books.settle()
+    assert [lease.lease_id in books.state.holds for lease in wanted] == [True] * 3 + [False]
+
+
+def test_a_long_notice_is_cut_short_for_whoever_is_owed_a_guarantee(books: Books) -> None:
+    declare(books, tenant("owner", 4))
+    borrowed = run(books, count=4, tenant="guest", grace_ms=10**7)
+    books.advance(books.config.reclaim_min_run_ms)
+    books.do(c.Release(borrowed.lease_id))
+    assert books.again(borrowed).slices[0].deadline_ms == books.now_ms + 10**7
+    ask(books, count=4, tenant="owner")
+    assert {piece.deadline_ms for piece in books.again(borrowed).slices} == {books.now_ms + 30_000}
+    assert state_of(books, borrowed) is LeaseState.RELEASING
+    assert books.restored().leases == books.state.leases
+
+
+def test_a_victim_gains_no_time_by_being_released(books: Books) -> None:
+    declare(books, tenant("owner", 4))
+    borrowed = run(books, count=4, tenant="guest", grace_ms=10**7)
+    books.advance(books.config.reclaim_min_run_ms)
+    ask(books, count=4, tenant="owner")
+    deadline_ms = books.again(borrowed).slices[0].deadline_ms
+    books.do(c.Release(borrowed.lease_id))
+    assert {piece.deadline_ms for piece in books.again(borrowed).slices} == {deadline_ms}
+
+
+def test_what_is_kept_for_a_borrower_gives_way_to_a_guarantee(books: Books) -> None:
+    declare(books, tenant("owner", 4))
+    low = run(books, count=4, tenant="guest", preemptible=True, grace_ms=10**7)
+    books.advance(books.config.reclaim_min_run_ms)
+    high = ask(books, count=4, tenant="guest", priority=10)
+    assert books.state.holds[high.lease_id].start_ms == books.now_ms + 10**7
+    wanted = ask(books, count=4, tenant="owner")
+    assert list(books.state.holds) == [wanted.lease_id]
+    assert books.again(low).slices[0].deadline_ms == books.now_ms + 30_000
+    leave(books, low)
+    assert state_of(books, wanted) is LeaseState.GRANTED
+    assert state_of(books, high) is LeaseState.QUEUED

@@ -11,6 +11,7 @@ import msgspec
 from aliquot.coordinator.core.elastic import core_of
 from aliquot.coordinator.core.errors import InvalidField, QueueNotFound, QuotaExceeded, TenantNotFound
 from aliquot.coordinator.core.facts import LeaseGranted, RequestSpec, SliceGrant
+from aliquot.coordinator.core.holds import HoldKind
 from aliquot.coordinator.core.leases import Lease, slice_id_of
 from aliquot.coordinator.core.state import State
 from aliquot.coordinator.core.tenancy.books import Account, Chain, Part
@@ -171,19 +172,40 @@ def is_entitled(state: State, lease: Lease, parts: list[Part] | None = None) -> 
     if parts is None:
         parts = least_parts(state.inventory, lease.request.demand)
     scale = guarantee_scale(state)
-    return any(
-        covered(account, parts, scale) or covered(_older(state, account, lease), parts, scale)
-        for account in chain.guaranteed
-    )
+    coming = _coming(state, lease)
+    for account in chain.guaranteed:
+        all_coming, older_coming = list(parts), list(parts)
+        for owner, of_hold in coming:
+            if any(other is account for other in chain_of(state, owner.request).guaranteed):
+                all_coming += of_hold
+                older_coming += of_hold if _rank(owner) < _rank(lease) else ()
+        if covered(account, all_coming, scale) or covered(_older(state, account, lease), older_coming, scale):
+            return True
+    return False
+
+
+def _rank(lease: Lease) -> tuple[int, int]:
+    """Smaller: its owner's guarantee covers it earlier."""
+    return -lease.request.priority, lease.arrival
+
+
+def _coming(state: State, lease: Lease) -> list[tuple[Lease, list[Part]]]:
+    """What others will be granted as soon as their victims have gone: it uses up guarantees like what is held."""
+    return [
+        (state.leases[owner], parts_of_placement(state, hold.placement))
+        for owner, hold in state.holds.items()
+        if hold.kind is HoldKind.PREEMPTION
+        and owner != lease.lease_id
+        and all(state.inventory.has_device(uuid) for uuid in hold.device_uuids)
+    ]
 
 
 def _older(state: State, account: Account, lease: Lease) -> Account:
     """What an account holds in leases that come before this one."""
     sums = Account(account.kind, account.name, account.quota)
-    mine = (-lease.request.priority, lease.arrival)
     for lease_id in account.holders:
         other = state.leases[lease_id]
-        if (-other.request.priority, other.arrival) < mine:
+        if _rank(other) < _rank(lease):
             for piece in core_of(other):
                 sums.add(piece.model, piece.plan.share_milli, piece.plan.memory_bytes)
     return sums

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from aliquot.coordinator.core.commands import Admit
-from aliquot.coordinator.core.decide import giving_back, holding, moving
+from aliquot.coordinator.core.decide import below_limits, giving_back, holding, moving
 from aliquot.coordinator.core.decide.making_room import backfill, make_room, reserve
 from aliquot.coordinator.core.decide.outcomes import AdmitOutcome, Decision
 from aliquot.coordinator.core.facts import Fact
@@ -62,7 +62,8 @@ def _try(state: State, walk: AdmissionPass, head: Head, now_ms: int) -> tuple[li
         facts = holding.give_up_of(state, lease.lease_id, now_ms, "the lease was granted elsewhere")
         return [*facts, granted(lease.lease_id, lease.lease_epoch + 1, found.placement, now_ms)], False, 1
     if found.over is not None:
-        return giving_back.within_limits(state, lease, demand, now_ms) if state.elastic else [], True, 1
+        given = giving_back.within_limits(state, lease, demand, now_ms) if state.elastic else []
+        return given or below_limits.reclaim(state, walk, lease, demand, now_ms), True, 1
     filled = backfill(
         state, lease.request, demand, now_ms, lease_id=lease.lease_id, preempted_at_ms=lease.preempted_at_ms
     )

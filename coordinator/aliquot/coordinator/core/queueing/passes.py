@@ -146,6 +146,9 @@ class AdmissionPass:
         self.created_ms = created_ms
         self.blocked: dict[tuple[str, str], None] = {}
         """Lines of which a request was left waiting in this pass: their first one may get a reservation."""
+        self.promised: dict[tuple[str, str, str], list[int]] = {}
+        """[share_milli, memory_bytes] below each limit (of a kind of account, its name, a model) that those are owed
+        who were tried in this pass, and that room is being made for."""
         self._passed = False
         self._root = self._build()
 

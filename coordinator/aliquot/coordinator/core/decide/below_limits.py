@@ -1,0 +1,190 @@
+"""Room below a limit: borrowers end for a request that a guarantee covers and that a limit they fill keeps out.
+
+A queue may have a limit below the sum of what its tenants could use. Whoever borrows there can fill it, and then stands
+in the way of an owner for whom there would be devices. So many of them end that the request fits below every limit it
+counts against: the largest first, so that they are few. No devices are kept, because any that suit will do: the
+request is the first to be asked when the borrowers have gone. Several that are owed something below the same limit are
+made room for at once: equal ones together, others one after another in the same pass.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from aliquot.coordinator.core.decide import lifecycle
+from aliquot.coordinator.core.evolving.counting import parts_of, queue_of
+from aliquot.coordinator.core.facts import EndReason, Fact, PreemptionStarted
+from aliquot.coordinator.core.granting import chain_of, exhausted, guarantee_scale, is_entitled
+from aliquot.coordinator.core.leases import Lease, lease_id_of
+from aliquot.coordinator.core.preemption.victims import NEVER_MS, Eligibility
+from aliquot.coordinator.core.queueing import AdmissionPass
+from aliquot.coordinator.core.state import State
+from aliquot.coordinator.core.tenancy.books import Account, Part
+from aliquot.coordinator.core.tenancy.limits import covered, least_parts
+from aliquot.coordinator.core.tenancy.specs import Amount
+from aliquot.coordinator.core.timers import Due
+from aliquot.coordinator.core.types import Demand
+
+REST_MS = 1_000
+"""Nothing found is not looked for again for an equal request before this time has passed."""
+
+
+EQUALS_MAX = 64
+"""So many equal requests are made room for together."""
+
+
+def reclaim(state: State, walk: AdmissionPass, lease: Lease, demand: Demand, now_ms: int) -> list[Fact]:
+    """One group that tells borrowers below the same limits to end; nothing where that would not be enough."""
+    if not is_entitled(state, lease) or exhausted(state, lease.request.tenant, now_ms) is not None:
+        return []
+    key = (demand, lease.request.tenant, lease.request.queue, lease.request.priority)
+    version = state.freed_version + state.tenancy.guaranteed_version
+    failed = state.searched.get(key)
+    if failed is not None and failed[0] == version and now_ms < failed[1]:
+        return []
+    eligible = Eligibility(
+        state,
+        priority=-NEVER_MS,
+        preemptor=lease.lease_id,
+        reclaim=True,
+        scale=guarantee_scale(state),
+        now_ms=now_ms,
+    )
+    parts = _owed(state, lease, demand)
+    ceilings = [ceiling for ceiling in _limits(state, lease) if _asked(parts, ceiling)]
+    chosen: dict[str, None] = {}
+    again_ms = NEVER_MS
+    for ceiling in ceilings:
+        found, next_ms = _enough(state, walk, ceiling, parts, eligible, chosen)
+        again_ms = min(again_ms, next_ms)
+        if found is None:
+            chosen = {}
+            break
+        chosen |= found
+    else:
+        for ceiling in ceilings:
+            promised = walk.promised.setdefault(ceiling.key, [0, 0])
+            promised[0] += sum(part[1] for part in _asked(parts, ceiling))
+            promised[1] += sum(part[2] for part in _asked(parts, ceiling))
+    if not chosen:
+        state.searched[key] = (version, min(now_ms + REST_MS, again_ms))
+        if again_ms < NEVER_MS:
+            state.timers.add(again_ms, Due.RETRY, lease.lease_id)
+        return []
+    return _end(state, lease, chosen, now_ms)
+
+
+class _Ceiling(NamedTuple):
+    """One limit: whose, of which model (or, empty, of all), and how much."""
+
+    account: Account
+    model: str
+    limit: Amount
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        return self.account.kind, self.account.name, self.model
+
+
+def _limits(state: State, lease: Lease) -> list[_Ceiling]:
+    found = []
+    for account in chain_of(state, lease.request).limited:
+        found.append(_Ceiling(account, "", account.quota.limit))
+        found += (_Ceiling(account, of_model.model, of_model.limit) for of_model in account.quota.models)
+    return found
+
+
+def _asked(parts: list[Part], ceiling: _Ceiling) -> list[Part]:
+    return [part for part in parts if ceiling.model in ("", part[0])]
+
+
+def _owed(state: State, lease: Lease, demand: Demand) -> list[Part]:
+    """What this request asks for, and its equals behind it, as far as the guarantee covers them together."""
+    parts = least_parts(state.inventory, demand)
+    place = state.lines.place_of(lease.lease_id)
+    if place is None or place.resting:
+        return parts
+    scale = guarantee_scale(state)
+    guaranteed = chain_of(state, lease.request).guaranteed
+    number = min(len(state.lines.queues[place.queue][place.tenant].lines[place.line]), EQUALS_MAX)
+    while number > 1 and not any(covered(account, parts * number, scale) for account in guaranteed):
+        number -= 1
+    return parts * number
+
+
+def _enough(
+    state: State,
+    walk: AdmissionPass,
+    ceiling: _Ceiling,
+    parts: list[Part],
+    eligible: Eligibility,
+    chosen: dict[str, None],
+) -> tuple[dict[str, None] | None, int]:
+    """(who ends beside those that were chosen so that these parts fit below the limit, when somebody else may)."""
+    account, model, limit = ceiling
+    held = account.by_model.get(model, [0, 0, 0]) if model else [account.share_milli, account.memory_bytes]
+    asked, promised = _asked(parts, ceiling), walk.promised.get(ceiling.key, (0, 0))
+    share = memory = 0
+    if limit.share_milli >= 0:
+        share = held[0] + promised[0] + sum(part[1] for part in asked) - limit.share_milli
+    if limit.memory_bytes >= 0:
+        memory = held[1] + promised[1] + sum(part[2] for part in asked) - limit.memory_bytes
+    if share <= 0 and memory <= 0:
+        return {}, NEVER_MS
+    again_ms = NEVER_MS
+    candidates: list[tuple[int, int, int, str]] = []
+    for lease_id in dict.fromkeys(lease_id_of(i) for ids in state.slice_ids_by_node.values() for i in ids):
+        other = state.leases[lease_id]
+        if not _counts_against(state, other, account):
+            continue
+        counted = [part for part in parts_of(other.holding) if model in ("", part[0])]
+        of_share, of_memory = sum(part[1] for part in counted), sum(part[2] for part in counted)
+        last_ms = max((piece.deadline_ms for piece in other.holding), default=0)
+        if lease_id in chosen or (other.ending and last_ms <= eligible.soon_ms):
+            share, memory = share - of_share, memory - of_memory
+            continue
+        ripe_ms = eligible.ripe_ms(lease_id)
+        if ripe_ms <= eligible.now_ms:
+            candidates.append((of_share, of_memory, eligible.lost_now(lease_id), lease_id))
+        else:
+            again_ms = min(again_ms, ripe_ms)
+    found: dict[str, None] = {}
+    while share > 0 or memory > 0:
+        if not candidates:
+            return None, again_ms
+        freed = max(candidates, key=lambda c: (min(c[0], max(share, 0)), min(c[1], max(memory, 0)), -c[2], c[3]))
+        candidates.remove(freed)
+        found[freed[3]] = None
+        share, memory = share - freed[0], memory - freed[1]
+    return found, again_ms
+
+
+def _counts_against(state: State, lease: Lease, account: Account) -> bool:
+    if account.kind == "t":
+        return lease.request.tenant == account.name
+    return account.name in state.tenancy.path(queue_of(state, lease))
+
+
+def _end(state: State, lease: Lease, chosen: dict[str, None], now_ms: int) -> list[Fact]:
+    grace_ms = state.config.reclaim_grace_ms
+    leases = [state.leases[lease_id] for lease_id in chosen]
+    victims = [other for other in leases if not other.end_reason]
+    facts: list[Fact] = []
+    if victims:
+        facts.append(
+            PreemptionStarted(
+                at_ms=now_ms,
+                preemptor=lease.lease_id,
+                victims=tuple(other.lease_id for other in victims),
+                deadline_ms=now_ms + max(min(other.request.grace_ms, grace_ms) for other in victims),
+                reclaim=True,
+            )
+        )
+    detail = f"for lease {lease.lease_id} of tenant {lease.request.tenant} (a guarantee is reclaimed below a limit)"
+    for other in leases:
+        if other.end_reason:
+            facts.append(lifecycle.hurry(other, now_ms, grace_ms))
+            continue
+        notice_ms = min(other.request.grace_ms, grace_ms)
+        facts += lifecycle.send_back(state, other, EndReason.PREEMPTED, now_ms, detail=detail, grace_ms=notice_ms)
+    return facts
