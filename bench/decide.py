@@ -7,8 +7,8 @@ arrive and leave so that the load holds; each decision is timed together with it
 with whatever the departures before it left to score again. The full scan decides a sample of the same requests and
 must agree. The last line printed is one JSON object: by device count `p50_us`, `p99_us`, `ratio_to_full_scan`, the
 worse of the loads, and `p99_cpu_us`, which leaves out the time in which a neighbour had the core; and
-`gang_refused_ms`, what it takes to refuse a gang that can't fit 1,000 nodes now, or ever, with the reason worked out: the
-slowest kind of gang, at the median.
+`gang_refused_ms`, what it takes to refuse a gang that can't fit 1,000 nodes now, or ever, with the reason worked out:
+the slowest kind of gang, at the median.
 """
 
 from __future__ import annotations
@@ -194,7 +194,7 @@ GANG_ROUNDS = 20
 
 
 def measure_gangs(policy: Policy) -> float:
-    """Refusing `GANGS` on nodes of eight devices at 85 %, reason included, in ms: the slowest of them, at the median."""
+    """Refusing `GANGS` on nodes of eight devices at 85 %, reason included, in ms: the slowest one, at the median."""
     rng = random.Random(1)
     inventory = pool_of(build_nodes(GANG_NODES * 8, LARGE_POOL_KIND))
     engine = Engine(inventory, policy)
