@@ -18,6 +18,11 @@ DECLARED_FACTS = (
     "budget",
     "observed",
     "closed",
+    "correct",
+    "prices",
+    "lent",
+    "cut",
+    "cut!",
 )
 """What people declare and post: no capacity moves by it."""
 GRANTED, ACTIVE, PREEMPTING, RELEASING = "granted", "active", "preempting", "releasing"

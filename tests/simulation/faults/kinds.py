@@ -59,6 +59,7 @@ KINDS: dict[str, tuple[int, int, int]] = {
     "agent.power": (4, 5_000, 80_000),
     "agent.disk_full": (3, 5_000, 40_000),
     "agent.record_damaged": (3, 0, 0),
+    "agent.state_lost": (2, 0, 0),
     "agent.slow_threads": (3, 5_000, 40_000),
     "agent.wall_step": (2, 0, 0),
     "device.lost": (4, 5_000, 90_000),
@@ -82,6 +83,7 @@ KINDS: dict[str, tuple[int, int, int]] = {
     "launcher.arrive": (4, 0, 0),
     "launcher.burst": (3, 0, 0),
     "launcher.same_key": (4, 0, 0),
+    "launcher.changed_body": (3, 0, 0),
     "launcher.release_early": (4, 0, 0),
     "launcher.look": (4, 0, 0),
     "admin.cordon": (4, 5_000, 60_000),
@@ -89,6 +91,7 @@ KINDS: dict[str, tuple[int, int, int]] = {
     "admin.remove": (2, 0, 0),
     "admin.declare": (3, 0, 0),
     "admin.label": (2, 0, 0),
+    "admin.quota": (3, 5_000, 60_000),
 }
 
 

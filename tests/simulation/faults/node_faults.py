@@ -63,6 +63,16 @@ def _record_damaged(world: World, fault: Fault, random: Random) -> None:
         node.crash_agent()
 
 
+def _state_lost(world: World, fault: Fault, random: Random) -> None:
+    """Somebody empties the state folder of an agent: it knows nothing of what it held, nor of the leader it obeyed."""
+    node = some_node(world, random)
+    if node.agent_alive:
+        node.disk.damage_next_read = len(node.disk.slices)
+        node.disk.leases.clear()
+        node.disk.node_record = ("", 0)
+        node.crash_agent()
+
+
 def _slow_threads(world: World, fault: Fault, random: Random) -> Undo | None:
     process = some_node(world, random).process
     if process is None:
@@ -220,6 +230,7 @@ ACTIONS: dict[str, Any] = {
     "agent.power": _power,
     "agent.disk_full": _disk_full,
     "agent.record_damaged": _record_damaged,
+    "agent.state_lost": _state_lost,
     "agent.slow_threads": _slow_threads,
     "agent.wall_step": _wall_step,
     "device.lost": _lost,

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import grpc
 
-from aliquot.v1 import leases_pb2, pool_pb2, types_pb2
+from aliquot.v1 import admin_pb2, leases_pb2, pool_pb2, types_pb2
 from tests.simulation.faults.coordinator_faults import some_node
 from tests.simulation.sim.calls import CallFailed
 from tests.simulation.sim.launchers import HOPELESS, Launcher
 from tests.simulation.sim.loop import Process
+from tests.simulation.sim.workload import TENANTS
 
 if TYPE_CHECKING:
     from tests.simulation.faults.kinds import Fault
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 Undo = Callable[[], None]
 POOL = "/aliquot.v1.PoolService/"
+ADMIN = "/aliquot.v1.AdminService/"
 GIB = 1 << 30
 
 
@@ -34,14 +36,14 @@ def _run(world: World, coroutine: Coroutine[Any, Any, Any], name: str) -> None:
     world.loop.start(process, coroutine, name)
 
 
-async def _admin(world: World, method: str, request: Any, tries: int = 3) -> grpc.StatusCode:
+async def _admin(world: World, method: str, request: Any, tries: int = 3, *, service: str = POOL) -> grpc.StatusCode:
     """One call of an administrator; OK, or why not."""
     code = grpc.StatusCode.UNAVAILABLE
     for number in range(tries):
         addresses = [world.cluster.leader.host, *world.cluster.addresses]
         try:
             await world.network.call(
-                "admin", addresses[number % len(addresses)], POOL + method, request.SerializeToString(), 5.0
+                "admin", addresses[number % len(addresses)], service + method, request.SerializeToString(), 5.0
             )
         except CallFailed as failed:
             code = failed.code
@@ -119,6 +121,21 @@ def _label(world: World, fault: Fault, random: Random) -> None:
     _run(world, _admin(world, "DeclareNodes", pool_pb2.DeclareNodesRequest(nodes=[node])), "admin: label")
 
 
+def _quota(world: World, fault: Fault, random: Random) -> Undo:
+    """A tenant may hold less than it does, or is guaranteed more than it has; later there is no such limit any more."""
+    name = random.choice(TENANTS)
+    most = admin_pb2.Amount(share_milli=random.choice((0, 500, 2_000, 20_000)))
+    sure = admin_pb2.Amount(share_milli=min(most.share_milli, random.choice((0, 1_000))))
+
+    def apply(quota: admin_pb2.Quota) -> None:
+        request = admin_pb2.ApplyRequest()
+        request.tenants.add(spec=admin_pb2.TenantSpec(name=name, quota=quota))
+        _run(world, _admin(world, "Apply", request, 20, service=ADMIN), "admin: quota")
+
+    apply(admin_pb2.Quota(limit=most, guaranteed=sure))
+    return lambda: apply(admin_pb2.Quota())
+
+
 # -- launchers
 
 
@@ -161,6 +178,12 @@ def _same_key(world: World, fault: Fault, random: Random) -> None:
     if launcher is not None:
         for _ in range(random.randint(2, 5)):
             launcher.ask_now(f"same-{fault.seed}", copy_of=f"same-{fault.seed}")
+
+
+def _changed_body(world: World, fault: Fault, random: Random) -> None:
+    launcher = _some_launcher(world, random)
+    if launcher is not None:
+        launcher.ask_otherwise(f"changed-{fault.seed}")
 
 
 def _some_lease(world: World, random: Random) -> str:
@@ -207,6 +230,7 @@ ACTIONS: dict[str, Any] = {
     "launcher.arrive": _arrive,
     "launcher.burst": _burst,
     "launcher.same_key": _same_key,
+    "launcher.changed_body": _changed_body,
     "launcher.release_early": _release_early,
     "launcher.look": _look,
     "admin.cordon": _closed("Cordon", lambda node_id: pool_pb2.CordonRequest(node_id=node_id)),
@@ -214,4 +238,5 @@ ACTIONS: dict[str, Any] = {
     "admin.remove": _remove,
     "admin.declare": _declare,
     "admin.label": _label,
+    "admin.quota": _quota,
 }

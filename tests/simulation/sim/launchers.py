@@ -132,6 +132,16 @@ class Launcher:
         self.asked.append(asked)
         self.world.loop.start(self.process, self._hold(asked), "holds")
 
+    def ask_otherwise(self, key: str) -> None:
+        """The same key twice, for two requests that are not the same: only one of them may ever be accepted."""
+        if self.process.alive and self.world.issuing:
+            for share_milli in (100, 200):
+                asked = self.world.workload.next(self, next(self._numbers))
+                asked.key, asked.request.tenant = key, "dev"
+                asked.request.spec.share_milli = share_milli
+                self.asked.append(asked)
+                self.world.loop.start(self.process, self._hold(asked), "holds")
+
     async def _hold(self, asked: Asked) -> None:
         """A lease from beginning to end."""
         try:
