@@ -1,11 +1,13 @@
 """The defragmentation planner: a bounded number of moves that let more of what arrives fit.
 
-It proposes; whoever allowed it carries out. A move is proposed only if the lease goes to a better place by the policy's
-own lights and the pool's fragmentation falls by more than a move is worth.
+It proposes; whoever allowed it carries out (`core.decide.moving`). A move is proposed only if the lease goes to a
+better place by the policy's own lights and the pool's fragmentation falls by more than a move is worth. A step looks at
+a few leases and at the nodes they touch, whatever the size of the pool.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -13,21 +15,23 @@ import numpy as np
 from aliquot.coordinator.core.placement.engine import Engine
 from aliquot.coordinator.core.placement.fragmentation import Mix
 from aliquot.coordinator.core.placement.moving import Move, Occupant, Occupants, Trial
-from aliquot.coordinator.core.placement.shapes import Ints
 from aliquot.coordinator.core.types import Demand
 
 GAIN_MIN_MILLI = 100
 """A move must make at least a tenth of a device useful again."""
+
+NODES_PER_STEP = 256
+"""Nodes gone through in a step at most, full and empty ones among them."""
 
 
 class Proposal(NamedTuple):
     """What the planner would do, and what that is worth."""
 
     moves: tuple[Move, ...]
-    fragmented_before_milli: int
-    fragmented_after_milli: int
+    gained_milli: int
+    """Idle share that the mix could use afterwards and can't now, on average over the mix."""
     cursor: int
-    """Where to go on: pass it to the next call. 0 when every movable lease was looked at."""
+    """Where to go on: pass it to the next call. 0 when every node was looked at."""
 
 
 def propose(
@@ -40,73 +44,69 @@ def propose(
     cursor: int = 0,
     gain_min_milli: int = GAIN_MIN_MILLI,
 ) -> Proposal:
-    """At most `moves_max` moves, after looking at no more than `trials_max` leases from `cursor` on.
+    """At most `moves_max` moves, after trying no more than `trials_max` leases, those of node number `cursor` first.
 
     Nodes with most idle share come first: what sits there splits capacity that could serve larger requests. The
     inventory is as before on return. Without a mix nothing is proposed: nobody knows what would be useful.
     """
     weighed = Mix(mix)
     if not weighed.total_weight:
-        return Proposal((), 0, 0, 0)
+        return Proposal((), 0, 0)
     weighed.learn_classes(engine.inventory)
-    leases = _in_order(engine, occupants)
-    books = _Books(engine, weighed)
-    before = books.total
-    position = cursor
+    order = _in_order(engine)
+    gained = 0
+    trials = 0
     with Trial(engine) as trial:
-        for occupant in leases[cursor : cursor + trials_max]:
-            if len(trial.moves) >= moves_max:
+        for number, node_id in enumerate(order[cursor : cursor + NODES_PER_STEP]):
+            if trials >= trials_max or len(trial.moves) >= moves_max:
+                order_left = cursor + number
                 break
-            position += 1
-            target = trial.move(occupant)
-            if target is None:
-                continue
-            touched = [*occupant.placement.node_ids, *target.node_ids]
-            gain = books.refresh(touched)
-            if gain < gain_min_milli * weighed.total_weight:
-                trial.undo_to(len(trial.moves) - 1)
-                books.refresh(touched)
+            for occupant in _movable(occupants, node_id):
+                if len(trial.moves) >= moves_max:
+                    break
+                trials += 1
+                gained += _try_move(engine, weighed, trial, occupant, gain_min_milli)
+        else:
+            order_left = cursor + NODES_PER_STEP
         moves = trial.planned()
-    total = weighed.total_weight
-    return Proposal(moves, before // total, books.total // total, position if position < len(leases) else 0)
+    return Proposal(moves, gained // weighed.total_weight, order_left if order_left < len(order) else 0)
 
 
-class _Books:
-    """The pool's fragmentation times the mix's weight, kept row by row."""
-
-    def __init__(self, engine: Engine, mix: Mix) -> None:
-        self._inventory = engine.inventory
-        self._mix = mix
-        self._by_row = self._of(np.arange(engine.inventory.table.rows))
-        self.total = int(self._by_row.sum())
-
-    def refresh(self, node_ids: list[str]) -> int:
-        """Count some nodes again; returns how much less fragmented they are."""
-        nodes = {node_id: self._inventory.node(node_id) for node_id in node_ids}
-        rows = np.array(
-            [row for node in nodes.values() for row in range(node.first_row, node.first_row + node.row_count)]
-        )
-        now = self._of(rows)
-        gain = int((self._by_row[rows] - now).sum())
-        self._by_row[rows] = now
-        self.total -= gain
-        return gain
-
-    def _of(self, rows: Ints) -> Ints:
-        table = self._inventory.table
-        weighed = self._mix.of_rows(table.share_left[rows], table.cpu_left[rows], table.class_id[rows])
-        return np.where(table.cpu_left[rows] >= 0, weighed, 0)
+def _try_move(engine: Engine, mix: Mix, trial: Trial, occupant: Occupant, gain_min_milli: int) -> int:
+    """Move the lease on trial, and back again if that gains too little; what was gained, times the mix's weight."""
+    target = trial.move(occupant)
+    if target is None:
+        return 0
+    touched = {*occupant.placement.node_ids, *target.node_ids}
+    after = _fragmented(engine, mix, touched)
+    trial.undo_to(len(trial.moves) - 1)
+    gain = _fragmented(engine, mix, touched) - after
+    if gain < gain_min_milli * mix.total_weight:
+        return 0
+    trial.redo(occupant, target)
+    return gain
 
 
-def _in_order(engine: Engine, occupants: Occupants) -> list[Occupant]:
-    """Movable single leases, those on the idlest nodes first."""
+def _fragmented(engine: Engine, mix: Mix, node_ids: set[str]) -> int:
+    """Fragmentation of some nodes, times the mix's weight."""
+    table = engine.inventory.table
+    nodes = [engine.inventory.node(node_id) for node_id in node_ids]
+    rows = np.array([row for node in nodes for row in range(node.first_row, node.first_row + node.row_count)], np.int64)
+    weighed = mix.of_rows(table.share_left[rows], table.cpu_left[rows], table.class_id[rows])
+    return int(np.where(table.cpu_left[rows] >= 0, weighed, 0).sum())
+
+
+def _movable(occupants: Occupants, node_id: str) -> Iterator[Occupant]:
+    for occupant in sorted(occupants.get(node_id, ()), key=lambda o: o.lease_id):
+        if occupant.movable and occupant.demand.gang_size == 1:
+            yield occupant
+
+
+def _in_order(engine: Engine) -> list[str]:
+    """Nodes, the idlest first; by rank where they are equally idle."""
     table = engine.inventory.table
     idle = table.share_left[: table.rows].sum(axis=1)
-    order: list[tuple[int, int, str, Occupant]] = []
-    for node_id, leases in occupants.items():
-        if not engine.inventory.has_node(node_id):
-            continue
-        row = engine.inventory.node(node_id).first_row
-        order += [(-int(idle[row]), row, o.lease_id, o) for o in leases if o.movable and o.demand.gang_size == 1]
-    order.sort(key=lambda item: item[:3])
-    return [occupant for _, _, _, occupant in order]
+    first = np.flatnonzero(table.first_of_node[: table.rows])
+    order = first[np.argsort(-idle[first], kind="stable")]
+    nodes = (table.node_of_row[row] for row in order.tolist())
+    return [node.spec.node_id for node in nodes if node is not None]

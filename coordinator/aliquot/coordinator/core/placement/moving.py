@@ -88,16 +88,21 @@ class Trial:
         """Put a lease where the policy likes it best now, beside its old place and outside of the nodes that earlier
         moves left; None if that is nowhere.
         """
-        inventory, demand = self._engine.inventory, occupant.demand
+        demand = occupant.demand
         left = {node_id for moved, _ in self.moves for node_id in moved.placement.node_ids}
         avoid = demand.avoid_node_ids + avoid_node_ids + tuple(sorted(left))
         target = self._engine.place(msgspec.structs.replace(demand, avoid_node_ids=avoid) if avoid else demand)
         if target is None:
             return None
+        self.redo(occupant, target)
+        return target
+
+    def redo(self, occupant: Occupant, target: Placement) -> None:
+        """Make a move that is known to be possible."""
+        inventory, demand = self._engine.inventory, occupant.demand
         let_go(inventory, demand, occupant.placement)
         hold(inventory, demand, target)
         self.moves.append((occupant, target))
-        return target
 
     def undo_to(self, count: int) -> None:
         """Take moves back until `count` are left."""
