@@ -44,6 +44,26 @@ def test_it_is_said_when_the_watchdog_stopped_it(program: Cli) -> None:
     assert "over its limit" in ran.err
 
 
+def test_what_a_program_really_holds_is_seen_from_anywhere(cli: Cli, env: dict[str, str]) -> None:
+    command = [*PROGRAM, "run", "--gpu", "0.25,4Gi", "--", *BURN, "--bytes", "1Gi", "--seconds", "120"]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as running:
+        try:
+            deadline = time.monotonic() + 60
+            while True:
+                found = [part for lease in cli("ls", "--json").document["leases"] for part in lease["slices"]]
+                if found and (found[0]["observed_bytes"] or 0) >= 1 << 30:
+                    break
+                assert time.monotonic() < deadline, found
+                time.sleep(0.2)
+            assert found[0]["observed_bytes"] < found[0]["memory_bytes"]
+            assert found[0]["observed_ms"] >= found[0]["since_ms"]
+            lease_id = found[0]["slice_id"].partition(".")[0]
+            assert "USED" in cli("ls").out
+            assert "USED" in cli("get", lease_id).out
+        finally:
+            running.terminate()
+
+
 def test_it_is_said_when_the_lease_was_taken_away(cli: Cli, env: dict[str, str]) -> None:
     command = [*PROGRAM, "run", "--gpu", "0.25", "--time-limit", "1s", "--grace", "1s", "--", "sleep", "60"]
     ran = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)

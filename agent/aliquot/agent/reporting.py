@@ -12,7 +12,14 @@ from aliquot.agent.core.reports import report_of
 from aliquot.agent.limits_setter import LimitSetter
 from aliquot.agent.partitions import Partitions
 from aliquot.agent.state import NodeState
-from aliquot.agent.wire import card_to_wire, delta_to_wire, device_report, device_to_wire, slice_report_to_wire
+from aliquot.agent.wire import (
+    card_to_wire,
+    delta_to_wire,
+    device_report,
+    device_to_wire,
+    slice_report_to_wire,
+    uses_to_wire,
+)
 from aliquot.common.clock import Clock
 from aliquot.v1 import agent_pb2, types_pb2
 
@@ -88,6 +95,7 @@ class Reporter:
             ),
             slices=[slice_report_to_wire(record) for record in records],
             leader_epoch=self._controller.leader_epoch,
+            uses=[use for report in reports.values() for use in uses_to_wire(report)],
         )
 
     def delta(self) -> agent_pb2.Delta | None:

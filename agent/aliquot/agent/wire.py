@@ -82,19 +82,24 @@ def delta_to_wire(seq: int, reports: Iterable[DeviceReport]) -> agent_pb2.Delta:
                 foreign_bytes=report.foreign_bytes,
                 healthy=report.healthy,
                 health_reason=report.health_reason,
-                slices=[
-                    agent_pb2.SliceUse(
-                        slice_id=use.slice_id,
-                        observed_bytes=use.observed_bytes,
-                        processes=use.processes,
-                        gpu_utilisation_percent=use.gpu_percent,
-                    )
-                    for use in report.slices
-                ],
+                slices=uses_to_wire(report),
             )
             for report in reports
         ],
     )
+
+
+def uses_to_wire(report: DeviceReport) -> list[agent_pb2.SliceUse]:
+    """What the slices of one device really use."""
+    return [
+        agent_pb2.SliceUse(
+            slice_id=use.slice_id,
+            observed_bytes=use.observed_bytes,
+            processes=use.processes,
+            gpu_utilisation_percent=use.gpu_percent,
+        )
+        for use in report.slices
+    ]
 
 
 def device_to_wire(info: DeviceInfo, report: DeviceReport, tiers: Iterable[Tier]) -> types_pb2.Device:

@@ -61,6 +61,7 @@ def slices_table(slices: Iterable[Slice]) -> Table:
         "MODEL",
         ("SHARE", "right"),
         ("MEMORY", "right"),
+        ("USED", "right"),
         "TIER",
         "STATE",
         "NOTE",
@@ -71,6 +72,7 @@ def slices_table(slices: Iterable[Slice]) -> Table:
                 part.device_model,
                 words.share(part.share_milli),
                 words.amount(part.memory_bytes),
+                words.amount(part.observed_bytes),
                 words.tier(part.tier),
                 words.state(part.state),
                 part.reason,
@@ -106,6 +108,16 @@ def weakest_tier(slices: Iterable[Slice]) -> Tier:
     return min((part.tier for part in slices), key=list(Tier).index, default=Tier.UNSPECIFIED)
 
 
+def used_bytes(lease: Lease) -> int | None:
+    """What a lease's processes really hold on all its devices; None where some of it is not known."""
+    total = 0
+    for part in lease.slices:
+        if part.observed_bytes is None:
+            return None
+        total += part.observed_bytes
+    return total if lease.slices else None
+
+
 def leases_table(leases: Iterable[Lease]) -> Table:
     """Many leases, a line each."""
     now_ms = int(time.time() * 1000)
@@ -116,6 +128,7 @@ def leases_table(leases: Iterable[Lease]) -> Table:
         "STATE",
         "NODE",
         "HOLDS",
+        ("USED", "right"),
         "TIER",
         ("AGE", "right"),
         "NAME",
@@ -127,6 +140,7 @@ def leases_table(leases: Iterable[Lease]) -> Table:
                 words.state(lease.state),
                 words.where(lease.slices),
                 words.holding(lease),
+                words.amount(used_bytes(lease)),
                 words.tier(weakest_tier(lease.slices)),
                 words.age(lease.granted_ms or lease.created_ms, now_ms),
                 lease.name,

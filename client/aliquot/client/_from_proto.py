@@ -55,6 +55,11 @@ def slice_of(message: types_pb2.Slice) -> values.Slice:
         deadline_ms=message.deadline_ms,
         reason=message.reason,
         shed=message.shed,
+        observed_bytes=message.observed_bytes if message.HasField("observed_bytes") else None,
+        observed_utilisation_percent=(
+            message.observed_utilisation_percent if message.HasField("observed_utilisation_percent") else None
+        ),
+        observed_ms=message.observed_ms,
     )
 
 

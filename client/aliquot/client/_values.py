@@ -103,6 +103,12 @@ class Slice:
     reason: str
     shed: bool = False
     """Its lease is elastic and goes on without it."""
+    observed_bytes: int | None = None
+    """What its processes really hold, as its agent last said; None: not known, which is not nothing."""
+    observed_utilisation_percent: int | None = None
+    """What part of its device's time they use; None: not known."""
+    observed_ms: int = 0
+    """When its agent said so; 0: it has said nothing, or this is no answer of `get` or `leases`."""
 
 
 @dataclass(frozen=True, slots=True)

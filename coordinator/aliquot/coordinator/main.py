@@ -193,7 +193,7 @@ class Coordinator:
         await self.writer.submit(c.StartLeading(leader_epoch))
 
         telemetry = Telemetry()
-        observed = ObservedUse(clock, self.view.leases.get)
+        self.observed = observed = ObservedUse(clock, self.view.leases.get)
         self.outbox.follow_leases(observed)
         self.sessions = Sessions(
             writer=self.writer,
@@ -302,6 +302,7 @@ class Coordinator:
             metrics=self.metrics,
             ids=IdGenerator(),
             pool_secret=self.journal.pool_secret,
+            observed=self.observed,
             watch=WatchService(self.hub, self.view, nodes, self.metrics),
         )
         pool = PoolService(writer=self.writer, view=self.view, nodes=nodes, metrics=self.metrics, version=version())

@@ -253,6 +253,8 @@ class Sessions:
             await self._submit(c.ReportSlices(session.node_id, session.epoch, read_reports(snapshot.slices)))
             session.note_reports(snapshot.slices)
             await self._cuts(session, snapshot)
+        for measured in snapshot.uses:
+            self._observed.saw(session.node_id, measured)
         session.delta_seq = snapshot.seq
         session.awaiting_snapshot = False
         for device in snapshot.node.devices:

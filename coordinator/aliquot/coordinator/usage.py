@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
+from typing import NamedTuple
 
 from aliquot.common.clock import Clock
 from aliquot.common.errors import AliquotError
@@ -21,10 +22,18 @@ from aliquot.v1 import agent_pb2
 _RUNNING = (SliceState.ACTIVE, SliceState.PREEMPTING, SliceState.RELEASING)
 
 
+class Measured(NamedTuple):
+    """What an agent said of a slice; `None` is what it could not measure."""
+
+    at_ms: int
+    memory_bytes: int | None
+    utilisation_percent: int | None
+
+
 class _Reading:
     """The last reading of one slice, and from when on it has not been added up."""
 
-    __slots__ = ("busy_milli", "elastic_id", "memory_bytes", "share_milli", "since_ms", "tenant")
+    __slots__ = ("busy_milli", "elastic_id", "measured", "memory_bytes", "share_milli", "since_ms", "tenant")
 
     def __init__(self, lease: Lease, share_milli: int, use: agent_pb2.SliceUse, since_ms: int) -> None:
         # A process's part of the device's time; never more than all of it, whatever a driver says.
@@ -32,6 +41,11 @@ class _Reading:
         self.memory_bytes = use.observed_bytes
         self.share_milli = share_milli
         self.since_ms = since_ms
+        self.measured = Measured(
+            since_ms,
+            use.observed_bytes if use.HasField("observed_bytes") else None,
+            min(use.gpu_utilisation_percent, 100) if use.HasField("gpu_utilisation_percent") else None,
+        )
         self.tenant = lease.request.tenant
         self.elastic_id = ""
         """Of the lease, where it matters how busy it is, and that is known."""
@@ -54,6 +68,11 @@ class ObservedUse:
 
     def __len__(self) -> int:
         return len(self._readings)
+
+    def latest(self, slice_id: str) -> Measured | None:
+        """What was last said of a slice that runs; None: nothing yet."""
+        reading = self._readings.get(slice_id)
+        return reading.measured if reading is not None else None
 
     def saw(self, node_id: str, use: agent_pb2.SliceUse) -> None:
         """An agent has measured a slice of its node. What it can't measure counts as not used."""

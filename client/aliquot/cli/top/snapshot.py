@@ -1,7 +1,7 @@
 """What the screen shows, gathered in one go: the pool's nodes and leases, and what this machine's agents observe.
 
-The coordinator knows what is reserved and what each device reports; how much of its part a single lease really uses is
-known to the agents alone, and is shown where they can be asked from here.
+The coordinator knows what is reserved, and what agents told it of devices and slices when it changed by enough. This
+machine's own agents can be asked for what is true right now.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Snapshot:
     leases: tuple[Lease, ...]
     """Those that hold something first, then the queue."""
     observed_bytes: Mapping[str, int | None]
-    """What slices really use, by slice id; absent where no agent could be asked, None where it doesn't know."""
+    """What slices really use, by slice id; None, or absent, where that is not known."""
     more_leases: int = 0
     more_nodes: int = 0
 
@@ -46,7 +46,8 @@ def take(pool: Pool) -> Snapshot:
         status=status,
         nodes=tuple(nodes),
         leases=tuple(leases),
-        observed_bytes=observe(pool),
+        observed_bytes={part.slice_id: part.observed_bytes for lease in leases for part in lease.slices}
+        | observe(pool),
         more_leases=max(0, status.leases - len(leases)),
         more_nodes=max(0, sum(status.nodes_by_state.values()) - len(nodes)),
     )

@@ -9,6 +9,7 @@ from aliquot.coordinator.core.facts import RequestSpec
 from aliquot.coordinator.core.leases import Lease, LeaseState, Slice
 from aliquot.coordinator.core.types import Missing, Placement, Shortfall, Topology
 from aliquot.coordinator.totals import DeviceUse
+from aliquot.coordinator.usage import Measured, ObservedUse
 from aliquot.coordinator.view import View
 from aliquot.v1 import types_pb2
 
@@ -19,9 +20,11 @@ _TOPOLOGY_NUMBERS = {
 }
 
 
-def lease_message(lease: Lease, view: View, *, secret: str = "") -> types_pb2.Lease:
-    """A lease as launchers see it."""
-    return types_pb2.Lease(
+def lease_message(
+    lease: Lease, view: View, *, secret: str = "", observed: ObservedUse | None = None
+) -> types_pb2.Lease:
+    """A lease as launchers see it; with what its slices really use where `observed` is given."""
+    message = types_pb2.Lease(
         lease_id=lease.lease_id,
         state=int(lease.state),  # type: ignore[arg-type]  # the numbers equal those of the contract
         request=request_message(lease.request),
@@ -40,6 +43,20 @@ def lease_message(lease: Lease, view: View, *, secret: str = "") -> types_pb2.Le
         shape=lease.shape,
         acknowledged_shape=lease.acknowledged_shape,
     )
+    if observed is not None:
+        for piece in message.slices:
+            _add_use(piece, observed.latest(piece.slice_id))
+    return message
+
+
+def _add_use(message: types_pb2.Slice, measured: Measured | None) -> None:
+    if measured is None:
+        return
+    message.observed_ms = measured.at_ms
+    if measured.memory_bytes is not None:
+        message.observed_bytes = measured.memory_bytes
+    if measured.utilisation_percent is not None:
+        message.observed_utilisation_percent = measured.utilisation_percent
 
 
 def _slice_message(piece: Slice, view: View) -> types_pb2.Slice:

@@ -31,6 +31,7 @@ from aliquot.coordinator.rpc.convert import (
 )
 from aliquot.coordinator.rpc.requests import ReadRequest, read_request
 from aliquot.coordinator.rpc.watch_service import WatchService
+from aliquot.coordinator.usage import ObservedUse
 from aliquot.coordinator.view import View
 from aliquot.coordinator.waiting import Condition, Waiters, active, ended, granted
 from aliquot.coordinator.writer import Writer
@@ -58,6 +59,7 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
         metrics: Metrics,
         ids: IdGenerator,
         pool_secret: bytes,
+        observed: ObservedUse,
         watch: WatchService,
     ) -> None:
         super().__init__(metrics)
@@ -68,6 +70,7 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
         self._keepalive = keepalive
         self._ids = ids
         self._pool_secret = pool_secret
+        self._observed = observed
 
     # -- asking
 
@@ -142,6 +145,10 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
         assert isinstance(outcome, AllocateOutcome)
         return outcome
 
+    def _seen_message(self, lease: Lease) -> types_pb2.Lease:
+        """With what its slices really use: for who looks at it."""
+        return lease_message(lease, self._view, observed=self._observed)
+
     def _own_message(self, lease: Lease) -> types_pb2.Lease:
         """With the secret: for the caller that allocated it."""
         return lease_message(lease, self._view, secret=lease_secret(self._pool_secret, lease.lease_id))
@@ -154,9 +161,7 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
         if request.WhichOneof("subject") == "lease_id":
             lease = self._lease(request.lease_id)
             why = await self._why(lease.lease_id)
-            return leases_pb2.ExplainResponse(
-                explanation=why, lease=lease_message(self._lease(lease.lease_id), self._view)
-            )
+            return leases_pb2.ExplainResponse(explanation=why, lease=self._seen_message(self._lease(lease.lease_id)))
         read = read_request(request.request)
         explained = await self._writer.submit(c.Explain(read.spec))
         assert isinstance(explained, Explained)
@@ -261,7 +266,7 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
     async def Get(self, request: leases_pb2.GetRequest, context: Context) -> types_pb2.Lease:  # noqa: N802
         """One lease, and why it waits if it does."""
         lease = self._lease(request.lease_id)
-        message = lease_message(lease, self._view)
+        message = self._seen_message(lease)
         await self._explain_wait(lease, message)
         return message
 
@@ -283,7 +288,7 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
                 break
             after = lease.arrival
             if _matches(lease, request, states):
-                response.leases.append(lease_message(lease, self._view))
+                response.leases.append(self._seen_message(lease))
                 slices += len(lease.slices)
         return response
 
