@@ -299,3 +299,41 @@ def test_a_whole_lease_may_go_while_it_gives_something_back(books: Books) -> Non
     books.settle()
     assert books.again(lease).ended
     assert books.again(waiting).state is LeaseState.GRANTED
+
+
+def two_nodes() -> tuple[Books, Lease]:
+    """An elastic lease with two members, each on a node of its own."""
+    books = Books()
+    for name in ("one", "two"):
+        books.connect(node(name, 1))
+    lease = grow(books, start(books, most=2))
+    assert {piece.plan.node_id for piece in lease.current} == {"n-one", "n-two"}
+    return books, lease
+
+
+def test_a_node_that_is_drained_has_its_members_back_with_notice_and_the_rest_goes_on() -> None:
+    books, lease = two_nodes()
+    books.do(c.Cordon("n-two", drain=True, grace_ms=7_000))
+    lease = books.again(lease)
+    assert lease.state is LeaseState.ACTIVE
+    assert [(p.plan.node_id, p.deadline_ms) for p in lease.slices if p.shed] == [("n-two", books.now_ms + 7_000)]
+    books.advance(7_000)
+    gone(books, lease)
+    assert [piece.plan.node_id for piece in books.again(lease).slices] == ["n-one"]
+    books.do(c.Cordon("n-one", drain=True))
+    assert books.again(lease).end_reason == "DRAINED", "its least is all that is left"
+
+
+def test_a_node_that_is_lost_for_good_takes_its_members_along_and_no_more() -> None:
+    for leaving in (False, True):
+        books, lease = two_nodes()
+        (second,) = [piece for piece in lease.current if piece.plan.node_id == "n-two"]
+        if leaving:
+            books.allocate(request(tenant="b", node_ids=("n-two",)))
+            books.settle()
+            assert books.again(lease).find(second.slice_id).shed  # type: ignore[union-attr]
+        books.do(c.NodeSilent("n-two", books.sessions["n-two"], lost=True))
+        books.do(c.RemoveNode("n-two", force=True))
+        assert books.again(lease).state is LeaseState.ACTIVE
+        assert [piece.plan.node_id for piece in books.again(lease).slices] == ["n-one"]
+        assert state_hash(books.replayed()) == state_hash(books.state)

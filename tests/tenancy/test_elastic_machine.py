@@ -142,6 +142,21 @@ class ElasticMachine(RuleBasedStateMachine):
             )
             self.books.connect(SPECS[name], () if forget else held)
 
+    @rule(name=st.sampled_from(sorted(SPECS)), drain=st.booleans(), seldom=st.integers(0, 3))
+    def a_node_is_closed_or_opened(self, name: str, drain: bool, seldom: int) -> None:
+        if seldom and drain:
+            return
+        self.books.do(c.Cordon(f"n-{name}", cordoned=drain, drain=drain))
+
+    @rule(name=st.sampled_from(["one", "two"]), seldom=st.integers(0, 5))
+    def a_node_is_removed_and_comes_anew(self, name: str, seldom: int) -> None:
+        if seldom:
+            return
+        node_id = f"n-{name}"
+        self.books.do(c.NodeSilent(node_id, self.books.sessions[node_id], lost=True))
+        self.refused(c.RemoveNode(node_id, force=True))
+        self.books.connect(SPECS[name])
+
     def epoch_of(self, slice_id: str) -> int:
         piece = self.books.state.leases[slice_id.partition(".")[0]].find(slice_id)
         assert piece is not None

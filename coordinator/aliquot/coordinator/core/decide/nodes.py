@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from aliquot.coordinator.core import commands as c
-from aliquot.coordinator.core.decide import lifecycle
+from aliquot.coordinator.core.decide import lifecycle, resizing
 from aliquot.coordinator.core.decide.outcomes import NOTHING, Decision
 from aliquot.coordinator.core.errors import (
     DeviceClaimed,
@@ -152,6 +152,11 @@ def cordon(state: State, command: c.Cordon, now_ms: int) -> Decision:
             if lease.ending or lease.waiting:
                 continue
             grace_ms = command.grace_ms or lease.request.grace_ms
+            there = [piece for piece in lease.current if piece.plan.node_id == node_id]
+            fewer = resizing.go_on_without(state, lease, there, detail, now_ms, notice_ms=grace_ms) if there else []
+            if fewer is not None:
+                facts += fewer
+                continue
             if lease.request.preemptible:
                 facts += lifecycle.send_back(state, lease, EndReason.DRAINED, now_ms, detail=detail, grace_ms=grace_ms)
             else:
@@ -283,7 +288,13 @@ def _write_off(state: State, lease_id: str, node_id: str, now_ms: int) -> list[F
     lease = state.leases[lease_id]
     detail = f"node {node_id} was removed"
     facts: list[Fact] = []
-    if not lease.ending and not lease.waiting:
+    there = [piece for piece in lease.holding if piece.plan.node_id == node_id]
+    lost = [piece for piece in there if piece in lease.current]
+    fewer = resizing.go_on_without(state, lease, lost, detail, now_ms) if lost else []
+    goes_on = fewer is not None and not lease.ending
+    if goes_on:
+        facts += fewer or ()
+    elif not lease.ending and not lease.waiting:
         facts.append(
             LeaseReleasing(
                 at_ms=now_ms,
@@ -293,9 +304,8 @@ def _write_off(state: State, lease_id: str, node_id: str, now_ms: int) -> list[F
                 deadline_ms=now_ms + lease.request.grace_ms,
             )
         )
-    there = [piece for piece in lease.holding if piece.plan.node_id == node_id]
     facts += [SliceGone(at_ms=now_ms, lease_id=lease_id, slice_id=piece.slice_id) for piece in there]
-    if len(there) == len(lease.holding) and not lease.waiting:
+    if len(there) == len(lease.holding) and not lease.waiting and not goes_on:
         reason = EndReason(lease.end_reason) if lease.end_reason else EndReason.FAILED
         facts.append(LeaseEnded(at_ms=now_ms, lease_id=lease_id, reason=reason, detail=detail))
     return facts

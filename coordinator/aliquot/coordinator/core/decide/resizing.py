@@ -149,8 +149,12 @@ def unconfirmed(state: State, lease: Lease, now_ms: int) -> list[Fact]:
     return go_on_without(state, lease, silent, "NOT_CONFIRMED", now_ms) or []
 
 
-def go_on_without(state: State, lease: Lease, lost: Iterable[Slice], reason: str, now_ms: int) -> list[Fact] | None:
-    """Facts that drop the members of these slices; None where the lease is rigid, or too little would be left."""
+def go_on_without(
+    state: State, lease: Lease, lost: Iterable[Slice], reason: str, now_ms: int, *, notice_ms: int = 0
+) -> list[Fact] | None:
+    """Facts that drop the members of these slices, at once or with notice; None where the lease is rigid, or too
+    little would be left.
+    """
     if not lease.active_ms or lease.ending or not is_elastic(lease.request):
         return None
     numbers = {piece.member for piece in lost}
@@ -163,9 +167,12 @@ def go_on_without(state: State, lease: Lease, lost: Iterable[Slice], reason: str
         at_ms=now_ms,
         lease_id=lease.lease_id,
         slice_ids=tuple(piece.slice_id for piece in gone),
-        deadline_ms=now_ms + lease.request.grace_ms,
+        deadline_ms=now_ms + (notice_ms or lease.request.grace_ms),
         reason=reason,
+        notice=notice_ms > 0,
     )
+    if shed.notice:
+        return [shed]
     return [shed, *_gone_without_agent(state, lease, siblings, now_ms)]
 
 
