@@ -27,6 +27,7 @@ import re
 import sys
 import tempfile
 import time
+import tracemalloc
 import urllib.request
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -37,6 +38,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from aliquot.cli.localpool.layout import Layout
 from aliquot.cli.localpool.pool import LocalPool, PoolPlan
 from aliquot.client import AsyncPool, PoolError
+from aliquot.coordinator.core.ledger.entries import Entry, EntryKind
 from bench._pool import percentile
 from tests.failover.agents import Agent
 
@@ -214,6 +216,32 @@ def judged(readings: list[Reading]) -> dict[str, object]:
     return judged
 
 
+def ledger_entry_bytes() -> float:
+    """What an entry of usage takes in memory, with all that only it refers to."""
+    several = 10_000
+    tracemalloc.start()
+    kept = [
+        Entry(
+            number=number,
+            kind=EntryKind.USAGE,
+            from_ms=1_790_000_000_000 + number,
+            to_ms=1_790_000_001_000 + number,
+            tenant="team",
+            queue="default",
+            model="A100-40",
+            lease_id=f"l-{number:013}",
+            slice_id=f"l-{number:013}.1.0",
+            share_milli=50,
+            memory_bytes=64 * _MIB,
+        )
+        for number in range(several)
+    ]
+    by_tenant = list(kept)
+    taken, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    return taken / len(by_tenant)
+
+
 def result_of(arguments: argparse.Namespace, soak: Soak, began: float, ended: float) -> dict[str, object]:
     """The line at the end."""
     warm = began + (ended - began) / 5
@@ -234,6 +262,7 @@ def result_of(arguments: argparse.Namespace, soak: Soak, began: float, ended: fl
         "leases_per_s": round(len(soak.waits) / (ended - began), 1),
         "active_p50_ms": [round(percentile(first, 0.5), 1), round(percentile(last, 0.5), 1)],
         "active_p99_ms": [round(percentile(first, 0.99), 1), round(percentile(last, 0.99), 1)],
+        "ledger_mib_per_h": round(len(soak.waits) / (ended - began) * 3600 * ledger_entry_bytes() / _MIB, 1),
         "given_up": soak.refused,
         "failed": len(soak.failed),
         "watch_events": soak.events,
@@ -262,7 +291,7 @@ def main() -> None:
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="aliquot-soak-") as folder:
         settings = Path(folder) / "coordinator.toml"
-        settings.write_text(f'[coordinator]\nlimits.retain_ended = "{arguments.retain}s"\n')
+        settings.write_text(f'[coordinator]\nlimits.retain_ended = "{arguments.retain}s"\nlimits.watch_events = 2000\n')
         options = ("--config", str(settings), "--snapshot-every-facts", str(arguments.snapshot_every))
         plan = PoolPlan(
             nodes=arguments.nodes,

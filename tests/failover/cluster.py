@@ -25,13 +25,13 @@ DEADLINE_S = 60.0
 
 
 class Replica:
-    """One coordinator, on a port that stays its own over restarts."""
+    """One coordinator, on a port that stays its own over restarts. `address` and `before`, the words before its
+    command, place it elsewhere than on loopback.
+    """
 
-    def __init__(self, conninfo: str, *flags: str) -> None:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.address = f"127.0.0.1:{probe.getsockname()[1]}"
-        self._command = [sys.executable, "-m", "aliquot.coordinator", "--listen", self.address]
+    def __init__(self, conninfo: str, *flags: str, address: str = "", before: Sequence[str] = ()) -> None:
+        self.address = address or _free_address()
+        self._command = [*before, sys.executable, "-m", "aliquot.coordinator", "--listen", self.address]
         self._command += ["--advertise", self.address, "--journal", f"postgres:{conninfo}", *flags]
         if "--metrics-port" not in flags:
             self._command += ["--metrics-port", "-1"]
@@ -76,6 +76,12 @@ class Replica:
             self.send(signal.SIGCONT)
         if self._popen is not None:
             self.ended()
+
+
+def _free_address() -> str:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return f"127.0.0.1:{probe.getsockname()[1]}"
 
 
 class Cluster:

@@ -59,8 +59,8 @@ class Postgres:
 
 
 @contextlib.contextmanager
-def running(bin_dir: Path, *settings: str, folder: str | None = None) -> Iterator[Postgres]:
-    """A server that syncs what it commits, for as long as the context lasts."""
+def running(bin_dir: Path, *settings: str, folder: str | None = None, network: str = "") -> Iterator[Postgres]:
+    """A server that syncs what it commits, for as long as the context lasts; loopback reaches it, and `network`."""
     root = Path(tempfile.mkdtemp(prefix="aliquot-pg-", dir=folder))
     data = root / "data"
     before: list[str] = []
@@ -72,6 +72,10 @@ def running(bin_dir: Path, *settings: str, folder: str | None = None) -> Iterato
     try:
         initdb = [*before, str(bin_dir / "initdb"), "-D", str(data), "-U", _USER, "-A", "trust", "-E", "UTF8", "-N"]
         subprocess.run(initdb, check=True, capture_output=True, env=environment, cwd=root)
+        if network:
+            with (data / "pg_hba.conf").open("a") as rules:
+                rules.write(f"host all all {network} trust\n")
+            settings = (*settings, "listen_addresses=*")
         port = _free_port()
         given = ["fsync=on", "max_connections=50", f"unix_socket_directories={root}", "shared_buffers=64MB", *settings]
         command = [*before, str(bin_dir / "postgres"), "-D", str(data), "-p", str(port), "-h", "127.0.0.1"]

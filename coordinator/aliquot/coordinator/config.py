@@ -11,6 +11,7 @@ from aliquot.common.errors import ConfigError
 from aliquot.common.tls import ServerTls
 from aliquot.coordinator.core.state import CoreConfig
 from aliquot.coordinator.sessions import SessionsConfig
+from aliquot.coordinator.watch import RING_EVENTS
 from aliquot.coordinator.writer import WriterConfig
 
 ENV_PREFIX = "ALIQUOT_COORDINATOR_"
@@ -87,6 +88,10 @@ class LimitSettings:
     requests_queued_max: int = 200_000
     retain_ended: DurationMs = field(default=DurationMs(600_000))
     retain_ended_max: int = 100_000
+    watch_events: int = RING_EVENTS
+    """Changes that are remembered for watchers who come late or fall behind; about 1 kB each."""
+    ledger_days: int = 62
+    """Usage that ended more whole days (UTC) ago is kept as sums for each day, no longer lease by lease; 0: never."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,6 +31,7 @@ from aliquot.common.ids import IdGenerator
 from aliquot.common.notify import notify, watchdog_s
 from aliquot.coordinator import gc
 from aliquot.coordinator.arguments import parse_settings
+from aliquot.coordinator.bookkeeping import close_books
 from aliquot.coordinator.config import Settings
 from aliquot.coordinator.core import commands as c
 from aliquot.coordinator.core.facts import EndReason
@@ -170,7 +171,7 @@ class Coordinator:
         """From here on this coordinator is the one that decides."""
         settings = self.settings
         clock = self._clock or SystemClock(not_before_ms=state.now_ms)
-        self.hub = WatchHub()
+        self.hub = WatchHub(ring_events=settings.limits.watch_events)
         self.waiters = Waiters()
         self.outbox = Outbox(self.view, self.hub, self.waiters)
         self.writer = Writer(
@@ -239,6 +240,9 @@ class Coordinator:
         )
         if compaction is not None:
             self._background.append(asyncio.create_task(compaction.run()))
+        if settings.limits.ledger_days:
+            closing = close_books(self.writer, clock, keep_days=settings.limits.ledger_days)
+            self._background.append(asyncio.create_task(closing))
         if settings.policy == Price.name:
             known = state.prices.version if state.prices is not None else 0
             learner = PriceLearner(self._arrivals, self._learn, version=known)

@@ -401,9 +401,11 @@ class Writer:
 
     def _fall_down(self, error: Exception) -> None:
         """Memory is ahead of the disk, or broken: forget it."""
-        self._collapse = error
-        self._down_reason = str(error)
         log.error("nothing is granted: %s", error)
+        # The commit that was under way when leadership was lost may fail for another reason: nothing to recover from.
+        if not isinstance(self._collapse, NotLeader):
+            self._collapse = error
+            self._down_reason = str(error)
         self.state = None
         self._open.fail(self._unavailable())
         self._open = OpenGroup()
@@ -436,6 +438,8 @@ class Writer:
                 self._down_reason = str(error)
                 log.warning("the journal still can't be used: %s", error)
                 continue
+            if isinstance(self._collapse, NotLeader):  # lost while the journal was being read
+                raise self._collapse
             self._collapse = None
             self._restart_with(state)
 
