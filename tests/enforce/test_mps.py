@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -113,8 +114,14 @@ def test_a_daemon_serves_one_user(mps: MpsEnforcer) -> None:
 
 def change(mps: MpsEnforcer, limited: Limited, **what: object) -> None:
     """Something happens to the daemon."""
-    state = daemon_of(mps, limited)
-    state.write_text(json.dumps(json.loads(state.read_text()) | what))
+    befall(daemon_of(mps, limited), what)
+
+
+def befall(state: Path, what: Mapping[str, object]) -> None:
+    """The same, whole at once: who reads it meanwhile sees either."""
+    changed = state.with_suffix(".new")
+    changed.write_text(json.dumps(json.loads(state.read_text()) | what))
+    changed.replace(state)
 
 
 def test_a_fault_is_told_once_and_only_its_own_tenants_daemon_is_started_anew(mps: MpsEnforcer) -> None:
@@ -184,8 +191,7 @@ def test_an_agent_holds_a_lease_by_mps_and_the_watchdog_what_escapes_it(tmp_path
         assert verdict_of(made, made.probe()).kind is Kind.KILLED
 
         state = next((made.enforcement_dir / "mps").glob("*/pipe/daemon.json"))
-        fault = {"states": {"4711": "FAULT"}, "mark": "old"}
-        state.write_text(json.dumps(json.loads(state.read_text()) | fault))
+        befall(state, {"states": {"4711": "FAULT"}, "mark": "old"})
         until(lambda: "a fatal fault in a program" in happened(made.node), "the fault is told")
         until(lambda: "mark" not in text_of(state), "the daemon is a fresh one")
         until(lambda: made.tier_of(LEASE) is Tier.MPS, "the lease is held by it again")

@@ -22,6 +22,9 @@ from aliquot.common.tiers import Tier
 
 log = logging.getLogger(__name__)
 
+MPS_TIMEOUT_S = 60.0
+"""A few questions to a control program, which each have their own bound."""
+
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
@@ -63,7 +66,8 @@ class LimitSetter:
                 return Outcome(reason=error.reason, detail=detail)
             tier = choice.enforcer.tier
             try:
-                if await self._guard.run(limited.device.uuid, partial(_apply, choice.enforcer, limited)):
+                lane, timeout_s = _lane(choice.enforcer, limited.device.uuid)
+                if await self._guard.run(lane, partial(_apply, choice.enforcer, limited), timeout_s):
                     return Outcome(Actual(limit_set=True, tier=tier, tier_notes=(*notes, *choice.notes)))
                 problem = "the limit was set, but is not there when read back"
             except (EnforcementError, DeviceError) as error:
@@ -76,7 +80,7 @@ class LimitSetter:
         """Those of these slices whose limit is not there any more, as the enforcing part says. A device that
         does not answer can't say so. One call for each device.
         """
-        checks: dict[str, list[_Check]] = {}
+        checks: dict[tuple[str, float | None], list[_Check]] = {}
         lost: list[Reservation] = []
         for record in records:
             limited = self.limited(record)
@@ -85,12 +89,12 @@ class LimitSetter:
             if limited is None or enforcer is None:
                 lost.append(record)
             else:
-                checks.setdefault(record.spec.device_uuid, []).append(
+                checks.setdefault(_lane(enforcer, record.spec.device_uuid), []).append(
                     _Check(record, enforcer, limited, self._pids_of(record))
                 )
-        for device_uuid, of_device in checks.items():
+        for (lane, timeout_s), of_lane in checks.items():
             with contextlib.suppress(DeviceError):
-                lost += await self._guard.run(device_uuid, partial(_not_in_force, of_device))
+                lost += await self._guard.run(lane, partial(_not_in_force, of_lane), timeout_s)
         return lost
 
     def _pids_of(self, record: Reservation) -> frozenset[int]:
@@ -106,7 +110,8 @@ class LimitSetter:
         if limited is None or enforcer is None:
             return True  # a limit on a device that is gone is gone with it
         try:
-            await self._guard.run(limited.device.uuid, lambda: enforcer.clear(limited))
+            lane, timeout_s = _lane(enforcer, limited.device.uuid)
+            await self._guard.run(lane, lambda: enforcer.clear(limited), timeout_s)
         except (EnforcementError, DeviceError) as error:
             log.warning("the limit of slice %s can't be cleared yet: %s", record.slice_id, error.message)
             return False
@@ -127,6 +132,13 @@ class LimitSetter:
         """The tiers that can be had on a device now, weakest first."""
         device = self._state.devices.get(device_uuid)
         return () if device is None else self._chooser.offered(device.info)
+
+
+def _lane(enforcer: Enforcer, device_uuid: str) -> tuple[str, float | None]:
+    """Whose thread carries out a tier's work, and how long that may take (None: as long as any call into the driver).
+    A daemon that is slow to start or to answer must neither hold up the polls of its device nor make it look hung.
+    """
+    return (f"mps {device_uuid}", MPS_TIMEOUT_S) if enforcer.tier is Tier.MPS else (device_uuid, None)
 
 
 @dataclass(frozen=True, slots=True)
