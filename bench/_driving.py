@@ -38,6 +38,8 @@ class Core:
         """The same without what neighbours on the machine took."""
         self.turns_ns: list[int] = []
         """Each step of admission: deciding and applying."""
+        self.turns_cpu_ns: list[int] = []
+        """The same without what neighbours on the machine took."""
         self.do(c.StartLeading(1))
 
     def do(self, command: c.Command) -> Decision:
@@ -60,9 +62,10 @@ class Core:
             outcome = self.do(c.Tick()).outcome
             assert isinstance(outcome, TickOutcome)
         while self.state.wants_admission():
-            started = time.perf_counter_ns()
+            started, started_cpu = time.perf_counter_ns(), time.thread_time_ns()
             outcome = self.do(c.Admit(attempts)).outcome
             self.turns_ns.append(time.perf_counter_ns() - started)
+            self.turns_cpu_ns.append(time.thread_time_ns() - started_cpu)
             assert isinstance(outcome, AdmitOutcome)
 
     def connect(self, spec: NodeSpec) -> None:

@@ -23,7 +23,7 @@ of its run), and waits again meanwhile. Fields, by policy:
     jain                         fairness among tenants of running time / (running + waiting time) of their jobs
     guaranteed_within_60s     of the jobs that their tenant's guarantee covered when they came, what part began in 60 s
     preemptions_per_1000         preemptions per 1,000 jobs
-    turn_p99_ms, turn_max_ms     of the steps of admission
+    turn_p99_ms, turn_max_ms     of the steps of admission; `turn_cpu_p99_ms` without what neighbours took
 """
 
 from __future__ import annotations
@@ -199,6 +199,7 @@ class Replay:
             "preemptions_per_1000": round(1000 * self.preemptions / len(jobs), 2),
             "turn_p99_ms": round(percentile(turns, 0.99) / 1e6, 2),
             "turn_max_ms": round(max(turns, default=0) / 1e6, 2),
+            "turn_cpu_p99_ms": round(percentile(self.core.turns_cpu_ns, 0.99) / 1e6, 2),
         }
         if self.covered:
             served = sum(waits[lease_id] <= 60 for lease_id in self.covered)

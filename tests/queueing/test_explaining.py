@@ -75,3 +75,42 @@ def test_it_says_who_is_ahead_and_what_a_guarantee_gives() -> None:
     assert found.ahead == (first.lease_id,)
     assert found.queue_position == 2
     assert any("guarantee covers" in note for note in explain(books, request(1000, tenant="owner")).notes)
+
+
+def test_it_says_why_others_are_ahead_and_speaks_of_one_and_of_many() -> None:
+    books = full_pool(min_run_ms=10**9)
+    books.allocate(request(1000, priority=5))
+    books.allocate(request(1000))
+    last = books.allocate(request(1000))
+    found = explain(books, last.lease_id)
+    assert "ahead of it: 1 of higher priority, 1 that came earlier" in found.notes
+    assert found.summary.startswith("1 device (whole) does not fit now")
+    assert explain(books, request(1000, count=2)).summary.startswith("2 devices (whole) do not fit now")
+
+
+def test_an_owner_is_told_when_borrowers_must_go_and_that_they_are_going() -> None:
+    books = full_pool(tenant="guest", grace_ms=10**7, min_run_ms=10**7)
+    declare(books, tenant("owner", 2))
+    waiting = books.allocate(request(1000, tenant="owner"))
+    books.settle()
+    found = explain(books, waiting.lease_id)
+    assert found.expected_start_ms == books.now_ms + 50_000
+    assert any("once they have run 20 s" in note for note in found.notes)
+    books.advance(20_000)
+    found = explain(books, waiting.lease_id)
+    assert len(found.would_preempt) == 1
+    assert found.expected_start_ms == books.now_ms + 30_000
+    assert "1 lease is ending for it, within 30 s" in found.notes
+
+
+def test_an_owner_is_told_where_slivers_that_others_are_owed_stand_in_the_way() -> None:
+    books = Books()
+    books.connect(node("one"))
+    books.settle()
+    declare(books, tenant("slivers", 1), tenant("owner", 3))
+    for _ in range(4):
+        books.activate(books.allocate(request(250, 30 << 30, tenant="slivers")))
+    waiting = books.allocate(request(1000, tenant="owner"))
+    books.settle()
+    found = explain(books, waiting.lease_id)
+    assert any("even without everybody who borrows" in note for note in found.notes)

@@ -4,26 +4,16 @@ from __future__ import annotations
 
 from aliquot.coordinator.core.commands import Explain, ExplainLease
 from aliquot.coordinator.core.decide import giving_back
-from aliquot.coordinator.core.decide.making_room import preemption_of
 from aliquot.coordinator.core.decide.outcomes import Decision, Explained
+from aliquot.coordinator.core.decide.outlook import look_ahead, notes_on_ahead, notes_on_order
 from aliquot.coordinator.core.decide.partitioning import conceivable
 from aliquot.coordinator.core.decide.partitioning import notes as cuts_for
-from aliquot.coordinator.core.granting import guarantee_scale, is_entitled, offer, whole_pool
-from aliquot.coordinator.core.holds import HoldKind
+from aliquot.coordinator.core.granting import is_entitled, offer
 from aliquot.coordinator.core.leases import Lease
-from aliquot.coordinator.core.preemption.plan import Plan
-from aliquot.coordinator.core.preemption.reserving import expect
-from aliquot.coordinator.core.queueing.order import BILLIONTHS, fair_share
 from aliquot.coordinator.core.state import State
-from aliquot.coordinator.core.tenancy.limits import MILLIONTHS
-from aliquot.coordinator.core.tenancy.specs import QueuePolicy
 from aliquot.coordinator.core.types import Demand, Missing
 
 AHEAD_SHOWN = 16
-OUTLOOK_MS = 2_000
-"""Equal requests are told the same for so long: looking ahead takes milliseconds of the writer's time."""
-OUTLOOKS_MAX = 1_024
-Outlook = tuple[tuple[str, ...], int, int]
 QUOTA = "QUOTA"
 """The reason where a limit, a budget or a bound stands against a request, and no lack of devices."""
 
@@ -56,7 +46,7 @@ def _explain(state: State, lease: Lease, demand: Demand, now_ms: int) -> Explain
     missing: tuple[Missing, ...] = ()
     would_preempt: tuple[str, ...] = ()
     start_ms = uncertainty_ms = 0
-    notes = _notes(state, lease)
+    notes = [*notes_on_ahead(state, lease, ahead, count), *notes_on_order(state, lease)]
     impossible = False
     if found.placement is not None:
         summary = "fits now, and is offered its place in turn" if known else "fits now"
@@ -71,11 +61,12 @@ def _explain(state: State, lease: Lease, demand: Demand, now_ms: int) -> Explain
             summary = f"no part of a card is a {demand.mig_profile} now, but cards here can be cut so"
         notes += cuts_for(state, lease, demand, now_ms)
         given, given_ms = giving_back.outlook(state, lease, demand, now_ms, owed=is_entitled(state, lease))
-        would_preempt, start_ms, uncertainty_ms = ((), given_ms, 0) if given else _outlook(state, lease, demand, now_ms)
         if given:
+            start_ms = given_ms
             notes.append(f"elastic leases give back {len(given)} slices for it: {', '.join(given[:AHEAD_SHOWN])}")
-        if would_preempt:
-            notes.append(f"{len(would_preempt)} leases would have to end for it")
+        else:
+            would_preempt, start_ms, uncertainty_ms, why = look_ahead(state, lease, demand, now_ms)
+            notes += why
     if lease.not_before_ms > now_ms:
         summary = f"in back-off for {lease.not_before_ms - now_ms} ms more after: {lease.note}; {summary}"
     return Explained(
@@ -92,59 +83,6 @@ def _explain(state: State, lease: Lease, demand: Demand, now_ms: int) -> Explain
         expected_uncertainty_ms=uncertainty_ms,
         notes=tuple(notes),
     )
-
-
-def _outlook(state: State, lease: Lease, demand: Demand, now_ms: int) -> Outlook:
-    """(who would be preempted, when it is expected to start, how much of that is guessed)."""
-    hold = state.holds.get(lease.lease_id)
-    if hold is not None and hold.kind is HoldKind.PREEMPTION:
-        return hold.victims, hold.start_ms, 0
-    key = (demand, lease.request.tenant, lease.request.queue, lease.request.priority)
-    known = state.outlooks.get(key)
-    if known is not None and known[0] <= now_ms < known[0] + OUTLOOK_MS:
-        return known[1]
-    found = _look_out(state, lease, demand, now_ms)
-    if len(state.outlooks) >= OUTLOOKS_MAX:
-        state.outlooks.clear()
-    state.outlooks[key] = (now_ms, found)
-    return found
-
-
-def _look_out(state: State, lease: Lease, demand: Demand, now_ms: int) -> Outlook:
-    planner = preemption_of(state)
-    if planner.may(lease):
-        plan = planner.find(lease, demand, now_ms)
-        if isinstance(plan, Plan) and plan.victims:
-            grace_ms = max(state.leases[lease_id].request.grace_ms for lease_id in plan.victims)
-            return plan.victims, now_ms + grace_ms, 0
-    found = expect(state, planner.views, lease.lease_id, demand, now_ms)
-    return ((), 0, 0) if found is None else ((), found.start_ms, found.uncertainty_ms)
-
-
-def _notes(state: State, lease: Lease) -> list[str]:
-    """What decides about its turn."""
-    tenancy, request = state.tenancy, lease.request
-    name = tenancy.queue_of(request.tenant, request.queue)
-    policy = tenancy.queue_spec(name).policy
-    notes = [f"queue {name} orders by {policy}"]
-    if policy is QueuePolicy.FAIR_SHARE:
-        capacity = whole_pool(state)
-        others = state.lines.queues.get(name, {})
-        mine = fair_share(tenancy, tenancy.account("t", request.tenant), capacity, state.now_ms)
-        less = sum(
-            fair_share(tenancy, tenancy.account("t", other), capacity, state.now_ms) < mine
-            for other in others
-            if other != request.tenant
-        )
-        notes.append(
-            f"tenant {request.tenant} holds, and lately held, {100 * mine / BILLIONTHS:.1f} % of the pool by weight; "
-            f"{less} of the other {len(others) - (request.tenant in others)} tenants that wait there less"
-        )
-    if is_entitled(state, lease):
-        scale = guarantee_scale(state)
-        kept = "" if scale == MILLIONTHS else f" (of which {scale / 10_000:.1f} % can be kept now)"
-        notes.append(f"a guarantee covers it{kept}: whoever borrows must give way")
-    return notes
 
 
 def _story(lease: Lease) -> str:

@@ -37,11 +37,12 @@ def shortfall(inventory: Inventory, demand: Demand) -> Shortfall:
 
 def _summary(demand: Demand, missing: tuple[Missing, ...], *, impossible: bool) -> str:
     words = describe(demand)
+    one = demand.count == 1 or demand.gang_size > 1
     if impossible:
         return f"{words} can never fit this pool: {_nearest(missing)}"
     if any(m.reason == Reason.FITS for m in missing):
-        return f"{words} fits now"
-    return f"{words} does not fit now: {_nearest(missing)}"
+        return f"{words} {'fits' if one else 'fit'} now"
+    return f"{words} {'does' if one else 'do'} not fit now: {_nearest(missing)}"
 
 
 def _nearest(missing: tuple[Missing, ...]) -> str:

@@ -1,0 +1,127 @@
+"""What a waiting request may expect: who is ahead of it and why, who would end for it, and when it could start."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from aliquot.coordinator.core.decide import holding
+from aliquot.coordinator.core.decide.making_room import preemption_of
+from aliquot.coordinator.core.granting import guarantee_scale, is_entitled, whole_pool
+from aliquot.coordinator.core.holds import HoldKind
+from aliquot.coordinator.core.leases import Lease
+from aliquot.coordinator.core.preemption.overlay import Overlay
+from aliquot.coordinator.core.preemption.plan import Plan
+from aliquot.coordinator.core.preemption.reserving import expect
+from aliquot.coordinator.core.preemption.victims import NEVER_MS, is_protected
+from aliquot.coordinator.core.queueing.order import BILLIONTHS, fair_share
+from aliquot.coordinator.core.state import State
+from aliquot.coordinator.core.tenancy.limits import MILLIONTHS
+from aliquot.coordinator.core.tenancy.specs import QueuePolicy
+from aliquot.coordinator.core.types import Demand
+
+OUTLOOK_MS = 2_000
+"""Equal requests are told the same for so long: looking ahead takes milliseconds of the writer's time."""
+OUTLOOKS_MAX = 1_024
+Outlook = tuple[tuple[str, ...], int, int]
+"""(who would have to end, when it could start or 0, how much of that is guessed)."""
+
+
+def look_ahead(state: State, lease: Lease, demand: Demand, now_ms: int) -> tuple[tuple[str, ...], int, int, list[str]]:
+    """The outlook of a request that does not fit, and notes on it."""
+    hold = state.holds.get(lease.lease_id)
+    if hold is not None and hold.kind is HoldKind.PREEMPTION:
+        left_s = max(0, hold.start_ms - now_ms) // 1000
+        note = (
+            f"{_leases(len(hold.victims))} ending for it, within {left_s} s"
+            if hold.victims
+            else "devices are kept for it"
+        )
+        return hold.victims, hold.start_ms, 0, [note]
+    key = (demand, lease.request.tenant, lease.request.queue, lease.request.priority)
+    known = state.outlooks.get(key)
+    if known is not None and known[0] <= now_ms < known[0] + OUTLOOK_MS:
+        return (*known[1], _notes_on(state, lease, demand, known[1], now_ms))
+    found = _look(state, lease, demand, now_ms)
+    if len(state.outlooks) >= OUTLOOKS_MAX:
+        state.outlooks.clear()
+    state.outlooks[key] = (now_ms, found)
+    return (*found, _notes_on(state, lease, demand, found, now_ms))
+
+
+def _look(state: State, lease: Lease, demand: Demand, now_ms: int) -> Outlook:
+    planner = preemption_of(state)
+    if planner.may(lease):
+        owed = is_entitled(state, lease)
+        giving_way = frozenset(hold.owner for hold in holding.in_the_way(state, lease, owed=owed))
+        plan = planner.find(lease, demand, now_ms, giving_way)
+        if isinstance(plan, Plan) and (plan.victims or plan.hurried):
+            most_ms = state.config.reclaim_grace_ms if plan.reclaim else NEVER_MS
+            grace_ms = max([min(state.leases[i].request.grace_ms, most_ms) for i in (*plan.victims, *plan.hurried)])
+            return (*plan.victims, *plan.hurried), now_ms + grace_ms, 0
+        if owed and not isinstance(plan, Plan) and plan.again_ms < NEVER_MS:
+            return (), plan.again_ms + state.config.reclaim_grace_ms, 0
+    found = expect(state, planner.views, lease.lease_id, demand, now_ms)
+    return ((), 0, 0) if found is None else ((), found.start_ms, found.uncertainty_ms)
+
+
+def _notes_on(state: State, lease: Lease, demand: Demand, found: Outlook, now_ms: int) -> list[str]:
+    if found[0]:
+        number = len(found[0])
+        return [f"{number} {'lease' if number == 1 else 'leases'} would have to end for it"]
+    if not state.tenancy.guarantees or not is_entitled(state, lease):
+        return []
+    scale = guarantee_scale(state)
+    borrowers = {i for i, other in state.leases.items() if other.holding and not is_protected(state, other, scale)}
+    with Overlay(state, list(state.nodes), borrowers):
+        fits = state.engine.place(demand) is not None
+    if not fits:
+        return ["it would not fit even without everybody who borrows: what guarantees cover is spread over the devices"]
+    if found[1] > now_ms:
+        return [f"those who borrow are told to end once they have run {state.config.reclaim_min_run_ms // 1000} s"]
+    return []
+
+
+def notes_on_ahead(state: State, lease: Lease, ahead: Sequence[str], count: int) -> list[str]:
+    """Why those of the same queue who are ahead are ahead."""
+    if not count:
+        return []
+    higher = sum(state.leases[other].request.priority > lease.request.priority for other in ahead)
+    earlier = sum(
+        state.leases[other].request.priority <= lease.request.priority and state.leases[other].arrival < lease.arrival
+        for other in ahead
+    )
+    why = [f"{higher} of higher priority" if higher else "", f"{earlier} that came earlier" if earlier else ""]
+    aged = len(ahead) - higher - earlier
+    why.append(f"{aged} by having waited longer" if aged else "")
+    of = "" if count == len(ahead) else f" (of the first {len(ahead)})"
+    return [f"ahead of it: {', '.join(text for text in why if text)}{of}"]
+
+
+def notes_on_order(state: State, lease: Lease) -> list[str]:
+    """What decides about its turn."""
+    tenancy, request = state.tenancy, lease.request
+    name = tenancy.queue_of(request.tenant, request.queue)
+    policy = tenancy.queue_spec(name).policy
+    notes = [f"queue {name} orders by {policy}"]
+    if policy is QueuePolicy.FAIR_SHARE:
+        capacity = whole_pool(state)
+        others = state.lines.queues.get(name, {})
+        mine = fair_share(tenancy, tenancy.account("t", request.tenant), capacity, state.now_ms)
+        less = sum(
+            fair_share(tenancy, tenancy.account("t", other), capacity, state.now_ms) < mine
+            for other in others
+            if other != request.tenant
+        )
+        notes.append(
+            f"tenant {request.tenant} holds, and lately held, {100 * mine / BILLIONTHS:.1f} % of the pool by weight; "
+            f"{less} of the other {len(others) - (request.tenant in others)} tenants that wait there less"
+        )
+    if is_entitled(state, lease):
+        scale = guarantee_scale(state)
+        kept = "" if scale == MILLIONTHS else f" (of which {scale / 10_000:.1f} % can be kept now)"
+        notes.append(f"a guarantee covers it{kept}: whoever borrows must give way")
+    return notes
+
+
+def _leases(number: int) -> str:
+    return "1 lease is" if number == 1 else f"{number} leases are"
