@@ -15,6 +15,7 @@ from aliquot.v1 import admin_pb2
 _APPLY = Method("/aliquot.v1.AdminService/Apply", admin_pb2.ApplyRequest, admin_pb2.ApplyResponse)
 _WITHDRAW = Method("/aliquot.v1.AdminService/Withdraw", admin_pb2.WithdrawRequest, admin_pb2.WithdrawResponse)
 _TENANCY = Method("/aliquot.v1.AdminService/GetTenancy", admin_pb2.GetTenancyRequest, admin_pb2.Tenancy)
+_DEFRAGMENT = Method("/aliquot.v1.AdminService/Defragment", admin_pb2.DefragmentRequest, admin_pb2.DefragmentResponse)
 _BALANCE = Method("/aliquot.v1.AdminService/Balance", admin_pb2.BalanceRequest, admin_pb2.BalanceResponse)
 _INVOICE = Method("/aliquot.v1.AdminService/GetInvoice", admin_pb2.GetInvoiceRequest, admin_pb2.Invoice)
 _CREDIT = Method("/aliquot.v1.AdminService/PostCredit", admin_pb2.PostCreditRequest, admin_pb2.PostCreditResponse)
@@ -48,6 +49,14 @@ def balance(
     """Which nodes should change hands, or do."""
     request = admin_pb2.BalanceRequest(pool=pool, carry_out=carry_out, home=home)
     return (yield from call(context, _BALANCE, request, timeout_s))
+
+
+def defragment(
+    context: Context, moves_max: int, cursor: int, timeout_s: float, *, carry_out: bool
+) -> Flow[admin_pb2.DefragmentResponse]:
+    """One step of moving leases so that more fits."""
+    request = admin_pb2.DefragmentRequest(carry_out=carry_out, moves_max=moves_max, cursor=cursor)
+    return (yield from call(context, _DEFRAGMENT, request, timeout_s))
 
 
 def post_credit(
@@ -92,6 +101,17 @@ class Admin:
         answer: admin_pb2.BalanceResponse = self._run(flow)
         return answer
 
+    def defragment(
+        self, *, carry_out: bool = False, moves_max: int = 8, cursor: int = 0
+    ) -> admin_pb2.DefragmentResponse:
+        """One step: which movable leases should be granted elsewhere so that more fits; with `carry_out` they are.
+
+        The answer's `cursor` is for the next step; 0: every node was looked at.
+        """
+        flow = defragment(self._context, moves_max, cursor, self._timeout_s, carry_out=carry_out)
+        answer: admin_pb2.DefragmentResponse = self._run(flow)
+        return answer
+
     def invoice(self, tenant: str, *, from_ms: int, to_ms: int) -> admin_pb2.Invoice:
         """What a tenant owes for [from_ms, to_ms), milliseconds since the Unix epoch."""
         answer: admin_pb2.Invoice = self._run(invoice(self._context, tenant, from_ms, to_ms, self._timeout_s))
@@ -131,6 +151,14 @@ class AsyncAdmin:
         """See `Admin.balance`."""
         flow = balance(self._context, pool, home, self._timeout_s, carry_out=carry_out)
         answer: admin_pb2.BalanceResponse = await self._run(flow)
+        return answer
+
+    async def defragment(
+        self, *, carry_out: bool = False, moves_max: int = 8, cursor: int = 0
+    ) -> admin_pb2.DefragmentResponse:
+        """See `Admin.defragment`."""
+        flow = defragment(self._context, moves_max, cursor, self._timeout_s, carry_out=carry_out)
+        answer: admin_pb2.DefragmentResponse = await self._run(flow)
         return answer
 
     async def invoice(self, tenant: str, *, from_ms: int, to_ms: int) -> admin_pb2.Invoice:

@@ -5,6 +5,7 @@ from aliquot.cli.commands import (
     allocating,
     balancing,
     declaring,
+    defragmenting,
     explaining,
     listing,
     live,
@@ -40,6 +41,7 @@ BUILTINS: tuple[Command, ...] = (
     tenancy.TENANTS,
     tenancy.QUEUES,
     balancing.BALANCE,
+    defragmenting.DEFRAGMENT,
     tenancy.INVOICE,
     tenancy.CREDIT,
 )

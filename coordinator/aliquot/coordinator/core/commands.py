@@ -248,6 +248,15 @@ class Balance:
 
 
 @dataclass(frozen=True, slots=True)
+class Defragment:
+    """Which movable leases should be granted elsewhere so that more fits; with `carry_out` they are. A bounded step."""
+
+    carry_out: bool = False
+    moves_max: int = 8
+    cursor: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class PostCredit:
     """A tenant paid (or, below zero, was paid back)."""
 
@@ -334,6 +343,7 @@ Command = (
     | Apply
     | Withdraw
     | Balance
+    | Defragment
     | PostCredit
     | CorrectUsage
     | ObserveUse

@@ -7,7 +7,7 @@ import asyncio
 from aliquot.common import limits, names
 from aliquot.common.errors import InvalidFieldError
 from aliquot.coordinator.core import commands as c
-from aliquot.coordinator.core.decide.outcomes import ApplyOutcome, BalanceView, TenancyView
+from aliquot.coordinator.core.decide.outcomes import ApplyOutcome, BalanceView, DefragmentView, TenancyView
 from aliquot.coordinator.core.ledger.books import Extract
 from aliquot.coordinator.core.ledger.invoice import balance_micro, make_invoice
 from aliquot.coordinator.metrics import Metrics
@@ -18,6 +18,7 @@ from aliquot.v1 import admin_pb2, admin_pb2_grpc
 
 _DEFAULT_POOL = "default"
 _FOR_EVER_MS = 1 << 62
+_MOVES = 8
 
 
 class AdminService(Service, admin_pb2_grpc.AdminServiceServicer):
@@ -69,6 +70,18 @@ class AdminService(Service, admin_pb2_grpc.AdminServiceServicer):
         view = await self._writer.submit(c.Balance(pool, request.carry_out, tuple(request.home)))
         assert isinstance(view, BalanceView)
         return messages.balance_message(view)
+
+    @unary
+    async def Defragment(  # noqa: N802
+        self, request: admin_pb2.DefragmentRequest, context: Context
+    ) -> admin_pb2.DefragmentResponse:
+        """A step of moving leases so that more fits: a dry run, unless `carry_out` says otherwise."""
+        if request.moves_max > limits.MAX_MOVES:
+            raise InvalidFieldError("moves_max", f"{request.moves_max}; at most {limits.MAX_MOVES} in one step")
+        moves_max = request.moves_max or _MOVES
+        view = await self._writer.submit(c.Defragment(request.carry_out, moves_max, request.cursor))
+        assert isinstance(view, DefragmentView)
+        return messages.defragment_message(view)
 
     @unary
     async def GetInvoice(  # noqa: N802

@@ -7,7 +7,7 @@ from typing import TypeVar
 from aliquot.common.errors import InvalidFieldError
 from aliquot.coordinator.core import commands as c
 from aliquot.coordinator.core.balancing import Move
-from aliquot.coordinator.core.decide.outcomes import AccountView, BalanceView, TenancyView
+from aliquot.coordinator.core.decide.outcomes import AccountView, BalanceView, DefragmentView, TenancyView
 from aliquot.coordinator.core.holds import Hold
 from aliquot.coordinator.core.ledger.invoice import Invoice
 from aliquot.coordinator.core.ledger.rates import ModelRate, RateCard, Tier
@@ -235,6 +235,25 @@ def balance_message(view: BalanceView) -> admin_pb2.BalanceResponse:
         moves=[_move_message(move, 0) for move in view.moves],
         notes=view.notes,
         log=[_move_message(move, move.at_ms) for move in view.log],
+    )
+
+
+def defragment_message(view: DefragmentView) -> admin_pb2.DefragmentResponse:
+    """What a step of defragmentation would do, or has done."""
+    return admin_pb2.DefragmentResponse(
+        moves=[
+            admin_pb2.LeaseMove(
+                lease_id=moved.lease_id,
+                tenant=moved.tenant,
+                from_node_id=moved.source.node_ids[0],
+                to_node_id=moved.target.node_ids[0],
+                device_uuids=[plan.device_uuid for member in moved.target.members for plan in member],
+            )
+            for moved in view.moves
+        ],
+        gained_share_milli=view.gained_milli,
+        cursor=view.cursor,
+        mix_known=view.mix_known,
     )
 
 

@@ -12,12 +12,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+from aliquot.coordinator.core.commands import Defragment
 from aliquot.coordinator.core.decide import holding, lifecycle
+from aliquot.coordinator.core.decide.outcomes import Decision, DefragmentView, MovedLease
 from aliquot.coordinator.core.facts import Fact, HoldCreated, LeaseRequeued, SliceGone, SlicesReleasing
 from aliquot.coordinator.core.granting import chain_of, exhausted, forbidden, granted
 from aliquot.coordinator.core.holds import HoldKind
 from aliquot.coordinator.core.leases import Lease, SliceState, lease_id_of
+from aliquot.coordinator.core.placement.defragmentation import propose
 from aliquot.coordinator.core.placement.evacuation import evacuate
+from aliquot.coordinator.core.placement.fragmentation import typical
+from aliquot.coordinator.core.placement.mix import by_share, reference_bytes
 from aliquot.coordinator.core.placement.moving import Move, Occupant
 from aliquot.coordinator.core.state import State
 from aliquot.coordinator.core.types import Demand, Placement
@@ -26,6 +31,9 @@ FAILED_REST_MS = 5_000
 """A plan that came to nothing is not made again for an equal request before this time has passed."""
 
 RESTS_MAX = 1024
+
+TRIALS_PER_STEP = 16
+"""Leases looked at in one step of defragmentation: some milliseconds."""
 
 MOVED_REST_MS = 600_000
 """A lease that was granted anew so lately is left alone: nobody is moved twice in a row."""
@@ -144,6 +152,26 @@ def make_room(state: State, lease: Lease, demand: Demand, now_ms: int) -> list[F
         )
     )
     return facts
+
+
+def defragment(state: State, command: Defragment, now_ms: int) -> Decision:
+    """One step: a few leases are looked at, so that a turn stays short whatever the pool's size."""
+    engine = state.engine
+    mix = typical(by_share(engine.mix.counts, reference_bytes(state.inventory)))
+    occupants = Occupants(state, now_ms)
+    moves_max = command.moves_max
+    proposal = propose(engine, occupants, mix, moves_max=moves_max, trials_max=TRIALS_PER_STEP, cursor=command.cursor)
+    facts: list[Fact] = []
+    moves: list[MovedLease] = []
+    for planned in proposal.moves:
+        moved = move(state, planned, "defragmentation", now_ms)
+        if moved is not None:
+            facts += moved
+            tenant = state.leases[planned.lease_id].request.tenant
+            moves.append(MovedLease(planned.lease_id, tenant, planned.source, planned.target))
+    gained = proposal.gained_milli if len(moves) == len(proposal.moves) else 0
+    view = DefragmentView(tuple(moves), gained, proposal.cursor, bool(mix))
+    return Decision(tuple(facts) if command.carry_out else (), view)
 
 
 @contextmanager
