@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import grpc
 import pytest
@@ -13,8 +14,8 @@ from aliquot.coordinator.core.types import Demand
 from aliquot.coordinator.errors import WatchCompacted
 from aliquot.coordinator.published import Commit
 from aliquot.coordinator.watch import QUEUE_EVENTS, Change, WatchHub
-from aliquot.v1 import leases_pb2, pool_pb2, types_pb2
-from tests.coordinator.pool import Pool, reason_of, running
+from aliquot.v1 import leases_pb2, leases_pb2_grpc, pool_pb2, types_pb2
+from tests.coordinator.pool import Pool, allocation, reason_of, running
 
 
 async def test_a_watch_shows_changes_in_order_and_resumes_where_it_was() -> None:
@@ -112,6 +113,58 @@ async def test_a_slow_consumer_is_told_and_bounded() -> None:
     slow.close()
     fast.close()
     assert len(hub) == 0
+
+
+async def test_a_client_that_stops_reading_is_bounded_then_compacted_and_harms_nobody() -> None:
+    """Over real flow control: what the client does not take stays with the coordinator, up to the bound."""
+    async with (
+        running() as pool,
+        grpc.aio.insecure_channel(pool.address, [("grpc.use_local_subchannel_pool", 1)]) as own,
+    ):
+        await pool.declare(8, devices=8)
+        stuck: Any = leases_pb2_grpc.LeaseServiceStub(own).Watch(leases_pb2.WatchRequest())
+        keeping_up = pool.watch()
+        await stuck.read()
+        await keeping_up.read()
+        hub = pool.coordinator.hub
+        most_waiting = seen = last_seq = 0
+        while not hub.compacted:
+            assert seen < 20 * QUEUE_EVENTS, "it is never told that it is too slow"
+            changed_up_to = await _batch(pool, 256)
+            most_waiting = max(most_waiting, hub.waiting)
+            while last_seq < changed_up_to:
+                event = await keeping_up.read()
+                assert event.seq >= last_seq
+                last_seq = event.seq
+                seen += event.WhichOneof("event") == "lease"
+        assert most_waiting <= 2 * QUEUE_EVENTS
+        assert hub.waiting < QUEUE_EVENTS, "what it will never get is not kept"
+        taken, refused = await _read_to_the_end(stuck)
+        assert reason_of(refused) == "WATCH_COMPACTED"
+        assert taken < seen
+        lease = await pool.allocate("0.5")
+        while (await keeping_up.read()).lease.lease_id != lease.lease_id:
+            pass
+        keeping_up.cancel()
+
+
+async def _read_to_the_end(watch: Any) -> tuple[int, grpc.aio.AioRpcError]:
+    taken = 0
+    try:
+        while await watch.read() is not grpc.aio.EOF:
+            taken += 1
+    except grpc.aio.AioRpcError as error:
+        return taken, error
+    raise AssertionError("it ended without an error")
+
+
+async def _batch(pool: Pool, count: int) -> int:
+    """So many leases come and go; returns the number of the last change of one of them."""
+    item = allocation("0.1,1Gi", labels={"note": "x" * 60})
+    answer = await pool.leases.AllocateBatch(leases_pb2.AllocateBatchRequest(items=[item] * count))
+    ids = [result.lease.lease_id for result in answer.results]
+    released = await pool.leases.ReleaseBatch(leases_pb2.ReleaseBatchRequest(lease_ids=ids))
+    return max(result.lease.seq for result in released.results)
 
 
 async def test_resuming_inside_a_group_repeats_rather_than_skips() -> None:

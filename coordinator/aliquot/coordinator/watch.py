@@ -68,6 +68,11 @@ class Watcher:
             return record.lease_id in self.lease_ids
         return not self.tenant or record.request.tenant == self.tenant
 
+    @property
+    def waiting(self) -> int:
+        """Changes that wait to be taken."""
+        return len(self._queue)
+
     async def next(self, timeout_s: float) -> Change:
         """The next change, or after `timeout_s` without one a bookmark. Raises WatchCompacted."""
         if not self._queue and not self._overrun:
@@ -104,6 +109,8 @@ class Watcher:
 
     def overrun(self) -> None:
         """What it would need is no longer kept."""
+        if not self._overrun:
+            self.hub.compacted += 1
         self._overrun = True
         self._queue.clear()
         self._wake()
@@ -133,9 +140,16 @@ class WatchHub:
         self._by_tenant: dict[str, set[Watcher]] = {}
         self._by_lease: dict[str, set[Watcher]] = {}
         self._for_nodes: set[Watcher] = set()
+        self.compacted = 0
+        """Watchers that were too slow, or had to begin anew with the books, since the start."""
 
     def __len__(self) -> int:
         return len(self._all)
+
+    @property
+    def waiting(self) -> int:
+        """Changes that wait in all watchers' queues."""
+        return sum(watcher.waiting for watcher in self._all)
 
     def restart(self, seq: int, at_ms: int) -> None:
         """The books were loaded anew: whoever watched must list again, and nothing before `seq` is kept."""
