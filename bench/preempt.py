@@ -130,6 +130,7 @@ def main() -> None:
         "victims_mean": round(sum(victims) / max(len(victims), 1), 2),
         "decision_p50_ms": round(percentile(times_ns, 0.5) / 1e6, 2),
         "decision_p99_ms": round(percentile(times_ns, 0.99) / 1e6, 2),
+        "decision_cpu_p50_ms": round(percentile(cpus_ns, 0.5) / 1e6, 2),
         "decision_cpu_p99_ms": round(percentile(cpus_ns, 0.99) / 1e6, 2),
         "decision_max_ms": round(max(times_ns, default=0) / 1e6, 2),
     }

@@ -338,17 +338,20 @@ class _Search:
 
     def _costs(self, node_ids: list[str]) -> list[_NodeAt]:
         """What every node that is known costs, and a bounded number of others."""
-        now_ms = self._eligible.now_ms
+        now_ms, cache, versions = self._eligible.now_ms, self._cache, self._state.node_versions
         found: list[_NodeAt] = []
         unknown: list[tuple[int, int, str]] = []
+        again_ms = self._again_ms
         for position, node_id in enumerate(node_ids):
-            known = self._known(node_id)
-            if known is None:
+            known = cache.get(node_id)
+            if known is None or known.version != versions.get(node_id, 0) or not self._still_true(known):
                 unknown.append((self._views.of(node_id).least_victims(self._demand.count), position, node_id))
                 continue
-            self._again_ms = min(self._again_ms, known.again_ms)
-            if known.cost is not None:
-                found.append((known.cost.key(now_ms), position, node_id, known.cost))
+            again_ms = min(again_ms, known.again_ms)
+            cost = known.cost
+            if cost is not None:
+                found.append(((len(cost.victims), cost.slope * now_ms - cost.offset), position, node_id, cost))
+        self._again_ms = again_ms
         unknown.sort()
         for number, (_, position, node_id) in enumerate(unknown):
             if number >= FRESH_NODES_MAX and len(found) >= self._demand.gang_size:
@@ -359,17 +362,14 @@ class _Search:
                 found.append((known.cost.key(now_ms), position, node_id, known.cost))
         return found
 
-    def _known(self, node_id: str) -> _Known | None:
-        """What is remembered of a node, if it is still true."""
-        known = self._cache.get(node_id)
-        if known is None or known.version != self._state.node_versions.get(node_id, 0):
-            return None
-        if known.again_ms <= self._eligible.now_ms:
-            return None
+    def _still_true(self, known: _Known) -> bool:
+        """Whether what is remembered of a node that has not changed holds at this moment, too."""
+        now_ms = self._eligible.now_ms
+        if known.again_ms <= now_ms:
+            return False
         if self._state.disruptions and known.cost is not None:
-            now_ms = self._eligible.now_ms
-            return None if any(self._eligible.ripe_ms(i) > now_ms for i in known.cost.victims) else known
-        return known
+            return all(self._eligible.ripe_ms(i) <= now_ms for i in known.cost.victims)
+        return True
 
     def _look(self, node_id: str) -> _Known:
         view = self._views.of(node_id)

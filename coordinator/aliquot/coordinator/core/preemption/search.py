@@ -166,10 +166,9 @@ def _in_group(free: list[str], needy: list[_Needy], count: int, eligible: Eligib
     starts = _starts(needy)
     for start in starts:
         found = _complete(needy, missing, start, eligible) if len(starts) > 1 else _apart(needy, missing, eligible)
-        if found is not None:
-            key = _key(found[0], eligible)
-            if best is None or key < best[0]:
-                best = key, found[0], (*free, *found[1])
+        key = _key(found[0], eligible)
+        if best is None or key < best[0]:
+            best = key, found[0], (*free, *found[1])
     return best
 
 
@@ -263,24 +262,29 @@ def _apart(needy: list[_Needy], missing: int, eligible: Eligibility) -> tuple[di
 
 def _complete(
     needy: list[_Needy], missing: int, start: tuple[str, ...], eligible: Eligibility
-) -> tuple[dict[str, None], list[str]] | None:
+) -> tuple[dict[str, None], list[str]]:
     """Add the cheapest device, given what was chosen, until enough fit; then drop whoever is not needed after all."""
     chosen = dict.fromkeys(start)
-    left = list(needy)
+    left: list[tuple[tuple[int, int], int, tuple[str, ...]]] = []
+
+    def look(position: int) -> None:
+        extra = _cheapest(needy[position], chosen, eligible)
+        left.append((_key(extra, eligible), position, extra))
+
+    for position in range(len(needy)):
+        look(position)
     done: list[_Needy] = []
     while len(done) < missing:
-        best: tuple[tuple[int, int], int, tuple[str, ...]] | None = None
-        for position, device in enumerate(left):
-            extra = _cheapest(device, chosen, eligible)
-            key = _key(extra, eligible)
-            if best is None or key < best[0]:
-                best = (key, position, extra)
-                if not extra:
-                    break
-        if best is None:
-            return None
-        done.append(left.pop(best[1]))
-        chosen.update(dict.fromkeys(best[2]))
+        best = min(left)
+        left.remove(best)
+        done.append(needy[best[1]])
+        fresh = [lease_id for lease_id in best[2] if lease_id not in chosen]
+        chosen.update(dict.fromkeys(fresh))
+        # Only devices that one of these sits on, too, have become cheaper.
+        changed = [entry for entry in left if any(lease_id in needy[entry[1]].candidates for lease_id in fresh)]
+        for entry in changed:
+            left.remove(entry)
+            look(entry[1])
     for lease_id in sorted(chosen, key=lambda i: -eligible.lost_now(i)):
         rest = {other: None for other in chosen if other != lease_id}
         if all(_fits(device, rest) for device in done):

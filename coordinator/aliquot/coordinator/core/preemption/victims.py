@@ -35,6 +35,7 @@ class Eligibility:
         self._scale = scale
         self._ripe_ms: dict[str, int] = {}
         self._work: dict[str, tuple[int, int]] = {}
+        self._lost: dict[str, int] = {}
         self._budgets: dict[str, int] = {}
 
     def ripe_ms(self, lease_id: str) -> int:
@@ -88,8 +89,11 @@ class Eligibility:
 
     def lost_now(self, lease_id: str) -> int:
         """The work that ending this lease now would lose, in share_milli·ms."""
-        slope, offset = self.work(lease_id)
-        return slope * self.now_ms - offset
+        known = self._lost.get(lease_id)
+        if known is None:
+            slope, offset = self.work(lease_id)
+            known = self._lost[lease_id] = slope * self.now_ms - offset
+        return known
 
     def disruptions_left(self, tenant: str) -> int:
         """How many more leases of this tenant may be preempted by priority now."""
