@@ -129,7 +129,7 @@ def test_a_card_rests_after_a_cut_and_twice_as_long_after_each_failure() -> None
     lease = ask(books, "3g.20gb")
     books.advance(CONFIG.cut_patience_ms + CONFIG.cut_look_ms)
     assert not orders(books), "it was cut just now, and what came of it is in use"
-    assert "no card could be cut" in why(books, lease)
+    assert "no card was found to be cut" in why(books, lease)
 
 
 def test_an_order_that_nobody_answers_has_failed() -> None:
@@ -200,3 +200,18 @@ def test_a_node_that_stops_offering_its_cards_is_left_alone() -> None:
     assert not orders(books)
     assert not books.state.cutting
     assert books.again(lease).waiting
+
+
+def test_with_many_nodes_each_look_goes_on_where_the_last_one_ended() -> None:
+    books = Books(CONFIG)
+    full = [("1g.5gb", start) for start in range(7)]
+    for number in range(70):
+        books.connect(node_of(f"{number}", card(f"{number}-", *full)))
+        books.do(c.ReportDevice(f"n-{number}", 1, f"MIG-{number}--1g.5gb-0", GIB, True))
+    books.connect(node_of("last", card("last", *full)))
+    lease = ask(books, "7g.40gb")
+    books.advance(CONFIG.cut_patience_ms)
+    for _ in range(4):
+        books.advance(CONFIG.cut_look_ms)
+    (cut,) = orders(books)
+    assert (cut.card_uuid, cut.lease_id) == ("GPU-last", lease.lease_id)

@@ -12,16 +12,22 @@ from collections.abc import Iterator
 
 from aliquot.coordinator.core.commands import ReportCut
 from aliquot.coordinator.core.decide.outcomes import NOTHING, Decision
-from aliquot.coordinator.core.decide.partitioning_plan import Room, emptied, fits, left, plan, recut
+from aliquot.coordinator.core.decide.partitioning_plan import Recut, Room, emptied, fits, left, may_serve, plan, recut
 from aliquot.coordinator.core.facts import CutOrdered, CutSettled, Fact, NodeState
 from aliquot.coordinator.core.granting import offer
 from aliquot.coordinator.core.leases import Lease
 from aliquot.coordinator.core.state import Node, State
 from aliquot.coordinator.core.timers import Due
-from aliquot.coordinator.core.types import Cut, CutState, Demand
+from aliquot.coordinator.core.types import Cut, CutState, Demand, MigCard
 
 HEADS_MAX = 64
 """Lines of equal requests that one look considers."""
+ROOMS_MAX = 32
+"""Nodes that one look considers; the next look goes on with others."""
+MIG_SLICES = 8
+"""Of memory, on any card there is: no more parts of a profile than that."""
+CONCEIVABLE_MAX = 64
+"""Nodes that are asked whether they could ever serve a request; where there are more, it may wait and see."""
 BACKOFF_MAX_MS = 3_600_000
 
 
@@ -41,6 +47,8 @@ def look(state: State, _: str, now_ms: int) -> list[Fact]:
         cuts = _for(state, lease, now_ms)
         if cuts:
             return cuts
+    for node_id in list(state.cutting)[: ROOMS_MAX if len(state.cutting) > ROOMS_MAX else 0]:
+        state.cutting[node_id] = state.cutting.pop(node_id)
     return []
 
 
@@ -59,14 +67,30 @@ def conceivable(state: State, demand: Demand) -> bool:
     """Whether the cards there are, cut for nothing else, could ever serve a demand that no part fits."""
     if not demand.mig_profile or not state.cutting:
         return False
-    rooms = [emptied(state.nodes[node_id].spec) for node_id in state.cutting if _cards_of(state, node_id)]
-    cuts = []
-    for room in rooms:
-        for card, _ in room.cards:
-            bare = type(card)(card.uuid, card.model, card.profiles)
-            options = (recut(room.spec.node_id, bare, (), demand.mig_profile, count) for count in range(8, 0, -1))
-            cuts += [option for option in options if option is not None][:1]
-    return bool(cuts) and fits(rooms, demand, cuts)
+    rooms: list[Room] = []
+    cuts: list[Recut] = []
+    for node_id in state.cutting:
+        cards = _cards_of(state, node_id)
+        if not cards or not may_serve(state.nodes[node_id].spec, demand):
+            continue
+        made = [option for card in cards if (option := _filled(node_id, card, demand.mig_profile))]
+        if not made:
+            continue
+        if len(rooms) == CONCEIVABLE_MAX:
+            return True
+        room = emptied(state.nodes[node_id].spec)
+        if demand.gang_size == 1 and fits([room], demand, made):
+            return True
+        rooms.append(room)
+        cuts += made
+    return demand.gang_size > 1 and bool(cuts) and fits(rooms, demand, cuts)
+
+
+def _filled(node_id: str, card: MigCard, profile: str) -> Recut | None:
+    """The card with as many parts of a profile as it can have, and no others."""
+    bare = MigCard(card.uuid, card.model, card.profiles)
+    options = (recut(node_id, bare, (), profile, count) for count in range(MIG_SLICES, 0, -1))
+    return next((option for option in options if option is not None), None)
 
 
 def notes(state: State, lease: Lease, demand: Demand, now_ms: int) -> list[str]:
@@ -80,22 +104,22 @@ def notes(state: State, lease: Lease, demand: Demand, now_ms: int) -> list[str]:
             where = f"{cut.card_uuid} on {node.spec.name}" if node is not None else cut.card_uuid
             if cut.state is CutState.ORDERED and cut.lease_id == lease.lease_id:
                 said.append(f"{where} is being cut for it, since {(now_ms - cut.ordered_ms) // 1000} s")
-            elif cut.state is CutState.FAILED:
-                again_s = max(0, _rests_until(state, cut) - now_ms) // 1000
+            elif cut.state is CutState.FAILED and _rests_until(state, cut) > now_ms:
+                again_s = (_rests_until(state, cut) - now_ms) // 1000
                 said.append(f"{where} could not be cut: {cut.problem}; that may be tried again in {again_s} s")
     if said:
         return said
     cuts = plan(_rooms(state, demand, now_ms), demand)
     if not cuts:
-        return ["no card could be cut for it beside what is in use, and those that were just cut rest for a while"]
+        return ["no card was found to be cut for it beside what is in use; those that were just cut rest for a while"]
     where = ", ".join(f"{cut.card.uuid} on {state.nodes[cut.node_id].spec.name}" for cut in cuts)
     patience_s = max(0, lease.created_ms + state.config.cut_patience_ms - now_ms) // 1000
     return [f"{where} could be cut for it, which is done when it has waited {patience_s} s more"]
 
 
-def _cards_of(state: State, node_id: str) -> bool:
+def _cards_of(state: State, node_id: str) -> tuple[MigCard, ...]:
     node = state.nodes.get(node_id)
-    return node is not None and bool(node.spec.cards)
+    return node.spec.cards if node is not None else ()
 
 
 def _overdue(state: State, now_ms: int) -> list[Fact]:
@@ -160,8 +184,10 @@ def _for(state: State, lease: Lease, now_ms: int) -> list[Fact]:
 
 def _rooms(state: State, demand: Demand, now_ms: int) -> list[Room]:
     """Nodes whose cards may be cut now, with what is in use there."""
-    rooms = []
+    rooms: list[Room] = []
     for node_id in state.cutting:
+        if len(rooms) == ROOMS_MAX:
+            break
         node = state.nodes.get(node_id)
         if node is None or not node.grantable or node.state is not NodeState.READY:
             continue

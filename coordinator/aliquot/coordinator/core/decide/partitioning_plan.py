@@ -18,8 +18,8 @@ from aliquot.coordinator.core.inventory import Inventory
 from aliquot.coordinator.core.placement import Engine, make_policy
 from aliquot.coordinator.core.types import UNKNOWN, Demand, DeviceSpec, MigCard, MigPart, MigProfile, NodeSpec
 
-TRIALS_MAX = 64
-"""Placements that are tried for one request: one costs a few tenths of a millisecond."""
+TRIALS_MAX = 16
+"""Placements that are tried for one request: one costs a few tenths of a millisecond for each node in it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,24 +83,63 @@ def _slices(parts: Iterable[MigPart], profiles: dict[str, MigProfile]) -> frozen
     return frozenset().union(*(_span(part.start, profiles[part.profile]) for part in parts))
 
 
+def may_serve(spec: NodeSpec, demand: Demand) -> bool:
+    """Whether a node is meant at all: spares trials, and decides nothing else."""
+    labels = dict(spec.labels)
+    return (
+        demand.pool in ("", spec.pool)
+        and (not demand.node_ids or spec.node_id in demand.node_ids)
+        and spec.node_id not in demand.avoid_node_ids
+        and all(labels.get(key) == value for key, value in demand.node_selector)
+    )
+
+
+class _Trials:
+    """Trial placements, of which there may be only so many."""
+
+    def __init__(self, demand: Demand) -> None:
+        self._demand = demand
+        self._left = TRIALS_MAX
+
+    def fits(self, rooms: Sequence[Room], cuts: Sequence[Recut]) -> bool:
+        """Whether the demand was placed; False also when there are no trials left."""
+        self._left -= 1
+        return self._left >= 0 and fits(rooms, self._demand, cuts)
+
+
 def plan(rooms: Sequence[Room], demand: Demand) -> tuple[Recut, ...]:
-    """The cuts with which the demand would fit beside all that runs; empty: there are none. One card where one is
+    """The cuts with which the demand would fit beside all that runs; empty: none were found. One card where one is
     enough, else as many as it takes.
     """
+    trials = _Trials(demand)
+    rooms = [room for room in rooms if may_serve(room.spec, demand)]
     options = _options(rooms, demand)
-    for option in options[:TRIALS_MAX]:
-        if fits(rooms, demand, (option,)):
+    # One member sits on one node: then only that node is tried.
+    groups = [[room] for room in rooms] if demand.gang_size == 1 else [list(rooms)]
+    group_of = {room.spec.node_id: group for group in groups for room in group}
+    for option in options:
+        if trials.fits(group_of[option.node_id], (option,)):
             return (option,)
     if demand.count * demand.gang_size == 1:
         return ()
+    for group in groups:
+        node_ids = {room.spec.node_id for room in group}
+        found = _several(group, [option for option in options if option.node_id in node_ids], trials)
+        if found:
+            return found
+    return ()
+
+
+def _several(rooms: Sequence[Room], options: Sequence[Recut], trials: _Trials) -> tuple[Recut, ...]:
+    """Card after card, the least change first, until it fits; then without those that it does not need."""
     most = {option.card.uuid: option for option in options}  # the last of each card makes the most parts
     chosen: list[Recut] = []
-    for option in sorted(most.values(), key=lambda option: len(option.lost))[:TRIALS_MAX]:
+    for option in sorted(most.values(), key=lambda option: len(option.lost)):
         chosen.append(option)
-        if fits(rooms, demand, chosen):
+        if len(chosen) > 1 and trials.fits(rooms, chosen):
             for spare in list(chosen):
                 rest = [each for each in chosen if each is not spare]
-                if fits(rooms, demand, rest):
+                if trials.fits(rooms, rest):
                     chosen = rest
             return tuple(chosen)
     return ()
