@@ -299,7 +299,7 @@ def _lease_releasing(state: State, fact: f.LeaseReleasing) -> None:
         else _hurried(piece, fact.deadline_ms)
         for piece in lease.slices
     )
-    state.elastic.pop(fact.lease_id, None)
+    state.elastic_ends(fact.lease_id)
     if any(piece.shed for piece in slices):  # all of it ends now, so nothing goes on without these
         slices = tuple(replace(piece, shed=False) for piece in slices)
     for piece in slices:
@@ -343,9 +343,10 @@ def _lease_requeued(state: State, fact: f.LeaseRequeued) -> None:
         requeues=lease.requeues + 1,
         not_before_ms=fact.not_before_ms,
         avoid_device_uuids=fact.avoid_device_uuids,
+        acknowledged_shape=lease.shape,  # there is nothing left to adapt to
     )
     _set_lease(state, lease)
-    state.elastic.pop(fact.lease_id, None)
+    state.elastic_ends(fact.lease_id)
     if lease.slices:
         state.ending[fact.lease_id] = None
     resting = fact.not_before_ms > fact.at_ms
@@ -366,7 +367,7 @@ def _lease_ended(state: State, fact: f.LeaseEnded) -> None:
         state.lines.remove(lease)
     if fact.lease_id in state.holds:
         holds.drop_hold(state, fact.lease_id)
-    state.elastic.pop(fact.lease_id, None)
+    state.elastic_ends(fact.lease_id)
     _set_lease(
         state,
         replace(lease, ended_ms=max(fact.at_ms, 1), end_reason=fact.reason, end_detail=fact.detail, requeue=False),

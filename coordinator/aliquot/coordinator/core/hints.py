@@ -30,11 +30,6 @@ def ceiling_of(state: State, lease: Lease, now_ms: int) -> Ceiling:
     return found
 
 
-def has_rules(state: State, lease: Lease) -> bool:
-    """Whether time alone may change what it should have."""
-    return any(state.tenancy.queue_spec(queue).scaling for queue in state.tenancy.path(queue_of(state, lease)))
-
-
 def _applies(state: State, lease: Lease, queue: str, rule: ScaleRule, now_ms: int) -> bool:
     if not in_window(rule, now_ms):
         return False

@@ -8,6 +8,7 @@ snapshots and hashes.
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -113,6 +114,18 @@ class Touched(msgspec.Struct, frozen=True):
     devices: tuple[str, ...]
 
 
+@dataclass(slots=True)
+class GrowthRound:
+    """One walk over the elastic leases that may grow: a hint, like the walk over the waiting lines."""
+
+    lease_ids: list[str]
+    """Those that were not looked at yet, the next one last."""
+    again_ms: int
+    """When to look again once it is over."""
+    grew_priority: int = -(1 << 62)
+    """Of the last one that grew."""
+
+
 class State:
     """See the module's docstring. Readers outside the core look only at what the outbox has published."""
 
@@ -186,6 +199,8 @@ class State:
         """Something may fit that did not when the last walk began."""
         self.balance_due_ms: dict[str, int] = {}
         """When each pool that balances by itself looks next."""
+        self.growth_round: GrowthRound | None = None
+        self._elastic_in_order: list[str] | None = None
         self.busy_permille: dict[str, int] = {}
         """How busy elastic leases were lately, as far as it was measured."""
         self.growth_due_ms = 0
@@ -239,6 +254,25 @@ class State:
         """Remember to look then at how a pool's projects use their nodes."""
         self.balance_due_ms[pool] = due_ms
         self.timers.add(due_ms, Due.BALANCE, pool)
+
+    def elastic_begins(self, lease_id: str) -> None:
+        """An elastic lease has a grant from now on."""
+        self.elastic[lease_id] = None
+        self._elastic_in_order = None
+
+    def elastic_ends(self, lease_id: str) -> None:
+        """A lease has no grant any more, or is ending. Of a rigid one, nothing changes."""
+        if self.elastic.pop(lease_id, self) is None:
+            self._elastic_in_order = None
+
+    def elastic_in_order(self) -> list[str]:
+        """Those that give back first come first: the lowest priority, then the youngest."""
+        if self._elastic_in_order is None:
+            leases = self.leases
+            self._elastic_in_order = sorted(
+                self.elastic, key=lambda lease_id: (leases[lease_id].request.priority, -leases[lease_id].arrival)
+            )
+        return self._elastic_in_order
 
     def look_for_growth(self, due_ms: int) -> None:
         """Remember to look then, or before, whether an elastic lease may grow."""

@@ -35,18 +35,20 @@ REST_MS = 1_000
 """A search that found nothing is not made again for an equal request before this time has passed."""
 
 
-def for_request(state: State, lease: Lease, demand: Demand, now_ms: int, *, owed: bool) -> list[Fact]:
-    """One group that makes room for a waiting request by shrinking others; nothing where that does not suffice."""
+def for_request(state: State, lease: Lease, demand: Demand, now_ms: int, *, owed: bool) -> tuple[list[Fact], bool]:
+    """One group that makes room for a waiting request by shrinking others (nothing where that does not suffice), and
+    whether a search was made.
+    """
     key = (demand, lease.request.tenant, lease.request.queue, lease.request.priority)
     failed = state.shed_searched.get(key)
     if failed is not None and failed[0] == state.freed_version and now_ms < failed[1] + REST_MS:
-        return []
+        return [], False
     found = _search(state, lease, demand, now_ms, owed=owed)
     if found is None:
         if len(state.shed_searched) > 4096:
             state.shed_searched.clear()
         state.shed_searched[key] = (state.freed_version, now_ms)
-        return []
+        return [], True
     placement, given = found
     facts, deadline_ms = _give(state, given, lease, now_ms)
     start_ms = deadline_ms + state.config.shed_stop_ms
@@ -60,7 +62,7 @@ def for_request(state: State, lease: Lease, demand: Demand, now_ms: int, *, owed
         shed=tuple(piece.slice_id for _, member in given for piece in member),
     )
     given_up = holding.give_up_of(state, lease.lease_id, now_ms, "elastic leases make room instead")
-    return [*given_up, hold, *facts]
+    return [*given_up, hold, *facts], True
 
 
 def outlook(state: State, lease: Lease, demand: Demand, now_ms: int, *, owed: bool) -> tuple[tuple[str, ...], int]:
@@ -132,13 +134,12 @@ def _counts_against(state: State, lease: Lease, kind: str, name: str) -> bool:
 def _spare(state: State, lease: Lease, now_ms: int, *, owed: bool) -> list[tuple[Lease, Member]]:
     """What others could give back to this request: of the lowest priority first, of each the highest numbers first."""
     scale = guarantee_scale(state) if state.tenancy.guarantees else 0
-    others = sorted(
-        (state.leases[lease_id] for lease_id in state.elastic),
-        key=lambda other: (other.request.priority, -other.arrival),
-    )
     found: list[tuple[Lease, Member]] = []
-    for other in others:
+    for lease_id in state.elastic_in_order():
+        other = state.leases[lease_id]
         bounds = bounds_of(other.request)
+        if len(other.slices) <= bounds.least * other.request.demand.count:
+            continue
         outranked = owed or other.request.priority < lease.request.priority
         may_end = bounds.least < bounds.start and outranked and not is_protected(state, other, scale)
         spare = spare_members(other, bounds.least if may_end else bounds.start)
@@ -168,10 +169,9 @@ def _search(
     wanted = _Wanted(lease, demand, state.holds.get(lease.lease_id))
     if _placed(state, wanted, []) is not None:
         return None  # what leaves anyway is enough
-    if _placed(state, wanted, spare) is None:
+    enough = _enough(state, wanted, spare)
+    if not enough:
         return None
-    # The shortest beginning of the list that is enough: so the lowest priorities and the highest numbers go.
-    enough = bisect_left(range(1, len(spare)), True, key=lambda n: _placed(state, wanted, spare[:n]) is not None) + 1
     with _Without(state) as books:
         placement = _place_without(books, state, wanted, spare[:enough])
         if placement is None:
@@ -182,6 +182,19 @@ def _search(
         books.put_on(placement, demand)
         given = [pair for pair in reversed(spare[:enough]) if not books.can_stay(pair[1])]
     return placement, given
+
+
+def _enough(state: State, wanted: _Wanted, spare: list[tuple[Lease, Member]]) -> int:
+    """The length of the shortest beginning of the list that is enough, so that the lowest priorities and the highest
+    numbers go; 0: not even all of it. What is needed is little as a rule, so short ones are tried first.
+    """
+    low, high = 0, 1
+    while _placed(state, wanted, spare[:high]) is None:
+        if high == len(spare):
+            return 0
+        low, high = high, min(2 * high, len(spare))
+    between = range(low + 1, high)
+    return low + 1 + bisect_left(between, True, key=lambda n: _placed(state, wanted, spare[:n]) is not None)
 
 
 class _Wanted(NamedTuple):

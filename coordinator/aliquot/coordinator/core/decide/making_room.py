@@ -45,17 +45,18 @@ def make_room(state: State, lease: Lease, demand: Demand, now_ms: int) -> tuple[
         if placement is not None:
             # What was kept for somebody who comes later is enough: it is free when this request is tried again.
             return _clear(state, blocking, placement, now_ms), False, True
+    searched = False
     if state.elastic:
-        given = giving_back.for_request(state, lease, demand, now_ms, owed=owed)
+        given, searched = giving_back.for_request(state, lease, demand, now_ms, owed=owed)
         if given:
             return given, True, False
     if not planner.may(lease):
-        return [], False, False
+        return [], searched, False
     key = (demand, lease.request.tenant, lease.request.queue, lease.request.priority)
     version = state.freed_version + state.tenancy.guaranteed_version
     failed = state.searched.get(key)
     if failed is not None and failed[0] == version and now_ms < failed[1]:
-        return [], False, False
+        return [], searched, False
     found = planner.find(lease, demand, now_ms, frozenset(hold.owner for hold in blocking))
     if isinstance(found, NoPlan):
         if len(state.searched) > 4096:

@@ -33,57 +33,88 @@ from aliquot.coordinator.core.facts import (
     SlicesShed,
 )
 from aliquot.coordinator.core.granting import offer
-from aliquot.coordinator.core.hints import Ceiling, ceiling_of, has_rules
+from aliquot.coordinator.core.hints import Ceiling, ceiling_of
 from aliquot.coordinator.core.leases import Lease, Slice, SliceState, lease_id_of, slice_id_of
-from aliquot.coordinator.core.state import State
+from aliquot.coordinator.core.preemption.victims import NEVER_MS
+from aliquot.coordinator.core.state import GrowthRound, State
 
-TRIED_MAX = 64
-"""Leases that one look at growth asks placement about."""
+TRIED_MAX = 32
+"""Leases that one step of a round looks at."""
 LOOK_AGAIN_MS = 60_000
 """What does not announce itself (a budget's next period) is noticed after this long."""
 
 
 def grow(state: State, _: str, now_ms: int) -> list[Fact]:
-    """One member for the first lease that may and can have one. Looked for again after each, until there is none."""
+    """Let the next elastic lease of the round grow by a member, or give back what a rule says that it should not have.
+
+    A round offers every lease one member, by priority; when anything came of it there is another. A step looks at a
+    bounded number of leases, so that many of them never hold up the writer.
+    """
     if state.growth_due_ms > now_ms:
         return []  # an older entry: there is a later one
     state.growth_due_ms = 0
     if state.wants_admission():
+        state.growth_round = None
         state.look_for_growth(now_ms + 1_000)
         return []
-    config = state.config
-    ready: list[tuple[int, int, int, Lease]] = []
-    again_ms = now_ms + LOOK_AGAIN_MS
-    watched = False
+    if state.growth_round is None:
+        state.growth_round = _begin_round(state, now_ms)
+    walk = state.growth_round
+    for _number in range(TRIED_MAX):
+        if not walk.lease_ids or walk.grew_priority > _priority(state, walk.lease_ids[-1]):
+            state.growth_round = None  # before a lower priority has its turn, the higher one gets all that it can use
+            if walk.again_ms < NEVER_MS:
+                state.look_for_growth(walk.again_ms)
+            return []
+        lease_id = walk.lease_ids.pop()
+        facts = _look(state, walk, lease_id, now_ms)
+        if facts:
+            walk.again_ms = now_ms
+            walk.grew_priority = _priority(state, lease_id)
+            state.look_for_growth(now_ms)
+            return facts
+    state.look_for_growth(now_ms)
+    return []
+
+
+def _begin_round(state: State, now_ms: int) -> GrowthRound:
+    """Those that may have more, the first last. Where queues have rules, all of them."""
+    rules = any(queue.spec.scaling for queue in state.tenancy.queues.values())
+    found: list[tuple[int, int, int, str]] = []
     for lease_id in state.elastic:
         lease = state.leases[lease_id]
-        growing = grows_at(lease, now_ms)
-        settled = is_settled(lease, lambda piece: _agentless(state, piece))
-        if not growing and not settled:
-            continue
-        members, ceiling = len(members_of(lease)), ceiling_of(state, lease, now_ms)
-        watched = watched or has_rules(state, lease)
-        if members == ceiling.members:
-            continue
-        rested_ms = lease.resized_ms + config.growth_rest_ms
-        if not growing and rested_ms > now_ms and lease.resized_ms > lease.granted_ms:
-            again_ms = min(again_ms, rested_ms)
-            continue
-        if members > ceiling.members:
-            state.look_for_growth(now_ms)
-            return _give_back(state, lease, ceiling, now_ms)
-        if not growing and lease.acknowledged_shape != lease.shape:
-            continue
-        ready.append((-lease.request.priority, members * 1000 // bounds_of(lease.request).start, lease.arrival, lease))
-    ready.sort(key=lambda item: item[:3])
-    for *_order, lease in ready[:TRIED_MAX]:
-        facts = _one_more(state, lease, now_ms)
-        if facts:
-            state.look_for_growth(now_ms)  # there may be room for another one
-            return facts
-    if ready or watched or again_ms < now_ms + LOOK_AGAIN_MS:
-        state.look_for_growth(again_ms)
-    return []
+        request = lease.request
+        start = request.demand.gang_size * request.demand.count
+        if rules or len(lease.slices) < max(start, request.max_count):
+            found.append((request.priority, -len(lease.slices) * 1000 // start, -lease.arrival, lease_id))
+    found.sort()
+    again_ms = now_ms + LOOK_AGAIN_MS if found else NEVER_MS
+    return GrowthRound([lease_id for *_order, lease_id in found], again_ms)
+
+
+def _priority(state: State, lease_id: str) -> int:
+    return state.leases[lease_id].request.priority if lease_id in state.elastic else NEVER_MS
+
+
+def _look(state: State, walk: GrowthRound, lease_id: str, now_ms: int) -> list[Fact]:
+    if lease_id not in state.elastic:
+        return []
+    lease = state.leases[lease_id]
+    growing = grows_at(lease, now_ms)
+    if not growing and not is_settled(lease, lambda piece: _agentless(state, piece)):
+        return []
+    members, ceiling = len(members_of(lease)), ceiling_of(state, lease, now_ms)
+    if members == ceiling.members:
+        return []
+    rested_ms = lease.resized_ms + state.config.growth_rest_ms
+    if not growing and rested_ms > now_ms and lease.resized_ms > lease.granted_ms:
+        walk.again_ms = min(walk.again_ms, rested_ms)
+        return []
+    if members > ceiling.members:
+        return _give_back(state, lease, ceiling, now_ms)
+    if not growing and lease.acknowledged_shape != lease.shape:
+        return []
+    return _one_more(state, lease, now_ms)
 
 
 def _one_more(state: State, lease: Lease, now_ms: int) -> list[Fact]:

@@ -88,7 +88,7 @@ def _shape_acknowledged(state: State, fact: f.ShapeAcknowledged) -> None:
 def enlist(state: State, lease: Lease) -> None:
     """A lease has a grant: remember it if it is elastic."""
     if is_elastic(lease.request):
-        state.elastic[lease.lease_id] = None
+        state.elastic_begins(lease.lease_id)
         state.look_for_growth(state.now_ms + state.config.growth_idle_ms)
 
 
