@@ -10,7 +10,13 @@ from aliquot.coordinator.core.decide.outcomes import DefragmentView
 from aliquot.coordinator.core.facts import LeaseGranted
 from aliquot.coordinator.core.leases import Lease, LeaseState, SliceState
 from aliquot.coordinator.core.placement import Engine, make_policy
-from aliquot.coordinator.core.placement.budget import MOVES_PERMILLE, SAVED_MAX, MoveBudget
+from aliquot.coordinator.core.placement.budget import (
+    DEMAND_REST_MS,
+    MOVES_PERMILLE,
+    PLAN_REST_MS,
+    SAVED_MAX,
+    MoveBudget,
+)
 from aliquot.coordinator.core.snapshot import state_hash
 from aliquot.coordinator.core.state import CoreConfig
 from aliquot.coordinator.core.tenancy.specs import Amount, Quota, TenantSpec
@@ -153,6 +159,19 @@ def test_moves_are_earned_by_arrivals_and_saved_up_to_a_bound() -> None:
     for _ in range(100_000):
         budget.earn()
     assert budget.available == SAVED_MAX
+
+
+def test_a_plan_that_came_to_nothing_is_not_made_again_at_once() -> None:
+    budget = MoveBudget(permille=1_000)
+    large, other = Demand(count=8), Demand(count=4)
+    assert not budget.may_plan(large, 0), "nothing is saved up"
+    budget.earn()
+    assert budget.may_plan(large, 0)
+    budget.rest(large, 0)
+    assert not budget.may_plan(other, PLAN_REST_MS - 1), "nor for another one: plans take time"
+    assert budget.may_plan(other, PLAN_REST_MS)
+    assert not budget.may_plan(large, DEMAND_REST_MS - 1)
+    assert budget.may_plan(large, DEMAND_REST_MS)
 
 
 def test_a_move_needs_no_kinds_of_facts_of_its_own() -> None:

@@ -27,11 +27,6 @@ from aliquot.coordinator.core.placement.moving import Move, Occupant
 from aliquot.coordinator.core.state import State
 from aliquot.coordinator.core.types import Demand, Placement
 
-FAILED_REST_MS = 5_000
-"""A plan that came to nothing is not made again for an equal request before this time has passed."""
-
-RESTS_MAX = 1024
-
 TRIALS_PER_STEP = 16
 """Leases looked at in one step of defragmentation: some milliseconds."""
 
@@ -117,13 +112,12 @@ def move(state: State, planned: Move, why: str, now_ms: int) -> list[Fact] | Non
 
 def make_room(state: State, lease: Lease, demand: Demand, now_ms: int) -> list[Fact]:
     """Facts that empty a place for a request that has waited as long as its queue says, and keep it; or none."""
-    after_ms = state.tenancy.queue_spec(
-        state.tenancy.queue_of(lease.request.tenant, lease.request.queue)
-    ).reserve_after_ms
-    budget, rests = state.engine.moves, state.engine.move_rests
-    if not after_ms or now_ms < lease.created_ms + after_ms or not budget.available:
+    budget = state.engine.moves
+    if not budget.may_plan(demand, now_ms):
         return []
-    if now_ms < rests.get(demand, 0):
+    queue = state.tenancy.queue_of(lease.request.tenant, lease.request.queue)
+    after_ms = state.tenancy.queue_spec(queue).reserve_after_ms
+    if not after_ms or now_ms < lease.created_ms + after_ms:
         return []
     with _own_reservation_open(state, lease.lease_id):
         found = evacuate(state.engine, Occupants(state, now_ms), demand, moves_max=budget.available)
@@ -135,9 +129,7 @@ def make_room(state: State, lease: Lease, demand: Demand, now_ms: int) -> list[F
             break
         facts += moved
     if found is None:
-        if len(rests) >= RESTS_MAX:
-            rests.clear()
-        rests[demand] = now_ms + FAILED_REST_MS
+        budget.rest(demand, now_ms)
         return []
     budget.spend(len(found.moves))
     grace_ms = max((state.leases[planned.lease_id].request.grace_ms for planned in found.moves), default=0)

@@ -53,8 +53,6 @@ class Engine:
         """What has arrived lately. Volatile: prices made of it come back as a fact."""
         self.moves = MoveBudget()
         """What may be moved to make room. Volatile too."""
-        self.move_rests: dict[Demand, int] = {}
-        """Until when no plan of moves is made for a demand that found none."""
         self._next_lesson = LESSON_FIRST
         self._possible: OrderedDict[Demand, bool] = OrderedDict()
         self._possible_version = -1
