@@ -1,8 +1,7 @@
 """`evolve(state, fact)`: the only way the State changes, live and at replay alike.
 
 One small function per fact. They trust the fact: whether it should happen was decided before it was journalled. What
-they
-do not trust is the book-keeping, so the inventory and the transition table raise where it would become inexact.
+they do not trust is the book-keeping, so the inventory and the transition table raise where it would become inexact.
 """
 
 from __future__ import annotations
@@ -18,15 +17,7 @@ from aliquot.coordinator.core.errors import BrokenInvariant
 from aliquot.coordinator.core.evolving import balancing, counting, holds, ledger, resizing, tenancy
 from aliquot.coordinator.core.evolving.partitioning import APPLY as CUTS
 from aliquot.coordinator.core.evolving.partitioning import keep as keep_cuts
-from aliquot.coordinator.core.leases import (
-    TERMINAL,
-    Lease,
-    Slice,
-    SliceEvent,
-    SliceState,
-    advance,
-    readopt,
-)
+from aliquot.coordinator.core.leases import TERMINAL, Lease, Slice, SliceEvent, SliceState, advance, readopt
 from aliquot.coordinator.core.state import Device, Node, State
 from aliquot.coordinator.core.timers import Due
 
@@ -96,7 +87,7 @@ def _node_state_changed(state: State, fact: f.NodeStateChanged) -> None:
         ),
     )
     if fact.state is f.NodeState.LOST:
-        # Sorted: the index's own order is that of events, which a snapshot does not keep, and entries are numbered.
+        # Sorted, because entries are numbered, and the index's own order is none that a snapshot keeps.
         for slice_id in sorted(state.slice_ids_by_node[fact.node_id]):
             _move_slice(state, slice_id, SliceEvent.LOSE, fact.at_ms)
 
