@@ -20,6 +20,9 @@ def parse_settings(argv: list[str] | None, version: str) -> Settings:
     parser.add_argument(
         "--advertise", help="host:port that launchers and agents reach this one at, where others stand by"
     )
+    parser.add_argument(
+        "--leadership", help="what chooses the leader: journal, or kubernetes:NAMESPACE/NAME of a Lease"
+    )
     parser.add_argument("--leader-expiry", help="how long a leader that says nothing still leads (3s)")
     parser.add_argument(
         "--metrics-port", type=int, help="HTTP port of /metrics, /healthz, /readyz; 0: a free one; -1: none"

@@ -74,7 +74,7 @@ from aliquot.coordinator.writer import Writer
 from aliquot.v1 import admin_pb2_grpc, leases_pb2_grpc, pool_pb2_grpc
 
 if TYPE_CHECKING:
-    from aliquot.coordinator.leadership.postgres import PostgresLeadership  # psycopg is an extra
+    from aliquot.coordinator.leadership.expiring import ExpiringLeadership  # psycopg is an extra
 
 log = logging.getLogger(__name__)
 
@@ -137,7 +137,7 @@ class Coordinator:
         """`leader` or `standby`."""
         return "leader" if self.gate.is_open else "standby"
 
-    async def _start_shared(self, leadership: PostgresLeadership) -> None:
+    async def _start_shared(self, leadership: ExpiringLeadership) -> None:
         """Answer at once, follow the journal, and lead if nobody does."""
         loop = asyncio.get_running_loop()
         self._listen()
@@ -276,7 +276,7 @@ class Coordinator:
             self.gate.close()
         self._stop.set()
 
-    async def _keep_seat(self, leadership: PostgresLeadership) -> None:
+    async def _keep_seat(self, leadership: ExpiringLeadership) -> None:
         """Stop granting the moment the seat may be another's. The fence would refuse our commits, but not our reads."""
         while not leadership.lost:  # noqa: ASYNC110
             await asyncio.sleep(_SEAT_LOOK_S)  # it is lost by the passing of time: nobody could set an event

@@ -18,7 +18,7 @@ from aliquot.coordinator.errors import JournalCorrupt, JournalError, JournalUnav
 from aliquot.coordinator.journal.replay import Replay
 
 if TYPE_CHECKING:  # psycopg is an extra
-    from aliquot.coordinator.leadership.postgres import PostgresLeadership, Seat
+    from aliquot.coordinator.leadership.expiring import ExpiringLeadership, Seat
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +42,7 @@ class Standby:
 
     def __init__(
         self,
-        leadership: PostgresLeadership,
+        leadership: ExpiringLeadership,
         config: CoreConfig,
         tell: Callable[[str, int], None],
     ) -> None:

@@ -19,7 +19,9 @@ from aliquot.coordinator.journal.sqlite import SqliteJournal, snapshot_folder_of
 from aliquot.coordinator.leadership.single import SingleLeadership, lock_path_of
 
 if TYPE_CHECKING:
-    from aliquot.coordinator.leadership.postgres import PostgresLeadership
+    from aliquot.coordinator.leadership.expiring import ExpiringLeadership
+
+KUBERNETES = "kubernetes"
 
 
 def make_journal(settings: Settings) -> Journal:
@@ -46,9 +48,20 @@ def make_journal(settings: Settings) -> Journal:
     )
 
 
-def shared_leadership(settings: Settings, journal: Journal) -> PostgresLeadership | None:
-    """One leader at a time, where several coordinators share the journal; None where it is one coordinator's own."""
+def shared_leadership(settings: Settings, journal: Journal) -> ExpiringLeadership | None:
+    """One leader at a time, where several coordinators share the journal; None where it is one coordinator's own.
+    Raises ConfigError.
+    """
+    kind, _, place = settings.leadership.partition(":")
+    if kind not in {"journal", KUBERNETES}:
+        raise ConfigError(
+            f"leadership {settings.leadership!r} is unknown", hint="journal, or kubernetes:NAMESPACE/NAME of a Lease"
+        )
     if not settings.journal.startswith(POSTGRES):
+        if kind == KUBERNETES:
+            raise ConfigError(
+                "only coordinators that share a journal need a leader", hint="give --journal postgres:CONNINFO"
+            )
         return None
     from aliquot.coordinator.journal.postgres import PostgresJournal  # noqa: PLC0415 - psycopg is an extra
     from aliquot.coordinator.leadership.postgres import PostgresLeadership  # noqa: PLC0415
@@ -56,6 +69,14 @@ def shared_leadership(settings: Settings, journal: Journal) -> PostgresLeadershi
     if not isinstance(journal, PostgresJournal):
         return None
     holder = f"{socket.gethostname()}:{os.getpid()}"
+    if kind == KUBERNETES:
+        try:
+            from aliquot.coordinator.leadership.kubernetes import KubernetesLeadership  # noqa: PLC0415 - an extra
+        except ImportError as error:
+            raise ConfigError(
+                f"no Kubernetes client here: {error}", hint="pip install 'aliquot[kubernetes]'"
+            ) from error
+        return KubernetesLeadership(journal, place, holder=holder, expiry_ms=settings.leader_expiry)
     return PostgresLeadership(journal, holder=holder, expiry_ms=settings.leader_expiry)
 
 

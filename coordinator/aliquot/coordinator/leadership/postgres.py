@@ -1,37 +1,28 @@
 """Leadership among several coordinators: one row in PostgreSQL that expires on the database's clock.
 
-Whoever finds the row expired takes it by a compare-and-set of its leader epoch. The leader renews it from a thread and
-a connection of its own, so that neither a slow commit nor a busy event loop costs it its place, and counts the expiry
-on its own monotonic clock from before it asked: it knows that it no longer leads no later than the database does. A
-frozen leader learns it when it wakes; until then the journal's fence keeps it from writing.
+Whoever finds the row expired takes it by a compare-and-set of its leader epoch, and renews it over a connection of its
+own.
 
-A killed leader is replaced sooner than that: its session at the server ends with it. That alone would not do, and
+A killed leader is replaced sooner than by expiry: its session at the server ends with it. That alone would not do, and
 neither would an advisory lock, which stays with the session: a frozen or cut-off holder's session lives as long as TCP
 takes to notice.
 """
 
 from __future__ import annotations
 
-import contextlib
-import logging
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TypeVar
 
 from psycopg import sql
 
-from aliquot.coordinator.errors import JournalError, JournalLocked
+from aliquot.coordinator.errors import JournalError
 from aliquot.coordinator.journal.pglink import Link, Row
 from aliquot.coordinator.journal.postgres import PostgresJournal
-
-log = logging.getLogger(__name__)
+from aliquot.coordinator.leadership.expiring import DEFAULT_EXPIRY_MS, ExpiringLeadership, Seat
 
 T = TypeVar("T")
-
-DEFAULT_EXPIRY_MS = 3_000
-_RENEWALS_PER_EXPIRY = 6
 
 # A database whose clock was set back would keep a dead leader in place for as long: an absurd expiry is none.
 _FREE = "(expires_at < clock_timestamp() OR expires_at > clock_timestamp() + %s::bigint * interval '1 ms')"
@@ -56,45 +47,19 @@ _GIVE_UP = sql.SQL("UPDATE aliquot.leader SET expires_at = '-infinity' WHERE lea
 _NO_SESSION = -1
 
 
-@dataclass(frozen=True, slots=True)
-class Seat:
-    """The leader row as it was just read."""
+class PostgresLeadership(ExpiringLeadership):
+    """See the module's docstring."""
 
-    leader_epoch: int
-    address: str
-    session: int
-    """The leader's session at the server, whose end says that its process or its way to the server is gone."""
-    free: bool
-    """Nobody leads: take it."""
-    absent: bool
-    """That session is no longer there."""
-
-
-class PostgresLeadership:
-    """See the module's docstring. It implements `Leadership`; a standby uses `look` and `take` instead of `acquire`.
-
-    `address` is where launchers and agents reach this coordinator; `holder` names it among its kind. Calls block, and
-    all but `lost` and `why_lost` belong to one thread at a time.
-    """
+    what = "the leader row"
 
     def __init__(
         self, journal: PostgresJournal, *, holder: str, address: str = "", expiry_ms: int = DEFAULT_EXPIRY_MS
     ) -> None:
-        self.address = address
-        self._journal = journal
-        self._holder = holder
-        self._expiry_ms = int(expiry_ms)
+        super().__init__(journal, holder=holder, address=address, expiry_ms=expiry_ms)
         self._absurd_ms = 10 * self._expiry_ms
         self._link: Link | None = None
         self._lock = threading.Lock()
         self._absent_since = (0, 0, 0.0)
-        self._epoch = 0
-        self._deadline = 0.0
-        self._why_lost = ""
-        self._stop = threading.Event()
-        self._renewing: threading.Thread | None = None
-
-    # -- for a standby
 
     def look(self) -> Seat:
         """Who leads. Raises JournalUnavailable.
@@ -107,91 +72,25 @@ class PostgresLeadership:
         if present or self._absent_since[:2] != (epoch, session):
             self._absent_since = (epoch, session, now)
         absent = not present and now - self._absent_since[2] >= self._expiry_ms / 3000
-        return Seat(epoch, address, session, free or absent, absent)
+        return Seat(epoch, address, free or absent, session, absent)
 
-    def take(self, seat: Seat) -> int | None:
-        """Take a free seat and keep it from now on; returns the leader epoch, or None when another was faster."""
-        asked = time.monotonic()
+    def _take(self, seat: Seat) -> int | None:
         session = seat.session if seat.absent else _NO_SESSION
         values = (self._holder, self.address, self._expiry_ms, seat.leader_epoch, session, self._absurd_ms)
         rows = self._ask(_TAKE, values)
-        if not rows:
-            return None
-        self._epoch, self._why_lost = int(rows[0][0]), ""
-        self._deadline = asked + self._expiry_ms / 1000
-        self._stop = threading.Event()
-        self._renewing = threading.Thread(target=self._renew, args=(self._stop,), name="leader row", daemon=True)
-        self._renewing.start()
-        return self._epoch
+        return int(rows[0][0]) if rows else None
 
-    # -- for the leader
-
-    @property
-    def journal(self) -> PostgresJournal:
-        """What is led."""
-        return self._journal
-
-    @property
-    def expiry_ms(self) -> int:
-        """How long after its last renewal the row is free."""
-        return self._expiry_ms
-
-    @property
-    def lost(self) -> bool:
-        """Whether the seat is, or may be, another's by now."""
-        return bool(self._why_lost) or time.monotonic() >= self._deadline
-
-    @property
-    def why_lost(self) -> str:
-        """For people."""
-        return self._why_lost or f"the leader row could not be renewed for {self._expiry_ms} ms"
-
-    def acquire(self) -> int:
-        """Open the journal and take the seat, which must be free. Raises JournalLocked, NotLeader or JournalError."""
-        self._journal.open()
-        seat = self.look()
-        epoch = self.take(seat) if seat.free else None
-        if epoch is None:
-            raise JournalLocked(
-                f"the coordinator at {seat.address or '?'} leads", hint="start this one as a standby, or stop that one"
-            )
-        self._journal.fence(epoch)
-        return epoch
-
-    def stop_renewing(self) -> None:
-        """Let go of the row, so that the next leader need not wait for its expiry."""
-        self._stop.set()
-        renewing, self._renewing = self._renewing, None
-        if renewing is not None:
-            renewing.join()
-            if not self.lost:
-                with contextlib.suppress(JournalError):
-                    self._ask(_GIVE_UP, (self._epoch, self._holder))
-        self._deadline = 0.0
-
-    def release(self) -> None:
-        """Let somebody else lead, and close everything."""
-        self.stop_renewing()
-        self._journal.close()
-        self._drop_link()
-
-    def _renew(self, stop: threading.Event) -> None:
-        pause_s = self._expiry_ms / 1000 / _RENEWALS_PER_EXPIRY
+    def _renew(self) -> bool:
         values = (self._expiry_ms, self._epoch, self._holder)
-        while not stop.wait(pause_s):
-            asked = time.monotonic()
-            try:
-                renewed = self._on_link(lambda link: link.change(_RENEW, values)) == 1
-            except JournalError as error:
-                if self.lost:
-                    self._why_lost = f"{self.why_lost}: {error}"
-                    return
-                log.warning("the leader row was not renewed, and is tried again: %s", error)
-                continue
-            if not renewed:
-                self._why_lost = "another coordinator has taken the leader row"
-                return
-            self._deadline = asked + self._expiry_ms / 1000
+        return self._on_link(lambda link: link.change(_RENEW, values)) == 1
+
+    def _give_up(self) -> None:
+        self._ask(_GIVE_UP, (self._epoch, self._holder))
+
+    def _close(self) -> None:
+        link, self._link = self._link, None
+        if link is not None:
+            link.close()
 
     def _ask(self, statement: sql.SQL, values: tuple[object, ...]) -> list[Row]:
         return self._on_link(lambda link: link.execute(statement, values))
@@ -205,10 +104,5 @@ class PostgresLeadership:
             try:
                 return call(self._link)
             except JournalError:
-                self._drop_link()
+                self._close()
                 raise
-
-    def _drop_link(self) -> None:
-        link, self._link = self._link, None
-        if link is not None:
-            link.close()
