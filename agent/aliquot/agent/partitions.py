@@ -150,6 +150,9 @@ class Partitions:
             await self._guard.run(card.uuid, partial(_cut, card, parts, reserved), timeout_s=CUT_TIMEOUT_S)
         except (EnforcementError, DeviceError) as error:
             return error.message
+        except Exception as error:  # a defect must not leave an order without an answer
+            log.exception("cutting %s failed", card.uuid)
+            return f"{type(error).__name__}: {error}"
         return ""
 
     def _load(self) -> _Stored:
