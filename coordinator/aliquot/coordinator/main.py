@@ -19,6 +19,7 @@ import resource
 import signal
 import sys
 from collections.abc import Callable
+from functools import partial
 from importlib import metadata
 from typing import TYPE_CHECKING
 
@@ -51,6 +52,7 @@ from aliquot.coordinator.outbox import Outbox
 from aliquot.coordinator.prices import PriceLearner
 from aliquot.coordinator.published import whole_state
 from aliquot.coordinator.pulse import Pulse
+from aliquot.coordinator.reloading import read_again
 from aliquot.coordinator.rpc.admin import AdminService
 from aliquot.coordinator.rpc.agent_service import agent_handler
 from aliquot.coordinator.rpc.gate import Gate, Services
@@ -443,12 +445,17 @@ def _allow_many_connections() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
-async def run(settings: Settings, journal: Journal | None = None) -> None:
-    """Serve until a signal comes."""
+async def run(settings: Settings, read: Callable[[], Settings], journal: Journal | None = None) -> None:
+    """Serve until a signal comes; SIGHUP has the settings read again."""
     coordinator = Coordinator(settings, journal=journal)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, coordinator.stop)
+
+    def hang_up() -> None:
+        coordinator.settings = read_again(coordinator.settings, read)
+
+    loop.add_signal_handler(signal.SIGHUP, hang_up)
     await coordinator.start()
     ready = {"address": coordinator.address, "metrics": coordinator.metrics_address, "role": coordinator.role}
     sys.stdout.write(f"ready {json.dumps(ready)}\n")
@@ -472,14 +479,15 @@ async def _beat() -> None:
 def main(argv: list[str] | None = None, *, wrap: Callable[[Journal], Journal] = lambda journal: journal) -> int:
     """The program. `wrap` puts something between it and its journal."""
     try:
-        settings = parse_settings(argv, version())
+        read = partial(parse_settings, argv, version())
+        settings = read()
         common_logging.configure(settings.log_level, json=settings.log_json)
         discover()
         require(settings.policy)
         sys.setswitchinterval(_SWITCH_INTERVAL_S)
         _allow_many_connections()
         with asyncio.Runner(loop_factory=_event_loop_factory()) as runner:
-            runner.run(run(settings, wrap(make_journal(settings))))
+            runner.run(run(settings, read, wrap(make_journal(settings))))
     except AliquotError as error:
         sys.stderr.write(error.explain() + "\n")
         return 1
