@@ -1,0 +1,50 @@
+"""Compiled scoring comes in when a coordinator has become busy, keeps nobody waiting, and can do without."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from aliquot.coordinator import warming
+from aliquot.coordinator.core.placement import accelerated
+
+
+@pytest.fixture(autouse=True)
+def _collector_as_before() -> Iterator[None]:
+    thresholds = gc.get_threshold()
+    yield
+    gc.unfreeze()
+    gc.set_threshold(*thresholds)
+
+
+async def test_it_is_loaded_once_it_is_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("numba")
+    monkeypatch.setattr(warming, "LOOK_S", 0.001)
+    monkeypatch.setattr(accelerated, "_loaded", [])
+    looks = iter([False, False, True])
+    loading = asyncio.create_task(warming.compile_when_busy(lambda: next(looks)))
+    beats = 0
+    while not loading.done():
+        assert beats or accelerated.kernel() is None
+        beats += 1
+        await asyncio.sleep(0)
+    await loading
+    assert accelerated.kernel() is not None
+    assert beats > 10, "others had their turns meanwhile"
+
+
+async def test_without_numba_scores_stay_with_numpy(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(accelerated, "_loaded", [])
+    monkeypatch.setitem(sys.modules, "aliquot.coordinator.core.placement.price_kernel", None)
+    monkeypatch.delattr("aliquot.coordinator.core.placement.price_kernel", raising=False)
+    with caplog.at_level(logging.INFO):
+        await warming.compile_when_busy(lambda: True)
+    assert accelerated.kernel() is None
+    assert "stays with NumPy" in caplog.text
