@@ -11,6 +11,7 @@ import asyncio
 import gc
 import json
 import signal
+from typing import Any
 
 import grpc
 import grpc.aio
@@ -68,7 +69,7 @@ async def release(request: leases_pb2.ReleaseRequest, context: Context) -> lease
 
 def service() -> grpc.GenericRpcHandler:
     """Two methods that do nothing."""
-    methods = {
+    methods: dict[str, grpc.RpcMethodHandler[Any, Any]] = {
         "Allocate": grpc.unary_unary_rpc_method_handler(
             allocate, leases_pb2.AllocateRequest.FromString, leases_pb2.AllocateResponse.SerializeToString
         ),

@@ -114,3 +114,27 @@ def test_a_stale_leader_can_not_commit(make: Make) -> None:
     with pytest.raises(NotLeader):
         story.journal.recover()
     assert state_hash(replay(usurper, CoreConfig()).state) == before
+
+
+def test_a_leader_goes_on_in_a_higher_epoch_and_its_successor_above_that(make: Make) -> None:
+    story = begun(make())
+    story.journal.advance_leader_epoch(40)
+    story.journal.advance_leader_epoch(40)  # asked again after an answer that was lost
+    story.lease(50)
+    story.journal.recover()
+    story.journal.close()
+    second = make()
+    second.open()
+    assert second.raise_leader_epoch() == 41
+
+
+def test_one_that_was_replaced_can_not_go_on_in_a_higher_epoch(make: Make) -> None:
+    story = begun(make())
+    usurper = make()
+    if usurper is story.journal:
+        pytest.skip("memory has one handle")
+    usurper.open()
+    epoch = usurper.raise_leader_epoch()
+    with pytest.raises((NotLeader, JournalUnavailable)):  # PostgreSQL's session of the old leader is ended
+        story.journal.advance_leader_epoch(epoch + 40)
+    usurper.advance_leader_epoch(epoch + 1)
