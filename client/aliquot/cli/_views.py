@@ -154,8 +154,11 @@ def explanation_view(explanation: Explanation) -> list[RenderableType]:
     """Why a request waits or is refused, or where it would go."""
     colour = "green" if explanation.fits_now else "red" if explanation.impossible else "yellow"
     verdict = "fits now" if explanation.fits_now else "can never fit" if explanation.impossible else "does not fit now"
-    said = explanation.summary if explanation.summary.lower() != verdict else ""
-    things: list[RenderableType] = [Text.assemble((verdict, f"bold {colour}"), f"  {said}".rstrip())]
+    things: list[RenderableType]
+    if any(words in explanation.summary for words in ("fit now", "fits now", "never fit")):
+        things = [Text(explanation.summary, style=colour)]  # it says so itself, and of how much
+    else:
+        things = [Text.assemble((verdict, f"bold {colour}"), f"  {explanation.summary}".rstrip())]
     if explanation.queue_position:
         place = f"number {explanation.queue_position} of {explanation.queue_length} in the queue"
         ahead = f"; ahead: {', '.join(explanation.ahead[:4])}" if explanation.ahead else ""

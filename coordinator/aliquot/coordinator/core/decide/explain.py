@@ -76,7 +76,7 @@ def _explain(state: State, lease: Lease, demand: Demand, now_ms: int) -> Explain
         missing=missing,
         placement=found.placement,
         queue_position=count + 1 if known else 0,
-        queue_length=len(state.lines),
+        queue_length=state.lines.length_of(state.tenancy.queue_of(lease.request.tenant, lease.request.queue)),
         ahead=tuple(ahead),
         would_preempt=would_preempt,
         expected_start_ms=start_ms,

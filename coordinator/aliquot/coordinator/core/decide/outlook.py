@@ -105,17 +105,14 @@ def notes_on_order(state: State, lease: Lease) -> list[str]:
     notes = [f"queue {name} orders by {policy}"]
     if policy is QueuePolicy.FAIR_SHARE:
         capacity = whole_pool(state)
-        others = state.lines.queues.get(name, {})
+        others = [other for other in state.lines.queues.get(name, {}) if other != request.tenant]
         mine = fair_share(tenancy, tenancy.account("t", request.tenant), capacity, state.now_ms)
-        less = sum(
-            fair_share(tenancy, tenancy.account("t", other), capacity, state.now_ms) < mine
-            for other in others
-            if other != request.tenant
+        less = sum(fair_share(tenancy, tenancy.account("t", other), capacity, state.now_ms) < mine for other in others)
+        among = (
+            f"{less} of the {len(others)} other tenants that wait there hold less" if others else "no other waits there"
         )
-        notes.append(
-            f"tenant {request.tenant} holds, and lately held, {100 * mine / BILLIONTHS:.1f} % of the pool by weight; "
-            f"{less} of the other {len(others) - (request.tenant in others)} tenants that wait there less"
-        )
+        part = f"{100 * mine / BILLIONTHS:.1f} % of the pool by weight"
+        notes.append(f"tenant {request.tenant} holds, and lately held, {part}; {among}")
     if is_entitled(state, lease):
         scale = guarantee_scale(state)
         kept = "" if scale == MILLIONTHS else f" (of which {scale / 10_000:.1f} % can be kept now)"

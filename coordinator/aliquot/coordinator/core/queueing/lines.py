@@ -17,7 +17,7 @@ The lines are derived from the leases and are rebuilt by replay.
 from __future__ import annotations
 
 import heapq
-from bisect import bisect_left, bisect_right, insort
+from bisect import bisect_left, insort
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
@@ -43,6 +43,11 @@ class LineKey(NamedTuple):
     priority: int
     preemptions: int
     """As do preemptions: they are bounded for each lease."""
+
+
+_LAST = "\U0010ffff"
+"""After every lease id."""
+_ANY_LINE = LineKey(Demand(), (), 0, 0)
 
 
 class Head(NamedTuple):
@@ -127,7 +132,7 @@ class TenantLines:
 
     def after(self, rank: Rank | None) -> Head | None:
         """The first head that is tried after `rank`; None: nothing is left."""
-        index = 0 if rank is None else bisect_right(self.heads, rank, key=_rank)
+        index = 0 if rank is None else bisect_left(self.heads, (rank, _LAST, _ANY_LINE))
         return Head(*self.heads[index]) if index < len(self.heads) else None
 
     def _expose(self, key: LineKey) -> None:
@@ -149,14 +154,10 @@ class TenantLines:
             self._shown.pop(key, None)
 
     def _show(self, entry: tuple[Rank, str], key: LineKey) -> None:
-        insort(self.heads, (*entry, key), key=_rank)
+        insort(self.heads, (*entry, key))  # ranks are unique, so that lines are never compared
 
     def _hide(self, rank: Rank) -> None:
-        del self.heads[bisect_left(self.heads, rank, key=_rank)]
-
-
-def _rank(entry: tuple[Rank, str, LineKey]) -> Rank:
-    return entry[0]
+        del self.heads[bisect_left(self.heads, (rank, "", _ANY_LINE))]
 
 
 class WaitingLines:
@@ -247,6 +248,10 @@ class WaitingLines:
         first = heapq.merge(*(line[: min(cut, limit)] for line, cut in cuts if cut))
         names = [lease_id for (_, lease_id), _ in zip(first, range(limit), strict=False)]
         return sum(cut for _, cut in cuts), names
+
+    def length_of(self, queue: str) -> int:
+        """How many requests stand in a queue, without those in back-off: O(tenants)."""
+        return sum(lines.size for lines in self.queues.get(queue, {}).values())
 
     def has_line(self, queue: str, tenant: str, key: LineKey) -> bool:
         """Whether this tenant has the very same waiting in this queue already."""

@@ -15,7 +15,7 @@ from itertools import pairwise
 from aliquot.coordinator.core.queueing.lines import Head, Rank, WaitingLines
 from aliquot.coordinator.core.queueing.order import Key, Standing, aged, key_of, share_for
 from aliquot.coordinator.core.tenancy.books import Tenancy
-from aliquot.coordinator.core.tenancy.specs import ROOT, Amount
+from aliquot.coordinator.core.tenancy.specs import ROOT, Amount, QueuePolicy
 
 Covered = Callable[[str], bool]
 """Whether a guarantee covers what this lease asks for."""
@@ -50,8 +50,7 @@ class _Leaf:
             priority=aged(head.line.priority, waited_ms, spec.ageing_ms, self._highest),
             rank=head.rank,
         )
-        account = walk.tenancy.account("t", tenant)
-        share = share_for(spec.policy, walk.tenancy, account, walk.capacity, walk.now_ms)
+        share = walk.share_of(spec.policy, "t", tenant)
         return key_of(spec.policy, standing, share), tenant, head, standing
 
     def best(self) -> tuple[Head, Standing] | None:
@@ -98,7 +97,7 @@ class _Branch:
             return None
         head, standing = best
         walk = self._walk
-        share = share_for(self._policy, walk.tenancy, walk.tenancy.account("q", name), walk.capacity, walk.now_ms)
+        share = walk.share_of(self._policy, "q", name)
         return key_of(self._policy, standing, share), name, child, head, standing
 
     def best(self) -> tuple[Head, Standing] | None:
@@ -150,7 +149,19 @@ class AdmissionPass:
         """[share_milli, memory_bytes] below each limit (of a kind of account, its name, a model) that those are owed
         who were tried in this pass, and that room is being made for."""
         self._passed = False
+        self._shares: dict[tuple[QueuePolicy, str, str], tuple[int, int]] = {}
         self._root = self._build()
+
+    def share_of(self, policy: QueuePolicy, kind: str, name: str) -> int:
+        """The share that the policy compares by; computed anew only when what is held has changed."""
+        if policy is not QueuePolicy.FAIR_SHARE and policy is not QueuePolicy.CAPACITY:
+            return 0
+        account = self.tenancy.account(kind, name)
+        known = self._shares.get((policy, kind, name))
+        if known is None or known[0] != account.version:
+            share = share_for(policy, self.tenancy, account, self.capacity, self.now_ms)
+            known = self._shares[policy, kind, name] = (account.version, share)
+        return known[1]
 
     def _build(self) -> _Branch:
         children: dict[str, list[str]] = {}
