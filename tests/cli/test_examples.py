@@ -39,3 +39,12 @@ def test_what_could_be_had() -> None:
     assert len(lines) == 7
     assert lines[0].startswith("  0.1  on node-")
     assert "never" in lines[-1]
+
+
+@pytest.mark.usefixtures("env")
+def test_as_many_workers_as_there_is_room_for() -> None:
+    done = example("elastic_workers.py", "14")
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[0].startswith("workers: 1 on node-")
+    assert lines[-1].startswith("workers: 3 on node-")
