@@ -81,10 +81,10 @@ def preload(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return library
 
 
-async def crash(preload: Path, path: Path, at: int, how: str) -> tuple[bool, Log]:
-    """Run the story against a process that dies at that write; whether it did die."""
+async def crash(preload: Path, path: Path, at: int, how: str, **more: str) -> tuple[bool, Log]:
+    """Run the story against a process that dies at that write; whether it did die. `more` is for its environment."""
     log = Log()
-    env = {"LD_PRELOAD": str(preload), "CRASH_PATH": path.name, "CRASH_AT": str(at), "CRASH_HOW": how}
+    env = {"LD_PRELOAD": str(preload), "CRASH_PATH": path.name, "CRASH_AT": str(at), "CRASH_HOW": how, **more}
     started = await start(
         "--listen", "127.0.0.1:0", "--metrics-port", "-1", "--log-level", "error", "--journal", sqlite(path), env=env
     )
