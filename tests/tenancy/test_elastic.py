@@ -337,3 +337,21 @@ def test_a_node_that_is_lost_for_good_takes_its_members_along_and_no_more() -> N
         assert books.again(lease).state is LeaseState.ACTIVE
         assert [piece.plan.node_id for piece in books.again(lease).slices] == ["n-one"]
         assert state_hash(books.replayed()) == state_hash(books.state)
+
+
+def test_a_guarantee_can_be_reclaimed_from_a_lease_that_is_giving_something_back(books: Books) -> None:
+    """Otherwise its owner would wait for one notice after the other, longer than it was promised."""
+    declare(books, tenant("b", guaranteed=4))
+    lease = grow(books, start(books))
+    first = books.allocate(request(tenant="b"))
+    books.settle()
+    assert sum(piece.shed for piece in books.again(lease).slices) == 1
+    whole = books.allocate(request(count=3, tenant="b"))
+    books.settle()
+    lease = books.again(lease)
+    assert lease.state is LeaseState.PREEMPTING
+    assert max(piece.deadline_ms for piece in lease.slices) <= books.now_ms + 30_000
+    books.report(lease, c.ReportStatus.GONE)
+    books.settle()
+    assert books.again(first).state is books.again(whole).state is LeaseState.GRANTED
+    assert state_hash(books.replayed()) == state_hash(books.state)
