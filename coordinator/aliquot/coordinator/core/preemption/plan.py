@@ -33,7 +33,7 @@ from aliquot.coordinator.core.preemption.victims import NEVER_MS, Eligibility
 from aliquot.coordinator.core.state import State
 from aliquot.coordinator.core.types import Demand, Placement
 
-FRESH_NODES_MAX = 28
+FRESH_NODES_MAX = 16
 """Nodes that one question looks at without knowing anything of them; more only where these do not suffice."""
 CACHES_MAX = 64
 TRIALS_MAX = 3
