@@ -181,7 +181,11 @@ def _adopts(put: Put) -> None:
 # -- epochs and sessions
 
 
-@mutant("old orders obeyed", "agents obey orders of a deposed leader, or for an earlier session")
+@mutant(
+    "old orders obeyed",
+    "agents obey orders of a deposed leader, or for an earlier session",
+    kinds=("net.replayed_orders", "coordinator.usurped", "coordinator.crash"),
+)
 def _unfenced(put: Put) -> None:
     put(agent_desired, "_fenced", lambda fence, batch: None)
 
