@@ -30,6 +30,8 @@ class Load:
         self.latencies_ms: list[float] = []
         self.leases = 0
         self.failed = 0
+        self.all_leases = 0
+        """Those of the warm-up too."""
 
     async def caller(self, end: float) -> None:
         """One launcher, until the time is over."""
@@ -48,6 +50,7 @@ class Load:
         answer = await self._stub.Allocate(request)
         self.latencies_ms.append((time.perf_counter() - started) * 1e3)
         await self._stub.Release(leases_pb2.ReleaseRequest(lease_id=answer.lease.lease_id))
+        self.all_leases += 1
         if answer.lease.state == self._wanted:
             self.leases += 1
         else:
@@ -62,6 +65,7 @@ class Load:
         ids = [result.lease.lease_id for result in answer.results if result.WhichOneof("result") == "lease"]
         await self._stub.ReleaseBatch(leases_pb2.ReleaseBatchRequest(lease_ids=ids))
         self.leases += len(ids)
+        self.all_leases += len(ids)
         self.failed += self._batch - len(ids)
 
 
@@ -84,6 +88,7 @@ async def run(arguments: argparse.Namespace) -> dict[str, float]:
         "p50_ms": percentile(latencies, 0.5),
         "p99_ms": percentile(latencies, 0.99),
         "failed": load.failed,
+        "all_leases": load.all_leases,
         "client_cpu_cores": (usage.ru_utime + usage.ru_stime) / (took_s + arguments.warm_up),
         "took_s": took_s,
     }

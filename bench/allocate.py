@@ -6,13 +6,15 @@ A lease is a durable Allocate and a durable Release. Three measurements, each wi
 the launchers in another: GRANTED on 1,000 declared nodes; ACTIVE with agents (a third process) that confirm over
 real sessions; and batches of 64. The last line is one JSON object.
 
-gRPC for Python costs more than the coordinator does, and what it costs differs by a factor of two between machines,
-and on a shared one between hours. So the same launchers also call a server that does nothing (`_bare.py`), for half
-the time before and half the time after the measurement of GRANTED: `bare_pairs_per_s` is how many pairs of calls this
-machine could carry at that moment, and `ratio_to_bare` how much of that durable leases reach. The project's bars of
-2,000 leases/s GRANTED, 700/s ACTIVE and 8,000/s in batches are for a machine with 4,100 pairs/s, so they are 0.49,
-0.17 and 1.95 of it (`ratio_to_bare`, `active_ratio_to_bare`, `batch_ratio_to_bare`). Latencies are given as they are:
-callers that never pause wait `callers / (2 * leases_per_s)` seconds for each of their two calls on average.
+About half of what a lease costs is gRPC for Python itself, and what that costs differs by a factor of two between
+machines, and on a shared one between minutes. So the same launchers also call a server that does nothing
+(`_bare.py`), for half the time before and half the time after the measurement of GRANTED: `bare_pairs_per_s` is how
+many pairs of calls this machine could carry at that moment, and `ratio_to_bare` how much of that durable leases
+reach. The project's bars of 2,000 leases/s GRANTED, 700/s ACTIVE and 8,000/s in batches are for a machine with 4,100
+pairs/s, so they are 0.49, 0.17 and 1.95 of it (`ratio_to_bare`, `active_ratio_to_bare`, `batch_ratio_to_bare`). Where
+others use the machine too, wall-clock ratios still scatter; `cpu_ratio_to_bare`, the processor time of the server per
+pair of calls against the coordinator's per lease, scatters less. Latencies are given as they are: callers that never
+pause wait `callers / (2 * leases_per_s)` seconds for each of their two calls on average.
 """
 
 from __future__ import annotations
@@ -39,14 +41,18 @@ _RATIOS = {
 }
 
 
-async def bare(arguments: argparse.Namespace) -> float:
-    """How many pairs of calls a second a server that does nothing answers."""
+async def bare(arguments: argparse.Namespace) -> dict[str, float]:
+    """What a server that does nothing answers, and what that costs it."""
     with bare_server() as process:
         seconds = str(max(arguments.seconds / 2, 1.0))
+        cpu_s = process.cpu_s()
         result = await in_process(
             "_load.py", process.address, "--callers", str(arguments.callers), "--seconds", seconds
         )
-        return float(result["leases_per_s"])
+        return {
+            "pairs_per_s": result["leases_per_s"],
+            "cpu_us_per_pair": (process.cpu_s() - cpu_s) * 1e6 / result["all_leases"],
+        }
 
 
 async def granted(arguments: argparse.Namespace, folder: Path) -> dict[str, float]:
@@ -55,12 +61,14 @@ async def granted(arguments: argparse.Namespace, folder: Path) -> dict[str, floa
         await declare(process.address, declared_nodes(arguments.nodes, 8))
         cpu_s = process.cpu_s()
         result = await load(process.address, arguments)
+        cpu_s = process.cpu_s() - cpu_s
         return {
             "leases_per_s": round(result["leases_per_s"], 1),
             "p50_ms": round(result["p50_ms"], 2),
             "p99_ms": round(result["p99_ms"], 2),
             "failed": result["failed"],
-            "coordinator_cpu_cores": round((process.cpu_s() - cpu_s) / (result["took_s"] + 1), 2),
+            "cpu_us_per_lease": round(cpu_s * 1e6 / result["all_leases"], 1),
+            "coordinator_cpu_cores": round(cpu_s / (result["took_s"] + 1), 2),
             "client_cpu_cores": round(result["client_cpu_cores"], 2),
             "rss_mb": round(process.rss_mb(), 1),
         }
@@ -139,15 +147,20 @@ async def measure(arguments: argparse.Namespace) -> dict[str, object]:
         "cores": os.cpu_count(),
     }
     found: dict[str, float] = {}
-    pairs: list[float] = [await bare(arguments)]
+    bares = [await bare(arguments)]
     for name, phase in (("granted", granted), ("active", active), ("batches", batches)):
         if name in arguments.only:
             with tempfile.TemporaryDirectory(dir=arguments.folder) as folder:
                 found |= await phase(arguments, Path(folder))
         if name == "granted":
-            pairs.append(await bare(arguments))
-    pairs_per_s = sum(pairs) / len(pairs)
+            bares.append(await bare(arguments))
+    pairs_per_s, cpu_us = (
+        sum(each[name] for each in bares) / len(bares) for name in ("pairs_per_s", "cpu_us_per_pair")
+    )
     result["bare_pairs_per_s"] = round(pairs_per_s, 1)
+    result["bare_cpu_us_per_pair"] = round(cpu_us, 1)
+    if "cpu_us_per_lease" in found:
+        result["cpu_ratio_to_bare"] = round(cpu_us / found["cpu_us_per_lease"], 3)
     for ratio, rate in _RATIOS.items():
         if rate in found:
             result[ratio] = round(found[rate] / pairs_per_s, 3)
