@@ -11,6 +11,7 @@ from aliquot.coordinator.core.facts import HoldBroken, HoldCreated, PreemptionSt
 from aliquot.coordinator.core.leases import Lease, LeaseState
 from aliquot.coordinator.core.state import CoreConfig
 from aliquot.coordinator.core.tenancy.specs import QueueSpec
+from aliquot.coordinator.desired import nodes_to_tell
 from tests.core.harness import Books, node, request
 from tests.tenancy.declaring import declare, queue, tenant
 
@@ -346,10 +347,12 @@ def test_a_long_notice_is_cut_short_for_whoever_is_owed_a_guarantee(books: Books
     borrowed = run(books, count=4, tenant="guest", grace_ms=10**7)
     books.advance(books.config.reclaim_min_run_ms)
     books.do(c.Release(borrowed.lease_id))
-    assert books.again(borrowed).slices[0].deadline_ms == books.now_ms + 10**7
+    before = books.again(borrowed)
+    assert before.slices[0].deadline_ms == books.now_ms + 10**7
     ask(books, count=4, tenant="owner")
     assert {piece.deadline_ms for piece in books.again(borrowed).slices} == {books.now_ms + 30_000}
     assert state_of(books, borrowed) is LeaseState.RELEASING
+    assert set(nodes_to_tell(before, books.again(borrowed))) == {"n-one"}, "its agent hears of it"
     assert books.restored().leases == books.state.leases
 
 
