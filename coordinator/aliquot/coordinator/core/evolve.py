@@ -219,18 +219,24 @@ def _lease_grown(state: State, fact: f.LeaseGrown) -> None:
 def _take(
     state: State, lease: Lease, lease_epoch: int, grants: tuple[f.SliceGrant, ...], at_ms: int
 ) -> tuple[Slice, ...]:
-    """New slices of a lease: reserved, indexed and counted."""
-    new = tuple(
-        Slice(
+    """New slices of a lease: reserved, indexed and counted; charged at once where no agent will ever confirm them."""
+    made = []
+    for grant in grants:
+        plan = grant.plan
+        charged = state.nodes[plan.node_id].spec.agentless
+        piece = Slice(
             slice_id=grant.slice_id,
             lease_epoch=lease_epoch,
             member=grant.member,
-            plan=grant.plan,
+            plan=plan,
             state=SliceState.GRANTED,
             since_ms=at_ms,
+            model=state.inventory.device_record(plan.device_uuid).spec.model,
+            billing=charged,
+            billed_from_ms=at_ms if charged else 0,
         )
-        for grant in grants
-    )
+        made.append(piece)
+    new = tuple(made)
     demand = lease.request.demand
     member = -1
     for piece in new:
@@ -248,7 +254,8 @@ def _take(
                 host_memory_bytes=demand.host_memory_bytes,
                 affinity_group=demand.affinity_group,
             )
-    return counting.granted(state, lease, new, at_ms)
+    counting.granted(state, lease, new, at_ms)
+    return new
 
 
 def _slice_active(state: State, fact: f.SliceActive) -> None:

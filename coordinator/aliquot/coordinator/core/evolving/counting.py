@@ -32,21 +32,13 @@ def parts_of(slices: Iterable[Slice]) -> list[Part]:
     return [(piece.model, piece.plan.share_milli, piece.plan.memory_bytes) for piece in slices]
 
 
-def granted(state: State, lease: Lease, slices: Iterable[Slice], at_ms: int) -> tuple[Slice, ...]:
-    """New slices, with their models; counted, and charged at once where no agent will ever confirm them."""
-    done: list[Slice] = []
+def granted(state: State, lease: Lease, slices: tuple[Slice, ...], at_ms: int) -> None:
+    """New slices: counted, and metered where they are charged at once."""
+    state.tenancy.hold(owner_of(lease), parts_of(slices), 1, at_ms)
+    state.count_lease(lease, len(slices))
     for piece in slices:
-        model = state.inventory.device_record(piece.plan.device_uuid).spec.model
-        if state.nodes[piece.plan.node_id].spec.agentless:
-            done.append(replace(piece, model=model, billing=True, billed_from_ms=at_ms))
-        else:
-            done.append(replace(piece, model=model))
-    state.tenancy.hold(owner_of(lease), parts_of(done), 1, at_ms)
-    state.count_lease(lease, len(done))
-    for piece in done:
         if piece.billed_from_ms:
             _meter(state, lease, piece, 1, at_ms)
-    return tuple(done)
 
 
 def moved(state: State, lease: Lease, old: Slice, new: Slice, at_ms: int) -> Slice:
