@@ -14,7 +14,7 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,6 +30,9 @@ class Postgres:
 
     port: int
     process: subprocess.Popen[bytes]
+    start: Callable[[], subprocess.Popen[bytes]]
+    """Begins another process on the same data."""
+    log: Path
 
     def conninfo(self, database: str = "postgres") -> str:
         return f"host=127.0.0.1 port={self.port} user={_USER} dbname={database}"
@@ -40,6 +43,16 @@ class Postgres:
             connection.execute(f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)'.encode())
             connection.execute(f'CREATE DATABASE "{name}"'.encode())
         return self.conninfo(name)
+
+    def stop(self) -> None:
+        """End every session and the server, in order."""
+        self.process.send_signal(signal.SIGINT)
+        self.process.wait(60)
+
+    def start_again(self) -> None:
+        """After `stop`: until it answers."""
+        self.process = self.start()
+        _wait_until_up(self, self.log)
 
     def freeze(self) -> None:
         """Stop all its processes as a hung machine would."""
@@ -81,17 +94,19 @@ def running(bin_dir: Path, *settings: str, folder: str | None = None, network: s
         command = [*before, str(bin_dir / "postgres"), "-D", str(data), "-p", str(port), "-h", "127.0.0.1"]
         for setting in given:
             command += ["-c", setting]
-        with (root / "log").open("wb") as log:
-            process = subprocess.Popen(command, env=environment, cwd=root, stdout=log, stderr=log)
-        server = Postgres(port, process)
+
+        def start() -> subprocess.Popen[bytes]:
+            with (root / "log").open("ab") as log:
+                return subprocess.Popen(command, env=environment, cwd=root, stdout=log, stderr=log)
+
+        server = Postgres(port, start(), start, root / "log")
         try:
             _wait_until_up(server, root / "log")
             yield server
         finally:
             with contextlib.suppress(FileNotFoundError):
                 server.thaw()
-            process.send_signal(signal.SIGINT)
-            process.wait(60)
+            server.stop()
     finally:
         shutil.rmtree(root, ignore_errors=True)
 
