@@ -30,6 +30,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
+from aliquot.coordinator.core.state import CoreConfig
 from bench._pool import Agents, bare_server, coordinator, declare, declared_nodes, in_process
 from tests.conftest import postgres_bin_dir
 from tests.failover import server
@@ -174,7 +175,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=10)
     parser.add_argument("--nodes", type=int, default=1000)
     parser.add_argument("--agents", type=int, default=200, help="nodes with confirming agents, for ACTIVE")
-    parser.add_argument("--policy", default="binpack")
+    parser.add_argument("--policy", default=CoreConfig().policy)
     parser.add_argument(
         "--journal", choices=["sqlite", "postgres"], default="sqlite", help="postgres: a server is started"
     )
