@@ -53,7 +53,7 @@ async def test_what_an_agent_measures_is_shown_to_who_looks_and_unknown_is_not_z
                 "memory that became N/A is unknown",
             )
             await pool.release(lease.lease_id)
-            assert not (await slice_of(pool, lease.lease_id)).observed_ms
+            await eventually(lambda: _forgotten(pool, lease.lease_id), "what has ended uses nothing")
 
 
 async def test_what_other_nodes_say_of_a_slice_is_not_believed() -> None:
@@ -96,3 +96,7 @@ async def _observed(pool: Pool, lease_id: str) -> types_pb2.Slice | None:
 async def _is(pool: Pool, lease_id: str, *, utilisation: int, memory_known: bool) -> bool:
     piece = await slice_of(pool, lease_id)
     return piece.observed_utilisation_percent == utilisation and piece.HasField("observed_bytes") is memory_known
+
+
+async def _forgotten(pool: Pool, lease_id: str) -> bool:
+    return not (await slice_of(pool, lease_id)).observed_ms
