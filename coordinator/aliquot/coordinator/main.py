@@ -249,7 +249,7 @@ class Coordinator:
             known = state.prices.version if state.prices is not None else 0
             learner = PriceLearner(self._arrivals, self._learn, version=known)
             self._background.append(asyncio.create_task(learner.run()))
-            self._background.append(asyncio.create_task(compile_when_busy(self._scores_much)))
+            self._background.append(asyncio.create_task(compile_when_busy(self._scoring_passes)))
 
     def _note_busy(self, busy_permille: dict[str, int]) -> None:
         """Volatile like every measurement: what is decided by it is a fact."""
@@ -264,9 +264,9 @@ class Coordinator:
     def _engine(self) -> Engine | None:
         return self.writer.state.engine if self.writer.state is not None else None
 
-    def _scores_much(self) -> bool:
+    def _scoring_passes(self) -> int:
         engine = self._engine()
-        return engine is not None and engine.wants_compiling
+        return engine.scoring_passes if engine is not None else 0
 
     async def _learn(self, table: PriceTable) -> None:
         """Its result is a command like any other. One that can't be carried out now is made again later."""

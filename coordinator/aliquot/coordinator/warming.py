@@ -16,11 +16,15 @@ from aliquot.coordinator.core.placement.accelerated import warm_up
 log = logging.getLogger(__name__)
 
 LOOK_S = 0.5
+BUSY_PASSES_PER_LOOK = 50
+"""100 passes a second by NumPy, of a few tenths of a millisecond each: a rate, as a count would only put it off."""
 
 
-async def compile_when_busy(wanted: Callable[[], bool]) -> None:
-    """Wait until `wanted`, then load the compiled scoring in a thread; it is used from the next decision on."""
-    while not wanted():  # noqa: ASYNC110
+async def compile_when_busy(passes: Callable[[], int]) -> None:
+    """Wait until so many scoring passes are made, then load the compiled ones in a thread, for the next decision on."""
+    seen = passes()
+    while (now := passes()) - seen < BUSY_PASSES_PER_LOOK:
+        seen = now
         await asyncio.sleep(LOOK_S)  # decisions count their passes, and are not to wake anybody
     why_not = await asyncio.to_thread(warm_up)
     if why_not:

@@ -32,9 +32,6 @@ LESSON_FIRST = 200
 
 LESSON_EVERY_MAX = 8192
 
-COMPILE_AFTER = 200
-"""Scoring passes by NumPy, of a few tenths of a millisecond each, before compiled ones are worth loading."""
-
 
 class Engine:
     """Places demands on one inventory by one policy."""
@@ -89,10 +86,10 @@ class Engine:
             self.policy.set_mix(typical(by_share(self.mix.counts, reference_bytes(self.inventory))))
 
     @property
-    def wants_compiling(self) -> bool:
-        """Whether so much is scored that `accelerated.warm_up` would pay: within seconds on a busy pool."""
+    def scoring_passes(self) -> int:
+        """How often scores were brought up to date that compiled code (`accelerated.warm_up`) would give sooner."""
         index = self.index
-        return isinstance(self.policy, Price) and isinstance(index, ScoreIndex) and index.passes >= COMPILE_AFTER
+        return index.passes if isinstance(self.policy, Price) and isinstance(index, ScoreIndex) else 0
 
     def set_prices(self, table: PriceTable) -> None:
         """Take prices that were learnt elsewhere; of no consequence to policies that know none."""
