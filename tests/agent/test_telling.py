@@ -51,6 +51,17 @@ def test_no_more_often_than_the_coordinator_can_listen() -> None:
     assert all(later - earlier >= 5 for earlier, later in pairwise(sent))
 
 
+def test_it_is_known_how_long_to_wait_before_something_may_be_sent() -> None:
+    mine = tracker(min_interval_ms=5_000)
+    news = replace(BASE, gpu_percent=90)
+    assert mine.worth(news, 1_000)
+    assert mine.wait_ms(1_000) == 4_000
+    assert not mine.offer({"GPU-a": news}, 4_999)
+    assert mine.wait_ms(5_000) == 0
+    assert mine.offer({"GPU-a": news}, 5_000) == (news,)
+    assert not mine.worth(news, 5_000)
+
+
 def test_health_foreign_memory_and_processes_are_news_at_once() -> None:
     for news in (
         replace(BASE, healthy=False, health_reason="XID 79"),

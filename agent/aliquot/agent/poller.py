@@ -97,8 +97,8 @@ class Poller:
         self._polled: set[str] = set()
         self.first_round = asyncio.Event()
         """Set when every device has been looked at once (or did not answer)."""
-        self.on_change: Callable[[], None] = lambda: None
-        """Called after each round, when there may be something to tell."""
+        self.on_look: Callable[[str], None] = lambda uuid: None
+        """Called with a device that was looked at, when there may be something to tell of it."""
         self.on_devices: Callable[[], None] = lambda: None
         """Called when devices have come or gone."""
         self.on_poll: Callable[[float], None] = lambda seconds: None
@@ -174,7 +174,6 @@ class Poller:
             self._polled.add(uuid)
             if self._polled >= self._state.devices.keys():
                 self.first_round.set()
-            self.on_change()
             next_s = max(next_s + self._shortest_s(), time.monotonic())
             await asyncio.sleep(next_s - time.monotonic())
 
@@ -211,6 +210,7 @@ class Poller:
             )
         except DeviceError as error:
             self._failed(device, asked, error)
+            self.on_look(uuid)
             return
         finally:
             self.on_poll(time.monotonic() - begun)
@@ -219,6 +219,7 @@ class Poller:
         asked.load_s = now if want_load else asked.load_s
         asked.health_s = now if want_health else asked.health_s
         await self._take(device, answer)
+        self.on_look(uuid)
 
     def _ask(self, uuid: str, *, want_memory: bool, want_load: bool, want_health: bool) -> _Answer:
         """Runs in a worker thread."""
@@ -314,4 +315,4 @@ class Poller:
             now_ms = self._clock.monotonic_ms()
             self._set_health(device, health.on_xid(device.health, event.xid, sample.recovery_action, now_ms))
             self._asked.setdefault(info.uuid, _Asked()).health_s = NEVER
-        self.on_change()
+            self.on_look(info.uuid)

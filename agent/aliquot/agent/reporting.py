@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -53,6 +54,8 @@ class Reporter:
         self._description = description
         self._clock = clock
         self._tracker = DeltaTracker(min_interval_ms=1000)
+        self._news: set[str] = set()
+        """Devices of which there is something to tell. The others need no look when something is sent."""
 
     @property
     def version(self) -> str:
@@ -72,6 +75,7 @@ class Reporter:
         """Everything. Confirmations that waited are in it."""
         reports = {uuid: device_report(device) for uuid, device in self._state.devices.items()}
         self._controller.reports.clear()
+        self._news.clear()
         seq = self._tracker.reset(reports.values(), self._clock.monotonic_ms())
         records = [report_of(record, self._state.actual_of(record.slice_id)) for record in self._state.book]
         return agent_pb2.Snapshot(
@@ -98,10 +102,29 @@ class Reporter:
             uses=[use for report in reports.values() for use in uses_to_wire(report)],
         )
 
+    def seen(self, uuid: str) -> bool:
+        """A device was looked at. True: there is something to tell of it that there was not before."""
+        device = self._state.devices.get(uuid)
+        if device is None or uuid in self._news:
+            return False
+        if not self._tracker.worth(device_report(device), self._clock.monotonic_ms()):
+            return False
+        self._news.add(uuid)
+        return True
+
+    def delta_in_s(self) -> float:
+        """How long to wait before asking for a delta; infinite while there is nothing to tell."""
+        return self._tracker.wait_ms(self._clock.monotonic_ms()) / 1000 if self._news else math.inf
+
     def delta(self) -> agent_pb2.Delta | None:
         """What has changed enough since the last message; None: nothing, or it is too early."""
-        reports = {uuid: device_report(device) for uuid, device in self._state.devices.items()}
-        changed = self._tracker.offer(reports, self._clock.monotonic_ms())
+        now_ms = self._clock.monotonic_ms()
+        if not self._news or self._tracker.wait_ms(now_ms):
+            return None
+        devices = self._state.devices
+        reports = {uuid: device_report(devices[uuid]) for uuid in devices if uuid in self._news}
+        self._news.clear()
+        changed = self._tracker.offer(reports, now_ms)
         return delta_to_wire(self._tracker.seq, changed) if changed else None
 
     def confirmations(self, session_epoch: int) -> agent_pb2.SliceReports | None:

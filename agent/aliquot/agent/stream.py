@@ -111,6 +111,11 @@ class Stream:
         """There may be something to send."""
         self._wake.set()
 
+    def seen(self, uuid: str) -> None:
+        """A device was looked at: there may be something to tell of it."""
+        if self._reporter.seen(uuid):
+            self._wake.set()
+
     def refresh(self) -> None:
         """What the node has changed: send a snapshot."""
         self._snapshot_wanted = True
@@ -276,10 +281,11 @@ class Stream:
                 # Whatever was sent shows that this node lives. Jitter keeps a pool's agents from beating as
                 # one.
                 heartbeat_at = loop.time() + self._heartbeat_ms / 1000 * random.uniform(0.9, 1.0)  # noqa: S311
+            wait_s = min(heartbeat_at - loop.time(), self._reporter.delta_in_s())
             # Not wait_for: on Python 3.11 it loses a cancellation that comes in the same turn as the wake-up, and
             # this task would then speak for ever on a session whose orders nobody reads any more.
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(max(0.01, heartbeat_at - loop.time())):
+                async with asyncio.timeout(max(0.01, wait_s)):
                     await self._wake.wait()
 
     def _pending(self, session_epoch: int) -> Iterator[agent_pb2.AgentMessage]:

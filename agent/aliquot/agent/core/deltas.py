@@ -108,11 +108,15 @@ class DeltaTracker:
         self.seq = 1
         return self.seq
 
+    def wait_ms(self, now_ms: int) -> int:
+        """How long until something may be sent again; 0: now."""
+        return 0 if self._last_ms is None else max(0, self._last_ms + self.min_interval_ms - now_ms)
+
     def offer(self, reports: Mapping[str, DeviceReport], now_ms: int) -> tuple[DeviceReport, ...]:
         """What to send now of these reports; then `seq` has risen by one. Empty: nothing, or not yet."""
-        if self._last_ms is not None and now_ms - self._last_ms < self.min_interval_ms:
+        if self.wait_ms(now_ms):
             return ()
-        changed = tuple(report for report in reports.values() if self._worth(report, now_ms))
+        changed = tuple(report for report in reports.values() if self.worth(report, now_ms))
         if not changed:
             return ()
         for report in changed:
@@ -122,7 +126,8 @@ class DeltaTracker:
         self.seq += 1
         return changed
 
-    def _worth(self, report: DeviceReport, now_ms: int) -> bool:
+    def worth(self, report: DeviceReport, now_ms: int) -> bool:
+        """Whether this is to be sent, as soon as it may be."""
         sent = self._sent.get(report.uuid)
         if sent is None:
             return True
