@@ -14,13 +14,15 @@ import json
 import random
 import resource
 import sys
+from pathlib import Path
 from typing import Any
 
 import grpc.aio
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from aliquot.common.limits import GIB
 from aliquot.v1 import agent_pb2, types_pb2
-
-_GIB = 1 << 30
+from tests.pretended_node import PretendedNode, reports_message
 
 
 class Fleet:
@@ -41,53 +43,37 @@ class Fleet:
             self.all_ready.set()
 
 
-class Agent:
+class Agent(PretendedNode):
     """One session."""
 
-    __slots__ = ("_call", "_epoch", "_fleet", "_held", "_node_id", "_seq", "_turn", "_uuids")
+    __slots__ = ("_call", "_epoch", "_fleet", "_seq", "_turn")
 
     def __init__(self, fleet: Fleet, number: int) -> None:
+        super().__init__(
+            f"agent-{number:05d}", [f"GPU-{number:05d}-{index}" for index in range(fleet.arguments.devices)]
+        )
+        self.telemetry = types_pb2.DeviceTelemetry(gpu_utilisation_percent=0, memory_used_bytes=GIB)
         self._fleet = fleet
-        self._node_id = f"agent-{number:05d}"
-        self._uuids = [f"GPU-{number:05d}-{index}" for index in range(fleet.arguments.devices)]
         self._seq = 1
         self._epoch = 0
-        self._held: dict[str, agent_pb2.SliceReport] = {}
         self._call: Any = None
         self._turn = asyncio.Lock()
 
     async def connect(self, channel: grpc.aio.Channel) -> None:
         """Handshake and snapshot."""
         self._call = channel.stream_stream("/aliquot.v1.AgentService/Session")()
-        hello = agent_pb2.Hello(protocol_min=1, protocol_max=1, agent_version="bench", node_id=self._node_id)
-        await self._send(agent_pb2.AgentMessage(hello=hello).SerializeToString())
+        await self._send(self.hello().SerializeToString())
         welcome = agent_pb2.CoordinatorMessage.FromString(await self._call.read())
         self._epoch = welcome.welcome.session_epoch
-        await self._snapshot()
+        await self._describe()
 
     async def _send(self, raw: bytes) -> None:
         async with self._turn:  # a stream takes one write at a time
             await self._call.write(raw)
         self._fleet.sent += 1
 
-    async def _snapshot(self) -> None:
-        devices = [
-            types_pb2.Device(
-                uuid=uuid,
-                index=index,
-                model="A100-80",
-                product_name="NVIDIA A100-SXM4-80GB",
-                memory_total_bytes=80 * _GIB,
-                memory_reserved_bytes=_GIB // 2,
-                healthy=True,
-                tiers=[types_pb2.TIER_NONE, types_pb2.TIER_WATCHDOG],
-                telemetry=types_pb2.DeviceTelemetry(gpu_utilisation_percent=0, memory_used_bytes=_GIB),
-            )
-            for index, uuid in enumerate(self._uuids)
-        ]
-        node = types_pb2.Node(node_id=self._node_id, name=self._node_id, devices=devices, driver_version="580.65")
-        snapshot = agent_pb2.Snapshot(seq=self._seq, node=node, slices=self._held.values())
-        await self._send(agent_pb2.AgentMessage(snapshot=snapshot).SerializeToString())
+    async def _describe(self) -> None:
+        await self._send(self.snapshot(self._seq).SerializeToString())
 
     async def read(self) -> None:
         """Obey until the session ends."""
@@ -100,34 +86,13 @@ class Agent:
             message = agent_pb2.CoordinatorMessage.FromString(raw)
             kind = message.WhichOneof("message")
             if kind == "desired":
-                await self._obey(message.desired)
+                if reports := self.obey(message.desired):
+                    await self._send(reports_message(self._epoch, reports).SerializeToString())
                 if not told:
                     told = True
                     self._fleet.is_ready()
             elif kind == "snapshot_request":
-                await self._snapshot()
-
-    async def _obey(self, desired: agent_pb2.Desired) -> None:
-        for slice_id in desired.settled:
-            self._held.pop(slice_id, None)
-        reports = []
-        for wanted in desired.slices:
-            run = wanted.state == agent_pb2.DESIRED_STATE_RUN
-            report = agent_pb2.SliceReport(
-                slice_id=wanted.slice_id,
-                lease_id=wanted.lease_id,
-                lease_epoch=wanted.lease_epoch,
-                status=agent_pb2.SLICE_STATUS_ACTIVE if run else agent_pb2.SLICE_STATUS_GONE,
-                tier=types_pb2.TIER_WATCHDOG,
-                device_uuid=wanted.device_uuid,
-                share_milli=wanted.share_milli,
-                memory_bytes=wanted.memory_bytes,
-            )
-            self._held[wanted.slice_id] = report
-            reports.append(report)
-        if reports:
-            message = agent_pb2.SliceReports(session_epoch=self._epoch, reports=reports)
-            await self._send(agent_pb2.AgentMessage(reports=message).SerializeToString())
+                await self._describe()
 
     async def speak(self) -> None:
         """A heartbeat or a delta per interval, for ever; the first at a random moment of the first interval."""
@@ -148,11 +113,11 @@ class Agent:
     def _delta(self, draw: random.Random) -> bytes:
         reading = types_pb2.DeviceTelemetry(
             gpu_utilisation_percent=draw.randrange(101),
-            memory_used_bytes=draw.randrange(80 * _GIB),
+            memory_used_bytes=draw.randrange(80 * GIB),
             temperature_c=draw.randrange(30, 90),
             power_mw=draw.randrange(400_000),
         )
-        report = agent_pb2.DeviceReport(uuid=draw.choice(self._uuids), telemetry=reading, foreign_bytes=0, healthy=True)
+        report = agent_pb2.DeviceReport(uuid=draw.choice(self.uuids), telemetry=reading, foreign_bytes=0, healthy=True)
         return agent_pb2.AgentMessage(delta=agent_pb2.Delta(seq=self._seq, devices=[report])).SerializeToString()
 
 

@@ -18,8 +18,8 @@ from aliquot.coordinator.config import AgentSettings, LimitSettings, Settings
 from aliquot.coordinator.journal.base import Journal
 from aliquot.coordinator.main import Coordinator
 from aliquot.v1 import agent_pb2, agent_pb2_grpc, leases_pb2, leases_pb2_grpc, pool_pb2, pool_pb2_grpc, types_pb2
+from tests.pretended_node import PretendedNode, reports_message
 
-GIB = 1 << 30
 DEADLINE_S = 30.0
 
 
@@ -160,17 +160,11 @@ def retry_after_ms(error: grpc.aio.AioRpcError) -> int:
 # -- agents
 
 
-class Agent:
-    """An agent that speaks the protocol and keeps its reservations in memory."""
+class Agent(PretendedNode):
+    """An agent that speaks the protocol, as far as a test tells it to."""
 
     def __init__(self, address: str, node_id: str, *, name: str = "", uuids: tuple[str, ...] = ()) -> None:
-        self._address = address
-        self.node_id = node_id
-        self.name = name or node_id
-        self.uuids = uuids or (f"GPU-{node_id}-0",)
-        self.confirms = True
-        """Whether it sets up what it is told to run."""
-        self.reservations: dict[str, agent_pb2.SliceReport] = {}
+        super().__init__(node_id, uuids or (f"GPU-{node_id}-0",), name=name)
         self.desired: list[agent_pb2.Desired] = []
         self.settled: list[str] = []
         self.received: list[str] = []
@@ -184,41 +178,20 @@ class Agent:
     async def connect(self) -> None:
         """Shake hands and describe the node. Raises what the coordinator refused with."""
         self._call = agent_pb2_grpc.AgentServiceStub(self._channel).Session()
-        hello = agent_pb2.Hello(
-            protocol_min=1,
-            protocol_max=1,
-            node_id=self.node_id,
-            agent_version="test",
-            leader_epoch=self.welcome.leader_epoch,
-        )
-        await self.send(hello=hello)
+        await self._call.write(self.hello(self.welcome.leader_epoch))
         answer = await self._call.read()
         assert answer is not grpc.aio.EOF
         self.welcome = answer.welcome
-        await self.snapshot()
+        await self.describe()
         self._reader = asyncio.create_task(self._read())
 
     async def send(self, **message: Any) -> None:
         await self._call.write(agent_pb2.AgentMessage(**message))
 
-    async def snapshot(self) -> None:
+    async def describe(self) -> None:
+        """Send a snapshot."""
         self.delta_seq = 1
-        devices = [
-            types_pb2.Device(
-                uuid=uuid,
-                index=index,
-                model="A100-80",
-                memory_total_bytes=80 * GIB,
-                memory_reserved_bytes=GIB,
-                healthy=True,
-                tiers=[types_pb2.TIER_NONE, types_pb2.TIER_WATCHDOG],
-            )
-            for index, uuid in enumerate(self.uuids)
-        ]
-        node = types_pb2.Node(node_id=self.node_id, name=self.name, devices=devices, driver_version="580.1")
-        await self.send(
-            snapshot=agent_pb2.Snapshot(seq=self.delta_seq, node=node, slices=list(self.reservations.values()))
-        )
+        await self._call.write(self.snapshot(self.delta_seq))
 
     async def heartbeat(self) -> None:
         await self.send(heartbeat=agent_pb2.Heartbeat(seq=self.delta_seq))
@@ -229,7 +202,7 @@ class Agent:
 
     async def report(self, *reports: agent_pb2.SliceReport, session_epoch: int | None = None) -> None:
         epoch = self.welcome.session_epoch if session_epoch is None else session_epoch
-        await self.send(reports=agent_pb2.SliceReports(session_epoch=epoch, reports=reports))
+        await self._call.write(reports_message(epoch, reports))
 
     async def _read(self) -> None:
         try:
@@ -239,36 +212,14 @@ class Agent:
                     return
                 self.received.append(message.WhichOneof("message"))
                 if self.received[-1] == "desired":
-                    await self._obey(message.desired)
+                    self.desired.append(message.desired)
+                    self.settled += message.desired.settled
+                    if reports := self.obey(message.desired):
+                        await self.report(*reports)
                 elif self.received[-1] == "snapshot_request":
-                    await self.snapshot()
+                    await self.describe()
         except grpc.aio.AioRpcError as error:
             self.ended = error
-
-    async def _obey(self, desired: agent_pb2.Desired) -> None:
-        self.desired.append(desired)
-        self.settled += desired.settled
-        for slice_id in desired.settled:
-            self.reservations.pop(slice_id, None)
-        reports = []
-        for wanted in desired.slices:
-            run = wanted.state == agent_pb2.DESIRED_STATE_RUN
-            if run and not self.confirms:
-                continue
-            report = agent_pb2.SliceReport(
-                slice_id=wanted.slice_id,
-                lease_id=wanted.lease_id,
-                lease_epoch=wanted.lease_epoch,
-                status=agent_pb2.SLICE_STATUS_ACTIVE if run else agent_pb2.SLICE_STATUS_GONE,
-                tier=types_pb2.TIER_WATCHDOG,
-                device_uuid=wanted.device_uuid,
-                share_milli=wanted.share_milli,
-                memory_bytes=wanted.memory_bytes,
-            )
-            self.reservations[wanted.slice_id] = report
-            reports.append(report)
-        if reports:
-            await self.report(*reports)
 
     async def disconnect(self) -> None:
         """Vanish, as a machine that loses its network does once TCP notices."""

@@ -12,7 +12,7 @@ async def test_an_agent_that_shows_other_devices_is_asked_to_connect_again() -> 
             await eventually(lambda: "n1" in pool.coordinator.view.nodes, "registered")
             await eventually(lambda: bool(agent.desired), "live")
             agent.uuids = ("GPU-a", "GPU-b")
-            await agent.snapshot()
+            await agent.describe()
             await eventually(lambda: agent.ended is not None, "its session is over")
             assert "goodbye" in agent.received
 
@@ -29,7 +29,7 @@ async def test_a_second_snapshot_of_the_same_devices_ends_nothing() -> None:
         async with agents(agent):
             await eventually(lambda: bool(agent.desired), "live")
             epoch = agent.welcome.session_epoch
-            await agent.snapshot()
+            await agent.describe()
             await pool.allocate("1")
             await eventually(lambda: bool(agent.reservations), "it is told what to hold, on the same session")
             assert agent.ended is None

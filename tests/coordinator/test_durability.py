@@ -141,7 +141,7 @@ async def test_confirmations_lost_with_the_journal_are_asked_for_again() -> None
             piece = lease.slices[0]
             journal.broken = True
             agent.confirms = True
-            await agent._obey(agent.desired[-1])
+            await agent.report(*agent.obey(agent.desired[-1]))
             await eventually(lambda: not pool.coordinator.writer.granting, "the confirmation could not be committed")
             journal.broken = False
             await eventually(lambda: _slice_state(pool, lease.lease_id) == 2, "it was asked for again")

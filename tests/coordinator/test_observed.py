@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from aliquot.common.limits import GIB
 from aliquot.v1 import agent_pb2, leases_pb2, types_pb2
-from tests.coordinator.pool import GIB, Agent, Pool, agents, eventually, running, settings_for, sqlite
+from tests.coordinator.pool import Agent, Pool, agents, eventually, running, settings_for, sqlite
 
 ACTIVE = leases_pb2.WAIT_UNTIL_ACTIVE
 
@@ -20,11 +21,10 @@ class MeasuringAgent(Agent):
         self.uses = uses
         await self.delta(agent_pb2.DeviceReport(uuid=self.uuids[0], slices=uses))
 
-    async def send(self, **message: object) -> None:
-        snapshot = message.get("snapshot")
-        if isinstance(snapshot, agent_pb2.Snapshot):
-            snapshot.uses.extend(self.uses)
-        await super().send(**message)
+    def snapshot(self, seq: int) -> agent_pb2.AgentMessage:
+        message = super().snapshot(seq)
+        message.snapshot.uses.extend(self.uses)
+        return message
 
 
 async def slice_of(pool: Pool, lease_id: str) -> types_pb2.Slice:

@@ -9,8 +9,9 @@ import grpc
 import pytest
 
 from aliquot.common.clock import ManualClock
+from aliquot.common.limits import GIB
 from aliquot.v1 import agent_pb2, agent_pb2_grpc, leases_pb2, pool_pb2, types_pb2
-from tests.coordinator.pool import GIB, Agent, Pool, agents, eventually, reason_of, running
+from tests.coordinator.pool import Agent, Pool, agents, eventually, reason_of, running
 from tests.coordinator.test_keepalive import START_MS, pass_time
 
 ACTIVE = leases_pb2.WAIT_UNTIL_ACTIVE
@@ -63,7 +64,7 @@ async def test_a_registered_node_shows_what_its_agent_said() -> None:
             await agent.delta(agent_pb2.DeviceReport(uuid="GPU-b", telemetry=reading, foreign_bytes=GIB, healthy=True))
             await eventually(lambda: pool.coordinator.view.device("GPU-b").foreign_bytes == GIB, "foreign memory")
             node = await pool.node("gpu-01")
-            assert (node.node_id, node.agent_version, node.driver_version) == ("n1", "test", "580.1")
+            assert (node.node_id, node.agent_version, node.driver_version) == ("n1", "test", "580.65")
             assert node.session_epoch == agent.welcome.session_epoch
             device = node.devices[1]
             assert device.telemetry == reading

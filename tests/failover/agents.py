@@ -20,9 +20,9 @@ import grpc.aio
 from aliquot.agent.addresses import Addresses
 from aliquot.agent.backoff import Backoff
 from aliquot.agent.stream import SessionEnded, connect, ended_with
-from aliquot.v1 import agent_pb2, agent_pb2_grpc, types_pb2
+from aliquot.v1 import agent_pb2, agent_pb2_grpc
+from tests.pretended_node import PretendedNode, reports_message
 
-GIB = 1 << 30
 WHOLE_MILLI = 1000
 _HEARTBEAT_S = 2.0
 _WELCOME_S = 5.0
@@ -37,12 +37,11 @@ _OPTIONS = (
 )
 
 
-class Agent:
+class Agent(PretendedNode):
     """One node."""
 
     def __init__(self, addresses: Sequence[str], number: int, devices: int = 4) -> None:
-        self.node_id = f"node-{number:04d}"
-        self._uuids = [f"GPU-{number:04d}-{index}" for index in range(devices)]
+        super().__init__(f"node-{number:04d}", [f"GPU-{number:04d}-{index}" for index in range(devices)])
         self._addresses = Addresses(addresses)
         self._backoff = Backoff(random=random.Random(number))
         self._seq = 0
@@ -52,7 +51,6 @@ class Agent:
         self.reconciled_epoch = 0
         """Of the leader that has last told this node what it should hold, after its snapshot."""
         self.reconciled_at = 0.0
-        self.held: dict[str, agent_pb2.SliceReport] = {}
         self.overcommitted: list[str] = []
 
     async def run(self) -> None:
@@ -79,14 +77,7 @@ class Agent:
         call: Any = agent_pb2_grpc.AgentServiceStub(channel).Session()
         beating: asyncio.Task[None] | None = None
         try:
-            hello = agent_pb2.Hello(
-                protocol_min=1,
-                protocol_max=1,
-                node_id=self.node_id,
-                leader_epoch=self.leader_epoch,
-                agent_version="test",
-            )
-            await call.write(agent_pb2.AgentMessage(hello=hello))
+            await call.write(self.hello(self.leader_epoch))
             async with asyncio.timeout(_WELCOME_S):
                 answer = await call.read()
             if not isinstance(answer, agent_pb2.CoordinatorMessage) or not answer.HasField("welcome"):
@@ -97,7 +88,7 @@ class Agent:
                 self.leader_epoch, self.welcomed_at = answer.welcome.leader_epoch, time.monotonic()
             self._addresses.worked(address)
             self._backoff.succeeded()
-            await self._snapshot(call)
+            await self._describe(call)
             beating = asyncio.create_task(self._beat(call))
             await self._read(call, answer.welcome)
         finally:
@@ -113,31 +104,18 @@ class Agent:
                 raise ended_with(await call.code(), await call.details(), await call.trailing_metadata())
             kind = message.WhichOneof("message")
             if kind == "desired" and self.leader_epoch == welcome.leader_epoch:
-                await self._obey(call, message.desired, welcome.session_epoch)
+                if reports := self.obey(message.desired):
+                    await call.write(reports_message(welcome.session_epoch, reports))
                 if self.reconciled_epoch != welcome.leader_epoch:
                     self.reconciled_epoch, self.reconciled_at = welcome.leader_epoch, time.monotonic()
             elif kind == "snapshot_request":
-                await self._snapshot(call)
+                await self._describe(call)
             elif kind == "goodbye":
                 return
 
-    async def _snapshot(self, call: Any) -> None:
+    async def _describe(self, call: Any) -> None:
         self._seq += 1
-        devices = [
-            types_pb2.Device(
-                uuid=uuid,
-                index=index,
-                model="A100-80",
-                memory_total_bytes=80 * GIB,
-                memory_reserved_bytes=GIB,
-                healthy=True,
-                tiers=[types_pb2.TIER_NONE, types_pb2.TIER_WATCHDOG],
-            )
-            for index, uuid in enumerate(self._uuids)
-        ]
-        node = types_pb2.Node(node_id=self.node_id, name=self.node_id, devices=devices, driver_version="580.1")
-        snapshot = agent_pb2.Snapshot(seq=self._seq, node=node, slices=list(self.held.values()))
-        await call.write(agent_pb2.AgentMessage(snapshot=snapshot))
+        await call.write(self.snapshot(self._seq))
 
     async def _beat(self, call: Any) -> None:
         with contextlib.suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
@@ -145,33 +123,12 @@ class Agent:
                 await asyncio.sleep(_HEARTBEAT_S)
                 await call.write(agent_pb2.AgentMessage(heartbeat=agent_pb2.Heartbeat(seq=self._seq)))
 
-    async def _obey(self, call: Any, desired: agent_pb2.Desired, session_epoch: int) -> None:
-        for slice_id in desired.settled:
-            self.held.pop(slice_id, None)
-        reports = []
-        # Those to stop first: one message may give what another part of it takes.
-        for wanted in sorted(desired.slices, key=lambda w: w.state == agent_pb2.DESIRED_STATE_RUN):
-            run = wanted.state == agent_pb2.DESIRED_STATE_RUN
-            report = agent_pb2.SliceReport(
-                slice_id=wanted.slice_id,
-                lease_id=wanted.lease_id,
-                lease_epoch=wanted.lease_epoch,
-                status=agent_pb2.SLICE_STATUS_ACTIVE if run else agent_pb2.SLICE_STATUS_GONE,
-                tier=types_pb2.TIER_WATCHDOG,
-                device_uuid=wanted.device_uuid,
-                share_milli=wanted.share_milli,
-                memory_bytes=wanted.memory_bytes,
-            )
-            self.held[wanted.slice_id] = report
-            reports.append(report)
-        self._count()
-        if reports:
-            message = agent_pb2.SliceReports(session_epoch=session_epoch, reports=reports)
-            await call.write(agent_pb2.AgentMessage(reports=message))
-
-    def _count(self) -> None:
+    def obey(self, desired: agent_pb2.Desired) -> list[agent_pb2.SliceReport]:
+        """And notice what was given away twice."""
+        reports = super().obey(desired)
         shares: Counter[str] = Counter()
-        for report in self.held.values():
+        for report in self.reservations.values():
             if report.status == agent_pb2.SLICE_STATUS_ACTIVE:
                 shares[report.device_uuid] += report.share_milli
         self.overcommitted += [f"{uuid}: {share}" for uuid, share in shares.items() if share > WHOLE_MILLI]
+        return reports
