@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import gc
 import json
 import logging
 import os
@@ -65,6 +66,10 @@ async def _run(settings: Settings) -> None:
         starting.cancel()
         return
     starting.result()
+    # What start-up has loaded stays. Beside it the little that comes and goes would never be the quarter from which on
+    # Python looks through all there is, and what is unreachable in it would pile up.
+    gc.collect()
+    gc.freeze()
     metrics = "" if agent.metrics_port is None else f"{settings.metrics_host}:{agent.metrics_port}"
     ready = {"node_id": agent.state.node_id, "socket": str(settings.socket), "metrics": metrics}
     sys.stdout.write(f"ready {json.dumps(ready)}\n")
