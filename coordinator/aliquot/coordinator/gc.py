@@ -3,8 +3,8 @@
 Nearly everything here lives for long and refers to nothing that refers back, so reference counting frees what dies.
 Not so what gRPC leaves of every call (a closure that refers to itself, with the call's metadata: five objects) and of
 every refusal (its traceback and the frames in it: about thirty). They die young, so it is the youngest generation's
-threshold that bounds how many wait to be freed, how long freeing them takes (10,000: 1 ms, 50,000: 6 to 35 ms), and how
-far they spread what lives for long over the memory (50,000: some 10 MiB that come in steps of 3 over the first minutes).
+threshold that bounds how many wait to be freed, how long freeing them takes (10,000: 0.5 ms, 50,000: 3 to 35 ms), and
+how far they spread what lives for long over the memory (50,000: 10 MiB, in steps of 3 over the first minutes).
 
 After start-up what has been loaded is frozen out of the collector's sight; its older thresholds are raised so that a
 full collection is rare, and each pause is measured.
