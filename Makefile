@@ -47,7 +47,7 @@ demo: proto native ## start a simulated pool, run real processes in it, break th
 	$(BIN)/aliquot demo $(ARGS)
 
 test: proto native ## run the tests, with the coverage gate on the two pure cores
-	$(BIN)/python -m pytest -m 'not slow' -n $(JOBS) --reruns 2 \
+	$(BIN)/python -m pytest -m 'not slow' -n $(JOBS) \
 	    --cov=aliquot.coordinator.core --cov=aliquot.agent.core --cov-report=term \
 	    --cov-fail-under=$(COVERAGE_MIN) $(ARGS)
 

@@ -34,15 +34,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Skip what this machine can't run, and say why."""
-    skips: dict[str, pytest.MarkDecorator] = {}
-    if os.geteuid() != 0:
-        skips["root"] = pytest.mark.skip(reason="needs root")
-    if postgres_bin_dir() is None:
-        skips["postgres"] = pytest.mark.skip(reason="needs PostgreSQL: apt-get install postgresql")
+    postgres = postgres_bin_dir() is not None
     for item in items:
-        for name, skip in skips.items():
-            if item.get_closest_marker(name) is not None:
-                item.add_marker(skip)
+        for marker in item.iter_markers("root"):
+            if len(marker.args) != 1:
+                raise pytest.UsageError(f'{item.nodeid}: say what needs root: @pytest.mark.root("to ...")')
+            if os.geteuid() != 0:
+                item.add_marker(pytest.mark.skip(reason=f"needs root {marker.args[0]}"))
+        if not postgres and item.get_closest_marker("postgres") is not None:
+            item.add_marker(pytest.mark.skip(reason="needs PostgreSQL: apt-get install postgresql"))
 
 
 @pytest.fixture(scope="session")

@@ -5,6 +5,7 @@ says.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 
@@ -126,10 +127,9 @@ class Coordinator(agent_pb2_grpc.AgentServiceServicer):
         async with asyncio.timeout(seconds):
             while not predicate():
                 self._changed.clear()
-                try:
-                    await asyncio.wait_for(self._changed.wait(), 0.2)
-                except TimeoutError:
-                    continue
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(0.2):
+                        await self._changed.wait()
         assert predicate(), what
 
     def last(self, slice_id: str) -> agent_pb2.SliceReport | None:

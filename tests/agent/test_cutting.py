@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,7 +16,7 @@ from tests.agent.harness import Node, desired
 from tests.agent.test_enforcement_on_processes import grant
 
 NO_PERMISSION = 4
-pytestmark = [pytest.mark.root, pytest.mark.skipif(os.geteuid() != 0, reason="cutting a card needs root")]
+pytestmark = pytest.mark.root("to cut a card")
 
 
 @pytest.fixture

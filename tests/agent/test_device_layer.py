@@ -12,8 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from aliquot.agent.addresses import MAX_HINTS_IN_A_ROW, Addresses
-from aliquot.agent.backoff import Backoff
 from aliquot.agent.cgroups import CgroupTree, ContainmentError, Mount, find_mount
 from aliquot.agent.core.model import Holder
 from aliquot.agent.core.samples import DeviceEvent, DeviceInfo, LoadSample, MemorySample, ProcessList, ProcessSample
@@ -21,6 +19,8 @@ from aliquot.agent.devices.base import BackendUnavailable, DeviceError, DeviceLo
 from aliquot.agent.devices.guard import DeviceGuard, DeviceHung
 from aliquot.agent.devices.recorder import Recorder
 from aliquot.agent.devices.replay import Frame, ReplayBackend, Sample, Trace, read_trace
+from aliquot.common.addresses import MAX_HINTS_IN_A_ROW, Addresses
+from aliquot.common.backoff import Backoff
 from tests.agent.coordinator import Coordinator
 from tests.agent.harness import GIB, ROOT, Node, auntil, closing, desired, make_node
 from tests.agent.test_enforcement_on_processes import grant
@@ -203,7 +203,7 @@ def _can_make_cgroups() -> str:
     return ""
 
 
-@pytest.mark.root
+@pytest.mark.root("to make cgroups")
 def test_leaves_follow_processes_and_are_found_again() -> None:
     problem = _can_make_cgroups()
     if problem:

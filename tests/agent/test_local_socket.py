@@ -17,7 +17,6 @@ from tests.agent.harness import GIB, ROOT, SECRET, Node, auntil, desired
 from tests.agent.localclient import ask_on
 from tests.agent.test_enforcement_on_processes import grant
 
-root_only = pytest.mark.skipif(os.geteuid() != 0, reason="needs root to act as several users")
 STRANGER_UID = 54_321
 OTHER_UID = 54_322
 
@@ -38,8 +37,7 @@ async def refused(
     assert not node.status().slices[0].pids
 
 
-@pytest.mark.root
-@root_only
+@pytest.mark.root("to act as several users")
 async def test_only_the_leases_user_may_attach(open_node: Node, coordinator: Coordinator) -> None:
     node = open_node
     await grant(node, coordinator, desired(node.uuids[0]))
@@ -64,8 +62,7 @@ async def test_only_the_leases_user_may_attach(open_node: Node, coordinator: Coo
     assert output.startswith("UID_MISMATCH"), "who was first is remembered over a restart"
 
 
-@pytest.mark.root
-@root_only
+@pytest.mark.root("to act as several users")
 async def test_nobody_attaches_another_users_process(open_node: Node, coordinator: Coordinator) -> None:
     node = open_node
     await grant(node, coordinator, desired(node.uuids[0]))

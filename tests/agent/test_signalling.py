@@ -108,8 +108,7 @@ def test_the_agent_what_is_above_it_and_init_are_never_signalled() -> None:
         assert signaller().send(Target(found, LEASE, "mistaken"), signal.SIGTERM) is Outcome.PROTECTED
 
 
-@pytest.mark.root
-@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become somebody without rights")
+@pytest.mark.root("to become somebody without rights")
 def test_without_the_right_to_it_is_an_outcome_and_not_a_crash(start: Start) -> None:
     process = start()
     program = (

@@ -48,7 +48,8 @@ async def start(*arguments: str, env: Mapping[str, str] | None = None) -> Runnin
         env={**os.environ, **(env or {})},
     )
     assert process.stdout is not None
-    line = await asyncio.wait_for(process.stdout.readline(), _READY_WITHIN_S)
+    async with asyncio.timeout(_READY_WITHIN_S):
+        line = await process.stdout.readline()
     if line.startswith(b"ready "):
         ready = json.loads(line.removeprefix(b"ready "))
         return Running(process, ready["address"], ready["metrics"])
@@ -67,4 +68,5 @@ async def serving(*arguments: str, env: Mapping[str, str] | None = None) -> Asyn
     finally:
         if started.process.returncode is None:
             started.process.terminate()
-            await asyncio.wait_for(started.process.communicate(), 60)
+            async with asyncio.timeout(60):
+                await started.process.communicate()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import grpc
+import pytest
 
 from aliquot.v1 import pool_pb2, types_pb2
 from tests.coordinator.pool import Pool, eventually, reason_of, running, settings_for, sqlite
@@ -24,6 +25,7 @@ async def leases_until_refused(pool: Pool) -> tuple[list[str], grpc.aio.AioRpcEr
     raise AssertionError("the disk never became full")
 
 
+@pytest.mark.root("to mount a small file system")
 async def test_granting_stops_with_the_disk_full_and_goes_on_with_room(small_disk: Path) -> None:
     async with running(settings_for(sqlite(small_disk / "j.db"))) as pool:
         await pool.declare(8, devices=8)

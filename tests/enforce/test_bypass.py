@@ -52,7 +52,7 @@ def test_preload_denies_or_the_watchdog_ends(worlds: dict[Tier, World], title: s
     assert verdict.kind in allowed, verdict
 
 
-@pytest.mark.root
+@pytest.mark.root("to set the memory limit of a cgroup")
 @pytest.mark.parametrize("title", CASES)
 def test_driver_denies(worlds: dict[Tier, World], title: str) -> None:
     verdict = attempt(worlds[Tier.DRIVER], title)

@@ -76,8 +76,7 @@ geometry.apply(uuid, difference(profiles, (), [Part(4, "3g.20gb")]))
 """
 
 
-@pytest.mark.root
-@pytest.mark.skipif(os.geteuid() != 0, reason="cutting a card needs root")
+@pytest.mark.root("to cut a card")
 def test_a_part_of_a_card_is_proven_too(tmp_path: Path) -> None:
     with simgpu.create(tmp_path / "gpus", ["A100-40"]) as scenario:
         scenario.set_mig_mode(0, enabled=True)

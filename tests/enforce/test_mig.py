@@ -134,10 +134,8 @@ print(json.dumps({"refused": refused, "rounds": rounds, "devices": devices}))
 """
 
 
-@pytest.mark.root
+@pytest.mark.root("to cut a card")
 def test_a_device_is_cut_and_cut_again(tmp_path: Path) -> None:
-    if os.geteuid() != 0:
-        pytest.skip("cutting a device needs root")
     with simgpu.create(tmp_path / "gpus", ["A100-40"]) as scenario:
         environment = os.environ | simgpu.environment(scenario.path)
         done = subprocess.run([sys.executable, "-c", CUT], env=environment, capture_output=True, text=True, check=False)

@@ -6,7 +6,6 @@ Nothing is ever cut that is in use, nothing is cut on a node that did not opt in
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -20,10 +19,7 @@ from aliquot.v1 import leases_pb2, pool_pb2, types_pb2
 from tests.agent.harness import Node, until
 from tests.coordinator.pool import Pool, eventually, running, settings_for
 
-pytestmark = [
-    pytest.mark.root,
-    pytest.mark.skipif(os.geteuid() != 0, reason="cutting a card needs root"),
-]
+pytestmark = pytest.mark.root("to cut a card")
 INSUFFICIENT_RESOURCES = 23
 CREATE = "nvmlDeviceCreateGpuInstanceWithPlacement"
 

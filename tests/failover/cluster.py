@@ -216,7 +216,8 @@ async def load(
     finally:
         for launcher in several:
             launcher.stop()
-        await asyncio.wait_for(asyncio.gather(*tasks), 2 * DEADLINE_S)
+        async with asyncio.timeout(2 * DEADLINE_S):
+            await asyncio.gather(*tasks)
 
 
 async def granted_after(log: Log, moment: float) -> float:

@@ -22,7 +22,7 @@ from tests.failover.audit import audit
 from tests.failover.cluster import Cluster, Log, Replica, granted_after, load
 from tests.failover.namespaces import NETWORK, Namespace, namespaces, why_not
 
-pytestmark = [pytest.mark.postgres, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.postgres, pytest.mark.root("to make network namespaces"), pytest.mark.timeout(300)]
 
 PORT = 7070
 _numbers = count(1)

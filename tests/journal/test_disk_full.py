@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,8 +18,6 @@ from tests.journal.facts import Story, opened
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of 4 MiB."""
-    if os.geteuid() != 0:
-        pytest.skip("mounting a small file system needs root")
     mounted = subprocess.run(
         ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(tmp_path)], check=False, capture_output=True
     )
@@ -45,6 +42,7 @@ def leases_until_refused(story: Story) -> tuple[int, JournalUnavailable]:
     raise AssertionError("the disk never became full")
 
 
+@pytest.mark.root("to mount a small file system")
 def test_a_full_disk_fails_the_commit_and_recovers_with_room(small_disk: Path) -> None:
     story = Story(opened(small_disk / "j.db"))
     story.begin()

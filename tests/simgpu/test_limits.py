@@ -10,7 +10,7 @@ import pytest
 
 from tests.simgpu.conftest import GIB, MIB, Machine
 
-pytestmark = pytest.mark.root
+pytestmark = pytest.mark.root("to set the memory limit of a cgroup")
 
 NO_LIMIT = 2**64 - 1
 NOT_SUPPORTED, INVALID_ARGUMENT, NOT_FOUND, OPERATING_SYSTEM = 3, 2, 6, 17

@@ -9,7 +9,7 @@ import pytest
 from aliquot.agent.simgpu import MODELS, ScenarioError
 from tests.simgpu.conftest import GIB, MIB, Machine
 
-pytestmark = pytest.mark.root
+pytestmark = pytest.mark.root("to cut a card")
 
 NOT_SUPPORTED, INVALID_ARGUMENT, NOT_FOUND, IN_USE, INSUFFICIENT_RESOURCES = 3, 2, 6, 19, 23
 CONTEXT = 418 * MIB
