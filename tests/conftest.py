@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.certificates import OPENSSL, Authority
+
 # No deadlines: tests run on loaded machines and assert behaviour, not times. CI explores the same examples
 # each run, so that a red run is about the change; developers explore new ones, and `make test-long` many.
 _UNTIMED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)
@@ -43,6 +45,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(pytest.mark.skip(reason=f"needs root {marker.args[0]}"))
         if not postgres and item.get_closest_marker("postgres") is not None:
             item.add_marker(pytest.mark.skip(reason="needs PostgreSQL: apt-get install postgresql"))
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> Authority:
+    """Certificates for this machine."""
+    if OPENSSL is None:
+        pytest.skip("needs the openssl command to make certificates")
+    return Authority.create(tmp_path / "authority")
 
 
 @pytest.fixture(scope="session")

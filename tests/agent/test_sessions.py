@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
-import subprocess
-from pathlib import Path
 
 import grpc
-import pytest
 from google.protobuf import any_pb2
 from google.rpc import error_details_pb2, status_pb2
 
@@ -16,6 +12,7 @@ from aliquot.v1 import agent_pb2
 from tests.agent.coordinator import Coordinator
 from tests.agent.harness import GIB, Node, auntil, desired
 from tests.agent.test_enforcement_on_processes import grant
+from tests.certificates import Authority
 
 
 async def test_the_snapshot_describes_the_node(node: Node, coordinator: Coordinator) -> None:
@@ -124,30 +121,18 @@ async def test_another_machine_is_not_obeyed_in_the_clear(node: Node) -> None:
     await auntil(lambda: "without TLS" in node.log, "it refuses")
 
 
-def certificate(directory: Path, name: str) -> tuple[Path, Path]:
-    """A self-signed certificate for this machine, and its key."""
-    pem, key = directory / f"{name}.pem", directory / f"{name}.key"
-    subject = ("-subj", f"/CN={name}", "-addext", "subjectAltName=IP:127.0.0.1")
-    command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
-    subprocess.run(
-        [*command, *subject, "-days", "2", "-keyout", str(key), "-out", str(pem)], check=True, capture_output=True
-    )
-    return pem, key
-
-
-@pytest.mark.skipif(shutil.which("openssl") is None, reason="needs the openssl command to make certificates")
-async def test_over_tls_both_sides_show_who_they_are(node: Node, tmp_path: Path) -> None:
-    server_pem, server_key = await asyncio.to_thread(certificate, tmp_path, "server")
-    agent_pem, agent_key = await asyncio.to_thread(certificate, tmp_path, "agent")
+async def test_over_tls_both_sides_show_who_they_are(node: Node, authority: Authority) -> None:
+    server_pem, server_key = authority.certify("server")
+    agent_pem, agent_key = authority.certify("agent")
     tls = grpc.ssl_server_credentials(
-        [(server_key.read_bytes(), server_pem.read_bytes())], agent_pem.read_bytes(), require_client_auth=True
+        [(server_key.read_bytes(), server_pem.read_bytes())], authority.ca.read_bytes(), require_client_auth=True
     )
     coordinator = await Coordinator().start(tls=tls)
-    trusted = ("--tls-ca", str(server_pem), "--tls-cert", str(agent_pem), "--tls-key", str(agent_key))
+    trusted = ("--tls-ca", str(authority.ca), "--tls-cert", str(agent_pem), "--tls-key", str(agent_key))
     await asyncio.to_thread(node.start, coordinator.address, *trusted)
     await coordinator.until(lambda: bool(coordinator.snapshots), "a snapshot")
     node.kill9()
-    await asyncio.to_thread(node.start, coordinator.address, "--tls-ca", str(server_pem))
+    await asyncio.to_thread(node.start, coordinator.address, "--tls-ca", str(authority.ca))
     await auntil(lambda: node.log.count("no session with") >= 1, "without its certificate it is not let in")
     assert len(coordinator.snapshots) == 1
     await coordinator.stop()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,47 +11,34 @@ import pytest
 
 from aliquot.client import ClientTls, Unavailable
 from aliquot.common.errors import SecurityError
+from tests.certificates import Authority
 from tests.client.scripted_coordinator import ScriptedCoordinator
-
-OPENSSL = shutil.which("openssl")
-pytestmark = pytest.mark.skipif(OPENSSL is None, reason="needs the openssl command to make certificates")
-
-
-@pytest.fixture(scope="module")
-def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """A self-signed certificate for this machine, and its key."""
-    folder = tmp_path_factory.mktemp("tls")
-    certificate, key = folder / "server.pem", folder / "server.key"
-    command = (
-        f"{OPENSSL} req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost -keyout {key} -out {certificate}"
-    )
-    subprocess.run([*command.split(), "-addext", "subjectAltName=IP:127.0.0.1"], check=True, capture_output=True)
-    return certificate, key
 
 
 @pytest.fixture
-def secure(certificate: tuple[Path, Path]) -> Iterator[ScriptedCoordinator]:
-    pair = [(certificate[1].read_bytes(), certificate[0].read_bytes())]
-    server = ScriptedCoordinator(credentials=grpc.ssl_server_credentials(pair))
+def secure(authority: Authority) -> Iterator[ScriptedCoordinator]:
+    certificate, key = authority.certify("server")
+    credentials = grpc.ssl_server_credentials([(key.read_bytes(), certificate.read_bytes())])
+    server = ScriptedCoordinator(credentials=credentials)
     server.start()
     yield server
     server.stop()
 
 
 def test_an_authority_given_as_an_argument(
-    connect: Callable[..., Any], secure: ScriptedCoordinator, certificate: tuple[Path, Path]
+    connect: Callable[..., Any], secure: ScriptedCoordinator, authority: Authority
 ) -> None:
-    with connect(secure.address, tls=ClientTls(ca_file=certificate[0])) as pool, pool.lease("1", ttl_s=1) as lease:
+    with connect(secure.address, tls=ClientTls(ca_file=authority.ca)) as pool, pool.lease("1", ttl_s=1) as lease:
         secure.wait_for(lambda: secure.kept[lease.lease_id] >= 1)
 
 
 def test_an_authority_from_the_environment(
     connect: Callable[..., Any],
     secure: ScriptedCoordinator,
-    certificate: tuple[Path, Path],
+    authority: Authority,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setenv("ALIQUOT_CLIENT_TLS_CA_FILE", str(certificate[0]))
+    monkeypatch.setenv("ALIQUOT_CLIENT_TLS_CA_FILE", str(authority.ca))
     assert connect(secure.address).status().granting
 
 

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import shutil
-import subprocess
 from collections.abc import Iterator
 from concurrent import futures
-from dataclasses import dataclass
 from pathlib import Path
 
 import grpc
@@ -21,9 +18,7 @@ from aliquot.common.tls import (
     require_secure,
     server_credentials,
 )
-
-OPENSSL = shutil.which("openssl")
-needs_openssl = pytest.mark.skipif(OPENSSL is None, reason="needs the openssl command to make certificates")
+from tests.certificates import Authority, openssl
 
 
 @pytest.mark.parametrize(
@@ -77,44 +72,6 @@ def test_listening_where_others_can_connect_needs_tls(address: str) -> None:
     require_secure(address, ServerTls(Path("c"), Path("k")), insecure=False)
 
 
-@dataclass(frozen=True)
-class Authority:
-    """A certificate authority in a folder."""
-
-    folder: Path
-
-    def certify(self, name: str) -> tuple[Path, Path]:
-        """A certificate for localhost and its key."""
-        certificate, key, request = (self.folder / f"{name}.{kind}" for kind in ("pem", "key", "csr"))
-        _openssl("req", "-newkey", "rsa:2048", "-nodes", "-subj", f"/CN={name}", "-keyout", key, "-out", request)
-        extensions = self.folder / "extensions"
-        extensions.write_text("subjectAltName=DNS:localhost,IP:127.0.0.1\n")
-        _openssl(
-            "x509", "-req", "-in", request, "-CA", self.ca, "-CAkey", self.folder / "ca.key", "-CAcreateserial",
-            "-days", "2", "-extfile", extensions, "-out", certificate,
-        )  # fmt: skip
-        return certificate, key
-
-    @property
-    def ca(self) -> Path:
-        return self.folder / "ca.pem"
-
-
-def _openssl(*arguments: str | Path) -> None:
-    assert OPENSSL is not None
-    subprocess.run([OPENSSL, *arguments], check=True, capture_output=True)
-
-
-@pytest.fixture
-def authority(tmp_path: Path) -> Authority:
-    made = Authority(tmp_path)
-    _openssl(
-        "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=test authority", "-days", "2",
-        "-keyout", tmp_path / "ca.key", "-out", made.ca,
-    )  # fmt: skip
-    return made
-
-
 @pytest.fixture
 def servers() -> Iterator[list[grpc.Server]]:
     started: list[grpc.Server] = []
@@ -155,7 +112,6 @@ def refused_call(port: int, tls: ClientTls) -> None:
     assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
 
 
-@needs_openssl
 def test_a_server_with_a_certificate_is_trusted_by_who_trusts_its_authority(
     authority: Authority, servers: list[grpc.Server]
 ) -> None:
@@ -164,14 +120,12 @@ def test_a_server_with_a_certificate_is_trusted_by_who_trusts_its_authority(
     refused_call(port, ClientTls())
 
 
-@needs_openssl
 def test_mutual_tls_names_the_client_and_refuses_others(authority: Authority, servers: list[grpc.Server]) -> None:
     port = serve(servers, ServerTls(*authority.certify("server"), client_ca_file=authority.ca))
     assert call(port, ClientTls(authority.ca, *authority.certify("launcher"))) == b"hello launcher"
     refused_call(port, ClientTls(authority.ca))
 
 
-@needs_openssl
 def test_a_renewed_certificate_needs_no_restart(
     authority: Authority, tmp_path: Path, servers: list[grpc.Server], caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -184,12 +138,7 @@ def test_a_renewed_certificate_needs_no_restart(
     assert call(port, ClientTls(authority.ca)) == b"hello "
     assert "can't be used" in caplog.text
 
-    (tmp_path / "other").mkdir()
-    other = Authority(tmp_path / "other")
-    _openssl(
-        "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=other authority", "-days", "2",
-        "-keyout", other.folder / "ca.key", "-out", other.ca,
-    )  # fmt: skip
+    other = Authority.create(tmp_path / "other")
     renewed_certificate, renewed_key = other.certify("server")
     renewed_certificate.replace(certificate)
     renewed_key.replace(key)
@@ -201,14 +150,13 @@ def test_a_renewed_certificate_needs_no_restart(
     assert call(port, ClientTls(other.ca)) == b"hello "
 
 
-@needs_openssl
 def test_files_that_can_not_be_used_are_refused_at_once(authority: Authority, tmp_path: Path) -> None:
     certificate, key = authority.certify("server")
     _, other_key = authority.certify("other")
     empty = tmp_path / "empty.pem"
     empty.write_text("")
     encrypted = tmp_path / "encrypted.key"
-    _openssl("rsa", "-in", key, "-aes128", "-passout", "pass:secret", "-out", encrypted)
+    openssl("pkey", "-in", key, "-aes128", "-passout", "pass:secret", "-out", encrypted)
     for tls, problem in [
         (ServerTls(tmp_path / "absent.pem", key), "No such file"),
         (ServerTls(certificate, tmp_path / "absent.key"), "No such file"),

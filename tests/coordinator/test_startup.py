@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
 import sqlite3
-import subprocess
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -13,11 +11,11 @@ from typing import Any
 
 import grpc
 import grpc.aio
-import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from aliquot.v1 import pool_pb2, pool_pb2_grpc
+from tests.certificates import Authority
 from tests.coordinator.pool import sqlite
 from tests.coordinator.process import Ended, serving, start
 
@@ -93,18 +91,11 @@ async def get(address: str, path: str) -> tuple[int, str]:
     return await asyncio.to_thread(read)
 
 
-@pytest.mark.skipif(shutil.which("openssl") is None, reason="needs the openssl command to make a certificate")
-async def test_tls_is_served(tmp_path: Path) -> None:
-    key, certificate = tmp_path / "key.pem", tmp_path / "cert.pem"
-    subject = ("-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost", "-days", "2")
-    subprocess.run(  # noqa: ASYNC221 - nothing else runs yet
-        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", key, "-out", certificate, *subject],
-        check=True,
-        capture_output=True,
-    )
+async def test_tls_is_served(authority: Authority) -> None:
+    certificate, key = authority.certify("coordinator")
     flags = ("--tls-cert", str(certificate), "--tls-key", str(key))
     async with serving("--journal", "memory:", *flags) as process:
-        credentials = grpc.ssl_channel_credentials(certificate.read_bytes())
+        credentials = grpc.ssl_channel_credentials(authority.ca.read_bytes())
         port = process.address.rpartition(":")[2]
         async with grpc.aio.secure_channel(f"localhost:{port}", credentials) as channel:
             status = await pool_pb2_grpc.PoolServiceStub(channel).GetStatus(pool_pb2.GetStatusRequest())
