@@ -17,9 +17,9 @@ from typing import Any
 import grpc
 import grpc.aio
 
-from aliquot.agent.addresses import Addresses
-from aliquot.agent.backoff import Backoff
 from aliquot.agent.stream import SessionEnded, connect, ended_with
+from aliquot.common.addresses import Addresses
+from aliquot.common.backoff import Backoff
 from aliquot.v1 import agent_pb2, agent_pb2_grpc
 from tests.pretended_node import PretendedNode, reports_message
 

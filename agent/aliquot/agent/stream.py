@@ -16,18 +16,17 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import grpc
-from google.protobuf.message import DecodeError
-from google.rpc import error_details_pb2, status_pb2
 
-from aliquot.agent.addresses import Addresses
-from aliquot.agent.backoff import Backoff
 from aliquot.agent.controller import Controller
 from aliquot.agent.core.partitioning import CutOrder
 from aliquot.agent.reporting import Reporter
 from aliquot.agent.state import NodeState
 from aliquot.agent.wire import batch_from_wire, cut_from_wire
+from aliquot.common.addresses import Addresses
+from aliquot.common.backoff import Backoff
 from aliquot.common.errors import AliquotError, SecurityError
 from aliquot.common.limits import MAX_MESSAGE_BYTES
+from aliquot.common.reaching import CONNECT_TIMEOUT_S, reach, refusal_of
 from aliquot.common.tls import ClientTls, channel_credentials, is_local_address
 from aliquot.v1 import agent_pb2, agent_pb2_grpc
 
@@ -35,8 +34,6 @@ log = logging.getLogger(__name__)
 
 PROTOCOL_MIN = 1
 PROTOCOL_MAX = 1
-CONNECT_TIMEOUT_S = 4.0
-"""A machine that is gone, or a process that is frozen, answers nothing: try the next coordinator then."""
 WELCOME_TIMEOUT_S = 10.0
 DEFAULT_HEARTBEAT_MS = 5_000
 DEFAULT_DELTA_MS = 1_000
@@ -50,14 +47,11 @@ CHANNEL_OPTIONS = (
     ("grpc.enable_retries", 0),
 )
 
-LEADER_METADATA = "leader"
-"""Trailing metadata in which a coordinator that does not lead names the one that does."""
-STATUS_METADATA = "grpc-status-details-bin"
-
 HOPELESS = {
     "PROTOCOL_VERSION": "agent and coordinator are too far apart in version: update the older one",
     "NODE_NAME_TAKEN": "another node has this name: give this one another with --node-name",
     "DEVICE_CLAIMED": "another node has a device of this one: two agents on one machine, or a copied state directory?",
+    "NOT_ALLOWED": "this agent's certificate is not for this node: give it one that names the node's id",
 }
 """Reasons that trying again at once does not change, and what an administrator should do."""
 HOPELESS_WAIT_S = 30.0
@@ -310,11 +304,8 @@ async def connect(channel: grpc.aio.Channel) -> None:
     """Until there is a connection, or is known to be none: the call says why, then. Raises SessionEnded when nothing at
     all is heard.
     """
-    settled = (grpc.ChannelConnectivity.READY, grpc.ChannelConnectivity.TRANSIENT_FAILURE)
     try:
-        async with asyncio.timeout(CONNECT_TIMEOUT_S):
-            while (state := channel.get_state(try_to_connect=True)) not in settled:
-                await channel.wait_for_state_change(state)
+        await reach(channel)
     except TimeoutError:
         raise SessionEnded(f"no connection within {CONNECT_TIMEOUT_S:g} s") from None
 
@@ -334,25 +325,5 @@ def _ended_by(error: grpc.aio.AioRpcError) -> SessionEnded:
 
 def ended_with(code: grpc.StatusCode, details: str | None, metadata: grpc.aio.Metadata | None) -> SessionEnded:
     """What a refusal says: the reason, who leads, how long to stay away."""
-    word, wait_s, leader = "", 0.0, ""
-    for key, value in metadata or ():
-        if key == LEADER_METADATA:
-            leader = value if isinstance(value, str) else value.decode("utf-8", errors="replace")
-        elif key == STATUS_METADATA:
-            word, wait_s = _details(value.encode() if isinstance(value, str) else value)
-    return SessionEnded(f"{word or code.name}: {details}", word=word, leader=leader, wait_s=wait_s)
-
-
-def _details(encoded: bytes) -> tuple[str, float]:
-    """The stable reason within a `google.rpc.Status`, and how long to stay away; empty and zero where it says none that
-    can be read.
-    """
-    reason, wait_s = "", 0.0
-    info, retry = error_details_pb2.ErrorInfo(), error_details_pb2.RetryInfo()
-    with contextlib.suppress(DecodeError):
-        for detail in status_pb2.Status.FromString(encoded).details:
-            if detail.Unpack(info):
-                reason = str(info.reason)
-            elif detail.Unpack(retry):
-                wait_s = max(0.0, retry.retry_delay.ToNanoseconds() / 1e9)
-    return reason, wait_s
+    said = refusal_of(code, details, metadata)
+    return SessionEnded(str(said), word=said.reason, leader=said.leader, wait_s=said.wait_s)

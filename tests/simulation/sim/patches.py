@@ -22,11 +22,11 @@ import grpc.aio
 
 from aliquot.agent import agent as agent_module
 from aliquot.agent import processes, reporting, signals, stream
-from aliquot.agent.backoff import Backoff
 from aliquot.agent.cgroups import ContainmentError
 from aliquot.agent.enforce.none import NoEnforcer
 from aliquot.agent.enforce.watchdog import WatchdogEnforcer
 from aliquot.agent.stream import Stream
+from aliquot.common.backoff import Backoff
 from aliquot.common.clock import SystemClock
 from aliquot.common.ids import IdGenerator
 from aliquot.coordinator import gc
