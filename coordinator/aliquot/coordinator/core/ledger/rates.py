@@ -84,7 +84,8 @@ class PriceHistory(msgspec.Struct, frozen=True):
 
     def cut(self, entry: Entry) -> Iterator[tuple[Entry, RateCard | None]]:
         """An entry cut where prices changed, each part with its prices."""
-        cuts = [dated.from_ms for dated in self.dated if entry.from_ms < dated.from_ms < entry.to_ms]
+        # Prices may be declared twice within a millisecond: only the later ones ever held, and nothing is cut twice.
+        cuts = dict.fromkeys(dated.from_ms for dated in self.dated if entry.from_ms < dated.from_ms < entry.to_ms)
         start = entry.from_ms
         for end in [*cuts, entry.to_ms]:
             part = entry.within(start, end) if end > start else entry
