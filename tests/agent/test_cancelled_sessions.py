@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,7 +20,7 @@ async def test_a_cancellation_is_never_lost_to_a_wake_up(turns: int) -> None:
     quiet: Any = SimpleNamespace(
         _wake=asyncio.Event(),
         _pending=lambda session_epoch: iter(()),
-        _reporter=SimpleNamespace(seq=1),
+        _reporter=SimpleNamespace(seq=1, delta_in_s=lambda: math.inf),
         _heartbeat_ms=60_000,
     )
     call: Any = SimpleNamespace(write=write)
