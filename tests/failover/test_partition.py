@@ -74,17 +74,23 @@ class Parted:
         """Something is granted from now on."""
         await granted_after(log, time.monotonic())
 
-    async def clean(self, log: Log) -> None:
-        """Nothing was lost, and nothing granted twice, by the journal, the launchers and the agents."""
+    @contextlib.asynccontextmanager
+    async def loaded(self) -> AsyncIterator[Log]:
+        """Launchers at work. At the end nothing may have been lost or granted twice, by the journal, by them and by
+        the agents.
+        """
+        async with load(self.cluster.addresses, 6) as log:
+            await self.granted_on(log)
+            yield log
         findings = await asyncio.to_thread(audit, self.cluster.conninfo, log)
         assert findings.clean, findings
         assert findings.grants >= len(log.granted) > 0
         assert not [text for agent in self.agents for text in agent.overcommitted]
 
 
-@contextlib.asynccontextmanager
-async def parted(postgres: server.Postgres, machines: list[Namespace]) -> AsyncIterator[Parted]:
-    scene = Parted(postgres, machines)
+@pytest.fixture
+async def scene(reachable: server.Postgres, machines: list[Namespace]) -> AsyncIterator[Parted]:
+    scene = Parted(reachable, machines)
     tasks: list[asyncio.Task[None]] = []
     try:
         await asyncio.to_thread(scene.cluster.start)
@@ -99,60 +105,45 @@ async def parted(postgres: server.Postgres, machines: list[Namespace]) -> AsyncI
         await asyncio.to_thread(scene.cluster.close)
 
 
-async def test_a_leader_without_its_database_gives_way_and_comes_back_as_a_standby(
-    reachable: server.Postgres, machines: list[Namespace]
-) -> None:
-    async with parted(reachable, machines) as scene:
-        async with load(scene.cluster.addresses, 6) as log:
-            await scene.granted_on(log)
-            epoch = await scene.epoch()
-            old, machine = await scene.leader()
-            machine.cut(machine.database)
-            new, _ = await scene.leader(after_epoch=epoch)
-            assert new is not old
-            await scene.granted_on(log)  # while the way is still cut
-            assert await asyncio.to_thread(old.ended) != 0, "it knows by its own clock that it leads no longer"
-            machine.heal()
-            old.start()
-            await asyncio.to_thread(old.wait_until_ready)
-            assert old.role == "standby"
-            await scene.granted_on(log)
-        await scene.clean(log)
+async def test_a_leader_without_its_database_gives_way_and_comes_back_as_a_standby(scene: Parted) -> None:
+    async with scene.loaded() as log:
+        epoch = await scene.epoch()
+        old, machine = await scene.leader()
+        machine.cut(machine.database)
+        new, _ = await scene.leader(after_epoch=epoch)
+        assert new is not old
+        await scene.granted_on(log)  # while the way is still cut
+        assert await asyncio.to_thread(old.ended) != 0, "it knows by its own clock that it leads no longer"
+        machine.heal()
+        old.start()
+        await asyncio.to_thread(old.wait_until_ready)
+        assert old.role == "standby"
+        await scene.granted_on(log)
 
 
-async def test_a_leader_that_nobody_reaches_grants_nothing_and_goes_on_when_the_way_is_back(
-    reachable: server.Postgres, machines: list[Namespace]
-) -> None:
+async def test_a_leader_that_nobody_reaches_grants_nothing_and_goes_on_when_the_way_is_back(scene: Parted) -> None:
     """It can renew its row, so it leads on; who would want it otherwise ends it. Nothing breaks meanwhile."""
-    async with parted(reachable, machines) as scene:
-        async with load(scene.cluster.addresses, 6) as log:
-            await scene.granted_on(log)
-            _, machine = await scene.leader()
-            machine.cut(machine.callers)
-            before = await asyncio.to_thread(scene.cluster.row)
-            await asyncio.sleep(4)  # longer than a row lasts
-            after = await asyncio.to_thread(scene.cluster.row)
-            assert after[:2] == before[:2]
-            machine.heal()
-            await scene.granted_on(log)
-        await scene.clean(log)
+    async with scene.loaded() as log:
+        _, machine = await scene.leader()
+        machine.cut(machine.callers)
+        before = await asyncio.to_thread(scene.cluster.row)
+        await asyncio.sleep(4)  # longer than a row lasts
+        after = await asyncio.to_thread(scene.cluster.row)
+        assert after[:2] == before[:2]
+        machine.heal()
+        await scene.granted_on(log)
 
 
-async def test_a_leader_that_is_cut_off_from_everybody_is_replaced(
-    reachable: server.Postgres, machines: list[Namespace]
-) -> None:
-    async with parted(reachable, machines) as scene:
-        async with load(scene.cluster.addresses, 6) as log:
-            await scene.granted_on(log)
-            epoch = await scene.epoch()
-            old, machine = await scene.leader()
-            machine.cut(machine.database, machine.callers)
-            new, _ = await scene.leader(after_epoch=epoch)
-            assert new is not old
-            async with AsyncPool([new.address], tenant="other") as pool:  # who has no connection that hangs
-                lease = await pool.allocate("0.1,1Gi", until=WaitUntil.GRANTED, wait_s=60, detached=True)
-                await pool.release(lease.lease_id)
-            assert await asyncio.to_thread(old.ended) != 0
-            await scene.granted_on(log)  # those who had one as well, while the ways are still cut
-            machine.heal()
-        await scene.clean(log)
+async def test_a_leader_that_is_cut_off_from_everybody_is_replaced(scene: Parted) -> None:
+    async with scene.loaded() as log:
+        epoch = await scene.epoch()
+        old, machine = await scene.leader()
+        machine.cut(machine.database, machine.callers)
+        new, _ = await scene.leader(after_epoch=epoch)
+        assert new is not old
+        async with AsyncPool([new.address], tenant="other") as pool:  # who has no connection that hangs
+            lease = await pool.allocate("0.1,1Gi", until=WaitUntil.GRANTED, wait_s=60, detached=True)
+            await pool.release(lease.lease_id)
+        assert await asyncio.to_thread(old.ended) != 0
+        await scene.granted_on(log)  # those who had one as well, while the ways are still cut
+        machine.heal()
