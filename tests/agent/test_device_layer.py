@@ -203,7 +203,7 @@ def _can_make_cgroups() -> str:
     return ""
 
 
-@pytest.mark.root
+@pytest.mark.root("to make cgroups")
 def test_leaves_follow_processes_and_are_found_again() -> None:
     problem = _can_make_cgroups()
     if problem:
