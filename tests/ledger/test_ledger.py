@@ -118,14 +118,14 @@ def test_a_change_of_prices_does_not_reach_back(books: Books) -> None:
 
 def test_prices_declared_twice_in_a_millisecond_charge_nothing_twice(books: Books) -> None:
     start = books.now_ms
-    run(books, 1000)
+    run(books, 1000, 40 * GIB)
     books.now_ms += HOUR_MS
     for gpu_hour_micro in (3_000_000, 4_000_000):
         books.do(c.Apply(rates=RateCard("EUR", (ModelRate("*", gpu_hour_micro),))))
     books.now_ms += HOUR_MS
     lines = invoice(books, start, books.now_ms).lines
     assert sorted((line.share_milli_ms, line.amount_micro) for line in lines) == [
-        (1000 * HOUR_MS, 2_000_000),
+        (1000 * HOUR_MS, 2_000_000 + 400_000),
         (1000 * HOUR_MS, 4_000_000),
     ]
 
