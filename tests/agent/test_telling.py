@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import pairwise
 
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from aliquot.agent.core.deltas import SETTLE_MS, Deadbands, DeltaTracker, DeviceReport, SliceUseReport, differs
 from aliquot.agent.core.model import Actual, Reservation, SliceSpec

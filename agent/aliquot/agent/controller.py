@@ -13,7 +13,8 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from aliquot.agent.attachments import Attachments
 from aliquot.agent.checkpoint import Checkpoint
@@ -145,9 +146,10 @@ class Controller:
             self._state.actual[record.slice_id] = replace(actual, asked_to_end=False)
             self._ender.forget(record.slice_id)
         self._state.book.put(record)
-        ended = [other.slice_id for other in self._state.book if not other.holds]
-        for slice_id in ended[: max(0, len(ended) - MAX_ENDED)]:
-            self._state.book.forget(slice_id)
+        if len(self._state.book) > MAX_ENDED:
+            ended = [other.slice_id for other in self._state.book if not other.holds]
+            for slice_id in ended[: max(0, len(ended) - MAX_ENDED)]:
+                self._state.book.forget(slice_id)
 
     # ---------------------------------------------------------------------------------------------------
     # actions
@@ -172,8 +174,10 @@ class Controller:
             if time.monotonic() >= verify_at:
                 await self.verify()
                 verify_at = time.monotonic() + VERIFY_S
+            if self._state.book.holders():  # else there is nothing to look after until an order comes
+                wait_s = min(wait_s, verify_at - time.monotonic())
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(min(wait_s, verify_at - time.monotonic())):
+                async with asyncio.timeout(wait_s):
                     await self._kicked.wait()
 
     async def verify(self) -> None:
@@ -198,12 +202,21 @@ class Controller:
         async with self._lock:
             again_s = 60.0
             for record in self._state.book:
+                if self._at_rest(record):
+                    continue
                 try:
                     again_s = min(again_s, await self._advance(record))
                 except Exception:  # what is wrong with one slice must not keep the others from being served
                     log.exception("slice %s can't be advanced", record.slice_id)
                     again_s = min(again_s, RETRY_S)
         return again_s
+
+    def _at_rest(self, record: Reservation) -> bool:
+        """Whether there is nothing to do about a slice, as about most of them most of the time."""
+        if record.intent is Intent.STOP:
+            return False  # its processes must be looked for first
+        actual = self._state.actual_of(record.slice_id)
+        return reservations.next_step(record, actual, self._clock.monotonic_ms()) is Step.NOTHING
 
     async def _advance(self, record: Reservation) -> float:
         """Take one slice as far as it goes. Returns after how many seconds to look at it again."""
@@ -235,8 +248,10 @@ class Controller:
         actual = self._state.actual_of(record.slice_id)
         if record.intent is Intent.STOP:
             live = self._ender.live(record)
-            actual = replace(actual, live_processes=None if live is None else len(live))
-            self._state.actual[record.slice_id] = actual
+            live_processes = None if live is None else len(live)
+            if live_processes != actual.live_processes:
+                actual = replace(actual, live_processes=live_processes)
+                self._state.actual[record.slice_id] = actual
         return actual
 
     def _end_processes(self, record: Reservation, step: Step) -> None:

@@ -8,12 +8,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
+import msgspec
+
 from aliquot.agent.containment import Containment
 from aliquot.agent.core.accounting import SliceUsage
 from aliquot.agent.core.model import Actual, Reservation
 from aliquot.agent.devices.base import DeviceError
 from aliquot.agent.devices.guard import DeviceGuard
-from aliquot.agent.enforce.assembly import look_after, observe
+from aliquot.agent.enforce.assembly import keeps_account, look_after
 from aliquot.agent.enforce.base import EnforcementError, Enforcer, Limited
 from aliquot.agent.enforce.chooser import Chooser, TierUnavailable
 from aliquot.agent.state import NodeState
@@ -99,9 +101,13 @@ class LimitSetter:
 
     def _pids_of(self, record: Reservation) -> frozenset[int]:
         device = self._state.devices.get(record.spec.device_uuid)
-        pieces = device.usage.slices if device is not None and device.usage is not None else ()
-        uses = (use for piece in pieces if piece.reservation.slice_id == record.slice_id for use in piece.uses)
-        return frozenset(use.pid for use in uses if use.process is not None)
+        if device is None or device.usage is None:
+            return frozenset()
+        slice_id = record.spec.slice_id
+        for piece in device.usage.slices:
+            if piece.reservation.spec.slice_id == slice_id:
+                return frozenset([use.pid for use in piece.uses if use.process is not None])
+        return frozenset()
 
     async def clear(self, record: Reservation, actual: Actual) -> bool:
         """Take a slice's limit away. False: not now, try again."""
@@ -120,11 +126,14 @@ class LimitSetter:
     def observe(self, usage: SliceUsage) -> None:
         """Tell the tier that holds a slice what the driver sees of it: after each poll."""
         record = usage.reservation
-        actual = self._state.actual_of(record.slice_id)
-        limited = self.limited(record)
-        if limited is None or actual.tier is None:
+        tier = self._state.actual_of(record.slice_id).tier
+        enforcer = self._chooser.of(tier) if tier is not None else None
+        if enforcer is None or not keeps_account(enforcer):
             return
-        excess_bytes = observe(self._chooser.of(actual.tier), limited, usage.observed_bytes)
+        limited = self.limited(record)
+        if limited is None:
+            return
+        excess_bytes = enforcer.observe(limited, usage.observed_bytes)
         if excess_bytes:
             log.info("slice %s holds %s beyond its own account", record.slice_id, human_bytes(excess_bytes))
 
@@ -141,8 +150,7 @@ def _lane(enforcer: Enforcer, device_uuid: str) -> tuple[str, float | None]:
     return (f"mps {device_uuid}", MPS_TIMEOUT_S) if enforcer.tier is Tier.MPS else (device_uuid, None)
 
 
-@dataclass(frozen=True, slots=True)
-class _Check:
+class _Check(msgspec.Struct, frozen=True):
     """A limit to be read back, and who must be under it."""
 
     record: Reservation

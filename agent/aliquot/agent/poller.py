@@ -16,6 +16,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
+import msgspec
+
 from aliquot.agent.core import health
 from aliquot.agent.core.accounting import DeviceUsage
 from aliquot.agent.core.enforcement import agreed
@@ -60,8 +62,7 @@ class _Asked:
     """In a row."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Answer:
+class _Answer(msgspec.Struct, frozen=True):
     memory: MemorySample | None = None
     processes: ProcessList | None = None
     blind: str = ""

@@ -20,9 +20,11 @@ class Attribution:
 
     def usage(self, device_uuid: str, memory: MemorySample | None, listed: ProcessList) -> DeviceUsage:
         """Who holds what of a device's memory."""
-        scan = self._containment.attributor()
-        uses = [self._use(device_uuid, scan, sample.pid, sample.memory_bytes) for sample in listed.processes]
-        self._containment.learn(scan)
+        uses: list[ProcessUse] = []
+        if listed.processes:
+            scan = self._containment.attributor()
+            uses = [self._use(device_uuid, scan, sample.pid, sample.memory_bytes) for sample in listed.processes]
+            self._containment.learn(scan)
         present = {(device_uuid, sample.pid) for sample in listed.processes}
         self._last = {key: holders for key, holders in self._last.items() if key[0] != device_uuid or key in present}
         return account(device_uuid, memory, uses, self._state.reserved_on(device_uuid), complete=listed.complete)

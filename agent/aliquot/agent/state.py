@@ -20,6 +20,7 @@ from aliquot.agent.core.samples import DeviceInfo, DriverInfo, HealthSample, Loa
 
 MAX_NOTES = 64
 MAX_ACTS = 256
+_NOTHING_YET = Actual()
 
 
 @dataclass(slots=True)
@@ -81,23 +82,23 @@ class NodeState:
 
     def actual_of(self, slice_id: str) -> Actual:
         """What is true of a slice; nothing yet for a new one."""
-        return self.actual.get(slice_id, Actual())
+        return self.actual.get(slice_id, _NOTHING_YET)
 
     def reserved_on(self, device_uuid: str) -> list[Reservation]:
         """Reservations that take part of a device."""
-        return [record for record in self.book if record.holds and record.spec.device_uuid == device_uuid]
+        return self.book.on_device(device_uuid)
 
     def leased(self, device_uuid: str) -> bool:
         """Whether any reservation takes part of a device."""
-        return any(record.holds and record.spec.device_uuid == device_uuid for record in self.book)
+        return bool(self.book.on_device(device_uuid))
 
     def holders(self) -> frozenset[Holder]:
         """Whoever has a reservation here."""
-        return frozenset(record.spec.holder for record in self.book.holding())
+        return self.book.holders()
 
     def held(self, holder: Holder) -> bool:
         """Whether a reservation stands behind a holder."""
-        return any(record.spec.holder == holder for record in self.book.holding())
+        return holder in self.book.holders()
 
     def running(self, holder: Holder) -> list[Reservation]:
         """The holder's reservations that are to run."""

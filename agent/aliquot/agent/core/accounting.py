@@ -8,14 +8,14 @@ accounted for, on the side of granting less.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from aliquot.agent.core.model import Holder, ProcessKey, Reservation
 from aliquot.agent.core.samples import MemorySample
 
 
-@dataclass(frozen=True, slots=True)
-class ProcessUse:
+class ProcessUse(msgspec.Struct, frozen=True):
     """One process that the driver lists on a device."""
 
     pid: int
@@ -26,8 +26,7 @@ class ProcessUse:
     """Whom it may count against; empty: foreign."""
 
 
-@dataclass(frozen=True, slots=True)
-class SliceUsage:
+class SliceUsage(msgspec.Struct, frozen=True):
     """What a slice's processes hold on its device."""
 
     reservation: Reservation
@@ -48,8 +47,7 @@ class SliceUsage:
         return self.known_bytes
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceUsage:
+class DeviceUsage(msgspec.Struct, frozen=True):
     """A device's memory, by who holds it."""
 
     device_uuid: str

@@ -10,12 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+import msgspec
+
 MIB = 1 << 20
 SETTLE_MS = 60_000
 
 
-@dataclass(frozen=True, slots=True)
-class SliceUseReport:
+class SliceUseReport(msgspec.Struct, frozen=True):
     """What a slice really uses."""
 
     slice_id: str
@@ -24,8 +25,7 @@ class SliceUseReport:
     gpu_percent: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceReport:
+class DeviceReport(msgspec.Struct, frozen=True):
     """What is told of one device. `None` is unknown."""
 
     uuid: str

@@ -24,7 +24,9 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+
+from msgspec.structs import replace
 
 from aliquot.agent.core.accounting import DeviceUsage, ProcessUse, SliceUsage
 from aliquot.agent.core.model import Holder, ProcessKey

@@ -112,8 +112,7 @@ class Reservation(msgspec.Struct, frozen=True):
         return self.intent is not Intent.ENDED
 
 
-@dataclass(frozen=True, slots=True)
-class Actual:
+class Actual(msgspec.Struct, frozen=True):
     """What is true of a slice now, as far as the agent has seen since it started."""
 
     limit_set: bool = False

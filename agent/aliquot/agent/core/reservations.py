@@ -136,12 +136,20 @@ class DeviceLoad:
 
 
 class Book:
-    """All reservations of this node, by slice id. Quarantined ones count like any other."""
+    """All reservations of this node, by slice id. Quarantined ones count like any other.
 
-    __slots__ = ("_records",)
+    What holds a part of a device is found by device and by lease without a look at the others: each poll asks.
+    """
+
+    __slots__ = ("_by_device", "_by_lease", "_holders", "_records")
 
     def __init__(self, records: Iterable[Reservation] = ()) -> None:
-        self._records: dict[str, Reservation] = {record.slice_id: record for record in records}
+        self._records: dict[str, Reservation] = {}
+        self._by_device: dict[str, dict[str, Reservation]] = {}
+        self._by_lease: dict[str, dict[str, Reservation]] = {}
+        self._holders: frozenset[Holder] | None = None
+        for record in records:
+            self.put(record)
 
     def __iter__(self) -> Iterator[Reservation]:
         return iter(tuple(self._records.values()))
@@ -158,30 +166,63 @@ class Book:
 
     def put(self, record: Reservation) -> None:
         """Add or replace a record."""
-        self._records[record.slice_id] = record
+        spec, known = record.spec, self._records.get(record.spec.slice_id)
+        if known is not None and known.spec is not spec and known.spec != spec:
+            self._let_go(known)
+        self._records[spec.slice_id] = record
+        if record.holds:
+            self._by_device.setdefault(spec.device_uuid, {})[spec.slice_id] = record
+            self._by_lease.setdefault(spec.lease_id, {})[spec.slice_id] = record
+            self._holders = None
+        else:
+            self._let_go(record)
 
     def forget(self, slice_id: str) -> None:
         """Drop a record; unknown ids are no error."""
-        self._records.pop(slice_id, None)
+        record = self._records.pop(slice_id, None)
+        if record is not None:
+            self._let_go(record)
+
+    def _let_go(self, record: Reservation) -> None:
+        """It does not hold a part of a device any more."""
+        spec = record.spec
+        for index, key in ((self._by_device, spec.device_uuid), (self._by_lease, spec.lease_id)):
+            of_key = index.get(key)
+            if of_key is not None and of_key.pop(spec.slice_id, None) is not None and not of_key:
+                del index[key]
+        self._holders = None
 
     def holding(self) -> list[Reservation]:
         """Records that take part of a device."""
         return [record for record in self._records.values() if record.holds]
 
+    def holders(self) -> frozenset[Holder]:
+        """Whoever has a record that takes part of a device."""
+        if self._holders is None:
+            self._holders = frozenset(
+                record.spec.holder for of_lease in self._by_lease.values() for record in of_lease.values()
+            )
+        return self._holders
+
+    def on_device(self, device_uuid: str) -> list[Reservation]:
+        """Records that take part of this device."""
+        of_device = self._by_device.get(device_uuid)
+        return list(of_device.values()) if of_device is not None else []
+
     def of_lease(self, lease_id: str) -> list[Reservation]:
         """Records of one lease that take part of a device, of any epoch."""
-        return [record for record in self._records.values() if record.holds and record.spec.lease_id == lease_id]
+        of_lease = self._by_lease.get(lease_id)
+        return list(of_lease.values()) if of_lease is not None else []
 
     def of_holder(self, holder: Holder) -> list[Reservation]:
         """Records of one member of one grant that take part of a device."""
-        return [record for record in self._records.values() if record.holds and record.spec.holder == holder]
+        return [record for record in self.of_lease(holder.lease_id) if record.spec.holder == holder]
 
     def load_of(self, device_uuid: str) -> DeviceLoad:
         """What is reserved on a device."""
-        share_milli = memory_bytes = slices = 0
-        for record in self._records.values():
-            if record.holds and record.spec.device_uuid == device_uuid:
-                share_milli += record.spec.share_milli
-                memory_bytes += record.spec.memory_bytes
-                slices += 1
-        return DeviceLoad(share_milli, memory_bytes, slices)
+        records = self.on_device(device_uuid)
+        return DeviceLoad(
+            sum(record.spec.share_milli for record in records),
+            sum(record.spec.memory_bytes for record in records),
+            len(records),
+        )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
+from typing import TypeGuard
 
 from aliquot.agent.enforce.base import Enforcer, Limited
 from aliquot.agent.enforce.driver import DriverEnforcer
@@ -64,6 +65,6 @@ def look_after(enforcer: Enforcer, limited: Limited, pids: Collection[int]) -> N
         enforcer.look_for_escaped(limited, pids)
 
 
-def observe(enforcer: Enforcer | None, limited: Limited, observed_bytes: int | None) -> int:
-    """Tell a tier what the driver sees of a slice; answers what the slice holds beyond its own account, in bytes."""
-    return enforcer.observe(limited, observed_bytes) if isinstance(enforcer, PreloadEnforcer) else 0
+def keeps_account(enforcer: Enforcer) -> TypeGuard[PreloadEnforcer]:
+    """Whether a tier keeps an account of its own, to be compared with what the driver sees."""
+    return isinstance(enforcer, PreloadEnforcer)
