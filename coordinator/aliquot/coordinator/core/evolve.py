@@ -174,6 +174,7 @@ def _lease_queued(state: State, fact: f.LeaseQueued) -> None:
 def _lease_granted(state: State, fact: f.LeaseGranted) -> None:
     lease = state.leases[fact.lease_id]
     state.lines.remove(lease)
+    counting.patience_ends(state, lease)
     if fact.lease_id in state.holds:
         holds.drop_hold(state, fact.lease_id)
     new = _take(state, lease, fact.lease_epoch, fact.slices, fact.at_ms)
@@ -344,6 +345,8 @@ def _lease_requeued(state: State, fact: f.LeaseRequeued) -> None:
         acknowledged_shape=lease.shape,  # there is nothing left to adapt to
     )
     _set_lease(state, lease)
+    _drop_looks(state, lease)
+    counting.be_patient(state, lease)
     state.elastic_ends(fact.lease_id)
     if lease.slices:
         state.ending[fact.lease_id] = None
@@ -363,6 +366,8 @@ def _lease_ended(state: State, fact: f.LeaseEnded) -> None:
         raise BrokenInvariant(f"lease {fact.lease_id} ends while it holds {len(lease.holding)} slices")
     if lease.waiting:
         state.lines.remove(lease)
+        counting.patience_ends(state, lease)
+    _drop_looks(state, lease)
     if fact.lease_id in state.holds:
         holds.drop_hold(state, fact.lease_id)
     state.elastic_ends(fact.lease_id)
@@ -403,6 +408,14 @@ def _lease_id(slice_id: str) -> str:
 def _set_lease(state: State, lease: Lease) -> None:
     state.leases[lease.lease_id] = replace(lease, seq=state.seq)
     state.touch_lease(lease.lease_id)
+
+
+def _drop_looks(state: State, lease: Lease) -> None:
+    """Its grant is over: it needs neither be confirmed nor keep to its time limit."""
+    if lease.granted_ms:
+        state.timers.drop(lease.granted_ms + state.config.confirm_timeout_ms, Due.CONFIRM, lease.lease_id)
+        if lease.request.time_limit_ms:
+            state.timers.drop(lease.granted_ms + lease.request.time_limit_ms, Due.TIME_LIMIT, lease.lease_id)
 
 
 def _with_slice(lease: Lease, old: Slice, new: Slice) -> Lease:

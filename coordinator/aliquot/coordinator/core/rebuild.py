@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from aliquot.coordinator.core.evolving.counting import be_patient, queue_of, recount_all
+from aliquot.coordinator.core.evolving.counting import be_patient, recount_all
 from aliquot.coordinator.core.evolving.holds import keep
 from aliquot.coordinator.core.evolving.partitioning import keep as keep_cuts
 from aliquot.coordinator.core.evolving.resizing import enlist
@@ -69,8 +69,7 @@ def _await(state: State, lease: Lease) -> None:
     if lease.waiting:
         resting = lease.not_before_ms > state.now_ms
         state.lines.add(lease, resting=resting)
-        if state.now_ms < lease.created_ms + state.tenancy.queue_spec(queue_of(state, lease)).reserve_after_ms:
-            be_patient(state, lease)
+        be_patient(state, lease)
         if len(lease.preempted_at_ms) >= state.config.preemptions_max:
             state.timers.add(lease.preempted_at_ms[0] + state.config.preemption_period_ms, Due.RETRY, lease.lease_id)
         if resting:

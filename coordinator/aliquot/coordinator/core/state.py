@@ -33,6 +33,9 @@ if TYPE_CHECKING:
     from aliquot.coordinator.core.preemption.plan import Preemption
 
 
+SEARCHES_KEPT = 4_096
+
+
 class CoreConfig(msgspec.Struct, frozen=True):
     """Settings that decisions depend on. Facts carry what was decided, so a changed setting never changes a replay."""
 
@@ -249,6 +252,12 @@ class State:
         self.freed_version += 1
         self.known_full.clear()
         self.look_for_growth(self.now_ms + self.config.growth_idle_ms)
+
+    def searched_in_vain(self, key: tuple[Demand, str, str, int], version: int, until_ms: int) -> None:
+        """Nobody could be ended for such a request: not worth another search before then, as long as nothing moves."""
+        if len(self.searched) >= SEARCHES_KEPT:
+            self.searched.clear()
+        self.searched[key] = (version, until_ms)
 
     def look_for_balance(self, pool: str, due_ms: int) -> None:
         """Remember to look then at how a pool's projects use their nodes."""

@@ -67,7 +67,7 @@ def reclaim(state: State, walk: AdmissionPass, lease: Lease, demand: Demand, now
             promised[0] += sum(part[1] for part in _asked(parts, ceiling))
             promised[1] += sum(part[2] for part in _asked(parts, ceiling))
     if not chosen:
-        state.searched[key] = (version, min(now_ms + REST_MS, again_ms))
+        state.searched_in_vain(key, version, min(now_ms + REST_MS, again_ms))
         if again_ms < NEVER_MS:
             state.timers.add(again_ms, Due.RETRY, lease.lease_id)
         return []

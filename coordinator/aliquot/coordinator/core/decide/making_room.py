@@ -59,9 +59,7 @@ def make_room(state: State, lease: Lease, demand: Demand, now_ms: int) -> tuple[
         return [], searched, False
     found = planner.find(lease, demand, now_ms, frozenset(hold.owner for hold in blocking))
     if isinstance(found, NoPlan):
-        if len(state.searched) > 4096:
-            state.searched.clear()
-        state.searched[key] = (version, min(now_ms + FAILED_REST_MS, found.again_ms))
+        state.searched_in_vain(key, version, min(now_ms + FAILED_REST_MS, found.again_ms))
         if found.again_ms < NEVER_MS:
             state.timers.add(found.again_ms, Due.RETRY, lease.lease_id)
         return [], True, False

@@ -83,6 +83,7 @@ def watch_budget(state: State, tenant: str, at_ms: int) -> None:
         if reported < (meter.period_start_ms, permille):
             due_ms = min(due_ms, meter.reaches_ms(permille, at_ms) or due_ms)
     if not meter.armed_ms or due_ms < meter.armed_ms:
+        state.timers.drop(meter.armed_ms, Due.BUDGET, tenant)
         meter.armed_ms = due_ms
         state.timers.add(due_ms, Due.BUDGET, tenant)
 
@@ -90,8 +91,14 @@ def watch_budget(state: State, tenant: str, at_ms: int) -> None:
 def be_patient(state: State, lease: Lease) -> None:
     """Remember to look when a waiting lease may have devices kept for it."""
     after_ms = state.tenancy.queue_spec(queue_of(state, lease)).reserve_after_ms
-    if after_ms:
+    if lease.created_ms + after_ms > state.now_ms:
         state.timers.add(lease.created_ms + after_ms, Due.PATIENCE, lease.lease_id)
+
+
+def patience_ends(state: State, lease: Lease) -> None:
+    """It waits no longer."""
+    after_ms = state.tenancy.queue_spec(queue_of(state, lease)).reserve_after_ms
+    state.timers.drop(lease.created_ms + after_ms, Due.PATIENCE, lease.lease_id)
 
 
 def recount_all(state: State) -> None:
@@ -104,6 +111,8 @@ def recount_all(state: State) -> None:
 
 def recount_meters(state: State, live: Iterable[Lease] | None = None) -> None:
     """Derive the budgets' meters from the entries and from what is being charged."""
+    for name, meter in state.meters.items():
+        state.timers.drop(meter.armed_ms, Due.BUDGET, name)
     state.meters.clear()
     if not state.tenancy.budgets:
         return

@@ -92,6 +92,7 @@ def _hold_broken(state: State, fact: f.HoldBroken) -> None:
 def drop_hold(state: State, owner: str) -> None:
     """Its devices are for everybody again."""
     hold = state.holds.pop(owner)
+    state.timers.drop(hold.expires_ms, Due.HOLD, owner)
     state.ready_holds.pop(owner, None)
     state.lines.serve(owner, served=False)
     for uuid in hold.device_uuids:

@@ -1,0 +1,122 @@
+"""What comes and goes leaves nothing behind in the books: many leases leave what few leases do."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+
+from aliquot.coordinator.core import commands as c
+from aliquot.coordinator.core.decide import TickOutcome, decide
+from aliquot.coordinator.core.decide.outcomes import AllocateOutcome
+from aliquot.coordinator.core.errors import DomainError
+from aliquot.coordinator.core.evolve import evolve
+from aliquot.coordinator.core.facts import RequestSpec
+from aliquot.coordinator.core.ledger.entries import EntryKind
+from aliquot.coordinator.core.ledger.rates import ModelRate, RateCard
+from aliquot.coordinator.core.state import CoreConfig, State
+from aliquot.coordinator.core.tenancy.specs import Budget, Period, TenantSpec
+from tests.bounded.counting import everything_in
+from tests.core.harness import GIB, node, request
+
+DAY_MS = 86_400_000
+CONFIG = CoreConfig(retain_ended_ms=60_000, retain_ended_max=1_000)
+
+
+class Pool:
+    """A core under load, without the checks after each command that would make a long day longer."""
+
+    def __init__(self) -> None:
+        self.state = State.fresh(CONFIG)
+        self.now_ms = 1_790_000_000_000
+        self._ids = itertools.count(1)
+        self.do(c.StartLeading(1))
+        spec = node("one", 4)
+        self.node_id = spec.node_id
+        self.do(c.RegisterNode(spec, 1))
+        self.do(c.ReconcileNode(spec.node_id, 1, ()))
+        self.do(c.Apply(rates=RateCard("EUR", (ModelRate("*", 2_000_000),))))
+        budget = Budget(share_milli_ms=1 << 50, period=Period.MONTH)
+        self.do(c.Apply(tenants=((TenantSpec("rich", budget=budget), -1),)))
+
+    def do(self, command: c.Command) -> object:
+        decision = decide(self.state, command, self.now_ms)
+        for fact in decision.facts:
+            evolve(self.state, fact)
+        self.state.take_touched()
+        return decision.outcome
+
+    def advance(self, milliseconds: int) -> None:
+        self.now_ms += milliseconds
+        while True:
+            outcome = self.do(c.Tick())
+            assert isinstance(outcome, TickOutcome)
+            if not outcome.more:
+                break
+        for _ in range(100):
+            if not self.state.wants_admission():
+                break
+            self.do(c.Admit())
+
+    def lease(self, spec: RequestSpec, *, key: str = "") -> None:
+        """One that is granted, runs for a minute and ends."""
+        lease_id = f"l-{next(self._ids):013d}"
+        outcome = self.do(c.Allocate(lease_id, spec, key=key, body_sha256=b"x" * 32))
+        assert isinstance(outcome, AllocateOutcome)
+        self.advance(1_000)
+        for status in (c.ReportStatus.ACTIVE, c.ReportStatus.GONE):
+            lease = self.state.leases[lease_id]
+            reports = tuple(c.SliceReport(piece.slice_id, piece.lease_epoch, status, 2) for piece in lease.holding)
+            if reports:
+                self.do(c.ReportSlices(self.node_id, 1, reports))
+            self.advance(60_000 if status is c.ReportStatus.ACTIVE else 1_000)
+            if status is c.ReportStatus.ACTIVE:
+                self.do(c.Release(lease_id))
+
+    def some(self, number: int) -> None:
+        """Leases of all kinds."""
+        for turn in range(number):
+            self.lease(request(250, GIB, tenant="a", time_limit_ms=DAY_MS), key=f"k-{turn}-{self.now_ms}")
+            self.lease(request(1000, tenant="rich", queue="night", ttl_ms=60_000))
+            lease_id = f"l-{next(self._ids):013d}"
+            self.do(c.Allocate(lease_id, request(1000, count=4, gang_size=1, tenant="b", priority=turn % 3)))
+            waiting = f"l-{next(self._ids):013d}"
+            self.do(c.Allocate(waiting, request(1000, tenant="c", priority=1 + turn % 3)))  # waits, and gives up
+            self.advance(100)
+            self.do(c.Release(waiting))
+            self.do(c.Release(lease_id))
+            lease = self.state.leases[lease_id]
+            for piece in lease.holding:
+                self.do(
+                    c.ReportSlices(
+                        self.node_id, 1, (c.SliceReport(piece.slice_id, piece.lease_epoch, c.ReportStatus.GONE),)
+                    )
+                )
+            try:
+                self.do(c.Allocate(f"l-{next(self._ids):013d}", request(1000, models=((f"no-{turn % 7}",),))))
+            except DomainError:
+                continue
+        self.advance(120_000)
+
+
+def kept(pool: Pool) -> Counter[str]:
+    """What the State holds, by type; but for the usage that is charged, and a log that is cut at a fixed length."""
+    found = everything_in(pool.state)
+    usage = sum(entry.kind is EntryKind.USAGE for entry in pool.state.ledger.entries)
+    assert found["Entry"] == len(pool.state.ledger.entries)
+    found["Entry"] -= usage
+    found["items of list"] -= 2 * usage + len(pool.state.inventory.change_log)
+    return found
+
+
+def test_many_leases_leave_what_few_leases_leave() -> None:
+    pool = Pool()
+    pool.some(60)
+    few = kept(pool)
+    assert not pool.state.leases
+    assert not pool.state.keys
+    assert not pool.state.ended
+    timers = len(pool.state.timers)
+    pool.some(180)
+    assert len(pool.state.timers) <= timers
+    grown = {name: (few[name], count) for name, count in kept(pool).items() if count > few[name] * 1.1 + 20}
+    assert not grown, f"(before, after) of what has grown: {grown}"
