@@ -10,6 +10,7 @@ from aliquot.common.duration import DurationMs
 from aliquot.common.errors import ConfigError
 from aliquot.common.tls import ServerTls
 from aliquot.coordinator.core.state import CoreConfig
+from aliquot.coordinator.identity import AgentRule, Authorities, RelayRules, any_agent, named_agent
 from aliquot.coordinator.sessions import SessionsConfig
 from aliquot.coordinator.watch import RING_EVENTS
 from aliquot.coordinator.writer import WriterConfig
@@ -54,10 +55,25 @@ class AgentSettings:
     """A grant that its agent has not confirmed for so long is tried elsewhere."""
     use_told_every: DurationMs = field(default=DurationMs(300_000))
     """How often the ledger is told what leases were measured to use."""
+    node_in_certificate: bool = False
+    """Only an agent whose certificate has its node's id as a name may speak for that node."""
+
+    def allowed(self) -> AgentRule:
+        """Who may speak for a node."""
+        return named_agent if self.node_in_certificate else any_agent
 
     def sessions(self) -> SessionsConfig:
         """As the sessions take them."""
         return SessionsConfig(self.heartbeat, self.delta_min, self.suspect_after_heartbeats, self.lost)
+
+
+@dataclass(frozen=True, slots=True)
+class RelaySettings:
+    """Whether agents may come through relays."""
+
+    enabled: bool = False
+    names: tuple[str, ...] = ()
+    """Names in certificates of relays. Needed where clients must show certificates."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +139,7 @@ class Settings:
     """Makes every commit as slow as a slow disk: for measurements only."""
     tls: TlsSettings = TlsSettings()
     agents: AgentSettings = AgentSettings()
+    relays: RelaySettings = RelaySettings()
     limits: LimitSettings = LimitSettings()
     mig: MigSettings = MigSettings()
     elastic: ElasticSettings = ElasticSettings()
@@ -140,6 +157,22 @@ class Settings:
             retain_ended_ms=self.limits.retain_ended,
             retain_ended_max=self.limits.retain_ended_max,
         )
+
+    def relay_rules(self) -> RelayRules:
+        """Whether agents may come through relays, and what they must show then. Raises ConfigError."""
+        ca_file = self.tls.client_ca_file
+        if self.agents.node_in_certificate and ca_file is None:
+            raise ConfigError(
+                "agents.node_in_certificate is set, but callers show no certificates", hint="set tls.client_ca_file too"
+            )
+        if not self.relays.enabled or ca_file is None:
+            return RelayRules(self.relays.enabled)
+        if not self.relays.names:
+            raise ConfigError(
+                "relays are enabled and callers must show certificates, but no certificate is a relay's",
+                hint="name them in relays.names: any other caller with a certificate could speak for all agents",
+            )
+        return RelayRules(enabled=True, names=frozenset(self.relays.names), authorities=Authorities(ca_file))
 
     def writer(self) -> WriterConfig:
         """Bounds of the writer."""

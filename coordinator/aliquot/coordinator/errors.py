@@ -10,7 +10,8 @@ AliquotError
  ├── Overloaded                a stated bound is reached: come back later
  ├── ShuttingDown              this coordinator is going away
  ├── WatchCompacted            a watcher is too far behind, or too slow
- └── ProtocolVersion           an agent speaks no protocol that this coordinator speaks
+ ├── ProtocolVersion           an agent speaks no protocol that this coordinator speaks
+ └── NotAllowed                the caller's certificate does not entitle it to this
 """
 
 from __future__ import annotations
@@ -78,3 +79,9 @@ class ProtocolVersion(AliquotError):
     """An agent speaks no protocol version that this coordinator speaks."""
 
     reason = "PROTOCOL_VERSION"
+
+
+class NotAllowed(AliquotError):
+    """The caller's certificate does not entitle it to what it asks for."""
+
+    reason = "NOT_ALLOWED"

@@ -12,15 +12,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc as python_gc
-import importlib
 import json
 import logging
-import resource
 import signal
 import sys
 from collections.abc import Callable
 from functools import partial
-from importlib import metadata
 from typing import TYPE_CHECKING
 
 import grpc
@@ -50,6 +47,7 @@ from aliquot.coordinator.leadership.base import Leadership
 from aliquot.coordinator.metrics import Metrics
 from aliquot.coordinator.outbox import Outbox
 from aliquot.coordinator.prices import PriceLearner
+from aliquot.coordinator.program import allow_many_connections, event_loop_factory, version
 from aliquot.coordinator.published import whole_state
 from aliquot.coordinator.pulse import Pulse
 from aliquot.coordinator.reloading import read_again
@@ -59,6 +57,7 @@ from aliquot.coordinator.rpc.gate import Gate, Services
 from aliquot.coordinator.rpc.lease_service import LeaseService
 from aliquot.coordinator.rpc.nodes import NodeWriter
 from aliquot.coordinator.rpc.pool_service import PoolService
+from aliquot.coordinator.rpc.relay_service import RelayService
 from aliquot.coordinator.rpc.server import Server
 from aliquot.coordinator.rpc.watch_service import WatchService
 from aliquot.coordinator.scrape import Answer, ScrapeServer
@@ -86,14 +85,6 @@ _SWITCH_INTERVAL_S = 0.000_5
 """How long the event loop may keep the journal thread waiting for the interpreter, a few times per commit."""
 
 
-def version() -> str:
-    """Of the installed distribution."""
-    try:
-        return metadata.version("aliquot")
-    except metadata.PackageNotFoundError:
-        return "0"
-
-
 class Coordinator:
     """All parts, wired. `start`, then `serve` until `stop`; both on one event loop."""
 
@@ -105,6 +96,7 @@ class Coordinator:
         self._shared = shared_leadership(settings, self.journal)
         self._leadership: Leadership = self._shared or single_leadership(settings, self.journal)
         self._clock = clock
+        self._relay_rules = settings.relay_rules()
         self._stop = asyncio.Event()
         self.gate = Gate()
         self.standby: Standby | None = None
@@ -208,7 +200,9 @@ class Coordinator:
             pool_secret=self.journal.pool_secret,
             version=version(),
             config=settings.agents.sessions(),
+            allowed=settings.agents.allowed(),
         )
+        self.relays = RelayService(self.sessions, self._relay_rules, version())
         self.outbox.follow_leases(self.sessions)
         self.outbox.follow_nodes(self.sessions)
         self.pulse = Pulse(
@@ -312,7 +306,7 @@ class Coordinator:
             watch=WatchService(self.hub, self.view, nodes, self.metrics),
         )
         pool = PoolService(writer=self.writer, view=self.view, nodes=nodes, metrics=self.metrics, version=version())
-        services = Services([agent_handler(self.sessions)])
+        services = Services([agent_handler(self.sessions), self.relays.handler()])
         leases_pb2_grpc.add_LeaseServiceServicer_to_server(leases, services)  # type: ignore[arg-type]
         pool_pb2_grpc.add_PoolServiceServicer_to_server(pool, services)  # type: ignore[arg-type]
         admin = AdminService(writer=self.writer, metrics=self.metrics)
@@ -328,6 +322,8 @@ class Coordinator:
         self.metrics.gauges += [
             ("aliquot_writer_queue", "Commands that wait to be decided", lambda: self.writer.queued),
             ("aliquot_agent_sessions", "Agents that are connected", lambda: len(self.sessions)),
+            ("aliquot_relays", "Relays that are connected", lambda: len(self.relays)),
+            ("aliquot_relayed_agents", "Agents that are connected through them", lambda: self.relays.streams),
             ("aliquot_watchers", "Watch streams that are open", lambda: len(self.hub)),
             ("aliquot_granting", "1 while anything is granted", lambda: int(self.writer.granting)),
             ("aliquot_loop_lag_seconds", "How late the last regular beat was", lambda: self.pulse.lag_ms / 1000),
@@ -412,6 +408,7 @@ class Coordinator:
         results: list[object] = []
         if self._writing is not None:
             await self.sessions.goodbye()
+            await self.relays.goodbye()
             self.waiters.wake_all()
             await stopping
             self.writer.close()
@@ -427,22 +424,6 @@ class Coordinator:
         for result in results:
             if isinstance(result, BaseException):
                 raise result
-
-
-def _event_loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """Uvloop's where it is installed: gRPC makes some twenty callbacks per call, and there they cost half as much."""
-    try:
-        factory: Callable[[], asyncio.AbstractEventLoop] = importlib.import_module("uvloop").new_event_loop
-    except ImportError:
-        return None
-    return factory
-
-
-def _allow_many_connections() -> None:
-    """Each agent and launcher is a connection; the usual bound of 1,024 open files is for other programs."""
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with contextlib.suppress(OSError, ValueError):
-        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 async def run(settings: Settings, read: Callable[[], Settings], journal: Journal | None = None) -> None:
@@ -485,8 +466,8 @@ def main(argv: list[str] | None = None, *, wrap: Callable[[Journal], Journal] = 
         discover()
         require(settings.policy)
         sys.setswitchinterval(_SWITCH_INTERVAL_S)
-        _allow_many_connections()
-        with asyncio.Runner(loop_factory=_event_loop_factory()) as runner:
+        allow_many_connections()
+        with asyncio.Runner(loop_factory=event_loop_factory()) as runner:
             runner.run(run(settings, read, wrap(make_journal(settings))))
     except AliquotError as error:
         sys.stderr.write(error.explain() + "\n")

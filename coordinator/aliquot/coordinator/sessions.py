@@ -29,6 +29,7 @@ from aliquot.coordinator.core.state import Node
 from aliquot.coordinator.desired import nodes_to_tell
 from aliquot.coordinator.errors import Overloaded, ProtocolVersion, ShuttingDown
 from aliquot.coordinator.groups import Reply
+from aliquot.coordinator.identity import AgentRule, any_agent
 from aliquot.coordinator.liveness import Liveness, LivenessConfig
 from aliquot.coordinator.metrics import Metrics
 from aliquot.coordinator.reports import foreign_changed, read_reports
@@ -88,6 +89,7 @@ class Sessions:
         pool_secret: bytes,
         version: str,
         config: SessionsConfig | None = None,
+        allowed: AgentRule = any_agent,
     ) -> None:
         self._writer = writer
         self._view = view
@@ -97,6 +99,7 @@ class Sessions:
         self._metrics = metrics
         self._pool_secret = pool_secret
         self._version = version
+        self._allowed = allowed
         self._config = config or SessionsConfig()
         self._by_node: dict[str, Session] = {}
         self._epochs = 0
@@ -156,6 +159,7 @@ class Sessions:
             )
         if not hello.node_id or len(hello.node_id) > limits.MAX_NODE_CHARS:
             raise InvalidFieldError("hello.node_id", f"has 1 to {limits.MAX_NODE_CHARS} characters")
+        self._allowed(context, hello.node_id)
         await self._outrank(hello.leader_epoch)
         leader_epoch = self._view.leader_epoch
         self._epochs += 1

@@ -13,7 +13,7 @@ from grpc_reflection.v1alpha import reflection
 from aliquot.common.errors import AliquotError
 from aliquot.common.limits import MAX_MESSAGE_BYTES
 from aliquot.common.tls import ServerTls, require_secure, server_credentials
-from aliquot.v1 import admin_pb2, agent_pb2, leases_pb2, pool_pb2
+from aliquot.v1 import admin_pb2, agent_pb2, leases_pb2, pool_pb2, relay_pb2
 
 GRANTS = "aliquot.grants"
 """The health service name that says whether anything is granted at all."""
@@ -40,6 +40,7 @@ _SERVICES = tuple(
         (pool_pb2.DESCRIPTOR, "PoolService"),
         (agent_pb2.DESCRIPTOR, "AgentService"),
         (admin_pb2.DESCRIPTOR, "AdminService"),
+        (relay_pb2.DESCRIPTOR, "RelayService"),
     )
 )
 
@@ -53,15 +54,22 @@ class ListenError(AliquotError):
 class Server:
     """A `grpc.aio` server with the coordinator's bounds."""
 
-    def __init__(self, handlers: Sequence[grpc.GenericRpcHandler] = ()) -> None:
-        self.grpc = grpc.aio.server(options=SERVER_OPTIONS, maximum_concurrent_rpcs=RPCS_MAX)
+    def __init__(
+        self,
+        handlers: Sequence[grpc.GenericRpcHandler] = (),
+        *,
+        services: Sequence[str] = _SERVICES,
+        options: Sequence[tuple[str, int]] = SERVER_OPTIONS,
+    ) -> None:
+        self._services = services
+        self.grpc = grpc.aio.server(options=options, maximum_concurrent_rpcs=RPCS_MAX)
         self.grpc.add_generic_rpc_handlers(tuple(handlers))
         self.leading = True
         """Whether the services are more than signposts; see `show_services`."""
         self._health = HealthServicer()
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self.grpc)
         health_name = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
-        reflection.enable_server_reflection((*_SERVICES, health_name, reflection.SERVICE_NAME), self.grpc)
+        reflection.enable_server_reflection((*services, health_name, reflection.SERVICE_NAME), self.grpc)
 
     def listen(self, address: str, tls: ServerTls | None, *, insecure: bool) -> str:
         """Bind; returns the address with the real port. Raises SecurityError or ListenError."""
@@ -90,7 +98,7 @@ class Server:
     async def show_services(self) -> None:
         """Tell health checks whether the services do more than name the leader."""
         serving, not_serving = health_pb2.HealthCheckResponse.SERVING, health_pb2.HealthCheckResponse.NOT_SERVING
-        for name in _SERVICES:
+        for name in self._services:
             await self._health.set(name, serving if self.leading else not_serving)
 
     async def set_granting(self, *, granting: bool) -> None:

@@ -1,0 +1,34 @@
+"""What the coordinator's program and the relay's have in common."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib
+import resource
+from collections.abc import Callable
+from importlib import metadata
+
+
+def version() -> str:
+    """Of the installed distribution."""
+    try:
+        return metadata.version("aliquot")
+    except metadata.PackageNotFoundError:
+        return "0"
+
+
+def event_loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """Uvloop's where it is installed: gRPC makes some twenty callbacks per call, and there they cost half as much."""
+    try:
+        factory: Callable[[], asyncio.AbstractEventLoop] = importlib.import_module("uvloop").new_event_loop
+    except ImportError:
+        return None
+    return factory
+
+
+def allow_many_connections() -> None:
+    """Each agent and launcher is a connection; the usual bound of 1,024 open files is for other programs."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
