@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from aliquot.agent.bell import Bell
 from aliquot.agent.stream import Stream
 
 
@@ -18,7 +19,7 @@ async def test_a_cancellation_is_never_lost_to_a_wake_up(turns: int) -> None:
         pass
 
     quiet: Any = SimpleNamespace(
-        _wake=asyncio.Event(),
+        _wake=Bell(),
         _pending=lambda session_epoch: iter(()),
         _reporter=SimpleNamespace(seq=1, delta_in_s=lambda: math.inf),
         _heartbeat_ms=60_000,
@@ -28,7 +29,7 @@ async def test_a_cancellation_is_never_lost_to_a_wake_up(turns: int) -> None:
     for _ in range(5):
         await asyncio.sleep(0)
 
-    quiet._wake.set()
+    quiet._wake.ring()
     for _ in range(turns):
         await asyncio.sleep(0)
     telling.cancel()

@@ -9,7 +9,6 @@ start asks again.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import time
 from collections.abc import Callable
@@ -17,6 +16,7 @@ from collections.abc import Callable
 from msgspec.structs import replace
 
 from aliquot.agent.attachments import Attachments
+from aliquot.agent.bell import Bell
 from aliquot.agent.checkpoint import Checkpoint
 from aliquot.agent.containment import Containment
 from aliquot.agent.core import reservations
@@ -68,7 +68,7 @@ class Controller:
         self._ender = ender
         self._clock = clock
         self._lock = asyncio.Lock()
-        self._kicked = asyncio.Event()
+        self._kicked = Bell()
         self._lived: set[str] = set()
         """Slices whose limit was set once, or may have been before this agent started: processes may run on
         them.
@@ -111,7 +111,7 @@ class Controller:
             told = [record for record in records if record.intent is not Intent.RUN or record.slice_id in known]
             repeated = [self._state.book.get(slice_id) for slice_id in verdict.repeats]
             self._report(*told, *(record for record in repeated if record is not None))
-        self._kicked.set()
+        self._kicked.ring()
         return verdict
 
     async def _obey_leader(self, leader_epoch: int) -> None:
@@ -169,16 +169,14 @@ class Controller:
         """Carry out what is to be done, for ever."""
         verify_at = 0.0
         while True:
-            self._kicked.clear()
+            self._kicked.hush()
             wait_s = await self._settle()
             if time.monotonic() >= verify_at:
                 await self.verify()
                 verify_at = time.monotonic() + VERIFY_S
             if self._state.book.holders():  # else there is nothing to look after until an order comes
                 wait_s = min(wait_s, verify_at - time.monotonic())
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(wait_s):
-                    await self._kicked.wait()
+            await self._kicked.wait(wait_s)
 
     async def verify(self) -> None:
         """Look whether every limit is still in force; one that is not is told of, and set again."""
@@ -192,7 +190,7 @@ class Controller:
                 actual = self._state.actual_of(record.slice_id)
                 self._state.actual[record.slice_id] = replace(actual, limit_set=False, tier=None)
                 self._report(current)
-                self._kicked.set()
+                self._kicked.ring()
 
     def _is_set(self, record: Reservation) -> bool:
         return self._state.actual_of(record.slice_id).limit_set

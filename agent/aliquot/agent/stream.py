@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 import grpc
 
+from aliquot.agent.bell import Bell
 from aliquot.agent.controller import Controller
 from aliquot.agent.core.partitioning import CutOrder
 from aliquot.agent.reporting import Reporter
@@ -93,7 +94,7 @@ class Stream:
         self._coordinators = coordinators
         self._addresses = Addresses(coordinators.addresses)
         self._backoff = Backoff()
-        self._wake = asyncio.Event()
+        self._wake = Bell()
         self._snapshot_wanted = False
         self._heartbeat_ms = DEFAULT_HEARTBEAT_MS
         self.sessions = 0
@@ -103,17 +104,17 @@ class Stream:
 
     def wake(self) -> None:
         """There may be something to send."""
-        self._wake.set()
+        self._wake.ring()
 
     def seen(self, uuid: str) -> None:
         """A device was looked at: there may be something to tell of it."""
         if self._reporter.seen(uuid):
-            self._wake.set()
+            self._wake.ring()
 
     def refresh(self) -> None:
         """What the node has changed: send a snapshot."""
         self._snapshot_wanted = True
-        self._wake.set()
+        self._wake.ring()
 
     async def run(self) -> None:
         """Connect, talk, connect again."""
@@ -262,7 +263,7 @@ class Stream:
         loop = asyncio.get_running_loop()
         heartbeat_at = 0.0
         while True:
-            self._wake.clear()
+            self._wake.hush()
             sent = False
             for message in self._pending(session_epoch):
                 await call.write(message)
@@ -276,11 +277,7 @@ class Stream:
                 # one.
                 heartbeat_at = loop.time() + self._heartbeat_ms / 1000 * random.uniform(0.9, 1.0)  # noqa: S311
             wait_s = min(heartbeat_at - loop.time(), self._reporter.delta_in_s())
-            # Not wait_for: on Python 3.11 it loses a cancellation that comes in the same turn as the wake-up, and
-            # this task would then speak for ever on a session whose orders nobody reads any more.
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(max(0.01, wait_s)):
-                    await self._wake.wait()
+            await self._wake.wait(max(0.01, wait_s))
 
     def _pending(self, session_epoch: int) -> Iterator[agent_pb2.AgentMessage]:
         """What there is to send now, made one message at a time, so that each tells what is true when it is

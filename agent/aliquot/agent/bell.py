@@ -1,0 +1,47 @@
+"""Wakes a task that waits: because there is something to do, or because its time has come.
+
+An agent's tasks wait so once a second, on every node, for ever. `asyncio.timeout` around `Event.wait` would do the
+same by cancelling the task and catching it again, which costs several times as much.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+
+class Bell:
+    """Anybody rings it, one task waits for it. Use from one event loop."""
+
+    __slots__ = ("_rung", "_waiter")
+
+    def __init__(self) -> None:
+        self._rung = False
+        self._waiter: asyncio.Future[None] | None = None
+
+    def ring(self) -> None:
+        """There is something to do: whoever waits, or waits next, goes on at once."""
+        self._rung = True
+        if self._waiter is not None:
+            _rouse(self._waiter)
+
+    def hush(self) -> None:
+        """What it was rung for is about to be done."""
+        self._rung = False
+
+    async def wait(self, at_most_s: float) -> None:
+        """Until it is rung, or so long."""
+        if self._rung:
+            return
+        loop = asyncio.get_running_loop()
+        self._waiter = waiter = loop.create_future()
+        timer = loop.call_later(at_most_s, _rouse, waiter)
+        try:
+            await waiter
+        finally:
+            self._waiter = None
+            timer.cancel()
+
+
+def _rouse(waiter: asyncio.Future[None]) -> None:
+    if not waiter.done():
+        waiter.set_result(None)
