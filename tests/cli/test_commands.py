@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from importlib import metadata
 from types import SimpleNamespace
@@ -68,12 +69,33 @@ def test_every_command_has_help(command: str, capsys: pytest.CaptureFixture[str]
     assert "--coordinator" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("arguments", [[], ["nonsense"], ["ls", "--nonsense"]])
-def test_wrong_command_lines(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as caught:
-        main(arguments)
-    assert caught.value.code == Exit.USAGE
-    assert "usage" in capsys.readouterr().err
+@pytest.mark.parametrize(
+    ("arguments", "said", "advice"),
+    [
+        ([], "required: COMMAND", "`aliquot --help`"),
+        (["alocc", "1"], "no `aliquot alocc`", "did you mean alloc?"),
+        (["ls", "--nonsense"], "`aliquot ls` takes no '--nonsense'", "`aliquot ls --help`"),
+        (["ls", "--tenent=x"], "'--tenent=x'", "did you mean --tenant?"),
+        (["alloc"], "required: GPU", "`aliquot alloc --help`"),
+        (["alloc", "1", "--memory", "5GB"], "'5GB' is no quantity", "write 5G or 5Gi"),
+        (["alloc", "1", "--gang", "0"], "'0' is no whole number from 1", "`aliquot alloc --help`"),
+        (["alloc", "1", "--topology", "star"], "prefer-island", "`aliquot alloc --help`"),
+    ],
+)
+def test_wrong_command_lines(arguments: list[str], said: str, advice: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(arguments) == Exit.USAGE
+    told = capsys.readouterr()
+    assert (said in told.err, advice in told.err, told.out) == (True, True, ""), told.err
+    assert main([*arguments, "--json"]) == Exit.USAGE
+    error = json.loads(capsys.readouterr().err)["error"]
+    assert (error["reason"], error["exit_code"]) == ("USAGE", Exit.USAGE)
+    assert said in error["message"]
+    assert advice in error["hint"]
+
+
+def test_what_comes_after_two_dashes_is_the_programs(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "--nonsense", "--", "program", "--json"]) == Exit.USAGE
+    assert capsys.readouterr().err.startswith("error: ")
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,10 +8,11 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from rich.console import Console
+from rich.console import Console, RenderableType
 
 from aliquot.cli._exits import Exit
 from aliquot.cli._out import Out
+from aliquot.cli._views import leases_table, nodes_table
 from aliquot.cli._words import bar, natural
 from aliquot.cli.localpool import LocalPool
 from aliquot.cli.top import screen, snapshot
@@ -45,6 +46,33 @@ def test_top_once(cli: Cli) -> None:
     look = cli("top", "--once", "--json").document
     assert len(look["nodes"]) == 2
     assert list(look["observed_bytes"].values()) in ([0], [None])
+
+
+@pytest.mark.parametrize("columns", [40, 60, 80, 100, 240])
+def test_lines_are_not_broken_in_a_narrow_terminal(cli: Cli, local: LocalPool, columns: int) -> None:
+    lease_id = cli("alloc", "0.5(A100),20Gi", "--tenant", "vision", "--json").document["lease_id"]
+
+    def shown(*things: RenderableType) -> str:
+        console = Console(width=columns, force_terminal=True, no_color=True, file=io.StringIO(), record=True)
+        console.print(*things)
+        return console.export_text()
+
+    with Pool(local.address) as pool:
+        leases, nodes = shown(leases_table(pool.leases())), shown(nodes_table(pool.nodes()))
+        screenful = shown(screen.draw(snapshot.take(pool)))
+    (line,) = [line for line in leases.splitlines() if lease_id in line]
+    assert "active" in line
+    assert sum(line.startswith("node-") for line in nodes.splitlines()) == 2
+    assert lease_id in screenful
+    assert ("no room for" in leases) == (columns < 100)
+
+
+def test_what_goes_into_a_pipe_is_whole(cli: Cli) -> None:
+    cli("alloc", "0.5(A100),20Gi", "--name", "n" * 63, "--tenant", "t" * 63)
+    shown = cli("ls").out
+    assert all(word in shown for word in ("AGE", "NAME", "n" * 63, "t" * 63))
+    assert "no room" not in shown
+    assert "\x1b" not in shown
 
 
 def test_top_keeps_to_a_small_terminal(cli: Cli, local: LocalPool) -> None:

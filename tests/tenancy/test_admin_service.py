@@ -87,8 +87,8 @@ async def test_a_file_is_applied_shown_applied_again_and_survives_a_restart(
     async with running(settings) as pool:
         code, said, _ = await cli(pool.address, "tenants", "--json")
         (research,) = [view for view in json.loads(said)["tenants"] if view["spec"]["name"] == "research"]
-        assert research["spec"]["quota"]["guaranteed"] == {"share_milli": "2500", "memory_bytes": str(100 << 30)}
-        assert research["spec"]["budget"]["money_micro"] == "2500500000"
+        assert research["spec"]["quota"]["guaranteed"] == {"share_milli": 2500, "memory_bytes": 100 << 30}
+        assert research["spec"]["budget"]["money_micro"] == 2_500_500_000
         code, said, _ = await cli(pool.address, "queues")
         assert "    vision" in said
         code, said, _ = await cli(pool.address, "tenants")
@@ -202,7 +202,7 @@ async def test_projects_are_balanced_after_a_look(settings: Settings, tmp_path: 
         assert (await pool.node(move["node_id"])).labels["project"] == "a"
         _, said, _ = await cli(pool.address, "tenants", "--json")
         now = {view["spec"]["name"]: view["use"]["guaranteed_now"] for view in json.loads(said)["tenants"]}
-        assert [int(now[name]["share_milli"]) for name in "ab"] == [6000, 2000]
+        assert [now[name]["share_milli"] for name in "ab"] == [6000, 2000]
     async with running(settings) as pool:
         _, said, _ = await cli(pool.address, "balance", "--json")
         (logged,) = json.loads(said)["log"]

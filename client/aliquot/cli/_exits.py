@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 
+from aliquot.cli._parser import UsageError
 from aliquot.client import (
     AgentError,
     AliquotError,
@@ -52,6 +53,7 @@ MEANING = {
 
 # The first match counts, so that the finer classes come first.
 _BY_ERROR: tuple[tuple[type[AliquotError], Exit], ...] = (
+    (UsageError, Exit.USAGE),
     (RequestSyntaxError, Exit.USAGE),
     (InvalidRequest, Exit.USAGE),
     (InvalidFieldError, Exit.USAGE),

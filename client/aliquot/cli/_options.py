@@ -55,18 +55,26 @@ def request(parser: argparse.ArgumentParser, *, detached: bool = False) -> None:
     group.add_argument("--pool", default="", help="a named set of devices (default: any)")
     group.add_argument("--priority", "-p", type=int, default=0, help="-1000..1000, higher first")
     group.add_argument("--name", default="", help="for people")
-    group.add_argument("--label", action="append", type=pair, default=[], metavar="KEY=VALUE")
-    group.add_argument("--gang", type=int, default=1, metavar="N", help="members, placed all or nothing")
+    group.add_argument("--label", action="append", type=pair, default=[], metavar="KEY=VALUE", help="for people")
+    group.add_argument("--gang", type=positive, default=1, metavar="N", help="members, placed all or nothing")
     group.add_argument("--min-slices", type=int, default=0, metavar="N", help="elastic: keeps so many in any case")
     group.add_argument("--max-slices", type=int, default=0, metavar="N", help="elastic: grows to so many where idle")
     group.add_argument("--cpu", type=milli, default=0, metavar="CPUS", help="per member: 4, 500m")
     group.add_argument("--memory", type=size, default=0, metavar="BYTES", help="host memory per member: 16Gi")
-    group.add_argument("--min-tier", type=tier, default=Tier.UNSPECIFIED, metavar="TIER", help="watchdog … mig")
+    group.add_argument(
+        "--min-tier", type=tier, default=Tier.UNSPECIFIED, metavar="TIER", help=f"at least: {_words(Tier)}"
+    )
     group.add_argument("--node", action="append", default=[], metavar="NODE", help="only on these nodes (id or name)")
-    group.add_argument("--avoid-node", action="append", default=[], metavar="NODE")
+    group.add_argument("--avoid-node", action="append", default=[], metavar="NODE", help="not on these")
     group.add_argument("--selector", action="append", type=pair, default=[], metavar="KEY=VALUE", help="node labels")
-    group.add_argument("--topology", type=topology, default=Topology.UNSPECIFIED, metavar="WORD", help="any, …")
-    group.add_argument("--affinity-group", default="")
+    group.add_argument(
+        "--topology",
+        type=topology,
+        default=Topology.UNSPECIFIED,
+        metavar="WORD",
+        help=f"between the devices of a member: {_words(Topology)}",
+    )
+    group.add_argument("--affinity-group", default="", metavar="NAME", help="leases that know of each other")
     group.add_argument("--max-per-node", type=int, default=0, metavar="N", help="members of the affinity group")
     group.add_argument("--spread-domains", action="store_true", help="prefer domains with few of the group")
     group.add_argument("--time-limit", type=whole_seconds, default=0, metavar="TIME", help="end it after: 2h")
@@ -132,6 +140,13 @@ def whole_seconds(text: str) -> int:
     return int(value)
 
 
+def positive(text: str) -> int:
+    """A whole number from 1."""
+    if not text.isascii() or not text.isdigit() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number from 1")
+    return int(text)
+
+
 def size(text: str) -> int:
     """`16Gi`."""
     try:
@@ -161,8 +176,7 @@ def tier(text: str) -> Tier:
     try:
         return Tier(text.upper())
     except ValueError:
-        known = ", ".join(word.lower() for word in Tier if word is not Tier.UNSPECIFIED)
-        raise argparse.ArgumentTypeError(f"{text!r} is no tier; one of {known}") from None
+        raise argparse.ArgumentTypeError(f"{text!r} is no tier; one of {_words(Tier)}") from None
 
 
 def topology(text: str) -> Topology:
@@ -170,5 +184,8 @@ def topology(text: str) -> Topology:
     try:
         return Topology(text.upper().replace("-", "_"))
     except ValueError:
-        known = ", ".join(word.lower().replace("_", "-") for word in Topology if word is not Topology.UNSPECIFIED)
-        raise argparse.ArgumentTypeError(f"{text!r} is no topology; one of {known}") from None
+        raise argparse.ArgumentTypeError(f"{text!r} is no topology; one of {_words(Topology)}") from None
+
+
+def _words(kind: type[Tier | Topology]) -> str:
+    return ", ".join(word.lower().replace("_", "-") for word in kind if word.name != "UNSPECIFIED")

@@ -5,19 +5,15 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Iterable, Sequence
 
-from rich import box
 from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from aliquot.cli import _words as words
 from aliquot.cli._json import dumps, error_document
+from aliquot.cli._table import PLAIN_WIDTH, table
 from aliquot.client import AliquotError, Explanation, PoolError
-
-PLAIN_WIDTH = 240
-"""Columns when nobody looks: a pipe must not lose what a narrow terminal would."""
 
 
 class Out:
@@ -67,27 +63,6 @@ class Out:
                 self.err.print(missing_table(error.explanation))
         if error.hint:
             self.err.print(Text.assemble(("hint: ", "bold cyan"), error.hint), highlight=False)
-
-
-def table(
-    *columns: str | tuple[str, str], rows: Iterable[Sequence[RenderableType]] = (), one_line: bool = False
-) -> Table:
-    """A quiet table. A column is its head, or its head and how it is aligned.
-
-    What doesn't fit is folded; with `one_line` it is cut, but for the first column.
-    """
-    made = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, header_style="bold")
-    for column in columns:
-        head, justify = column if isinstance(column, tuple) else (column, "left")
-        made.add_column(
-            head,
-            justify="right" if justify == "right" else "left",
-            overflow="ellipsis" if one_line else "fold",
-            no_wrap=one_line,
-        )
-    for row in rows:
-        made.add_row(*row)
-    return made
 
 
 def missing_table(explanation: Explanation) -> Table:

@@ -10,7 +10,8 @@ from rich.table import Table
 from rich.text import Text
 
 from aliquot.cli import _words as words
-from aliquot.cli._out import missing_table, table
+from aliquot.cli._out import missing_table
+from aliquot.cli._table import table
 from aliquot.client import Explanation, Lease, LeaseState, Node, Slice, Tier
 
 
@@ -65,6 +66,7 @@ def slices_table(slices: Iterable[Slice]) -> Table:
         "TIER",
         "STATE",
         "NOTE",
+        spare=("MODEL", "USED"),
         rows=[
             (
                 part.node_name or part.node_id,
@@ -132,6 +134,7 @@ def leases_table(leases: Iterable[Lease]) -> Table:
         "TIER",
         ("AGE", "right"),
         "NAME",
+        spare=("HOLDS", "USED", "TIER", "AGE", "NODE", "TENANT"),
         rows=[
             (
                 lease.lease_id,
@@ -218,6 +221,7 @@ def nodes_table(nodes: Iterable[Node]) -> Table:
         ("SLICES", "right"),
         ("HEARD", "right"),
         "REASON",
+        spare=("ID", "HEARD", "POOL", "SLICES", "SHARES"),
         rows=rows,
     )
 
@@ -258,5 +262,6 @@ def devices_table(nodes: Iterable[Node]) -> Table:
         ("HEAT", "right"),
         "TIERS",
         "HEALTH",
+        spare=("TIERS", "FOREIGN", "HEAT", "GPU", "SHARE", "DEVICE"),
         rows=rows,
     )

@@ -17,6 +17,7 @@ from aliquot.cli import _options as options
 from aliquot.cli._command import ENTRY_POINTS, Command
 from aliquot.cli._exits import Exit
 from aliquot.cli._out import Out
+from aliquot.cli._parser import Parser, UsageError
 from aliquot.cli.commands import BUILTINS
 from aliquot.common.errors import AliquotError
 
@@ -37,8 +38,12 @@ first steps:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; its exit code."""
     arguments = list(sys.argv[1:] if argv is None else argv)
-    parser = build_parser(_commands(arguments))
-    args = parser.parse_args(arguments)
+    try:
+        args = build_parser(_commands(arguments)).parse_whole(arguments)
+    except UsageError as error:
+        ours = arguments[: arguments.index("--")] if "--" in arguments else arguments
+        Out(as_json="--json" in ours).error(error)
+        return int(Exit.USAGE)
     if args.verbose:
         logging.basicConfig(level=logging.DEBUG, format="%(name)s: %(message)s", stream=sys.stderr)
     out = Out.of(args)
@@ -56,9 +61,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         return int(Exit.OK)
 
 
-def build_parser(commands: Sequence[Command]) -> argparse.ArgumentParser:
+def build_parser(commands: Sequence[Command]) -> Parser:
     """The whole command line."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="aliquot", description=DESCRIPTION, epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--version", action="version", version=f"aliquot {_version()}")

@@ -5,13 +5,14 @@ from __future__ import annotations
 import argparse
 from datetime import UTC, datetime
 
-from google.protobuf.json_format import MessageToDict
 from rich.table import Table
 
 from aliquot.cli import _options as options
 from aliquot.cli._command import Builtin
 from aliquot.cli._exits import Exit
-from aliquot.cli._out import Out, table
+from aliquot.cli._json import message_document
+from aliquot.cli._out import Out
+from aliquot.cli._table import table
 from aliquot.v1 import admin_pb2
 
 _LOG_SHOWN = 10
@@ -33,7 +34,7 @@ def _balance(args: argparse.Namespace) -> int:
         answer = pool.admin.balance(args.pool, carry_out=args.apply, home=args.home)
         names = {node.node_id: node.name for node in pool.nodes(pool=args.pool, with_devices=False)}
     if out.as_json:
-        out.document({"carried_out": args.apply, **MessageToDict(answer, preserving_proto_field_name=True)})
+        out.document({"carried_out": args.apply, **message_document(answer)})
         return Exit.OK
     out.show(_projects(answer))
     word = "moved" if args.apply else "would move"

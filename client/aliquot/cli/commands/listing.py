@@ -12,7 +12,8 @@ from aliquot.cli import _words as words
 from aliquot.cli._command import Builtin
 from aliquot.cli._exits import Exit
 from aliquot.cli._nodes import node_id_of
-from aliquot.cli._out import Out, table
+from aliquot.cli._out import Out
+from aliquot.cli._table import table
 from aliquot.client import LeaseState, Status
 
 
@@ -101,6 +102,7 @@ def show_status(out: Out, status: Status) -> None:
                 ("SHARES LEASED", "right"),
                 ("MEMORY LEASED", "right"),
                 "",
+                spare=("",),
                 rows=[
                     (
                         totals.pool,

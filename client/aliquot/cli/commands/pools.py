@@ -14,7 +14,8 @@ from rich.text import Text
 
 from aliquot.cli._command import Builtin
 from aliquot.cli._exits import Exit
-from aliquot.cli._out import Out, table
+from aliquot.cli._out import Out
+from aliquot.cli._table import table
 from aliquot.cli.demo.command import DEMO
 from aliquot.cli.localpool import Layout, LocalPool, PoolPlan, PoolRecord
 from aliquot.cli.localpool.children import ChildFailed, clean_environment
@@ -34,7 +35,11 @@ def _configure_up(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--nodes", type=_count, default=2, metavar="N", help="simulated nodes (2)")
     parser.add_argument("--gpus", type=_count, default=4, metavar="N", help="GPUs of each (4)")
-    parser.add_argument("--model", default="A100-40", help="their model (A100-40); see simgpu create --help")
+    parser.add_argument(
+        "--model",
+        default="A100-40",
+        help="their model (A100-40); `python -m aliquot.agent.simgpu create --help` lists all",
+    )
     parser.add_argument("--real", action="store_true", help="this machine's own GPUs, as one node")
     parser.add_argument(
         "--tiers", default="", metavar="TIERS", help="how to enforce limits: preload,watchdog (default: as it can)"

@@ -6,17 +6,15 @@ import argparse
 import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
-
-from google.protobuf.json_format import MessageToDict
-from google.protobuf.message import Message
 
 from aliquot.cli import _invoices as invoices
 from aliquot.cli import _options as options
 from aliquot.cli import _poolfile as poolfile
 from aliquot.cli._command import Builtin
 from aliquot.cli._exits import Exit
-from aliquot.cli._out import Out, table
+from aliquot.cli._json import message_document
+from aliquot.cli._out import Out
+from aliquot.cli._table import table
 from aliquot.common.errors import ConfigError
 from aliquot.common.quantity import human_bytes, parse_quantity
 from aliquot.v1 import admin_pb2
@@ -36,7 +34,7 @@ def _apply(args: argparse.Namespace) -> int:
         _name_versions(request, pool.admin.tenancy())
         answer = pool.admin.apply(request)
     if out.as_json:
-        out.document(_plain(answer))
+        out.document(message_document(answer))
         return Exit.OK
     word = "would be declared" if args.dry_run else "declared"
     for name, version in sorted(answer.changed.items()):
@@ -68,7 +66,7 @@ def _tenants(args: argparse.Namespace) -> int:
     with options.open_pool(args) as pool:
         tenancy = pool.admin.tenancy()
     if out.as_json:
-        out.document({"tenants": [_plain(view) for view in tenancy.tenants], "alerts": list(tenancy.alerts)})
+        out.document({"tenants": [message_document(view) for view in tenancy.tenants], "alerts": list(tenancy.alerts)})
         return Exit.OK
     rows = [
         (
@@ -78,7 +76,7 @@ def _tenants(args: argparse.Namespace) -> int:
         )
         for view in tenancy.tenants
     ]
-    out.show(table("TENANT", *_USE_COLUMNS, ("BUDGET", "right"), rows=rows))
+    out.show(table("TENANT", *_USE_COLUMNS, ("BUDGET", "right"), rows=rows, spare=_SPARE))
     _alerts(out, tenancy)
     return Exit.OK
 
@@ -88,7 +86,7 @@ def _queues(args: argparse.Namespace) -> int:
     with options.open_pool(args) as pool:
         tenancy = pool.admin.tenancy()
     if out.as_json:
-        out.document({"queues": [_plain(view) for view in tenancy.queues], "alerts": list(tenancy.alerts)})
+        out.document({"queues": [message_document(view) for view in tenancy.queues], "alerts": list(tenancy.alerts)})
         return Exit.OK
     views = {view.spec.name: view for view in tenancy.queues}
 
@@ -100,7 +98,7 @@ def _queues(args: argparse.Namespace) -> int:
                 found += rows(name, depth + 1)
         return found
 
-    out.show(table("QUEUE", "POLICY", *_USE_COLUMNS, rows=rows("" if "root" in views else "root", 0)))
+    out.show(table("QUEUE", "POLICY", *_USE_COLUMNS, rows=rows("" if "root" in views else "root", 0), spare=_SPARE))
     _alerts(out, tenancy)
     return Exit.OK
 
@@ -113,6 +111,7 @@ _USE_COLUMNS: tuple[tuple[str, str], ...] = (
     ("WEIGHT", "right"),
     ("WAITING", "right"),
 )
+_SPARE = ("WEIGHT", "MEMORY", "LIMIT")
 
 
 def _use(use: admin_pb2.AccountUse, quota: admin_pb2.Quota) -> tuple[str, ...]:
@@ -147,7 +146,7 @@ def _invoice(args: argparse.Namespace) -> int:
     with options.open_pool(args) as pool:
         invoice = pool.admin.invoice(args.tenant, from_ms=_ms(start), to_ms=_ms(end))
     if out.as_json:
-        out.document(_plain(invoice))
+        out.document(message_document(invoice))
     elif args.format == "csv":
         sys.stdout.write(invoices.as_csv(invoice))
     elif args.format == "html":
@@ -210,11 +209,6 @@ def _credit(args: argparse.Namespace) -> int:
     else:
         out.show(f"{args.tenant}: balance {invoices.money(balance)}")
     return Exit.OK
-
-
-def _plain(message: Message) -> dict[str, Any]:
-    found: dict[str, Any] = MessageToDict(message, preserving_proto_field_name=True)
-    return found
 
 
 APPLY = Builtin("apply", "declare pools, tenants, queues and prices of a file", _configure_apply, _apply)

@@ -8,7 +8,8 @@ from rich.text import Text
 
 from aliquot.cli import _views as views
 from aliquot.cli import _words as words
-from aliquot.cli._out import missing_table, table
+from aliquot.cli._out import missing_table
+from aliquot.cli._table import table
 from aliquot.cli.demo.jobs import UNHARMED, Job, JobPlan, start, wants
 from aliquot.cli.demo.story import Story
 from aliquot.cli.demo.usage import LeaseUsage, PeakSampler, usage_of, usage_table

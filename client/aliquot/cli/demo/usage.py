@@ -10,7 +10,7 @@ from typing import Self
 from rich.table import Table
 
 from aliquot.cli import _words as words
-from aliquot.cli._out import table
+from aliquot.cli._table import table
 from aliquot.cli.top.snapshot import observe
 from aliquot.client import Lease, Pool
 from aliquot.common.limits import GIB

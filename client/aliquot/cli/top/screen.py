@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from aliquot.cli import _words as words
-from aliquot.cli._out import table
+from aliquot.cli._table import table
 from aliquot.cli._views import weakest_tier
 from aliquot.cli.top.snapshot import Snapshot
 from aliquot.client import Device, Lease, Node
@@ -81,6 +81,7 @@ def _devices(nodes: Iterable[Node], most: int | None, more_nodes: int) -> Table:
         ("HEAT", "right"),
         "",
         one_line=True,
+        spare=("HEAT", "GPU", "MODEL", "USED / RESERVED / ALL"),
     )
     left = 0
     for node in nodes:
@@ -144,6 +145,7 @@ def _leases(snapshot: Snapshot, most: int | None) -> Table:
         "TIER",
         ("AGE", "right"),
         one_line=True,
+        spare=("SHARE", "TIER", "AGE", "MEMORY", "NODE", "TENANT", "REQUEST"),
     )
     made.columns[0].min_width = LEASE_ID_WIDTH
     shown = snapshot.leases if most is None else snapshot.leases[:most]

@@ -1,0 +1,72 @@
+"""Reading a command line: what is wrong with it is an error like any other, short, and JSON where that is asked for."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
+from typing import NoReturn
+
+from aliquot.common.errors import AliquotError
+
+_NO_SUCH_COMMAND = re.compile(r"argument [A-Z]+: invalid choice: '(?P<word>[^']*)'")
+_HINT = "\n  hint: "
+
+
+class UsageError(AliquotError):
+    """Arguments that make no command."""
+
+    reason = "USAGE"
+
+
+class Parser(argparse.ArgumentParser):
+    """Raises `UsageError` where argparse would print the whole usage and leave. `--help` still prints and leaves."""
+
+    def error(self, message: str) -> NoReturn:
+        """Raise it, with what to do."""
+        unknown = _NO_SUCH_COMMAND.match(message)
+        if unknown is not None:
+            raise UsageError(
+                f"there is no `{self.prog} {unknown['word']}`",
+                hint=_meant(unknown["word"], self.known(), f"`{self.prog} --help` lists what there is"),
+            )
+        message, _, hint = message.partition(_HINT)  # of whoever read the argument
+        raise UsageError(message, hint=hint or f"see `{self.prog} --help`")
+
+    def parse_whole(self, arguments: Sequence[str]) -> argparse.Namespace:
+        """Like `parse_args`, but what nobody knows is said of the command that was given it."""
+        args, unknown = self.parse_known_args(arguments)
+        if unknown:
+            command = self.chosen(args)
+            raise UsageError(
+                f"`{command.prog}` takes no {unknown[0]!r}",
+                hint=_meant(
+                    unknown[0].partition("=")[0], command.known(), f"`{command.prog} --help` lists what it takes"
+                ),
+            )
+        return args
+
+    def chosen(self, args: argparse.Namespace) -> Parser:
+        """The parser of the command that was named."""
+        for action in self._actions:
+            if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001 - the only way to ask
+                chosen = action.choices.get(getattr(args, action.dest, None) or "")
+                if isinstance(chosen, Parser):
+                    return chosen.chosen(args)
+        return self
+
+    def known(self) -> list[str]:
+        """The commands below this one and its long options."""
+        found: list[str] = []
+        for action in self._actions:
+            if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001 - the only way to ask
+                found += action.choices
+            found += [word for word in action.option_strings if word.startswith("--")]
+        return found
+
+
+def _meant(word: str, known: Iterable[str], otherwise: str) -> str:
+    bare = {name.lstrip("-"): name for name in known}
+    close = get_close_matches(word.lstrip("-"), bare, n=1)
+    return f"did you mean {bare[close[0]]}? {otherwise}" if close else otherwise

@@ -1,0 +1,91 @@
+"""Tables that stay readable in a narrow terminal: what can be spared is left out, and said to be."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from rich import box
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.measure import Measurement
+from rich.table import Table
+from rich.text import Text
+
+PLAIN_WIDTH = 240
+"""Columns when nobody looks: a pipe must not lose what a narrow terminal would."""
+
+
+class Fitted(Table):
+    """A quiet table without the columns for which there is no room.
+
+    Those with nothing in them go first, then those in `spare`, in its order. What is left is folded where it still does
+    not fit, but for the first column, which names the line; with `one_line` it is cut instead.
+    """
+
+    def __init__(self, *, spare: Sequence[str] = (), one_line: bool = False) -> None:
+        super().__init__(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, header_style="bold")
+        self.spare = tuple(spare)
+        self.one_line = one_line
+
+    def column(self, head: str, justify: str = "left") -> None:
+        """One more."""
+        first = not self.columns
+        self.add_column(
+            head,
+            justify="right" if justify == "right" else "left",
+            overflow="ellipsis" if self.one_line else "fold",
+            no_wrap=self.one_line or first,
+        )
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """The table as it fits."""
+        left_out: list[str] = []
+        fitting = self
+        for head in (*self._empty(), *self.spare) if options.max_width < PLAIN_WIDTH else ():
+            if fitting._wide(console, options) <= options.max_width:
+                break
+            if head not in left_out:
+                left_out.append(head)
+                fitting = self._without(left_out)
+        yield from Table.__rich_console__(fitting, console, options)
+        told = [head for head in left_out if head and head not in self._empty()]
+        if told and not self.one_line:
+            yield Text(f"no room for {', '.join(told)}: widen the terminal, or see --json", style="bright_black")
+
+    def _empty(self) -> list[str]:
+        """Columns that say nothing, apart from the first."""
+        return [
+            str(column.header)
+            for column in self.columns[1:]
+            if not any(str(cell) if isinstance(cell, (str, Text)) else cell for cell in column.cells)
+        ]
+
+    def _wide(self, console: Console, options: ConsoleOptions) -> int:
+        """How wide it would like to be."""
+        whole = Measurement.get(console, options.update(max_width=10_000), self)
+        return whole.maximum
+
+    def _without(self, left_out: Sequence[str]) -> Fitted:
+        made = Fitted(one_line=self.one_line)
+        made.caption = self.caption
+        kept = [column for column in self.columns if str(column.header) not in left_out]
+        for column in kept:
+            made.column(str(column.header), column.justify)
+            made.columns[-1].min_width = column.min_width
+        for cells in zip(*(column.cells for column in kept), strict=True):
+            made.add_row(*cells)
+        return made
+
+
+def table(
+    *columns: str | tuple[str, str],
+    rows: Iterable[Sequence[RenderableType]] = (),
+    one_line: bool = False,
+    spare: Sequence[str] = (),
+) -> Fitted:
+    """A table. A column is its head, or its head and how it is aligned; `spare` names those to do without first."""
+    made = Fitted(spare=spare, one_line=one_line)
+    for column in columns:
+        made.column(*((column,) if isinstance(column, str) else column))
+    for row in rows:
+        made.add_row(*row)
+    return made
