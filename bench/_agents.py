@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import gc
 import json
 import random
@@ -17,10 +18,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import grpc
 import grpc.aio
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
+from aliquot.common.backoff import Backoff
 from aliquot.common.limits import GIB
+from aliquot.common.reaching import refusal_of
 from aliquot.v1 import agent_pb2, types_pb2
 from tests.pretended_node import PretendedNode, reports_message
 
@@ -35,6 +39,16 @@ class Fleet:
         self.ready = 0
         self.all_ready = asyncio.Event()
         self.random = random.Random(arguments.first)
+        self._credentials: grpc.ChannelCredentials | None = None
+        if arguments.ca:
+            self._credentials = grpc.ssl_channel_credentials(Path(arguments.ca).read_bytes())
+
+    def channel(self) -> grpc.aio.Channel:
+        """A connection of its own."""
+        options = [("grpc.use_local_subchannel_pool", 1), ("grpc.enable_retries", 0)]
+        if self._credentials is None:
+            return grpc.aio.insecure_channel(self.arguments.address, options)
+        return grpc.aio.secure_channel(self.arguments.address, self._credentials, options)
 
     def is_ready(self) -> None:
         """One more agent has its node READY."""
@@ -47,6 +61,9 @@ class Agent(PretendedNode):
     """One session."""
 
     __slots__ = ("_call", "_epoch", "_fleet", "_seq", "_turn")
+
+    _GONE = (grpc.aio.AioRpcError, grpc.aio.UsageError, asyncio.InvalidStateError)
+    """What a call raises when the other side has ended it."""
 
     def __init__(self, fleet: Fleet, number: int) -> None:
         super().__init__(
@@ -75,26 +92,55 @@ class Agent(PretendedNode):
     async def _describe(self) -> None:
         await self._send(self.snapshot(self._seq).SerializeToString())
 
+    async def stay(self, channel: grpc.aio.Channel) -> None:
+        """Obey; and connect anew whenever the session ends, over a new connection and as patiently as an agent."""
+        backoff = Backoff()
+        while True:
+            with contextlib.suppress(*self._GONE):
+                await self.read()
+            said = refusal_of(await self._call.code(), await self._call.details(), await self._call.trailing_metadata())
+            await channel.close()
+            await asyncio.sleep(backoff.next_s(said.wait_s))
+            channel = self._fleet.channel()
+            with contextlib.suppress(*self._GONE):
+                await self.connect(channel)
+                backoff.succeeded()
+
     async def read(self) -> None:
         """Obey until the session ends."""
         told = False
-        while True:
-            raw = await self._call.read()
-            if not isinstance(raw, bytes):
-                return
-            self._fleet.received += 1
-            message = agent_pb2.CoordinatorMessage.FromString(raw)
-            kind = message.WhichOneof("message")
-            if kind == "desired":
-                if reports := self.obey(message.desired):
-                    await self._send(reports_message(self._epoch, reports).SerializeToString())
-                if not told:
-                    told = True
-                    self._fleet.is_ready()
-            elif kind == "snapshot_request":
-                await self._describe()
+        try:
+            while True:
+                raw = await self._call.read()
+                if not isinstance(raw, bytes):
+                    return
+                told = await self._heard(raw, told=told)
+        finally:
+            self._fleet.ready -= told
+
+    async def _heard(self, raw: bytes, *, told: bool) -> bool:
+        """Obey; returns whether the node is READY by now."""
+        self._fleet.received += 1
+        message = agent_pb2.CoordinatorMessage.FromString(raw)
+        kind = message.WhichOneof("message")
+        if kind == "desired":
+            if reports := self.obey(message.desired):
+                await self._send(reports_message(self._epoch, reports).SerializeToString())
+            if not told:
+                self._fleet.is_ready()
+            return True
+        if kind == "snapshot_request":
+            await self._describe()
+        return told
 
     async def speak(self) -> None:
+        """Speak whether anybody listens or not."""
+        while True:
+            with contextlib.suppress(*self._GONE):
+                await self._speak()
+            await asyncio.sleep(self._fleet.arguments.heartbeat)
+
+    async def _speak(self) -> None:
         """A heartbeat or a delta per interval, for ever; the first at a random moment of the first interval."""
         interval_s = self._fleet.arguments.heartbeat
         draw = self._fleet.random
@@ -124,24 +170,15 @@ class Agent(PretendedNode):
 async def run(arguments: argparse.Namespace) -> None:
     """Connect everybody, say so, and go on until standard input ends."""
     fleet = Fleet(arguments)
-    options = [("grpc.use_local_subchannel_pool", 1), ("grpc.enable_retries", 0)]
-    wanted = arguments.channels or arguments.agents
-    credentials = None
-    if arguments.ca:
-        with open(arguments.ca, "rb") as file:  # noqa: PTH123, ASYNC230 - before anything runs
-            credentials = grpc.ssl_channel_credentials(file.read())
-    channels = [
-        grpc.aio.secure_channel(arguments.address, credentials, options)
-        if credentials
-        else grpc.aio.insecure_channel(arguments.address, options)
-        for _ in range(wanted)
-    ]
+    channels = [fleet.channel() for _ in range(arguments.channels or arguments.agents)]
     agents = [Agent(fleet, arguments.first + number) for number in range(arguments.agents)]
     tasks = []
     for start in range(0, len(agents), 100):
         some = agents[start : start + 100]
         await asyncio.gather(*(agent.connect(channels[(start + n) % len(channels)]) for n, agent in enumerate(some)))
-        tasks += [asyncio.create_task(agent.read()) for agent in some]
+        tasks += [
+            asyncio.create_task(agent.stay(channels[(start + n) % len(channels)])) for n, agent in enumerate(some)
+        ]
         if arguments.heartbeat:
             tasks += [asyncio.create_task(agent.speak()) for agent in some]
     await fleet.all_ready.wait()
@@ -155,7 +192,14 @@ async def run(arguments: argparse.Namespace) -> None:
             break
         usage = resource.getrusage(resource.RUSAGE_SELF)
         print(
-            json.dumps({"sent": fleet.sent, "received": fleet.received, "cpu_s": usage.ru_utime + usage.ru_stime}),
+            json.dumps(
+                {
+                    "sent": fleet.sent,
+                    "received": fleet.received,
+                    "ready": fleet.ready,
+                    "cpu_s": usage.ru_utime + usage.ru_stime,
+                }
+            ),
             flush=True,
         )
     for task in tasks:

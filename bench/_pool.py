@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,20 @@ _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _READY_WITHIN_S = 120
 
 
+def cpu_s_of(pid: int) -> float:
+    """CPU time that a process has used so far, all threads."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / _TICKS_PER_S
+
+
+def rss_mb_of(pid: int) -> float:
+    """Resident memory of a process now, in MiB."""
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("VmRSS:"):
+            return int(line.split()[1]) / 1024
+    raise RuntimeError("no VmRSS")
+
+
 @dataclass(slots=True)
 class Process:
     """A coordinator under measurement."""
@@ -34,15 +48,11 @@ class Process:
 
     def cpu_s(self) -> float:
         """CPU time used so far, all threads."""
-        fields = Path(f"/proc/{self.popen.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / _TICKS_PER_S
+        return cpu_s_of(self.popen.pid)
 
     def rss_mb(self) -> float:
         """Resident memory now, in MiB."""
-        for line in Path(f"/proc/{self.popen.pid}/status").read_text().splitlines():
-            if line.startswith("VmRSS:"):
-                return int(line.split()[1]) / 1024
-        raise RuntimeError("no VmRSS")
+        return rss_mb_of(self.popen.pid)
 
     def kill(self) -> None:
         """As a power cut would, but for the page cache."""
@@ -74,6 +84,13 @@ def _start(*program: str) -> Process:
 def coordinator(*arguments: str) -> Iterator[Process]:
     """One that is stopped at the end."""
     with _stopped(start_coordinator(*arguments)) as process:
+        yield process
+
+
+@contextlib.contextmanager
+def restarted(address: str, arguments: Sequence[str]) -> Iterator[Process]:
+    """One at the address of one that was killed; stopped at the end."""
+    with _stopped(start_coordinator(*arguments, "--listen", address)) as process:
         yield process
 
 

@@ -1,10 +1,13 @@
 """What connected agents cost the coordinator, and what launchers notice of them.
 
     python bench/agents.py --agents 10000 --json
+    python bench/agents.py --agents 10000 --relays 2 --tls --storm --json
 
 Real sessions over real gRPC, a connection each, from other processes: a heartbeat every 5 s, and a delta when
 something changed. Once all nodes are READY the coordinator's CPU and memory are measured while one launcher
-allocates and releases at a modest rate. The last line is one JSON object.
+allocates and releases at a modest rate. With --relays the agents come through so many relay processes. With --storm
+the coordinator is then killed and started again on its journal, and all agents come back at once. The last line is
+one JSON object.
 """
 
 from __future__ import annotations
@@ -25,7 +28,10 @@ import grpc.aio
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from aliquot.v1 import leases_pb2, leases_pb2_grpc, types_pb2
-from bench._pool import Agents, Process, coordinator, percentile
+from bench._pool import Agents, Process, coordinator, percentile, restarted
+from bench._relays import Relays, relays
+
+_STORM_WITHIN_S = 180.0
 
 
 async def launch(address: str, arguments: argparse.Namespace, ca: Path | None) -> list[float]:
@@ -70,13 +76,20 @@ async def measure(arguments: argparse.Namespace, folder: Path) -> dict[str, obje
     """Start, connect, measure."""
     ca = certificate(folder) if arguments.tls else None
     flags = ["--journal", f"sqlite:{folder / 'agents.db'}", "--log-level", "error"]
-    if ca:
-        flags += ["--tls-cert", str(ca), "--tls-key", str(folder / "key.pem")]
-    with coordinator(*flags) as process:
-        address = process.address.replace("127.0.0.1", "localhost") if ca else process.address
+    tls = ["--tls-cert", str(ca), "--tls-key", str(folder / "key.pem")] if ca else []
+    if arguments.relays:
+        flags.append("--relays")
+    with contextlib.ExitStack() as stack:
+        process = stack.enter_context(coordinator(*flags, *tls))
+        address = here(process.address) if ca else process.address
+        between: Relays | None = None
+        if arguments.relays:
+            trust = ["--tls-coordinator-ca", str(ca)] if ca else []
+            between = stack.enter_context(relays(address, arguments.relays, "--log-level", "error", *tls, *trust))
+        agents_address = between.address if between else process.address
         started = time.monotonic()
         agents = await Agents.start(
-            address,
+            here(agents_address) if ca else agents_address,
             arguments.agents,
             "--heartbeat",
             str(arguments.heartbeat),
@@ -90,26 +103,57 @@ async def measure(arguments: argparse.Namespace, folder: Path) -> dict[str, obje
         try:
             connected_s = time.monotonic() - started
             await asyncio.sleep(arguments.heartbeat)
+            relays_cpu_s, began = between.cpu_s() if between else 0.0, time.monotonic()
             quiet = await idle(process, agents, arguments.seconds)
+            relays_cores = ((between.cpu_s() if between else 0.0) - relays_cpu_s) / (time.monotonic() - began)
             cpu_s, began = process.cpu_s(), time.monotonic()
             took_ms = await launch(address, arguments, ca)
             busy = (process.cpu_s() - cpu_s) / (time.monotonic() - began)
-            rss_mb = process.rss_mb()
+            rss_mb, relays_mb = process.rss_mb(), between.rss_mb() if between else 0.0
+            stormy = await storm(process, agents, arguments, [*flags, *tls]) if arguments.storm else {}
         finally:
             await agents.stop()
         return {
             "agents": arguments.agents,
             "devices": arguments.agents * arguments.devices,
             "tls": bool(arguments.tls),
+            "relays": arguments.relays,
             **quiet,
             "cpu_cores_with_launcher": round(busy, 3),
             "launcher_leases_per_s": arguments.rate,
             "allocate_p50_ms": round(percentile(took_ms, 0.5), 2),
             "allocate_p99_ms": round(percentile(took_ms, 0.99), 2),
             "rss_mb": round(rss_mb, 1),
+            "relays_cpu_cores": round(relays_cores, 3),
+            "relays_rss_mb": round(relays_mb, 1),
             "all_ready_s": round(connected_s, 1),
+            **stormy,
             "cores": os.cpu_count(),
         }
+
+
+async def storm(process: Process, agents: Agents, arguments: argparse.Namespace, flags: list[str]) -> dict[str, float]:
+    """Kill the coordinator and start it again: everybody comes back at once. What that takes until all are READY."""
+    process.kill()
+    before = (await agents.counts())["cpu_s"]
+    began = time.monotonic()
+    with restarted(process.address, flags) as again:
+        up_s, up_cpu_s = time.monotonic() - began, again.cpu_s()
+        while (counts := await agents.counts())["ready"] < arguments.agents:
+            if time.monotonic() - began > _STORM_WITHIN_S:
+                raise RuntimeError(f"{counts['ready']} of {arguments.agents} agents are back")
+            await asyncio.sleep(0.1)
+        return {
+            "storm_until_up_s": round(up_s, 1),
+            "storm_until_all_ready_s": round(time.monotonic() - began, 1),
+            "storm_coordinator_cpu_s": round(again.cpu_s() - up_cpu_s, 1),
+            "storm_agents_cpu_s": round(counts["cpu_s"] - before, 1),
+        }
+
+
+def here(address: str) -> str:
+    """By the name that the certificate has."""
+    return address.replace("127.0.0.1", "localhost")
 
 
 def certificate(folder: Path) -> Path:
@@ -147,6 +191,8 @@ def main() -> None:
     parser.add_argument("--rate", type=float, default=20, help="leases a second that the launcher takes and gives back")
     parser.add_argument("--processes", type=int, default=2, help="that the agents are spread over")
     parser.add_argument("--tls", action="store_true")
+    parser.add_argument("--relays", type=int, default=0, help="relay processes that agents come through; 0: none")
+    parser.add_argument("--storm", action="store_true", help="kill the coordinator at the end, and have all come back")
     parser.add_argument("--json", action="store_true", help="only the JSON line")
     arguments = parser.parse_args()
     with contextlib.suppress(ValueError, OSError):
