@@ -38,18 +38,19 @@ from __future__ import annotations
 
 import json
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import yaml
 
 from aliquot.common.duration import parse_duration_ms
-from aliquot.common.errors import ConfigError
+from aliquot.common.errors import AliquotError, ConfigError
 from aliquot.common.quantity import parse_bytes, parse_milli, parse_quantity
 from aliquot.v1 import admin_pb2
 
+_T = TypeVar("_T")
 _GPU_HOUR_MILLI_MS = 1000 * 3_600_000
 _QUOTA_KEYS = {"guaranteed", "limit", "weight", "models"}
 _QUEUE_KEYS = {
@@ -104,7 +105,7 @@ def _pool(value: Any, where: str) -> admin_pb2.PoolSpec:  # noqa: ANN401 - whate
         spec.declared.add(
             model=_text(device, "model", place),
             devices=_whole(device.get("count", 1), f"{place}.count"),
-            memory_bytes=parse_bytes(str(device.get("memory", 0))),
+            memory_bytes=_read(parse_bytes, device.get("memory", 0), f"{place}.memory"),
         )
     _amount(value.get("limit"), spec.limit, f"{where}.limit")
     if value.get("balancing") is not None:
@@ -115,12 +116,12 @@ def _pool(value: Any, where: str) -> admin_pb2.PoolSpec:  # noqa: ANN401 - whate
 def _balancing(value: Any, into: admin_pb2.Balancing, where: str) -> None:  # noqa: ANN401
     _check_keys(value, {"label", "threshold", "waited", "keep", "rest", "every", "auto"}, where)
     into.label = _text(value, "label", where)
-    into.auto = bool(value.get("auto", False))
+    into.auto = _flag(value, "auto", where, default=False)
     into.threshold_permille = _scaled(str(value.get("threshold", 20)).removesuffix("%"), 10, f"{where}.threshold")
     into.keep_nodes = _whole(value.get("keep", 3), f"{where}.keep")
-    into.waited_s = _seconds(value.get("waited", "5m"))
-    into.rest_s = _seconds(value.get("rest", "10m"))
-    into.every_s = _seconds(value.get("every", "5m"))
+    into.waited_s = _seconds(value, "waited", where, "5m")
+    into.rest_s = _seconds(value, "rest", where, "10m")
+    into.every_s = _seconds(value, "every", where, "5m")
 
 
 def _queue(value: Any, where: str) -> admin_pb2.QueueSpec:  # noqa: ANN401
@@ -131,22 +132,19 @@ def _queue(value: Any, where: str) -> admin_pb2.QueueSpec:  # noqa: ANN401
         policy=str(value.get("policy", "")),
         pool=str(value.get("pool", "")),
         tenants=[str(tenant) for tenant in _list(value, "tenants")],
-        never_preempts=not value.get("preempts", True),
+        never_preempts=not _flag(value, "preempts", where, default=True),
     )
     _quota(value, spec.quota, where)
-    if "ageing" in value:
-        spec.ageing_s = _seconds(value["ageing"])
-    if "reserve_after" in value:
-        spec.reserve_after_s = _seconds(value["reserve_after"])
-    if "half_life" in value:
-        spec.half_life_s = _seconds(value["half_life"])
+    for key in ("ageing", "reserve_after", "half_life"):
+        if key in value:
+            setattr(spec, f"{key}_s", _seconds(value, key, where, "0s"))
     for number, rule in enumerate(_list(value, "scaling")):
         place = f"{where}.scaling[{number}]"
         _check_keys(rule, {"keep", "cron", "lasting", "waiting", "busy_below"}, place)
         spec.scaling.add(
             keep=str(rule.get("keep", "")),
             cron=str(rule.get("cron", "")),
-            lasting_s=_seconds(rule.get("lasting", 0)),
+            lasting_s=_seconds(rule, "lasting", place, "0s"),
             waiting_at_least=_whole(rule.get("waiting", 0), f"{place}.waiting"),
             busy_below_permille=_scaled(str(rule.get("busy_below", 0)).removesuffix("%"), 10, f"{place}.busy_below"),
         )
@@ -173,14 +171,15 @@ def _tenant(value: Any, where: str) -> admin_pb2.TenantSpec:  # noqa: ANN401
     if disruptions is not None:
         _check_keys(disruptions, {"max", "per"}, f"{where}.disruptions")
         spec.disruptions_max = _whole(disruptions.get("max", 0), f"{where}.disruptions.max")
-        spec.disruption_period_s = _seconds(disruptions.get("per", "1h"))
+        spec.disruption_period_s = _seconds(disruptions, "per", f"{where}.disruptions", "1h")
     return spec
 
 
 def _prices(value: Any, where: str) -> admin_pb2.RateCard:  # noqa: ANN401
     _check_keys(value, _PRICE_KEYS, where)
     card = admin_pb2.RateCard(
-        currency=str(value.get("currency", "credits")), minimum_ms=parse_duration_ms(str(value.get("minimum", "1m")))
+        currency=str(value.get("currency", "credits")),
+        minimum_ms=_read(parse_duration_ms, value.get("minimum", "1m"), f"{where}.minimum"),
     )
     by_gpu, by_gib = value.get("gpu_hour") or {}, value.get("gib_hour") or {}
     for model in dict.fromkeys([*by_gpu, *by_gib]):
@@ -216,20 +215,38 @@ def _amount(value: Any, into: admin_pb2.Amount, where: str) -> None:  # noqa: AN
         return
     _check_keys(value, {"gpus", "memory"}, where)
     if "gpus" in value:
-        into.share_milli = parse_milli(str(value["gpus"]))
+        into.share_milli = _read(parse_milli, value["gpus"], f"{where}.gpus")
     if "memory" in value:
-        into.memory_bytes = parse_bytes(str(value["memory"]))
+        into.memory_bytes = _read(parse_bytes, value["memory"], f"{where}.memory")
 
 
 def _scaled(value: Any, scale: int, where: str) -> int:  # noqa: ANN401
-    found: Fraction = parse_quantity(str(value)) * scale
+    found: Fraction = _read(parse_quantity, value, where) * scale
     if found < 0 or found.denominator != 1:
         raise ConfigError(f"{where}: {value} is negative, or finer than is kept", hint="write fewer decimals")
     return found.numerator
 
 
-def _seconds(value: Any) -> int:  # noqa: ANN401
-    return parse_duration_ms(str(value)) // 1000
+def _seconds(value: Mapping[str, Any], key: str, where: str, default: str) -> int:
+    found_ms = _read(parse_duration_ms, value.get(key, default), f"{where}.{key}")
+    if found_ms % 1000:
+        raise ConfigError(f"{where}.{key}: {value[key]} is no whole number of seconds", hint="write 1s or more")
+    return found_ms // 1000
+
+
+def _flag(value: Mapping[str, Any], key: str, where: str, *, default: bool) -> bool:
+    found = value.get(key, default)
+    if not isinstance(found, bool):
+        raise ConfigError(f"{where}.{key}: {found!r} is neither true nor false", hint="write true or false")
+    return found
+
+
+def _read(parse: Callable[[str], _T], value: Any, where: str) -> _T:  # noqa: ANN401
+    """What a parser makes of a value; what it refuses is said with the place."""
+    try:
+        return parse(str(value))
+    except AliquotError as error:
+        raise ConfigError(f"{where}: {error.message}", hint=error.hint) from error
 
 
 def _whole(value: Any, where: str) -> int:  # noqa: ANN401
