@@ -52,6 +52,11 @@ async def test_killed_between_writing_down_and_telling(node: Node, coordinator: 
     assert coordinator.snapshots[-1].slices[0].memory_bytes == 4 * GIB
 
 
+def _said_unhealthy(coordinator: Coordinator) -> list[str]:
+    devices = [device for delta in coordinator.deltas for device in delta.devices]
+    return [device.health_reason for device in devices if device.HasField("healthy") and not device.healthy]
+
+
 async def test_a_full_disk_refuses_new_slices_and_still_stops_old_ones(node: Node, coordinator: Coordinator) -> None:
     await grant(node, coordinator, desired(node.uuids[0]))
     job = await asyncio.to_thread(node.burn, "1Gi")
@@ -64,6 +69,8 @@ async def test_a_full_disk_refuses_new_slices_and_still_stops_old_ones(node: Nod
     report = await coordinator.until_status("l-2.1.0", agent_pb2.SLICE_STATUS_FAILED)
     assert report.reason == "CHECKPOINT"
     assert "No space left" in report.detail
+    await coordinator.until(lambda: bool(_said_unhealthy(coordinator)), "its devices take no new leases for a while")
+    assert "can't be written down" in _said_unhealthy(coordinator)[0]
     await coordinator.until_status("l-1.1.0", agent_pb2.SLICE_STATUS_GONE)
     assert job.wait(timeout=5) == -signal.SIGTERM
 

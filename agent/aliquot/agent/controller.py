@@ -41,7 +41,12 @@ RETRY_S = 2.0
 VERIFY_S = 1.0
 """How often limits are read back."""
 WATCH_S = 0.05
-"""How often processes that are being ended are looked at."""
+"""How soon processes that are being ended are looked at again, and how often to begin with."""
+WATCH_MAX_S = 1.0
+WATCH_PART = 4
+"""Those that take their time are looked at less often: each look may cost one at all processes of the machine. Their
+end is known of at most this part of the time later that it took.
+"""
 
 
 class Controller:
@@ -76,6 +81,8 @@ class Controller:
         self.reports = ReportLine()
         self.on_report: Callable[[], None] = lambda: None
         """Called when there is something to send."""
+        self.on_unwritable: Callable[[str], None] = lambda reason: None
+        """Called when new reservations can't be written down."""
 
     # ----------------------------------------------------------------------------------------------------
     # orders
@@ -130,10 +137,14 @@ class Controller:
             await asyncio.to_thread(self._checkpoint.save, held)
         except OSError as error:
             log.error("%d reservations could not be written: %s", len(held), error)  # noqa: TRY400
+            detail = f"{self._checkpoint.directory}: {error.strerror}"
+            if any(record.slice_id not in self._state.book for record in held):
+                # Or the emptiest node of the pool would go on failing one lease after the other.
+                self.on_unwritable(f"reservations can't be written down: {detail}")
             return [
                 record
                 if not record.holds or record.slice_id in self._state.book
-                else reservations.fail(record, "CHECKPOINT", f"{self._checkpoint.directory}: {error.strerror}")
+                else reservations.fail(record, "CHECKPOINT", detail)
                 for record in records
             ]
         return list(records)
@@ -239,7 +250,7 @@ class Controller:
                 return 60.0
             else:
                 self._end_processes(current, step)
-                return WATCH_S
+                return self._watch_s(current, step)
 
     def _observed(self, record: Reservation) -> Actual:
         """What is true of a slice now; its processes are only looked for while it is being stopped."""
@@ -251,6 +262,16 @@ class Controller:
                 actual = replace(actual, live_processes=live_processes)
                 self._state.actual[record.slice_id] = actual
         return actual
+
+    def _watch_s(self, record: Reservation, step: Step) -> float:
+        """For how long processes that are being ended are left alone."""
+        if record.stop is None:
+            return WATCH_S
+        ending_s = (self._clock.monotonic_ms() - record.stop.learned_ms) / 1000
+        grace_s = record.stop.grace_ms / 1000
+        if step is Step.KILL:
+            return min(WATCH_MAX_S, max(WATCH_S, (ending_s - grace_s) / WATCH_PART))
+        return min(WATCH_MAX_S, max(WATCH_S, ending_s / WATCH_PART), max(WATCH_S, grace_s - ending_s))
 
     def _end_processes(self, record: Reservation, step: Step) -> None:
         if step is Step.KILL:

@@ -294,6 +294,12 @@ class Poller:
             log.error("device %s is unhealthy: %s", device.info.uuid, now.reason)
             self._state.happened.append(f"{device.info.uuid}: {now.reason}")
 
+    def take_out(self, reason: str) -> None:
+        """Nothing new can be held on this node: its devices rest as after any failure, then it is tried again."""
+        for uuid, device in self._state.devices.items():
+            self._set_health(device, health.on_failure(device.health, reason, self._clock.monotonic_ms()))
+            self.on_look(uuid)
+
     async def take_event(self, event: DeviceEvent) -> None:
         """An XID was reported: remember it, and ask the driver whether the device needs recovery."""
         if not event.uuid:
