@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import pytest
 from msgspec.structs import replace
 
+from aliquot.common.tiers import Tier
 from aliquot.coordinator.core import commands as c
 from aliquot.coordinator.core.decide.outcomes import Explained
+from aliquot.coordinator.core.errors import NeverFits, QuotaExceeded
 from aliquot.coordinator.core.facts import CutOrdered, CutSettled
 from aliquot.coordinator.core.leases import Lease
+from aliquot.coordinator.core.ledger.books import DAY_MS, Extract
+from aliquot.coordinator.core.ledger.invoice import make_invoice
+from aliquot.coordinator.core.ledger.rates import ModelRate, RateCard
 from aliquot.coordinator.core.snapshot import state_hash
 from aliquot.coordinator.core.state import CoreConfig
+from aliquot.coordinator.core.tenancy.limits import usable_capacity
+from aliquot.coordinator.core.tenancy.specs import UNLIMITED, Amount, Quota, TenantSpec
 from aliquot.coordinator.core.types import Cut, CutState, DeviceSpec, MigCard, MigPart, MigProfile, NodeSpec
 from tests.core.harness import GIB, Books, request
+from tests.tenancy.declaring import declare
 
 CONFIG = CoreConfig()
 PROFILES = (
@@ -32,7 +41,15 @@ def card(name: str, *parts: tuple[str, int]) -> MigCard:
 def node_of(name: str, *cards: MigCard) -> NodeSpec:
     """A node whose cards may be cut."""
     devices = tuple(
-        DeviceSpec(part.uuid, "A100-40", MEMORY[part.profile], mig_profile=part.profile, parent_uuid=each.uuid)
+        DeviceSpec(
+            part.uuid,
+            "A100-40",
+            MEMORY[part.profile],
+            mig_profile=part.profile,
+            parent_uuid=each.uuid,
+            compute_milli=int(part.profile[0]) * 1000 // 7,
+            best_tier=Tier.MIG,
+        )
         for each in cards
         for part in each.parts
     )
@@ -215,3 +232,78 @@ def test_with_many_nodes_each_look_goes_on_where_the_last_one_ended() -> None:
         books.advance(CONFIG.cut_look_ms)
     (cut,) = orders(books)
     assert (cut.card_uuid, cut.lease_id) == ("GPU-last", lease.lease_id)
+
+
+def part(books: Books, share_milli: int, memory_gib: int = 0, **more: object) -> Lease:
+    """A request by share and memory that asks for the tier mig."""
+    wanted = {"min_tier": Tier.MIG, "ttl_ms": 0} | more
+    return books.allocate(request(share_milli, memory_gib * GIB, **wanted))  # type: ignore[arg-type]
+
+
+def test_a_card_is_cut_for_a_request_by_share_and_it_is_charged_the_profile() -> None:
+    books = Books(CONFIG)
+    books.connect(node_of("a", card("a1", ("1g.5gb", 0))))
+    books.settle()
+    lease = part(books, 250, 10)
+    assert books.again(lease).waiting
+    said = why(books, lease)
+    assert "no part of a card is a 2g.10gb now, but cards here can be cut so" in said
+    assert "served by a 2g.10gb of A100-40, and charged for all of that: 0.285 of the compute and 10.0Gi" in said
+    books.advance(CONFIG.cut_patience_ms + CONFIG.cut_look_ms)
+    (cut,) = orders(books)
+    assert [each.profile for each in cut.parts] == ["1g.5gb", "2g.10gb"]
+    assert "is being cut for it" in why(books, lease)
+    answer(books, "a", cut)
+    (piece,) = books.again(lease).holding
+    assert (piece.plan.share_milli, piece.plan.memory_bytes) == (285, 10 * GIB)
+    assert books.again(lease).request.demand.share_milli == 250, "what was asked for is kept as it was"
+
+
+def test_an_instance_that_is_there_is_used_first_and_what_fits_no_card_is_refused() -> None:
+    books = Books(CONFIG)
+    books.connect(node_of("a", card("a1", ("2g.10gb", 4))))
+    books.settle()
+    assert books.again(part(books, 200, 6)).holding
+    books.advance(CONFIG.cut_patience_ms + CONFIG.cut_look_ms)
+    assert not orders(books)
+    with pytest.raises(NeverFits):
+        part(books, 300, 41)
+
+
+def test_the_same_figures_are_in_capacity_quotas_and_bills() -> None:
+    books = Books(CONFIG)
+    books.now_ms = 20 * DAY_MS
+    books.connect(node_of("a", card("a1", ("2g.10gb", 0), ("2g.10gb", 2), ("3g.20gb", 4))))
+    books.do(c.Apply(rates=RateCard("EUR", (ModelRate("A100-40", 2_000_000, 10_000),))))
+    declare(books, TenantSpec(name="a", quota=Quota(limit=Amount(500, UNLIMITED))))
+    books.settle()
+    assert usable_capacity(books.state.inventory) == Amount(2 * 285 + 428, 40 * GIB)
+    first, second = (books.again(part(books, 250, 10, tenant="a")) for _ in range(2))
+    assert first.holding
+    assert second.waiting, "twice 0.285 is above the limit, twice 0.25 would not be"
+    assert "holds 0.285 devices and may hold 0.5; 0.285 more were asked for" in why(books, second)
+    with pytest.raises(QuotaExceeded, match="1 more"):
+        part(books, 600, 10, tenant="a")
+    assert books.state.tenancy.account("t", "a").share_milli == 285
+    books.activate(first)
+    books.now_ms += 3_600_000
+    extract = books.do(c.ExtractLedger("a", 0, 1 << 50)).outcome
+    assert isinstance(extract, Extract)
+    assert make_invoice(extract).total_micro == round(2_000_000 * 0.285 + 10_000 * 10)
+
+
+def test_a_lease_that_was_granted_before_parts_were_known_keeps_what_it_holds() -> None:
+    books = Books(CONFIG)
+    told = node_of("a", card("a1", ("2g.10gb", 0), ("2g.10gb", 2)))
+    silent = replace(told, devices=tuple(replace(device, compute_milli=1000) for device in told.devices))
+    books.connect(silent)
+    lease = ask(books, "2g.10gb")
+    (piece,) = books.again(lease).holding
+    assert piece.plan.share_milli == 1000
+    held = c.SliceReport(piece.slice_id, piece.lease_epoch, c.ReportStatus.ACTIVE, Tier.MIG)
+    books.connect(told, (held,))
+    assert state_hash(books.replayed()) == state_hash(books.state) == state_hash(books.restored())
+    books.do(c.Release(lease.lease_id))
+    books.report(lease, c.ReportStatus.GONE)
+    books.connect(told)
+    assert {device.compute_milli for device in books.state.nodes["n-a"].spec.devices} == {285}

@@ -111,6 +111,30 @@ async def test_a_card_is_cut_for_who_waits_and_cut_anew_when_it_is_free(node: No
         assert whole.slices[0].device_uuid == node.status().devices[0].uuid
 
 
+async def test_a_part_of_a_card_is_cut_held_and_charged_as_the_smallest_profile(node: Node) -> None:
+    async with pool_with(node) as pool:
+        asked = {"wait_until": leases_pb2.WAIT_UNTIL_QUEUED, "detached": True, "min_tier": types_pb2.TIER_MIG}
+        lease = await active(pool, await pool.allocate("0.25(A100-40),8Gi", **asked))
+        (held,) = lease.slices
+        (device,) = (await pool.node("test-node")).devices
+        assert (device.uuid, device.mig_profile, device.compute_milli) == (held.device_uuid, "2g.10gb", 285)
+        assert device.mig_start == 4, "as far to the end of the card as may be"
+        assert held.tier == types_pb2.TIER_MIG
+        assert (held.share_milli, held.memory_bytes) == (285, device.memory_total_bytes - device.memory_reserved_bytes)
+        assert (lease.request.spec.share_milli, lease.request.spec.memory_bytes) == (250, 8 << 30)
+        assert list(device.lease_ids) == [lease.lease_id]
+        (totals,) = (await pool.nodes.GetStatus(pool_pb2.GetStatusRequest())).pools
+        assert (totals.capacity_share_milli, totals.leased_share_milli) == (285, 285)
+
+        third = await active(pool, await pool.allocate("0.3(A100-40)", **asked))
+        assert third.slices[0].share_milli == 428
+        assert profiles(node) == ["2g.10gb", "3g.20gb"]
+        assert "served by a 3g.20gb, and charged for all of it" in third.note
+        await pool.release(lease.lease_id)
+        again = await active(pool, await pool.allocate("9Gi", **asked))
+        assert again.slices[0].share_milli == 142, "by memory alone: a double slice of memory and one of compute"
+
+
 async def _said(pool: Pool, lease: types_pb2.Lease, words: str) -> bool:
     return words in await notes(pool, lease)
 

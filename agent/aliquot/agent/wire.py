@@ -122,6 +122,8 @@ def device_to_wire(info: DeviceInfo, report: DeviceReport, tiers: Iterable[Tier]
         telemetry=telemetry_to_wire(report),
         pci_bus_id=info.pci_bus_id,
         tiers=[types_pb2.Tier.ValueType(tier) for tier in tiers],
+        compute_milli=info.compute_milli,
+        mig_start=info.mig_start,
     )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from aliquot.coordinator.core.leases import Lease, LeaseState, Slice
-from aliquot.coordinator.core.types import WHOLE_SHARE_MILLI, DeviceSpec, NodeSpec
+from aliquot.coordinator.core.types import DeviceSpec, NodeSpec
 
 
 @dataclass(slots=True)
@@ -157,7 +157,7 @@ class Totals:
     def _count_device(self, use: DeviceUse, sign: int) -> None:
         totals = self._class_of(use)
         totals.devices += sign
-        totals.capacity_share_milli += sign * WHOLE_SHARE_MILLI
+        totals.capacity_share_milli += sign * use.spec.compute_milli
         totals.capacity_memory_bytes += sign * use.spec.leasable_bytes
 
     def _class_of(self, use: DeviceUse) -> ClassTotals:

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 
 import msgspec
 
+from aliquot.common.limits import WHOLE_SHARE_MILLI
+
 
 @dataclass(frozen=True, slots=True)
 class Profile:
@@ -62,6 +64,15 @@ class Card:
     def geometry(self) -> tuple[Part, ...]:
         """What parts there are, in order."""
         return tuple(sorted(part for part, _ in self.parts))
+
+    def slices_of(self, profile: str) -> int:
+        """Slices of compute that a profile has; 0: there is no such profile."""
+        return next((each.compute_slices for each in self.profiles if each.name == profile), 0)
+
+    def compute_milli(self, slices: int) -> int:
+        """So many slices as thousandths of the card's compute, rounded down; all of it where that is not known."""
+        most = max((profile.compute_slices for profile in self.profiles), default=0)
+        return slices * WHOLE_SHARE_MILLI // most if slices and most else WHOLE_SHARE_MILLI
 
 
 class CutOrder(msgspec.Struct, frozen=True):

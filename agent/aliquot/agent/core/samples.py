@@ -5,6 +5,10 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
+import msgspec
+
+from aliquot.common.limits import WHOLE_SHARE_MILLI
+
 
 @dataclass(frozen=True, slots=True)
 class DeviceInfo:
@@ -26,6 +30,10 @@ class DeviceInfo:
     mig_profile: str = ""
     parent_uuid: str = ""
     gpu_instance_id: int | None = None
+    compute_milli: int = WHOLE_SHARE_MILLI
+    """What it has of its card's compute, in thousandths; less than all for a MIG instance."""
+    mig_start: int | None = None
+    """A MIG instance's first slice of its card's memory."""
 
     @property
     def leasable_bytes(self) -> int:
@@ -38,8 +46,7 @@ class DeviceInfo:
         return self.parent_uuid or self.uuid
 
 
-@dataclass(frozen=True, slots=True)
-class MemorySample:
+class MemorySample(msgspec.Struct, frozen=True):
     """Device memory in bytes."""
 
     total_bytes: int
@@ -48,16 +55,14 @@ class MemorySample:
     """By processes, without what is reserved."""
 
 
-@dataclass(frozen=True, slots=True)
-class ProcessSample:
+class ProcessSample(msgspec.Struct, frozen=True):
     """One process that the driver lists on a device."""
 
     pid: int
     memory_bytes: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class ProcessList:
+class ProcessList(msgspec.Struct, frozen=True):
     """The processes of one device."""
 
     processes: tuple[ProcessSample, ...]
@@ -65,8 +70,7 @@ class ProcessList:
     """False where one of the driver's lists could not be read: who is missing may still be there."""
 
 
-@dataclass(frozen=True, slots=True)
-class LoadSample:
+class LoadSample(msgspec.Struct, frozen=True):
     """How busy and how hot a device is."""
 
     gpu_percent: int | None = None

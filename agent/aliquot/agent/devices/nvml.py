@@ -7,6 +7,8 @@ then.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pynvml
 
 from aliquot.agent.core.partitioning import Card
@@ -118,12 +120,14 @@ class NvmlBackend:
             except DeviceError as error:
                 problems.append(f"GPU {index} ({uuid}): {error.message}")
                 continue
-            found += instances if instances is not None else [whole]
             if instances is not None:
                 try:
-                    cards.append(_card(whole, instances))
-                except EnforcementError as error:
+                    card = _card(whole, instances)
+                    instances = [self._placed(instance, card, handles) for instance in instances]
+                    cards.append(card)
+                except (EnforcementError, DeviceError) as error:
                     card_problems.append(error.message)
+            found += instances if instances is not None else [whole]
         self._handles = handles
         self._infos = {info.uuid: info for info in found}
         return Discovery(tuple(found), tuple(problems), tuple(cards), tuple(card_problems))
@@ -178,6 +182,15 @@ class NvmlBackend:
                 )
             )
         return found
+
+    def _placed(self, instance: DeviceInfo, card: Card, handles: dict[str, object]) -> DeviceInfo:
+        """An instance with its place on its card, and its part of the card's compute, as the driver tells them."""
+        part = next((part for part, uuid in card.parts if uuid == instance.uuid), None)
+        if part is None:
+            return instance
+        own = self._query.ask(instance.uuid, "Attributes", pynvml.nvmlDeviceGetAttributes_v2, handles[instance.uuid])
+        slices = int(own.computeInstanceSliceCount) if own is not None else card.slices_of(part.profile)
+        return replace(instance, mig_start=part.start, compute_milli=card.compute_milli(slices))
 
     def memory(self, uuid: str) -> MemorySample:
         """Memory of one device now; used memory without what the driver reserves."""

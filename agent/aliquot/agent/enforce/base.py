@@ -8,8 +8,9 @@ limit is not there.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Protocol
+
+import msgspec
 
 from aliquot.agent.core.model import SliceSpec
 from aliquot.agent.core.samples import DeviceInfo
@@ -23,14 +24,18 @@ class EnforcementError(AliquotError):
     reason = "ENFORCEMENT"
 
 
-@dataclass(frozen=True, slots=True)
-class Limited:
+class Limited(msgspec.Struct, frozen=True):
     """A slice as a tier sees it."""
 
     spec: SliceSpec
     device: DeviceInfo
     cgroup: str | None = None
     """The holder's leaf, as /proc/pid/cgroup names it; None where processes are not followed by cgroup."""
+
+    @property
+    def whole_device(self) -> bool:
+        """True where nobody else can be on the device (a MIG instance is one), so that there is nobody to protect."""
+        return self.spec.share_milli >= self.device.compute_milli
 
 
 class Enforcer(Protocol):

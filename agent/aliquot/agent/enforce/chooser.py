@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from aliquot.agent.core.model import SliceSpec
 from aliquot.agent.core.samples import DeviceInfo
 from aliquot.agent.enforce.base import EnforcementError, Enforcer, Limited
-from aliquot.common.limits import WHOLE_SHARE_MILLI
 from aliquot.common.tiers import Tier
 
 
@@ -35,6 +34,7 @@ class Chooser:
 
     def __init__(self, enforcers: Sequence[Enforcer]) -> None:
         self._strongest_first = sorted(enforcers, key=lambda enforcer: -enforcer.tier)
+        self._by_tier = {enforcer.tier: enforcer for enforcer in reversed(self._strongest_first)}
 
     def choose(self, limited: Limited, *, weaker_than: Tier | None = None) -> Choice:
         """The strongest tier to be had (below `weaker_than`, when that one turned out not to hold).
@@ -46,7 +46,7 @@ class Chooser:
         for enforcer in self._fitting(limited):
             if weaker_than is not None and enforcer.tier >= weaker_than:
                 continue
-            if floor is not None and enforcer.tier < floor and not limited.spec.whole_device:
+            if floor is not None and enforcer.tier < floor and not limited.whole_device:
                 break
             problem = enforcer.available(limited)
             if not problem:
@@ -61,7 +61,7 @@ class Chooser:
     def offered(self, device: DeviceInfo) -> tuple[Tier, ...]:
         """The tiers that could hold some slice of a device now, weakest first."""
         found = []
-        for share_milli in (WHOLE_SHARE_MILLI, 1):
+        for share_milli in {device.compute_milli, 1}:
             spec = SliceSpec("", "", 0, device.uuid, share_milli, memory_bytes=1)
             limited = Limited(spec, device)
             found += [each.tier for each in self._fitting(limited) if not each.available(limited)]
@@ -71,9 +71,9 @@ class Chooser:
         """Strongest first. A whole MIG instance is held by the hardware; any other whole device needs no
         holding.
         """
-        fitting = {Tier.NONE, Tier.MIG} if limited.spec.whole_device else set(Tier) - {Tier.NONE}
+        fitting = {Tier.NONE, Tier.MIG} if limited.whole_device else set(Tier) - {Tier.NONE}
         return [each for each in self._strongest_first if each.tier in fitting]
 
     def of(self, tier: Tier) -> Enforcer | None:
         """The enforcer of a tier."""
-        return next((enforcer for enforcer in self._strongest_first if enforcer.tier is tier), None)
+        return self._by_tier.get(tier)

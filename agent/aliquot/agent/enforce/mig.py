@@ -24,7 +24,7 @@ class MigEnforcer:
         """Empty for slices of an instance that nothing else can share."""
         if not limited.device.mig_profile:
             return "the device is not partitioned (MIG)"
-        if not limited.spec.whole_device:
+        if not limited.whole_device:
             return "within a MIG instance the hardware holds nobody: ask for a whole one, of a smaller profile"
         return ""
 

@@ -15,7 +15,7 @@ class NoEnforcer:
 
     def available(self, limited: Limited) -> str:
         """Only for whole devices."""
-        return "" if limited.spec.whole_device else "only whole devices may be held without a limit"
+        return "" if limited.whole_device else "only whole devices may be held without a limit"
 
     def apply(self, limited: Limited) -> None:
         """Nothing to set."""
@@ -24,7 +24,7 @@ class NoEnforcer:
         """Exclusive holding is the coordinator's and the book's doing; there is nothing on the device to
         read.
         """
-        return limited.spec.whole_device
+        return limited.whole_device
 
     def clear(self, limited: Limited) -> None:
         """Nothing to clear."""

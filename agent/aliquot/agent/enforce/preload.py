@@ -67,7 +67,7 @@ class PreloadEnforcer:
         """Write the limit. Raises `EnforcementError`."""
         spec = limited.spec
         files = self._files(spec.holder)
-        share_milli = spec.share_milli if self._throttle and not spec.whole_device else 0
+        share_milli = spec.share_milli if self._throttle and not limited.whole_device else 0
         limit = DeviceLimit(spec.memory_bytes, self._context_bytes.get(limited.device.product_name, 0), share_milli)
         try:
             files.create(self._library)

@@ -45,6 +45,11 @@ def chain_of(state: State, request: RequestSpec) -> Chain:
     return state.tenancy.chain(request.tenant, request.queue)
 
 
+def least_held(state: State, demand: Demand) -> list[Part]:
+    """The least that a demand will hold, as accounts count it."""
+    return least_parts(state.inventory, demand, state.engine.matcher.matches(demand))
+
+
 def parts_of_placement(state: State, placement: Placement) -> list[Part]:
     """What a placement holds, as accounts count it."""
     record = state.inventory.device_record
@@ -68,7 +73,7 @@ def offer(
     chain = chain_of(state, request)
     over = exhausted(state, request.tenant, now_ms)
     if over is None and chain.limited:
-        over = over_limit(chain, least_parts(state.inventory, demand))
+        over = over_limit(chain, least_held(state, demand))
     if over is not None:
         return Offer(over=over)
     if demand in state.known_full:
@@ -170,7 +175,7 @@ def is_entitled(state: State, lease: Lease, parts: list[Part] | None = None) -> 
     if not chain.guaranteed:
         return False
     if parts is None:
-        parts = least_parts(state.inventory, lease.request.demand)
+        parts = least_held(state, lease.request.demand)
     scale = guarantee_scale(state)
     coming = _coming(state, lease)
     for account in chain.guaranteed:
@@ -236,7 +241,7 @@ def check_access(state: State, request: RequestSpec) -> RequestSpec:
             demand = msgspec.structs.replace(demand, pool=pool)
     chain = chain_of(state, request)
     if chain.limited:
-        over = over_limit(chain, least_parts(state.inventory, demand))
+        over = over_limit(chain, least_held(state, demand))
         if over is not None and over.for_ever:
             raise QuotaExceeded(
                 over.subject, over.detail, "ask for less, or have the limit raised; waiting will not help"

@@ -13,7 +13,6 @@ from aliquot.coordinator.core.leases import Lease, SliceState
 from aliquot.coordinator.core.ledger.books import CHARGED
 from aliquot.coordinator.core.ledger.entries import postings
 from aliquot.coordinator.core.state import State
-from aliquot.coordinator.core.types import WHOLE_SHARE_MILLI
 
 
 def check(state: State) -> None:
@@ -38,7 +37,7 @@ def check(state: State) -> None:
             f"{uuid}: books say {share[uuid]} milli, inventory otherwise",
         )
         _require(device.memory_used_bytes == memory[uuid], f"{uuid}: books and inventory differ in memory")
-        _require(share[uuid] <= WHOLE_SHARE_MILLI, f"{uuid}: {share[uuid]} milli are reserved")
+        _require(share[uuid] <= device.compute_milli, f"{uuid}: {share[uuid]} milli are reserved")
         _require(memory[uuid] <= device.leasable_bytes, f"{uuid}: {memory[uuid]} bytes are reserved")
     _require(set(share) <= set(state.devices), "slices sit on unknown devices")
     for node_id, slice_ids in by_node.items():

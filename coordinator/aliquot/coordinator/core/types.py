@@ -28,11 +28,17 @@ class DeviceSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     vendor: str = "nvidia"
     index: int = 0
     mig_profile: str = ""
-    """`1g.10gb` for a MIG instance; such a device is leased whole, and only to who asks for it."""
+    """`1g.10gb` for a MIG instance; such a device is leased whole."""
     parent_uuid: str = ""
     nvlink_island: int = UNKNOWN
     """Devices of one node with the same number reach one another over NVLink; -1: none or unknown."""
     numa_node: int = UNKNOWN
+    compute_milli: int = WHOLE_SHARE_MILLI
+    """What it has of its card's compute: all a lease can hold of it. 142 where it is one slice of seven."""
+    mig_start: int = UNKNOWN
+    """Of a MIG instance: its first slice of its card's memory."""
+    best_tier: int = UNKNOWN
+    """Strongest tier that its agent gives on it; unknown: what its node says of all its devices."""
 
     @property
     def leasable_bytes(self) -> int:

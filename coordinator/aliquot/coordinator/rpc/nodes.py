@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from aliquot.common import catalog, limits, names
 from aliquot.common.errors import InvalidFieldError
 from aliquot.coordinator.core.state import Device, Node
-from aliquot.coordinator.core.types import UNKNOWN, DeviceSpec, MigCard, MigPart, MigProfile, NodeSpec
+from aliquot.coordinator.core.types import UNKNOWN, CutState, DeviceSpec, MigCard, MigPart, MigProfile, NodeSpec
 from aliquot.coordinator.rpc.requests import MAX_HOST_CPU_MILLI, MAX_HOST_MEMORY_BYTES
 from aliquot.coordinator.telemetry import Telemetry
 from aliquot.coordinator.totals import DeviceUse
@@ -21,6 +21,8 @@ DEFAULT_POOL = "default"
 MAX_DEVICE_MEMORY_BYTES = limits.MAX_SLICE_MEMORY_BYTES
 MAX_MIG = 64
 """Profiles and parts of a card, and its slices of memory."""
+LEASES_SHOWN_MAX = 64
+"""Of one device."""
 _DERIVED = uuid.UUID("6f2d3c1e-8a45-5d0b-9e77-a11c0a70dead")
 """Namespace of the UUIDs of declared devices that have none."""
 
@@ -55,7 +57,7 @@ def _read_node(
     host_memory_bytes = message.host_memory_bytes if message.HasField("host_memory_bytes") else UNKNOWN
     if cpu_milli > MAX_HOST_CPU_MILLI or host_memory_bytes > MAX_HOST_MEMORY_BYTES:
         raise InvalidFieldError(f"{field}.cpu_milli", "no machine has that much CPU or memory")
-    tiers = [max(device.tiers) for device in message.devices if device.tiers]
+    tiers = [max(device.tiers) for device in message.devices if device.tiers and not device.mig_profile]
     domain = message.failure_domain
     return NodeSpec(
         node_id=node_id,
@@ -144,6 +146,9 @@ def _read_device(message: types_pb2.Device, field: str, node_id: str, index: int
         parent_uuid=message.parent_uuid[: limits.MAX_DEVICE_UUID_CHARS],
         nvlink_island=message.nvlink_island if message.HasField("nvlink_island") else UNKNOWN,
         numa_node=message.numa_node if message.HasField("numa_node") else UNKNOWN,
+        compute_milli=min(message.compute_milli, limits.WHOLE_SHARE_MILLI) or limits.WHOLE_SHARE_MILLI,
+        mig_start=min(message.mig_start, MAX_MIG) if message.HasField("mig_start") else UNKNOWN,
+        best_tier=max(message.tiers, default=UNKNOWN) if message.mig_profile else UNKNOWN,
     )
 
 
@@ -176,6 +181,7 @@ class NodeWriter:
             last_heard_ms=self._last_heard_ms(spec.node_id),
             slices=len(self._view.slices_on(spec.node_id)),
             failure_domain=spec.failure_domain,
+            cards=self._card_messages(node) if with_devices else (),
         )
         if spec.cpu_milli != UNKNOWN:
             message.cpu_milli = spec.cpu_milli
@@ -185,14 +191,54 @@ class NodeWriter:
 
     def device_messages(self, node: Node) -> Iterable[types_pb2.Device]:
         """The devices of a node."""
-        uses = self._view.totals.devices
+        uses, holders = self._view.totals.devices, self._holders(node.spec.node_id)
         return [
-            self._device_message(device, self._view.device(device.uuid), uses.get(device.uuid), node.spec.node_id)
+            self._device_message(
+                device,
+                self._view.device(device.uuid),
+                uses.get(device.uuid),
+                node.spec.node_id,
+                holders.get(device.uuid, []),
+            )
             for device in node.spec.devices
         ]
 
+    def _holders(self, node_id: str) -> dict[str, list[str]]:
+        """The leases that hold some of each device of a node, each once."""
+        found: dict[str, dict[str, None]] = {}
+        for slice_id, lease_id in self._view.slices_on(node_id).items():
+            piece = self._view.leases[lease_id].find(slice_id)
+            if piece is not None:
+                found.setdefault(piece.plan.device_uuid, {})[lease_id] = None
+        return {uuid: list(lease_ids) for uuid, lease_ids in found.items()}
+
+    def _card_messages(self, node: Node) -> Iterable[types_pb2.MigCard]:
+        """The cards that may be cut anew, and for whom that is being done."""
+        orders = {cut.card_uuid: cut for cut in node.cuts}
+        for card in node.spec.cards:
+            message = types_pb2.MigCard(
+                uuid=card.uuid,
+                model=card.model,
+                profiles=[
+                    types_pb2.MigProfile(
+                        name=profile.name,
+                        compute_slices=profile.compute_slices,
+                        memory_bytes=profile.memory_bytes,
+                        length=profile.length,
+                        starts=profile.starts,
+                    )
+                    for profile in card.profiles
+                ],
+                parts=[types_pb2.MigPart(profile=p.profile, start=p.start, uuid=p.uuid) for p in card.parts],
+            )
+            order = orders.get(card.uuid)
+            if order is not None:
+                message.cut, message.problem = order.number, order.problem
+                message.cut_for = order.lease_id if order.state is CutState.ORDERED else ""
+            yield message
+
     def _device_message(
-        self, spec: DeviceSpec, device: Device, use: DeviceUse | None, node_id: str
+        self, spec: DeviceSpec, device: Device, use: DeviceUse | None, node_id: str, lease_ids: list[str]
     ) -> types_pb2.Device:
         about = self._telemetry.about_device(spec.uuid)
         message = types_pb2.Device(
@@ -214,7 +260,11 @@ class NodeWriter:
             pci_bus_id=about.pci_bus_id,
             tiers=about.tiers,  # type: ignore[arg-type]
             telemetry=self._telemetry.device_message(spec.uuid),
+            compute_milli=spec.compute_milli,
+            lease_ids=lease_ids[:LEASES_SHOWN_MAX],
         )
+        if spec.mig_start != UNKNOWN:
+            message.mig_start = spec.mig_start
         if spec.nvlink_island != UNKNOWN:
             message.nvlink_island = spec.nvlink_island
         if spec.numa_node != UNKNOWN:

@@ -14,11 +14,10 @@ from aliquot.coordinator.core.commands import Balance
 from aliquot.coordinator.core.decide.outcomes import BalanceView, Decision, ProjectView
 from aliquot.coordinator.core.errors import InvalidField
 from aliquot.coordinator.core.facts import Fact, NodeLent, NodePut
-from aliquot.coordinator.core.granting import chain_of, exhausted
+from aliquot.coordinator.core.granting import chain_of, exhausted, least_held
 from aliquot.coordinator.core.state import Node, State
-from aliquot.coordinator.core.tenancy.limits import least_parts, over_limit
+from aliquot.coordinator.core.tenancy.limits import over_limit
 from aliquot.coordinator.core.tenancy.specs import Amount, Balancing, PoolSpec
-from aliquot.coordinator.core.types import WHOLE_SHARE_MILLI
 
 HEADS_MAX = 16
 """Kinds of waiting requests of one tenant and queue that are looked at for how long they have waited."""
@@ -98,7 +97,7 @@ def _node(state: State, node_id: str, node: Node) -> ProjectNode:
     )
     return ProjectNode(
         node_id=node_id,
-        capacity_milli=WHOLE_SHARE_MILLI * sum(device.healthy and device.present for device in record.devices),
+        capacity_milli=sum(d.spec.compute_milli for d in record.devices if d.healthy and d.present),
         used_milli=sum(device.share_used_milli for device in record.devices),
         free=free,
         home=loan.home if loan is not None else "",
@@ -121,7 +120,7 @@ def _waited(state: State, spec: Balancing, pool: str, names: set[str], now_ms: i
                 if (spec.label, name) not in demand.node_selector or demand.pool not in ("", pool):
                     continue
                 chain = chain_of(state, lease.request)
-                if over_limit(chain, least_parts(state.inventory, demand)) is None:
+                if over_limit(chain, least_held(state, demand)) is None:
                     found[name] = max(found.get(name, 0), now_ms - lease.created_ms)
     return found
 
@@ -161,6 +160,6 @@ def _movable(state: State, move: Move) -> Amount:
         return Amount()
     devices = [device for device in state.inventory.node(move.node_id).devices if device.present]
     return Amount(
-        min(quota.guaranteed.share_milli, WHOLE_SHARE_MILLI * len(devices)),
+        min(quota.guaranteed.share_milli, sum(device.spec.compute_milli for device in devices)),
         min(quota.guaranteed.memory_bytes, sum(device.spec.leasable_bytes for device in devices)),
     )

@@ -14,13 +14,13 @@ from typing import NamedTuple
 from aliquot.coordinator.core.decide import lifecycle
 from aliquot.coordinator.core.evolving.counting import parts_of, queue_of
 from aliquot.coordinator.core.facts import EndReason, Fact, PreemptionStarted
-from aliquot.coordinator.core.granting import chain_of, exhausted, guarantee_scale, is_entitled
+from aliquot.coordinator.core.granting import chain_of, exhausted, guarantee_scale, is_entitled, least_held
 from aliquot.coordinator.core.leases import Lease, lease_id_of
 from aliquot.coordinator.core.preemption.victims import NEVER_MS, Eligibility
 from aliquot.coordinator.core.queueing import AdmissionPass
 from aliquot.coordinator.core.state import State
 from aliquot.coordinator.core.tenancy.books import Account, Part
-from aliquot.coordinator.core.tenancy.limits import covered, least_parts
+from aliquot.coordinator.core.tenancy.limits import covered
 from aliquot.coordinator.core.tenancy.specs import Amount
 from aliquot.coordinator.core.timers import Due
 from aliquot.coordinator.core.types import Demand
@@ -100,7 +100,7 @@ def _asked(parts: list[Part], ceiling: _Ceiling) -> list[Part]:
 
 def _owed(state: State, lease: Lease, demand: Demand) -> list[Part]:
     """What this request asks for, and its equals behind it, as far as the guarantee covers them together."""
-    parts = least_parts(state.inventory, demand)
+    parts = least_held(state, demand)
     place = state.lines.place_of(lease.lease_id)
     if place is None or place.resting:
         return parts

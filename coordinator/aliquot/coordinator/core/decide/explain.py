@@ -6,7 +6,7 @@ from aliquot.coordinator.core.commands import Explain, ExplainLease
 from aliquot.coordinator.core.decide import giving_back
 from aliquot.coordinator.core.decide.outcomes import Decision, Explained
 from aliquot.coordinator.core.decide.outlook import look_ahead, notes_on_ahead, notes_on_order
-from aliquot.coordinator.core.decide.partitioning import conceivable
+from aliquot.coordinator.core.decide.partitioning import as_profiles, conceivable, served_by
 from aliquot.coordinator.core.decide.partitioning import notes as cuts_for
 from aliquot.coordinator.core.granting import is_entitled, offer
 from aliquot.coordinator.core.leases import Lease
@@ -58,8 +58,9 @@ def _explain(state: State, lease: Lease, demand: Demand, now_ms: int) -> Explain
         summary, missing = shortfall.summary, shortfall.missing
         impossible = shortfall.impossible and not conceivable(state, demand)
         if shortfall.impossible and not impossible:
-            summary = f"no part of a card is a {demand.mig_profile} now, but cards here can be cut so"
-        notes += cuts_for(state, lease, demand, now_ms)
+            profile = as_profiles(state, demand)[0].mig_profile
+            summary = f"no part of a card is a {profile} now, but cards here can be cut so"
+        notes += [*served_by(state, demand), *cuts_for(state, lease, demand, now_ms)]
         given, given_ms = giving_back.outlook(state, lease, demand, now_ms, owed=is_entitled(state, lease))
         if given:
             start_ms = given_ms

@@ -16,14 +16,14 @@ from aliquot.coordinator.core.decide import holding
 from aliquot.coordinator.core.elastic import Member, bounds_of, spare_members
 from aliquot.coordinator.core.evolving.counting import parts_of, queue_of
 from aliquot.coordinator.core.facts import Fact, HoldCreated, SlicesShed
-from aliquot.coordinator.core.granting import chain_of, exhausted, forbidden, guarantee_scale
+from aliquot.coordinator.core.granting import chain_of, exhausted, forbidden, guarantee_scale, least_held
 from aliquot.coordinator.core.holds import Hold, HoldKind
 from aliquot.coordinator.core.leases import Lease, Slice, SliceState, lease_id_of
 from aliquot.coordinator.core.preemption.victims import is_protected
 from aliquot.coordinator.core.state import State
-from aliquot.coordinator.core.tenancy.limits import least_parts, over_limit
+from aliquot.coordinator.core.tenancy.limits import over_limit
 from aliquot.coordinator.core.tenancy.specs import Amount
-from aliquot.coordinator.core.types import WHOLE_SHARE_MILLI, Demand, Placement
+from aliquot.coordinator.core.types import Demand, Placement
 
 _RUNNING = (SliceState.GRANTED, SliceState.ACTIVE)
 _MemberKey = tuple[str, int, int]
@@ -88,7 +88,7 @@ def within_limits(state: State, lease: Lease, demand: Demand, now_ms: int) -> li
     """Let elastic leases give back what keeps a request of the same tenant or queue from its place below a limit."""
     if exhausted(state, lease.request.tenant, now_ms) is not None:
         return []
-    parts = least_parts(state.inventory, demand)
+    parts = least_held(state, demand)
     chain = chain_of(state, lease.request)
     over = over_limit(chain, parts)
     if over is None or over.for_ever:
@@ -295,7 +295,7 @@ class _Without:
         demand = self._state.leases[key[0]].request.demand
         for piece in member:
             record = inventory.device_record(piece.plan.device_uuid)
-            if record.share_used_milli + piece.plan.share_milli > WHOLE_SHARE_MILLI:
+            if record.share_used_milli + piece.plan.share_milli > record.spec.compute_milli:
                 return False
             if record.memory_left_bytes < piece.plan.memory_bytes:
                 return False

@@ -90,7 +90,7 @@ def register(state: State, command: c.RegisterNode, now_ms: int) -> Decision:
                 f"session {command.session_epoch} of node {spec.name} is not above {old.session_epoch}",
                 hint="another agent with this node id has connected since; two agents must not share a state folder",
             )
-        spec = _as_lent(state, _inherit(spec, old.spec))
+        spec = _as_held(state, _as_lent(state, _inherit(spec, old.spec)))
     facts += _fail_vanished(state, old, spec, now_ms)
     if old is None or old.spec != spec or not old.registered:
         facts.append(NodePut(at_ms=now_ms, spec=spec, registered=True))
@@ -103,6 +103,19 @@ def register(state: State, command: c.RegisterNode, now_ms: int) -> Decision:
         )
     )
     return Decision(tuple(facts))
+
+
+def _as_held(state: State, spec: NodeSpec) -> NodeSpec:
+    """The node with no device smaller than what leases hold of it: an agent that has learnt to tell what part of a card
+    a MIG instance is says less of those than they were granted at.
+    """
+    if not any(device.mig_profile for device in spec.devices):
+        return spec
+    devices = []
+    for device in spec.devices:
+        held = state.inventory.device_record(device.uuid).share_used_milli if device.uuid in state.devices else 0
+        devices.append(replace(device, compute_milli=held) if held > device.compute_milli else device)
+    return replace(spec, devices=tuple(devices))
 
 
 def silent(state: State, command: c.NodeSilent, now_ms: int) -> Decision:

@@ -1,9 +1,10 @@
 """Whether cards in MIG mode are cut anew for somebody who waits, on nodes that let the coordinator do so.
 
-A request by profile that no part fits, and that no quota holds back, is given the smallest change of one card (or of
-several) with which it fits. What keeps cards from being cut to and fro: a request must have waited for a while, a card
-rests after each cut, longer after each that failed, a node has one order at a time, and idle parts of the profile that
-is wanted are never given up. The agent has the last word: it touches nothing in use, and says so.
+A request that no part fits, and that no quota holds back, is given the smallest change of one card (or of several) with
+which it fits: by profile, or by share or memory where MIG instances serve it (`placement.matching`). What keeps cards
+from being cut to and fro: a request must have waited for a while, a card rests after each cut, longer after each that
+failed, a node has one order at a time, and idle parts of the profile that is wanted are never given up. The agent has
+the last word: it touches nothing in use, and says so.
 """
 
 from __future__ import annotations
@@ -12,10 +13,12 @@ from collections.abc import Iterator
 
 from aliquot.coordinator.core.commands import ReportCut
 from aliquot.coordinator.core.decide.outcomes import NOTHING, Decision
-from aliquot.coordinator.core.decide.partitioning_plan import Recut, Room, emptied, fits, left, may_serve, plan, recut
+from aliquot.coordinator.core.decide.partitioning_plan import Recut, Room, emptied, fits, left, plan, recut
 from aliquot.coordinator.core.facts import CutOrdered, CutSettled, Fact, NodeState
 from aliquot.coordinator.core.granting import offer
 from aliquot.coordinator.core.leases import Lease
+from aliquot.coordinator.core.placement.matching import may_serve
+from aliquot.coordinator.core.placement.obstacles import charge
 from aliquot.coordinator.core.state import Node, State
 from aliquot.coordinator.core.timers import Due
 from aliquot.coordinator.core.types import Cut, CutState, Demand, MigCard
@@ -63,10 +66,28 @@ def report(state: State, command: ReportCut, now_ms: int) -> Decision:
     return NOTHING
 
 
+def as_profiles(state: State, demand: Demand) -> tuple[Demand, ...]:
+    """A demand as the profiles that serve it, in order of preference; empty: cutting cards is not what it needs."""
+    if demand.mig_profile:
+        return (demand,)
+    return tuple(match.demand for match in state.engine.matcher.matches(demand)) if state.cutting else ()
+
+
+def served_by(state: State, demand: Demand) -> list[str]:
+    """As what a request by share or memory is served where MIG instances serve it, and what it will be charged."""
+    return [
+        f"it is served by a {match.demand.mig_profile} of {match.demand.models[0][0]}, and charged for all of that: "
+        f"{charge(match.compute_milli, match.memory_bytes)}"
+        for match in state.engine.matcher.matches(demand)
+    ]
+
+
 def conceivable(state: State, demand: Demand) -> bool:
     """Whether the cards there are, cut for nothing else, could ever serve a demand that no part fits."""
-    if not demand.mig_profile or not state.cutting:
-        return False
+    return bool(state.cutting) and any(_conceivable(state, each) for each in as_profiles(state, demand))
+
+
+def _conceivable(state: State, demand: Demand) -> bool:
     rooms: list[Room] = []
     cuts: list[Recut] = []
     for node_id in state.cutting:
@@ -95,7 +116,8 @@ def _filled(node_id: str, card: MigCard, profile: str) -> Recut | None:
 
 def notes(state: State, lease: Lease, demand: Demand, now_ms: int) -> list[str]:
     """What is done, or could be, about cards that are cut otherwise than a waiting request needs."""
-    if not demand.mig_profile or not state.cutting:
+    profiles = as_profiles(state, demand) if state.cutting else ()
+    if not profiles:
         return []
     said = []
     for node_id in state.cutting:
@@ -109,7 +131,7 @@ def notes(state: State, lease: Lease, demand: Demand, now_ms: int) -> list[str]:
                 said.append(f"{where} could not be cut: {cut.problem}; that may be tried again in {again_s} s")
     if said:
         return said
-    cuts = plan(_rooms(state, demand, now_ms), demand)
+    cuts = _plan(state, profiles, now_ms)
     if not cuts:
         return ["no card was found to be cut for it beside what is in use; those that were just cut rest for a while"]
     where = ", ".join(f"{cut.card.uuid} on {state.nodes[cut.node_id].spec.name}" for cut in cuts)
@@ -140,13 +162,13 @@ def _settled(node: Node, cut: Cut, problem: str, now_ms: int) -> CutSettled:
 
 
 def _waiting(state: State, now_ms: int) -> Iterator[Lease]:
-    """The first of each line that names a profile and has waited long enough, by priority and rank."""
+    """The first of each line that profiles serve and that has waited long enough, by priority and rank."""
     heads = sorted(
         (-key.priority, *line[0])
         for tenants in state.lines.queues.values()
         for lines in tenants.values()
         for key, line in lines.lines.items()
-        if key.demand.mig_profile
+        if as_profiles(state, key.demand)
     )
     for _, _, lease_id in heads[:HEADS_MAX]:
         lease = state.leases[lease_id]
@@ -166,7 +188,7 @@ def _for(state: State, lease: Lease, now_ms: int) -> list[Fact]:
     if found.placement is not None or found.over is not None:
         return []
     facts: list[Fact] = []
-    for cut in plan(_rooms(state, demand, now_ms), demand):
+    for cut in _plan(state, as_profiles(state, demand), now_ms):
         last = next((old for old in state.nodes[cut.node_id].cuts if old.card_uuid == cut.card.uuid), None)
         order = Cut(
             # Also above what the agent has obeyed when the books were begun anew.
@@ -180,6 +202,11 @@ def _for(state: State, lease: Lease, now_ms: int) -> list[Fact]:
         )
         facts.append(CutOrdered(at_ms=now_ms, node_id=cut.node_id, cut=order))
     return facts
+
+
+def _plan(state: State, profiles: tuple[Demand, ...], now_ms: int) -> tuple[Recut, ...]:
+    """The cuts for the first of these that can have any."""
+    return next((cuts for each in profiles if (cuts := plan(_rooms(state, each, now_ms), each))), ())
 
 
 def _rooms(state: State, demand: Demand, now_ms: int) -> list[Room]:

@@ -14,9 +14,20 @@ from itertools import combinations
 
 from msgspec.structs import replace
 
+from aliquot.common.tiers import Tier
 from aliquot.coordinator.core.inventory import Inventory
 from aliquot.coordinator.core.placement import Engine, make_policy
-from aliquot.coordinator.core.types import UNKNOWN, Demand, DeviceSpec, MigCard, MigPart, MigProfile, NodeSpec
+from aliquot.coordinator.core.placement.matching import compute_of, may_serve
+from aliquot.coordinator.core.types import (
+    UNKNOWN,
+    WHOLE_SHARE_MILLI,
+    Demand,
+    DeviceSpec,
+    MigCard,
+    MigPart,
+    MigProfile,
+    NodeSpec,
+)
 
 TRIALS_MAX = 16
 """Placements that are tried for one request: one costs a few tenths of a millisecond for each node in it."""
@@ -81,17 +92,6 @@ def _span(start: int, profile: MigProfile) -> frozenset[int]:
 
 def _slices(parts: Iterable[MigPart], profiles: dict[str, MigProfile]) -> frozenset[int]:
     return frozenset().union(*(_span(part.start, profiles[part.profile]) for part in parts))
-
-
-def may_serve(spec: NodeSpec, demand: Demand) -> bool:
-    """Whether a node is meant at all: spares trials, and decides nothing else."""
-    labels = dict(spec.labels)
-    return (
-        demand.pool in ("", spec.pool)
-        and (not demand.node_ids or spec.node_id in demand.node_ids)
-        and spec.node_id not in demand.avoid_node_ids
-        and all(labels.get(key) == value for key, value in demand.node_selector)
-    )
 
 
 class _Trials:
@@ -180,13 +180,15 @@ def fits(rooms: Sequence[Room], demand: Demand, cuts: Sequence[Recut]) -> bool:
 
 
 def _device(card: MigCard, part: MigPart) -> DeviceSpec:
-    memory = next(profile.memory_bytes for profile in card.profiles if profile.name == part.profile)
+    profile = next(profile for profile in card.profiles if profile.name == part.profile)
     return DeviceSpec(
         uuid=f"{card.uuid}/{part.start}",
         model=card.model,
-        memory_total_bytes=memory,
+        memory_total_bytes=profile.memory_bytes,
         mig_profile=part.profile,
         parent_uuid=card.uuid,
+        compute_milli=compute_of(card, profile.compute_slices) or WHOLE_SHARE_MILLI,
+        best_tier=Tier.MIG,
     )
 
 

@@ -13,7 +13,6 @@ from aliquot.coordinator.core.holds import Hold, HoldKind
 from aliquot.coordinator.core.leases import SliceEvent, SliceState, advance, lease_id_of
 from aliquot.coordinator.core.state import State
 from aliquot.coordinator.core.timers import Due
-from aliquot.coordinator.core.types import WHOLE_SHARE_MILLI
 
 
 def _preemption_started(state: State, fact: f.PreemptionStarted) -> None:
@@ -135,7 +134,7 @@ def is_complete(state: State, hold: Hold) -> bool:
         device = inventory.device_record(uuid)
         if not device.healthy or not device.present or device.memory_left_bytes < memory_bytes:
             return False
-        if device.share_used_milli + share_milli > WHOLE_SHARE_MILLI:
+        if device.share_used_milli + share_milli > device.spec.compute_milli:
             return False
     lease = state.leases.get(hold.owner)
     demand = lease.request.demand if lease is not None else None

@@ -1,13 +1,14 @@
 """The pool's books and the arrays that placement scans."""
 
 from aliquot.coordinator.core.inventory.errors import InventoryError
-from aliquot.coordinator.core.inventory.inventory import Inventory, resolve_slice
+from aliquot.coordinator.core.inventory.inventory import Inventory
 from aliquot.coordinator.core.inventory.records import (
     DeviceClass,
     DeviceView,
     NodeRecord,
     Totals,
     member_kind,
+    resolve_slice,
 )
 from aliquot.coordinator.core.inventory.table import DeviceTable
 

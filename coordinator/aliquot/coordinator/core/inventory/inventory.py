@@ -12,7 +12,6 @@ from typing import Any, TypeVar
 
 from aliquot.coordinator.core.inventory.errors import InventoryError
 from aliquot.coordinator.core.inventory.records import (
-    MIB,
     DeviceClass,
     DeviceRecord,
     DeviceView,
@@ -20,6 +19,7 @@ from aliquot.coordinator.core.inventory.records import (
     Totals,
     device_class_of,
     domain_of,
+    resolve_slice,
 )
 from aliquot.coordinator.core.inventory.table import DeviceTable
 from aliquot.coordinator.core.types import WHOLE_SHARE_MILLI, Demand, NodeSpec, SlicePlan
@@ -57,6 +57,7 @@ class Inventory:
         self._totals: dict[tuple[str, str], Totals] = {}
         self._next_rank = 0
         self._dead_rows = 0
+        self._with_cards: dict[str, None] = {}
 
     # -- reading ---------------------------------------------------------------------------------------------
 
@@ -102,6 +103,7 @@ class Inventory:
             model=record.spec.model,
             mig_profile=record.spec.mig_profile,
             pool=node.spec.pool,
+            compute_milli=record.spec.compute_milli,
             share_used_milli=record.share_used_milli,
             memory_used_bytes=record.memory_used_bytes,
             leasable_bytes=record.spec.leasable_bytes,
@@ -113,6 +115,15 @@ class Inventory:
             utilisation_milli=record.utilisation_milli,
             withheld_for=record.withheld_for,
         )
+
+    @property
+    def partitioned(self) -> bool:
+        """Whether it has ever known MIG instances, or knows cards that may be cut into them."""
+        return bool(self._with_cards) or any(device_class.mig_profile for device_class in self.classes)
+
+    def nodes_with_cards(self) -> Iterator[NodeSpec]:
+        """Nodes that let their cards be cut."""
+        return (self._nodes[node_id].spec for node_id in self._with_cards)
 
     def totals(self) -> dict[tuple[str, str], Totals]:
         """Capacity and use by (pool, model): live objects, read only."""
@@ -128,7 +139,7 @@ class Inventory:
         """
         leasable = device_class.leasable_bytes
         if device_class.mig_profile:
-            return WHOLE_SHARE_MILLI, max(leasable, demand.memory_bytes)
+            return device_class.compute_milli, leasable
         return resolve_slice(demand.share_milli, demand.memory_bytes, leasable, leasable)
 
     def canonical(self) -> tuple[Any, ...]:
@@ -202,6 +213,9 @@ class Inventory:
                 self._changed(old)
             else:
                 self._rebuild()
+        self._with_cards.pop(spec.node_id, None)
+        if spec.cards:
+            self._with_cards[spec.node_id] = None
         self.structure_version += 1
 
     def remove_node(self, node_id: str) -> None:
@@ -213,6 +227,7 @@ class Inventory:
         for device in node.devices:
             del self._devices[device.spec.uuid]
         del self._nodes[node_id]
+        self._with_cards.pop(node_id, None)
         for row in self._rows_of(node):
             self.table.kill_row(row)
             self._log(row)
@@ -272,7 +287,7 @@ class Inventory:
         memory = device.memory_used_bytes + plan.memory_bytes
         if plan.share_milli <= 0 or plan.memory_bytes < 0:
             raise InventoryError(f"a slice needs a share of 1..1000 and memory >= 0: {plan}")
-        if share > WHOLE_SHARE_MILLI or memory > device.spec.leasable_bytes:
+        if share > device.spec.compute_milli or memory > device.spec.leasable_bytes:
             raise InventoryError(
                 f"device {plan.device_uuid!r} can't hold {plan.share_milli} milli and {plan.memory_bytes} bytes: "
                 f"{device.share_used_milli} of {WHOLE_SHARE_MILLI} and {device.memory_used_bytes} of "
@@ -432,7 +447,7 @@ class Inventory:
         for device in node.devices:
             totals = self._totals.setdefault((node.spec.pool, device.spec.model), Totals())
             totals.devices += sign
-            totals.share_capacity_milli += sign * WHOLE_SHARE_MILLI
+            totals.share_capacity_milli += sign * device.spec.compute_milli
             totals.memory_capacity_bytes += sign * device.spec.leasable_bytes
             totals.share_used_milli += sign * device.share_used_milli
             totals.memory_used_bytes += sign * device.memory_used_bytes
@@ -461,18 +476,6 @@ class Inventory:
         for node in self._nodes.values():
             self._append_rows(node)
         self.layout_version += 1
-
-
-def resolve_slice(share_milli: int, memory_bytes: int, leasable_bytes: int, base_bytes: int) -> tuple[int, int]:
-    """(share_milli, memory_bytes) of a slice; `base_bytes` is what a share is a share of."""
-    share = share_milli
-    if not share:
-        share = max(1, -(-memory_bytes * WHOLE_SHARE_MILLI // leasable_bytes)) if memory_bytes else WHOLE_SHARE_MILLI
-    if memory_bytes:
-        return share, memory_bytes
-    if share == WHOLE_SHARE_MILLI:
-        return share, base_bytes
-    return share, base_bytes * share // WHOLE_SHARE_MILLI // MIB * MIB
 
 
 def _by_class(devices: Iterable[DeviceRecord]) -> list[list[DeviceRecord]]:

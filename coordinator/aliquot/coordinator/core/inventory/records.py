@@ -31,6 +31,7 @@ class DeviceClass(NamedTuple):
     model: str
     leasable_bytes: int
     mig_profile: str
+    compute_milli: int = WHOLE_SHARE_MILLI
 
     @property
     def label(self) -> str:
@@ -41,7 +42,7 @@ class DeviceClass(NamedTuple):
 
 def device_class_of(spec: DeviceSpec) -> DeviceClass:
     """The class of one device."""
-    return DeviceClass(spec.vendor, spec.model, spec.leasable_bytes, spec.mig_profile)
+    return DeviceClass(spec.vendor, spec.model, spec.leasable_bytes, spec.mig_profile, spec.compute_milli)
 
 
 def member_kind(count: int, share_milli: int) -> int:
@@ -49,6 +50,18 @@ def member_kind(count: int, share_milli: int) -> int:
     if not count:
         return 0
     return count + 1 if share_milli == WHOLE_SHARE_MILLI or count > 1 else 1
+
+
+def resolve_slice(share_milli: int, memory_bytes: int, leasable_bytes: int, base_bytes: int) -> tuple[int, int]:
+    """(share_milli, memory_bytes) of a slice; `base_bytes` is what a share is a share of."""
+    share = share_milli
+    if not share:
+        share = max(1, -(-memory_bytes * WHOLE_SHARE_MILLI // leasable_bytes)) if memory_bytes else WHOLE_SHARE_MILLI
+    if memory_bytes:
+        return share, memory_bytes
+    if share == WHOLE_SHARE_MILLI:
+        return share, base_bytes
+    return share, base_bytes * share // WHOLE_SHARE_MILLI // MIB * MIB
 
 
 def domain_of(spec: NodeSpec) -> str:
@@ -84,7 +97,7 @@ class DeviceRecord:
     def share_left_milli(self) -> int:
         """Share that a new slice could take: nothing of a sick, vanished or withheld device."""
         if self.healthy and self.present and not self.withheld_for:
-            return WHOLE_SHARE_MILLI - self.share_used_milli
+            return self.spec.compute_milli - self.share_used_milli
         return 0
 
     @property
@@ -94,9 +107,9 @@ class DeviceRecord:
 
     @property
     def usable_milli(self) -> int:
-        """The smaller of share left and memory left, in thousandths of the device."""
-        share = self.share_left_milli
-        return max(min(share, self.memory_left_bytes * WHOLE_SHARE_MILLI // (self.spec.leasable_bytes or 1)), 0)
+        """The smaller of share left and memory left, in thousandths of the card."""
+        share, spec = self.share_left_milli, self.spec
+        return max(min(share, self.memory_left_bytes * spec.compute_milli // (spec.leasable_bytes or 1)), 0)
 
     @property
     def proportional_base_bytes(self) -> int:
@@ -157,6 +170,7 @@ class DeviceView:
     model: str
     mig_profile: str
     pool: str
+    compute_milli: int
     share_used_milli: int
     memory_used_bytes: int
     leasable_bytes: int

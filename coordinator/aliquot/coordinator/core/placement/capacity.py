@@ -10,7 +10,7 @@ import numpy as np
 
 from aliquot.coordinator.core.inventory import Inventory
 from aliquot.coordinator.core.placement.shapes import Bools, Ints, ShapeTable, proportional_memory
-from aliquot.coordinator.core.types import WHOLE_SHARE_MILLI, Demand, Topology
+from aliquot.coordinator.core.types import Demand, Topology
 
 MANY = 1 << 30
 
@@ -24,7 +24,8 @@ def slots_per_device(inventory: Inventory, shapes: ShapeTable, slot: int, *, emp
     if empty:
         leasable = np.array([c.leasable_bytes for c in inventory.classes] + [0], np.int64)[classes][:, None]
         exists = np.arange(table.columns)[None, :] < table.width[:rows, None]
-        left = np.where(exists, WHOLE_SHARE_MILLI, 0)
+        compute = np.array([c.compute_milli for c in inventory.classes] + [0], np.int64)[classes][:, None]
+        left = np.where(exists, compute, 0)
         memory_left = np.broadcast_to(leasable, left.shape)
         base = memory_left
     else:
@@ -111,6 +112,15 @@ def members_per_node(
                 limit[inventory.node(node_id).first_row] -= members
         per_node = np.minimum(per_node, np.maximum(limit, 0))
     return per_node
+
+
+def room_if_empty(inventory: Inventory, demand: Demand, shape: Demand) -> int:
+    """Members that the pool could take as this shape, were it empty, well and ready."""
+    shapes = ShapeTable(inventory)
+    shapes.put(0, shape)
+    eligible = shapes.eligible_rows(0) & listed_rows(inventory, demand, empty=True)
+    per_row = members_per_row(inventory, shapes, 0, eligible, empty=True)
+    return int(members_per_node(inventory, demand, shape, per_row, empty=True).sum())
 
 
 def listed_rows(inventory: Inventory, demand: Demand, *, empty: bool = False) -> Bools:

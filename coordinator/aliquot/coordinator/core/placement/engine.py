@@ -16,13 +16,15 @@ from aliquot.coordinator.core.placement.chooser import Chooser
 from aliquot.coordinator.core.placement.fragmentation import typical
 from aliquot.coordinator.core.placement.gang import place_gang
 from aliquot.coordinator.core.placement.index import Index, ScoreIndex
+from aliquot.coordinator.core.placement.matching import Matcher
 from aliquot.coordinator.core.placement.mix import ArrivalMix, by_share, reference_bytes
+from aliquot.coordinator.core.placement.obstacles import charge
 from aliquot.coordinator.core.placement.policies.price import Price
 from aliquot.coordinator.core.placement.policy import Policy
 from aliquot.coordinator.core.placement.prices import PriceTable
 from aliquot.coordinator.core.placement.scan import ScanIndex
 from aliquot.coordinator.core.placement.scoring import Scorer
-from aliquot.coordinator.core.placement.shapes import ShapeTable, shape_of
+from aliquot.coordinator.core.placement.shapes import ShapeTable
 from aliquot.coordinator.core.types import Demand, Placement, Shortfall
 
 POSSIBLE_CACHE_MAX = 4096
@@ -51,6 +53,8 @@ class Engine:
         self.moves = MoveBudget()
         """What may be moved to make room. Volatile too."""
         self._next_lesson = LESSON_FIRST
+        self.matcher = Matcher(inventory)
+        """As what MIG instances serve requests by share or memory."""
         self._possible: OrderedDict[Demand, bool] = OrderedDict()
         self._possible_version = -1
 
@@ -59,16 +63,16 @@ class Engine:
 
         `arrival` numbers the request; only the `random` policy draws from it.
         """
-        alternatives = demand.models or ((),)
-        for position, models in enumerate(alternatives):
-            shape = shape_of(demand, models)
+        for position, shape in enumerate(self.matcher.shapes(demand)):
             if demand.gang_size > 1:
                 placement = place_gang(self._chooser, self.shapes, demand, shape, arrival)
             else:
                 placement = self._place_one(demand, shape, arrival)
             if placement is not None:
+                if shape.mig_profile and not demand.mig_profile:
+                    return _with_note(placement, _as_instance(shape, placement))
                 if position:
-                    note = f"model alternative {position + 1} of {len(alternatives)} ({', '.join(models)})"
+                    note = f"model alternative {position + 1} of {len(demand.models)} ({', '.join(shape.models[0])})"
                     placement = _with_note(placement, note)
                 return placement
         return None
@@ -113,14 +117,20 @@ class Engine:
             self._possible_version = self.inventory.structure_version
         known = self._possible.get(demand)
         if known is None:
-            known = self._possible[demand] = explain.possible(self.inventory, demand)
+            known = self._possible[demand] = explain.possible(self.inventory, self.matcher, demand)
             if len(self._possible) > POSSIBLE_CACHE_MAX:
                 self._possible.popitem(last=False)
         return known
 
     def explain(self, demand: Demand) -> Shortfall:
         """Why the demand does not fit now, by device class, with the smallest change that would fit."""
-        return explain.shortfall(self.inventory, demand)
+        return explain.shortfall(self.inventory, self.matcher, demand)
+
+
+def _as_instance(shape: Demand, placement: Placement) -> str:
+    """What a part of a card is charged that is served by a MIG instance."""
+    plan = placement.members[0][0]
+    return f"served by a {shape.mig_profile}, and charged for all of it: {charge(plan.share_milli, plan.memory_bytes)}"
 
 
 def _with_note(placement: Placement, note: str) -> Placement:

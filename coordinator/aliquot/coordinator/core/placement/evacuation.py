@@ -15,7 +15,6 @@ import numpy as np
 
 from aliquot.coordinator.core.placement.engine import Engine
 from aliquot.coordinator.core.placement.moving import Move, Occupant, Occupants, Trial
-from aliquot.coordinator.core.placement.shapes import shape_of
 from aliquot.coordinator.core.types import WHOLE_SHARE_MILLI, Demand, Placement
 
 NODES_LOOKED_AT = 64
@@ -59,8 +58,8 @@ def _candidates(engine: Engine, occupants: Occupants, demand: Demand, moves_max:
     """Nodes that suit the demand, those where the fewest leases are in the way first."""
     table = engine.inventory.table
     suits = np.zeros(table.rows, np.bool_)
-    for models in demand.models or ((),):
-        slot = engine.index.slot(shape_of(demand, models))
+    for shape in engine.matcher.shapes(demand):
+        slot = engine.index.slot(shape)
         suits |= engine.shapes.eligible_rows(slot)
     capacity = table.cpu_capacity[: table.rows]
     suits &= (table.cpu_left[: table.rows] >= 0) & ((capacity < 0) | (capacity >= demand.cpu_milli))

@@ -3,35 +3,26 @@
 from __future__ import annotations
 
 from aliquot.coordinator.core.inventory import Inventory
-from aliquot.coordinator.core.placement.capacity import listed_rows, members_per_node, members_per_row
+from aliquot.coordinator.core.placement.capacity import room_if_empty
+from aliquot.coordinator.core.placement.matching import Matcher
 from aliquot.coordinator.core.placement.obstacles import ClassObstacles, describe
 from aliquot.coordinator.core.placement.reasons import OTHER_KIND, PERMANENT, Reason
-from aliquot.coordinator.core.placement.shapes import ShapeTable, shape_of
 from aliquot.coordinator.core.types import Demand, Missing, Shortfall
 
 
-def possible(inventory: Inventory, demand: Demand) -> bool:
+def possible(inventory: Inventory, matcher: Matcher, demand: Demand) -> bool:
     """Would the demand fit the pool were it empty, well and ready?"""
-    return any(room_if_empty(inventory, demand, models) >= demand.gang_size for models in demand.models or ((),))
+    return any(room_if_empty(inventory, demand, shape) >= demand.gang_size for shape in matcher.shapes(demand))
 
 
-def room_if_empty(inventory: Inventory, demand: Demand, models: tuple[str, ...]) -> int:
-    """Members that the empty pool could take on one model alternative."""
-    shape = shape_of(demand, models)
-    shapes = ShapeTable(inventory)
-    shapes.put(0, shape)
-    eligible = shapes.eligible_rows(0) & listed_rows(inventory, demand, empty=True)
-    per_row = members_per_row(inventory, shapes, 0, eligible, empty=True)
-    return int(members_per_node(inventory, demand, shape, per_row, empty=True).sum())
-
-
-def shortfall(inventory: Inventory, demand: Demand) -> Shortfall:
+def shortfall(inventory: Inventory, matcher: Matcher, demand: Demand) -> Shortfall:
     """What is missing, by device class. A class that would serve the demand now says so with `FITS`."""
-    looked_at = [ClassObstacles(inventory, demand, class_id) for class_id in range(len(inventory.classes))]
+    matches = matcher.matches(demand)
+    looked_at = [ClassObstacles(inventory, demand, class_id, matches) for class_id in range(len(inventory.classes))]
     missing = tuple(obstacles.first() for obstacles in looked_at if obstacles.devices)
     if not missing:
         missing = (Missing("any", Reason.NO_DEVICES.value, "no node has registered a device", "add a node"),)
-    impossible = not possible(inventory, demand)
+    impossible = not possible(inventory, matcher, demand)
     return Shortfall(impossible, missing, _summary(demand, missing, impossible=impossible))
 
 

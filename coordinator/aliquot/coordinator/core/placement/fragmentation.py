@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from aliquot.coordinator.core.inventory import Inventory
+from aliquot.coordinator.core.inventory import DeviceClass, Inventory
 from aliquot.coordinator.core.placement.candidates import Candidates
 from aliquot.coordinator.core.placement.shapes import Bools, Ints
 from aliquot.coordinator.core.types import WHOLE_SHARE_MILLI, Demand
@@ -49,7 +49,7 @@ class Mix:
                 suits[class_id, number] = (
                     (not named or device_class.model in named)
                     and demand.vendor in ("", device_class.vendor)
-                    and demand.mig_profile == device_class.mig_profile
+                    and _serves(device_class, demand)
                 )
         self._suits = suits
 
@@ -148,7 +148,17 @@ def typical(counts: Mapping[Demand, int], coverage_milli: int = 950) -> tuple[tu
     return tuple(kept)
 
 
+def _serves(device_class: DeviceClass, demand: Demand) -> bool:
+    """MIG instances serve who names their profile, and parts of cards that are no larger."""
+    if not device_class.mig_profile or demand.mig_profile:
+        return demand.mig_profile == device_class.mig_profile
+    return demand.share_milli < WHOLE_SHARE_MILLI and demand.memory_bytes <= device_class.leasable_bytes
+
+
 def _share(demand: Demand) -> int:
+    """The share a device must have left. Of a MIG instance any at all, for it is taken whole."""
+    if demand.mig_profile:
+        return 1
     return demand.share_milli or (WHOLE_SHARE_MILLI if demand.count else 0)
 
 

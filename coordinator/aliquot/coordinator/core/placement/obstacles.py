@@ -4,6 +4,9 @@ what can never fit there, what the request's own filters exclude, what is not re
 
 from __future__ import annotations
 
+import msgspec
+
+from aliquot.common.tiers import Tier
 from aliquot.coordinator.core.inventory import Inventory
 from aliquot.coordinator.core.placement.capacity import (
     listed_rows,
@@ -11,6 +14,7 @@ from aliquot.coordinator.core.placement.capacity import (
     members_per_row,
     slots_per_device,
 )
+from aliquot.coordinator.core.placement.matching import Match, is_part
 from aliquot.coordinator.core.placement.reasons import Reason
 from aliquot.coordinator.core.placement.shapes import Bools, Ints, ShapeTable, class_suits, shape_of
 from aliquot.coordinator.core.types import WHOLE_SHARE_MILLI, Demand, Missing, Topology
@@ -21,6 +25,11 @@ GIB = 1 << 30
 def gib(memory_bytes: int) -> str:
     """Bytes for people: `10.0Gi`."""
     return f"{memory_bytes / GIB:.1f}Gi"
+
+
+def charge(share_milli: int, memory_bytes: int) -> str:
+    """A slice for people: `0.285 of the compute and 19.5Gi`."""
+    return f"{share_milli / 1000:g} of the compute and {gib(memory_bytes)}"
 
 
 def describe(demand: Demand) -> str:
@@ -38,7 +47,14 @@ def describe(demand: Demand) -> str:
 class ClassObstacles:
     """Looks at one demand and one device class."""
 
-    def __init__(self, inventory: Inventory, demand: Demand, class_id: int) -> None:
+    def __init__(self, inventory: Inventory, demand: Demand, class_id: int, matches: tuple[Match, ...] = ()) -> None:
+        """`matches`: the profiles that serve the demand, where MIG instances do (`Matcher.matches`)."""
+        own = inventory.classes[class_id]
+        self._asked, self._matches = demand, matches
+        self._match = next(
+            (m for m in matches if (m.demand.mig_profile, m.demand.models[0][0]) == (own.mig_profile, own.model)), None
+        )
+        demand = self._match.demand if self._match is not None else demand
         self._inventory = inventory
         self._demand = demand
         self._class_id = class_id
@@ -61,20 +77,15 @@ class ClassObstacles:
 
     def _kind(self) -> Missing | None:
         demand, own = self._demand, self._class
-        wanted = sorted({model for models in demand.models for model in models})
+        wanted = sorted({model for models in self._asked.models for model in models})
         if wanted and own.model not in wanted:
             return self._missing(Reason.OTHER_MODEL, f"the request names {', '.join(wanted)}", f"allow {own.model}")
         if demand.vendor and own.vendor != demand.vendor:
             return self._missing(Reason.OTHER_VENDOR, f"the request is for {demand.vendor}", f"allow {own.vendor}")
         if own.mig_profile != demand.mig_profile:
-            if demand.mig_profile:
-                detail, change = f"not a {demand.mig_profile} instance", "ask without a MIG profile"
-            else:
-                detail, change = (
-                    "MIG instances serve only who names their profile",
-                    f"ask for {own.mig_profile}",
-                )
-            return self._missing(Reason.OTHER_PROFILE, detail, change)
+            return self._missing(Reason.OTHER_PROFILE, *self._other_profile())
+        if not own.mig_profile and demand.min_tier >= Tier.MIG and is_part(demand):
+            return self._missing(Reason.TIER, "these cards are not cut into MIG instances", "ask for a lower tier")
         if not class_suits(self._shape, self._inventory, self._class_id):
             _, memory = self._inventory.resolve(self._shape, own)
             return self._missing(
@@ -83,6 +94,23 @@ class ClassObstacles:
                 f"ask for at most {gib(own.leasable_bytes)} per device",
             )
         return None
+
+    def _other_profile(self) -> tuple[str, str]:
+        """Why instances of this profile don't serve it, and with which change they would."""
+        demand, own = self._demand, self._class
+        if demand.mig_profile:
+            return f"not a {demand.mig_profile} instance", "ask without a MIG profile"
+        if self._matches:
+            best = next((m for m in self._matches if m.demand.models[0][0] == own.model), self._matches[0])
+            what = charge(best.compute_milli, best.memory_bytes)
+            return f"it is served by the smallest profile with as much, {best.demand.mig_profile} ({what})", ""
+        if is_part(demand) and not class_suits(
+            msgspec.structs.replace(self._shape, mig_profile=own.mig_profile), self._inventory, self._class_id
+        ):
+            what = charge(own.compute_milli, own.leasable_bytes)
+            return f"a {own.mig_profile} has no more than {what}", f"ask for at most {what}"
+        detail = "MIG instances serve who names their profile, asks for the tier mig, or finds no undivided card"
+        return detail, f"ask for {own.mig_profile}"
 
     def _structure(self) -> Missing | None:
         inventory, shape, table, rows = self._inventory, self._shape, self._inventory.table, self._rows

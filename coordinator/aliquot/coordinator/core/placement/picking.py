@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable
 
 from aliquot.coordinator.core.inventory import resolve_slice
 from aliquot.coordinator.core.inventory.records import DeviceRecord
-from aliquot.coordinator.core.types import UNKNOWN, WHOLE_SHARE_MILLI, Demand, SlicePlan, Topology
+from aliquot.coordinator.core.types import UNKNOWN, Demand, SlicePlan, Topology
 
 UTILISATION_STEP_MILLI = 334
 """Utilisation is compared in thirds (low, middle, high), so that noise does not scatter what was packed."""
@@ -21,7 +21,7 @@ def slice_on(device: DeviceRecord, shape: Demand) -> SlicePlan | None:
     if base < 0:
         return None
     if device.spec.mig_profile:
-        share, memory = WHOLE_SHARE_MILLI, device.memory_left_bytes
+        share, memory = device.spec.compute_milli, device.memory_left_bytes
         if memory < shape.memory_bytes:
             return None
     else:

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from aliquot.coordinator.core.inventory import Inventory
-from aliquot.coordinator.core.inventory.records import MIB, member_kind
+from aliquot.coordinator.core.inventory.records import MIB, DeviceRecord, NodeRecord, member_kind
 from aliquot.coordinator.core.types import UNKNOWN, WHOLE_SHARE_MILLI, Demand, Topology
 
 Ints = npt.NDArray[np.int64]
@@ -52,6 +52,11 @@ def class_suits(shape: Demand, inventory: Inventory, class_id: int) -> bool:
         return False
     if device_class.mig_profile != shape.mig_profile or device_class.leasable_bytes <= 0:
         return False
+    if shape.mig_profile:
+        whole = shape.share_milli in (0, WHOLE_SHARE_MILLI)  # of the instance, as who names a profile means it
+        return shape.memory_bytes <= device_class.leasable_bytes and (
+            whole or shape.share_milli <= device_class.compute_milli
+        )
     share, memory = inventory.resolve(shape, device_class)
     return share <= WHOLE_SHARE_MILLI and memory <= device_class.leasable_bytes
 
@@ -133,9 +138,8 @@ class ShapeTable:
                 share, memory = self._inventory.resolve(shape, self._inventory.classes[class_id])
                 self.share[class_id, slot] = self.asked[class_id, slot] = share
                 self.memory[class_id, slot] = memory
-                self.size[class_id, slot] = max(
-                    share, min(WHOLE_SHARE_MILLI, -(-memory * WHOLE_SHARE_MILLI // leasable))
-                )
+                whole = self._inventory.classes[class_id].compute_milli
+                self.size[class_id, slot] = max(share, min(whole, -(-memory * whole // leasable)))
 
     def eligible_rows(self, slot: int) -> Bools:
         """Rows that suit the shape whatever is held on them: class, pool, selector, width."""
@@ -159,9 +163,14 @@ class ShapeTable:
                 suits[row] = (
                     node is not None
                     and wanted.issubset(node.spec.labels)
-                    and (node.spec.best_tier == UNKNOWN or node.spec.best_tier >= shape.min_tier)
+                    and all(_gives(device, node, shape.min_tier) for device in table.devices_of_row[row])
                 )
         return suits
+
+
+def _gives(device: DeviceRecord, node: NodeRecord, min_tier: int) -> bool:
+    best = device.spec.best_tier if device.spec.best_tier != UNKNOWN else node.spec.best_tier
+    return best == UNKNOWN or best >= min_tier
 
 
 def proportional_memory(base: Ints, share: Ints) -> Ints:

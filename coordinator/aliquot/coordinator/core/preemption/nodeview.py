@@ -9,7 +9,6 @@ from typing import NamedTuple
 from aliquot.coordinator.core.inventory.records import DeviceRecord
 from aliquot.coordinator.core.leases import SliceState, lease_id_of
 from aliquot.coordinator.core.state import State
-from aliquot.coordinator.core.types import WHOLE_SHARE_MILLI
 
 
 class Occupant(NamedTuple):
@@ -41,7 +40,7 @@ class DeviceLoad(NamedTuple):
 
     def left(self, soon_ms: int) -> tuple[int, int]:
         """(share_milli, memory_bytes) that are free, or will be by `soon_ms` without anybody's doing."""
-        share = WHOLE_SHARE_MILLI - self.record.share_used_milli + self.leaving_share_milli
+        share = self.record.spec.compute_milli - self.record.share_used_milli + self.leaving_share_milli
         memory = self.record.memory_left_bytes + self.leaving_memory_bytes
         for leaver in self.late:
             if leaver.deadline_ms <= soon_ms:

@@ -24,7 +24,6 @@ from aliquot.coordinator.core.granting import (
 )
 from aliquot.coordinator.core.leases import Lease
 from aliquot.coordinator.core.placement.capacity import listed_rows
-from aliquot.coordinator.core.placement.shapes import shape_of
 from aliquot.coordinator.core.preemption.exact import NODES_MAX, SLICES_MAX, cost_of, improve
 from aliquot.coordinator.core.preemption.nodeview import NodeView, NodeViews
 from aliquot.coordinator.core.preemption.overlay import Overlay
@@ -108,8 +107,8 @@ class Preemption:
             now_ms=now_ms,
         )
         again_ms = NEVER_MS
-        for models in demand.models or ((),):
-            found = _Search(self, lease, demand, shape_of(demand, models), eligible, giving_way).run()
+        for shape in state.engine.matcher.shapes(demand):
+            found = _Search(self, lease, demand, shape, eligible, giving_way).run()
             if isinstance(found, Plan):
                 return found
             again_ms = min(again_ms, found.again_ms)

@@ -12,11 +12,10 @@ import numpy as np
 
 from aliquot.coordinator.core.leases import Lease
 from aliquot.coordinator.core.placement.capacity import listed_rows
-from aliquot.coordinator.core.placement.shapes import shape_of
 from aliquot.coordinator.core.preemption.nodeview import DeviceLoad, NodeViews
 from aliquot.coordinator.core.preemption.search import Need
 from aliquot.coordinator.core.state import State
-from aliquot.coordinator.core.types import WHOLE_SHARE_MILLI, Demand, Placement, SlicePlan
+from aliquot.coordinator.core.types import Demand, Placement, SlicePlan
 
 NODES_MAX = 64
 """So many nodes are looked at (and twice as many as there are members), those with most room first."""
@@ -43,8 +42,8 @@ def end_of(lease: Lease, now_ms: int) -> tuple[int, bool]:
 def expect(state: State, views: NodeViews, lease_id: str, demand: Demand, now_ms: int) -> Expected | None:
     """The earliest start on devices of one model alternative, or None where the shape fits no node by itself."""
     best: Expected | None = None
-    for models in demand.models or ((),):
-        found = _expect(state, views, lease_id, demand, shape_of(demand, models), now_ms)
+    for shape in state.engine.matcher.shapes(demand):
+        found = _expect(state, views, lease_id, demand, shape, now_ms)
         if found is not None and (best is None or found.start_ms < best.start_ms):
             best = found
     return best
@@ -94,7 +93,7 @@ def _expect(
 def _ready(state: State, load: DeviceLoad, size: tuple[int, int], now_ms: int) -> tuple[int, bool]:
     """(when a slice will fit on the device, whether that is a guess)."""
     record = load.record
-    share = WHOLE_SHARE_MILLI - record.share_used_milli
+    share = record.spec.compute_milli - record.share_used_milli
     memory = record.memory_left_bytes
     if share >= size[0] and memory >= size[1]:
         return now_ms, False

@@ -92,7 +92,8 @@ class Need(NamedTuple):
             return None
         leasable = spec.leasable_bytes
         if demand.mig_profile:
-            return WHOLE_SHARE_MILLI, max(leasable, demand.memory_bytes)
+            enough = demand.memory_bytes <= leasable and demand.share_milli % WHOLE_SHARE_MILLI <= spec.compute_milli
+            return (spec.compute_milli, leasable) if enough else None
         if not demand.memory_bytes and record.proportional_base_bytes < 0:
             return None
         base = leasable - record.foreign_bytes

@@ -10,9 +10,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from aliquot.coordinator.core.inventory import Inventory
+from aliquot.coordinator.core.placement.matching import Match
 from aliquot.coordinator.core.tenancy.books import Account, Chain, Part, Tenancy
 from aliquot.coordinator.core.tenancy.specs import ROOT, Amount, ModelQuota
-from aliquot.coordinator.core.types import WHOLE_SHARE_MILLI, Demand
+from aliquot.coordinator.core.types import Demand
 
 MILLIONTHS = 1_000_000
 
@@ -142,7 +143,7 @@ def usable_capacity(inventory: Inventory) -> Amount:
         if node.grantable:
             for device in node.devices:
                 if device.healthy and device.present:
-                    share += WHOLE_SHARE_MILLI
+                    share += device.spec.compute_milli
                     memory += device.spec.leasable_bytes
     return Amount(share, memory)
 
@@ -157,16 +158,18 @@ def scale_of(promise: Amount, usable: Amount) -> int:
     return scale
 
 
-def least_parts(inventory: Inventory, demand: Demand) -> list[Part]:
+def least_parts(inventory: Inventory, demand: Demand, matches: Sequence[Match] = ()) -> list[Part]:
     """The least that a demand will hold: on the device class where it is smallest, as one part.
 
-    The model is named only where the demand leaves no choice.
+    The model is named only where the demand leaves no choice. `matches`: as what MIG instances serve it, if they do.
     """
     count = demand.count * demand.gang_size
     models = {model for alternative in demand.models for model in alternative}
     model = next(iter(models)) if len(models) == 1 else ""
     share, memory = demand.share_milli, demand.memory_bytes
-    if not share or not memory or demand.mig_profile:
+    if matches:
+        share, memory = min(m.compute_milli for m in matches), min(m.memory_bytes for m in matches)
+    elif not share or not memory or demand.mig_profile:
         sizes = [
             inventory.resolve(demand, device_class)
             for device_class in inventory.classes

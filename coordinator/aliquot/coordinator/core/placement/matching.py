@@ -1,0 +1,148 @@
+"""Requests by share or memory as MIG instances: which profile serves them, and so what they are charged.
+
+A MIG instance is held whole, so a part of a card is served there by the *smallest* profile that has both the compute
+and the memory that were asked for, and by no larger one: what a request is charged depends on the hardware of its pool,
+not on what happens to be free. A profile counts where there are instances of it, or where a card may be cut so.
+
+Undivided cards serve such requests exactly, so instances come into it only where nothing else does: for a request whose
+minimum is the tier `mig`, and where no undivided card of its pool, nodes and models could ever serve it.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from aliquot.common.tiers import Tier
+from aliquot.coordinator.core.inventory import Inventory
+from aliquot.coordinator.core.placement.capacity import room_if_empty
+from aliquot.coordinator.core.placement.shapes import shape_of
+from aliquot.coordinator.core.types import WHOLE_SHARE_MILLI, Demand, MigCard, NodeSpec
+
+MATCHES_MAX = 4096
+
+
+class Match(NamedTuple):
+    """One profile of one model as which a demand may be served."""
+
+    compute_milli: int
+    memory_bytes: int
+    """What a slice of it holds, and is charged for. Of a card that is yet to be cut: as its driver states it."""
+    demand: Demand
+    """The demand, bound to the profile."""
+
+
+class Matcher:
+    """Knows, until the structure of an inventory changes, as what its demands are served."""
+
+    def __init__(self, inventory: Inventory) -> None:
+        self._inventory = inventory
+        self._known: OrderedDict[Demand, tuple[Match, ...]] = OrderedDict()
+        self._version = -1
+        self._partitioned = False
+
+    def matches(self, demand: Demand) -> tuple[Match, ...]:
+        """The profiles that serve a demand by share or memory, the smallest first; empty: undivided cards do, or the
+        demand names its profile itself, or nothing serves it.
+        """
+        inventory = self._inventory
+        if self._version != inventory.structure_version:
+            self._version = inventory.structure_version
+            self._partitioned = inventory.partitioned
+            self._known.clear()
+        if not self._partitioned or not is_part(demand):
+            return ()
+        known = self._known.get(demand)
+        if known is None:
+            known = self._known[demand] = self._match(demand)
+            if len(self._known) > MATCHES_MAX:
+                self._known.popitem(last=False)
+        return known
+
+    def shapes(self, demand: Demand) -> Iterator[Demand]:
+        """What to look for, in order of preference."""
+        matches = self.matches(demand)
+        if matches:
+            for match in matches:
+                yield shape_of(match.demand, match.demand.models[0])
+        elif demand.min_tier < Tier.MIG or not is_part(demand):
+            for models in demand.models or ((),):
+                yield shape_of(demand, models)
+
+    def _match(self, demand: Demand) -> tuple[Match, ...]:
+        alternatives = demand.models or ((),)
+        if demand.min_tier < Tier.MIG and any(self._room(demand, models) for models in alternatives):
+            return ()
+        return tuple(match for models in alternatives for match in self._of_models(demand, models))
+
+    def _room(self, demand: Demand, models: tuple[str, ...]) -> bool:
+        return room_if_empty(self._inventory, demand, shape_of(demand, models)) >= demand.gang_size
+
+    def _of_models(self, demand: Demand, models: tuple[str, ...]) -> list[Match]:
+        """The smallest profile of each model that can be had; the smallest of all first."""
+        chosen: dict[str, Match] = {}
+        for compute_milli, memory_bytes, model, profile, may_be_cut in sorted(self._large_enough(demand, models)):
+            if model not in chosen:
+                named = replace(demand, mig_profile=profile, models=((model,),))
+                if may_be_cut or self._room(named, (model,)):
+                    chosen[model] = Match(compute_milli, memory_bytes, named)
+        return sorted(chosen.values(), key=lambda match: match[:2])
+
+    def _large_enough(self, demand: Demand, models: tuple[str, ...]) -> set[tuple[int, int, str, str, bool]]:
+        """(compute, memory, model, profile, whether a card may be cut so) of what has as much as is asked for. What an
+        instance has is better known than what its card's driver says that one would have.
+        """
+        found: set[tuple[int, int, str, str, bool]] = set()
+        known: set[tuple[str, str]] = set()
+
+        def note(compute_milli: int, memory_bytes: int, model: str, profile: str, *, may_be_cut: bool) -> None:
+            enough = 0 < compute_milli >= demand.share_milli and memory_bytes >= demand.memory_bytes
+            if enough and (not models or model in models):
+                found.add((compute_milli, memory_bytes, model, profile, may_be_cut))
+
+        for own in self._inventory.classes:
+            if own.mig_profile and demand.vendor in ("", own.vendor):
+                known.add((own.model, own.mig_profile))
+                note(own.compute_milli, own.leasable_bytes, own.model, own.mig_profile, may_be_cut=False)
+        there = {(model, profile) for _, _, model, profile, _ in found}
+        seen: list[tuple[object, ...]] = []
+        for spec in self._inventory.nodes_with_cards() if demand.vendor in ("", "nvidia") else ():
+            for card in spec.cards if may_serve(spec, demand) else ():
+                if (card.model, card.profiles) in seen:
+                    continue
+                seen.append((card.model, card.profiles))
+                for profile in card.profiles:
+                    if (card.model, profile.name) in known - there:
+                        continue
+                    compute_milli = compute_of(card, profile.compute_slices)
+                    note(compute_milli, profile.memory_bytes, card.model, profile.name, may_be_cut=True)
+        return found
+
+
+def is_part(demand: Demand) -> bool:
+    """Whether it asks for a part of a device, by share or memory."""
+    if demand.mig_profile or not demand.count:
+        return False
+    return 0 < demand.share_milli < WHOLE_SHARE_MILLI or (not demand.share_milli and demand.memory_bytes > 0)
+
+
+def compute_of(card: MigCard, compute_slices: int) -> int:
+    """So many slices as thousandths of the card's compute, rounded down: parts never come to more than the card. 0: its
+    driver did not say.
+    """
+    most = max((profile.compute_slices for profile in card.profiles), default=0)
+    return compute_slices * WHOLE_SHARE_MILLI // most if most else 0
+
+
+def may_serve(spec: NodeSpec, demand: Demand) -> bool:
+    """Whether a node is meant at all: spares trials, and decides nothing else."""
+    labels = dict(spec.labels)
+    return (
+        demand.pool in ("", spec.pool)
+        and (not demand.node_ids or spec.node_id in demand.node_ids)
+        and spec.node_id not in demand.avoid_node_ids
+        and all(labels.get(key) == value for key, value in demand.node_selector)
+    )
