@@ -55,7 +55,7 @@ def test_up_down_and_up_again_with_the_leases_of_before(root: Path) -> None:
     lease_id = json.loads(made.stdout)["lease_id"]
 
     again = aliquot("up", "--json", "--state-dir", str(root), *UP)
-    assert again.returncode == Exit.USAGE
+    assert again.returncode == Exit.CONFLICT
     assert "is running" in json.loads(again.stderr)["error"]["message"]
 
     down = aliquot("down", "--json", "--state-dir", str(root))
@@ -64,7 +64,7 @@ def test_up_down_and_up_again_with_the_leases_of_before(root: Path) -> None:
         "coordinator",
         "agent of node-1",
     }
-    assert aliquot("down", "--state-dir", str(root)).returncode == Exit.USAGE
+    assert aliquot("down", "--state-dir", str(root)).returncode == Exit.NOT_FOUND
 
     second = up(root)
     with Pool(second["coordinator"]) as pool:

@@ -42,7 +42,7 @@ MEANING = {
     Exit.OK: "done",
     Exit.FAILED: "failed; the message says how",
     Exit.USAGE: "wrong arguments, or a request that can't be read",
-    Exit.NOT_FOUND: "no such lease, node or tenant",
+    Exit.NOT_FOUND: "no such lease, node or tenant, or no local pool",
     Exit.REFUSED: "refused: it can never fit, or a limit forbids it",
     Exit.NOT_NOW: "not now: queued, no capacity, or out of time",
     Exit.UNAVAILABLE: "no coordinator, or no agent, answers",

@@ -39,7 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; its exit code."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     try:
-        args = build_parser(_commands(arguments)).parse_whole(arguments)
+        args = build_parser(commands(arguments)).parse_whole(arguments)
     except UsageError as error:
         ours = arguments[: arguments.index("--")] if "--" in arguments else arguments
         Out(as_json="--json" in ours).error(error)
@@ -82,7 +82,7 @@ def build_parser(commands: Sequence[Command]) -> Parser:
     return parser
 
 
-def _commands(arguments: Sequence[str]) -> list[Command]:
+def commands(arguments: Sequence[str]) -> list[Command]:
     """Our commands, and the others' when none of ours is meant: finding and importing those takes time."""
     ours: dict[str, Command] = {command.name: command for command in BUILTINS}
     if any(argument in ours for argument in arguments) and not {"-h", "--help"} & set(arguments[:1]):

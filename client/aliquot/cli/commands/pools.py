@@ -21,7 +21,7 @@ from aliquot.cli.localpool import Layout, LocalPool, PoolPlan, PoolRecord
 from aliquot.cli.localpool.children import ChildFailed, clean_environment
 from aliquot.cli.localpool.pool import AGENT_METRICS_PORT, START_TIMEOUT_S
 from aliquot.cli.localpool.record import fields_of
-from aliquot.common.errors import ConfigError
+from aliquot.client import NotFound
 
 __all__ = ["DEMO", "DOWN", "UP"]
 
@@ -157,7 +157,7 @@ def _down(args: argparse.Namespace) -> int:
     layout = Layout.of(args.state_dir)
     record = PoolRecord.read(layout)
     if record is None or not record.processes:
-        raise ConfigError(f"no pool is running in {layout.root}", hint="`aliquot up` starts one")
+        raise NotFound(f"no pool is running in {layout.root}", hint="`aliquot up` starts one", reason="NO_POOL")
     processes = record.processes
     if not record.stop(timeout_s=20.0):
         raise ChildFailed("not everything would end", hint=f"look at {layout.logs}")

@@ -21,7 +21,7 @@ from typing import IO, Self
 from aliquot.cli.localpool.children import Child, ChildFailed, clean_environment
 from aliquot.cli.localpool.layout import Layout
 from aliquot.cli.localpool.record import NodeRecord, PoolRecord, ProcessId, remove
-from aliquot.client import AgentError, NodeState, Pool, PoolError
+from aliquot.client import AgentError, Conflict, NodeState, Pool, PoolError
 from aliquot.client.local import LocalAgent
 from aliquot.common.errors import ConfigError
 
@@ -102,8 +102,8 @@ class LocalPool:
     def start(self) -> None:
         """Start everything and wait until every node takes leases.
 
-        Raises `ConfigError` when another pool uses the folder or a part is not installed, `ChildFailed` with the
-        part's last words.
+        Raises `Conflict` when another pool uses the folder, `ConfigError` when a part is not installed, `ChildFailed`
+        with the part's last words.
         """
         for part in ("aliquot.coordinator", "aliquot.agent"):
             if importlib.util.find_spec(part) is None:
@@ -141,9 +141,10 @@ class LocalPool:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             lock.close()
-            raise ConfigError(
+            raise Conflict(
                 f"a pool is running in {self.layout.root}",
                 hint="`aliquot down` stops it; or choose another --state-dir",
+                reason="POOL_RUNNING",
             ) from None
         self._lock = lock
         left = PoolRecord.read(self.layout)
