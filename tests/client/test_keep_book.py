@@ -61,6 +61,15 @@ class Keeping(RuleBasedStateMachine):
         self.now += self.book.broke(self.now)
         self.sleep_and_send()
 
+    @rule(asked_s=st.floats(0, 60))
+    def be_sent_away(self, asked_s: float) -> None:
+        """With a time to come back, which is heeded unless a lease would expire by it."""
+        smallest_s = min(self.ttls.values(), default=3600)
+        wait_s = self.book.broke(self.now, asked_s)
+        assert wait_s >= min(asked_s, smallest_s / 3)
+        self.now += wait_s
+        self.sleep_and_send()
+
     @invariant()
     def every_lease_was_named_within_half_its_ttl(self) -> None:
         for lease_id, ttl_s in self.ttls.items():

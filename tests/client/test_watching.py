@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import random
 import threading
 from typing import Any
 
 import grpc
 import pytest
 
-from aliquot.client import LeaseChanged, Refused, Resynced
+from aliquot.client import LeaseChanged, Refused, Resynced, RetryPolicy
+from aliquot.client._flow import Context, Endpoints
+from aliquot.client._transport import RpcFailure
+from aliquot.client._watching import Reconnect, WatchCursor, WatchFilter
 from tests.client.scripted_coordinator import Fault, ScriptedCoordinator
 
 
@@ -71,3 +75,14 @@ def test_a_refusal_ends_the_watch(pool: Any, coordinator: ScriptedCoordinator) -
     coordinator.fail("Watch", Fault(grpc.StatusCode.PERMISSION_DENIED, message="not yours"))
     with pytest.raises(Refused, match="not yours"):
         next(pool.watch())
+
+
+@pytest.mark.parametrize("asked_s", [0.0, 5.0])
+def test_a_watch_that_is_shed_comes_back_when_it_was_told_to(asked_s: float) -> None:
+    context = Context(Endpoints(["a", "b"]), RetryPolicy(backoff_max_s=1.0), lambda: 0.0, random.Random(1))
+    cursor = WatchCursor(context, WatchFilter(), 0)
+    failure = RpcFailure("RESOURCE_EXHAUSTED", "full", "a", reason="OVERLOADED", retry_after_s=asked_s)
+    for _ in range(3):
+        again = cursor.ended(failure, context.endpoints.current)
+        assert isinstance(again, Reconnect)
+        assert asked_s <= again.after_s <= max(1.0, 1.25 * asked_s)

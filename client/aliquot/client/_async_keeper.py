@@ -56,6 +56,7 @@ class AsyncKeeper:
                 await self._pause(None)
             address = self._context.endpoints.current
             exchange = self._transport.exchange(KEEP_ALIVE, address)
+            asked_s: float | None = None
             try:
                 await self._serve(exchange)
             except RpcFailure as failure:
@@ -64,13 +65,14 @@ class AsyncKeeper:
                     self._context.endpoints.follow(leader)
                 else:
                     self._context.endpoints.advance(address)
+                    asked_s = failure.retry_after_s
                 log.debug("keep-alive stream ended: %s", failure)
             except Exception:
                 # A defect here must not let every lease of the program expire.
                 log.exception("the keep-alive stream failed; connecting again")
             finally:
                 exchange.cancel()
-            await asyncio.sleep(self._book.broke(self._context.clock()))
+            await asyncio.sleep(self._book.broke(self._context.clock(), asked_s))
 
     async def _serve(self, exchange: _Exchange) -> None:
         """One stream, in lock step: messages when due, then their answers."""

@@ -145,10 +145,7 @@ def call(
                 context.endpoints.advance(address)
             failures += 1
             hops = 0
-            wait_s = context.policy.backoff_s(failures, context.rng)
-            if failure.retry_after_s is not None:
-                # Jitter upwards: everybody was told the same time.
-                wait_s = max(wait_s, failure.retry_after_s * (1.0 + 0.25 * context.rng.random()))
+            wait_s = pause_s(context, failures, failure)
             if failure.reason:
                 # Somebody is there; patience counts from now on.
                 started = context.clock()
@@ -158,6 +155,15 @@ def call(
             if context.clock() + wait_s >= deadline:
                 raise error from None
         yield Pause(wait_s)
+
+
+def pause_s(context: Context, failures: int, failure: RpcFailure | None) -> float:
+    """The wait after so many failures in a row: the back-off, or what the last one asked for where that is longer."""
+    wait_s = context.policy.backoff_s(failures, context.rng)
+    if failure is not None and failure.retry_after_s is not None:
+        # Jitter upwards: everybody was told the same time.
+        wait_s = max(wait_s, failure.retry_after_s * (1.0 + 0.25 * context.rng.random()))
+    return wait_s
 
 
 def is_passing(failure: RpcFailure) -> bool:

@@ -68,11 +68,12 @@ class Keeper:
                 self._stream = stream
                 if self._closed:
                     stream.cancel()
+            asked_s: float | None = None
             try:
                 for answer in stream:
                     self._take(answer)
             except RpcFailure as failure:
-                self._follow(failure, address)
+                asked_s = self._follow(failure, address)
             except Exception:
                 # A defect here must not let every lease of the program expire.
                 log.exception("the keep-alive stream failed; connecting again")
@@ -81,7 +82,7 @@ class Keeper:
                 self._generation += 1
                 self._stream = None
                 self._changed.notify_all()
-                self._changed.wait_for(self._is_closed, timeout=self._book.broke(self._context.clock()))
+                self._changed.wait_for(self._is_closed, timeout=self._book.broke(self._context.clock(), asked_s))
 
     def _is_closed(self) -> bool:
         return self._closed
@@ -117,11 +118,13 @@ class Keeper:
         for item in news:
             self._on_news(item)
 
-    def _follow(self, failure: RpcFailure, address: str) -> None:
+    def _follow(self, failure: RpcFailure, address: str) -> float | None:
+        """Turn to who may answer; returns the wait that was asked for."""
+        if not self._closed:
+            log.debug("keep-alive stream ended: %s", failure)
         leader = failure.metadata.get("leader", "")
         if failure.reason == "NOT_LEADER" and leader:
             self._context.endpoints.follow(leader)
-        else:
-            self._context.endpoints.advance(address)
-        if not self._closed:
-            log.debug("keep-alive stream ended: %s", failure)
+            return None
+        self._context.endpoints.advance(address)
+        return failure.retry_after_s

@@ -129,13 +129,21 @@ class KeepBook:
                 news.append(Resized(message.lease_id, lease_of(message)))
         return news
 
-    def broke(self, now: float) -> float:
-        """The stream ended; the seconds to wait before the next one, whose first message is due at once."""
+    def broke(self, now: float, asked_s: float | None = None) -> float:
+        """The stream ended; the seconds to wait before the next one, whose first message is due at once.
+
+        `asked_s`: what the other side asked for, which is heeded as far as no lease expires by it.
+        """
         self._asked.clear()
         self._failures += 1
         if self._ttls:
             self._due = now
-        return self._policy.backoff_s(self._failures, self._rng)
+        wait_s = self._policy.backoff_s(self._failures, self._rng)
+        if asked_s is None:
+            return wait_s
+        # Jitter upwards: everybody was told the same time.
+        asked_s *= 1.0 + 0.25 * self._rng.random()
+        return max(wait_s, min(asked_s, min(self._ttls.values(), default=3 * asked_s) / 3))
 
     def wait_for_answer_s(self) -> float:
         """How long an answer may take before the stream counts as dead."""

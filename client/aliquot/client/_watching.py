@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from aliquot.client._flow import Context, is_passing
+from aliquot.client._flow import Context, is_passing, pause_s
 from aliquot.client._from_proto import event_of
 from aliquot.client._mapping import to_error
 from aliquot.client._methods import WATCH
@@ -75,9 +75,10 @@ class WatchCursor:
             leader = failure.metadata.get("leader", "")
             if failure.reason == "NOT_LEADER" and leader:
                 endpoints.follow(leader)
+                failure = None  # the leader has not said when to come
             elif is_passing(failure):
                 endpoints.advance(address)
             else:
                 raise to_error(failure, WATCH, endpoints.addresses, 0.0)
         self._failures += 1
-        return Reconnect(self._context.policy.backoff_s(self._failures, self._context.rng))
+        return Reconnect(pause_s(self._context, self._failures, failure))

@@ -101,6 +101,8 @@ class LimitSettings:
     """Bounds; see `CoreConfig` and `WriterConfig`."""
 
     commands_queued_max: int = 20_000
+    commands_wait_max: DurationMs = field(default=DurationMs(2_000))
+    """While commands wait longer than this to be decided, new requests are sent away with a time to come back."""
     requests_queued_max: int = 200_000
     retain_ended: DurationMs = field(default=DurationMs(600_000))
     retain_ended_max: int = 100_000
@@ -176,4 +178,4 @@ class Settings:
 
     def writer(self) -> WriterConfig:
         """Bounds of the writer."""
-        return WriterConfig(queue_max=self.limits.commands_queued_max)
+        return WriterConfig(queue_max=self.limits.commands_queued_max, wait_max_ms=self.limits.commands_wait_max)

@@ -9,8 +9,12 @@ import asyncio
 from collections.abc import Callable
 
 from aliquot.coordinator.core.leases import Lease, LeaseState
+from aliquot.coordinator.errors import Overloaded
 
 Condition = Callable[[Lease], bool]
+
+WAITERS_MAX = 15_000
+"""Calls that wait at the same time; beyond it new ones are told to come back."""
 
 
 def granted(lease: Lease) -> bool:
@@ -33,9 +37,15 @@ class Waiters:
 
     def __init__(self) -> None:
         self._by_lease: dict[str, list[tuple[Condition, asyncio.Future[None]]]] = {}
+        self._waiting = 0
 
     def __len__(self) -> int:
-        return sum(len(waiters) for waiters in self._by_lease.values())
+        return self._waiting
+
+    def check_room(self) -> None:
+        """Raises Overloaded where no more callers may wait. Asked before anything is done for one."""
+        if self._waiting >= WAITERS_MAX:
+            raise Overloaded(f"{WAITERS_MAX} calls wait for leases, which is the bound", retry_after_ms=2_000)
 
     async def wait(self, lease: Lease, condition: Condition, timeout_s: float) -> None:
         """Until the lease fulfils `condition` or is forgotten, or `timeout_s` has passed: look at the View then."""
@@ -44,12 +54,14 @@ class Waiters:
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         entry = (condition, future)
         self._by_lease.setdefault(lease.lease_id, []).append(entry)
+        self._waiting += 1
         try:
             async with asyncio.timeout(timeout_s):
                 await future
         except TimeoutError:
             pass
         finally:
+            self._waiting -= 1
             waiters = self._by_lease.get(lease.lease_id)
             if waiters is not None and entry in waiters:
                 waiters.remove(entry)

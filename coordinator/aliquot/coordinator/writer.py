@@ -50,6 +50,8 @@ class WriterConfig:
 
     queue_max: int = 20_000
     """Commands waiting to be decided; beyond it callers are told to come back."""
+    wait_max_ms: int = 2_000
+    """While commands wait longer than this to be decided, those who ask for more are told to come back."""
     turn_ms: int = 5
     """Longest stretch of deciding before the event loop gets its turn."""
     linger_ms: int = 4
@@ -106,7 +108,8 @@ class Writer:
         self._reload = reload
         self._config = config or WriterConfig()
         self._thread = JournalThread()
-        self._queue: deque[tuple[Command, Reply]] = deque()
+        self._queue: deque[tuple[Command, Reply, int]] = deque()
+        """With when each came, in nanoseconds."""
         self._open = OpenGroup()
         self._in_flight: OpenGroup | None = None
         self._wake = asyncio.Event()
@@ -158,12 +161,22 @@ class Writer:
         if len(self._queue) >= self._config.queue_max:
             raise Overloaded(f"{len(self._queue)} commands wait already, which is the bound (`queue_max`)")
         reply: Reply = asyncio.get_running_loop().create_future()
-        self._queue.append((command, reply))
+        self._queue.append((command, reply, time.perf_counter_ns()))
         if self._company < _CROWD or self._stopping:
             self._wake.set()
         elif self._linger is None:
             self._linger = asyncio.get_running_loop().call_later(self._config.linger_ms / 1000, self._end_linger)
         return reply
+
+    def ask(self, command: Command) -> Reply:
+        """As `submit`, for what asks for more and can come later: refused too while what is queued waits long already.
+        What agents report and callers give back is never refused for that, since it makes room.
+        """
+        if self._queue and self.granting:
+            waited_ms = (time.perf_counter_ns() - self._queue[0][2]) // 1_000_000
+            if waited_ms > self._config.wait_max_ms:
+                raise Overloaded(f"commands wait {waited_ms} ms to be decided", retry_after_ms=waited_ms)
+        return self.submit(command)
 
     def prune(self, up_to_seq: int) -> None:
         """Let go of journal records up to there when there is time; a snapshot holds what they said."""
@@ -248,7 +261,7 @@ class Writer:
         started = time.perf_counter_ns()
         queue, room = self._queue, self._config.group_facts_max
         while queue and len(self._open.facts) < room:
-            command, reply = queue.popleft()
+            command, reply, _ = queue.popleft()
             if reply.cancelled():
                 continue
             self._carry_out(state, command, reply, now_ms)

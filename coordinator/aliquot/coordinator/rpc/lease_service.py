@@ -43,6 +43,8 @@ _SLICES_PER_PAGE = 10_000
 """...and after so many slices, so that it stays a message of ordinary size."""
 _KEPT_PER_TURN = 2_000
 _NOTHING_KEPT_MS = 60_000
+KEEPERS_MAX = 20_000
+"""Streams of keep-alives: one a launcher."""
 _RESIZED_PER_MESSAGE = 100
 
 
@@ -71,6 +73,7 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
         self._ids = ids
         self._pool_secret = pool_secret
         self._observed = observed
+        self._keepers = 0
 
     # -- asking
 
@@ -84,6 +87,8 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
         if condition is None and request.wait_until != leases_pb2.WAIT_UNTIL_QUEUED:
             raise InvalidFieldError("wait_until", f"{request.wait_until} is not known")
         read = _read(request)
+        if condition is not None:
+            self._waiters.check_room()
         outcome = await self._outcome(self._submit(request, read), read)
         lease = self._lease(outcome.lease_id)
         if condition is not None and not condition(lease):
@@ -126,7 +131,7 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
             return error
 
     def _submit(self, request: leases_pb2.AllocateRequest, read: ReadRequest) -> Reply:
-        return self._writer.submit(
+        return self._writer.ask(
             c.Allocate(
                 lease_id=self._ids.lease_id(),
                 request=read.spec,
@@ -163,7 +168,7 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
             why = await self._why(lease.lease_id)
             return leases_pb2.ExplainResponse(explanation=why, lease=self._seen_message(self._lease(lease.lease_id)))
         read = read_request(request.request)
-        explained = await self._writer.submit(c.Explain(read.spec))
+        explained = await self._writer.ask(c.Explain(read.spec))
         assert isinstance(explained, Explained)
         return leases_pb2.ExplainResponse(explanation=explanation_message(explained, self._view))
 
@@ -184,12 +189,17 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
         self, request_iterator: AsyncIterator[leases_pb2.KeepAliveRequest], context: Context
     ) -> AsyncIterator[leases_pb2.KeepAliveResponse]:
         """One answer per message, in order."""
+        self._keepers += 1
         try:
+            if self._keepers > KEEPERS_MAX:
+                raise Overloaded(f"{KEEPERS_MAX} launchers keep leases alive, which is the bound", retry_after_ms=5_000)
             async for request in request_iterator:
                 yield await self._keep(request.lease_ids)
         except AliquotError as error:
             self.metrics.refused[rpc_errors.reason_of(error)] += 1
             await rpc_errors.abort(context, error)
+        finally:
+            self._keepers -= 1
 
     async def _keep(self, lease_ids: Iterable[str]) -> leases_pb2.KeepAliveResponse:
         ids = list(lease_ids)

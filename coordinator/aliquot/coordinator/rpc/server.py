@@ -17,7 +17,10 @@ from aliquot.v1 import admin_pb2, agent_pb2, leases_pb2, pool_pb2, relay_pb2
 
 GRANTS = "aliquot.grants"
 """The health service name that says whether anything is granted at all."""
-RPCS_MAX = 50_000
+RPCS_MAX = 80_000
+"""More than all that may last together: 20,000 agents, 10,000 watchers, 15,000 who wait, 20,000 who keep alive. Each of
+those bounds says when to come back; this one, which is gRPC's, does not.
+"""
 SERVER_OPTIONS: Sequence[tuple[str, int]] = (
     ("grpc.so_reuseport", 0),  # a second coordinator on this port must fail, not share it
     ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
