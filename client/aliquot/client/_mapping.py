@@ -42,6 +42,7 @@ _BY_REASON: dict[str, type[errors.PoolError]] = {
     "NOT_GRANTED_IN_TIME": errors.NotGrantedInTime,
     "SESSION_REPLACED": errors.Conflict,
     "SHUTTING_DOWN": errors.Unavailable,
+    "NOT_ALLOWED": errors.Refused,
     "INTERNAL": errors.InternalError,
 }
 
