@@ -6,6 +6,11 @@ Nothing is ever cut that is in use, nothing is cut on a node that did not opt in
 from __future__ import annotations
 
 import asyncio
+import json
+import os
+import re
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -60,6 +65,14 @@ def profiles(node: Node) -> list[str]:
 
 async def ask(pool: Pool, gpu: str) -> types_pb2.Lease:
     return await pool.allocate(gpu, wait_until=leases_pb2.WAIT_UNTIL_QUEUED, detached=True)
+
+
+def command(pool: Pool, *words: str) -> str:
+    """What the command line answers."""
+    environment = os.environ | {"ALIQUOT_COORDINATOR": pool.address, "ALIQUOT_TENANT": "team"}
+    program = [sys.executable, "-m", "aliquot.cli", *words]
+    done = subprocess.run(program, capture_output=True, text=True, env=environment, check=False, timeout=60)
+    return done.stdout + done.stderr
 
 
 def state_is(pool: Pool, lease: types_pb2.Lease, state: int) -> Callable[[], Awaitable[types_pb2.Lease | None]]:
@@ -125,6 +138,16 @@ async def test_a_part_of_a_card_is_cut_held_and_charged_as_the_smallest_profile(
         assert list(device.lease_ids) == [lease.lease_id]
         (totals,) = (await pool.nodes.GetStatus(pool_pb2.GetStatusRequest())).pools
         assert (totals.capacity_share_milli, totals.leased_share_milli) == (285, 285)
+
+        shown = await asyncio.to_thread(command, pool, "nodes", "test-node")
+        assert re.search(rf"0–3 +– +not cut *\n.* 4–5 +2g.10gb .* 0.285 .* {lease.lease_id} *\n", shown), shown
+        assert re.search(" 6–7 +– +not cut *\n", shown), shown
+        document = json.loads(await asyncio.to_thread(command, pool, "nodes", "test-node", "--json"))
+        assert [(part["profile"], part["start"]) for part in document["cards"][0]["parts"]] == [("2g.10gb", 4)]
+        assert document["devices"][0]["lease_ids"] == [lease.lease_id]
+        why = await asyncio.to_thread(command, pool, "why", "0.4(A100-40)", "--min-tier", "mig")
+        assert "served by a 3g.20gb of A100-40, and charged for all of that: 0.428 of the compute and" in why
+        assert "A100-40 2g.10gb" in await asyncio.to_thread(command, pool, "get", lease.lease_id)
 
         third = await active(pool, await pool.allocate("0.3(A100-40)", **asked))
         assert third.slices[0].share_milli == 428

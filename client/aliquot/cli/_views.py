@@ -71,7 +71,7 @@ def slices_table(slices: Iterable[Slice]) -> Table:
             (
                 part.node_name or part.node_id,
                 words.device(part.device_uuid),
-                part.device_model,
+                words.model(part.device_model, part.mig_profile),
                 words.share(part.share_milli),
                 words.amount(part.memory_bytes),
                 words.amount(part.observed_bytes),
@@ -96,7 +96,7 @@ def places_table(slices: Iterable[Slice]) -> Table:
             (
                 part.node_name or part.node_id,
                 words.device(part.device_uuid),
-                part.device_model,
+                words.model(part.device_model, part.mig_profile),
                 words.share(part.share_milli),
                 words.amount(part.memory_bytes),
             )
@@ -203,7 +203,7 @@ def nodes_table(nodes: Iterable[Node]) -> Table:
                 state,
                 node.pool,
                 f"{len(devices)} × {', '.join(models)}" if devices else words.UNKNOWN,
-                f"{words.share(shares)} / {len(devices)}",
+                f"{words.share(shares)} / {words.share(sum(device.compute_milli for device in devices))}",
                 f"{words.amount(leased)} / {words.amount(capacity)}",
                 str(node.slices),
                 words.age(node.last_heard_ms, now_ms),
@@ -236,9 +236,9 @@ def devices_table(nodes: Iterable[Node]) -> Table:
             rows.append(
                 (
                     node.name,
-                    str(device.index),
+                    words.place(device),
                     words.device(device.uuid),
-                    device.mig_profile or device.model,
+                    words.model(device.model, device.mig_profile),
                     words.share(device.leased_share_milli),
                     f"{words.amount(device.leased_memory_bytes)} / {words.amount(device.leasable_bytes)}",
                     words.amount(telemetry.memory_used_bytes),

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 from rich.text import Text
 
-from aliquot.client import Explanation, Lease, LeaseState, NodeState, Slice, SliceState, Tier
+from aliquot.client import Device, Explanation, Lease, LeaseState, NodeState, Slice, SliceState, Tier
 from aliquot.common.quantity import format_milli, human_bytes
 
 _COLOURS = {
@@ -84,6 +84,16 @@ def where(slices: Iterable[Slice]) -> str:
 def device(uuid: str) -> str:
     """A device's UUID, short enough for a table and long enough to tell devices apart."""
     return uuid if len(uuid) <= 13 else uuid[:12] + "…"
+
+
+def place(device: Device) -> str:
+    """Which card of its node a device is, and where on it a MIG instance begins: `0`, `0/4`."""
+    return str(device.index) if device.mig_start is None else f"{device.index}/{device.mig_start}"
+
+
+def model(name: str, mig_profile: str) -> str:
+    """What sort of device: `A100-40`, `A100-40 2g.10gb`."""
+    return f"{name} {mig_profile}".strip()
 
 
 def asked(lease: Lease) -> str:

@@ -9,6 +9,7 @@ from google.protobuf.message import Message
 
 from aliquot.client import _values as values
 from aliquot.client._asking import describe_ask
+from aliquot.common import limits
 from aliquot.v1 import leases_pb2, pool_pb2, types_pb2
 
 N = TypeVar("N", bound=int)
@@ -60,6 +61,7 @@ def slice_of(message: types_pb2.Slice) -> values.Slice:
             message.observed_utilisation_percent if message.HasField("observed_utilisation_percent") else None
         ),
         observed_ms=message.observed_ms,
+        mig_profile=message.mig_profile,
     )
 
 
@@ -163,6 +165,23 @@ def device_of(message: types_pb2.Device) -> values.Device:
         pci_bus_id=message.pci_bus_id,
         tiers=tuple(map(tier_of, message.tiers)),
         telemetry=telemetry_of(message.telemetry),
+        compute_milli=message.compute_milli or limits.WHOLE_SHARE_MILLI,
+        mig_start=_optional(message, "mig_start"),
+        lease_ids=tuple(message.lease_ids),
+    )
+
+
+def _card_of(message: types_pb2.MigCard) -> values.MigCard:
+    return values.MigCard(
+        uuid=message.uuid,
+        model=message.model,
+        profiles=tuple(
+            values.MigProfile(each.name, each.compute_slices, each.memory_bytes, each.length, tuple(each.starts))
+            for each in message.profiles
+        ),
+        parts=tuple(values.MigPart(each.profile, each.start, each.uuid) for each in message.parts),
+        cut_for=message.cut_for,
+        problem=message.problem,
     )
 
 
@@ -186,6 +205,7 @@ def node_of(message: types_pb2.Node) -> values.Node:
         last_heard_ms=message.last_heard_ms,
         slices=message.slices,
         failure_domain=message.failure_domain,
+        cards=tuple(map(_card_of, message.cards)),
     )
 
 

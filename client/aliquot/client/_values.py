@@ -109,6 +109,8 @@ class Slice:
     """What part of its device's time they use; None: not known."""
     observed_ms: int = 0
     """When its agent said so; 0: it has said nothing, or this is no answer of `get` or `leases`."""
+    mig_profile: str = ""
+    """Of the MIG instance that its device is; empty: it is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,11 +243,54 @@ class Device:
     pci_bus_id: str
     tiers: tuple[Tier, ...]
     telemetry: Telemetry
+    compute_milli: int = 1000
+    """What it has of its card's compute, in thousandths: less than all for a MIG instance."""
+    mig_start: int | None = None
+    """A MIG instance's first slice of its card's memory; unknown where its agent does not tell."""
+    lease_ids: tuple[str, ...] = ()
+    """Leases that hold some of it, at most 64."""
 
     @property
     def leasable_bytes(self) -> int:
         """Memory that leases may hold, what they hold already included."""
         return max(0, self.memory_total_bytes - self.memory_reserved_bytes - self.foreign_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class MigProfile:
+    """One way of cutting a card, as its driver tells it. Slices of memory are counted from 0."""
+
+    name: str
+    """`1g.10gb`."""
+    compute_slices: int
+    memory_bytes: int
+    length: int
+    """In slices of memory."""
+    starts: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class MigPart:
+    """One instance of a card."""
+
+    profile: str
+    start: int
+    uuid: str
+    """Of the device that it is; empty: it has no compute instance, so nobody can hold it."""
+
+
+@dataclass(frozen=True, slots=True)
+class MigCard:
+    """A card in MIG mode that its node lets the pool cut anew."""
+
+    uuid: str
+    model: str
+    profiles: tuple[MigProfile, ...]
+    parts: tuple[MigPart, ...]
+    cut_for: str
+    """The lease for which it is being cut now; empty: it is not."""
+    problem: str
+    """Why the last order to cut it was not carried out; empty: it was."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,6 +314,8 @@ class Node:
     last_heard_ms: int
     slices: int
     failure_domain: str
+    cards: tuple[MigCard, ...] = ()
+    """Cards in MIG mode that may be cut anew; others show in the devices that are cut from them."""
 
 
 @dataclass(frozen=True, slots=True)

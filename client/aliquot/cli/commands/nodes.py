@@ -8,6 +8,7 @@ import time
 from aliquot.cli import _options as options
 from aliquot.cli import _views as views
 from aliquot.cli import _words as words
+from aliquot.cli._cards import cards_view
 from aliquot.cli._command import Builtin
 from aliquot.cli._exits import Exit
 from aliquot.cli._nodes import node_id_of
@@ -20,7 +21,9 @@ _LOOK_AGAIN_S = 0.5
 def _configure_nodes(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("node", nargs="?", metavar="NODE", help="only this node, with its devices")
     parser.add_argument("--pool", default="", help="only nodes of this pool")
-    parser.add_argument("--devices", "-d", action="store_true", help="a line for each device")
+    parser.add_argument(
+        "--devices", "-d", action="store_true", help="a line for each device, and how cards are cut (MIG)"
+    )
 
 
 def _nodes(args: argparse.Namespace) -> int:
@@ -35,7 +38,7 @@ def _nodes(args: argparse.Namespace) -> int:
         if not args.devices or args.node:
             out.show(views.nodes_table(nodes))
         if args.devices or args.node:
-            out.show(views.devices_table(nodes))
+            out.show(views.devices_table(nodes), *cards_view(nodes))
     return Exit.OK
 
 

@@ -141,8 +141,8 @@ def _lease(out: Out, pool: Pool, request: Request, wait_s: float | None) -> Held
 
 def _granted(lease: HeldLease) -> Text:
     parts = ", ".join(
-        f"{words.share(part.share_milli)} of {part.device_model} with {words.amount(part.memory_bytes)} "
-        f"({words.tier(part.tier)})"
+        f"{words.share(part.share_milli)} of {words.model(part.device_model, part.mig_profile)} "
+        f"with {words.amount(part.memory_bytes)} ({words.tier(part.tier)})"
         for part in lease.slices
     )
     return Text.assemble((lease.lease_id, "bold"), f"  {parts} on {words.where(lease.slices)}")

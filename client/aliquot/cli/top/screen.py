@@ -55,7 +55,7 @@ def _head(snapshot: Snapshot) -> Text:
     for totals in status.pools[:6]:
         head.append(
             f"\n{totals.pool}/{totals.model}  "
-            f"{words.share(totals.leased_share_milli)} of {totals.devices} devices, "
+            f"{words.share(totals.leased_share_milli)} of {words.share(totals.capacity_share_milli)} devices, "
             f"{words.amount(totals.leased_memory_bytes)} of {words.amount(totals.capacity_memory_bytes)} leased",
             style="bright_black",
         )
@@ -121,8 +121,8 @@ def _device_row(node: Node, device: Device) -> tuple[RenderableType, ...]:
     busy, heat = telemetry.gpu_utilisation_percent, telemetry.temperature_c
     return (
         node.name,
-        str(device.index),
-        device.mig_profile or device.model,
+        words.place(device),
+        words.model(device.model, device.mig_profile),
         words.share(device.leased_share_milli),
         bar,
         f"{words.amount(used)} / {words.amount(leased)} / {words.amount(total)}",

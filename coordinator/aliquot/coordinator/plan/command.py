@@ -76,7 +76,7 @@ def _evaluate(args: argparse.Namespace, names: Sequence[str]) -> list[Outcome]:
     if args.more:
         pools.append((f" +{args.more} nodes", nodes + more_of(nodes, args.more, args.like)))
     if args.fill:
-        capacity = sum(len(node.devices) for node in nodes) * 1000
+        capacity = sum(device.compute_milli for node in nodes for device in node.devices)
         requests = tuned_arrivals(requests, capacity, args.fill * 10, args.seed)
     in_time = not args.fill and has_times(requests)
     outcomes: list[Outcome] = []

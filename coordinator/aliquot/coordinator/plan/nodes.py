@@ -20,7 +20,7 @@ from aliquot.common import catalog
 from aliquot.common.errors import AliquotError, ConfigError
 from aliquot.common.limits import GIB, MIB
 from aliquot.common.quantity import parse_bytes, parse_milli
-from aliquot.coordinator.core.types import UNKNOWN, DeviceSpec, NodeSpec
+from aliquot.coordinator.core.types import UNKNOWN, WHOLE_SHARE_MILLI, DeviceSpec, NodeSpec
 
 STDIN = "-"
 UNSTATED_MEMORY_BYTES = 32 * GIB
@@ -80,6 +80,7 @@ def _copy(node: NodeSpec, name: str) -> NodeSpec:
             vendor=device.vendor,
             index=device.index,
             mig_profile=device.mig_profile,
+            compute_milli=device.compute_milli,
             nvlink_island=device.nvlink_island,
             numa_node=device.numa_node,
         )
@@ -151,6 +152,7 @@ def _listed_device(name: str, number: int, device: Mapping[str, Any]) -> DeviceS
         vendor=str(device.get("vendor") or "nvidia"),
         index=int(device.get("index") or number),
         mig_profile=str(device.get("mig_profile") or ""),
+        compute_milli=int(device.get("compute_milli") or WHOLE_SHARE_MILLI),
         nvlink_island=_known(device.get("nvlink_island")),
         numa_node=_known(device.get("numa_node")),
     )

@@ -69,6 +69,7 @@ def _slice_message(piece: Slice, view: View) -> types_pb2.Slice:
         node_name=node.spec.name if node is not None else "",
         device_uuid=plan.device_uuid,
         device_model=use.spec.model if use is not None else "",
+        mig_profile=use.spec.mig_profile if use is not None else "",
         share_milli=plan.share_milli,
         memory_bytes=plan.memory_bytes,
         state=int(piece.state),  # type: ignore[arg-type]
@@ -175,6 +176,7 @@ def _placement_messages(placement: Placement, view: View) -> list[types_pb2.Slic
                     node_name=node.spec.name if node is not None else "",
                     device_uuid=plan.device_uuid,
                     device_model=use.spec.model if use is not None else "",
+                    mig_profile=use.spec.mig_profile if use is not None else "",
                     share_milli=plan.share_milli,
                     memory_bytes=plan.memory_bytes,
                     member=member,

@@ -1,0 +1,121 @@
+"""How cards in MIG mode are cut, on a terminal: which slices of their memory are what, who holds it, what is left."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from rich.console import RenderableType
+from rich.text import Text
+
+from aliquot.cli import _words as words
+from aliquot.cli._table import table
+from aliquot.client import Device, MigCard, Node
+
+FREE = Text("free", "green")
+NOT_CUT = Text("not cut", "bright_black")
+NO_COMPUTE = Text("has no compute instance", "yellow")
+
+
+class _Piece(NamedTuple):
+    """Some slices of a card, in a row."""
+
+    start: int | None
+    length: int | None
+    """None: its node does not tell."""
+    profile: str
+    device: Device | None
+    """None: these slices are not cut, or are a part without a compute instance."""
+
+
+def cards_view(nodes: Iterable[Node]) -> list[RenderableType]:
+    """The cards in MIG mode of nodes, a line for each instance and for each row of slices between them; empty where
+    there are none.
+    """
+    rows: list[tuple[RenderableType, ...]] = []
+    notes: list[RenderableType] = []
+    for node in nodes:
+        for card_uuid, model, pieces in _cards(node):
+            rows += [(node.name, words.device(card_uuid), model, *_row(piece)) for piece in pieces]
+        notes += [note for card in node.cards for note in _notes(node, card)]
+    if not rows and not notes:
+        return []
+    columns = table(
+        "NODE",
+        "CARD",
+        "MODEL",
+        "SLICES",
+        "INSTANCE",
+        "DEVICE",
+        ("COMPUTE", "right"),
+        ("MEMORY", "right"),
+        "HELD BY",
+        spare=("DEVICE", "MODEL", "MEMORY"),
+        rows=rows,
+    )
+    return [columns, *notes]
+
+
+def _cards(node: Node) -> Iterator[tuple[str, str, list[_Piece]]]:
+    """(card, its model, its pieces in order), by the number of the card."""
+    instances: dict[str, list[Device]] = {}
+    for device in sorted(node.devices, key=lambda device: device.index):
+        if device.mig_profile:
+            instances.setdefault(device.parent_uuid, []).append(device)
+    offered = {card.uuid: card for card in node.cards}
+    for uuid in dict.fromkeys((*instances, *offered)):
+        there, card = instances.get(uuid, []), offered.get(uuid)
+        if card is not None:
+            yield uuid, card.model, list(_pieces_of(card, there))
+        else:
+            there.sort(key=lambda device: (device.mig_start is None, device.mig_start or 0))
+            yield uuid, there[0].model, [_Piece(each.mig_start, None, each.mig_profile, each) for each in there]
+
+
+def _pieces_of(card: MigCard, instances: Iterable[Device]) -> Iterator[_Piece]:
+    """The parts of a card that may be cut, and the slices that are none."""
+    devices = {device.uuid: device for device in instances}
+    lengths = {profile.name: profile.length for profile in card.profiles}
+    end = max((start + profile.length for profile in card.profiles for start in profile.starts), default=0)
+    at = 0
+    for part in sorted(card.parts, key=lambda part: part.start):
+        if part.start > at:
+            yield _Piece(at, part.start - at, "", None)
+        length = lengths.get(part.profile)
+        yield _Piece(part.start, length, part.profile, devices.get(part.uuid))
+        at = part.start + (length or 1)
+    if end > at:
+        yield _Piece(at, end - at, "", None)
+
+
+def _row(piece: _Piece) -> tuple[RenderableType, ...]:
+    device = piece.device
+    if device is None:
+        state = NO_COMPUTE if piece.profile else NOT_CUT
+        return (_slices(piece), piece.profile or words.UNKNOWN, "", "", "", state)
+    holders: RenderableType = Text(", ".join(device.lease_ids)) if device.lease_ids else FREE
+    if not device.lease_ids and not device.healthy:
+        holders = Text(device.health_reason or "unhealthy", "red")
+    return (
+        _slices(piece),
+        piece.profile,
+        words.device(device.uuid),
+        words.share(device.compute_milli),
+        words.amount(device.leasable_bytes),
+        holders,
+    )
+
+
+def _slices(piece: _Piece) -> str:
+    if piece.start is None:
+        return words.UNKNOWN
+    if piece.length is None:
+        return f"from {piece.start}"
+    return str(piece.start) if piece.length == 1 else f"{piece.start}–{piece.start + piece.length - 1}"
+
+
+def _notes(node: Node, card: MigCard) -> Iterator[Text]:
+    if card.cut_for:
+        yield Text(f"{node.name}: {card.uuid} is being cut for {card.cut_for}", style="yellow")
+    elif card.problem:
+        yield Text(f"{node.name}: {card.uuid} could not be cut: {card.problem}", style="yellow")
