@@ -230,8 +230,9 @@ class Stream:
         ]
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
-            for task in done:
-                task.result()
+            for task in tasks:  # in this order, which `done` has not: what was heard tells more than a failed write
+                if task in done:
+                    task.result()
         finally:
             for task in tasks:
                 task.cancel()
