@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from aliquot.common.errors import AliquotError
 from aliquot.coordinator.relay import mux as mux_module
-from aliquot.coordinator.relay.mux import Ending, Mux, Stream, StreamOver
+from aliquot.coordinator.relay.ending import Ending
+from aliquot.coordinator.relay.mux import Mux, Stream, StreamOver
 from aliquot.v1 import relay_pb2
 
 WINDOW = 4_096

@@ -8,6 +8,7 @@ import os
 import signal
 import urllib.error
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -148,6 +149,17 @@ async def test_a_relay_that_is_stopped_sends_its_agents_elsewhere() -> None:
                 assert await first.process.wait() == 0
             await eventually(lambda: len(pool.coordinator.sessions) == 10, "they are at the other")
             assert await second.value("aliquot_relay_agents") == 10
+
+
+async def test_processes_of_a_relay_end_with_the_one_that_started_them() -> None:
+    async with relaying("--coordinator", "127.0.0.1:1", "--processes", "2") as relay:
+        relay.process.kill()
+        await relay.process.wait()
+
+        def gone() -> bool:
+            return not any(Path(f"/proc/{pid}").exists() for pid in relay.pids)
+
+        await eventually(gone, "they have ended by themselves")
 
 
 async def test_a_coordinator_that_stops_says_goodbye_through_the_relay() -> None:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+from pathlib import Path
 from typing import Any, Self
 
 import grpc
 import grpc.aio
 import pytest
 
-from aliquot.coordinator.relay.mux import ENVELOPE_COST_BYTES, WINDOW_BYTES, Ending, Mux, Stream
+from aliquot.coordinator.relay.ending import Ending
+from aliquot.coordinator.relay.mux import ENVELOPE_COST_BYTES, WINDOW_BYTES, Mux, Stream
 from aliquot.v1 import agent_pb2, relay_pb2
-from tests.coordinator.pool import eventually, reason_of
+from tests.coordinator.pool import eventually, reason_of, retry_after_ms
 from tests.relay.relays import relaying
 
 PIECE = b"x" * 16_384
@@ -85,6 +88,61 @@ async def test_it_is_sent_a_bounded_amount_and_the_others_are_served() -> None:
             while talker.flooded <= sent + WINDOW_BYTES:  # it reads again, and is sent more
                 assert await slow.read() == PIECE
             assert await relay.value("aliquot_relay_resets") == 0
+
+
+def limits(folder: Path, **values: int) -> list[str]:
+    """Flags that set these limits of a relay."""
+    file = folder / "relay.toml"
+    file.write_text("[relay.limits]\n" + "".join(f"{name} = {value}\n" for name, value in values.items()))
+    return ["--config", str(file)]
+
+
+async def test_when_too_much_waits_the_slowest_is_told_and_the_others_go_on(tmp_path: Path) -> None:
+    options = [("grpc.use_local_subchannel_pool", 1)]
+    async with (
+        Talker() as talker,
+        relaying("--coordinator", f"127.0.0.1:{talker.port}", *limits(tmp_path, buffered_mib=1)) as relay,
+    ):
+        await eventually(lambda: relay.value("aliquot_relay_upstream"), "the relay has connected")
+        async with contextlib.AsyncExitStack() as stack:
+            calls: list[Any] = []
+            for _ in range(8):
+                channel = await stack.enter_async_context(grpc.aio.insecure_channel(relay.address, options))
+                calls.append(channel.stream_stream("/aliquot.v1.AgentService/Session")())
+                await calls[-1].write(b"flood")
+            await eventually(lambda: relay.value("aliquot_relay_resets"), "some are ended")
+            assert await relay.value("aliquot_relay_buffered_bytes") <= 1 << 20
+            ended = 0
+            for call in calls:
+                try:
+                    for _ in range(1000):
+                        assert await call.read() == PIECE
+                except grpc.aio.AioRpcError as error:
+                    assert error.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
+                    assert (reason_of(error), retry_after_ms(error) > 0) == ("OVERLOADED", True)
+                    ended += 1
+            assert 0 < ended < len(calls)
+
+
+async def test_no_more_agents_are_let_in_than_the_coordinator_welcomes(tmp_path: Path) -> None:
+    async with (
+        Talker() as talker,
+        relaying("--coordinator", f"127.0.0.1:{talker.port}", *limits(tmp_path, greetings_max=1)) as relay,
+    ):
+        await eventually(lambda: relay.value("aliquot_relay_upstream"), "the relay has connected")
+        async with grpc.aio.insecure_channel(relay.address) as channel:
+            first: Any = channel.stream_stream("/aliquot.v1.AgentService/Session")()
+            await first.wait_for_connection()
+            await eventually(lambda: relay.value("aliquot_relay_agents"), "it is let in")
+            second: Any = channel.stream_stream("/aliquot.v1.AgentService/Session")()
+            with pytest.raises(grpc.aio.AioRpcError) as refusal:
+                await second.read()
+            assert (reason_of(refusal.value), retry_after_ms(refusal.value)) == ("OVERLOADED", 2_000)
+            await first.write(b"echo")
+            assert await first.read() == b"echo"
+            third: Any = channel.stream_stream("/aliquot.v1.AgentService/Session")()
+            await third.write(b"echo")
+            assert await third.read() == b"echo"
 
 
 async def test_an_agent_whose_message_is_too_large_is_told_and_the_others_are_served() -> None:

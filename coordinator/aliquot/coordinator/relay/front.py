@@ -14,9 +14,10 @@ import grpc
 import grpc.aio
 
 from aliquot.coordinator.relay.config import LimitSettings
+from aliquot.coordinator.relay.ending import Ending, overloaded, refusal
 from aliquot.coordinator.relay.metrics import RelayMetrics
-from aliquot.coordinator.relay.mux import AGENT_PAYLOAD_BYTES_MAX, Ending, Mux, Stream, StreamOver
-from aliquot.coordinator.relay.refusing import leaving, no_leader, overloaded, refusal
+from aliquot.coordinator.relay.mux import AGENT_PAYLOAD_BYTES_MAX, Mux, Stream, StreamOver
+from aliquot.coordinator.relay.refusing import leaving, no_leader
 from aliquot.v1 import agent_pb2, relay_pb2
 
 Context = grpc.aio.ServicerContext[Any, Any]

@@ -11,13 +11,12 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 
 import grpc
-import grpc.aio
 
 from aliquot.common.limits import KIB, MAX_MESSAGE_BYTES, MIB
 from aliquot.coordinator.errors import ProtocolVersion
+from aliquot.coordinator.relay.ending import Ending, overloaded
 from aliquot.v1 import relay_pb2
 
 log = logging.getLogger(__name__)
@@ -35,38 +34,9 @@ BUFFERED_BYTES_MAX = 256 * MIB
 PAYLOAD_BYTES_MAX = 4 * MAX_MESSAGE_BYTES - 64 * KIB
 """Of what a coordinator says; a batch has room for it."""
 AGENT_PAYLOAD_BYTES_MAX = MAX_MESSAGE_BYTES - 64 * KIB
-_TRAILERS_MAX = 16
-
-Trailers = tuple[tuple[str, str | bytes], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Ending:
-    """How a stream ended, as gRPC would say it."""
-
-    code: grpc.StatusCode = grpc.StatusCode.OK
-    message: str = ""
-    trailers: Trailers = ()
-
-    def write(self, ended: relay_pb2.StreamEnded) -> None:
-        """Into a message."""
-        ended.code, ended.message = self.code.value[0], self.message
-        for key, value in self.trailers[:_TRAILERS_MAX]:
-            ended.trailers.add(key=key, value=value.encode() if isinstance(value, str) else value)
-
-    @classmethod
-    def read(cls, ended: relay_pb2.StreamEnded) -> Ending:
-        """From a message."""
-        code = next((code for code in grpc.StatusCode if code.value[0] == ended.code), grpc.StatusCode.UNKNOWN)
-        trailers = tuple(
-            (each.key, each.value if each.key.endswith("-bin") else each.value.decode(errors="replace"))
-            for each in ended.trailers[:_TRAILERS_MAX]
-        )
-        return cls(code, ended.message, trailers)
-
-
-OVERRUN = Ending(grpc.StatusCode.RESOURCE_EXHAUSTED, "more was sent on this stream than the other side had given room")
-CROWDED = Ending(grpc.StatusCode.RESOURCE_EXHAUSTED, "too much waits for those who read slowly; this one is slowest")
+_RETRY_MS = 2_000
+OVERRUN = overloaded("more was sent on this stream than the other side had given room", _RETRY_MS)
+CROWDED = overloaded("too much waits for those who read slowly, most of it for this one", _RETRY_MS)
 
 
 class StreamOver(Exception):

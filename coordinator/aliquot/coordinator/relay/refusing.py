@@ -3,32 +3,12 @@
 from __future__ import annotations
 
 import grpc
-from google.protobuf.message import Message
-from google.rpc import error_details_pb2, status_pb2
 
-from aliquot.common.reaching import STATUS_METADATA
-from aliquot.coordinator.relay.mux import Ending
+from aliquot.coordinator.relay.ending import Ending, refusal
 
-DOMAIN = "aliquot.dev"
 _AGENTS_PER_S = 1_000
 """At which a new leader, or another relay, is to get agents back."""
 _RETRY_LEAST_MS = 300
-
-
-def refusal(code: grpc.StatusCode, reason: str, message: str, retry_ms: int) -> Ending:
-    """An end with a stable reason and the time after which to come back."""
-    retry = error_details_pb2.RetryInfo()
-    retry.retry_delay.FromMilliseconds(retry_ms)
-    details: tuple[Message, ...] = (error_details_pb2.ErrorInfo(reason=reason, domain=DOMAIN), retry)
-    status = status_pb2.Status(code=code.value[0], message=message)
-    for detail in details:
-        status.details.add().Pack(detail)
-    return Ending(code, message, ((STATUS_METADATA, status.SerializeToString()),))
-
-
-def overloaded(message: str, retry_ms: int) -> Ending:
-    """A bound is reached."""
-    return refusal(grpc.StatusCode.RESOURCE_EXHAUSTED, "OVERLOADED", message, retry_ms)
 
 
 def no_leader(agents: int) -> Ending:

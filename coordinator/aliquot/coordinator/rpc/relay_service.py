@@ -18,7 +18,8 @@ from google.protobuf.message import DecodeError
 from aliquot.common.errors import AliquotError, InvalidFieldError
 from aliquot.coordinator.errors import Overloaded, ShuttingDown
 from aliquot.coordinator.identity import AuthContext, RelayRules
-from aliquot.coordinator.relay.mux import PAYLOAD_BYTES_MAX, Ending, Mux, Stream, StreamOver, Trailers
+from aliquot.coordinator.relay.ending import Ending, Trailers
+from aliquot.coordinator.relay.mux import PAYLOAD_BYTES_MAX, Mux, Stream, StreamOver
 from aliquot.coordinator.rpc import errors as rpc_errors
 from aliquot.coordinator.rpc.calls import Context
 from aliquot.coordinator.sessions import SESSIONS_MAX, Sessions
