@@ -11,6 +11,7 @@ from typing import Any
 
 import grpc
 import grpc.aio
+import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
@@ -119,3 +120,21 @@ async def test_the_journal_is_compacted_by_another_process_while_it_serves(tmp_p
         lease = await pool.allocate("0.1")
     async with running(settings) as pool:
         assert (await pool.get(lease.lease_id)).slices == lease.slices
+
+
+async def test_a_part_that_fails_ends_the_coordinator_instead_of_leaving_it_without(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    from aliquot.coordinator.main import Coordinator
+    from tests.coordinator.pool import settings_for
+
+    def broken() -> None:
+        raise ZeroDivisionError("a defect")
+
+    coordinator = Coordinator(settings_for())
+    await coordinator.start()
+    coordinator.pulse._sweeps.append(broken)
+    with pytest.raises(ZeroDivisionError):
+        async with asyncio.timeout(60):
+            await coordinator.serve()
+    assert "pulse failed" in caplog.text

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import json
 import logging
 import subprocess
 import sys
+from itertools import count
 from pathlib import Path
 
 import pytest
 
 from aliquot.coordinator.core.snapshot import state_hash
 from aliquot.coordinator.core.state import CoreConfig
-from aliquot.coordinator.errors import JournalCorrupt
+from aliquot.coordinator.errors import JournalCorrupt, JournalUnavailable
+from aliquot.coordinator.journal.compaction import Compaction
 from aliquot.coordinator.journal.replay import Replayed, replay
+from aliquot.coordinator.journal.snapshots import SnapshotFolder
 from aliquot.coordinator.journal.snapshotter import take_snapshot
 from aliquot.coordinator.journal.sqlite import SqliteJournal, snapshot_folder_of
 from tests.journal.facts import Story, opened
@@ -64,6 +69,42 @@ def test_pruning_what_snapshots_hold_loses_nothing(tmp_path: Path) -> None:
         pass
     story.journal.close()
     assert state_hash(reread(path).state) == state_hash(story.state)
+
+
+async def test_compaction_goes_on_after_its_snapshots_could_not_be_listed(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "j.db"
+    story = begun(path, 10)
+    story.journal.close()
+
+    class AwayNowAndThen:
+        asked = 0
+
+        def seqs(self) -> list[int]:
+            self.asked += 1
+            if self.asked % 2:
+                raise JournalUnavailable("the database is away")
+            return SnapshotFolder(snapshot_folder_of(path)).seqs()
+
+    durable_seq = count(story.state.seq)
+    compaction = Compaction(
+        str(path),
+        AwayNowAndThen(),
+        every_facts=1,
+        durable_seq=lambda: next(durable_seq),
+        prune=lambda seq: None,
+        look_every_s=0.01,
+    )
+    caplog.set_level(logging.INFO)
+    compacting = asyncio.create_task(compaction.run())
+    async with asyncio.timeout(60):
+        while caplog.text.count("the database is away") < 2 or caplog.text.count("snapshot taken") < 2:
+            assert not compacting.done()
+            await asyncio.sleep(0.02)
+    compacting.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await compacting
 
 
 def test_a_damaged_snapshot_falls_back_to_the_one_before(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -29,6 +29,7 @@ from aliquot.common.ids import IdGenerator
 from aliquot.common.notify import notify, watchdog_s
 from aliquot.coordinator import gc
 from aliquot.coordinator.arguments import parse_settings
+from aliquot.coordinator.background import Background
 from aliquot.coordinator.bookkeeping import close_books
 from aliquot.coordinator.config import Settings
 from aliquot.coordinator.core import commands as c
@@ -101,7 +102,7 @@ class Coordinator:
         self.gate = Gate()
         self.standby: Standby | None = None
         self._scrape: ScrapeServer | None = None
-        self._background: list[asyncio.Task[None]] = []
+        self._background = Background(self._stop.set)
         self._following: asyncio.Task[None] | None = None
         self._writing: asyncio.Task[None] | None = None
 
@@ -184,7 +185,7 @@ class Coordinator:
         self._writing = asyncio.create_task(self.writer.run())
         self._writing.add_done_callback(self._writing_ended)
         if self._shared is not None:
-            self._background.append(asyncio.create_task(self._keep_seat(self._shared)))
+            self._background.run("seat", self._keep_seat(self._shared))
         await self.writer.submit(c.StartLeading(leader_epoch))
 
         telemetry = Telemetry()
@@ -224,10 +225,10 @@ class Coordinator:
         # Until now no launcher could be heard, and the first commit may have taken long: TTLs count from here.
         self.keepalive.start_again()
         await self.server.set_granting(granting=True)
-        self._background.append(asyncio.create_task(self.pulse.run()))
-        self._background.append(asyncio.create_task(follow_fragmentation(self._engine, self.metrics)))
+        self._background.run("pulse", self.pulse.run())
+        self._background.run("fragmentation", follow_fragmentation(self._engine, self.metrics))
         telling = observed.run(self.writer.submit, settings.agents.use_told_every, self._note_busy)
-        self._background.append(asyncio.create_task(telling))
+        self._background.run("observed use", telling)
         compaction = make_compaction(
             settings,
             self.journal,
@@ -235,15 +236,15 @@ class Coordinator:
             prune=self.writer.prune,
         )
         if compaction is not None:
-            self._background.append(asyncio.create_task(compaction.run()))
+            self._background.run("compaction", compaction.run())
         if settings.limits.ledger_days:
             closing = close_books(self.writer, clock, keep_days=settings.limits.ledger_days)
-            self._background.append(asyncio.create_task(closing))
+            self._background.run("closing the books", closing)
         if settings.policy == Price.name:
             known = state.prices.version if state.prices is not None else 0
             learner = PriceLearner(self._arrivals, self._learn, version=known)
-            self._background.append(asyncio.create_task(learner.run()))
-            self._background.append(asyncio.create_task(compile_when_busy(self._scoring_passes)))
+            self._background.run("price learner", learner.run())
+            self._background.run("compiled scoring", compile_when_busy(self._scoring_passes))
 
     def _note_busy(self, busy_permille: dict[str, int]) -> None:
         """Volatile like every measurement: what is decided by it is a fact."""
@@ -385,7 +386,9 @@ class Coordinator:
         return True
 
     async def serve(self) -> None:
-        """Until `stop` is called, or leadership is lost. Then end in order; raises NotLeader in the latter case."""
+        """Until `stop` is called, leadership is lost or a part has failed. Then end in order; raises NotLeader, or the
+        failure.
+        """
         try:
             await self._stop.wait()
         finally:
@@ -401,9 +404,7 @@ class Coordinator:
             self.standby.stop()
         if self._following is not None:
             await asyncio.gather(self._following, return_exceptions=True)
-        for task in self._background:
-            task.cancel()
-        await asyncio.gather(*self._background, return_exceptions=True)
+        await self._background.end()
         stopping = asyncio.create_task(self.server.stop(_STOP_GRACE_S))
         results: list[object] = []
         if self._writing is not None:
@@ -421,7 +422,7 @@ class Coordinator:
         self._leadership.release()
         if self._following is not None:
             results.append(self._following.exception())
-        for result in results:
+        for result in (*results, self._background.failure):
             if isinstance(result, BaseException):
                 raise result
 

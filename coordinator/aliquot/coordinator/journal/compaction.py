@@ -9,9 +9,9 @@ import sys
 from collections.abc import Callable
 from typing import Protocol
 
-log = logging.getLogger(__name__)
+from aliquot.common.errors import AliquotError
 
-_LOOK_EVERY_S = 5.0
+log = logging.getLogger(__name__)
 
 
 class Snapshots(Protocol):
@@ -35,26 +35,35 @@ class Compaction:
         every_facts: int,
         durable_seq: Callable[[], int],
         prune: Callable[[int], None],
+        look_every_s: float = 5.0,
     ) -> None:
         self._journal = journal
         self._snapshots = snapshots
         self._every_facts = every_facts
         self._durable_seq = durable_seq
         self._prune = prune
+        self._look_every_s = look_every_s
 
     async def run(self) -> None:
-        """Until cancelled."""
-        snapshot_seq = next(iter(await asyncio.to_thread(self._snapshots.seqs)), 0)
+        """Until cancelled. What fails, because the database or the disk is away, is tried again later."""
+        snapshot_seq: int | None = None
         while True:
-            await asyncio.sleep(_LOOK_EVERY_S)
-            seq = self._durable_seq()
-            if seq - snapshot_seq < self._every_facts:
-                continue
-            snapshot_seq = seq  # also after a failure: the next try is as far away as the next success would be
-            if await self._take_snapshot():
-                seqs = await asyncio.to_thread(self._snapshots.seqs)
-                if len(seqs) > 1:
-                    self._prune(seqs[1])
+            await asyncio.sleep(self._look_every_s)
+            try:
+                if snapshot_seq is None:
+                    snapshot_seq = next(iter(await asyncio.to_thread(self._snapshots.seqs)), 0)
+                seq = self._durable_seq()
+                if seq - snapshot_seq >= self._every_facts:
+                    snapshot_seq = seq  # also after a failure: the next try is as far away as the next success would be
+                    await self._compact()
+            except (AliquotError, OSError) as error:
+                log.error("the journal could not be made shorter: %s", error)  # noqa: TRY400 - what it says is enough
+
+    async def _compact(self) -> None:
+        if await self._take_snapshot():
+            seqs = await asyncio.to_thread(self._snapshots.seqs)
+            if len(seqs) > 1:
+                self._prune(seqs[1])
 
     async def _take_snapshot(self) -> bool:
         process = await asyncio.create_subprocess_exec(

@@ -1,0 +1,45 @@
+"""What runs beside the writer for as long as a coordinator leads: its pulse, compaction, the price learner, and more.
+
+Each of these handles by itself what can go wrong around it, so one that ends by an error has a defect. A coordinator
+without its pulse would keep the leases of launchers that are long gone, and one without compaction would fill its disk:
+it ends instead, loudly and in order, and is started again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+
+log = logging.getLogger(__name__)
+
+
+class Background:
+    """Tasks of one event loop. `failed` is called when one of them ended by an error."""
+
+    def __init__(self, failed: Callable[[], None]) -> None:
+        self._failed = failed
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.failure: BaseException | None = None
+        """The first error that ended one of them."""
+
+    def run(self, name: str, work: Coroutine[object, object, None]) -> None:
+        """Start one."""
+        task = asyncio.create_task(work, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+
+    async def end(self) -> None:
+        """Cancel them all, and wait until they are gone."""
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            log.critical("%s failed, and this coordinator ends", task.get_name(), exc_info=error)
+            self.failure = self.failure or error
+            self._failed()
