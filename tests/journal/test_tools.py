@@ -14,6 +14,7 @@ from aliquot.cli.main import build_parser
 from aliquot.common.errors import ConfigError
 from aliquot.coordinator.core.snapshot import state_hash
 from aliquot.coordinator.core.state import CoreConfig
+from aliquot.coordinator.errors import JournalCorrupt
 from aliquot.coordinator.journal.replay import replay
 from aliquot.coordinator.journal.snapshotter import take_snapshot
 from aliquot.coordinator.journal.sqlite import SqliteJournal, snapshot_folder_of
@@ -155,6 +156,20 @@ def test_repair_keeps_what_can_be_believed(tmp_path: Path, capsys: Capture) -> N
     code, verified = tool(capsys, "verify", tmp_path / "new.db")
     assert code == 0
     assert story.state.seq - 4 <= verified["seq"] < story.state.seq - 2
+
+
+def test_a_copy_that_fails_leaves_nothing_that_looks_like_a_journal(tmp_path: Path, capsys: Capture) -> None:
+    story = compacted(tmp_path / "j.db")
+    story.journal.close()
+    (tmp_path / "new.db.part").write_text("of a copy that was killed")
+    damage(tmp_path / "j.db", story.state.seq)
+    with pytest.raises(JournalCorrupt):
+        aliquot("journal", "restore", tmp_path / "j.db", tmp_path / "new.db", "--up-to", story.state.seq)
+    assert not list(tmp_path.glob("new*"))
+    assert tool(capsys, "repair", tmp_path / "j.db", tmp_path / "new.db")[0] == 0
+    assert {path.name for path in tmp_path.glob("new*")} == {"new.db", "new.db.snapshots"}
+    assert (tmp_path / "new.db").stat().st_mode & 0o077 == 0
+    assert tool(capsys, "verify", tmp_path / "new.db")[1]["ok"]
 
 
 def test_facts_are_exported_one_a_line(tmp_path: Path, capsys: Capture) -> None:

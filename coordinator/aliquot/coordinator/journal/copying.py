@@ -7,6 +7,7 @@ leader of a lower one.
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,9 +19,11 @@ from aliquot.coordinator.errors import JournalCorrupt, JournalError
 from aliquot.coordinator.journal.base import NO_DIGEST, Journal, StoredGroup, StoredSnapshot
 from aliquot.coordinator.journal.replay import Replay
 from aliquot.coordinator.journal.snapshotter import POSTGRES
-from aliquot.coordinator.journal.sqlite import SqliteJournal
+from aliquot.coordinator.journal.sqlite import SqliteJournal, snapshot_folder_of
 
 SQLITE = "sqlite:"
+PART = ".part"
+"""Ending of a copy that is not whole yet."""
 UpTo = Callable[[int, int], bool]
 """Of a fact's number and its time in Unix milliseconds: whether it still belongs into the copy."""
 
@@ -83,16 +86,42 @@ def copy(source: StoredJournal, target_name: str, up_to: UpTo, *, past_damage: b
     """Write what `up_to` agrees to into a new journal, which must be empty. Raises JournalError or ConfigError.
 
     With `past_damage`, a record that can't be believed ends the copy instead of refusing it; a later snapshot, which
-    holds what was decided up to then, is preferred to what is before the damage.
+    holds what was decided up to then, is preferred to what is before the damage. A file gets its name when all of the
+    copy is in it: half a journal would look like a whole one.
     """
     secret, epoch = source.identity()
     target = named(target_name, secret)
-    if isinstance(target, SqliteJournal) and target.path.exists():
-        raise ConfigError(f"{target.path} exists", hint="a copy needs a new name: nothing is overwritten")
+    if not isinstance(target, SqliteJournal):
+        return _fill(source, target, epoch, up_to, past_damage=past_damage)
+    folder = snapshot_folder_of(target.path)
+    for taken in (target.path, folder):
+        if taken.exists():
+            raise ConfigError(f"{taken} exists", hint="a copy needs a new name: nothing is overwritten")
+    part = SqliteJournal(target.path.with_name(target.path.name + PART), pool_secret=secret)
+    _discard(part.path)  # of a copy that was killed
+    try:
+        copied = _fill(source, part, epoch, up_to, past_damage=past_damage)
+    except BaseException:
+        _discard(part.path)
+        raise
+    # The snapshots first: facts alone may begin in the middle.
+    if snapshot_folder_of(part.path).exists():
+        snapshot_folder_of(part.path).rename(folder)
+    part.path.rename(target.path)
+    return copied
+
+
+def _discard(path: Path) -> None:
+    for name in (path.name, f"{path.name}-wal", f"{path.name}-shm"):
+        path.with_name(name).unlink(missing_ok=True)
+    shutil.rmtree(snapshot_folder_of(path), ignore_errors=True)
+
+
+def _fill(source: StoredJournal, target: StoredJournal, epoch: int, up_to: UpTo, *, past_damage: bool) -> Copied:
     target.open()
     try:
         if target.last_seq:
-            raise ConfigError(f"the journal {target_name} is not empty", hint="a copy needs an empty one")
+            raise ConfigError("the target is not empty", hint="a copy needs an empty journal")
         target.raise_leader_epoch(at_least=epoch)
         snapshot = _start(source, up_to, past_damage=past_damage)
         return _write(source, target, snapshot, up_to, past_damage=past_damage)

@@ -173,13 +173,13 @@ class SqliteJournal:
 
     def back_up(self, target: Path) -> None:
         """Copy the file as it is at one moment, while it may be written, with SQLite's own means."""
+        target.touch(mode=0o600, exist_ok=False)  # the pool's secret is in it
         with (
             _translated(self._path),
             contextlib.closing(_connect(self._path, read_only=True)) as source,
             contextlib.closing(_connect(target)) as copy,
         ):
             source.backup(copy, pages=1024)
-        target.chmod(0o600)
 
     def groups(self, after_seq: int) -> Iterator[StoredGroup]:
         """Read over a connection of its own, so that it may run in any thread."""
