@@ -10,16 +10,19 @@ from aliquot.coordinator.core.decide import TickOutcome, decide
 from aliquot.coordinator.core.decide.outcomes import AllocateOutcome
 from aliquot.coordinator.core.errors import DomainError
 from aliquot.coordinator.core.evolve import evolve
+from aliquot.coordinator.core.evolving.counting import FOLDED_AT_ONCE
 from aliquot.coordinator.core.facts import RequestSpec
 from aliquot.coordinator.core.ledger.entries import EntryKind
+from aliquot.coordinator.core.ledger.folding import DAY_MS, HOUR_MS
 from aliquot.coordinator.core.ledger.rates import ModelRate, RateCard
 from aliquot.coordinator.core.state import CoreConfig, State
 from aliquot.coordinator.core.tenancy.specs import Budget, Period, TenantSpec
 from tests.bounded.counting import everything_in
 from tests.core.harness import GIB, node, request
 
-DAY_MS = 86_400_000
-CONFIG = CoreConfig(retain_ended_ms=60_000, retain_ended_max=1_000)
+BEGAN_MS = 1_790_000_000_000
+CONFIG = CoreConfig(retain_ended_ms=60_000, retain_ended_max=1_000, ledger_entries_max=64)
+USAGE_MAX = 64 + FOLDED_AT_ONCE
 
 
 class Pool:
@@ -27,7 +30,7 @@ class Pool:
 
     def __init__(self) -> None:
         self.state = State.fresh(CONFIG)
-        self.now_ms = 1_790_000_000_000
+        self.now_ms = BEGAN_MS
         self._ids = itertools.count(1)
         self.do(c.StartLeading(1))
         spec = node("one", 4)
@@ -99,10 +102,16 @@ class Pool:
 
 
 def kept(pool: Pool) -> Counter[str]:
-    """What the State holds, by type; but for the usage that is charged, and a log that is cut at a fixed length."""
+    """What the State holds, by type; but for the latest usage and its sums by the hour, which have their own bounds,
+    and a log that is cut at a fixed length.
+    """
     found = everything_in(pool.state)
     usage = sum(entry.kind is EntryKind.USAGE for entry in pool.state.ledger.entries)
     assert found["Entry"] == len(pool.state.ledger.entries)
+    assert usage < USAGE_MAX
+    hours = (pool.now_ms - BEGAN_MS) // HOUR_MS + 1
+    assert found.pop("Sums", 0) <= 2 * hours, "of two tenants that were charged"
+    del found["items of Sums"]
     found["Entry"] -= usage
     found["items of list"] -= 2 * usage + len(pool.state.inventory.change_log)
     return found

@@ -13,8 +13,9 @@ from aliquot.coordinator.core import commands as c
 from aliquot.coordinator.core import facts as f
 from aliquot.coordinator.core.errors import InvalidField, PeriodClosed
 from aliquot.coordinator.core.leases import Lease
-from aliquot.coordinator.core.ledger.books import DAY_MS, Extract
+from aliquot.coordinator.core.ledger.books import Extract
 from aliquot.coordinator.core.ledger.entries import postings
+from aliquot.coordinator.core.ledger.folding import DAY_MS
 from aliquot.coordinator.core.ledger.invoice import Invoice, balance_micro, make_invoice
 from aliquot.coordinator.core.ledger.rates import ModelRate, RateCard, Tier
 from aliquot.coordinator.core.snapshot import state_hash

@@ -1,7 +1,8 @@
 """Closes the books of days long gone, so that what memory holds does not grow for as long as the pool is in use.
 
-A lease that has ended leaves an entry in the ledger for each of its slices. Once they are old enough they become sums
-for each day (`core.ledger.closing`), exactly as when an administrator closes the books by hand.
+A lease that has ended leaves an entry in the ledger for each of its slices. Beyond a number of them they become sums
+for each hour by themselves (`core.ledger.folding`); once old enough, sums for each day (`core.ledger.closing`), exactly
+as when an administrator closes the books by hand.
 """
 
 from __future__ import annotations
@@ -12,8 +13,9 @@ import contextlib
 from aliquot.common.clock import Clock
 from aliquot.common.errors import AliquotError
 from aliquot.coordinator.core.commands import CloseBooks
-from aliquot.coordinator.core.ledger.books import DAY_MS, Ledger
+from aliquot.coordinator.core.ledger.books import Ledger
 from aliquot.coordinator.core.ledger.entries import EntryKind
+from aliquot.coordinator.core.ledger.folding import DAY_MS
 from aliquot.coordinator.writer import Writer
 
 _EVERY_S = 3600.0
@@ -35,6 +37,8 @@ def closable_ms(now_ms: int, keep_days: int) -> int:
 
 
 def is_worth_closing(ledger: Ledger, up_to_ms: int) -> bool:
-    """Whether there is usage that ended so long ago. Entries are in the order of their ends."""
+    """Whether there is usage of so long ago. Entries are in the order of their ends."""
     oldest = next((entry for entry in ledger.entries if entry.kind is EntryKind.USAGE), None)
-    return oldest is not None and oldest.to_ms <= up_to_ms
+    if oldest is not None and oldest.to_ms <= up_to_ms:
+        return True
+    return any(bucket[0] < up_to_ms for buckets in ledger.hours.values() for bucket in buckets)

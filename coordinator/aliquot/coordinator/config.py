@@ -108,8 +108,10 @@ class LimitSettings:
     retain_ended_max: int = 100_000
     watch_events: int = RING_EVENTS
     """Changes that are remembered for watchers who come late or fall behind; about 1 kB each."""
+    ledger_entries_max: int = 20_000
+    """So much of the latest usage is kept lease by lease, half a kB each; what is older as sums for each hour (UTC)."""
     ledger_days: int = 62
-    """Usage that ended more whole days (UTC) ago is kept as sums for each day, no longer lease by lease; 0: never."""
+    """Usage that ended more whole days (UTC) ago is kept as sums for each day; 0: never."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +160,7 @@ class Settings:
             growth_rest_ms=self.elastic.rest,
             retain_ended_ms=self.limits.retain_ended,
             retain_ended_max=self.limits.retain_ended_max,
+            ledger_entries_max=self.limits.ledger_entries_max,
         )
 
     def relay_rules(self) -> RelayRules:

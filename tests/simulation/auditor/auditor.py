@@ -263,11 +263,14 @@ class Auditor:
         state = coordinator.writer.state if coordinator is not None else None
         if state is None or state.seq != self.books.seq:
             return
-        for tenant in sorted(self.books.used.keys() | state.ledger.by_tenant.keys()):
+        for tenant in sorted(self.books.used.keys() | state.ledger.by_tenant.keys() | state.ledger.hours.keys()):
             billed = [0, 0]
             for entry in state.ledger.by_tenant.get(tenant, ()):
                 billed[0] += entry.share_milli * (entry.to_ms - entry.from_ms)
                 billed[1] += entry.memory_bytes * (entry.to_ms - entry.from_ms)
+            for _, sums in state.ledger.folded_of(tenant):
+                billed[0] += sums.share
+                billed[1] += sums.memory
             used = self.books.used.get(tenant, [0, 0])
             if billed != used:
                 self.violation(f"tenant {tenant} used {used} milli*ms and byte*ms, but is charged {billed}")

@@ -18,6 +18,7 @@ DECLARED_FACTS = (
     "budget",
     "observed",
     "closed",
+    "folded",
     "correct",
     "prices",
     "lent",

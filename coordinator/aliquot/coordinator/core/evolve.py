@@ -17,7 +17,16 @@ from aliquot.coordinator.core.errors import BrokenInvariant
 from aliquot.coordinator.core.evolving import balancing, counting, holds, ledger, resizing, tenancy
 from aliquot.coordinator.core.evolving.partitioning import APPLY as CUTS
 from aliquot.coordinator.core.evolving.partitioning import keep as keep_cuts
-from aliquot.coordinator.core.leases import TERMINAL, Lease, Slice, SliceEvent, SliceState, advance, readopt
+from aliquot.coordinator.core.leases import (
+    TERMINAL,
+    Lease,
+    Slice,
+    SliceEvent,
+    SliceState,
+    advance,
+    lease_id_of,
+    readopt,
+)
 from aliquot.coordinator.core.state import Device, Node, State
 from aliquot.coordinator.core.timers import Due
 
@@ -279,7 +288,7 @@ def _slice_gone(state: State, fact: f.SliceGone) -> None:
 
 def _slices_adopted(state: State, fact: f.SlicesAdopted) -> None:
     for slice_id in fact.slice_ids:
-        lease = state.leases[_lease_id(slice_id)]
+        lease = state.leases[lease_id_of(slice_id)]
         old = lease.find(slice_id)
         assert old is not None
         new = counting.moved(state, lease, old, readopt(old, fact.at_ms), fact.at_ms)
@@ -345,7 +354,7 @@ def _lease_requeued(state: State, fact: f.LeaseRequeued) -> None:
         acknowledged_shape=lease.shape,  # there is nothing left to adapt to
     )
     _set_lease(state, lease)
-    _drop_looks(state, lease)
+    counting.grant_ends(state, lease)
     counting.be_patient(state, lease)
     state.elastic_ends(fact.lease_id)
     if lease.slices:
@@ -367,7 +376,7 @@ def _lease_ended(state: State, fact: f.LeaseEnded) -> None:
     if lease.waiting:
         state.lines.remove(lease)
         counting.patience_ends(state, lease)
-    _drop_looks(state, lease)
+    counting.grant_ends(state, lease)
     if fact.lease_id in state.holds:
         holds.drop_hold(state, fact.lease_id)
     state.elastic_ends(fact.lease_id)
@@ -401,21 +410,9 @@ def _leases_forgotten(state: State, fact: f.LeasesForgotten) -> None:
 # -- helpers
 
 
-def _lease_id(slice_id: str) -> str:
-    return slice_id.partition(".")[0]
-
-
 def _set_lease(state: State, lease: Lease) -> None:
     state.leases[lease.lease_id] = replace(lease, seq=state.seq)
     state.touch_lease(lease.lease_id)
-
-
-def _drop_looks(state: State, lease: Lease) -> None:
-    """Its grant is over: it needs neither be confirmed nor keep to its time limit."""
-    if lease.granted_ms:
-        state.timers.drop(lease.granted_ms + state.config.confirm_timeout_ms, Due.CONFIRM, lease.lease_id)
-        if lease.request.time_limit_ms:
-            state.timers.drop(lease.granted_ms + lease.request.time_limit_ms, Due.TIME_LIMIT, lease.lease_id)
 
 
 def _with_slice(lease: Lease, old: Slice, new: Slice) -> Lease:
@@ -442,7 +439,7 @@ def _move_slice(
     state: State, slice_id: str, event: SliceEvent, at_ms: int, *, tier: int = 0, reason: str = ""
 ) -> Lease:
     """Advance one slice; give its capacity back when it has reached a terminal state."""
-    lease = state.leases[_lease_id(slice_id)]
+    lease = state.leases[lease_id_of(slice_id)]
     piece = lease.find(slice_id)
     if piece is None:
         raise BrokenInvariant(f"lease {lease.lease_id} has no slice {slice_id}")

@@ -430,6 +430,12 @@ class BooksClosed(Fact, frozen=True, tag="closed"):
     up_to_ms: int
 
 
+class UsageFolded(Fact, frozen=True, tag="folded"):
+    """Entries of usage up to this number are summed up by hour; invoices of that time are by whole hours from now."""
+
+    up_to_number: int
+
+
 class PricesLearnt(Fact, frozen=True, tag="prices"):
     """The price policy has new prices, learnt from what arrived. Other policies ignore them."""
 
@@ -478,5 +484,6 @@ AnyFact = (
     | UseObserved
     | BudgetCrossed
     | BooksClosed
+    | UsageFolded
     | PricesLearnt
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from aliquot.coordinator.core.evolving.counting import be_patient, recount_all
+from aliquot.coordinator.core.evolving.counting import FOLDED_AT_ONCE, be_patient, recount_all
 from aliquot.coordinator.core.evolving.holds import keep
 from aliquot.coordinator.core.evolving.partitioning import keep as keep_cuts
 from aliquot.coordinator.core.evolving.resizing import enlist
@@ -39,6 +39,8 @@ def rebuild_indexes(state: State) -> None:
     if state.ended:
         oldest = state.leases[state.ended[0]]
         state.timers.add(oldest.ended_ms + state.config.retain_ended_ms, Due.FORGET, "")
+    if state.ledger.usage_entries - state.config.ledger_entries_max >= FOLDED_AT_ONCE:
+        state.timers.add(state.now_ms, Due.FOLD, "")
     state.capacity_freed = True
 
 

@@ -13,7 +13,8 @@ import msgspec
 
 from aliquot.coordinator.core.holds import Hold
 from aliquot.coordinator.core.leases import Lease
-from aliquot.coordinator.core.ledger.entries import DayTotal, Entry, Observed
+from aliquot.coordinator.core.ledger.entries import DayTotal, Entry, HourTotal, Observed
+from aliquot.coordinator.core.ledger.folding import hour_totals, hours_from
 from aliquot.coordinator.core.ledger.rates import DatedRates, PriceHistory
 from aliquot.coordinator.core.placement.prices import PriceTable
 from aliquot.coordinator.core.rebuild import rebuild_indexes
@@ -22,8 +23,10 @@ from aliquot.coordinator.core.tenancy.books import Average
 from aliquot.coordinator.core.tenancy.lending import Loan, NodeMove
 from aliquot.coordinator.core.tenancy.specs import Pool, Queue, Tenant
 
-FORMAT = 2
-"""1: before tenants, holds and the ledger; such snapshots are read as having none."""
+FORMAT = 3
+"""1: before tenants, holds and the ledger; such snapshots are read as having none. 2: before usage was folded; versions
+that know no other would lose it.
+"""
 
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,6 +65,9 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     node_moved_ms: tuple[tuple[str, int], ...] = ()
     budget_levels: tuple[tuple[str, tuple[int, int]], ...] = ()
     prices: PriceTable | None = None
+    hours: tuple[HourTotal, ...] = ()
+    """Sorted by tenant, time, queue and model."""
+    folded_up_to_ms: int = 0
 
 
 def to_snapshot(state: State) -> Snapshot:
@@ -93,6 +99,8 @@ def to_snapshot(state: State) -> Snapshot:
         node_moved_ms=tuple(sorted(state.node_moved_ms.items())),
         budget_levels=tuple(sorted(ledger.levels.items())),
         prices=state.prices,
+        hours=tuple(hour_totals(ledger.hours)),
+        folded_up_to_ms=ledger.folded_up_to_ms,
     )
 
 
@@ -120,6 +128,8 @@ def from_snapshot(snapshot: Snapshot, config: CoreConfig | None = None) -> State
     ledger.prices = PriceHistory(snapshot.rates)
     ledger.restore(snapshot.entries)
     ledger.next_number = snapshot.next_entry
+    ledger.hours = hours_from(snapshot.hours)
+    ledger.folded_up_to_ms = snapshot.folded_up_to_ms
     ledger.closed_up_to_ms = snapshot.closed_up_to_ms
     ledger.closed = {(t.day_start_ms, t.tenant, t.queue, t.model): t for t in snapshot.closed_days}
     ledger.observed = {(observed.tenant, observed.day_start_ms): observed for observed in snapshot.observed}

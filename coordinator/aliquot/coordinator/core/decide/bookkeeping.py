@@ -6,7 +6,7 @@ from aliquot.coordinator.core import commands as c
 from aliquot.coordinator.core.decide.outcomes import NOTHING, Decision
 from aliquot.coordinator.core.errors import InvalidField
 from aliquot.coordinator.core.facts import BooksClosed, CreditPosted, UsageCorrected, UseObserved
-from aliquot.coordinator.core.ledger.books import DAY_MS
+from aliquot.coordinator.core.ledger.folding import DAY_MS
 from aliquot.coordinator.core.state import State
 
 _MONEY_MAX = 1 << 62

@@ -7,8 +7,8 @@ from aliquot.coordinator.core.decide import holding, lifecycle, resizing
 from aliquot.coordinator.core.decide.balancing import look as look_at_projects
 from aliquot.coordinator.core.decide.outcomes import Decision, TickOutcome
 from aliquot.coordinator.core.decide.partitioning import look as look_at_cards
-from aliquot.coordinator.core.evolving.counting import watch_budget
-from aliquot.coordinator.core.facts import BudgetCrossed, EndReason, Fact, LeasesForgotten
+from aliquot.coordinator.core.evolving.counting import FOLDED_AT_ONCE, watch_budget
+from aliquot.coordinator.core.facts import BudgetCrossed, EndReason, Fact, LeasesForgotten, UsageFolded
 from aliquot.coordinator.core.leases import SliceState
 from aliquot.coordinator.core.ledger.meters import ALERT_PERMILLE
 from aliquot.coordinator.core.state import State
@@ -100,6 +100,14 @@ def _forget(state: State, _: str, now_ms: int) -> list[Fact]:
     return []
 
 
+def _fold(state: State, _: str, now_ms: int) -> list[Fact]:
+    """Sum up the oldest usage: a step of those beyond what is kept entry by entry."""
+    surplus = state.ledger.usage_entries - state.config.ledger_entries_max
+    if surplus <= 0:
+        return []
+    return [UsageFolded(at_ms=now_ms, up_to_number=state.ledger.nth_usage(min(surplus, FOLDED_AT_ONCE)))]
+
+
 def _budget(state: State, tenant: str, now_ms: int) -> list[Fact]:
     """Say when a budget reaches a level; let who waited for the next period try again."""
     meter = state.meters.get(tenant)
@@ -122,6 +130,7 @@ _LOOK = {
     Due.RETRY: _retry,
     Due.FORGET: _forget,
     Due.BUDGET: _budget,
+    Due.FOLD: _fold,
     Due.HOLD: holding.expired,
     Due.PATIENCE: _patience,
     Due.CUT: look_at_cards,

@@ -16,6 +16,9 @@ from aliquot.coordinator.core.state import State
 from aliquot.coordinator.core.tenancy.books import Owner, Part, recount
 from aliquot.coordinator.core.timers import Due
 
+FOLDED_AT_ONCE = 256
+"""Entries of usage that become sums in one step: about a millisecond's work."""
+
 
 def queue_of(state: State, lease: Lease) -> str:
     """The queue a lease waits in and counts against."""
@@ -53,6 +56,7 @@ def moved(state: State, lease: Lease, old: Slice, new: Slice, at_ms: int) -> Sli
         return new
     if at_ms > old.billed_from_ms:
         state.ledger.post_usage(lease, old, queue_of(state, lease), at_ms)
+        fold_soon(state)
     _meter(state, lease, old, -1, at_ms)
     return replace(new, billed_from_ms=0)
 
@@ -86,6 +90,21 @@ def watch_budget(state: State, tenant: str, at_ms: int) -> None:
         state.timers.drop(meter.armed_ms, Due.BUDGET, tenant)
         meter.armed_ms = due_ms
         state.timers.add(due_ms, Due.BUDGET, tenant)
+
+
+def grant_ends(state: State, lease: Lease) -> None:
+    """It needs neither be confirmed nor keep to its time limit any more."""
+    if lease.granted_ms:
+        state.timers.drop(lease.granted_ms + state.config.confirm_timeout_ms, Due.CONFIRM, lease.lease_id)
+        if lease.request.time_limit_ms:
+            state.timers.drop(lease.granted_ms + lease.request.time_limit_ms, Due.TIME_LIMIT, lease.lease_id)
+
+
+def fold_soon(state: State) -> None:
+    """See that usage is folded once there is enough of it beyond what is kept entry by entry."""
+    surplus = state.ledger.usage_entries - state.config.ledger_entries_max
+    if surplus > 0 and surplus % FOLDED_AT_ONCE == 0:
+        state.timers.add(state.now_ms, Due.FOLD, "")
 
 
 def be_patient(state: State, lease: Lease) -> None:
@@ -126,7 +145,8 @@ def recount_meters(state: State, live: Iterable[Lease] | None = None) -> None:
         if not budget:
             continue
         entries = [*ledger.by_tenant.get(name, ()), *(entry for entry in open_now if entry.tenant == name)]
-        meter = meter_of(budget, (part for entry in entries for part in ledger.prices.cut(entry)), now_ms)
+        priced = (part for entry in entries for part in ledger.prices.cut(entry))
+        meter = meter_of(budget, priced, ledger.folded_of(name), ledger.prices, now_ms)
         for lease in live:
             if lease.request.tenant == name:
                 for piece in lease.slices:

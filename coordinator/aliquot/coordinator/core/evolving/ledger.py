@@ -6,11 +6,12 @@ from collections.abc import Callable
 from typing import Any
 
 from aliquot.coordinator.core import facts as f
-from aliquot.coordinator.core.evolving.counting import recount_meters, watch_budget
-from aliquot.coordinator.core.ledger.books import DAY_MS
-from aliquot.coordinator.core.ledger.closing import day_totals
+from aliquot.coordinator.core.evolving.counting import FOLDED_AT_ONCE, recount_meters, watch_budget
+from aliquot.coordinator.core.ledger.closing import close
 from aliquot.coordinator.core.ledger.entries import Entry, EntryKind, Observed
+from aliquot.coordinator.core.ledger.folding import DAY_MS
 from aliquot.coordinator.core.state import State
+from aliquot.coordinator.core.timers import Due
 
 
 def _rates_applied(state: State, fact: f.RatesApplied) -> None:
@@ -71,7 +72,13 @@ def _budget_crossed(state: State, fact: f.BudgetCrossed) -> None:
 
 
 def _books_closed(state: State, fact: f.BooksClosed) -> None:
-    state.ledger.close(fact.up_to_ms, day_totals(state.ledger, fact.up_to_ms))
+    close(state.ledger, fact.up_to_ms)
+
+
+def _usage_folded(state: State, fact: f.UsageFolded) -> None:
+    state.ledger.fold(fact.up_to_number)
+    if state.ledger.usage_entries - state.config.ledger_entries_max >= FOLDED_AT_ONCE:
+        state.timers.add(fact.at_ms, Due.FOLD, "")
 
 
 APPLY: dict[type[f.Fact], Callable[[State, Any], None]] = {
@@ -81,4 +88,5 @@ APPLY: dict[type[f.Fact], Callable[[State, Any], None]] = {
     f.UseObserved: _use_observed,
     f.BudgetCrossed: _budget_crossed,
     f.BooksClosed: _books_closed,
+    f.UsageFolded: _usage_folded,
 }

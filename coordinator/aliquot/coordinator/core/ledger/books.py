@@ -1,4 +1,7 @@
-"""The ledger's books: entries in the order in which they were made, prices, credits and closed days.
+"""The ledger's books: entries in the order in which they were made, prices, credits, folded hours and closed days.
+
+The latest usage is kept entry by entry; what is older as sums for each hour, then for each day (`folding`, `closing`).
+Credits and corrections are kept for ever: people make them, and their references must never be used again.
 
 Intervals that are still being charged are not entries yet: they stand on the slices (`billed_from_ms`), and whoever
 asks for the usage up to some moment adds them up to that moment. So nothing has to tick for the books to be exact at
@@ -7,16 +10,15 @@ any cut.
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 from aliquot.coordinator.core.errors import BrokenInvariant
 from aliquot.coordinator.core.leases import Lease, Slice, SliceState
 from aliquot.coordinator.core.ledger.entries import DayTotal, Entry, EntryKind, Observed
+from aliquot.coordinator.core.ledger.folding import DAY_MS, Bucket, Sums, fold, sums_of
 from aliquot.coordinator.core.ledger.rates import DatedRates, PriceHistory, RateCard
-
-DAY_MS = 86_400_000
 
 CHARGED = frozenset({SliceState.ACTIVE, SliceState.PREEMPTING, SliceState.RELEASING})
 """States whose time is charged, once a slice has been confirmed. UNREACHABLE is not: the pool can't vouch for it."""
@@ -29,6 +31,10 @@ class Ledger:
         self.entries: list[Entry] = []
         self.next_number = 1
         self.prices = PriceHistory()
+        self.hours: dict[str, dict[Bucket, Sums]] = {}
+        """Folded usage, by tenant."""
+        self.folded_up_to_ms = 0
+        """No entry of usage that was folded ended after this moment."""
         self.closed: dict[tuple[int, str, str, str], DayTotal] = {}
         self.closed_up_to_ms = 0
         self.observed: dict[tuple[str, int], Observed] = {}
@@ -36,6 +42,8 @@ class Ledger:
         self.levels: dict[str, tuple[int, int]] = {}
         """Tenant -> (start of the period, permille of the budget that was last reported)."""
         self.by_tenant: dict[str, list[Entry]] = {}
+        self.usage_entries = 0
+        """How many of the entries are usage that is not folded."""
         self.references: set[str] = set()
 
     # -- writing
@@ -55,6 +63,7 @@ class Ledger:
     def _index(self, entry: Entry) -> None:
         self.entries.append(entry)
         self.by_tenant.setdefault(entry.tenant, []).append(entry)
+        self.usage_entries += entry.kind is EntryKind.USAGE
         if entry.reference:
             self.references.add(entry.reference)
 
@@ -66,16 +75,36 @@ class Ledger:
         """Prices that hold from this moment."""
         self.prices = PriceHistory((*self.prices.dated, DatedRates(at_ms, card, version)))
 
-    def close(self, up_to_ms: int, totals: Iterable[DayTotal]) -> None:
-        """Replace the usage entries that ended before `up_to_ms` by their sums."""
-        for total in totals:
-            self.closed[total.day_start_ms, total.tenant, total.queue, total.model] = total
-        kept = [e for e in self.entries if e.kind is not EntryKind.USAGE or e.to_ms > up_to_ms]
-        self.entries, self.by_tenant = [], {}
-        self.restore(kept)
-        self.closed_up_to_ms = up_to_ms
+    def nth_usage(self, count: int) -> int:
+        """The number of the entry with which there are `count` of usage, the oldest first; 0: there are not so many."""
+        for entry in self.entries:
+            count -= entry.kind is EntryKind.USAGE
+            if not count:
+                return entry.number
+        return 0
+
+    def fold(self, up_to_number: int) -> None:
+        """Replace the entries of usage up to this number by sums for each hour."""
+        folded = [entry for entry in _cut_out(self.entries, up_to_number) if entry.kind is EntryKind.USAGE]
+        for entry in folded:
+            fold(self.hours.setdefault(entry.tenant, {}), entry, self.prices)
+        for tenant in dict.fromkeys(entry.tenant for entry in folded):
+            entries = self.by_tenant[tenant]
+            _cut_out(entries, up_to_number)
+            if not entries:
+                del self.by_tenant[tenant]
+        self.usage_entries -= len(folded)
+        if folded:
+            self.folded_up_to_ms = max(self.folded_up_to_ms, folded[-1].to_ms)
 
     # -- reading
+
+    def folded_of(self, tenant: str) -> Iterator[tuple[Bucket, Sums]]:
+        """All sums of a tenant, by the hour and by the day."""
+        yield from self.hours.get(tenant, {}).items()
+        for total in self.closed.values():
+            if total.tenant == tenant:
+                yield (total.day_start_ms, total.queue, total.model), sums_of(total)
 
     def extract(self, tenant: str, open_now: Iterable[Entry], from_ms: int, to_ms: int, now_ms: int) -> Extract:
         """All that concerns a tenant in [from, to): cheap to take, and true for ever. Raises nothing."""
@@ -88,6 +117,8 @@ class Ledger:
             now_ms=now_ms,
             entries=tuple(entries[first:]),
             open_entries=tuple(entry for entry in open_now if entry.tenant == tenant),
+            hours=tuple(pair for pair in self.hours.get(tenant, {}).items() if from_ms <= pair[0][0] < to_ms),
+            folded_up_to_ms=self.folded_up_to_ms,
             closed=tuple(t for t in self.closed.values() if t.tenant == tenant and from_ms <= t.day_start_ms < to_ms),
             closed_up_to_ms=self.closed_up_to_ms,
             prices=self.prices,
@@ -103,6 +134,18 @@ def _ended(entry: Entry) -> int:
     return entry.to_ms
 
 
+def _number(entry: Entry) -> int:
+    return entry.number
+
+
+def _cut_out(entries: list[Entry], up_to_number: int) -> list[Entry]:
+    """Take the usage up to this number out; returns everything up to there, as it was."""
+    count = bisect_right(entries, up_to_number, key=_number)
+    head = entries[:count]
+    entries[:count] = [entry for entry in head if entry.kind is not EntryKind.USAGE]
+    return head
+
+
 class Extract(NamedTuple):
     """What an invoice is made from; immutable, so that making it never holds up the writer."""
 
@@ -112,6 +155,8 @@ class Extract(NamedTuple):
     now_ms: int
     entries: tuple[Entry, ...]
     open_entries: tuple[Entry, ...]
+    hours: tuple[tuple[Bucket, Sums], ...]
+    folded_up_to_ms: int
     closed: tuple[DayTotal, ...]
     closed_up_to_ms: int
     prices: PriceHistory

@@ -89,10 +89,28 @@ def postings(entry: Entry) -> tuple[Posting, ...]:
     )
 
 
+class HourTotal(msgspec.Struct, frozen=True, array_like=True):
+    """Folded usage: what fell into one hour (UTC) at one price, of one tenant, queue and model, summed up exactly."""
+
+    from_ms: int
+    """The beginning of the hour or, where prices changed within it, of these prices."""
+    tenant: str
+    queue: str
+    model: str
+    share_milli_ms: str
+    memory_byte_ms: str
+    billable_share_milli_ms: str
+    """With the minimum billing period applied to each slice."""
+    billable_memory_byte_ms: str
+    entries: int
+    """Those that ended within it."""
+
+
 class DayTotal(msgspec.Struct, frozen=True, array_like=True):
     """Closed books: all entries of one tenant, queue and model on one day (UTC), summed up exactly."""
 
     day_start_ms: int
+    """The beginning of the day or, where prices changed within it, of these prices."""
     tenant: str
     queue: str
     model: str

@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from aliquot.coordinator.core.errors import InvalidField, PeriodClosed
-from aliquot.coordinator.core.ledger.books import DAY_MS, Extract
+from aliquot.coordinator.core.ledger.books import Extract
 from aliquot.coordinator.core.ledger.entries import Entry, EntryKind
+from aliquot.coordinator.core.ledger.folding import DAY_MS, HOUR_MS, Bucket, Sums, sums_of
 from aliquot.coordinator.core.ledger.meters import GIB_HOUR, GPU_HOUR
 from aliquot.coordinator.core.ledger.rates import PriceHistory, RateCard, Tier
 
@@ -83,6 +84,11 @@ def check_period(extract: Extract) -> None:
     if not 0 <= extract.from_ms < extract.to_ms:
         raise InvalidField("to_ms", "the period must end after it begins")
     for moment in (extract.from_ms, extract.to_ms):
+        if moment < extract.folded_up_to_ms and moment % HOUR_MS:
+            raise PeriodClosed(
+                "the use of that time is known by whole hours (UTC) only",
+                hint="let the period begin and end on the hour, or later",
+            )
         if moment < extract.closed_up_to_ms and moment % DAY_MS:
             raise PeriodClosed(
                 "the books of that time are closed: it is known by whole days (UTC) only",
@@ -111,7 +117,10 @@ def make_invoice(extract: Extract) -> Invoice:
             paid += entry.money_micro
         else:
             _add_entry(prices, sums, entry, part)
-    _add_closed(extract, sums)
+    for bucket, folded in extract.hours:
+        _add_sums(prices, sums, bucket, folded)
+    for day in extract.closed:
+        _add_sums(prices, sums, (day.day_start_ms, day.queue, day.model), sums_of(day))
     card = prices.at(min(to_ms, now_ms)) or prices.latest
     lines = _lines(sums)
     subtotal = sum(line.amount_micro for line in lines)
@@ -167,15 +176,15 @@ def _add_entry(prices: PriceHistory, sums: dict[_Key, _Sum], entry: Entry, part:
             last.billable_memory += entry.memory_bytes * extra_ms
 
 
-def _add_closed(extract: Extract, sums: dict[_Key, _Sum]) -> None:
-    for total in extract.closed:
-        card = extract.prices.at(total.day_start_ms + DAY_MS - 1)
-        into = sums.setdefault(_key(card, total.queue, total.model), _Sum())
-        into.share += int(total.share_milli_ms)
-        into.memory += int(total.memory_byte_ms)
-        into.billable_share += int(total.billable_share_milli_ms)
-        into.billable_memory += int(total.billable_memory_byte_ms)
-        into.slices += total.entries
+def _add_sums(prices: PriceHistory, sums: dict[_Key, _Sum], bucket: Bucket, folded: Sums) -> None:
+    """Prices never change within a bucket."""
+    from_ms, queue, model = bucket
+    into = sums.setdefault(_key(prices.at(from_ms), queue, model), _Sum())
+    into.share += folded.share
+    into.memory += folded.memory
+    into.billable_share += folded.billable_share
+    into.billable_memory += folded.billable_memory
+    into.slices += folded.slices
 
 
 def _lines(sums: dict[_Key, _Sum]) -> tuple[InvoiceLine, ...]:

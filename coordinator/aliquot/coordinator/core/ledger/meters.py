@@ -11,7 +11,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from aliquot.coordinator.core.ledger.entries import Entry
-from aliquot.coordinator.core.ledger.rates import RateCard
+from aliquot.coordinator.core.ledger.folding import Bucket, Sums
+from aliquot.coordinator.core.ledger.rates import PriceHistory, RateCard
 from aliquot.coordinator.core.tenancy.specs import Budget
 
 GPU_HOUR = 1000 * 3_600_000
@@ -24,7 +25,9 @@ ALERT_PERMILLE = (800, 1000)
 
 
 def money_slope(card: RateCard | None, model: str, share_milli: int, memory_bytes: int) -> int:
-    """Cost per millisecond of holding so much, in 1/MONEY_SCALE of a micro. 0 where there is no price."""
+    """Cost per millisecond of holding so much, or of so much times milliseconds, in 1/MONEY_SCALE of a micro. 0 where
+    there is no price.
+    """
     rate = card.rate_of(model) if card is not None else None
     if rate is None:
         return 0
@@ -100,8 +103,16 @@ class Meter:
         return now_ms - now_ms % length_ms + length_ms
 
 
-def meter_of(budget: Budget, priced: Iterable[tuple[Entry, RateCard | None]], now_ms: int) -> Meter:
-    """A meter from the entries of a tenant (cut where prices changed), without its slopes."""
+def meter_of(
+    budget: Budget,
+    priced: Iterable[tuple[Entry, RateCard | None]],
+    folded: Iterable[tuple[Bucket, Sums]],
+    prices: PriceHistory,
+    now_ms: int,
+) -> Meter:
+    """A meter from the entries of a tenant (cut where prices changed) and its sums by hour and day, without its slopes.
+    Periods begin and end where hours do, and longer ones where days do.
+    """
     start_ms = now_ms - now_ms % budget.period.length_ms
     meter = Meter(budget, start_ms, now_ms)
     for entry, card in priced:
@@ -110,4 +121,8 @@ def meter_of(budget: Budget, priced: Iterable[tuple[Entry, RateCard | None]], no
             meter.share_milli_ms += part.share_milli_ms
             slope = money_slope(card, part.model, part.share_milli, part.memory_bytes)
             meter.money += slope * (part.to_ms - part.from_ms)
+    for (from_ms, _, model), sums in folded:
+        if from_ms >= start_ms:
+            meter.share_milli_ms += sums.share
+            meter.money += money_slope(prices.at(from_ms), model, sums.share, sums.memory)
     return meter

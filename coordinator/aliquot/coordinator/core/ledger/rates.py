@@ -82,6 +82,15 @@ class PriceHistory(msgspec.Struct, frozen=True):
             found = dated.card
         return found
 
+    def since_ms(self, at_ms: int) -> int:
+        """When the prices in force at a moment began to hold; 0: there were none."""
+        found = 0
+        for dated in self.dated:
+            if dated.from_ms > at_ms:
+                break
+            found = dated.from_ms
+        return found
+
     def cut(self, entry: Entry) -> Iterator[tuple[Entry, RateCard | None]]:
         """An entry cut where prices changed, each part with its prices."""
         # Prices may be declared twice within a millisecond: only the later ones ever held, and nothing is cut twice.
