@@ -166,5 +166,7 @@ async def test_launchers_that_keep_alive_beyond_the_bound(monkeypatch: pytest.Mo
         first = pool.leases.KeepAlive()
         await first.write(leases_pb2.KeepAliveRequest())
         await first.read()
-        await shed(pool.leases.KeepAlive().read())
+        second = pool.leases.KeepAlive()
+        await second.write(leases_pb2.KeepAliveRequest())
+        await shed(second.read())
         first.cancel()

@@ -137,15 +137,16 @@ class Sessions:
                     self._liveness.absent(session.node_id, session.last_heard_ms)
 
     async def _greet(self, context: Context) -> Session:
-        if self._closing:
-            raise ShuttingDown("this coordinator is shutting down", hint="connect again in a moment")
-        if len(self._by_node) >= SESSIONS_MAX:
-            raise Overloaded(f"{SESSIONS_MAX} agents are connected, which is the bound", retry_after_ms=10_000)
         try:
             async with asyncio.timeout(_HELLO_TIMEOUT_S):
                 raw = await context.read()
         except TimeoutError:
             raise InvalidFieldError("hello", f"did not come within {_HELLO_TIMEOUT_S:.0f} s") from None
+        # Only now: an agent that is refused while it still writes hears nothing of why.
+        if self._closing:
+            raise ShuttingDown("this coordinator is shutting down", hint="connect again in a moment")
+        if len(self._by_node) >= SESSIONS_MAX:
+            raise Overloaded(f"{SESSIONS_MAX} agents are connected, which is the bound", retry_after_ms=10_000)
         if not isinstance(raw, bytes):
             raise InvalidFieldError("hello", "the stream ended before it began")
         message = agent_pb2.AgentMessage.FromString(raw)

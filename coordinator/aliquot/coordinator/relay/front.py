@@ -18,6 +18,7 @@ from aliquot.coordinator.relay.ending import Ending, overloaded, refusal
 from aliquot.coordinator.relay.metrics import RelayMetrics
 from aliquot.coordinator.relay.mux import AGENT_PAYLOAD_BYTES_MAX, Mux, Stream, StreamOver
 from aliquot.coordinator.relay.refusing import leaving, no_leader
+from aliquot.coordinator.rpc.hearing import hear_first
 from aliquot.v1 import agent_pb2, relay_pb2
 
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -85,11 +86,13 @@ class Front:
         mux = self._upstream()
         refused = self._refused(mux)
         if refused is not None or mux is None:
+            await hear_first(context)
             await _abort(context, refused or no_leader(0))
             return
         try:
             stream = mux.open(_who(context))
         except StreamOver:
+            await hear_first(context)
             await _abort(context, no_leader(0))
             return
         self._metrics.sessions += 1

@@ -14,6 +14,7 @@ from google.rpc import error_details_pb2, status_pb2
 
 from aliquot.coordinator.rpc.calls import Context
 from aliquot.coordinator.rpc.errors import DETAILS_KEY, DOMAIN
+from aliquot.coordinator.rpc.hearing import hear_first
 
 LEADER_KEY = "leader"
 _PACKAGE = "/aliquot."
@@ -21,6 +22,7 @@ _RETRY_KNOWN_MS = 300
 _RETRY_UNKNOWN_MS = 150
 """Nobody leads for a moment only: come back soon."""
 _AGENTS = "/aliquot.v1.AgentService/"
+_RELAYS = "/aliquot.v1.RelayService/"
 _REFUSED_AGENTS_PER_S = 2_000
 """What agents that ask for the leader may cost a standby, which has a takeover to do: many are told to come back later.
 """
@@ -60,7 +62,7 @@ class Gate(grpc.GenericRpcHandler):
         if not handler_call_details.method.startswith(_PACKAGE):
             return None
         if not self._open:
-            return self._agents if handler_call_details.method.startswith(_AGENTS) else self._refusal
+            return self._agents if handler_call_details.method.startswith((_AGENTS, _RELAYS)) else self._refusal
         for service in self._services:
             handler: grpc.RpcMethodHandler[bytes, bytes] | None = service.service(handler_call_details)
             if handler is not None:
@@ -71,6 +73,7 @@ class Gate(grpc.GenericRpcHandler):
         await self._abort(context, _RETRY_KNOWN_MS if self.leader else _RETRY_UNKNOWN_MS)
 
     async def _refuse_agent(self, _: object, context: Context) -> None:
+        await hear_first(context)
         await self._abort(context, max(_RETRY_KNOWN_MS, 1000 * self._nodes // _REFUSED_AGENTS_PER_S))
 
     async def _abort(self, context: Context, retry_ms: int) -> None:

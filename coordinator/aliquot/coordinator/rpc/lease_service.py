@@ -190,10 +190,12 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
     ) -> AsyncIterator[leases_pb2.KeepAliveResponse]:
         """One answer per message, in order."""
         self._keepers += 1
+        too_many = self._keepers > KEEPERS_MAX
         try:
-            if self._keepers > KEEPERS_MAX:
-                raise Overloaded(f"{KEEPERS_MAX} launchers keep leases alive, which is the bound", retry_after_ms=5_000)
             async for request in request_iterator:
+                if too_many:  # only now: who is refused while it still writes hears nothing of why
+                    said = f"{KEEPERS_MAX} launchers keep leases alive, which is the bound"
+                    raise Overloaded(said, retry_after_ms=5_000)
                 yield await self._keep(request.lease_ids)
         except AliquotError as error:
             self.metrics.refused[rpc_errors.reason_of(error)] += 1

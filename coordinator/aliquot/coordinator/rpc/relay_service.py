@@ -22,6 +22,7 @@ from aliquot.coordinator.relay.ending import Ending, Trailers
 from aliquot.coordinator.relay.mux import PAYLOAD_BYTES_MAX, Mux, Stream, StreamOver
 from aliquot.coordinator.rpc import errors as rpc_errors
 from aliquot.coordinator.rpc.calls import Context
+from aliquot.coordinator.rpc.hearing import hear_first
 from aliquot.coordinator.sessions import SESSIONS_MAX, Sessions
 from aliquot.v1 import relay_pb2
 
@@ -112,7 +113,11 @@ class RelayService:
     async def _carry(self, context: Context) -> None:
         carrier: _Carrier | None = None
         try:
-            self._admit(context)
+            try:
+                self._admit(context)
+            except AliquotError:
+                await hear_first(context)
+                raise
             carrier = _Carrier(self, context)
             self._carriers.add(carrier)
             carrier.mux.greet(self._version)
