@@ -238,6 +238,7 @@ class Agent:
         self.local = LocalServer(service, settings.socket)
         self.controller.on_report = self.stream.wake
         self.controller.on_unwritable = self.poller.take_out
+        self.controller.on_reserved = self.poller.hurry
         self.poller.on_look = self.stream.seen
         self.poller.on_devices = self.stream.refresh
         self.poller.on_poll = self.metrics.observe_poll

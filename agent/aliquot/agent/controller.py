@@ -81,6 +81,8 @@ class Controller:
         self.reports = ReportLine()
         self.on_report: Callable[[], None] = lambda: None
         """Called when there is something to send."""
+        self.on_reserved: Callable[[str], None] = lambda device_uuid: None
+        """Called with a device of which there is a new reservation."""
         self.on_unwritable: Callable[[str], None] = lambda reason: None
         """Called when new reservations can't be written down."""
 
@@ -157,6 +159,8 @@ class Controller:
             self._state.actual[record.slice_id] = replace(actual, asked_to_end=False)
             self._ender.forget(record.slice_id)
         self._state.book.put(record)
+        if known is None and record.holds:
+            self.on_reserved(record.spec.device_uuid)
         if len(self._state.book) > MAX_ENDED:
             ended = [other.slice_id for other in self._state.book if not other.holds]
             for slice_id in ended[: max(0, len(ended) - MAX_ENDED)]:

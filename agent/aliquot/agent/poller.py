@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from functools import partial
 
 import msgspec
 
+from aliquot.agent.bell import Bell
 from aliquot.agent.core import health
 from aliquot.agent.core.accounting import DeviceUsage
 from aliquot.agent.core.enforcement import agreed
@@ -94,6 +96,9 @@ class Poller:
         self._intervals = intervals
         self._asked: dict[str, _Asked] = {}
         self._discover_at = 0.0
+        self._discovered = Bell()
+        self._bells: dict[str, Bell] = {}
+        """For who watches each device: something may be due sooner than it was."""
         self._watching: dict[str, asyncio.Task[None]] = {}
         self._polled: set[str] = set()
         self.first_round = asyncio.Event()
@@ -123,6 +128,7 @@ class Poller:
         changed = {uuid: device.info for uuid, device in devices.items()} != self._state.infos() or not known
         changed = changed or cards != self._state.cards
         self._state.devices, self._state.cards = devices, cards
+        self._discovered.ring()
         self._state.card_problems = found.card_problems
         if found.problems:
             self._state.notes["devices"] = "; ".join(found.problems)
@@ -139,7 +145,8 @@ class Poller:
                 if time.monotonic() >= self._discover_at:
                     await self._rediscover()
                 self._watch_all()
-                await asyncio.sleep(self._shortest_s())
+                self._discovered.hush()
+                await self._discovered.wait(max(0.0, self._discover_at - time.monotonic()))
         finally:
             for task in self._watching.values():
                 task.cancel()
@@ -155,18 +162,21 @@ class Poller:
         devices = self._state.devices
         for uuid in [uuid for uuid in self._watching if uuid not in devices]:
             self._watching.pop(uuid).cancel()
+            del self._bells[uuid]
         for number, uuid in enumerate(devices):
             if uuid not in self._watching:
                 # The driver serves one call at a time: devices take turns within the interval instead of
                 # queueing up.
                 turn_s = self._shortest_s() * number / len(devices)
+                self._bells[uuid] = Bell()
                 self._watching[uuid] = asyncio.create_task(self._watch(uuid, turn_s), name=f"poll {uuid}")
         if not devices:
             self.first_round.set()
 
     async def _watch(self, uuid: str, turn_s: float) -> None:
-        """Poll one device for ever: at once, then in its turn."""
+        """Poll one device for ever: at once, then in its turns when there is something to ask."""
         next_s = time.monotonic() + turn_s
+        bell = self._bells[uuid]
         while (device := self._state.devices.get(uuid)) is not None:
             try:
                 await self._poll(device)
@@ -176,10 +186,39 @@ class Poller:
             if self._polled >= self._state.devices.keys():
                 self.first_round.set()
             next_s = max(next_s + self._shortest_s(), time.monotonic())
-            await asyncio.sleep(next_s - time.monotonic())
+            bell.hush()
+            turn_s = self._turn_s(device, next_s)
+            while (wait_s := turn_s - time.monotonic()) > 0:
+                await bell.wait(wait_s)
+                bell.hush()
+                turn_s = min(turn_s, self._turn_s(device, next_s))
+            next_s = turn_s
+
+    def hurry(self, uuid: str) -> None:
+        """Something has become of a device for which it is asked more often than before."""
+        bell = self._bells.get(uuid)
+        if bell is not None:
+            bell.ring()
 
     def _shortest_s(self) -> float:
         return min(self._intervals.memory_s, self._intervals.idle_s)
+
+    def _turn_s(self, device: DeviceState, next_s: float) -> float:
+        """The device's first turn, `next_s` or later, at which there is something to ask."""
+        late_s = max(min(self._due_s(device)), time.monotonic()) - next_s
+        return next_s + math.ceil(late_s / self._shortest_s()) * self._shortest_s() if late_s > 0 else next_s
+
+    def _due_s(self, device: DeviceState) -> tuple[float, float, float]:
+        """When memory, load and health are to be asked for again."""
+        asked = self._asked.setdefault(device.info.uuid, _Asked())
+        memory_s = self._intervals.memory_s if self._state.leased(device.info.uuid) else self._intervals.idle_s
+        health_s = self._intervals.health_s if device.health.healthy else self._intervals.load_s
+        slack_s = self._shortest_s() / 4  # a turn that comes a little early must not put a question off to the next
+        return (
+            asked.memory_s + memory_s - slack_s,
+            asked.load_s + self._intervals.load_s - slack_s,
+            asked.health_s + health_s - slack_s,
+        )
 
     async def look(self, uuid: str) -> DeviceUsage:
         """Who holds what of a device right now, judged like any poll. Raises `DeviceError`."""
@@ -195,12 +234,7 @@ class Poller:
         uuid = device.info.uuid
         asked = self._asked.setdefault(uuid, _Asked())
         now = time.monotonic()
-        memory_s = self._intervals.memory_s if self._state.leased(uuid) else self._intervals.idle_s
-        health_s = self._intervals.health_s if device.health.healthy else self._intervals.load_s
-        slack_s = self._shortest_s() / 4  # a turn that comes a little early must not put a question off to the next
-        want_memory = now - asked.memory_s >= memory_s - slack_s
-        want_load = now - asked.load_s >= self._intervals.load_s - slack_s
-        want_health = now - asked.health_s >= health_s - slack_s
+        want_memory, want_load, want_health = (now >= due_s for due_s in self._due_s(device))
         if not (want_memory or want_load or want_health):
             return
         begun = now
@@ -322,4 +356,5 @@ class Poller:
             now_ms = self._clock.monotonic_ms()
             self._set_health(device, health.on_xid(device.health, event.xid, sample.recovery_action, now_ms))
             self._asked.setdefault(info.uuid, _Asked()).health_s = NEVER
+            self.hurry(info.uuid)
             self.on_look(info.uuid)
