@@ -143,6 +143,7 @@ async def test_agents_beyond_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
         async with agents(first):
             error = await shed(second.connect())
             assert retry_after_ms(error) == 10_000
+            assert pool.coordinator.metrics.refused["OVERLOADED"] == 1
             await second.close()
 
 

@@ -203,7 +203,7 @@ class Coordinator:
             config=settings.agents.sessions(),
             allowed=settings.agents.allowed(),
         )
-        self.relays = RelayService(self.sessions, self._relay_rules, version())
+        self.relays = RelayService(self.sessions, self._relay_rules, self.metrics, version())
         self.outbox.follow_leases(self.sessions)
         self.outbox.follow_nodes(self.sessions)
         self.pulse = Pulse(

@@ -124,6 +124,7 @@ class Sessions:
             await self._listen(session, context)
         except (AliquotError, DecodeError) as error:
             shown = error if isinstance(error, AliquotError) else InvalidFieldError("message", "can't be decoded")
+            self._metrics.refused[rpc_errors.reason_of(shown)] += 1
             log.warning("session of node %s refused: %s", session.node_id if session else "?", shown)
             if session is not None:
                 session.ended = True

@@ -18,6 +18,7 @@ from google.protobuf.message import DecodeError
 from aliquot.common.errors import AliquotError, InvalidFieldError
 from aliquot.coordinator.errors import Overloaded, ShuttingDown
 from aliquot.coordinator.identity import AuthContext, RelayRules
+from aliquot.coordinator.metrics import Metrics
 from aliquot.coordinator.relay.ending import Ending, Trailers
 from aliquot.coordinator.relay.mux import PAYLOAD_BYTES_MAX, Mux, Stream, StreamOver
 from aliquot.coordinator.rpc import errors as rpc_errors
@@ -79,9 +80,10 @@ class RelayedContext:
 class RelayService:
     """See the module's docstring."""
 
-    def __init__(self, sessions: Sessions, rules: RelayRules, version: str) -> None:
+    def __init__(self, sessions: Sessions, rules: RelayRules, metrics: Metrics, version: str) -> None:
         self._sessions = sessions
         self._rules = rules
+        self._metrics = metrics
         self._version = version
         self._carriers: set[_Carrier] = set()
         self._closing = False
@@ -126,6 +128,7 @@ class RelayService:
                 raise ShuttingDown("this coordinator is shutting down", hint="connect again in a moment")
         except (AliquotError, DecodeError) as error:
             shown = error if isinstance(error, AliquotError) else InvalidFieldError("message", "can't be decoded")
+            self._metrics.refused[rpc_errors.reason_of(shown)] += 1
             log.warning("relay %s refused: %s", context.peer(), shown)
             await rpc_errors.abort(context, shown)
         finally:
@@ -152,6 +155,7 @@ class RelayService:
             context = RelayedContext(stream, opened, self._rules.auth_context(opened.certificate_pem))
             await self._sessions.serve(context)
         except AliquotError as error:
+            self._metrics.refused[rpc_errors.reason_of(error)] += 1
             log.warning("agent at %s refused: %s", opened.peer, error)
             with contextlib.suppress(grpc.aio.AbortError):
                 await rpc_errors.abort(context, error)
