@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from aliquot.coordinator.core import commands as c
-from aliquot.coordinator.core.decide import Explained
+from aliquot.coordinator.core.decide import Explained, giving_back
 from aliquot.coordinator.core.elastic import members_of
 from aliquot.coordinator.core.errors import InvalidField
 from aliquot.coordinator.core.facts import LeaseGrown, LeaseReleasing, PreemptionStarted, SlicesKept, SlicesShed
@@ -299,6 +299,48 @@ def test_a_whole_lease_may_go_while_it_gives_something_back(books: Books) -> Non
     books.settle()
     assert books.again(lease).ended
     assert books.again(waiting).state is LeaseState.GRANTED
+
+
+def over(books: Books, lease: Lease) -> None:
+    """A lease is released, and its agents say that it is gone."""
+    books.do(c.Release(lease.lease_id))
+    for piece in books.again(lease).slices:
+        said = c.SliceReport(piece.slice_id, piece.lease_epoch, c.ReportStatus.GONE)
+        books.do(c.ReportSlices(piece.plan.node_id, books.sessions[piece.plan.node_id], (said,)))
+
+
+def test_a_search_in_vain_rests_however_much_is_freed_and_is_made_again_then(
+    books: Books, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lease = grow(books, start(books, most=3))
+    rigid = books.allocate(request())
+    books.settle()
+    books.activate(rigid)
+    books.connect(node("two", 1))
+    searches: list[int] = []
+    search = giving_back._search
+
+    def counted(*args: Any, **more: Any) -> Any:
+        searches.append(books.now_ms)
+        return search(*args, **more)
+
+    monkeypatch.setattr(giving_back, "_search", counted)
+    other = books.allocate(request(count=3, tenant="b"))
+    books.settle()
+    assert len(searches) == 1
+    for _ in range(20):
+        small = books.allocate(request(100, node_ids=("n-two",)))
+        books.settle()
+        over(books, books.activate(small))
+        books.advance(10)
+    assert len(searches) == 1, "it is made at most once a second, by equal requests together"
+    over(books, rigid)
+    books.advance(1_000)
+    assert len([piece for piece in books.again(lease).slices if piece.shed]) == 2
+    books.do(c.AcknowledgeShape(lease.lease_id, books.again(lease).shape))
+    gone(books, lease)
+    books.settle()
+    assert books.again(other).state is LeaseState.GRANTED
 
 
 def two_nodes() -> tuple[Books, Lease]:

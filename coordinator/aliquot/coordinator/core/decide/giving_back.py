@@ -23,6 +23,7 @@ from aliquot.coordinator.core.preemption.victims import is_protected
 from aliquot.coordinator.core.state import State
 from aliquot.coordinator.core.tenancy.limits import over_limit
 from aliquot.coordinator.core.tenancy.specs import Amount
+from aliquot.coordinator.core.timers import Due
 from aliquot.coordinator.core.types import Demand, Placement
 
 _RUNNING = (SliceState.GRANTED, SliceState.ACTIVE)
@@ -33,6 +34,8 @@ MEMBERS_MAX = 256
 """Members of others that one search looks at, those of the lowest priority first."""
 REST_MS = 1_000
 """A search that found nothing is not made again for an equal request before this time has passed."""
+_COMES_BACK = -1
+"""Instead of what was freed at the last search: it is made again anyway when its rest is over."""
 
 
 def for_request(state: State, lease: Lease, demand: Demand, now_ms: int, *, owed: bool) -> tuple[list[Fact], bool]:
@@ -41,7 +44,11 @@ def for_request(state: State, lease: Lease, demand: Demand, now_ms: int, *, owed
     """
     key = (demand, lease.request.tenant, lease.request.queue, lease.request.priority)
     failed = state.shed_searched.get(key)
-    if failed is not None and failed[0] == state.freed_version and now_ms < failed[1] + REST_MS:
+    if failed is not None and now_ms < failed[1] + REST_MS:
+        if failed[0] not in (state.freed_version, _COMES_BACK):
+            # In a crowded pool something is freed all the time, and every time hundreds would search anew in vain.
+            state.shed_searched[key] = (_COMES_BACK, failed[1])
+            state.timers.add(failed[1] + REST_MS, Due.RETRY, lease.lease_id)
         return [], False
     found = _search(state, lease, demand, now_ms, owed=owed)
     if found is None:
@@ -149,6 +156,11 @@ def _spare(state: State, lease: Lease, now_ms: int, *, owed: bool) -> list[tuple
     return found[:MEMBERS_MAX]
 
 
+def _of_use(state: State, member: Member) -> bool:
+    """Whether somebody else could have its place: nothing is granted on a node that is silent, closed or not there."""
+    return state.nodes[member[0].plan.node_id].grantable
+
+
 def _leaving(state: State) -> list[Slice]:
     """What is on its way out in any case."""
     return [
@@ -163,7 +175,7 @@ def _search(
     state: State, lease: Lease, demand: Demand, now_ms: int, *, owed: bool
 ) -> tuple[Placement, list[tuple[Lease, Member]]] | None:
     """Where the request would go, and who gives what back for it."""
-    spare = _spare(state, lease, now_ms, owed=owed)
+    spare = [pair for pair in _spare(state, lease, now_ms, owed=owed) if _of_use(state, pair[1])]
     if not spare:
         return None
     wanted = _Wanted(lease, demand, state.holds.get(lease.lease_id))
@@ -186,14 +198,15 @@ def _search(
 
 def _enough(state: State, wanted: _Wanted, spare: list[tuple[Lease, Member]]) -> int:
     """The length of the shortest beginning of the list that is enough, so that the lowest priorities and the highest
-    numbers go; 0: not even all of it. What is needed is little as a rule, so short ones are tried first.
+    numbers go; 0: not even all of it, which is what most searches find, and is looked at first. Otherwise what is
+    needed is little as a rule, so short ones are tried.
     """
+    if _placed(state, wanted, spare) is None:
+        return 0
     low, high = 0, 1
-    while _placed(state, wanted, spare[:high]) is None:
-        if high == len(spare):
-            return 0
-        low, high = high, min(2 * high, len(spare))
-    between = range(low + 1, high)
+    while high < len(spare) and _placed(state, wanted, spare[:high]) is None:
+        low, high = high, 2 * high
+    between = range(low + 1, min(high, len(spare)))
     return low + 1 + bisect_left(between, True, key=lambda n: _placed(state, wanted, spare[:n]) is not None)
 
 
