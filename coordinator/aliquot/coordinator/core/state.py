@@ -210,8 +210,10 @@ class State:
         """How busy elastic leases were lately, as far as it was measured."""
         self.growth_due_ms = 0
         """When growth is looked for next; 0: nothing asks for it."""
-        self.shed_searched: dict[tuple[Demand, str, str, int], tuple[int, int]] = {}
-        """Searches for what elastic leases could give back that found nothing: at which version, and when."""
+        self.shed_searched: dict[tuple[Demand, str, str, int], tuple[int, int, int]] = {}
+        """Searches for what elastic leases could give back that found nothing: at which version, until when they rest,
+        and for how long.
+        """
         self.cutting: dict[str, None] = {}
         """Nodes with cards that may be cut."""
         self.cuts_due_ms = 0

@@ -33,7 +33,9 @@ _MemberKey = tuple[str, int, int]
 MEMBERS_MAX = 256
 """Members of others that one search looks at, those of the lowest priority first."""
 REST_MS = 1_000
-"""A search that found nothing is not made again for an equal request before this time has passed."""
+"""A search that found nothing is not made again for an equal request before this time has passed..."""
+REST_MAX_MS = 8_000
+"""...and after each that follows and finds nothing either, twice as long, up to this."""
 _COMES_BACK = -1
 """Instead of what was freed at the last search: it is made again anyway when its rest is over."""
 
@@ -43,19 +45,21 @@ def for_request(state: State, lease: Lease, demand: Demand, now_ms: int, *, owed
     whether a search was made.
     """
     key = (demand, lease.request.tenant, lease.request.queue, lease.request.priority)
-    failed = state.shed_searched.get(key)
-    if failed is not None and now_ms < failed[1] + REST_MS:
-        if failed[0] not in (state.freed_version, _COMES_BACK):
+    version, until_ms, rest_ms = state.shed_searched.get(key, (_COMES_BACK, 0, 0))
+    if now_ms < until_ms:
+        if version not in (state.freed_version, _COMES_BACK):
             # In a crowded pool something is freed all the time, and every time hundreds would search anew in vain.
-            state.shed_searched[key] = (_COMES_BACK, failed[1])
-            state.timers.add(failed[1] + REST_MS, Due.RETRY, lease.lease_id)
+            state.shed_searched[key] = (_COMES_BACK, until_ms, rest_ms)
+            state.timers.add(until_ms, Due.RETRY, lease.lease_id)
         return [], False
     found = _search(state, lease, demand, now_ms, owed=owed)
     if found is None:
         if len(state.shed_searched) > 4096:
             state.shed_searched.clear()
-        state.shed_searched[key] = (state.freed_version, now_ms)
+        rest_ms = min(2 * rest_ms, REST_MAX_MS) if now_ms < until_ms + rest_ms else REST_MS
+        state.shed_searched[key] = (state.freed_version, now_ms + rest_ms, rest_ms)
         return [], True
+    state.shed_searched.pop(key, None)
     placement, given = found
     facts, deadline_ms = _give(state, given, lease, now_ms)
     start_ms = deadline_ms + state.config.shed_stop_ms
