@@ -15,6 +15,7 @@ import numpy as np
 from aliquot.coordinator.core.placement.capacity import listed_rows, members_per_node, members_per_row
 from aliquot.coordinator.core.placement.chooser import Chooser, Chosen
 from aliquot.coordinator.core.placement.picking import slice_on
+from aliquot.coordinator.core.placement.scoring import NO_SCORE
 from aliquot.coordinator.core.placement.shapes import Bools, Ints, ShapeTable
 from aliquot.coordinator.core.types import UNKNOWN, Demand, Placement, SlicePlan, Topology
 
@@ -26,6 +27,8 @@ def place_gang(chooser: Chooser, shapes: ShapeTable, demand: Demand, shape: Dema
     """Place every member, or None. The inventory is as before on return."""
     inventory = chooser.inventory
     slot = chooser.index.slot(shape)
+    if chooser.index.best(slot)[1] == NO_SCORE:
+        return None  # there is no room for even one member: the most frequent refusal, and the cheapest to know
     if not demand.affinity_group:
         demand = msgspec.structs.replace(demand, affinity_group=TRIAL_GROUP)
     eligible = shapes.eligible_rows(slot) & listed_rows(inventory, demand)
