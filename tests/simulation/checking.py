@@ -10,11 +10,14 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from random import Random
 
+from tests.simulation import mutations, mutations_people
 from tests.simulation.faults import schedule
-from tests.simulation.mutations import MUTANTS, Mutant
+from tests.simulation.mutant import MUTANTS, Mutant
 from tests.simulation.running import Case, run
 from tests.simulation.sim.world import SIZES
 
+CATALOGUE = (mutations, mutations_people)
+"""What fills the list of mutants."""
 SEEDS_MAX = 16
 """A mutant that so many seeds do not catch counts as not caught."""
 

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import heapq
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 from unittest import mock
 
@@ -33,46 +32,9 @@ from aliquot.coordinator.core.placement import picking
 from aliquot.coordinator.core.state import Node
 from aliquot.coordinator.core.types import DeviceSpec, SlicePlan
 from aliquot.coordinator.journal.replay import replay as real_replay
+from tests.simulation.mutant import Put, decide_by, mutant
 from tests.simulation.sim import coordinators, store
 from tests.simulation.sim.loop import current
-
-Put = Callable[..., Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Mutant:
-    """One mistake."""
-
-    name: str
-    mistake: str
-    apply: Callable[[Put], None]
-    size: str = "small"
-    """Of the pools in which it can show."""
-    kinds: tuple[str, ...] = ()
-    """Of the faults in which it can show; none: any may do it."""
-
-    @contextmanager
-    def applied(self) -> Iterator[None]:
-        """For the length of a block."""
-        with ExitStack() as stack:
-            self.apply(lambda *a, **k: stack.enter_context(mock.patch.object(*a, **k)))
-            yield
-
-
-MUTANTS: list[Mutant] = []
-
-
-def mutant(
-    name: str, mistake: str, *, size: str = "small", kinds: tuple[str, ...] = ()
-) -> Callable[[Callable[[Put], None]], Callable[[Put], None]]:
-    """Register one."""
-
-    def register(apply: Callable[[Put], None]) -> Callable[[Put], None]:
-        MUTANTS.append(Mutant(name, mistake, apply, size, kinds))
-        return apply
-
-    return register
-
 
 # -- capacity
 
@@ -166,7 +128,7 @@ def _lost(put: Put) -> None:
         return Decision(tuple(found))
 
     original = nodes.silent
-    _decide(put, "NodeSilent", silent)
+    decide_by(put, "NodeSilent", silent)
 
 
 @mutant("adoption without looking", "a node that returns is believed to hold what the books say")
@@ -175,7 +137,7 @@ def _adopts(put: Put) -> None:
         return original(state, replace(command, reports=()), now_ms)
 
     original = reconcile.reconcile
-    _decide(put, "ReconcileNode", reconcile_blindly)
+    decide_by(put, "ReconcileNode", reconcile_blindly)
 
 
 # -- epochs and sessions
@@ -200,7 +162,7 @@ def _session_epochs(put: Put) -> None:
 
     original = nodes.register
     put(sessions, "_EPOCHS_PER_LEADER", 0)
-    _decide(put, "RegisterNode", register)
+    decide_by(put, "RegisterNode", register)
 
 
 @mutant(
@@ -257,7 +219,7 @@ def _twice(put: Put) -> None:
     def keyless(state: Any, command: Any, now_ms: int) -> Decision:
         return original(state, replace(command, key=""), now_ms)
 
-    _decide(put, "Allocate", keyless)
+    decide_by(put, "Allocate", keyless)
 
 
 @mutant("full list not sent", "a new session is only told of what changes from then on")
@@ -345,7 +307,7 @@ def _assumed(put: Put) -> None:
         ]
         return replace(decision, facts=(*decision.facts, *active))
 
-    _decide(put, "Allocate", assume)
+    decide_by(put, "Allocate", assume)
 
 
 # -- agents
@@ -393,13 +355,6 @@ def _half(put: Put) -> None:
         return original(replace(piece, reservation=record), offence, rules, now_ms)
 
     put(enforcement, "_judge_slice", judge)
-
-
-def _decide(put: Put, command: str, decide: Callable[..., Decision]) -> None:
-    from aliquot.coordinator.core import commands
-    from aliquot.coordinator.core import decide as package
-
-    put(package, "_DECIDE", {**package._DECIDE, getattr(commands, command): decide})
 
 
 def _quietly(call: Callable[[], Any]) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from tests.simulation.checking import check, named
 from tests.simulation.faults import KINDS, Fault
-from tests.simulation.mutations import MUTANTS
+from tests.simulation.mutant import MUTANTS
 from tests.simulation.running import Case, everything_about, minimise, run, story
 
 pytestmark = pytest.mark.no_cover

@@ -45,7 +45,8 @@ class Auditor:
         self.leads_since_us = 0
         self.leader_address = ""
         """Where the coordinator of the latest leader epoch is."""
-        self._digests: list[str] = []
+        self.all_until_ms = 0
+        """When nothing happens any more: the end of the last invoices."""
 
     # -- reporting
 
@@ -103,6 +104,9 @@ class Auditor:
             "snapshots": world.cluster.snapshots,
             "torn_tails": world.store.torn_tails_cut,
             "nodes_lost": self.nodes_lost,
+            "grown": self.facts["grown"],
+            "shed": self.facts["shed"],
+            "invoices": self.books.money.compared,
         }
 
     nodes_lost = 0
@@ -256,6 +260,9 @@ class Auditor:
                 self.violation(f"{uuid} still holds {card.share} milli and {card.memory} bytes")
         self.look()
         self._check_bill()
+        missing = self.books.money.used.keys() - self.wire.billed
+        if missing:
+            self.violation(f"tenant {min(missing)} could not have its last invoice")
 
     def _check_bill(self) -> None:
         """What the ledger says was used is what was held and confirmed, to the byte and the millisecond."""
@@ -263,15 +270,17 @@ class Auditor:
         state = coordinator.writer.state if coordinator is not None else None
         if state is None or state.seq != self.books.seq:
             return
-        for tenant in sorted(self.books.used.keys() | state.ledger.by_tenant.keys() | state.ledger.hours.keys()):
-            billed = [0, 0]
+        for tenant in sorted(self.books.money.used.keys() | state.ledger.by_tenant.keys() | state.ledger.hours.keys()):
+            billed, used = [0, 0], [0, 0]
             for entry in state.ledger.by_tenant.get(tenant, ()):
                 billed[0] += entry.share_milli * (entry.to_ms - entry.from_ms)
                 billed[1] += entry.memory_bytes * (entry.to_ms - entry.from_ms)
             for _, sums in state.ledger.folded_of(tenant):
                 billed[0] += sums.share
                 billed[1] += sums.memory
-            used = self.books.used.get(tenant, [0, 0])
+            for interval in self.books.money.used.get(tenant, ()):
+                used[0] += interval.share * (interval.to_ms - interval.from_ms)
+                used[1] += interval.memory * (interval.to_ms - interval.from_ms)
             if billed != used:
                 self.violation(f"tenant {tenant} used {used} milli*ms and byte*ms, but is charged {billed}")
 

@@ -5,26 +5,30 @@ Facts are read as plain lists, by position. Nothing here knows the production St
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
+from tests.simulation.auditor.holds import Holds
+from tests.simulation.auditor.money import Money
+from tests.simulation.auditor.quotas import Quotas
 from tests.simulation.auditor.records import (
     ACTIVE,
     DECLARED,
     DECLARED_FACTS,
     GRANTED,
     LOST,
+    NOTICED,
     PREEMPTING,
     READY,
     RECONCILING,
     RELEASING,
     SUSPECT,
     Card,
-    Kept,
     Machine,
     Piece,
     Story,
 )
+from tests.simulation.auditor.shapes import Shapes
 
 WHOLE = 1000
 
@@ -41,14 +45,11 @@ class Books:
         self.keys: dict[tuple[str, str], str] = {}
         self.machines: dict[str, Machine] = {}
         self.cards: dict[str, Card] = {}
+        self.models: dict[str, str] = {}
+        """Of every device that there ever was."""
         self.granted_ever: dict[str, tuple[str, str, int, int]] = {}
         """Slice id -> (node, device, share, memory): every slice there ever was."""
         self.changed: set[str] = set()
-        self.holds: dict[str, Kept] = {}
-        self.kept_for: dict[str, str] = {}
-        """Device -> owner of the hold on it."""
-        self.used: dict[str, list[int]] = {}
-        """Tenant -> [share_milli * ms, bytes * ms]: what the ledger must come to."""
         self.waiting = 0
         self.living = 0
         self.confirmed: Callable[[str, str, str], bool] = lambda node_id, slice_id, what: True
@@ -59,6 +60,8 @@ class Books:
         self._forced: set[str] = set()
         """Nodes that this group removes, and devices that a node described in this group no longer has."""
         self._vanished: set[str] = set()
+        self._stopped: set[str] = set()
+        """Leases of which single slices are told to go in this group."""
         self._apply: dict[str, Callable[[list[Any]], str]] = {
             "leader": self._leader,
             "node": self._node,
@@ -77,19 +80,25 @@ class Books:
             "requeued": self._requeued,
             "ended": self._ended,
             "forgotten": self._forgotten,
-            "preempt": self._preempt,
-            "hold": self._hold,
-            "hold-": self._unhold,
-            "holdx": self._unhold,
-            "reprieve": self._reprieve,
         }
         for declared in DECLARED_FACTS:
             self._apply[declared] = lambda fact: ""
+        self._shapes = Shapes(self)
+        self._holds = Holds(self)
+        self.money = Money(self)
+        self._quotas = Quotas(self)
+        self.holds = self._holds.by_owner
+
+    def handle(self, handlers: dict[str, Callable[[list[Any]], str]]) -> None:
+        """Let another part apply these kinds of facts."""
+        self._apply.update(handlers)
 
     def group(self, facts: list[list[Any]]) -> list[str]:
         """Apply one durable group."""
         self._forced = {fact[2] for fact in facts if fact[0] == "nremove"}
         self._vanished = set()
+        self._stopped.clear()
+        self._shapes.group()
         for fact in facts:
             if fact[0] == "node" and fact[2]["node_id"] in self.machines:
                 described = {device["uuid"] for device in fact[2]["devices"]}
@@ -121,14 +130,15 @@ class Books:
         if story.ended:
             return f"{story.lease_id} has ended and holds {len(story.pieces)} slices" if story.pieces else ""
         if story.current and not story.ending:
-            now = [piece for piece in story.pieces.values() if piece.epoch == story.epoch]
-            if len(now) != story.members * story.count:
-                return f"{story.lease_id} holds {len(now)} of {story.members}x{story.count} slices and goes on"
+            now = [piece for piece in story.pieces.values() if piece.epoch == story.epoch and not piece.shed]
+            if len(now) != story.size * story.count:
+                return f"{story.lease_id} holds {len(now)} of {story.size}x{story.count} slices and goes on"
         if story.ending and not story.pieces:
             return f"{story.lease_id} is ending, holds nothing, and has not ended"
         return ""
 
-    def _story(self, lease_id: str) -> Story:
+    def changing(self, lease_id: str) -> Story:
+        """A lease that is looked at again when the group has been applied."""
         self.changed.add(lease_id)
         return self.stories[lease_id]
 
@@ -146,6 +156,7 @@ class Books:
             device["uuid"]: device["memory_total_bytes"] - device.get("memory_reserved_bytes", 0)
             for device in spec["devices"]
         }
+        self.models.update((device["uuid"], device["model"]) for device in spec["devices"])
         machine = self.machines.get(spec["node_id"])
         if machine is None:
             machine = Machine(spec["node_id"], devices, spec.get("agentless", False), fact[3])
@@ -221,17 +232,23 @@ class Books:
         if key:
             self.keys[tenant, key] = lease_id
         demand = request["demand"]
+        members, count = demand.get("gang_size", 1), demand.get("count", 1)
+        kept, wanted = request.get("min_count", 0), request.get("max_count", 0)
         self.stories[lease_id] = Story(
             lease_id,
             tenant,
             key,
             body,
-            demand.get("gang_size", 1),
-            demand.get("count", 1),
+            members,
+            count,
             request.get("ttl_ms", 60_000),
             arrival,
             fact[1],
             time_limit_ms=request.get("time_limit_ms", 0),
+            queue=request.get("queue", ""),
+            movable=request.get("movable", False),
+            least=max(1, min(members, -(-kept // count))) if kept else members,
+            most=max(members, wanted // count),
         )
         self.waiting += 1
         self.living += 1
@@ -239,7 +256,7 @@ class Books:
         return ""
 
     def _granted(self, fact: list[Any]) -> str:
-        story = self._story(fact[2])
+        story = self.changing(fact[2])
         epoch, slices = fact[3], fact[4]
         if story.current or story.ending or story.ended:
             return f"{story.lease_id} is granted again while it is {story.ended or story.ending or 'granted'}"
@@ -249,52 +266,44 @@ class Books:
             return f"{len(slices)} slices for {story.members}x{story.count}"
         story.epoch, story.current, story.active, story.granted_ms = epoch, True, False, fact[1]
         self.waiting -= 1
-        mine = self.holds.get(story.lease_id)
-        if mine is not None:
-            self._drop(mine)
-        where: dict[int, str] = {}
-        taken: set[tuple[int, str]] = set()
+        self._holds.drop(story.lease_id)
+        self._shapes.granted(story, fact[1])
         for slice_id, member, plan in slices:
-            piece = Piece(
-                slice_id,
-                story.lease_id,
-                epoch,
-                member,
-                plan["node_id"],
-                plan["device_uuid"],
-                plan["share_milli"],
-                plan["memory_bytes"],
-            )
-            wrong = self._held_for_another(story, piece, fact[1]) or self._take(piece, fact[1])
+            wrong = self.place(story, slice_id, member, plan, fact[1])
             if wrong:
                 return wrong
-            if where.setdefault(member, piece.node_id) != piece.node_id:
-                return f"member {member} spans nodes"
-            if (member, piece.uuid) in taken:
-                return f"two slices of member {member} on {piece.uuid}"
-            taken.add((member, piece.uuid))
-            story.pieces[slice_id] = piece
         return ""
 
-    def _held_for_another(self, story: Story, piece: Piece, at_ms: int) -> str:
-        """On a device that is kept for another, only a lease that is over before may be placed."""
-        owner = self.kept_for.get(piece.uuid)
-        if owner is None:
-            return ""
-        hold = self.holds[owner]
-        if hold.reservation and hold.start_ms and story.time_limit_ms and at_ms + story.time_limit_ms <= hold.start_ms:
-            return ""
-        return f"{piece.slice_id} is placed on {piece.uuid}, which is kept for {owner}"
+    def place(self, story: Story, slice_id: str, member: int, plan: dict[str, Any], at_ms: int) -> str:
+        """A lease holds one slice more."""
+        node_id, uuid = plan["node_id"], plan["device_uuid"]
+        for other in story.pieces.values():
+            if other.member == member and other.epoch == story.epoch:
+                if other.node_id != node_id:
+                    return f"member {member} spans nodes"
+                if other.uuid == uuid:
+                    return f"two slices of member {member} on {uuid}"
+        share, memory = plan["share_milli"], plan["memory_bytes"]
+        piece = Piece(slice_id, story.lease_id, story.epoch, member, node_id, uuid, share, memory)
+        wrong = self._holds.keep_off(story, piece, at_ms) or self._take(piece, at_ms)
+        if wrong:
+            return wrong
+        story.pieces[slice_id] = piece
+        return self._quotas.hold(story.tenant, piece, 1)
 
     def _charge(self, piece: Piece, at_ms: int, *, on: bool) -> None:
         """Begin or end an interval that is charged."""
         if on and piece.charged_from_ms < 0:
             piece.charged_from_ms, piece.charged = at_ms, True
         elif not on and piece.charged_from_ms >= 0:
-            used = self.used.setdefault(self.stories[piece.lease_id].tenant, [0, 0])
-            used[0] += piece.share * (at_ms - piece.charged_from_ms)
-            used[1] += piece.memory * (at_ms - piece.charged_from_ms)
+            self.money.charge(self.stories[piece.lease_id], piece, at_ms)
             piece.charged_from_ms = -1
+
+    def charged_now(self, tenant: str) -> Iterator[tuple[Piece, Story]]:
+        """What is being charged to a tenant at this moment."""
+        for story in self.stories.values():
+            if story.tenant == tenant:
+                yield from ((piece, story) for piece in story.pieces.values() if piece.charged_from_ms >= 0)
 
     def _take(self, piece: Piece, at_ms: int) -> str:
         if piece.slice_id in self.granted_ever:
@@ -313,6 +322,7 @@ class Books:
             return f"{piece.slice_id} is placed on {piece.uuid}, which is unhealthy"
         if piece.share < 1 or piece.memory < 0:
             return f"{piece.slice_id} holds nothing: {piece.share} milli, {piece.memory} bytes"
+        piece.model = self.models[piece.uuid]
         card.share += piece.share
         card.memory += piece.memory
         card.pieces += 1
@@ -332,11 +342,12 @@ class Books:
         card.share -= piece.share
         card.memory -= piece.memory
         card.pieces -= 1
+        self._quotas.hold(story.tenant, piece, -1)
         del story.pieces[piece.slice_id]
         del self.machines[piece.node_id].pieces[piece.slice_id]
 
     def _active(self, fact: list[Any]) -> str:
-        story = self._story(fact[2])
+        story = self.changing(fact[2])
         piece = story.pieces.get(fact[3])
         if piece is None or piece.state not in (GRANTED, ACTIVE):
             return f"{fact[3]} becomes active from {piece.state if piece else 'nothing'}"
@@ -354,11 +365,13 @@ class Books:
         return self._over(fact, failed=False)
 
     def _over(self, fact: list[Any], *, failed: bool) -> str:
-        story = self._story(fact[2])
+        story = self.changing(fact[2])
         piece = story.pieces.get(fact[3])
         if piece is None:
             return f"{fact[3]} is over, but holds nothing"
-        if not failed and not piece.ending and piece.node_id not in self._forced:
+        if failed:
+            self._shapes.failed(piece)
+        elif not piece.ending and piece.state != NOTICED and piece.node_id not in self._forced:
             return f"{piece.slice_id} is gone although nobody told it to go"
         machine = self.machines[piece.node_id]
         self._free(story, piece, fact[1])
@@ -375,7 +388,7 @@ class Books:
 
     def _adopted(self, fact: list[Any]) -> str:
         for slice_id in fact[3]:
-            story = self._story(slice_id.partition(".")[0])
+            story = self.changing(slice_id.partition(".")[0])
             piece = story.pieces.get(slice_id)
             if piece is None or not piece.unreachable:
                 return f"{slice_id} is adopted, but was not unreachable"
@@ -385,7 +398,7 @@ class Books:
         return ""
 
     def _releasing(self, fact: list[Any]) -> str:
-        story = self._story(fact[2])
+        story = self.changing(fact[2])
         reason, requeue = fact[3], fact[6]
         if story.ended or (story.ending and not story.requeue):
             return f"{story.lease_id} is ended again"
@@ -397,12 +410,14 @@ class Books:
             self.waiting -= 1
         story.ending, story.requeue = reason, requeue
         for piece in story.pieces.values():
+            piece.shed = False  # all of it ends, so nothing goes on without these
             if piece.state != RELEASING:
                 piece.state = PREEMPTING if requeue else RELEASING
         return ""
 
     def _sreleasing(self, fact: list[Any]) -> str:
-        story = self._story(fact[2])
+        story = self.changing(fact[2])
+        self._stopped.add(story.lease_id)
         for slice_id in fact[3]:
             piece = story.pieces.get(slice_id)
             if piece is None:
@@ -411,19 +426,22 @@ class Books:
         return ""
 
     def _requeued(self, fact: list[Any]) -> str:
-        story = self._story(fact[2])
+        story = self.changing(fact[2])
         if story.ended or not (story.current or story.ending):
             return f"{story.lease_id} goes back to its queue from {story.ended or 'its queue'}"
         left = [p for p in story.pieces.values() if not p.ending]
         if left:
             return f"{story.lease_id} waits again, but {left[0].slice_id} goes on"
+        moved = story.lease_id in self._stopped and not fact[4]
+        if moved and (not story.movable or story.elastic or story.members > 1):
+            return f"{story.lease_id} is moved, which it may not be"
         story.epoch += 1
         story.current, story.active, story.ending, story.requeue = False, False, "", False
         self.waiting += 1
         return ""
 
     def _ended(self, fact: list[Any]) -> str:
-        story = self._story(fact[2])
+        story = self.changing(fact[2])
         if story.ended:
             return f"{story.lease_id} ends twice"
         if not story.current and not story.ending:
@@ -432,9 +450,7 @@ class Books:
                 wrong = self.expired(story)
                 if wrong:
                     return wrong
-        hold = self.holds.get(story.lease_id)
-        if hold is not None:
-            self._drop(hold)
+        self._holds.drop(story.lease_id)
         story.ended, story.ending, story.current = fact[3], "", False
         self.living -= 1
         return ""
@@ -446,53 +462,4 @@ class Books:
                 return f"{lease_id} is forgotten while it lives"
             if story.key:
                 self.keys.pop((story.tenant, story.key), None)
-        return ""
-
-    # -- holds
-
-    def _preempt(self, fact: list[Any]) -> str:
-        for lease_id in fact[3]:
-            victim = self._story(lease_id)
-            if not victim.current or (victim.ending and not victim.requeue):
-                return f"{lease_id} is preempted, but holds nothing that it could give"
-        return ""
-
-    def _hold(self, fact: list[Any]) -> str:
-        owner, kind, placement, start_ms = fact[2], fact[3], fact[4], fact[7]
-        story = self._story(owner)
-        if story.current or story.ended or story.ending:
-            return f"a hold for {owner}, which does not wait"
-        if owner in self.holds:
-            return f"a second hold for {owner}"
-        uuids = frozenset(plan["device_uuid"] for member in placement["members"] for plan in member)
-        taken = [uuid for uuid in uuids if uuid in self.kept_for]
-        if taken:
-            return f"{taken[0]} is kept for {self.kept_for[taken[0]]} already"
-        self.holds[owner] = Kept(owner, kind == "reservation", uuids, start_ms, tuple(fact[6]))
-        for uuid in uuids:
-            self.kept_for[uuid] = owner
-        return ""
-
-    def _unhold(self, fact: list[Any]) -> str:
-        hold = self.holds.get(fact[2])
-        if hold is None:
-            return f"{fact[2]} has no hold that could end"
-        self._drop(hold)
-        return ""
-
-    def _drop(self, hold: Kept) -> None:
-        del self.holds[hold.owner]
-        for uuid in hold.uuids:
-            del self.kept_for[uuid]
-
-    def _reprieve(self, fact: list[Any]) -> str:
-        story = self._story(fact[2])
-        if not story.ending or not story.requeue:
-            return f"{story.lease_id} is reprieved, but was not on its way to its queue"
-        story.ending, story.requeue = "", False
-        for piece in story.pieces.values():
-            if piece.epoch == story.epoch:
-                if piece.state != PREEMPTING or not piece.confirmed:
-                    return f"{piece.slice_id} is reprieved from {piece.state}"
-                piece.state = ACTIVE
         return ""

@@ -6,28 +6,11 @@ from dataclasses import dataclass, field
 
 READY, RECONCILING, SUSPECT, LOST, DECLARED = 3, 2, 4, 5, 1
 """States of nodes, as the journal has them."""
-DECLARED_FACTS = (
-    "pool",
-    "tenant",
-    "queue",
-    "pool-",
-    "tenant-",
-    "queue-",
-    "rates",
-    "credit",
-    "budget",
-    "observed",
-    "closed",
-    "folded",
-    "correct",
-    "prices",
-    "lent",
-    "cut",
-    "cut!",
-)
+DECLARED_FACTS = ("pool", "queue", "pool-", "queue-", "budget", "observed", "folded", "prices", "lent", "cut", "cut!")
 """What people declare and post: no capacity moves by it."""
 GRANTED, ACTIVE, PREEMPTING, RELEASING = "granted", "active", "preempting", "releasing"
-"""States of slices, as the auditor has them."""
+NOTICED = "noticed"
+"""States of slices, as the auditor has them. NOTICED: an elastic lease gives it back, but it still runs."""
 
 
 @dataclass(slots=True)
@@ -49,6 +32,11 @@ class Piece:
     """Start of the interval that is charged now; -1: none is."""
     charged: bool = False
     """It has been charged at all."""
+    model: str = ""
+    shed: bool = False
+    """Its lease is elastic, and goes on without it."""
+    deadline_ms: int = 0
+    """Of its notice."""
 
     @property
     def ending(self) -> bool:
@@ -80,6 +68,24 @@ class Story:
     granted_ms: int = 0
     time_limit_ms: int = 0
     last_seq: int = 0
+    queue: str = ""
+    """That it names; empty: its tenant's own."""
+    movable: bool = False
+    least: int = 1
+    most: int = 1
+    """Members that an elastic lease keeps in any case, and can use at most; of others, both are `members`."""
+    size: int = 0
+    """Members that it goes on with."""
+    resized_ms: int = 0
+    changed_by: str = ""
+    """The fact that changed its shape last."""
+    unacknowledged: bool = False
+    """Its launcher has not adapted to that yet."""
+
+    @property
+    def elastic(self) -> bool:
+        """Whether it may have more or fewer members than it asked for."""
+        return self.least != self.members or self.most != self.members
 
 
 @dataclass(slots=True)

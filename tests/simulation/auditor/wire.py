@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from aliquot.v1 import agent_pb2, leases_pb2, types_pb2
+from aliquot.v1 import admin_pb2, agent_pb2, leases_pb2, types_pb2
 from tests.simulation.auditor.records import Piece
 from tests.simulation.sim.server import AGENT_SESSION, KEEP_ALIVE
 
@@ -45,6 +45,8 @@ class WireAudit:
         self._heard: dict[int, Heard] = {}
         self._keys: dict[tuple[str, str], str] = {}
         self.answers = 0
+        self.billed: set[str] = set()
+        """Tenants with an invoice for all that there was."""
 
     # -- from agents
 
@@ -175,6 +177,8 @@ class WireAudit:
             self._lease(types_pb2.Lease.FromString(data), "Get")
         elif name == "Release":
             self._lease(leases_pb2.ReleaseResponse.FromString(data).lease, "Release", releasing=True)
+        elif name == "GetInvoice":
+            self._invoice(address, admin_pb2.Invoice.FromString(data))
         elif name == "List":
             response = leases_pb2.ListResponse.FromString(data)
             if response.seq > self._auditor.books.seq:
@@ -183,6 +187,17 @@ class WireAudit:
                 )
             for lease in response.leases:
                 self._lease(lease, "List")
+
+    def _invoice(self, address: str, invoice: Any) -> None:
+        """Of a period that is over, an invoice says the same whenever it is asked for."""
+        over = invoice.to_ms < self._auditor.books.at_ms or invoice.to_ms == self._auditor.all_until_ms
+        if address != self._auditor.leader_address or not over:
+            return
+        wrong = self._auditor.books.money.compare(invoice)
+        if wrong:
+            self._auditor.violation(f"tenant {invoice.tenant}: {wrong}")
+        if not invoice.from_ms and invoice.to_ms == self._auditor.all_until_ms:
+            self.billed.add(invoice.tenant)
 
     def _refused(self, address: str, name: str, request: bytes, status: Any) -> None:
         code = status.code.name

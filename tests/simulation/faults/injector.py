@@ -7,7 +7,7 @@ from collections.abc import Callable
 from random import Random
 from typing import TYPE_CHECKING
 
-from tests.simulation.faults import coordinator_faults, node_faults, people_faults
+from tests.simulation.faults import coordinator_faults, node_faults, office_faults, people_faults
 from tests.simulation.faults.kinds import KINDS, Fault
 from tests.simulation.sim.loop import US_PER_MS, US_PER_S
 
@@ -17,7 +17,12 @@ if TYPE_CHECKING:
 Undo = Callable[[], None]
 Action = Callable[["World", Fault, Random], Undo | None]
 
-ACTIONS: dict[str, Action] = {**coordinator_faults.ACTIONS, **node_faults.ACTIONS, **people_faults.ACTIONS}
+ACTIONS: dict[str, Action] = {
+    **coordinator_faults.ACTIONS,
+    **node_faults.ACTIONS,
+    **people_faults.ACTIONS,
+    **office_faults.ACTIONS,
+}
 assert set(ACTIONS) == set(KINDS), set(ACTIONS) ^ set(KINDS)
 
 

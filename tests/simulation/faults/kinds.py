@@ -92,6 +92,12 @@ KINDS: dict[str, tuple[int, int, int]] = {
     "admin.declare": (3, 0, 0),
     "admin.label": (2, 0, 0),
     "admin.quota": (3, 5_000, 60_000),
+    "admin.defragment": (6, 0, 0),
+    "money.rates": (3, 0, 0),
+    "money.credit": (2, 0, 0),
+    "money.correct": (2, 0, 0),
+    "money.invoice": (4, 0, 0),
+    "money.close_books": (3, 0, 0),
 }
 
 

@@ -30,13 +30,16 @@ class _Host:
     host = "admin"
 
 
-def _run(world: World, coroutine: Coroutine[Any, Any, Any], name: str) -> None:
+def run_for(world: World, coroutine: Coroutine[Any, Any, Any], name: str) -> None:
+    """Somebody does this, outside all hosts."""
     process = Process(name)
     process.host = _Host()
     world.loop.start(process, coroutine, name)
 
 
-async def _admin(world: World, method: str, request: Any, tries: int = 3, *, service: str = POOL) -> grpc.StatusCode:
+async def administer(
+    world: World, method: str, request: Any, tries: int = 3, *, service: str = POOL
+) -> grpc.StatusCode:
     """One call of an administrator; OK, or why not."""
     code = grpc.StatusCode.UNAVAILABLE
     for number in range(tries):
@@ -60,17 +63,17 @@ def uncordon_all(world: World) -> None:
 
     async def work() -> None:
         for node in world.nodes:
-            await _admin(world, "Uncordon", pool_pb2.UncordonRequest(node_id=node.node_id), tries=50)
+            await administer(world, "Uncordon", pool_pb2.UncordonRequest(node_id=node.node_id), tries=50)
 
-    _run(world, work(), "admin: uncordon all")
+    run_for(world, work(), "admin: uncordon all")
 
 
 def _closed(method: str, request: Callable[[str], Any]) -> Callable[[World, Fault, Random], Undo]:
     def happen(world: World, fault: Fault, random: Random) -> Undo:
         node_id = some_node(world, random).node_id
-        _run(world, _admin(world, method, request(node_id)), f"admin: {method}")
-        return lambda: _run(
-            world, _admin(world, "Uncordon", pool_pb2.UncordonRequest(node_id=node_id), 20), "admin: uncordon"
+        run_for(world, administer(world, method, request(node_id)), f"admin: {method}")
+        return lambda: run_for(
+            world, administer(world, "Uncordon", pool_pb2.UncordonRequest(node_id=node_id), 20), "admin: uncordon"
         )
 
     return happen
@@ -84,12 +87,12 @@ def _remove(world: World, fault: Fault, random: Random) -> None:
 
     async def work() -> None:
         await asyncio.sleep(random.randint(35, 50))
-        await _admin(world, "RemoveNode", pool_pb2.RemoveNodeRequest(node_id=node.node_id, force=True))
+        await administer(world, "RemoveNode", pool_pb2.RemoveNodeRequest(node_id=node.node_id, force=True))
         await asyncio.sleep(random.randint(1, 30))
         world.network.unblock(node.host, "*")
         world.network.unblock("*", node.host)
 
-    _run(world, work(), "admin: remove")
+    run_for(world, work(), "admin: remove")
 
 
 def _declare(world: World, fault: Fault, random: Random) -> None:
@@ -100,16 +103,16 @@ def _declare(world: World, fault: Fault, random: Random) -> None:
         node.devices.add(index=index, model="A100-40", memory_total_bytes=40 * GIB)
 
     async def work() -> None:
-        await _admin(world, "DeclareNodes", pool_pb2.DeclareNodesRequest(nodes=[node]))
+        await administer(world, "DeclareNodes", pool_pb2.DeclareNodesRequest(nodes=[node]))
         await asyncio.sleep(random.randint(10, 60))
-        await _admin(world, "Drain", pool_pb2.DrainRequest(node_id=name), 20)
+        await administer(world, "Drain", pool_pb2.DrainRequest(node_id=name), 20)
         for _ in range(20):
-            code = await _admin(world, "RemoveNode", pool_pb2.RemoveNodeRequest(node_id=name), 20)
+            code = await administer(world, "RemoveNode", pool_pb2.RemoveNodeRequest(node_id=name), 20)
             if code in (grpc.StatusCode.OK, grpc.StatusCode.NOT_FOUND):
                 return
             await asyncio.sleep(2.0)
 
-    _run(world, work(), "admin: declare")
+    run_for(world, work(), "admin: declare")
 
 
 def _label(world: World, fault: Fault, random: Random) -> None:
@@ -118,7 +121,7 @@ def _label(world: World, fault: Fault, random: Random) -> None:
     node = types_pb2.Node(
         node_id=target.node_id, name=f"host-{target.number:04d}", labels={"zone": random.choice("abc")}
     )
-    _run(world, _admin(world, "DeclareNodes", pool_pb2.DeclareNodesRequest(nodes=[node])), "admin: label")
+    run_for(world, administer(world, "DeclareNodes", pool_pb2.DeclareNodesRequest(nodes=[node])), "admin: label")
 
 
 def _quota(world: World, fault: Fault, random: Random) -> Undo:
@@ -130,7 +133,7 @@ def _quota(world: World, fault: Fault, random: Random) -> Undo:
     def apply(quota: admin_pb2.Quota) -> None:
         request = admin_pb2.ApplyRequest()
         request.tenants.add(spec=admin_pb2.TenantSpec(name=name, quota=quota))
-        _run(world, _admin(world, "Apply", request, 20, service=ADMIN), "admin: quota")
+        run_for(world, administer(world, "Apply", request, 20, service=ADMIN), "admin: quota")
 
     apply(admin_pb2.Quota(limit=most, guaranteed=sure))
     return lambda: apply(admin_pb2.Quota())
@@ -211,17 +214,17 @@ def _release_early(world: World, fault: Fault, random: Random) -> None:
     lease_id = _some_lease(world, random)
     if lease_id:
         for _ in range(2):
-            _run(world, _call(world, "Release", leases_pb2.ReleaseRequest(lease_id=lease_id)), "releases")
+            run_for(world, _call(world, "Release", leases_pb2.ReleaseRequest(lease_id=lease_id)), "releases")
 
 
 def _look(world: World, fault: Fault, random: Random) -> None:
     """Somebody reads: a list, a dry run, why a lease waits."""
-    _run(world, _call(world, "List", leases_pb2.ListRequest(page_size=random.choice((0, 7, 1000)))), "lists")
+    run_for(world, _call(world, "List", leases_pb2.ListRequest(page_size=random.choice((0, 7, 1000)))), "lists")
     lease_id = _some_lease(world, random)
     if lease_id:
-        _run(world, _call(world, "Explain", leases_pb2.ExplainRequest(lease_id=lease_id)), "explains")
+        run_for(world, _call(world, "Explain", leases_pb2.ExplainRequest(lease_id=lease_id)), "explains")
     request = types_pb2.LeaseRequest(gpu="0.5,4Gi", tenant="dev")
-    _run(world, _call(world, "Explain", leases_pb2.ExplainRequest(request=request)), "explains")
+    run_for(world, _call(world, "Explain", leases_pb2.ExplainRequest(request=request)), "explains")
 
 
 ACTIONS: dict[str, Any] = {

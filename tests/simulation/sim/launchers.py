@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
+from collections.abc import Container
 from dataclasses import dataclass, field
 from random import Random
 from typing import TYPE_CHECKING, Any
@@ -34,6 +36,8 @@ HOPELESS = (
 PATIENCE_S = 90.0
 CHANGES_ITS_MIND = 0.04
 """How often, of the times it hears that it still waits, a launcher takes its request back."""
+FORGETS_TO_ADAPT = 0.25
+"""How often, of the times its lease changes its shape, a launcher never says that it has adapted."""
 ANSWERS = ("NO_CAPACITY", "QUOTA_EXCEEDED")
 """Reasons that are an answer, although their code also stands for "come back later"."""
 
@@ -170,7 +174,7 @@ class Launcher:
 
     async def _use(self, asked: Asked, lease: types_pb2.Lease) -> None:
         """Wait until it is active, run, release. What ends meanwhile is simply over."""
-        running_epoch = 0
+        running_epoch = shape = 0
         deadline_s = unconfirmed_since_s = 0.0
         loop = self.world.loop
         while True:
@@ -181,6 +185,10 @@ class Launcher:
                 running_epoch = lease.lease_epoch
                 deadline_s = loop.time() + asked.run_s
                 asked.jobs += self._start_jobs(asked, lease)
+                shape = lease.shape
+            elif running_epoch == lease.lease_epoch and shape != lease.shape:
+                shape = lease.shape
+                await self._adapt(asked, lease)
             if deadline_s and loop.time() >= deadline_s:
                 break
             if lease.state == types_pb2.LEASE_STATE_QUEUED and lease.waiting.impossible and self.random.random() < 0.3:
@@ -211,11 +219,27 @@ class Launcher:
             asked.outcome = failed.code.name
         asked.outcome = asked.outcome or "RELEASED"
 
-    def _start_jobs(self, asked: Asked, lease: types_pb2.Lease) -> list[Job]:
+    async def _adapt(self, asked: Asked, lease: types_pb2.Lease) -> None:
+        """An elastic lease has changed: work with what it has now, and mostly say so."""
+        known = {piece.slice_id for job in asked.jobs for piece in job.pieces}
+        leaving = {piece.slice_id for piece in lease.slices if piece.shed}
+        for job in asked.jobs:
+            if any(piece.slice_id in leaving for piece in job.pieces):
+                job.finish()
+        asked.jobs += self._start_jobs(asked, lease, known | leaving)
+        if self.random.random() < FORGETS_TO_ADAPT:
+            return
+        await asyncio.sleep(self.random.random() * 2)
+        for shape in (lease.shape - 1, lease.shape) if self.random.random() < 0.1 else (lease.shape,):
+            request = leases_pb2.AcknowledgeShapeRequest(lease_id=lease.lease_id, shape=shape)
+            with contextlib.suppress(CallFailed):  # it has ended meanwhile
+                await self.call("AcknowledgeShape", request, types_pb2.Lease, 5.0)
+
+    def _start_jobs(self, asked: Asked, lease: types_pb2.Lease, known: Container[str] = frozenset()) -> list[Job]:
         jobs = []
         members: dict[int, list[types_pb2.Slice]] = {}
         for piece in lease.slices:
-            if piece.lease_epoch == lease.lease_epoch:
+            if piece.lease_epoch == lease.lease_epoch and piece.slice_id not in known:
                 members.setdefault(piece.member, []).append(piece)
         for member, pieces in sorted(members.items()):
             node = self.world.node(pieces[0].node_id)

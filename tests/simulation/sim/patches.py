@@ -41,8 +41,9 @@ from tests.simulation.sim.network import Connection, Network
 from tests.simulation.sim.server import AGENT_SESSION, SimServer
 from tests.simulation.sim.store import SimJournalThread, Store
 
-EPOCH_MS = 1_790_000_000_000
-"""Wall clock at the start of each simulation."""
+MIDNIGHT_MS = 1_790_035_200_000
+EPOCH_MS = MIDNIGHT_MS - 60_000
+"""Wall clock at the start of each simulation: a day ends while it runs."""
 
 
 class SimTime:

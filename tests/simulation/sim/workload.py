@@ -71,4 +71,18 @@ class Workload:
         if random.random() < 0.05:
             request.spread_domains, request.affinity_group = True, f"s{random.randrange(3)}"
         run_s = min(60.0, 2 + random.expovariate(1 / 15))
+        request.movable = random.random() < 0.4
+        if gang > 1 or random.random() < 0.05:
+            run_s = self._make_elastic(request, run_s, random)
         return Asked(key=f"{launcher.host}-{number}", request=request, run_s=run_s)
+
+    def _make_elastic(self, request: types_pb2.LeaseRequest, run_s: float, random: Random) -> float:
+        """Many that ask for several can do with fewer or use more; they run for longer, so that there is time to."""
+        if random.random() < 0.6:
+            return run_s
+        count, asked = request.spec.count, request.spec.count * request.gang_size
+        if random.random() < 0.7:
+            request.min_count = count * random.randint(1, request.gang_size)
+        if random.random() < 0.8 or not request.min_count:
+            request.max_count = asked + count * random.randint(1, 3)
+        return run_s + 20 + random.random() * 40

@@ -16,6 +16,7 @@ from time import perf_counter, process_time
 
 from tests.simulation.auditor import Auditor
 from tests.simulation.faults import Fault, Injector, schedule
+from tests.simulation.faults.office_faults import settle_accounts
 from tests.simulation.sim.coordinators import Cluster
 from tests.simulation.sim.launchers import Launcher
 from tests.simulation.sim.loop import US_PER_MS, US_PER_S, SimLoop
@@ -207,6 +208,10 @@ class World:
             broken = self.loop.run_until(min(self.loop.now_us + 2 * US_PER_S, give_up_us), violations)
             if self.loop.now_us >= self.config.whole_s * US_PER_S and self.auditor.unsettled() is None:
                 break
+        if not broken:
+            self.auditor.all_until_ms = self.auditor.books.at_ms + 1
+            settle_accounts(self, self.auditor.all_until_ms)
+            broken = self.loop.run_until(self.loop.now_us + 5 * US_PER_S, violations)
         if not broken:
             self.auditor.final()
         for error in self.loop.errors:

@@ -1,0 +1,120 @@
+"""Mistakes about what people ask for: elastic leases, moves, limits, prices, payments and closed books."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from aliquot.coordinator import desired
+from aliquot.coordinator.core import elastic
+from aliquot.coordinator.core.decide import bookkeeping, moving, resizing
+from aliquot.coordinator.core.decide.outcomes import Decision
+from aliquot.coordinator.core.ledger import books, folding
+from aliquot.coordinator.core.ledger.rates import PriceHistory
+from aliquot.coordinator.core.tenancy import limits
+from tests.simulation.mutant import Put, decide_by, mutant
+
+MONEY = ("money.rates", "money.credit", "money.invoice", "money.close_books")
+
+# -- elastic leases
+
+
+@mutant("growth without rest", "a lease that may grow does so, whether it has come to rest or not")
+def _restless(put: Put) -> None:
+    put(resizing, "grows_at", lambda lease, at_ms: True)
+
+
+@mutant("member number taken", "what an elastic lease gains gets the number of a member that it has")
+def _same_number(put: Put) -> None:
+    put(resizing, "free_numbers", lambda lease, count: list(range(count)))
+
+
+@mutant(
+    "fewer than the least",
+    "an elastic lease goes on with what is left, however little",
+    kinds=("device.lost", "device.xid_fatal", "agent.state_lost", "admin.drain"),
+)
+def _too_few(put: Put) -> None:
+    put(resizing, "bounds_of", lambda request: elastic.bounds_of(request)._replace(least=1))
+
+
+@mutant("notice cut short", "an agent is told at once to stop what an elastic lease gives back", size="crowded")
+def _no_notice(put: Put) -> None:
+    original = desired.wish_of
+    put(desired, "wish_of", lambda piece: original(msgspec.structs.replace(piece, shed=False)))
+
+
+@mutant("everything is moved", "leases that nobody marked movable are moved as well", kinds=("admin.defragment",))
+def _moved(put: Put) -> None:
+    original = moving.occupant_of
+
+    def occupant_of(state: Any, lease: Any, now_ms: int) -> Any:
+        request = msgspec.structs.replace(lease.request, movable=True)
+        return original(state, msgspec.structs.replace(lease, request=request), now_ms)
+
+    put(moving, "occupant_of", occupant_of)
+
+
+# -- limits and money
+
+
+@mutant(
+    "limit of one request",
+    "a limit is compared with what is asked for, not with what is held as well",
+    kinds=("admin.quota",),
+)
+def _limit(put: Put) -> None:
+    original = limits._compare
+
+    def compare(label: str, model: str, limit: Any, held: Any, more: Any) -> Any:
+        return original(label, model, limit, (0, 0), more)
+
+    put(limits, "_compare", compare)
+
+
+@mutant("cut twice", "an interval is charged anew for each of two price changes of one millisecond", kinds=MONEY)
+def _cut(put: Put) -> None:
+    def cut(self: Any, entry: Any) -> Any:
+        cuts = [dated.from_ms for dated in self.dated if entry.from_ms < dated.from_ms < entry.to_ms]
+        start = entry.from_ms
+        for end in [*cuts, entry.to_ms]:
+            part = entry.within(start, end) if end > start else entry
+            if part is not None:
+                yield part, self.at(start)
+            start = end
+
+    put(PriceHistory, "cut", cut)
+
+
+@mutant("prices reach back", "new prices hold for what was used before them as well", kinds=MONEY)
+def _reach_back(put: Put) -> None:
+    put(PriceHistory, "cut", lambda self, entry: iter([(entry, self.at(entry.to_ms))]))
+
+
+@mutant("paid twice", "a payment that is posted again counts again", kinds=("money.credit",))
+def _paid(put: Put) -> None:
+    def post_credit(state: Any, command: Any, now_ms: int) -> Decision:
+        state.ledger.references.discard(command.reference)
+        return bookkeeping.post_credit(state, command, now_ms)
+
+    decide_by(put, "PostCredit", post_credit)
+
+
+@mutant("folded with what follows", "what is summed up by the hour is charged at the prices of today", kinds=MONEY)
+def _folded(put: Put) -> None:
+    original = folding.fold
+
+    def fold(buckets: Any, entry: Any, prices: Any) -> None:
+        original(buckets, entry, PriceHistory(prices.dated[-1:]))
+
+    put(books, "fold", fold)
+
+
+@mutant("minimum for everybody", "the least that a slice pays is added to what paid more", kinds=MONEY)
+def _minimum(put: Put) -> None:
+    def minimum_extra_ms(self: Any, entry: Any) -> int:
+        card = self.at(entry.from_ms)
+        return card.minimum_ms if card is not None and entry.share_milli else 0
+
+    put(PriceHistory, "minimum_extra_ms", minimum_extra_ms)
