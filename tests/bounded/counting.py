@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
+import logging
+import weakref
 from collections import Counter
-from types import BuiltinFunctionType, FrameType, FunctionType, MethodType, ModuleType
+from types import BuiltinFunctionType, CoroutineType, FrameType, FunctionType, ModuleType
 
-_CODE = (type, ModuleType, FunctionType, BuiltinFunctionType, MethodType, FrameType)
+_CODE = (type, ModuleType, FunctionType, BuiltinFunctionType, FrameType, logging.Logger)
+_COUNTED_ONLY = (asyncio.Future, asyncio.AbstractEventLoop, CoroutineType, weakref.ref)
+"""From these one gets to everything: the stacks of all that runs."""
 
 
 def everything_in(*roots: object) -> Counter[str]:
-    """How many objects of each type hang on these, without classes, modules and code; plain values by the garbage
-    collector's measure: numbers and strings are not counted, what holds them is.
+    """How many objects of each type hang on these, without classes, modules and code. Numbers and strings are not; what
+    holds them is, and how many it holds.
     """
     seen: set[int] = set()
     found: Counter[str] = Counter()
@@ -25,5 +30,6 @@ def everything_in(*roots: object) -> Counter[str]:
             found[type(each).__name__] += 1
         if isinstance(each, (list, tuple, set, frozenset, dict)):
             found[f"items of {type(each).__name__}"] += len(each)
-        left.extend(gc.get_referents(each))
+        if not isinstance(each, _COUNTED_ONLY):
+            left.extend(gc.get_referents(each))
     return found

@@ -133,7 +133,8 @@ class Sessions:
             if session is not None:
                 session.ended = True
                 if self._by_node.get(session.node_id) is session:
-                    self._telemetry.node(session.node_id).last_heard_ms = self.last_heard_ms(session.node_id)
+                    self._telemetry.heard(session.node_id, self.last_heard_ms(session.node_id))
+                    self._telemetry.gone(session.node_id)
                     del self._by_node[session.node_id]
                     self._liveness.absent(session.node_id, session.last_heard_ms)
 
@@ -283,14 +284,13 @@ class Sessions:
 
     async def _register(self, session: Session, snapshot: agent_pb2.Snapshot) -> None:
         spec = read_registered(snapshot.node, session.node_id)
-        about = self._telemetry.node(session.node_id)
-        about.driver_version = snapshot.node.driver_version[:128]
+        await self._submit(c.RegisterNode(spec, session.epoch))
+        self._telemetry.put_driver(session.node_id, snapshot.node.driver_version[:128])
         for device in snapshot.node.devices:
             tiers = tuple(int(tier) for tier in device.tiers[:16])
             self._telemetry.put_device(
                 device.uuid, AboutDevice(intern(device.product_name[:128]), device.pci_bus_id[:64], tiers)
             )
-        await self._submit(c.RegisterNode(spec, session.epoch))
         await self._submit(c.ReconcileNode(session.node_id, session.epoch, read_reports(snapshot.slices)))
         await self._cuts(session, snapshot)
         session.note_reports(snapshot.slices)
@@ -414,6 +414,7 @@ class Sessions:
 
     def node_changed(self, node_id: str, node: Node | None) -> None:
         """A node that was removed has nothing more to say; one that a lost session left behind is watched."""
+        self._telemetry.node_changed(node_id, node)
         session = self._by_node.get(node_id)
         if session is not None:
             session.tell_cuts(node)

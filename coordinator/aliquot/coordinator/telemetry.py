@@ -1,14 +1,17 @@
 """What agents say and nobody journals: the last reading of each device, versions, when a node was heard.
 
 It is all lost with the process and all comes back with the agents' next snapshots. Readings of 80,000 devices are
-kept in one flat array of integers; a device's row is found by its UUID.
+kept in one flat array of integers; a device's row is found by its UUID. What is no longer of the pool is forgotten.
 """
 
 from __future__ import annotations
 
 from array import array
+from collections.abc import Iterable
 from dataclasses import dataclass
 
+from aliquot.coordinator.core.state import Node
+from aliquot.coordinator.core.types import NodeSpec
 from aliquot.v1 import types_pb2
 
 _FIELDS = (
@@ -56,6 +59,11 @@ class Telemetry:
         self._values = array("q")
         self._nodes: dict[str, AboutNode] = {}
         self._devices: dict[str, AboutDevice] = {}
+        self._specs: dict[str, NodeSpec] = {}
+        """Nodes of the pool as they were last described."""
+
+    def __len__(self) -> int:
+        return len(self._nodes) + len(self._devices) + len(self._rows)
 
     def node(self, node_id: str) -> AboutNode:
         """What is known of a node; blank when nothing is."""
@@ -64,6 +72,18 @@ class Telemetry:
     def put_node(self, node_id: str, about: AboutNode) -> None:
         """A node's agent has introduced itself."""
         self._nodes[node_id] = about
+
+    def put_driver(self, node_id: str, version: str) -> None:
+        """A node's agent has told which driver is there."""
+        about = self._nodes.get(node_id)
+        if about is not None:
+            about.driver_version = version
+
+    def heard(self, node_id: str, at_ms: int) -> None:
+        """A node was last heard then."""
+        about = self._nodes.get(node_id)
+        if about is not None:
+            about.last_heard_ms = at_ms
 
     def about_device(self, uuid: str) -> AboutDevice:
         """What is known of a device; blank when nothing is."""
@@ -101,10 +121,27 @@ class Telemetry:
         }
         return types_pb2.DeviceTelemetry(**known)
 
-    def forget_node(self, node_id: str, device_uuids: tuple[str, ...]) -> None:
-        """The node was removed from the pool."""
-        self._nodes.pop(node_id, None)
-        for uuid in device_uuids:
+    def node_changed(self, node_id: str, node: Node | None) -> None:
+        """Follow nodes: forget the devices that one does not have any more, and those that are no more."""
+        old = self._specs.get(node_id)
+        if node is None:
+            self._specs.pop(node_id, None)
+            self._nodes.pop(node_id, None)
+        elif node.spec is old:
+            return
+        else:
+            self._specs[node_id] = node.spec
+        if old is not None:
+            kept = {device.uuid for device in node.spec.devices} if node is not None else set()
+            self._forget_devices(device.uuid for device in old.devices if device.uuid not in kept)
+
+    def gone(self, node_id: str) -> None:
+        """Its agent has no session any more. Of one that never became a node nothing is kept."""
+        if node_id not in self._specs:
+            self._nodes.pop(node_id, None)
+
+    def _forget_devices(self, uuids: Iterable[str]) -> None:
+        for uuid in uuids:
             self._devices.pop(uuid, None)
             row = self._rows.pop(uuid, None)
             if row is not None:
