@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from datetime import datetime, timedelta
 
 import msgspec
 from hypothesis import HealthCheck, settings
@@ -13,6 +14,7 @@ from aliquot.coordinator.core import commands as c
 from aliquot.coordinator.core.errors import DomainError
 from aliquot.coordinator.core.facts import EndReason, NodeState
 from aliquot.coordinator.core.leases import Lease
+from aliquot.coordinator.core.maintenance.windows import WindowSpec
 from aliquot.coordinator.core.snapshot import state_hash
 from aliquot.coordinator.core.state import CoreConfig
 from tests.core.harness import GIB, Books, node, request
@@ -64,7 +66,7 @@ class PoolMachine(RuleBasedStateMachine):
         key=st.sampled_from(["", "", "k1", "k2"]),
         priority=st.integers(-2, 2),
         preemptible=st.booleans(),
-        time_limit_ms=st.sampled_from([0, 0, 3_000]),
+        time_limit_ms=st.sampled_from([0, 0, 3_000, 20_000]),
         no_queue=st.booleans(),
         group=st.sampled_from(["", "g"]),
         more=st.sampled_from([0, 0, 0, 2]),
@@ -182,6 +184,31 @@ class PoolMachine(RuleBasedStateMachine):
     def cordon(self, name: str, cordoned: bool, drain: bool) -> None:
         self.refused(c.Cordon(f"n-{name}", cordoned=cordoned, drain=cordoned and drain))
 
+    @rule(
+        name=st.sampled_from(("rack", "weekly")),
+        covers=st.sampled_from([{"node_ids": ("one",)}, {"node_ids": ("n-two", "three")}, {"pool": "default"}]),
+        begins_s=st.sampled_from([-10, 0, 10, 40]),
+        lasts_s=st.sampled_from([1, 15, 60]),
+        lead_s=st.sampled_from([0, 20]),
+    )
+    def declare_maintenance(
+        self, name: str, covers: dict[str, object], begins_s: int, lasts_s: int, lead_s: int
+    ) -> None:
+        start = datetime(1970, 1, 1) + timedelta(seconds=self.books.now_ms // 1000 + begins_s)  # noqa: DTZ001
+        spec = WindowSpec(
+            name,
+            start.isoformat(),
+            (start + timedelta(seconds=lasts_s)).isoformat(),
+            weekly=name == "weekly",
+            lead_ms=lead_s * 1000,
+            **covers,  # type: ignore[arg-type]
+        )
+        self.refused(c.DeclareMaintenance(spec))
+
+    @rule(name=st.sampled_from(("rack", "weekly")))
+    def end_maintenance(self, name: str) -> None:
+        self.refused(c.EndMaintenance(name))
+
     @rule(name=st.sampled_from(NODES), force=st.booleans())
     def remove_and_declare_again(self, name: str, force: bool) -> None:
         if not self.refused(c.RemoveNode(f"n-{name}", force=force)):
@@ -199,7 +226,7 @@ class PoolMachine(RuleBasedStateMachine):
         epoch = self.books.sessions.get(node_id, 0)
         self.books.do(c.ReportDevice(node_id, epoch, f"GPU-{name}-{index}", foreign_gib * GIB, healthy))
 
-    @rule(milliseconds=st.sampled_from([1, 1_000, 5_000, 30_000]))
+    @rule(milliseconds=st.sampled_from([1, 1_000, 5_000, 30_000, 604_800_000]))
     def time_passes(self, milliseconds: int) -> None:
         self.books.advance(milliseconds)
 

@@ -194,6 +194,7 @@ def nodes_table(nodes: Iterable[Node]) -> Table:
         state = words.state(node.state)
         if node.draining or node.cordoned:
             state.append(" draining" if node.draining else " cordoned", style="yellow")
+        state.append(words.closed(node), style="yellow")
         if node.agentless:
             state.append(" agentless", style="bright_black")
         rows.append(

@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import re
 import time
 from collections.abc import Iterable
 
 from rich.text import Text
 
-from aliquot.client import Device, Explanation, Lease, LeaseState, NodeState, Slice, SliceState, Tier
+from aliquot.client import (
+    Device,
+    Explanation,
+    Lease,
+    LeaseState,
+    MaintenancePhase,
+    Node,
+    NodeState,
+    Slice,
+    SliceState,
+    Tier,
+)
 from aliquot.common.quantity import format_milli, human_bytes
 
 _COLOURS = {
@@ -33,6 +45,21 @@ UNKNOWN = "–"
 def state(value: LeaseState | SliceState | NodeState) -> Text:
     """A state's word in its colour."""
     return Text(value.lower(), style=_COLOURS.get(value, ""))
+
+
+def moment(at_ms: int) -> str:
+    """A point in time: `2026-11-28 22:00 UTC`."""
+    return f"{dt.datetime.fromtimestamp(at_ms // 1000, dt.UTC):%Y-%m-%d %H:%M} UTC"
+
+
+def closed(node: Node) -> str:
+    """What a maintenance window means for a node now; empty where none closes it."""
+    closure = node.closure
+    if closure is None:
+        return ""
+    if closure.phase is MaintenancePhase.OPEN:
+        return f" maintenance until {moment(closure.ends_ms)}"
+    return f" closing for maintenance at {moment(closure.starts_ms)}"
 
 
 def share(share_milli: int) -> str:

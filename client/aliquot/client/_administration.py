@@ -17,6 +17,17 @@ _WITHDRAW = Method("/aliquot.v1.AdminService/Withdraw", admin_pb2.WithdrawReques
 _TENANCY = Method("/aliquot.v1.AdminService/GetTenancy", admin_pb2.GetTenancyRequest, admin_pb2.Tenancy)
 _DEFRAGMENT = Method("/aliquot.v1.AdminService/Defragment", admin_pb2.DefragmentRequest, admin_pb2.DefragmentResponse)
 _BALANCE = Method("/aliquot.v1.AdminService/Balance", admin_pb2.BalanceRequest, admin_pb2.BalanceResponse)
+_DECLARE_MAINTENANCE = Method(
+    "/aliquot.v1.AdminService/DeclareMaintenance",
+    admin_pb2.DeclareMaintenanceRequest,
+    admin_pb2.DeclareMaintenanceResponse,
+)
+_END_MAINTENANCE = Method(
+    "/aliquot.v1.AdminService/EndMaintenance", admin_pb2.EndMaintenanceRequest, admin_pb2.EndMaintenanceResponse
+)
+_MAINTENANCE = Method(
+    "/aliquot.v1.AdminService/ListMaintenance", admin_pb2.ListMaintenanceRequest, admin_pb2.ListMaintenanceResponse
+)
 _INVOICE = Method("/aliquot.v1.AdminService/GetInvoice", admin_pb2.GetInvoiceRequest, admin_pb2.Invoice)
 _CREDIT = Method("/aliquot.v1.AdminService/PostCredit", admin_pb2.PostCreditRequest, admin_pb2.PostCreditResponse)
 
@@ -57,6 +68,24 @@ def defragment(
     """One step of moving leases so that more fits."""
     request = admin_pb2.DefragmentRequest(carry_out=carry_out, moves_max=moves_max, cursor=cursor)
     return (yield from call(context, _DEFRAGMENT, request, timeout_s))
+
+
+def declare_maintenance(
+    context: Context, window: admin_pb2.MaintenanceWindow, timeout_s: float
+) -> Flow[admin_pb2.MaintenanceView]:
+    """Say when nodes are to be left alone."""
+    request = admin_pb2.DeclareMaintenanceRequest(window=window)
+    return (yield from call(context, _DECLARE_MAINTENANCE, request, timeout_s)).maintenance
+
+
+def end_maintenance(context: Context, name: str, timeout_s: float) -> Flow[None]:
+    """Withdraw a window."""
+    yield from call(context, _END_MAINTENANCE, admin_pb2.EndMaintenanceRequest(name=name), timeout_s)
+
+
+def maintenance(context: Context, timeout_s: float) -> Flow[list[admin_pb2.MaintenanceView]]:
+    """All windows."""
+    return list((yield from call(context, _MAINTENANCE, admin_pb2.ListMaintenanceRequest(), timeout_s)).windows)
 
 
 def post_credit(
@@ -112,6 +141,23 @@ class Admin:
         answer: admin_pb2.DefragmentResponse = self._run(flow)
         return answer
 
+    def declare_maintenance(self, window: admin_pb2.MaintenanceWindow) -> admin_pb2.MaintenanceView:
+        """Say when nodes are to be left alone, once or every week. The same again changes nothing.
+
+        Raises `NameTaken` where another window has this name, `InvalidRequest` for times or a zone that can't be read.
+        """
+        answer: admin_pb2.MaintenanceView = self._run(declare_maintenance(self._context, window, self._timeout_s))
+        return answer
+
+    def end_maintenance(self, name: str) -> None:
+        """Withdraw a window; nodes that only it closed are open again. Raises `MaintenanceNotFound`."""
+        self._run(end_maintenance(self._context, name, self._timeout_s))
+
+    def maintenance(self) -> list[admin_pb2.MaintenanceView]:
+        """All windows, the next one first."""
+        answer: list[admin_pb2.MaintenanceView] = self._run(maintenance(self._context, self._timeout_s))
+        return answer
+
     def invoice(self, tenant: str, *, from_ms: int, to_ms: int) -> admin_pb2.Invoice:
         """What a tenant owes for [from_ms, to_ms), milliseconds since the Unix epoch."""
         answer: admin_pb2.Invoice = self._run(invoice(self._context, tenant, from_ms, to_ms, self._timeout_s))
@@ -159,6 +205,21 @@ class AsyncAdmin:
         """See `Admin.defragment`."""
         flow = defragment(self._context, moves_max, cursor, self._timeout_s, carry_out=carry_out)
         answer: admin_pb2.DefragmentResponse = await self._run(flow)
+        return answer
+
+    async def declare_maintenance(self, window: admin_pb2.MaintenanceWindow) -> admin_pb2.MaintenanceView:
+        """See `Admin.declare_maintenance`."""
+        flow = declare_maintenance(self._context, window, self._timeout_s)
+        answer: admin_pb2.MaintenanceView = await self._run(flow)
+        return answer
+
+    async def end_maintenance(self, name: str) -> None:
+        """See `Admin.end_maintenance`."""
+        await self._run(end_maintenance(self._context, name, self._timeout_s))
+
+    async def maintenance(self) -> list[admin_pb2.MaintenanceView]:
+        """See `Admin.maintenance`."""
+        answer: list[admin_pb2.MaintenanceView] = await self._run(maintenance(self._context, self._timeout_s))
         return answer
 
     async def invoice(self, tenant: str, *, from_ms: int, to_ms: int) -> admin_pb2.Invoice:

@@ -11,10 +11,10 @@
          │   ├─ QuotaExceeded            the tenant's limit                                    .violations
          │   └─ TierUnavailable          no device can enforce the limit that strongly         .explanation
          ├─ NotFound
-         │   ├─ LeaseNotFound, NodeNotFound, TenantNotFound, QueueNotFound
+         │   ├─ LeaseNotFound, NodeNotFound, TenantNotFound, QueueNotFound, MaintenanceNotFound
          ├─ Conflict                 somebody else got there first: read again, then decide
          │   ├─ IdempotencyMismatch      this key was used for another request
-         │   ├─ NameTaken                a node's name or a device's UUID belongs to another node
+         │   ├─ NameTaken                a name or a device's UUID belongs to another
          │   ├─ InUse                    it still holds leases
          │   └─ PeriodClosed             the books of that time are closed
          ├─ LeaseLost                a lease that was held is held no longer                   .end_reason
@@ -129,6 +129,12 @@ class NodeNotFound(NotFound):
     """No such node."""
 
     reason = "NODE_NOT_FOUND"
+
+
+class MaintenanceNotFound(NotFound):
+    """No such maintenance window."""
+
+    reason = "MAINTENANCE_NOT_FOUND"
 
 
 class TenantNotFound(NotFound):

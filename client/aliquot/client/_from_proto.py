@@ -13,7 +13,7 @@ from aliquot.common import limits
 from aliquot.v1 import leases_pb2, pool_pb2, types_pb2
 
 N = TypeVar("N", bound=int)
-W = TypeVar("W", values.Tier, values.SliceState, values.LeaseState, values.NodeState)
+W = TypeVar("W", values.Tier, values.SliceState, values.LeaseState, values.NodeState, values.MaintenancePhase)
 
 
 def _words(items: Sequence[tuple[str, N]], prefix: str, enum: type[W]) -> Mapping[N, W]:
@@ -26,6 +26,7 @@ _TIERS = _words(types_pb2.Tier.items(), "TIER_", values.Tier)
 _SLICE_STATES = _words(types_pb2.SliceState.items(), "SLICE_STATE_", values.SliceState)
 _LEASE_STATES = _words(types_pb2.LeaseState.items(), "LEASE_STATE_", values.LeaseState)
 _NODE_STATES = _words(types_pb2.NodeState.items(), "NODE_STATE_", values.NodeState)
+_PHASES = _words(types_pb2.MaintenancePhase.items(), "MAINTENANCE_PHASE_", values.MaintenancePhase)
 LEASE_STATE_NUMBERS = {word: number for number, word in _LEASE_STATES.items()}
 
 
@@ -206,6 +207,17 @@ def node_of(message: types_pb2.Node) -> values.Node:
         slices=message.slices,
         failure_domain=message.failure_domain,
         cards=tuple(map(_card_of, message.cards)),
+        closure=_closure_of(message.closure) if message.HasField("closure") else None,
+    )
+
+
+def _closure_of(message: types_pb2.NodeClosure) -> values.Closure:
+    return values.Closure(
+        window=message.window,
+        phase=_PHASES.get(message.phase, values.MaintenancePhase.UNSPECIFIED),
+        starts_ms=message.starts_ms,
+        ends_ms=message.ends_ms,
+        reason=message.reason,
     )
 
 

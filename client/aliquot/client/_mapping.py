@@ -28,6 +28,8 @@ _BY_REASON: dict[str, type[errors.PoolError]] = {
     "NODE_NAME_TAKEN": errors.NameTaken,
     "DEVICE_CLAIMED": errors.NameTaken,
     "NODE_IN_USE": errors.InUse,
+    "MAINTENANCE_EXISTS": errors.NameTaken,
+    "MAINTENANCE_NOT_FOUND": errors.MaintenanceNotFound,
     "PROTOCOL_VERSION": errors.Refused,
     "NOT_LEADER": errors.Unavailable,
     "JOURNAL_UNAVAILABLE": errors.Unavailable,

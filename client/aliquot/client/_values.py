@@ -293,6 +293,28 @@ class MigCard:
     """Why the last order to cut it was not carried out; empty: it was."""
 
 
+class MaintenancePhase(_Word):
+    """How far a maintenance window has come."""
+
+    UNSPECIFIED = "UNSPECIFIED"
+    PLANNED = "PLANNED"
+    CLOSING = "CLOSING"
+    """Only what ends before its start is placed on its nodes."""
+    OPEN = "OPEN"
+    """Nothing is placed there, and what ran was told to go."""
+
+
+@dataclass(frozen=True, slots=True)
+class Closure:
+    """The maintenance window that closes a node: [starts_ms, ends_ms)."""
+
+    window: str
+    phase: MaintenancePhase
+    starts_ms: int
+    ends_ms: int
+    reason: str
+
+
 @dataclass(frozen=True, slots=True)
 class Node:
     """A machine with devices."""
@@ -316,6 +338,8 @@ class Node:
     failure_domain: str
     cards: tuple[MigCard, ...] = ()
     """Cards in MIG mode that may be cut anew; others show in the devices that are cut from them."""
+    closure: Closure | None = None
+    """None: no maintenance window closes it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -137,6 +137,9 @@ class Metrics(Collector):
         yield GaugeMetricFamily("aliquot_durable_facts", "Number of the last durable fact", value=self._view.seq)
         yield GaugeMetricFamily("aliquot_leader_epoch", "The leader epoch", value=self._view.leader_epoch)
         yield _labelled("aliquot_nodes", "Nodes by liveness", "state", totals.by_node_state)
+        yield _labelled(
+            "aliquot_nodes_maintained", "Nodes that a maintenance window closes", "phase", totals.by_closure
+        )
         by_state = {state.name: count for state, count in totals.by_lease_state.items()}
         yield _labelled("aliquot_leases", "Leases that are remembered, by state", "state", by_state)
         yield GaugeMetricFamily("aliquot_queue_depth", "Requests that wait for capacity", value=totals.queued)

@@ -63,6 +63,8 @@ class Totals:
         """Leases that hold something."""
         self.by_lease_state: dict[LeaseState, int] = dict.fromkeys(LeaseState, 0)
         self.by_node_state: dict[str, int] = {}
+        self.by_closure: dict[str, int] = {"CLOSING": 0, "OPEN": 0}
+        """Nodes that a maintenance window closes, by its phase."""
 
     # -- leases
 
@@ -175,3 +177,12 @@ class Totals:
             self.by_node_state[old] -= 1
         if new is not None:
             self.by_node_state[new] = self.by_node_state.get(new, 0) + 1
+
+    def node_closure_changed(self, old: str | None, new: str | None) -> None:
+        """A maintenance window has closed a node or entered its next phase (named), or there is none any more."""
+        if old == new:
+            return
+        if old is not None:
+            self.by_closure[old] -= 1
+        if new is not None:
+            self.by_closure[new] += 1

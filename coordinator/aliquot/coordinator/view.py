@@ -59,6 +59,7 @@ class View:
         old = self.nodes.get(node_id)
         self.nodes[node_id] = node
         self.totals.node_state_changed(old.state.name if old is not None else None, node.state.name)
+        self.totals.node_closure_changed(_closed_by(old), _closed_by(node))
         if old is not None and old.spec is node.spec:
             return
         if old is None:
@@ -82,6 +83,7 @@ class View:
         self._slices_by_node.pop(node_id, None)
         self.totals.node_changed(old.spec, None)
         self.totals.node_state_changed(old.state.name, None)
+        self.totals.node_closure_changed(_closed_by(old), None)
 
     def _put_lease(self, lease_id: str, new: Lease | None) -> tuple[Lease | None, Lease | None]:
         old = self.leases.get(lease_id)
@@ -149,6 +151,10 @@ class View:
         if self._sorted_nodes is None:
             self._sorted_nodes = sorted(self.nodes)
         return self._sorted_nodes
+
+
+def _closed_by(node: Node | None) -> str | None:
+    return node.closure.phase.name if node is not None and node.closure is not None else None
 
 
 def _remove(orders: dict[str, ArrivalOrder], lease: Lease) -> None:

@@ -63,7 +63,7 @@ def _line(event: Event) -> Text:
     if isinstance(event, NodeChanged):
         node = event.node
         text = _stamp(event.seq, event.at_ms).append_text(Text.assemble((f"{node.name}  ", "bold")))
-        text.append_text(words.state(node.state))
+        text.append_text(words.state(node.state)).append(words.closed(node), style="yellow")
         return text.append(f"  {node.reason}".rstrip(), style="bright_black")
     return Text(f"{event.seq:>8}  changes were missed; {len(event.leases)} live leases", style="yellow")
 

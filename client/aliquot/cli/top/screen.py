@@ -118,6 +118,7 @@ def _device_row(node: Node, device: Device) -> tuple[RenderableType, ...]:
         state.append_text(words.state(node.state))
     if node.cordoned or node.draining:
         state.append(" draining" if node.draining else " cordoned", style="yellow")
+    state.append(words.closed(node), style="yellow")
     busy, heat = telemetry.gpu_utilisation_percent, telemetry.temperature_c
     return (
         node.name,

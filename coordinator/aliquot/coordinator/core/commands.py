@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from aliquot.coordinator.core.facts import EndReason, RequestSpec
 from aliquot.coordinator.core.ledger.rates import RateCard
+from aliquot.coordinator.core.maintenance.windows import WindowSpec
 from aliquot.coordinator.core.placement.prices import PriceTable
 from aliquot.coordinator.core.tenancy.specs import PoolSpec, QueueSpec, TenantSpec
 from aliquot.coordinator.core.types import NodeSpec
@@ -111,6 +112,28 @@ class Cordon:
     reason: str = ""
     grace_ms: int = 0
     """For drained leases; 0: each lease's own."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeclareMaintenance:
+    """An administrator says when nodes are to be left alone. Nodes may be named by id or name.
+
+    The same again changes nothing; something else under the same name is refused.
+    """
+
+    spec: WindowSpec
+
+
+@dataclass(frozen=True, slots=True)
+class EndMaintenance:
+    """Withdraw a window. Nodes that only it closed are open again at once."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReadMaintenance:
+    """The windows there are, with the nodes they are over. Changes nothing."""
 
 
 class ReportStatus(enum.IntEnum):
@@ -333,6 +356,9 @@ Command = (
     | DeclareNode
     | RemoveNode
     | Cordon
+    | DeclareMaintenance
+    | EndMaintenance
+    | ReadMaintenance
     | RegisterNode
     | ReconcileNode
     | ReportSlices

@@ -88,6 +88,18 @@ class NodeInUse(DomainError):
     reason = "NODE_IN_USE"
 
 
+class MaintenanceExists(DomainError):
+    """Another maintenance window has this name."""
+
+    reason = "MAINTENANCE_EXISTS"
+
+
+class MaintenanceNotFound(DomainError):
+    """No such maintenance window."""
+
+    reason = "MAINTENANCE_NOT_FOUND"
+
+
 class SessionReplaced(DomainError):
     """Another agent with the same node id has connected since."""
 

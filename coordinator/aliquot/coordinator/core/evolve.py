@@ -14,7 +14,8 @@ from msgspec.structs import replace
 from aliquot.coordinator.core import facts as f
 from aliquot.coordinator.core.elastic import grows_at
 from aliquot.coordinator.core.errors import BrokenInvariant
-from aliquot.coordinator.core.evolving import balancing, counting, holds, ledger, resizing, tenancy
+from aliquot.coordinator.core.evolving import balancing, counting, holds, ledger, maintenance, resizing, tenancy
+from aliquot.coordinator.core.evolving.nodes import set_node
 from aliquot.coordinator.core.evolving.partitioning import APPLY as CUTS
 from aliquot.coordinator.core.evolving.partitioning import keep as keep_cuts
 from aliquot.coordinator.core.leases import (
@@ -78,7 +79,7 @@ def _node_put(state: State, fact: f.NodePut) -> None:
         if old is not None
         else Node(spec=spec, state=f.NodeState.DECLARED, registered=registered)
     )
-    _set_node(state, node)
+    set_node(state, node)
     keep_cuts(state, node)
     for device in (*(old.spec.devices if old is not None else ()), *spec.devices):
         holds.look_at_device(state, device.uuid)
@@ -86,7 +87,7 @@ def _node_put(state: State, fact: f.NodePut) -> None:
 
 def _node_state_changed(state: State, fact: f.NodeStateChanged) -> None:
     node = state.nodes[fact.node_id]
-    _set_node(
+    set_node(
         state,
         replace(
             node,
@@ -103,7 +104,7 @@ def _node_state_changed(state: State, fact: f.NodeStateChanged) -> None:
 
 def _node_cordoned(state: State, fact: f.NodeCordoned) -> None:
     node = state.nodes[fact.node_id]
-    _set_node(state, replace(node, cordoned=fact.cordoned, draining=fact.draining, reason=fact.reason))
+    set_node(state, replace(node, cordoned=fact.cordoned, draining=fact.draining, reason=fact.reason))
 
 
 def _node_removed(state: State, fact: f.NodeRemoved) -> None:
@@ -112,6 +113,8 @@ def _node_removed(state: State, fact: f.NodeRemoved) -> None:
     node = state.nodes.pop(fact.node_id)
     state.inventory.remove_node(fact.node_id)
     state.node_ids_by_name.pop(node.spec.name, None)
+    state.closed.pop(fact.node_id, None)
+    state.emptying.pop(fact.node_id, None)
     del state.slice_ids_by_node[fact.node_id]
     for device in node.spec.devices:
         state.devices.pop(device.uuid, None)
@@ -120,25 +123,6 @@ def _node_removed(state: State, fact: f.NodeRemoved) -> None:
     state.node_versions.pop(fact.node_id, None)
     balancing.forget_loan(state, fact.node_id, fact.at_ms)
     state.touch_node(fact.node_id)
-
-
-def _set_node(state: State, node: Node) -> None:
-    node_id = node.spec.node_id
-    state.nodes[node_id] = replace(node, seq=state.seq)
-    old = state.inventory.node(node_id).grantable
-    state.inventory.set_grantable(node_id, node.grantable)
-    state.touch_node(node_id)
-    state.node_touched(node_id)
-    if node.grantable != old:
-        state.capacity_version += 1
-        state.tenancy.guaranteed_version += 1
-    if state.hold_of_device:
-        for owner in dict.fromkeys(state.hold_of_device.get(device.uuid, "") for device in node.spec.devices):
-            if owner:
-                state.capacity_freed = True  # perhaps it is broken, and its owner must be decided on anew
-                holds.look_at_hold(state, owner)
-    if node.grantable:
-        state.free_capacity()
 
 
 def _device_changed(state: State, fact: f.DeviceChanged) -> None:
@@ -507,4 +491,5 @@ _APPLY: dict[type[f.Fact], Callable[[State, Any], None]] = {
     **ledger.APPLY,
     **resizing.APPLY,
     **balancing.APPLY,
+    **maintenance.APPLY,
 }

@@ -11,8 +11,10 @@ import enum
 
 import msgspec
 
+from aliquot.coordinator.core.fact import Fact as Fact  # noqa: PLC0414 - said again for all who import it from here
 from aliquot.coordinator.core.holds import HoldKind
 from aliquot.coordinator.core.ledger.rates import RateCard
+from aliquot.coordinator.core.maintenance.facts import MaintenanceDeclared, MaintenanceEnded, MaintenanceMoved
 from aliquot.coordinator.core.placement.prices import PriceTable
 from aliquot.coordinator.core.tenancy.specs import Amount, PoolSpec, QueueSpec, TenantSpec
 from aliquot.coordinator.core.types import Cut, Demand, NodeSpec, Placement, SlicePlan
@@ -69,12 +71,6 @@ class SliceGrant(msgspec.Struct, frozen=True, array_like=True):
     slice_id: str
     member: int
     plan: SlicePlan
-
-
-class Fact(msgspec.Struct, frozen=True, array_like=True, tag_field="k"):
-    """Base of all facts. `at_ms` is the coordinator's clock, which never goes backwards."""
-
-    at_ms: int
 
 
 class LeaderStarted(Fact, frozen=True, tag="leader"):
@@ -448,6 +444,9 @@ AnyFact = (
     | NodeStateChanged
     | NodeCordoned
     | NodeRemoved
+    | MaintenanceDeclared
+    | MaintenanceMoved
+    | MaintenanceEnded
     | DeviceChanged
     | CutOrdered
     | CutSettled

@@ -13,6 +13,7 @@ from aliquot.coordinator.core.errors import InvalidField, QueueNotFound, QuotaEx
 from aliquot.coordinator.core.facts import LeaseGranted, RequestSpec, SliceGrant
 from aliquot.coordinator.core.holds import HoldKind
 from aliquot.coordinator.core.leases import Lease, slice_id_of
+from aliquot.coordinator.core.maintenance.closing import place_before
 from aliquot.coordinator.core.state import State
 from aliquot.coordinator.core.tenancy.books import Account, Chain, Part
 from aliquot.coordinator.core.tenancy.limits import (
@@ -76,15 +77,18 @@ def offer(
         over = over_limit(chain, least_held(state, demand))
     if over is not None:
         return Offer(over=over)
-    if demand in state.known_full:
+    full = demand in state.known_full
+    if full and not state.closed:
         return Offer()
     tried = demand
     for _ in range(_MODELS_TRIED_MAX):
-        placement = state.engine.place(tried, arrival=arrival)
+        placement = None if full else state.engine.place(tried, arrival=arrival)
         if placement is None:
-            if tried is demand:
+            if tried is demand and not full:
                 state.known_full.add(demand)
-            return Offer(over=over)
+            placement = place_before(state, request, tried, arrival, now_ms) if state.closed else None
+            if placement is None:
+                return Offer(over=over)
         over = forbidden(state, request, chain, placement, now_ms, preempted_at_ms)
         if over is None:
             return Offer(placement)
@@ -93,6 +97,23 @@ def offer(
             return Offer(over=over)
         tried = narrowed
     return Offer(over=over)
+
+
+def offer_before(
+    state: State,
+    request: RequestSpec,
+    demand: Demand,
+    arrival: int,
+    now_ms: int,
+    *,
+    preempted_at_ms: tuple[int, ...] = (),
+) -> Placement | None:
+    """The best placement on nodes that close, for a request that ends in time, that every limit allows."""
+    placement = place_before(state, request, demand, arrival, now_ms)
+    if placement is None or exhausted(state, request.tenant, now_ms) is not None:
+        return None
+    over = forbidden(state, request, chain_of(state, request), placement, now_ms, preempted_at_ms)
+    return placement if over is None else None
 
 
 def granted(lease_id: str, lease_epoch: int, placement: Placement, now_ms: int) -> LeaseGranted:

@@ -12,6 +12,7 @@ from aliquot.coordinator.core.evolving.partitioning import withheld
 from aliquot.coordinator.core.leases import Lease, SliceState
 from aliquot.coordinator.core.ledger.books import CHARGED
 from aliquot.coordinator.core.ledger.entries import postings
+from aliquot.coordinator.core.maintenance.windows import closure_of
 from aliquot.coordinator.core.state import State
 
 
@@ -48,6 +49,7 @@ def check(state: State) -> None:
     _check_accounts(state)
     _check_ledger(state)
     _check_holds(state)
+    _check_maintenance(state)
     _require(
         sorted(state.ended) == sorted(lease.lease_id for lease in state.leases.values() if lease.ended),
         "the list of ended leases is off",
@@ -120,6 +122,19 @@ def _check_holds(state: State) -> None:
         kept |= withheld(node)
     for uuid in state.devices:
         _require(state.inventory.device(uuid).withheld_for == kept.get(uuid, ""), f"{uuid} is kept for the wrong one")
+
+
+def _check_maintenance(state: State) -> None:
+    """Every node is closed as the windows over it have it, and open otherwise."""
+    closed: set[str] = set()
+    for node_id, node in state.nodes.items():
+        _require(node.closure == closure_of(state.windows, node.spec), f"{node_id} is closed, or open, for no reason")
+        _require(
+            state.inventory.node(node_id).grantable == node.grantable, f"{node_id}: books and inventory differ on it"
+        )
+        if node.open and node.closure is not None:
+            closed.add(node_id)
+    _require(closed == set(state.closed), "the index of nodes that windows close is off")
 
 
 def _check_lease(lease: Lease) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from aliquot.coordinator.core.evolving.counting import FOLDED_AT_ONCE, be_patient, recount_all
 from aliquot.coordinator.core.evolving.holds import keep
+from aliquot.coordinator.core.evolving.maintenance import watch
+from aliquot.coordinator.core.evolving.nodes import note_closure
 from aliquot.coordinator.core.evolving.partitioning import keep as keep_cuts
 from aliquot.coordinator.core.evolving.resizing import enlist
 from aliquot.coordinator.core.leases import Lease, Slice
@@ -22,6 +24,9 @@ def rebuild_indexes(state: State) -> None:
         state.slice_ids_by_node[node_id] = {}
         state.inventory.put_node(node.spec)
         state.inventory.set_grantable(node_id, node.grantable)
+        note_closure(state, node)
+    for window in state.windows.values():
+        watch(state, window)
     for uuid, device in state.devices.items():
         state.inventory.set_device(uuid, foreign_bytes=device.foreign_bytes, healthy=device.healthy)
     for lease in state.leases.values():

@@ -16,6 +16,7 @@ from aliquot.coordinator.core.leases import Lease
 from aliquot.coordinator.core.ledger.entries import DayTotal, Entry, HourTotal, Observed
 from aliquot.coordinator.core.ledger.folding import hour_totals, hours_from
 from aliquot.coordinator.core.ledger.rates import DatedRates, PriceHistory
+from aliquot.coordinator.core.maintenance.windows import Window
 from aliquot.coordinator.core.placement.prices import PriceTable
 from aliquot.coordinator.core.rebuild import rebuild_indexes
 from aliquot.coordinator.core.state import CoreConfig, Device, Node, State
@@ -24,8 +25,8 @@ from aliquot.coordinator.core.tenancy.lending import Loan, NodeMove
 from aliquot.coordinator.core.tenancy.specs import Pool, Queue, Tenant
 
 FORMAT = 3
-"""1: before tenants, holds and the ledger; such snapshots are read as having none. 2: before usage was folded; versions
-that know no other would lose it.
+"""1: before tenants, holds and the ledger; such snapshots are read as having none. 2: before usage was folded, and
+before maintenance windows; versions that know no other would lose them.
 """
 
 
@@ -68,6 +69,8 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     hours: tuple[HourTotal, ...] = ()
     """Sorted by tenant, time, queue and model."""
     folded_up_to_ms: int = 0
+    windows: tuple[Window, ...] = ()
+    """Sorted by name."""
 
 
 def to_snapshot(state: State) -> Snapshot:
@@ -101,6 +104,7 @@ def to_snapshot(state: State) -> Snapshot:
         prices=state.prices,
         hours=tuple(hour_totals(ledger.hours)),
         folded_up_to_ms=ledger.folded_up_to_ms,
+        windows=tuple(window for _, window in sorted(state.windows.items())),
     )
 
 
@@ -124,6 +128,7 @@ def from_snapshot(snapshot: Snapshot, config: CoreConfig | None = None) -> State
     state.tenancy.set_averages(snapshot.averages)
     state.holds = {hold.owner: hold for hold in snapshot.holds}
     state.disruptions = dict(snapshot.disruptions)
+    state.windows = {window.spec.name: window for window in snapshot.windows}
     ledger = state.ledger
     ledger.prices = PriceHistory(snapshot.rates)
     ledger.restore(snapshot.entries)

@@ -20,6 +20,7 @@ from aliquot.coordinator.core.inventory import Inventory
 from aliquot.coordinator.core.leases import Lease
 from aliquot.coordinator.core.ledger.books import Ledger
 from aliquot.coordinator.core.ledger.meters import Meter
+from aliquot.coordinator.core.maintenance.windows import Closure, Window
 from aliquot.coordinator.core.placement import Engine, make_policy
 from aliquot.coordinator.core.placement.prices import PriceTable
 from aliquot.coordinator.core.queueing import AdmissionPass, WaitingLines
@@ -94,10 +95,17 @@ class Node(msgspec.Struct, frozen=True):
     seq: int = 0
     cuts: tuple[Cut, ...] = ()
     """The last order to cut each of its cards."""
+    closure: Closure | None = None
+    """The maintenance window that closes it; what an administrator closed by hand is `cordoned`, and stays so."""
 
     @property
     def grantable(self) -> bool:
         """Whether new slices may be placed there."""
+        return self.closure is None and self.open
+
+    @property
+    def open(self) -> bool:
+        """Whether they might be, were it not for a maintenance window."""
         if self.cordoned:
             return False
         return self.state is NodeState.READY or (self.state is NodeState.DECLARED and self.spec.agentless)
@@ -153,6 +161,8 @@ class State:
         """When a node last changed hands."""
         self.disruptions: dict[str, tuple[int, ...]] = {}
         """When leases of a tenant were last preempted by priority; only of tenants that bound it."""
+        self.windows: dict[str, Window] = {}
+        """Maintenance windows, by name."""
 
         self.inventory = Inventory()
         self.engine = Engine(self.inventory, make_policy(config.policy))
@@ -188,6 +198,8 @@ class State:
         """Moves when what could be leased at all changes: nodes, their state, the health of devices."""
         self.elastic: dict[str, None] = {}
         """Elastic leases that have a grant."""
+        self.closed: dict[str, Closure] = {}
+        """Nodes that would be grantable, were it not for a maintenance window."""
         self.timers = Timers()
         self.ended: deque[str] = deque()
 
@@ -218,6 +230,10 @@ class State:
         """Nodes with cards that may be cut."""
         self.cuts_due_ms = 0
         """When it is looked next whether a card should be cut; 0: never."""
+        self.emptying: dict[str, None] = {}
+        """Nodes under maintenance on which something may still run that was not told to go."""
+        self.full_before: dict[Demand, int] = {}
+        """Demands that do not fit on nodes either that close later than this."""
         self._touched_leases: dict[str, None] = {}
         self._touched_nodes: dict[str, None] = {}
         self._touched_devices: dict[str, None] = {}
@@ -255,6 +271,7 @@ class State:
         self.capacity_freed = True
         self.freed_version += 1
         self.known_full.clear()
+        self.full_before.clear()
         self.look_for_growth(self.now_ms + self.config.growth_idle_ms)
 
     def searched_in_vain(self, key: tuple[Demand, str, str, int], version: int, until_ms: int) -> None:

@@ -29,6 +29,8 @@ class Due(enum.IntEnum):
     """The notice of slices that an elastic lease gives back is over."""
     BALANCE = 10
     """A pool that balances its projects by itself looks whether a node should change hands."""
+    MAINTENANCE = 11
+    """A maintenance window enters its next phase, or what runs on its nodes is to be told to go."""
     FOLD = 12
     """There is more usage entry by entry than is to be kept so."""
     CUT = 20

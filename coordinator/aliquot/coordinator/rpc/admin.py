@@ -7,11 +7,19 @@ import asyncio
 from aliquot.common import limits, names
 from aliquot.common.errors import InvalidFieldError
 from aliquot.coordinator.core import commands as c
-from aliquot.coordinator.core.decide.outcomes import ApplyOutcome, BalanceView, DefragmentView, TenancyView
+from aliquot.coordinator.core.decide.outcomes import (
+    ApplyOutcome,
+    BalanceView,
+    DefragmentView,
+    MaintenanceView,
+    TenancyView,
+    WindowView,
+)
 from aliquot.coordinator.core.ledger.books import Extract
 from aliquot.coordinator.core.ledger.invoice import balance_micro, make_invoice
 from aliquot.coordinator.metrics import Metrics
 from aliquot.coordinator.rpc import admin_messages as messages
+from aliquot.coordinator.rpc import maintenance
 from aliquot.coordinator.rpc.calls import Context, Service, unary
 from aliquot.coordinator.writer import Writer
 from aliquot.v1 import admin_pb2, admin_pb2_grpc
@@ -83,6 +91,40 @@ class AdminService(Service, admin_pb2_grpc.AdminServiceServicer):
         assert isinstance(view, DefragmentView)
         return messages.defragment_message(view)
 
+    # -- maintenance windows
+
+    @unary
+    async def DeclareMaintenance(  # noqa: N802
+        self, request: admin_pb2.DeclareMaintenanceRequest, context: Context
+    ) -> admin_pb2.DeclareMaintenanceResponse:
+        """A window, and what it is over now."""
+        spec = maintenance.read_window(request.window)
+        await self._writer.submit(c.DeclareMaintenance(spec))
+        (view,) = [view for view in await self._windows() if view.window.spec.name == spec.name] or (None,)
+        return admin_pb2.DeclareMaintenanceResponse(maintenance=maintenance.view_message(view) if view else None)
+
+    @unary
+    async def EndMaintenance(  # noqa: N802
+        self, request: admin_pb2.EndMaintenanceRequest, context: Context
+    ) -> admin_pb2.EndMaintenanceResponse:
+        """One window less."""
+        await self._writer.submit(c.EndMaintenance(request.name))
+        return admin_pb2.EndMaintenanceResponse()
+
+    @unary
+    async def ListMaintenance(  # noqa: N802
+        self, request: admin_pb2.ListMaintenanceRequest, context: Context
+    ) -> admin_pb2.ListMaintenanceResponse:
+        """All of them, as of a durable moment."""
+        return admin_pb2.ListMaintenanceResponse(windows=map(maintenance.view_message, await self._windows()))
+
+    async def _windows(self) -> tuple[WindowView, ...]:
+        view = await self._writer.submit(c.ReadMaintenance())
+        assert isinstance(view, MaintenanceView)
+        return view.windows
+
+    # -- the ledger
+
     @unary
     async def GetInvoice(  # noqa: N802
         self, request: admin_pb2.GetInvoiceRequest, context: Context
@@ -93,8 +135,6 @@ class AdminService(Service, admin_pb2_grpc.AdminServiceServicer):
         assert isinstance(extract, Extract)
         invoice = await asyncio.to_thread(make_invoice, extract)
         return messages.invoice_message(invoice)
-
-    # -- the ledger
 
     @unary
     async def PostCredit(  # noqa: N802

@@ -11,6 +11,7 @@ from aliquot.common import catalog, limits, names
 from aliquot.common.errors import InvalidFieldError
 from aliquot.coordinator.core.state import Device, Node
 from aliquot.coordinator.core.types import UNKNOWN, CutState, DeviceSpec, MigCard, MigPart, MigProfile, NodeSpec
+from aliquot.coordinator.rpc.maintenance import closure_message
 from aliquot.coordinator.rpc.requests import MAX_HOST_CPU_MILLI, MAX_HOST_MEMORY_BYTES
 from aliquot.coordinator.telemetry import Telemetry
 from aliquot.coordinator.totals import DeviceUse
@@ -182,6 +183,7 @@ class NodeWriter:
             slices=len(self._view.slices_on(spec.node_id)),
             failure_domain=spec.failure_domain,
             cards=self._card_messages(node) if with_devices else (),
+            closure=closure_message(node.closure) if node.closure is not None else None,
         )
         if spec.cpu_milli != UNKNOWN:
             message.cpu_milli = spec.cpu_milli

@@ -7,12 +7,14 @@ from aliquot.coordinator.core.decide import below_limits, giving_back, holding, 
 from aliquot.coordinator.core.decide.making_room import backfill, make_room, reserve
 from aliquot.coordinator.core.decide.outcomes import AdmitOutcome, Decision
 from aliquot.coordinator.core.facts import Fact
-from aliquot.coordinator.core.granting import granted, is_entitled, offer, whole_pool
+from aliquot.coordinator.core.granting import granted, is_entitled, offer, offer_before, whole_pool
 from aliquot.coordinator.core.queueing import AdmissionPass, Head
 from aliquot.coordinator.core.state import State
 
 SEARCH_ATTEMPTS = 16
 """A search for victims counts as so many attempts of a turn."""
+BEHIND_MAX = 64
+"""So many of a line are looked at for one that ends before maintenance begins."""
 
 
 def admit(state: State, command: Admit, now_ms: int) -> Decision:
@@ -69,6 +71,9 @@ def _try(state: State, walk: AdmissionPass, head: Head, now_ms: int) -> tuple[li
     )
     if filled is not None:
         return [granted(lease.lease_id, lease.lease_epoch + 1, filled, now_ms)], False, 1
+    behind = _behind(state, head, now_ms) if state.closed else []
+    if behind:
+        return behind, False, 1
     room, searched, again = make_room(state, lease, demand, now_ms)
     if room:
         return room, not again, SEARCH_ATTEMPTS
@@ -77,6 +82,22 @@ def _try(state: State, walk: AdmissionPass, head: Head, now_ms: int) -> tuple[li
         return moved, True, SEARCH_ATTEMPTS
     kept = reserve(state, walk, lease, demand, now_ms)
     return kept, True, SEARCH_ATTEMPTS if searched else 1
+
+
+def _behind(state: State, head: Head, now_ms: int) -> list[Fact]:
+    """The grant of one that stands in the same line and, other than its first, ends before maintenance begins."""
+    place = state.lines.place_of(head.lease_id)
+    if place is None:
+        return []
+    for _, lease_id in state.lines.queues[place.queue][place.tenant].lines[head.line][:BEHIND_MAX]:
+        lease = state.leases[lease_id]
+        placement = offer_before(
+            state, lease.request, head.line.demand, lease.arrival, now_ms, preempted_at_ms=lease.preempted_at_ms
+        )
+        if placement is not None:
+            given_up = holding.give_up_of(state, lease_id, now_ms, "the lease was granted elsewhere")
+            return [*given_up, granted(lease_id, lease.lease_epoch + 1, placement, now_ms)]
+    return []
 
 
 def start_pass(state: State, now_ms: int) -> AdmissionPass:

@@ -14,7 +14,8 @@ from aliquot.coordinator.core.errors import (
     QuotaExceeded,
 )
 from aliquot.coordinator.core.facts import LeaseQueued
-from aliquot.coordinator.core.granting import check_access, granted, offer
+from aliquot.coordinator.core.granting import check_access, granted, offer, offer_before
+from aliquot.coordinator.core.maintenance.closing import why_not
 from aliquot.coordinator.core.queueing import LineKey
 from aliquot.coordinator.core.state import State
 
@@ -47,8 +48,13 @@ def allocate(state: State, command: Allocate, now_ms: int) -> Decision:
             return Decision((queued, granted(command.lease_id, 1, placement, now_ms)), outcome)
         if command.no_queue and found.over is not None:
             raise QuotaExceeded(found.over.subject, found.over.detail, "drop `no_queue` to wait until it may be had")
+    elif state.closed and not state.wants_admission():
+        # Whoever waits was tried there as well, so this takes nothing from them.
+        placement = offer_before(state, request, request.demand, queued.arrival, now_ms)
+        if placement is not None:
+            return Decision((queued, granted(command.lease_id, 1, placement, now_ms)), outcome)
     if command.no_queue:
-        raise NoCapacity(state.engine.explain(request.demand))
+        raise NoCapacity(why_not(state, request, request.demand, now_ms)[0])
     if len(state.lines) >= state.config.queued_max:
         raise QueueFull(
             f"{len(state.lines)} requests are waiting, which is the bound (`queued_max`)",

@@ -10,6 +10,7 @@ from aliquot.coordinator.core.decide.partitioning import as_profiles, conceivabl
 from aliquot.coordinator.core.decide.partitioning import notes as cuts_for
 from aliquot.coordinator.core.granting import is_entitled, offer
 from aliquot.coordinator.core.leases import Lease
+from aliquot.coordinator.core.maintenance.closing import why_not
 from aliquot.coordinator.core.state import State
 from aliquot.coordinator.core.types import Demand, Missing
 
@@ -54,7 +55,7 @@ def _explain(state: State, lease: Lease, demand: Demand, now_ms: int) -> Explain
         summary = found.over.detail
         missing = (Missing("any", QUOTA, found.over.detail, "wait until some of it is given back"),)
     else:
-        shortfall = state.engine.explain(demand)
+        shortfall, over_ms = why_not(state, lease.request, demand, now_ms)
         summary, missing = shortfall.summary, shortfall.missing
         impossible = shortfall.impossible and not conceivable(state, demand)
         if shortfall.impossible and not impossible:
@@ -68,6 +69,8 @@ def _explain(state: State, lease: Lease, demand: Demand, now_ms: int) -> Explain
         else:
             would_preempt, start_ms, uncertainty_ms, why = look_ahead(state, lease, demand, now_ms)
             notes += why
+            if over_ms and not start_ms > now_ms:
+                start_ms = over_ms
     if lease.not_before_ms > now_ms:
         summary = f"in back-off for {lease.not_before_ms - now_ms} ms more after: {lease.note}; {summary}"
     return Explained(

@@ -70,12 +70,17 @@ def placement_of(lease: Lease) -> Placement:
 
 
 def _movable(state: State, lease: Lease, now_ms: int) -> bool:
-    """Whether a lease may be moved and is in a state to be: running in peace, not elastic, not just granted."""
+    """Whether a lease may be moved now: in a state to be, and not just granted."""
+    rest_ms = max(lease.request.min_run_ms, MOVED_REST_MS if lease.requeues else 0)
+    return now_ms >= lease.granted_ms + rest_ms and _may_move(state, lease)
+
+
+def _may_move(state: State, lease: Lease) -> bool:
+    """Whether a lease is marked movable and in a state to be moved: running in peace, and not elastic."""
     request = lease.request
     if not request.movable or request.demand.gang_size > 1 or request.min_count or request.max_count:
         return False
-    rest_ms = max(request.min_run_ms, MOVED_REST_MS if lease.requeues else 0)
-    if lease.ending or lease.ended or now_ms < lease.granted_ms + rest_ms:
+    if lease.ending or lease.ended:
         return False
     if lease.requeues >= state.config.requeues_max // 2:
         return False  # it has had its share; the rest of its attempts is for devices that fail it
@@ -108,6 +113,17 @@ def move(state: State, planned: Move, why: str, now_ms: int) -> list[Fact] | Non
     target = Placement(planned.target.members, planned.target.node_ids, reason)
     facts.append(granted(lease.lease_id, lease.lease_epoch + 2, target, now_ms))
     return facts
+
+
+def move_away(state: State, lease: Lease, why: str, now_ms: int) -> list[Fact] | None:
+    """The facts that grant a movable lease elsewhere, since where it is it can't stay; None where it can't be moved."""
+    if not _may_move(state, lease):
+        return None
+    demand = lease.request.demand
+    target = state.engine.place(demand, arrival=lease.arrival)
+    if target is None:
+        return None
+    return move(state, Move(lease.lease_id, placement_of(lease), target), why, now_ms)
 
 
 def make_room(state: State, lease: Lease, demand: Demand, now_ms: int) -> list[Fact]:

@@ -29,7 +29,7 @@ from aliquot.coordinator.core.facts import (
     NodeStateChanged,
     SliceGone,
 )
-from aliquot.coordinator.core.leases import lease_id_of
+from aliquot.coordinator.core.leases import Lease, lease_id_of
 from aliquot.coordinator.core.state import Node, State
 from aliquot.coordinator.core.types import NodeSpec
 
@@ -161,20 +161,25 @@ def cordon(state: State, command: c.Cordon, now_ms: int) -> Decision:
     if command.drain:
         detail = f"node {node.spec.name} is drained" + (f": {command.reason}" if command.reason else "")
         for lease_id in dict.fromkeys(lease_id_of(slice_id) for slice_id in state.slice_ids_by_node[node_id]):
-            lease = state.leases[lease_id]
-            if lease.ending or lease.waiting:
-                continue
-            grace_ms = command.grace_ms or lease.request.grace_ms
-            there = [piece for piece in lease.current if piece.plan.node_id == node_id]
-            fewer = resizing.go_on_without(state, lease, there, detail, now_ms, notice_ms=grace_ms) if there else []
-            if fewer is not None:
-                facts += fewer
-                continue
-            if lease.request.preemptible:
-                facts += lifecycle.send_back(state, lease, EndReason.DRAINED, now_ms, detail=detail, grace_ms=grace_ms)
-            else:
-                facts += lifecycle.end(state, lease, EndReason.DRAINED, now_ms, detail=detail, grace_ms=grace_ms)
+            facts += drain_lease(state, state.leases[lease_id], node_id, detail, command.grace_ms, now_ms)
     return Decision(tuple(facts))
+
+
+def drain_lease(state: State, lease: Lease, node_id: str, detail: str, grace_ms: int, now_ms: int) -> list[Fact]:
+    """Facts that end what a lease holds on a node, with its own grace where `grace_ms` is 0.
+
+    An elastic lease goes on without it where it can, a preemptible one goes back to its queue.
+    """
+    if lease.ending or lease.waiting:
+        return []
+    grace_ms = grace_ms or lease.request.grace_ms
+    there = [piece for piece in lease.current if piece.plan.node_id == node_id]
+    fewer = resizing.go_on_without(state, lease, there, detail, now_ms, notice_ms=grace_ms) if there else []
+    if fewer is not None:
+        return fewer
+    if lease.request.preemptible:
+        return lifecycle.send_back(state, lease, EndReason.DRAINED, now_ms, detail=detail, grace_ms=grace_ms)
+    return lifecycle.end(state, lease, EndReason.DRAINED, now_ms, detail=detail, grace_ms=grace_ms)
 
 
 def remove(state: State, command: c.RemoveNode, now_ms: int) -> Decision:

@@ -9,6 +9,7 @@ from aliquot.coordinator.core.facts import Fact
 from aliquot.coordinator.core.holds import Hold
 from aliquot.coordinator.core.ledger.books import Extract
 from aliquot.coordinator.core.ledger.rates import RateCard
+from aliquot.coordinator.core.maintenance.windows import Window
 from aliquot.coordinator.core.tenancy.lending import NodeMove
 from aliquot.coordinator.core.tenancy.specs import Amount, Balancing, Pool, QueueSpec, TenantSpec
 from aliquot.coordinator.core.types import Missing, Placement
@@ -149,6 +150,23 @@ class DefragmentView:
     mix_known: bool
 
 
+@dataclass(frozen=True, slots=True)
+class WindowView:
+    """A maintenance window with the nodes it is over."""
+
+    window: Window
+    node_ids: tuple[str, ...]
+    slices: int
+    """What is held on them."""
+
+
+@dataclass(frozen=True, slots=True)
+class MaintenanceView:
+    """All windows."""
+
+    windows: tuple[WindowView, ...]
+
+
 Outcome = (
     AllocateOutcome
     | AdmitOutcome
@@ -158,6 +176,7 @@ Outcome = (
     | TenancyView
     | BalanceView
     | DefragmentView
+    | MaintenanceView
     | Extract
     | None
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from aliquot.coordinator.core.commands import Tick
 from aliquot.coordinator.core.decide import holding, lifecycle, resizing
 from aliquot.coordinator.core.decide.balancing import look as look_at_projects
+from aliquot.coordinator.core.decide.maintaining import look as look_at_window
 from aliquot.coordinator.core.decide.outcomes import Decision, TickOutcome
 from aliquot.coordinator.core.decide.partitioning import look as look_at_cards
 from aliquot.coordinator.core.evolving.counting import FOLDED_AT_ONCE, watch_budget
@@ -24,7 +25,9 @@ def tick(state: State, command: Tick, now_ms: int) -> Decision:
         _, kind, subject = entry
         facts = _LOOK[kind](state, subject, now_ms)
         if facts:
-            return Decision(tuple(facts), TickOutcome(_more(state, now_ms)))
+            # A window that has moved on is looked at again once it has: its nodes are to be emptied.
+            more = kind is Due.MAINTENANCE or _more(state, now_ms)
+            return Decision(tuple(facts), TickOutcome(more))
     return Decision((), TickOutcome(_more(state, now_ms)))
 
 
@@ -137,4 +140,5 @@ _LOOK = {
     Due.GROWTH: resizing.grow,
     Due.SHED: resizing.notice_over,
     Due.BALANCE: look_at_projects,
+    Due.MAINTENANCE: look_at_window,
 }

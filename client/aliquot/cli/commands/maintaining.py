@@ -1,0 +1,158 @@
+"""`maintenance add|ls|rm`: when nodes are to be left alone, once or every week."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+
+from rich.table import Table
+
+from aliquot.cli import _options as options
+from aliquot.cli import _words as words
+from aliquot.cli._command import Builtin
+from aliquot.cli._exits import Exit
+from aliquot.cli._json import message_document
+from aliquot.cli._out import Out
+from aliquot.cli._table import table
+from aliquot.common.duration import format_duration_ms
+from aliquot.v1 import admin_pb2, types_pb2
+
+_EPILOG = """\
+A window is over the nodes that are named, that have all of the labels, and that are in the pool, as far as each is
+given. START and END are times on a clock on the wall of the zone, such as 2026-11-28T22:00; a weekly window is held
+again at the same times of each week. The lead time before its start is for what ends in time: only leases whose
+--time-limit, with their grace, is over by then are placed there. At the start what still runs is told to go as by
+`aliquot drain`; at the end the nodes are open again, but for those that are cordoned or drained by hand.
+"""
+
+
+def _configure(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = _EPILOG
+    actions = parser.add_subparsers(metavar="ACTION", required=True, title="actions")
+    add = _action(actions, "add", "declare a window", _add)
+    add.add_argument("name", metavar="NAME", help="of the window")
+    add.add_argument("--start", required=True, metavar="TIME", help="2026-11-28T22:00")
+    add.add_argument("--end", required=True, metavar="TIME", help="2026-11-29T06:00")
+    add.add_argument("--zone", default="", metavar="ZONE", help="Europe/Berlin (default: UTC)")
+    add.add_argument("--weekly", action="store_true", help="and the same every week from then on")
+    add.add_argument("--lead", type=options.whole_seconds, default=0, metavar="TIME", help="closed so long before: 4h")
+    add.add_argument("--grace", type=options.whole_seconds, default=0, metavar="TIME", help="for every lease")
+    add.add_argument("--node", action="append", default=[], metavar="NODE", help="id or name")
+    add.add_argument("--label", action="append", type=options.pair, default=[], metavar="KEY=VALUE", help="of nodes")
+    add.add_argument("--pool", default="", help="a named set of devices")
+    add.add_argument("--reason", default="", help="for people")
+    _action(actions, "ls", "list the windows, the next one first", _ls)
+    remove = _action(actions, "rm", "withdraw a window; its nodes are open again", _rm)
+    remove.add_argument("name", metavar="NAME", help="of the window")
+
+
+def _action(
+    actions: argparse._SubParsersAction[argparse.ArgumentParser],
+    name: str,
+    text: str,
+    act: Callable[[argparse.Namespace], int],
+) -> argparse.ArgumentParser:
+    parser = actions.add_parser(name, help=text, description=text[:1].upper() + text[1:] + ".")
+    options.common(parser)
+    parser.set_defaults(act=act)
+    return parser
+
+
+def _run(args: argparse.Namespace) -> int:
+    return int(args.act(args))
+
+
+def _add(args: argparse.Namespace) -> int:
+    out = Out.of(args)
+    window = admin_pb2.MaintenanceWindow(
+        name=args.name,
+        start=args.start,
+        end=args.end,
+        zone=args.zone,
+        weekly=args.weekly,
+        lead_s=args.lead,
+        grace_s=args.grace,
+        node_ids=args.node,
+        labels=dict(args.label),
+        pool=args.pool,
+        reason=args.reason,
+    )
+    with options.open_pool(args) as pool:
+        view = pool.admin.declare_maintenance(window)
+    if out.as_json:
+        out.document(message_document(view))
+    else:
+        out.show(f"{_when(view)}, over {_nodes(view)}")
+    return Exit.OK
+
+
+def _ls(args: argparse.Namespace) -> int:
+    out = Out.of(args)
+    with options.open_pool(args) as pool:
+        views = pool.admin.maintenance()
+        names = {node.node_id: node.name for node in pool.nodes(with_devices=False)} if views else {}
+    if out.as_json:
+        out.document({"windows": [message_document(view) for view in views]})
+    elif not views:
+        out.note("no maintenance windows: `aliquot maintenance add` declares one")
+    else:
+        out.show(_table(views, names))
+    return Exit.OK
+
+
+def _rm(args: argparse.Namespace) -> int:
+    out = Out.of(args)
+    with options.open_pool(args) as pool:
+        pool.admin.end_maintenance(args.name)
+    if out.as_json:
+        out.document({"name": args.name, "removed": True})
+    else:
+        out.show(f"{args.name} is withdrawn")
+    return Exit.OK
+
+
+def _table(views: list[admin_pb2.MaintenanceView], names: dict[str, str]) -> Table:
+    return table(
+        "WINDOW",
+        "PHASE",
+        "FROM",
+        "TO",
+        "EVERY",
+        "LEAD",
+        "NODES",
+        ("SLICES", "right"),
+        "REASON",
+        rows=[
+            (
+                view.window.name,
+                _phase(view),
+                words.moment(view.starts_ms),
+                words.moment(view.ends_ms),
+                f"week in {view.window.zone}" if view.window.weekly else words.UNKNOWN,
+                format_duration_ms(view.window.lead_s * 1000) if view.window.lead_s else words.UNKNOWN,
+                _nodes(view, names),
+                str(view.slices),
+                view.window.reason,
+            )
+            for view in views
+        ],
+    )
+
+
+def _phase(view: admin_pb2.MaintenanceView) -> str:
+    return types_pb2.MaintenancePhase.Name(view.phase).removeprefix("MAINTENANCE_PHASE_").lower()
+
+
+def _when(view: admin_pb2.MaintenanceView) -> str:
+    every = " and every week" if view.window.weekly else ""
+    span = f"from {words.moment(view.starts_ms)} to {words.moment(view.ends_ms)}"
+    return f"{view.window.name} is {_phase(view)}: {span}{every}"
+
+
+def _nodes(view: admin_pb2.MaintenanceView, names: dict[str, str] | None = None) -> str:
+    if names is None or view.nodes > 4:
+        return f"{view.nodes} node" + ("" if view.nodes == 1 else "s")
+    return " ".join(sorted((names.get(node_id, node_id) for node_id in view.node_ids), key=words.natural))
+
+
+MAINTENANCE = Builtin("maintenance", "when nodes are to be left alone: add, ls, rm", _configure, _run)

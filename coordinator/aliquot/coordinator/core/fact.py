@@ -1,0 +1,11 @@
+"""What every fact is; the kinds of them are in `facts`, and in modules that `facts` puts together."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Fact(msgspec.Struct, frozen=True, array_like=True, tag_field="k"):
+    """Base of all facts. `at_ms` is the coordinator's clock, which never goes backwards."""
+
+    at_ms: int

@@ -1,0 +1,94 @@
+"""When a window is: from times on a wall clock in a time zone to milliseconds since the Unix epoch.
+
+Rules where a clock on the wall is put forward or back: a time that is skipped counts as if the clock had not been put
+forward (as RFC 5545 has it: 02:30 becomes 03:30); of a time that comes twice, a start is the first and an end is the
+last, so that a window is never shorter than its times may be read. A window that has no length that week, because all
+of it was skipped, is not held that week.
+
+The time zone database is a table that comes with the machine, and may say otherwise after an update. So it is asked
+only when something is decided: facts carry the milliseconds, and no replay ever asks it.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta, tzinfo
+from zoneinfo import ZoneInfo
+
+from aliquot.coordinator.core.maintenance.windows import Occurrence, Window, WindowSpec
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_WEEK = timedelta(days=7)
+WEEK_MS = 7 * 86_400_000
+_SKIPPED_WEEKS_MAX = 8
+"""No zone skips the same hour of the week more often in a row."""
+
+
+def zone_of(name: str) -> tzinfo:
+    """The zone of this name. Raises ValueError, saying so, where this machine knows none."""
+    if name == "UTC":
+        return UTC
+    try:
+        return ZoneInfo(name)
+    except (KeyError, ValueError, OSError) as error:  # ZoneInfoNotFoundError is a KeyError
+        raise ValueError(f"the time zone {name!r} is not known here") from error
+
+
+def wall_time(text: str) -> datetime:
+    """A time on a wall clock. Raises ValueError for anything but `2026-11-28T22:00`, with seconds or without."""
+    moment = datetime.fromisoformat(text)
+    if moment.tzinfo is not None:
+        raise ValueError(f"{text!r} says an offset; the zone is stated by itself")
+    return moment.replace(microsecond=0)
+
+
+def next_occurrence(spec: WindowSpec, now_ms: int) -> Occurrence | None:
+    """The first time that the window is held that is not over by now; None: there is none any more.
+
+    Raises ValueError for times or a zone that can't be read.
+    """
+    zone, start, end = zone_of(spec.zone), wall_time(spec.start), wall_time(spec.end)
+    first = _held(zone, start, end)
+    if not spec.weekly:
+        return first if first.starts_ms < first.ends_ms and now_ms < first.ends_ms else None
+    # A day too early at most: offsets differ by less than that, and what is over is passed by.
+    weeks = max(0, (now_ms - first.ends_ms) // WEEK_MS - 1)
+    for week in range(weeks, weeks + _SKIPPED_WEEKS_MAX):
+        held = _held(zone, start + week * _WEEK, end + week * _WEEK)
+        if held.starts_ms < held.ends_ms and now_ms < held.ends_ms:
+            return held
+    return None
+
+
+def _held(zone: tzinfo, start: datetime, end: datetime) -> Occurrence:
+    return Occurrence(_first(zone, start), _last(zone, end))
+
+
+def _ms(moment: datetime) -> int:
+    return (moment - _EPOCH) // timedelta(milliseconds=1)
+
+
+def _first(zone: tzinfo, wall: datetime) -> int:
+    return _ms(wall.replace(tzinfo=zone, fold=0))
+
+
+def _last(zone: tzinfo, wall: datetime) -> int:
+    # With fold=1 a skipped time is read with the offset after the gap, which is earlier: the later one is meant.
+    return max(_ms(wall.replace(tzinfo=zone, fold=fold)) for fold in (0, 1))
+
+
+def moved_on(window: Window, now_ms: int) -> Occurrence | None:
+    """The time after this one of a weekly window; None: it was held for the last time."""
+    if not window.spec.weekly:
+        return None
+    try:
+        return next_occurrence(window.spec, now_ms)
+    except ValueError:
+        # The zone was known when it was declared, and this machine has no such table. A week later is right but for
+        # the hour that a clock is put forward or back; the window after that is right again where the table is.
+        weeks = (now_ms - window.ends_ms) // WEEK_MS + 1
+        return Occurrence(window.starts_ms + weeks * WEEK_MS, window.ends_ms + weeks * WEEK_MS)
+
+
+def shown(at_ms: int) -> str:
+    """A moment for people: `2026-11-28 22:00 UTC`."""
+    return f"{_EPOCH + timedelta(milliseconds=at_ms):%Y-%m-%d %H:%M} UTC"

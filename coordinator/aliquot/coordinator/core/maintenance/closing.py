@@ -1,0 +1,135 @@
+"""Nodes that a maintenance window closes: what still fits there because it ends in time, and what they keep waiting.
+
+A closing node is as shut as a cordoned one for whoever does not say how long it runs: no walk over the pool, no search
+for victims and no growth looks at it. Only a request with a time limit, for which nothing fits elsewhere, is tried on
+those that close late enough; they are opened for that one look.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import numpy as np
+
+from aliquot.coordinator.core.facts import RequestSpec
+from aliquot.coordinator.core.maintenance.calendar import shown
+from aliquot.coordinator.core.maintenance.windows import Closure, Phase
+from aliquot.coordinator.core.placement.capacity import listed_rows, slots_per_device
+from aliquot.coordinator.core.placement.shapes import ShapeTable, shape_of
+from aliquot.coordinator.core.state import State
+from aliquot.coordinator.core.types import Demand, Missing, Placement, Shortfall
+
+MAINTENANCE = "MAINTENANCE"
+"""The reason where a maintenance window stands against a request, and no lack of devices."""
+OPENED_MAX = 64
+"""So many nodes are opened for one look (and as many as a gang has members): some microseconds each."""
+FULL_BEFORE_MAX = 4096
+
+
+def runs_ms(request: RequestSpec) -> int:
+    """How long a lease can hold what it gets: its time limit and the grace after that; 0: nobody knows."""
+    return request.time_limit_ms + request.grace_ms if request.time_limit_ms else 0
+
+
+def place_before(state: State, request: RequestSpec, demand: Demand, arrival: int, now_ms: int) -> Placement | None:
+    """A place on nodes that close, for a request that ends before maintenance there begins. Changes nothing."""
+    if not state.closed or not request.time_limit_ms:
+        return None
+    ends_ms = now_ms + runs_ms(request)
+    if state.full_before.get(demand, ends_ms + 1) <= ends_ms:
+        return None
+    late = [
+        node_id
+        for node_id, closure in state.closed.items()
+        if closure.phase is Phase.CLOSING and ends_ms <= closure.starts_ms
+    ]
+    placement = _place_on(state, late, demand, arrival)
+    if placement is None and len(state.full_before) < FULL_BEFORE_MAX:
+        state.full_before[demand] = ends_ms
+    return placement
+
+
+def why_not(state: State, request: RequestSpec, demand: Demand, now_ms: int) -> tuple[Shortfall, int]:
+    """What a demand that does not fit lacks, and when a maintenance window that keeps it waiting is over; 0: none does.
+
+    The window is the reason where the demand would fit if the nodes that it closes were open.
+    """
+    shortfall = state.engine.explain(demand)
+    if not state.closed:
+        return shortfall, 0
+    placement = _place_on(state, list(state.closed), demand, 0)
+    if placement is None:
+        return shortfall, 0
+    named = [node_id for node_id in dict.fromkeys(placement.node_ids) if node_id in state.closed]
+    missing = tuple(_missing(state, request, node_id, now_ms) for node_id in named[:8])
+    if not missing:
+        return shortfall, 0
+    words = shortfall.summary.partition(":")[0]
+    over_ms = max(state.closed[node_id].ends_ms for node_id in named)
+    return Shortfall(False, (*missing, *shortfall.missing), f"{words}: {missing[0].detail}"), over_ms
+
+
+def told(name: str, closure: Closure) -> str:
+    """A closure for people: `node n1: maintenance from … to … (window rack-7: new switches)`."""
+    why = f"window {closure.window}" + (f": {closure.reason}" if closure.reason else "")
+    return f"node {name}: maintenance from {shown(closure.starts_ms)} to {shown(closure.ends_ms)} ({why})"
+
+
+def _missing(state: State, request: RequestSpec, node_id: str, now_ms: int) -> Missing:
+    closure = state.closed[node_id]
+    node = state.inventory.node(node_id)
+    left_s = (closure.starts_ms - now_ms - request.grace_ms) // 1000
+    change = f"wait until {shown(closure.ends_ms)}"
+    if closure.phase is Phase.CLOSING and left_s > 0:
+        change = f"ask with a time limit of at most {left_s} s, or {change}"
+    label = state.inventory.classes[node.devices[0].class_id].label if node.devices else "no device"
+    return Missing(label, MAINTENANCE, told(node.spec.name, closure), change, len(node.devices))
+
+
+def _place_on(state: State, node_ids: Sequence[str], demand: Demand, arrival: int) -> Placement | None:
+    """The best place with these nodes open as well."""
+    promising = _promising(state, node_ids, demand)
+    if not promising:
+        return None
+    with _open(state, promising):
+        return state.engine.place(demand, arrival=arrival)
+
+
+def _promising(state: State, node_ids: Sequence[str], demand: Demand) -> list[str]:
+    """Those of the nodes on which a slice fits, by what is left of their devices; a bounded number."""
+    if not node_ids:
+        return []
+    inventory = state.inventory
+    rows = inventory.table.rows
+    mask = np.zeros(rows, np.bool_)
+    for node_id in node_ids:
+        node = inventory.node(node_id)
+        mask[node.first_row : node.first_row + node.row_count] = True
+    fits = np.zeros(rows, np.bool_)
+    for models in demand.models or ((),):
+        shapes = ShapeTable(inventory)
+        shapes.put(0, shape_of(demand, models))
+        suits = shapes.eligible_rows(0) & mask & listed_rows(inventory, demand)
+        if demand.count:
+            suits &= (slots_per_device(inventory, shapes, 0) > 0).sum(axis=1) >= demand.count
+        fits |= suits
+    found: dict[str, None] = {}
+    for row in np.flatnonzero(fits).tolist():
+        node_of_row = inventory.table.node_of_row[row]
+        if node_of_row is not None:
+            found[node_of_row.spec.node_id] = None
+        if len(found) >= max(OPENED_MAX, demand.gang_size):
+            break
+    return list(found)
+
+
+@contextmanager
+def _open(state: State, node_ids: Sequence[str]) -> Iterator[None]:
+    try:
+        for node_id in node_ids:
+            state.inventory.set_grantable(node_id, grantable=True)
+        yield
+    finally:
+        for node_id in node_ids:
+            state.inventory.set_grantable(node_id, grantable=False)

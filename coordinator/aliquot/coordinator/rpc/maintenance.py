@@ -1,0 +1,71 @@
+"""Maintenance windows' messages, from and to what the core declares."""
+
+from __future__ import annotations
+
+from aliquot.common import limits, names
+from aliquot.common.errors import InvalidFieldError
+from aliquot.coordinator.core.decide.outcomes import WindowView
+from aliquot.coordinator.core.maintenance.windows import Closure, WindowSpec
+from aliquot.v1 import admin_pb2, types_pb2
+
+_TIME_CHARS_MAX = 32
+_NODES_SHOWN = 1_000
+
+
+def read_window(message: admin_pb2.MaintenanceWindow) -> WindowSpec:
+    """A window to be declared. Raises InvalidFieldError for what nobody could mean; times are the core's to read."""
+    if not message.name:
+        raise InvalidFieldError("name", "is empty", hint="name the window: rack-7-switches")
+    if message.grace_s > limits.MAX_GRACE_S:
+        raise InvalidFieldError("grace_s", f"{message.grace_s} s; at most {limits.MAX_GRACE_S}")
+    labels = names.validate_labels(message.labels)
+    return WindowSpec(
+        name=names.validate_node(message.name, "name"),
+        start=names.validate_text(message.start, "start", _TIME_CHARS_MAX),
+        end=names.validate_text(message.end, "end", _TIME_CHARS_MAX),
+        zone=names.validate_text(message.zone, "zone", limits.MAX_NAME_CHARS) or "UTC",
+        weekly=message.weekly,
+        lead_ms=message.lead_s * 1000,
+        grace_ms=message.grace_s * 1000,
+        node_ids=tuple(message.node_ids),
+        labels=tuple(sorted(labels.items())),
+        pool=message.pool and names.validate_pool(message.pool),
+        reason=names.validate_text(message.reason, "reason", limits.MAX_REASON_CHARS),
+    )
+
+
+def view_message(view: WindowView) -> admin_pb2.MaintenanceView:
+    """A window as administrators see it."""
+    window, spec = view.window, view.window.spec
+    return admin_pb2.MaintenanceView(
+        window=admin_pb2.MaintenanceWindow(
+            name=spec.name,
+            start=spec.start,
+            end=spec.end,
+            zone=spec.zone,
+            weekly=spec.weekly,
+            lead_s=spec.lead_ms // 1000,
+            grace_s=spec.grace_ms // 1000,
+            node_ids=spec.node_ids,
+            labels=dict(spec.labels),
+            pool=spec.pool,
+            reason=spec.reason,
+        ),
+        phase=int(window.phase),  # type: ignore[arg-type]
+        starts_ms=window.starts_ms,
+        ends_ms=window.ends_ms,
+        node_ids=view.node_ids[:_NODES_SHOWN],
+        nodes=len(view.node_ids),
+        slices=view.slices,
+    )
+
+
+def closure_message(closure: Closure) -> types_pb2.NodeClosure:
+    """What closes a node."""
+    return types_pb2.NodeClosure(
+        window=closure.window,
+        phase=int(closure.phase),  # type: ignore[arg-type]
+        starts_ms=closure.starts_ms,
+        ends_ms=closure.ends_ms,
+        reason=closure.reason,
+    )
