@@ -115,6 +115,14 @@ def deepbind(world: World) -> Verdict:
     return run_built(world, build(world, "take", "take.c", "-ldl"), "deepbind", str(library))
 
 
+@case("dlmopen: a library linked with the driver, in a namespace of its own")
+def namespace(world: World) -> Verdict:
+    library = build(world, "libuser.so", "take.c", "-DLINKED", "-DLIBRARY", "-shared", "-fPIC", world.driver_path)
+    if isinstance(library, str):
+        return not_run(library)
+    return run_built(world, build(world, "take", "take.c", "-ldl"), "namespace", str(library))
+
+
 @case("symbol table of the driver read by the program itself")
 def tables(world: World) -> Verdict:
     return run_built(world, build(world, "take", "take.c", "-ldl"), "tables", "libcuda.so.1")
@@ -344,3 +352,30 @@ def ipc_orphan(world: World) -> Verdict:
     owner.process.wait()
     importer.go_on("take")
     return verdict_of(world, importer)
+
+
+@case("IPC: imported memory that its owner frees")
+def ipc_freed(world: World) -> Verdict:
+    owner = world.python(scripts.IPC_FREED_BY_OWNER)
+    answer = owner.answer()
+    if answer is None:
+        return killed(owner.ended_within_ms(), "\n".join(owner.said))
+    importer = world.python(scripts.IPC_IMPORTER, answer["handle"], "--then-take")
+    if importer.answer() is None:
+        return killed(importer.ended_within_ms(), "\n".join(importer.said))
+    owner.go_on("free")
+    taken = owner.answer()
+    if taken is None or world.held_bytes() > LIMIT_BYTES:
+        return killed(within_limit_ms(world), f"held {world.held_bytes() >> 20} MiB together")
+    return denied() if taken["error"] == OUT_OF_MEMORY else Verdict(killed(None).kind, detail=str(taken))
+
+
+for _title, _script in {
+    "graph node of an impossible size": scripts.GRAPH_OVERFLOW,
+    "memory freed on a stream that is busy": scripts.FREED_ON_BUSY_STREAM,
+    "memory freed in a capture": scripts.FREED_IN_CAPTURE,
+    "memory exported by a descriptor, its handle released": scripts.EXPORTED,
+    "captured on the default stream of a thread": scripts.CAPTURED_BY_THREAD,
+    "heap promised to one context, another one ended": scripts.HEAP_AND_CONTEXTS,
+}.items():
+    CASES[_title] = functools.partial(lambda script, world: verdict_of(world, world.python(script)), _script)

@@ -235,3 +235,142 @@ say(answer)
 hold()
 """
 )
+
+# A node of an impossible size, which must not make what was charged before forgotten: the sums are 64 bits wide.
+GRAPH_OVERFLOW = (
+    _HEAD
+    + """
+from aliquot.agent.doctor.cuda import AllocationNode, Location, PoolProperties
+driver = Driver()
+graph, node, executable = c_void_p(), c_void_p(), c_void_p()
+driver.call("cuGraphCreate", byref(graph), c_uint(0))
+def add(size):
+    wanted = AllocationNode(pool=PoolProperties(type=1, location=Location(1, 0)), access_count=0, bytes=size)
+    return driver.code_of("cuGraphAddMemAllocNode", byref(node), graph, c_void_p(0), c_size_t(0), byref(wanted))
+held, error = 0, 0
+while held < 6144 * MIB and not error:
+    error = add(512 * MIB)
+    if not error:
+        held += 512 * MIB
+        assert add(2**64 - held) != 0
+driver.call("cuGraphInstantiateWithFlags", byref(executable), graph, c_uint64(0))
+error = driver.code_of("cuGraphLaunch", executable, c_void_p(0)) or error  # some refuse only then
+driver.synchronize()
+say({"error": error, "held_bytes": held})
+hold()
+"""
+)
+
+# What is freed on a stream is held until the stream gets there.
+FREED_ON_BUSY_STREAM = (
+    _HEAD
+    + """
+KERNEL = b".version 7.0\\n.target sm_70\\n.address_size 64\\n.visible .entry spin(.param .u64 ns) { ret; }\\n"
+driver = Driver()
+module, kernel, stream = c_void_p(), c_void_p(), c_void_p()
+driver.call("cuModuleLoadData", byref(module), ctypes.c_char_p(KERNEL))
+driver.call("cuModuleGetFunction", byref(kernel), module, ctypes.c_char_p(b"spin"))
+driver.call("cuStreamCreate", byref(stream), c_uint(1))
+long = c_uint64(2_000_000_000)
+arguments = (c_void_p * 1)(ctypes.addressof(long))
+pointer = c_uint64()
+most = {"error": 0, "held_bytes": 0}
+driver.call("cuMemAlloc_v2", byref(pointer), c_size_t(3072 * MIB))
+driver.call("cuLaunchKernel", kernel, *[c_uint(1)] * 6, c_uint(0), stream, arguments, c_void_p(0))
+driver.call("cuMemFreeAsync", pointer, stream)
+say(take(driver))
+hold()
+"""
+)
+
+# The same in a capture, where nothing is freed at all.
+FREED_IN_CAPTURE = (
+    _HEAD
+    + """
+driver = Driver()
+stream, graph, pointer = c_void_p(), c_void_p(), c_uint64()
+driver.call("cuMemAlloc_v2", byref(pointer), c_size_t(3072 * MIB))
+driver.call("cuStreamCreate", byref(stream), c_uint(1))
+driver.call("cuStreamBeginCapture_v2", stream, c_int(2))
+driver.code_of("cuMemFreeAsync", pointer, stream)
+driver.call("cuStreamEndCapture", stream, byref(graph))
+say(take(driver))
+hold()
+"""
+)
+
+# A descriptor holds memory whose handle and mappings are gone.
+EXPORTED = (
+    _HEAD
+    + """
+from aliquot.agent.doctor.cuda import AllocationProperties, Location
+driver = Driver()
+held, error, descriptors = 0, 0, []
+while held < 6144 * MIB:
+    handle, descriptor = c_uint64(), c_int()
+    wanted = AllocationProperties(type=1, handle_types=1, location=Location(1, 0))
+    error = driver.code_of("cuMemCreate", byref(handle), c_size_t(512 * MIB), byref(wanted), c_uint64(0))
+    if error:
+        break
+    driver.call("cuMemExportToShareableHandle", byref(descriptor), handle, c_int(1), c_uint64(0))
+    driver.call("cuMemRelease", handle)
+    descriptors.append(descriptor.value)
+    held += 512 * MIB
+# What is closed is there again.
+for descriptor in descriptors:
+    os.close(descriptor)
+again = take(driver)
+say(again if error == 2 and again["held_bytes"] >= held else {"error": error or -1, "held_bytes": held})
+hold()
+"""
+)
+
+# Captured on the default stream of a thread, by the variants that mean it where no stream is named.
+CAPTURED_BY_THREAD = (
+    _HEAD
+    + """
+driver = Driver()
+held, error, kept = 0, 0, []
+while held < 6144 * MIB and not error:
+    graph, executable, pointer = c_void_p(), c_void_p(), c_uint64()
+    driver.call("cuStreamBeginCapture_v2_ptsz", c_void_p(0), c_int(2))
+    error = driver.code_of("cuMemAllocAsync_ptsz", byref(pointer), c_size_t(512 * MIB), c_void_p(0))
+    driver.call("cuStreamEndCapture_ptsz", c_void_p(0), byref(graph))
+    driver.call("cuGraphInstantiateWithFlags", byref(executable), graph, c_uint64(0))
+    error = error or driver.code_of("cuGraphLaunch", executable, c_void_p(0))
+    driver.synchronize()
+    held += 0 if error else 512 * MIB
+say({"error": error, "held_bytes": held})
+hold()
+"""
+)
+
+# Two contexts; the heap that was promised to the first is still promised when the second ends.
+HEAP_AND_CONTEXTS = (
+    _HEAD
+    + """
+driver = Driver()
+context = c_void_p()
+driver.call("cuCtxSetLimit", c_int(2), c_size_t(1024 * MIB))
+driver.call("cuCtxCreate_v2", byref(context), c_uint(0), c_int(0))
+driver.call("cuCtxDestroy_v2", context)
+driver.call("cuCtxSetCurrent", driver.context)
+say(take(driver))
+hold()
+"""
+)
+
+IPC_FREED_BY_OWNER = (
+    _HEAD
+    + """
+driver = Driver()
+pointer, handle = c_uint64(), (ctypes.c_ubyte * 64)()
+driver.call("cuMemAlloc_v2", byref(pointer), c_size_t(2048 * MIB))
+driver.call("cuIpcGetMemHandle", byref(handle), pointer)
+say({"handle": bytes(handle).hex()})
+sys.stdin.readline()
+driver.call("cuMemFree_v2", pointer)
+say(take(driver))
+hold()
+"""
+)

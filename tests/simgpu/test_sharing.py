@@ -66,6 +66,9 @@ def test_exported_physical_memory_is_booked_once(machine: Machine) -> None:
     assert code == 0
     assert machine.used() == 2 * CONTEXT + GIB
     assert owner.eval(f"cu.call('cuMemRelease', ctypes.c_uint64({handle}))") == 0
+    assert machine.processes() == {owner.pid: CONTEXT + GIB, user.pid: CONTEXT}, "the descriptor holds it"
+    owner.exec(f"os.close({descriptor})")
+    assert owner.eval("cu.call('cuCtxSynchronize')") == 0
     assert machine.processes() == {owner.pid: CONTEXT, user.pid: CONTEXT + GIB}
     assert user.eval(f"cu.call('cuMemRelease', ctypes.c_uint64({imported}))") == 0
     assert machine.used() == 2 * CONTEXT

@@ -5,6 +5,7 @@
  *   linked           the dynamic linker binds them (compiled with -DLINKED)
  *   open PATH        dlopen and dlsym
  *   deepbind PATH    dlopen with RTLD_DEEPBIND of a library that is linked with the driver
+ *   namespace PATH   the same, by dlmopen in a namespace of its own
  *   dlvsym PATH      dlvsym instead of dlsym
  *   tables PATH      the driver's symbol table, read by itself
  *   attack FOLDER    like open, after trying to change what the folder says of its lease's limit
@@ -74,12 +75,14 @@ static struct calls find(const char *how, const char *path)
     if (strcmp(how, "linked") == 0)
         return linked_calls();
 #endif
-    void *handle = dlopen(path, RTLD_NOW | (strcmp(how, "deepbind") == 0 ? RTLD_DEEPBIND : 0));
+    const int apart = strcmp(how, "namespace") == 0;
+    void *handle = apart ? dlmopen(LM_ID_NEWLM, path, RTLD_NOW)
+                         : dlopen(path, RTLD_NOW | (strcmp(how, "deepbind") == 0 ? RTLD_DEEPBIND : 0));
     if (!handle) {
         fprintf(stderr, "%s\n", dlerror());
         exit(5);
     }
-    if (strcmp(how, "deepbind") == 0)
+    if (apart || strcmp(how, "deepbind") == 0)
         return ((struct calls(*)(void))dlsym(handle, "linked_calls"))();
     calls.init = (int (*)(unsigned))look(handle, "cuInit");
     calls.retain = (int (*)(void **, int))look(handle, "cuDevicePrimaryCtxRetain");

@@ -9,6 +9,7 @@
 
 static bool take(struct CUctx_st *context, enum allocation_kind kind, void *owner, uint64_t bytes)
 {
+    later_settle();
     if (kind == ALLOCATION_POOL)
         return pool_take(owner, bytes);
     return cuda_charge(context->ordinal, kind == ALLOCATION_MANAGED ? CHARGE_MANAGED : CHARGE_MEMORY, bytes);

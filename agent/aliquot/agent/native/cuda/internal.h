@@ -138,8 +138,14 @@ CUmemoryPool pool_of_graphs(int ordinal); /* where graphs' memory comes from; NU
 
 void graph_node_freed(void *node); /* the memory of an allocation node was freed outside its graph */
 
+/* Memory that is held on for a while; under cuda_lock. An entry is out of the registry already. */
+void later_free(const struct allocation *entry, uint64_t due_ns);
+bool later_exported(const struct share_ticket *ticket, int descriptor); /* false: it can't be kept track of */
+void later_settle(void); /* gives up what is over */
+
 /* State of other files, dropped in a forked child that initialises anew. */
 void pools_forget(void);
 void vmm_forget(void);
+void later_forget(void);
 
 #endif

@@ -24,7 +24,11 @@ struct CUstream_st *stream_of(struct CUctx_st *context, CUstream handle);
 /* Queues work that keeps the whole device busy for so long. */
 void stream_queue(struct CUstream_st *stream, uint64_t duration_ns);
 
-/* The graph that a stream captures into, or NULL. Default streams capture nothing. */
+/* What no stream means to the variants for per-thread default streams. It captures for its thread alone; otherwise it is
+ * the context's default one. */
+#define STREAM_PER_THREAD ((CUstream)2)
+
+/* The graph that a stream captures into, or NULL. The legacy default stream captures nothing. */
 CUgraph stream_capture(CUstream handle);
 
 /* A graph, and what is captured into it (graph.c). */

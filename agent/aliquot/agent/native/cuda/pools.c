@@ -78,6 +78,7 @@ bool pools_give_up(int ordinal)
 void pools_synchronised(void)
 {
     cuda_lock();
+    later_settle();
     for (CUmemoryPool pool = pools; pool; pool = pool->next)
         shrink(pool, pool->threshold);
     cuda_unlock();
@@ -191,9 +192,32 @@ EXPORT CUresult cuMemFreeAsync(CUdeviceptr pointer, CUstream stream)
     if (stream_capture(stream))
         return graph_capture_free(stream_capture(stream), pointer);
     cuda_lock();
-    CUresult result = cuda_free(pointer);
+    const struct CUctx_st *context = cuda_context();
+    const struct allocation *found = registry_find(pointer);
+    struct allocation entry;
+    CUresult result = CUDA_SUCCESS;
+    if (context && found && (found->kind == ALLOCATION_DEVICE || found->kind == ALLOCATION_MANAGED) &&
+        registry_remove(pointer, &entry))
+        later_free(&entry, stream_of(cuda_context(), stream)->busy_until_ns);
+    else
+        result = cuda_free(pointer);
     cuda_unlock();
     return result;
+}
+
+EXPORT CUresult cuMemFreeAsync_ptsz(CUdeviceptr pointer, CUstream stream)
+{
+    return cuMemFreeAsync(pointer, stream ? stream : STREAM_PER_THREAD);
+}
+
+EXPORT CUresult cuMemAllocAsync_ptsz(CUdeviceptr *pointer, size_t bytes, CUstream stream)
+{
+    return cuMemAllocAsync(pointer, bytes, stream ? stream : STREAM_PER_THREAD);
+}
+
+EXPORT CUresult cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *pointer, size_t bytes, CUmemoryPool pool, CUstream stream)
+{
+    return cuMemAllocFromPoolAsync(pointer, bytes, pool, stream ? stream : STREAM_PER_THREAD);
 }
 
 EXPORT CUresult cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *properties)
@@ -357,6 +381,3 @@ EXPORT CUresult cuDeviceGetGraphMemAttribute(CUdevice ordinal, int attribute, vo
     cuda_unlock();
     return CUDA_SUCCESS;
 }
-ALIAS(cuMemAllocAsync_ptsz, cuMemAllocAsync);
-ALIAS(cuMemAllocFromPoolAsync_ptsz, cuMemAllocFromPoolAsync);
-ALIAS(cuMemFreeAsync_ptsz, cuMemFreeAsync);

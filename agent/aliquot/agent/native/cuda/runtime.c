@@ -149,6 +149,7 @@ static void forget(void)
     addresses_forget();
     pools_forget();
     vmm_forget();
+    later_forget();
     machine_forget_self();
     memset(&runtime, 0, sizeof runtime);
     runtime.generation = generation;
@@ -237,6 +238,7 @@ bool cuda_charge_once(int ordinal, enum charge_kind kind, uint64_t bytes)
 
 bool cuda_charge(int ordinal, enum charge_kind kind, uint64_t bytes)
 {
+    later_settle();
     return cuda_charge_once(ordinal, kind, bytes) ||
            (pools_give_up(ordinal) && cuda_charge_once(ordinal, kind, bytes));
 }

@@ -297,13 +297,13 @@ EXPORT CUresult cuMemGetAccess(unsigned long long *flags, const CUmemLocation *l
     return mapped ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-/* A descriptor of a file that only says which memory is meant. Other processes take hold of it by importing it. */
+/* A descriptor of a file that says which memory is meant, and holds it for as long as it is open anywhere. */
 static CUresult export_file(const struct share_ticket *ticket, int *fd)
 {
     *fd = memfd_create("aliquot-simgpu-memory", MFD_CLOEXEC);
     if (*fd < 0)
         return CUDA_ERROR_OPERATING_SYSTEM;
-    if (write(*fd, ticket, sizeof *ticket) == (ssize_t)sizeof *ticket)
+    if (write(*fd, ticket, sizeof *ticket) == (ssize_t)sizeof *ticket && later_exported(ticket, *fd))
         return CUDA_SUCCESS;
     close(*fd);
     return CUDA_ERROR_OPERATING_SYSTEM;

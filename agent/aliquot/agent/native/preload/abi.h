@@ -33,6 +33,7 @@ enum { LOCATION_DEVICE = 1, ALLOCATION_MANAGED = 2 };
 enum { NODE_MEM_ALLOC = 10 };
 enum { ARRAY_SPARSE = 0x40, ARRAY_DEFERRED_MAPPING = 0x80, ARRAY_CUBEMAP = 0x04, ARRAY_LAYERED = 0x01 };
 enum { PROC_ADDRESS_PER_THREAD_STREAM = 2 };
+#define STREAM_PER_THREAD ((CUstream)2) /* what no stream means to the variants for per-thread default streams */
 
 typedef struct {
     size_t Width, Height;

@@ -153,16 +153,30 @@ static void reap(void)
         sum_up();
 }
 
+/* Ours from before an exec, which gave its memory back; not that of another copy of this library in this process, which
+ * still holds its lock. */
+static bool is_left_behind(int index)
+{
+    const struct slot *slot = &account->slots[index];
+    if (slot->pid != own->identity.pid || slot->start_ticks != own->identity.start_ticks ||
+        slot->pid_namespace != own->identity.pid_namespace)
+        return false;
+    int fd = slot->life_locked ? open(account_path, O_RDWR | O_CLOEXEC) : -1;
+    if (fd < 0)
+        return true;
+    const bool held = life_goes_on(slot, index, &own->identity, fd);
+    close(fd);
+    return !held;
+}
+
 static int find_slot(void)
 {
     int free_slot = -1;
     for (int i = SLOTS_MAX - 1; i >= 0; i--) {
-        const struct slot *slot = &account->slots[i];
-        if (!slot->pid)
+        if (!account->slots[i].pid)
             free_slot = i;
-        else if (slot->pid == own->identity.pid && slot->start_ticks == own->identity.start_ticks &&
-                 slot->pid_namespace == own->identity.pid_namespace)
-            return i; /* ours from before an exec, which gave its memory back */
+        else if (is_left_behind(i))
+            return i;
     }
     return free_slot;
 }

@@ -27,7 +27,7 @@ static void gone(CUcontext context, int device)
     while (context && ledger_take_any(of_context, context, &entry))
         if (entry.space != MODULE)
             memory_credit(entry.device, entry.bytes);
-    internal_forget_promises(device);
+    internal_forget_promises(device, context);
     internal_shrink(device, book_context_bytes(device));
     internal_settle(device);
 }
@@ -173,11 +173,22 @@ EXPORT CUresult cuCtxDestroy_v2(CUcontext context)
 EXPORT CUresult cuGreenCtxCreate(CUgreenCtx *green, void *resources, CUdevice ordinal, unsigned flags)
 {
     const int device = device_of(ordinal);
-    if (device == DEVICE_FOREIGN)
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    const CUresult result = REAL(cuGreenCtxCreate)(green, resources, ordinal, flags);
-    if (result == CUDA_SUCCESS)
-        internal_settle(device);
+    if (device == DEVICE_UNKNOWN || !green)
+        return REAL(cuGreenCtxCreate)(green, resources, ordinal, flags);
+    pthread_mutex_lock(&mutex);
+    const bool first = !primary_is_active(ordinal);
+    CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
+    if (device >= 0 && (!first || reserve(device))) {
+        result = REAL(cuGreenCtxCreate)(green, resources, ordinal, flags);
+        if (result != CUDA_SUCCESS && first) {
+            internal_shrink(device, book_context_bytes(device));
+        } else if (result == CUDA_SUCCESS && !internal_settle(device)) {
+            driver()->GreenCtxDestroy(*green);
+            internal_settle(device);
+            result = CUDA_ERROR_OUT_OF_MEMORY;
+        }
+    }
+    pthread_mutex_unlock(&mutex);
     return result;
 }
 
@@ -200,8 +211,9 @@ static uint64_t limit_bytes(int limit, uint64_t value)
 
 EXPORT CUresult cuCtxSetLimit(int limit, size_t value)
 {
+    CUcontext context = NULL;
     size_t present = 0;
-    const int device = device_current(NULL);
+    const int device = device_current(&context);
     if (device < 0 || driver()->CtxGetLimit(&present, limit) != CUDA_SUCCESS)
         return REAL(cuCtxSetLimit)(limit, value);
     const uint64_t before = limit_bytes(limit, present), after = limit_bytes(limit, value);
@@ -214,7 +226,7 @@ EXPORT CUresult cuCtxSetLimit(int limit, size_t value)
         return result;
     }
     /* The driver may take it only when a kernel needs it, so it stays promised. */
-    internal_promise(device, more ? (int64_t)more : -(int64_t)(before - after));
+    internal_promise(device, context, more ? (int64_t)more : -(int64_t)(before - after));
     internal_settle(device);
     return result;
 }

@@ -93,6 +93,7 @@ const struct driver *driver(void)
         "cuDeviceGetCount", "cuDeviceGetUuid_v2", "cuDeviceGetAttribute", "cuDevicePrimaryCtxGetState",
         "cuDeviceGetDefaultMemPool", "cuDeviceGetMemPool",
         "cuMemPoolGetAttribute", "cuDeviceGetGraphMemAttribute", "cuStreamIsCapturing", "cuStreamGetCtx",
+        "cuStreamGetCaptureInfo", "cuLaunchHostFunc", "cuLaunchHostFunc_ptsz", "cuGreenCtxDestroy",
     };
     _Static_assert(sizeof names / sizeof *names == sizeof calls / sizeof(void *), "one name for each function");
     void **functions = (void **)&calls;

@@ -42,6 +42,10 @@ struct driver {
     CUresult (*DeviceGetGraphMemAttribute)(CUdevice, int, void *);
     CUresult (*StreamIsCapturing)(CUstream, int *);
     CUresult (*StreamGetCtx)(CUstream, CUcontext *);
+    CUresult (*StreamGetCaptureInfo)(CUstream, int *, unsigned long long *);
+    CUresult (*LaunchHostFunc)(CUstream, void (*)(void *), void *);
+    CUresult (*LaunchHostFunc_ptsz)(CUstream, void (*)(void *), void *);
+    CUresult (*GreenCtxDestroy)(CUgreenCtx);
 };
 const struct driver *driver(void);
 

@@ -38,9 +38,9 @@ static void settle(int device)
 
 static bool add_nodes(int device, uint64_t bytes)
 {
-    if (device < 0)
+    uint64_t wanted;
+    if (device < 0 || __builtin_add_overflow(nodes[device], bytes, &wanted))
         return false;
-    const uint64_t wanted = nodes[device] + bytes;
     if (wanted > charged[device]) {
         if (!book_charge(device, wanted - charged[device]))
             return false;
@@ -90,23 +90,36 @@ static bool reserve_nodes(int device, uint64_t bytes)
     return fits;
 }
 
+/* What names a capture: several streams may take part in one, and the default stream of each thread is another one
+ * under the same handle. */
+static const void *capture_of(CUstream stream)
+{
+    unsigned long long id = 0;
+    int status = 0;
+    if (driver()->StreamGetCaptureInfo(stream, &status, &id) == CUDA_SUCCESS && id)
+        return (const void *)(uintptr_t)id;
+    return stream;
+}
+
 bool graph_captures(CUstream stream, int device, uint64_t bytes)
 {
+    const void *capture = capture_of(stream);
     bytes = round_up(bytes, CHUNK);
     if (!reserve_nodes(device, bytes))
         return false;
     pthread_mutex_lock(&mutex);
-    note(GRAPH_STREAM, stream, device, bytes);
+    note(GRAPH_CAPTURE, capture, device, bytes);
     pthread_mutex_unlock(&mutex);
     return true;
 }
 
 void graph_captured_less(CUstream stream, int device, uint64_t bytes)
 {
+    const void *capture = capture_of(stream);
     struct entry entry, old;
     bytes = round_up(bytes, CHUNK);
     pthread_mutex_lock(&mutex);
-    if (ledger_take(GRAPH_STREAM, (uintptr_t)stream, &entry) && entry.bytes > bytes) {
+    if (ledger_take(GRAPH_CAPTURE, (uintptr_t)capture, &entry) && entry.bytes > bytes) {
         entry.bytes -= bytes;
         ledger_put(entry, &old);
     }
@@ -114,14 +127,16 @@ void graph_captured_less(CUstream stream, int device, uint64_t bytes)
     pthread_mutex_unlock(&mutex);
 }
 
-/* What a stream has captured belongs to the graph it becomes, or to nobody. */
-static CUresult end_capture(CUresult result, CUstream stream, CUgraph *graph)
+/* What was captured belongs to the graph it becomes, or to nobody. */
+static CUresult end_capture(CUstream stream, CUgraph *graph, CUresult (*end)(CUstream, CUgraph *))
 {
     struct entry entry;
     if (!__atomic_load_n(&in_use, __ATOMIC_RELAXED))
-        return result;
+        return end(stream, graph);
+    const void *capture = capture_of(stream);
+    const CUresult result = end(stream, graph);
     pthread_mutex_lock(&mutex);
-    if (ledger_take(GRAPH_STREAM, (uintptr_t)stream, &entry)) {
+    if (ledger_take(GRAPH_CAPTURE, (uintptr_t)capture, &entry)) {
         if (result == CUDA_SUCCESS && graph && *graph)
             note(GRAPH, *graph, entry.device, entry.bytes);
         else
@@ -133,12 +148,12 @@ static CUresult end_capture(CUresult result, CUstream stream, CUgraph *graph)
 
 EXPORT CUresult cuStreamEndCapture(CUstream stream, CUgraph *graph)
 {
-    return end_capture(REAL(cuStreamEndCapture)(stream, graph), stream, graph);
+    return end_capture(stream, graph, REAL(cuStreamEndCapture));
 }
 
 EXPORT CUresult cuStreamEndCapture_ptsz(CUstream stream, CUgraph *graph)
 {
-    return end_capture(REAL(cuStreamEndCapture_ptsz)(stream, graph), stream, graph);
+    return end_capture(stream ? stream : STREAM_PER_THREAD, graph, REAL(cuStreamEndCapture_ptsz));
 }
 
 /* DEVICE_UNKNOWN: no allocation on a device, nothing to charge. */

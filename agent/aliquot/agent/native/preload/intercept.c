@@ -6,6 +6,7 @@
 #include <dlfcn.h>
 
 #include "driver.h"
+#include "elf.h"
 
 EXPORT void *dlsym(void *handle, const char *name)
 {
@@ -27,6 +28,22 @@ EXPORT void *dlvsym(void *handle, const char *name, const char *version)
 EXPORT void *dlopen(const char *path, int flags)
 {
     return REAL(dlopen)(path, flags & ~RTLD_DEEPBIND);
+}
+
+/* In a namespace of its own a library would be bound to the driver without us: we go in first. The copy of us there has a
+ * slot of its own in the account. */
+EXPORT void *dlmopen(long space, const char *path, int flags)
+{
+    static int (*information)(void *, int, void *);
+    char own[512];
+    if (!information)
+        information = (int (*)(void *, int, void *))libc_function("dlinfo");
+    if (space == LM_ID_NEWLM) {
+        void *ours = own_path(own, sizeof own) ? REAL(dlmopen)(LM_ID_NEWLM, own, RTLD_LAZY) : NULL;
+        if (!ours || !information || information(ours, RTLD_DI_LMID, &space) != 0)
+            return NULL;
+    }
+    return REAL(dlmopen)(space, path, flags & ~RTLD_DEEPBIND);
 }
 
 static CUresult swapped(CUresult result, const char *symbol, void **function, int version, uint64_t flags)

@@ -12,6 +12,9 @@ static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static uint64_t internal[DEVICES_MAX]; /* charged */
 static uint64_t promised[DEVICES_MAX];
 
+enum { PROMISES_MAX = 64 }; /* what there is no room to note stays promised for as long as the process lives */
+static struct promise { CUcontext context; int device; uint64_t bytes; } promises[PROMISES_MAX];
+
 bool internal_grow(int device, uint64_t bytes)
 {
     if (device < 0)
@@ -76,24 +79,40 @@ bool internal_settle(int device)
     return fits;
 }
 
-void internal_promise(int device, int64_t change)
+/* The promise to a context, or one that is free; NULL: none is. */
+static struct promise *promise_to(int device, CUcontext context)
+{
+    struct promise *free_one = NULL;
+    for (int i = 0; i < PROMISES_MAX; i++) {
+        if (promises[i].bytes && promises[i].context == context && promises[i].device == device)
+            return &promises[i];
+        if (!promises[i].bytes)
+            free_one = &promises[i];
+    }
+    return free_one;
+}
+
+void internal_promise(int device, CUcontext context, int64_t change)
 {
     if (device < 0)
         return;
     pthread_mutex_lock(&mutex);
-    const uint64_t less = change < 0 ? (uint64_t)-change : 0;
-    promised[device] = change >= 0 ? promised[device] + (uint64_t)change
-                                   : promised[device] - (less < promised[device] ? less : promised[device]);
+    struct promise *promise = promise_to(device, context);
+    if (change > 0) {
+        promised[device] += (uint64_t)change;
+        if (promise)
+            *promise = (struct promise){context, device, promise->bytes + (uint64_t)change};
+    } else if (promise) {
+        const uint64_t less = (uint64_t)-change < promise->bytes ? (uint64_t)-change : promise->bytes;
+        promise->bytes -= less;
+        promised[device] -= less;
+    }
     pthread_mutex_unlock(&mutex);
 }
 
-void internal_forget_promises(int device)
+void internal_forget_promises(int device, CUcontext context)
 {
-    if (device < 0)
-        return;
-    pthread_mutex_lock(&mutex);
-    promised[device] = 0;
-    pthread_mutex_unlock(&mutex);
+    internal_promise(device, context, INT64_MIN + 1);
 }
 
 void internal_forget(void)
@@ -101,4 +120,5 @@ void internal_forget(void)
     mutex = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
     memset(internal, 0, sizeof internal);
     memset(promised, 0, sizeof promised);
+    memset(promises, 0, sizeof promises);
 }

@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 /* Handles of different kinds may be equal numbers. */
-enum space { POINTER = 1, ARRAY, MIPMAP, PHYSICAL, MAPPING, MODULE, GRAPH, GRAPH_EXEC, GRAPH_STREAM };
+enum space { POINTER = 1, ARRAY, MIPMAP, PHYSICAL, MAPPING, MODULE, GRAPH, GRAPH_EXEC, GRAPH_CAPTURE };
 
 struct entry {
     uint64_t key;

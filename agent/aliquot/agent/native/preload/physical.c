@@ -4,6 +4,7 @@
  */
 #include <pthread.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "process.h"
 
@@ -12,9 +13,11 @@ struct physical {
     int device;
     uint64_t handles, mappings;
     bool pinned; /* held by something whose end we don't see: charged as long as the process lives */
+    bool exported; /* a descriptor may hold it longer than we know of */
 };
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+static bool lingers[DEVICES_MAX]; /* memory that was exported may be held there still */
 
 /* All of these want the mutex. Ledger entries: PHYSICAL by handle (bytes counts its references), MAPPING by address. */
 
@@ -29,7 +32,18 @@ static void let_go(struct physical *physical)
     if (physical->handles || physical->mappings || physical->pinned)
         return;
     memory_credit(physical->device, physical->bytes);
+    if (physical->exported && physical->device >= 0) {
+        __atomic_store_n(&lingers[physical->device], true, __ATOMIC_RELAXED);
+        internal_settle(physical->device); /* what it still holds counts as the driver's own part of this process */
+    }
     free(physical);
+}
+
+/* A descriptor may have been closed, which nobody tells. */
+void physical_refresh(int device)
+{
+    if (device >= 0 && __atomic_load_n(&lingers[device], __ATOMIC_RELAXED))
+        internal_settle(device);
 }
 
 static bool add_handle(CUmemGenericAllocationHandle handle, struct physical *physical)
@@ -106,6 +120,18 @@ EXPORT CUresult cuMemRelease(CUmemGenericAllocationHandle handle)
     const CUresult result = REAL(cuMemRelease)(handle);
     if (result == CUDA_SUCCESS)
         remove_handle(handle);
+    pthread_mutex_unlock(&mutex);
+    return result;
+}
+
+EXPORT CUresult cuMemExportToShareableHandle(void *shareable, CUmemGenericAllocationHandle handle, int type,
+                                             unsigned long long flags)
+{
+    struct entry entry;
+    pthread_mutex_lock(&mutex);
+    const CUresult result = REAL(cuMemExportToShareableHandle)(shareable, handle, type, flags);
+    if (result == CUDA_SUCCESS && ledger_find(PHYSICAL, handle, &entry))
+        ((struct physical *)entry.owner)->exported = true;
     pthread_mutex_unlock(&mutex);
     return result;
 }
@@ -203,4 +229,5 @@ EXPORT CUresult cuMulticastBindMem(CUmemGenericAllocationHandle multicast, size_
 void physical_forget(void)
 {
     mutex = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER; /* what it held is forgotten with the ledger */
+    memset(lingers, 0, sizeof lingers);
 }

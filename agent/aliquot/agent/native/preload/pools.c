@@ -215,9 +215,37 @@ static int device_of_pool(CUmemoryPool handle)
     return device == DEVICE_UNKNOWN ? device_of_default_pool(handle) : device;
 }
 
-static CUresult free_async(CUdeviceptr pointer, CUstream stream, CUresult (*real)(CUdeviceptr, CUstream))
+struct freed {
+    int device;
+    uint64_t bytes;
+};
+
+static void credit_freed(void *argument)
+{
+    struct freed *freed = argument;
+    memory_credit(freed->device, freed->bytes);
+    free(freed);
+}
+
+/* Memory of cuMemAlloc may be freed on a stream too: it is held until the stream gets there. Where the driver can't tell
+ * us when that is, it stays charged. */
+static void credit_in_turn(const struct entry *entry, CUstream stream,
+                           CUresult (*launch)(CUstream, void (*)(void *), void *))
+{
+    struct freed *freed = malloc(sizeof *freed);
+    if (!freed)
+        return;
+    *freed = (struct freed){.device = entry->device, .bytes = entry->bytes};
+    if (launch(stream, credit_freed, freed) != CUDA_SUCCESS)
+        free(freed);
+}
+
+static CUresult free_async(CUdeviceptr pointer, CUstream stream, CUresult (*real)(CUdeviceptr, CUstream),
+                           CUresult (*launch)(CUstream, void (*)(void *), void *))
 {
     struct entry entry;
+    if (captured(stream))
+        return real(pointer, stream); /* it becomes a node, and frees nothing yet */
     const bool ours = ledger_take(POINTER, pointer, &entry);
     const CUresult result = real(pointer, stream);
     if (ours && result != CUDA_SUCCESS)
@@ -225,11 +253,11 @@ static CUresult free_async(CUdeviceptr pointer, CUstream stream, CUresult (*real
     else if (ours && entry.owner)
         pool_pointer_freed(&entry);
     else if (ours)
-        memory_credit(entry.device, entry.bytes); /* memory of cuMemAlloc may be freed this way too */
+        credit_in_turn(&entry, stream, launch);
     return result;
 }
 
-#define VARIANT(suffix)                                                                                                \
+#define VARIANT(suffix, default_stream)                                                                                \
     static CUresult plain##suffix(CUdeviceptr *pointer, const struct request *request)                                 \
     {                                                                                                                  \
         return REAL(cuMemAllocAsync##suffix)(pointer, request->bytes, request->stream);                                \
@@ -240,6 +268,7 @@ static CUresult free_async(CUdeviceptr pointer, CUstream stream, CUresult (*real
     }                                                                                                                  \
     EXPORT CUresult cuMemAllocAsync##suffix(CUdeviceptr *pointer, size_t bytes, CUstream stream)                       \
     {                                                                                                                  \
+        stream = stream ? stream : (default_stream);                                                                   \
         struct request request = {                                                                                     \
             .bytes = bytes, .stream = stream, .allocate = plain##suffix, .release = REAL(cuMemFreeAsync##suffix)};     \
         int device = device_of_stream(stream);                                                                         \
@@ -250,6 +279,7 @@ static CUresult free_async(CUdeviceptr pointer, CUstream stream, CUresult (*real
     EXPORT CUresult cuMemAllocFromPoolAsync##suffix(CUdeviceptr *pointer, size_t bytes, CUmemoryPool pool,             \
                                                     CUstream stream)                                                   \
     {                                                                                                                  \
+        stream = stream ? stream : (default_stream);                                                                   \
         struct request request = {.pool = pool,                                                                        \
                                   .bytes = bytes,                                                                      \
                                   .stream = stream,                                                                    \
@@ -259,16 +289,22 @@ static CUresult free_async(CUdeviceptr pointer, CUstream stream, CUresult (*real
     }                                                                                                                  \
     EXPORT CUresult cuMemFreeAsync##suffix(CUdeviceptr pointer, CUstream stream)                                       \
     {                                                                                                                  \
-        return free_async(pointer, stream, REAL(cuMemFreeAsync##suffix));                                              \
+        return free_async(pointer, stream ? stream : (default_stream), REAL(cuMemFreeAsync##suffix),                   \
+                          driver()->LaunchHostFunc##suffix);                                                           \
     }
 
-VARIANT()
-VARIANT(_ptsz)
+VARIANT(, NULL)
+VARIANT(_ptsz, STREAM_PER_THREAD)
 
 EXPORT CUresult cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *properties)
 {
-    const bool on_device = properties && properties->location.type == LOCATION_DEVICE;
-    const int device = on_device ? device_of(properties->location.id) : DEVICE_HOST;
+    int device = DEVICE_HOST;
+    if (properties && properties->location.type == LOCATION_DEVICE)
+        device = device_of(properties->location.id);
+    else if (properties && properties->allocType == ALLOCATION_MANAGED)
+        device = device_current(NULL); /* it goes where it is used, which is here as a rule */
+    if (device == DEVICE_UNKNOWN && properties->location.type != LOCATION_DEVICE)
+        return CUDA_ERROR_OUT_OF_MEMORY; /* nobody would be charged */
     const CUresult result = REAL(cuMemPoolCreate)(pool, properties);
     if (result != CUDA_SUCCESS)
         return result;

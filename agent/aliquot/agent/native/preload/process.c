@@ -78,6 +78,7 @@ void reclaim(int device)
 {
     pools_refresh(device, true);
     graphs_refresh(device, true);
+    physical_refresh(device);
 }
 
 static bool is_small(uint64_t bytes)

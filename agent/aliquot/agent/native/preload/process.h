@@ -43,9 +43,9 @@ void reclaim(int device);
 bool internal_grow(int device, uint64_t bytes);
 void internal_shrink(int device, uint64_t bytes);
 bool internal_settle(int device);
-/* What settling must not go below: room promised for later, such as a heap. */
-void internal_promise(int device, int64_t change);
-void internal_forget_promises(int device);
+/* What settling must not go below: room promised for later in a context, such as a heap. */
+void internal_promise(int device, CUcontext context, int64_t change);
+void internal_forget_promises(int device, CUcontext context);
 
 void process_forget(void);
 void internal_forget(void);
@@ -54,6 +54,7 @@ void pools_refresh(int device, bool trim);
 void graphs_refresh(int device, bool trim);
 void graphs_forget(void);
 void physical_forget(void);
+void physical_refresh(int device);
 void contexts_forget(void);
 void measure_forget(void);
 /* Called by the pointer free: the pointer was one of a pool's. */

@@ -38,6 +38,8 @@ EXPORT CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t keep);
 EXPORT CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size, const CUmemAllocationProp *properties,
                             unsigned long long flags);
 EXPORT CUresult cuMemRelease(CUmemGenericAllocationHandle handle);
+EXPORT CUresult cuMemExportToShareableHandle(void *shareable, CUmemGenericAllocationHandle handle, int type,
+                                             unsigned long long flags);
 EXPORT CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void *address);
 EXPORT CUresult cuMemMap(CUdeviceptr pointer, size_t size, size_t offset, CUmemGenericAllocationHandle handle,
                          unsigned long long flags);
@@ -104,5 +106,6 @@ BOTH(CUresult, cuLaunchCooperativeKernel, CUfunction function, unsigned grid_x, 
 EXPORT void *dlsym(void *handle, const char *name);
 EXPORT void *dlvsym(void *handle, const char *name, const char *version);
 EXPORT void *dlopen(const char *path, int flags);
+EXPORT void *dlmopen(long space, const char *path, int flags);
 
 #endif
