@@ -23,6 +23,8 @@ from aliquot.coordinator.core.types import Demand, Placement
 RESERVATIONS_MAX = 8
 FAILED_REST_MS = 1_000
 """A search that found nothing is not made again for an equal request before this time has passed."""
+_COMES_BACK = -1
+"""Instead of the version at which a search found nothing: it is made again anyway when its rest is over."""
 
 
 def preemption_of(state: State) -> Preemption:
@@ -55,7 +57,11 @@ def make_room(state: State, lease: Lease, demand: Demand, now_ms: int) -> tuple[
     key = (demand, lease.request.tenant, lease.request.queue, lease.request.priority)
     version = state.freed_version + state.tenancy.guaranteed_version
     failed = state.searched.get(key)
-    if failed is not None and failed[0] == version and now_ms < failed[1]:
+    if failed is not None and now_ms < failed[1]:
+        if failed[0] not in (version, _COMES_BACK):
+            # In a crowded pool something is freed all the time, and every time all who wait would search anew in vain.
+            state.searched_in_vain(key, _COMES_BACK, failed[1])
+            state.timers.add(failed[1], Due.RETRY, lease.lease_id)
         return [], searched, False
     found = planner.find(lease, demand, now_ms, frozenset(hold.owner for hold in blocking))
     if isinstance(found, NoPlan):
