@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 from aliquot.agent.enforce.preload_files import LeaseFiles
 from aliquot.common.tiers import Tier
 from tests.agent.harness import until
-from tests.enforce.world import LEASE, LIMIT_BYTES, World
+from tests.enforce.cases import verdict_of
+from tests.enforce.test_mps import control_program
+from tests.enforce.verdict import Kind
+from tests.enforce.world import LEASE, LIMIT_BYTES, World, world
 
 
 def files_of(world: World) -> LeaseFiles:
@@ -18,49 +24,66 @@ def limit_bytes(world: World) -> int | None:
 
 
 def test_a_raised_limit_is_set_right(worlds: dict[Tier, World]) -> None:
-    world = worlds[Tier.PRELOAD]
-    job = world.probe("--most", "64Mi")
+    made = worlds[Tier.PRELOAD]
+    job = made.probe("--most", "64Mi")
     assert job.answer() is not None
-    path = world.folder() / "limit"
+    path = made.folder() / "limit"
     data = path.read_bytes().replace(LIMIT_BYTES.to_bytes(8, "little"), (LIMIT_BYTES * 9).to_bytes(8, "little"))
     path.chmod(0o644)
     with path.open("r+b") as file:
         file.write(data)
-    assert limit_bytes(world) == LIMIT_BYTES * 9
-    until(lambda: limit_bytes(world) == LIMIT_BYTES, "the limit is set right")
+    assert limit_bytes(made) == LIMIT_BYTES * 9
+    until(lambda: limit_bytes(made) == LIMIT_BYTES, "the limit is set right")
     assert job.process.poll() is None
-    world.settle()
+    made.settle()
 
 
 def test_a_limit_that_was_removed_or_damaged_is_made_again(worlds: dict[Tier, World]) -> None:
-    world = worlds[Tier.PRELOAD]
-    (world.folder() / "limit").unlink()
-    until(lambda: limit_bytes(world) == LIMIT_BYTES, "the limit is there again")
-    (world.folder() / "limit").chmod(0o644)
-    (world.folder() / "limit").write_bytes(b"nonsense")
-    until(lambda: limit_bytes(world) == LIMIT_BYTES, "the limit is there again")
-    world.settle()
+    made = worlds[Tier.PRELOAD]
+    (made.folder() / "limit").unlink()
+    until(lambda: limit_bytes(made) == LIMIT_BYTES, "the limit is there again")
+    (made.folder() / "limit").chmod(0o644)
+    (made.folder() / "limit").write_bytes(b"nonsense")
+    until(lambda: limit_bytes(made) == LIMIT_BYTES, "the limit is there again")
+    made.settle()
 
 
 def test_an_account_that_was_cut_short_is_made_again(worlds: dict[Tier, World]) -> None:
-    world = worlds[Tier.PRELOAD]
-    path = world.folder() / "account"
+    made = worlds[Tier.PRELOAD]
+    path = made.folder() / "account"
     path.write_bytes(b"")
-    until(lambda: files_of(world).held_bytes(world.device_uuid) == 0, "there is an account again")
-    job = world.probe()
+    until(lambda: files_of(made).held_bytes(made.device_uuid) == 0, "there is an account again")
+    job = made.probe()
     answer = job.answer()
     assert answer is not None
     assert answer["error"] == 2
-    assert world.held_bytes(job) <= LIMIT_BYTES
-    world.settle()
+    assert made.held_bytes(job) <= LIMIT_BYTES
+    made.settle()
 
 
 def test_a_report_says_which_tier_and_frameworks_are_told(worlds: dict[Tier, World]) -> None:
-    world = worlds[Tier.PRELOAD]
-    job = world.start("env")
+    made = worlds[Tier.PRELOAD]
+    job = made.start("env")
     output, _ = job.process.communicate(timeout=30)
     assert "ALIQUOT_TIER=preload" in output
-    assert f"LD_PRELOAD={world.folder()}/libaliquot_preload.so" in output
+    assert f"LD_PRELOAD={made.folder()}/libaliquot_preload.so" in output
     # Under this tier a framework sees the lease as its device.
     assert "XLA_CLIENT_MEM_FRACTION=0.8750" in output
-    world.settle()
+    made.settle()
+
+
+def test_a_tier_that_is_gone_for_good_is_reported_and_the_next_one_holds(tmp_path: Path) -> None:
+    """MPS is uninstalled under a running job: it lives on under the watchdog, and everybody is told."""
+    program = control_program(tmp_path)
+    with world(tmp_path / "world", Tier.MPS, environment={"PATH": f"{program}:{os.environ['PATH']}"}) as made:
+        job = made.probe("--most", "64Mi")
+        assert job.answer() is not None
+        for installed in program.iterdir():
+            installed.unlink()
+        until(lambda: made.tier_of(LEASE) is Tier.WATCHDOG, "the next tier holds it")
+        assert job.process.poll() is None
+        report = made.coordinator.last(f"{LEASE}.1.0")
+        assert report is not None
+        assert Tier(report.tier) is Tier.WATCHDOG
+        assert any(note.startswith("mps: ") and "not installed" in note for note in report.tier_notes)
+        assert verdict_of(made, made.probe()).kind is Kind.KILLED, "it is held, if less well"
