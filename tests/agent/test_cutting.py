@@ -139,3 +139,15 @@ async def test_a_card_that_can_not_be_read_is_no_trouble_unless_it_is_to_be_cut(
     await asyncio.to_thread(node.start, coordinator.address)
     await coordinator.until(lambda: len(coordinator.snapshots) > snapshots, "another")
     assert "can't be read" not in coordinator.snapshots[-1].node.reason
+
+
+async def test_a_record_that_can_be_neither_read_nor_written_keeps_no_agent_from_starting(
+    node: Node, coordinator: Coordinator
+) -> None:
+    (node.state_dir / "cuts.record" / "in the way").mkdir(parents=True)
+    await asyncio.to_thread(node.start, coordinator.address)
+    await coordinator.until(lambda: bool(coordinator.snapshots), "a snapshot")
+    assert "how cards were cut is not known any more" in coordinator.snapshots[-1].node.reason
+    assert "could not be written down" in node.log
+    order(coordinator, coordinator.snapshots[0].node.cards[0].uuid, 1, (0, "1g.5gb"))
+    assert parts_of(await answer(coordinator, 1)) == [(0, "1g.5gb")]

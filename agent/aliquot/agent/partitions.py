@@ -9,7 +9,6 @@ machine, and are made again before devices are looked for.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -88,8 +87,8 @@ class Partitions:
             log.warning("%s was cut again as before the restart: %s", uuid, problem or "done")
             if problem:
                 self._note(uuid, f"{uuid} could not be cut as before the restart: {problem}")
-        await asyncio.to_thread(self._save)
-        await self._discover()
+        await self._write_down()
+        await self._look()
 
     def obey(self, order: CutOrder) -> None:
         """Carry out an order, in its turn."""
@@ -117,10 +116,7 @@ class Partitions:
                 )
                 parts = known.parts if problem else order.parts
                 self._state.cuts[order.card_uuid] = CutResult(order.number, problem, parts)
-                try:
-                    await asyncio.to_thread(self._save)
-                except OSError as error:
-                    log.error("how %s is cut could not be written down: %s", order.card_uuid, error)  # noqa: TRY400
+                await self._write_down()
         self.on_result()
 
     async def _carry_out(self, card: Card | None, order: CutOrder) -> str:
@@ -133,16 +129,25 @@ class Partitions:
         problem = await self._apply(card, order.parts)
         if problem:
             # Nothing was changed, or half of it was: what is missing of before is made again.
-            with contextlib.suppress(DeviceError):
-                await self._discover()
+            await self._look()
             card = self._state.cards.get(card.uuid, card)
             if card.geometry != before and (again := await self._apply(card, before)):
                 problem = f"{problem}; and it could not be put back as it was: {again}"
+        await self._look()
+        return problem
+
+    async def _look(self) -> None:
+        """See what a cut has made of the devices. What can't be seen now is seen by the next discovery."""
         try:
             await self._discover()
         except DeviceError as error:
             log.warning("devices can't be listed after a cut: %s", error.message)
-        return problem
+
+    async def _write_down(self) -> None:
+        try:
+            await asyncio.to_thread(self._save)
+        except OSError as error:
+            log.error("how cards are cut could not be written down: %s", error)  # noqa: TRY400
 
     async def _apply(self, card: Card, parts: tuple[Part, ...]) -> str:
         reserved = [part.start for part, uuid in card.parts if uuid and self._state.leased(uuid)]
