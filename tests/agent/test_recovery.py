@@ -72,7 +72,7 @@ async def test_a_full_disk_refuses_new_slices_and_still_stops_old_ones(node: Nod
     await coordinator.until(lambda: bool(_said_unhealthy(coordinator)), "its devices take no new leases for a while")
     assert "can't be written down" in _said_unhealthy(coordinator)[0]
     await coordinator.until_status("l-1.1.0", agent_pb2.SLICE_STATUS_GONE)
-    assert job.wait(timeout=5) == -signal.SIGTERM
+    assert job.wait(timeout=30) == -signal.SIGTERM
 
 
 async def test_a_damaged_record_is_set_aside_and_the_slice_is_taken_up_again_with_its_processes(
@@ -144,7 +144,7 @@ async def test_a_coordinator_that_forgot_everything_ends_nothing(node: Node, coo
     assert report.reason == "OVERCOMMITTED", "what it holds still counts"
     coordinator.desire(desired(node.uuids[0], stop=True))
     await coordinator.until_status("l-1.1.0", agent_pb2.SLICE_STATUS_GONE)
-    assert job.wait(timeout=5) == -signal.SIGTERM
+    assert job.wait(timeout=30) == -signal.SIGTERM
 
 
 async def test_without_a_coordinator_jobs_go_on_under_their_limits(node: Node, coordinator: Coordinator) -> None:
