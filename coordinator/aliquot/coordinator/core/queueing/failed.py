@@ -44,8 +44,10 @@ class FailedDemands:
         if not self._kinds:
             return False
         kind, size = _split(demand)
-        frontier = self._kinds.get(kind)
-        return frontier is not None and any(_covers(known, size) for known in frontier)
+        for known in self._kinds.get(kind, ()):
+            if _covers(known, size):
+                return True
+        return False
 
 
 def _split(demand: Demand) -> tuple[Demand, _Size]:
@@ -74,4 +76,12 @@ def _split(demand: Demand) -> tuple[Demand, _Size]:
 
 
 def _covers(small: _Size, large: _Size) -> bool:
-    return all(a <= b for a, b in zip(small, large, strict=True))
+    # Not all(): every head of every line is compared with every known size, at each step of each walk.
+    return (
+        small[0] <= large[0]
+        and small[1] <= large[1]
+        and small[2] <= large[2]
+        and small[3] <= large[3]
+        and small[4] <= large[4]
+        and small[5] <= large[5]
+    )
