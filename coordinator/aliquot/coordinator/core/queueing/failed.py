@@ -44,10 +44,7 @@ class FailedDemands:
         if not self._kinds:
             return False
         kind, size = _split(demand)
-        for known in self._kinds.get(kind, ()):
-            if _covers(known, size):
-                return True
-        return False
+        return any(_covers(known, size) for known in self._kinds.get(kind, ()))
 
 
 def _split(demand: Demand) -> tuple[Demand, _Size]:
