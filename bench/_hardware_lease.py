@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import json
 import os
 import subprocess
@@ -85,10 +86,20 @@ def plain_environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
     return os.environ | {"PYTHONPATH": path, "CUDA_VISIBLE_DEVICES": "0"} | dict(extra or {})
 
 
-def run_json(program: str, environment: Mapping[str, str], timeout_s: float = 180) -> dict[str, Any]:
-    """Run a Python program that prints one JSON object last."""
+def missing(module: str) -> str:
+    """Why a program that imports a module can't be run here; empty where it can."""
+    return "" if importlib.util.find_spec(module) is not None else f"{module} is not installed"
+
+
+def run_json(
+    program: str, environment: Mapping[str, str], timeout_s: float = 180, cgroup: Path | None = None
+) -> dict[str, Any]:
+    """Run a Python program that prints one JSON object last, in a cgroup from its start where one is named."""
+    words = [sys.executable, "-c", textwrap.dedent(program)]
+    if cgroup is not None:
+        words = ["/bin/sh", "-c", f'echo $$ > "{cgroup}/cgroup.procs" && exec "$@"', "sh", *words]
     done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(program)],
+        words,
         env=environment,
         capture_output=True,
         text=True,

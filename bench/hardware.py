@@ -16,23 +16,25 @@ from __future__ import annotations
 import argparse
 import json
 import platform
-import shutil
 import signal
 import statistics
 import subprocess
 import sys
 import tempfile
 import textwrap
+import threading
 import time
 import traceback
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from bench._hardware_lease import GIB, Bench, Lease, ended_after, plain_environment, run_json
+from bench._hardware_lease import GIB, Bench, Lease, ended_after, missing, plain_environment, run_json
 from bench._hardware_programs import CUPY, TORCH, TRAINING
+from bench._hardware_slowdown import MpsDaemon, Unavailable, mps_daemon, slowdown
 
 
 def main() -> int:
@@ -257,11 +259,14 @@ def framework(lease: Lease, program: str, extra: Mapping[str, str]) -> dict[str,
 
 def torch_section(bench: Bench) -> dict[str, Any]:
     """PyTorch with each of its allocators."""
+    if problem := missing("torch"):
+        return {"not run": problem}
     variants = {
         "default": {},
         "expandable_segments": {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"},
         "cudaMallocAsync": {"PYTORCH_CUDA_ALLOC_CONF": "backend:cudaMallocAsync"},
         "graphs": {"WITH_GRAPH": "1"},
+        "graphs, cudaMallocAsync": {"WITH_GRAPH": "1", "PYTORCH_CUDA_ALLOC_CONF": "backend:cudaMallocAsync"},
     }
     results = {}
     for name, extra in variants.items():
@@ -272,6 +277,8 @@ def torch_section(bench: Bench) -> dict[str, Any]:
 
 def cupy_section(bench: Bench) -> dict[str, Any]:
     """CuPy with each of its allocators."""
+    if problem := missing("cupy"):
+        return {"not run": problem}
     results = {}
     for kind in ("pool", "async", "managed"):
         with bench.lease() as lease:
@@ -367,77 +374,57 @@ def bare(bench: Bench) -> dict[str, Any]:
     }
 
 
-# ------------------------------------------------------------------------------------------------------------- slowdown
-
-
-def slowdown(bench: Bench) -> dict[str, Any]:
-    """A small training loop, launch bound, under each tier; alternating, medians of medians."""
-    plain, preload = [], []
-    for _ in range(3):
-        plain.append(run_json(TRAINING, plain_environment())["step_us"])
-        with bench.lease() as lease:
-            preload.append(run_json(TRAINING, lease.environment())["step_us"])
-    result = {
-        "plain_step_us": statistics.median(plain),
-        "preload_step_us": statistics.median(preload),
-        "preload_percent": round((statistics.median(preload) / statistics.median(plain) - 1) * 100, 2),
-        "plain_all_us": plain,
-        "preload_all_us": preload,
-    }
-    with bench.lease(share_milli=500) as lease:
-        throttled = run_json(TRAINING, lease.environment())
-        result["throttled_500_step_us"] = throttled.get("step_us")
-    return result
-
-
 # ------------------------------------------------------------------------------------------------------------------ mps
 
 
 def mps(bench: Bench) -> dict[str, Any]:
     """A control daemon of our own, if one can be started with the compute mode as it is."""
-    control = shutil.which("nvidia-cuda-mps-control")
-    if control is None:
-        return {"not run": "nvidia-cuda-mps-control is not installed"}
-    pipes, logs = bench.scratch / "mps-pipe", bench.scratch / "mps-log"
-    pipes.mkdir()
-    logs.mkdir()
-    extra = {
-        "CUDA_MPS_PIPE_DIRECTORY": str(pipes),
-        "CUDA_MPS_LOG_DIRECTORY": str(logs),
-        "CUDA_VISIBLE_DEVICES": bench.uuid,
-    }
-    environment = plain_environment(extra)
-
-    def say(text: str) -> str:
-        done = subprocess.run(
-            [control], input=text + "\n", env=environment, capture_output=True, text=True, timeout=20, check=False
-        )
-        return (done.stdout + done.stderr).strip()
-
-    started = subprocess.run([control, "-d"], env=environment, capture_output=True, text=True, timeout=20, check=False)
-    result: dict[str, Any] = {"start": started.returncode, "said": (started.stdout + started.stderr)[-300:]}
     try:
-        result["set_limit"] = say("set_default_device_pinned_mem_limit 0 2048M")
-        result["get_limit"] = say("get_default_device_pinned_mem_limit 0")
-        result["set_percentage"] = say("set_default_active_thread_percentage 50")
-        client = environment | {"CUDA_VISIBLE_DEVICES": "0"}
-        command = [sys.executable, "-m", "aliquot.agent.doctor.probe", "--most", str(4 * GIB), "--hold"]
+        with mps_daemon(bench) as daemon:
+            return clients_of(bench, daemon)
+    except Unavailable as error:
+        return {"not run": str(error)}
+
+
+def clients_of(bench: Bench, daemon: MpsDaemon) -> dict[str, Any]:
+    """Its limits, a client that wants more, and one that can't find the daemon."""
+    result: dict[str, Any] = {
+        "set_limit": daemon.say("set_default_device_pinned_mem_limit 0 2048M"),
+        "get_limit": daemon.say("get_default_device_pinned_mem_limit 0"),
+        "set_percentage": daemon.say("set_default_active_thread_percentage 50"),
+    }
+    command = [sys.executable, "-m", "aliquot.agent.doctor.probe", "--most", str(4 * GIB), "--hold"]
+
+    def probe(environment: Mapping[str, str], all_hold: threading.Barrier | None = None) -> dict[str, Any]:
         process = subprocess.Popen(
-            command, env=client, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
         timer = ended_after(process, 60)
-        assert process.stdout is not None
-        line = process.stdout.readline()
-        result["client"] = json.loads(line) if line.startswith("{") else None
-        result["servers"] = say("get_server_list")
-        result["clients"] = say("ps")
-        result["used_mib"] = (bench.used_bytes(process.pid) or 0) >> 20
-        _, err = process.communicate(timeout=30)
-        timer.cancel()
-        result["stderr"] = err[-300:]
-        result["training_50_percent"] = run_json(TRAINING, client).get("step_us")
-    finally:
-        result["quit"] = say("quit")
+        try:
+            assert process.stdout is not None
+            line = process.stdout.readline()
+            if all_hold is not None:
+                all_hold.wait(60)
+            found = {
+                "answer": json.loads(line) if line.startswith("{") else None,
+                "servers": daemon.say("get_server_list"),
+                "clients": daemon.say("ps"),
+                "used_mib": (bench.used_bytes(process.pid) or 0) >> 20,
+            }
+            _, err = process.communicate(timeout=30)
+            return found | {"stderr": err[-300:]}
+        finally:
+            timer.cancel()
+            process.kill()
+
+    result["client"] = probe(daemon.client)
+    both = threading.Barrier(2)
+    with ThreadPoolExecutor(2) as pool:
+        result["two clients at once"] = list(pool.map(probe, [daemon.client] * 2, [both] * 2))
+    result["wrong pipe directory"] = probe(daemon.client | {"CUDA_MPS_PIPE_DIRECTORY": str(bench.scratch / "nowhere")})
+    result["training at 50 percent"] = (
+        {"not run": missing("torch")} if missing("torch") else run_json(TRAINING, daemon.client)
+    )
     return result
 
 
