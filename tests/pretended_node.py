@@ -15,12 +15,14 @@ from aliquot.v1 import agent_pb2, types_pb2
 class PretendedNode:
     """A node of A100s that sets up and ends whatever it is told to, at once."""
 
-    __slots__ = ("confirms", "name", "node_id", "reservations", "telemetry", "uuids")
+    __slots__ = ("boot_id", "confirms", "name", "node_id", "reservations", "telemetry", "uuids")
 
     def __init__(self, node_id: str, uuids: Sequence[str], *, name: str = "") -> None:
         self.node_id = node_id
         self.name = name or node_id
         self.uuids = uuids
+        self.boot_id = ""
+        """Of the machine that it pretends to run on; empty: it does not say so."""
         self.reservations: dict[str, agent_pb2.SliceReport] = {}
         """By slice: the last that was said of it. They outlive connections, as an agent's checkpoint does."""
         self.telemetry: types_pb2.DeviceTelemetry | None = None
@@ -31,7 +33,12 @@ class PretendedNode:
     def hello(self, leader_epoch: int = 0) -> agent_pb2.AgentMessage:
         """The first message of a session, from an agent that has last obeyed the leader of that epoch."""
         hello = agent_pb2.Hello(
-            protocol_min=1, protocol_max=1, node_id=self.node_id, agent_version="test", leader_epoch=leader_epoch
+            protocol_min=1,
+            protocol_max=1,
+            node_id=self.node_id,
+            boot_id=self.boot_id,
+            agent_version="test",
+            leader_epoch=leader_epoch,
         )
         return agent_pb2.AgentMessage(hello=hello)
 

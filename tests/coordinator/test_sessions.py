@@ -122,6 +122,26 @@ async def test_a_second_agent_with_the_same_id_replaces_the_first() -> None:
                 assert lease.slices[0].slice_id in second.reservations
 
 
+async def test_another_machine_with_the_same_id_is_let_in_when_the_first_is_gone() -> None:
+    async with running() as pool:
+        first, copy = Agent(pool.address, "n1"), Agent(pool.address, "n1", uuids=("GPU-other",))
+        first.boot_id, copy.boot_id = "boot-of-first", "boot-of-copy"
+        async with agents(first):
+            await ready(pool)
+            lease = await pool.allocate("1", wait_until=ACTIVE)
+            with pytest.raises(grpc.aio.AioRpcError) as refusal:
+                await copy.connect()
+            assert reason_of(refusal.value) == "SESSION_REPLACED"
+            assert "another machine is connected as node n1" in str(refusal.value.details())
+            assert first.ended is None
+            again = await pool.leases.Get(leases_pb2.GetRequest(lease_id=lease.lease_id))
+            assert again.state == types_pb2.LEASE_STATE_ACTIVE
+        restarted = Agent(pool.address, "n1")
+        restarted.boot_id = "boot-after"
+        async with agents(restarted):
+            await ready(pool)
+
+
 async def test_names_and_devices_belong_to_one_agent() -> None:
     async with running() as pool:
         first = Agent(pool.address, "n1", name="same", uuids=("GPU-1",))

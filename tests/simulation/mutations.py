@@ -178,6 +178,15 @@ def _session(put: Put) -> None:
     put(sessions.Sessions, "_reports", believe)
 
 
+@mutant(
+    "two machines are one node",
+    "a machine made from the image of a node takes its place although that one is there",
+    kinds=("node.twin",),
+)
+def _twins(put: Put) -> None:
+    put(sessions, "refuse_second", lambda first, boot_id, quiet_since_ms: None)
+
+
 @mutant("commit without condition", "a deposed coordinator's commits are accepted")
 def _unconditional(put: Put) -> None:
     original = store.SimJournal.commit

@@ -16,6 +16,7 @@ import grpc.aio
 
 from aliquot.common import limits
 from aliquot.common.errors import AliquotError
+from aliquot.coordinator.core.errors import SessionReplaced
 from aliquot.coordinator.core.leases import lease_id_of
 from aliquot.coordinator.core.state import Node
 from aliquot.coordinator.core.types import CutState
@@ -48,6 +49,7 @@ class Session:
         "_view",
         "_writing",
         "awaiting_snapshot",
+        "boot_id",
         "delta_seq",
         "ended",
         "epoch",
@@ -58,9 +60,13 @@ class Session:
         "told_devices",
     )
 
-    def __init__(self, node_id: str, epoch: int, context: Context, view: View, pool_secret: bytes, now_ms: int) -> None:
-        self.node_id = node_id
+    def __init__(
+        self, hello: agent_pb2.Hello, epoch: int, context: Context, view: View, pool_secret: bytes, now_ms: int
+    ) -> None:
+        self.node_id = hello.node_id
         self.epoch = epoch
+        self.boot_id = hello.boot_id
+        """Of the machine that its agent runs on, where it says so: another one after every restart."""
         self.last_heard_ms = now_ms
         self.delta_seq = 0
         self.awaiting_snapshot = True
@@ -190,3 +196,20 @@ class Session:
             await rpc_errors.abort(self._context, error)
         except (grpc.aio.AbortError, grpc.aio.UsageError, asyncio.InvalidStateError, grpc.RpcError) as closed:
             log.debug("session of node %s closed: %r", self.node_id, closed)
+
+
+def refuse_second(first: Session | None, boot_id: str, quiet_since_ms: int) -> None:
+    """Another machine is a node only when the first is not heard any more. Raises SessionReplaced.
+
+    A machine made from the image of a node has its id but not its GPUs, so it would end every lease there. An agent
+    that starts again on the same machine replaces its older session at once; after a restart of the machine, when that
+    has ended or was quiet since `quiet_since_ms`.
+    """
+    if first is None or first.ended or not first.boot_id or boot_id in ("", first.boot_id):
+        return
+    if first.last_heard_ms > quiet_since_ms:
+        raise SessionReplaced(
+            f"another machine is connected as node {first.node_id}",
+            hint="if this one was made from the image of that one, remove node.record from the state directory of its "
+            "agent, or start that with a --node-id of its own; after a restart it is let in within seconds",
+        )

@@ -35,7 +35,7 @@ from aliquot.coordinator.metrics import Metrics
 from aliquot.coordinator.reports import foreign_changed, read_reports
 from aliquot.coordinator.rpc import errors as rpc_errors
 from aliquot.coordinator.rpc.nodes import read_registered
-from aliquot.coordinator.session import Context, Session
+from aliquot.coordinator.session import Context, Session, refuse_second
 from aliquot.coordinator.telemetry import AboutDevice, AboutNode, Telemetry
 from aliquot.coordinator.usage import ObservedUse
 from aliquot.coordinator.view import View
@@ -114,8 +114,6 @@ class Sessions:
     def __len__(self) -> int:
         return len(self._by_node)
 
-    # -- the stream
-
     async def serve(self, context: Context) -> None:
         """Handle one agent's stream until it ends."""
         session: Session | None = None
@@ -163,12 +161,13 @@ class Sessions:
         if not hello.node_id or len(hello.node_id) > limits.MAX_NODE_CHARS:
             raise InvalidFieldError("hello.node_id", f"has 1 to {limits.MAX_NODE_CHARS} characters")
         self._allowed(context, hello.node_id)
+        now_ms = self._clock.monotonic_ms()
+        refuse_second(self._by_node.get(hello.node_id), hello.boot_id, now_ms - self._config.liveness.suspect_ms)
         await self._outrank(hello.leader_epoch)
         leader_epoch = self._view.leader_epoch
         self._epochs += 1
         epoch = leader_epoch * _EPOCHS_PER_LEADER + self._epochs
-        now_ms = self._clock.monotonic_ms()
-        session = Session(hello.node_id, epoch, context, self._view, self._pool_secret, now_ms)
+        session = Session(hello, epoch, context, self._view, self._pool_secret, now_ms)
         self._replace(session)
         self._telemetry.put_node(hello.node_id, AboutNode(hello.agent_version[:128], "", self._clock.now_ms()))
         welcome = agent_pb2.Welcome(

@@ -43,8 +43,8 @@ class NodesAudit:
 
     def attach(self, node: SimNode) -> None:
         """Listen to one node."""
-        self._held[node.node_id] = {}
-        self._fence[node.node_id] = 0
+        self._held[node.host] = {}
+        self._fence[node.host] = 0
         node.disk.on_saved = lambda record: self._saved(node, record)
         node.disk.on_forgotten = lambda slice_id: self._forgotten(node, slice_id)
         node.on_signal = self._signalled
@@ -54,23 +54,29 @@ class NodesAudit:
         )
         node.on_agent_start = self._agent_started
 
+    def leave(self, node: SimNode) -> None:
+        """A machine is taken away, with all that it has written down."""
+        for slice_id in list(self._held[node.host]):
+            self._forgotten(node, slice_id)
+        del self._held[node.host]
+
     # -- what agents write down
 
     def _agent_started(self, node: SimNode) -> None:
         self._auditor.tell(f"the agent of {node.node_id} has started")
-        self._fence[node.node_id] = node.disk.node_record[1]
+        self._fence[node.host] = node.disk.node_record[1]
 
     def _saved(self, node: SimNode, record: Any) -> None:
         auditor = self._auditor
         spec = record.spec
         auditor.tell(f"{node.node_id} writes {spec.slice_id} {record.intent} quarantined {record.quarantined}")
-        held = self._held[node.node_id]
+        held = self._held[node.host]
         known = held.get(spec.slice_id)
         if not record.quarantined:
-            if record.leader_epoch < self._fence[node.node_id]:
-                fence = self._fence[node.node_id]
+            if record.leader_epoch < self._fence[node.host]:
+                fence = self._fence[node.host]
                 auditor.violation(f"{node.node_id} obeys leader {record.leader_epoch} after {fence}: {spec.slice_id}")
-            self._fence[node.node_id] = max(self._fence[node.node_id], record.leader_epoch)
+            self._fence[node.host] = max(self._fence[node.host], record.leader_epoch)
         if known is not None:
             known.stopping = record.intent == "stop"
             return
@@ -89,7 +95,7 @@ class NodesAudit:
 
     def _forgotten(self, node: SimNode, slice_id: str) -> None:
         self._auditor.tell(f"{node.node_id} removes {slice_id}")
-        held = self._held[node.node_id].pop(slice_id, None)
+        held = self._held[node.host].pop(slice_id, None)
         if held is not None:
             self._share[held.uuid] -= held.share
             self._memory[held.uuid] -= held.memory
@@ -126,7 +132,7 @@ class NodesAudit:
         )
         limit = sum(
             held.memory
-            for held in self._held[node.node_id].values()
+            for held in self._held[node.host].values()
             if held.lease_id == proc.lease_id and held.member == proc.member and held.uuid == uuid
         )
         if total > limit:
@@ -152,7 +158,7 @@ class NodesAudit:
         pieces = [p for p in story.pieces.values() if p.node_id == node.node_id and p.member == proc.member]
         if not pieces or any(piece.ending for piece in pieces):
             return
-        held = self._held[node.node_id].values()
+        held = self._held[node.host].values()
         if any(h.stopping and h.lease_id == proc.lease_id and h.member == proc.member for h in held):
             return
         over_us = max(proc.over_us, self._recently_over(proc))

@@ -14,8 +14,15 @@ if TYPE_CHECKING:
     from tests.simulation.sim.world import World
 
 LONG_QUIET_US = 10_000_000
+STILL_THERE_US = 8_000_000
+"""Heartbeats come every five seconds."""
 _HEARTBEAT = 0x22
 _OVER = (agent_pb2.SLICE_STATUS_GONE, agent_pb2.SLICE_STATUS_FAILED)
+
+
+def node_of(host: str) -> str:
+    """The node that a host is, or claims to be."""
+    return host.partition("+")[0]
 
 
 class Heard:
@@ -43,6 +50,10 @@ class WireAudit:
         self._sessions: dict[int, int] = {}
         """Connection -> session epoch, from the welcome that was sent on it."""
         self._heard: dict[int, Heard] = {}
+        self._speaking: dict[str, Connection] = {}
+        """Node -> the stream on which its agent was welcomed last."""
+        self._spoke_us: dict[int, int] = {}
+        """Connection -> when something last came on it."""
         self._keys: dict[tuple[str, str], str] = {}
         self.answers = 0
         self.billed: set[str] = set()
@@ -53,6 +64,8 @@ class WireAudit:
     def delivered(self, connection: Connection, up: bool, data: bytes) -> None:
         """A message has arrived."""
         if connection.note == AGENT_SESSION:
+            if up and not connection.server.process.frozen:
+                self._spoke_us[connection.number] = self._world.loop.now_us
             if up and data[0] != _HEARTBEAT:
                 self._from_agent(connection, data)
         elif connection.note == KEEP_ALIVE and up and connection.address == self._auditor.leader_address:
@@ -121,12 +134,23 @@ class WireAudit:
             )
         if kind == "welcome":
             self._sessions[connection.number] = message.welcome.session_epoch
+            self._welcomed(connection)
         elif kind == "desired":
             self._desired(connection, message.desired)
 
+    def _welcomed(self, connection: Connection) -> None:
+        """One machine at a time is a node: another may only take its place when it is not heard any more."""
+        before = self._speaking.get(node_of(connection.client))
+        self._speaking[node_of(connection.client)] = connection
+        if before is None or before.client == connection.client or not before.client_open:
+            return
+        quiet_us = self._world.loop.now_us - self._spoke_us.get(before.number, -STILL_THERE_US)
+        if before.address == connection.address and quiet_us < STILL_THERE_US:
+            self._auditor.violation(f"{connection.client} takes the place of {before.client}, which is there")
+
     def _desired(self, connection: Connection, desired: Any) -> None:
         auditor, books = self._auditor, self._auditor.books
-        node_id = connection.client
+        node_id = node_of(connection.client)
         deposed = desired.leader_epoch < books.leader
         if desired.leader_epoch > books.leader:
             auditor.violation(f"{node_id} hears of leader epoch {desired.leader_epoch}, which is not durable")

@@ -92,6 +92,7 @@ KINDS: dict[str, tuple[int, int, int]] = {
     "admin.declare": (3, 0, 0),
     "admin.label": (2, 0, 0),
     "admin.quota": (3, 5_000, 60_000),
+    "node.twin": (3, 5_000, 90_000),
     "admin.defragment": (6, 0, 0),
     "money.rates": (3, 0, 0),
     "money.credit": (2, 0, 0),

@@ -139,7 +139,7 @@ class SimMachine:
     @property
     def boot_id(self) -> str:
         """Changes when the machine starts again."""
-        return f"boot-{self.node_id}-{self.boots}"
+        return f"boot-{self.host}-{self.boots}"
 
     # -- processes
 

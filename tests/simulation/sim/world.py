@@ -113,6 +113,8 @@ class World:
             )
             for number in range(config.nodes)
         ]
+        self.twins: dict[str, SimNode] = {}
+        """Machines that claim to be a node that there is already, by their hosts."""
         self._node_by_id = {node.node_id: node for node in self.nodes}
         self.workload = Workload(self, self._fork("workload"))
         self.launchers: list[Launcher] = []
