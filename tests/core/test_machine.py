@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import os
 from datetime import datetime, timedelta
 
 import msgspec
-from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from hypothesis.stateful import invariant, rule
 
 from aliquot.coordinator.core import commands as c
 from aliquot.coordinator.core.errors import DomainError
 from aliquot.coordinator.core.facts import EndReason, NodeState
-from aliquot.coordinator.core.leases import Lease
 from aliquot.coordinator.core.maintenance.windows import WindowSpec
-from aliquot.coordinator.core.snapshot import state_hash
 from aliquot.coordinator.core.state import CoreConfig
-from tests.core.harness import GIB, Books, node, request
+from tests.core.harness import GIB, node, request
+from tests.core.machine import BooksMachine, walks
 
 NODES = ("one", "two", "three")
 SPECS = {
@@ -30,31 +27,13 @@ CONFIG = CoreConfig(
 )
 
 
-class PoolMachine(RuleBasedStateMachine):
+class PoolMachine(BooksMachine):
     """Whatever launchers, agents, administrators and time do, the books stay exact."""
 
     def __init__(self) -> None:
-        super().__init__()
-        self.books = Books(CONFIG)
+        super().__init__(CONFIG, SPECS.values())
         self.epochs: dict[str, int] = {}
         self.keys: dict[tuple[str, str], str] = {}
-        for spec in SPECS.values():
-            self.books.do(c.DeclareNode(spec))
-            if not spec.agentless:
-                self.books.connect(spec)
-
-    def refused(self, command: c.Command) -> bool:
-        try:
-            self.books.do(command)
-        except DomainError as error:
-            assert error.reason
-            assert str(error)
-            return True
-        return False
-
-    def some_lease(self, pick: int) -> Lease | None:
-        leases = list(self.books.state.leases.values())
-        return leases[pick % len(leases)] if leases else None
 
     @rule(
         share=st.sampled_from([1, 100, 250, 333, 500, 900, 1000]),
@@ -114,15 +93,12 @@ class PoolMachine(RuleBasedStateMachine):
 
     @rule()
     def agents_catch_up(self) -> None:
-        """Every agent confirms what it should run, and what has ended."""
-        for lease in list(self.books.state.leases.values()):
-            if all(p.plan.node_id in self.books.sessions for p in lease.holding):
-                self.books.report(lease, c.ReportStatus.GONE if lease.ending else c.ReportStatus.ACTIVE)
+        self.catch_up()
 
     @rule(pick=st.integers(0), status=st.sampled_from(c.ReportStatus))
     def confirm(self, pick: int, status: c.ReportStatus) -> None:
         lease = self.some_lease(pick)
-        if lease is not None and all(p.plan.node_id in self.books.sessions for p in lease.holding):
+        if lease is not None and self.is_heard(lease):
             self.books.report(lease, status)
 
     @rule(pick=st.integers(0), reason=st.sampled_from([EndReason.RELEASED, EndReason.EXPIRED]))
@@ -146,14 +122,6 @@ class PoolMachine(RuleBasedStateMachine):
         self.books.do(c.RegisterNode(spec, epoch))
         held = () if forget else self.said(spec.node_id, status)
         self.books.do(c.ReconcileNode(spec.node_id, epoch, held))
-
-    def said(self, node_id: str, status: c.ReportStatus) -> tuple[c.SliceReport, ...]:
-        found = []
-        for slice_id in self.books.state.slice_ids_by_node.get(node_id, ()):
-            piece = self.books.state.leases[slice_id.partition(".")[0]].find(slice_id)
-            assert piece is not None
-            found.append(c.SliceReport(slice_id, piece.lease_epoch, status, 2))
-        return tuple(found)
 
     @rule(
         name=st.sampled_from(NODES[:2]),
@@ -238,16 +206,6 @@ class PoolMachine(RuleBasedStateMachine):
     def clock_jumps_back(self) -> None:
         self.books.now_ms -= 10_000
 
-    @rule()
-    def fail_over(self) -> None:
-        self.books.do(c.StartLeading(self.books.state.leader_epoch + 1))
-
-    @rule()
-    def restart_from_a_snapshot(self) -> None:
-        before = state_hash(self.books.state)
-        self.books.state = self.books.restored()
-        assert state_hash(self.books.state) == before
-
     @invariant()
     def epochs_only_rise(self) -> None:
         for lease_id, lease in self.books.state.leases.items():
@@ -260,15 +218,6 @@ class PoolMachine(RuleBasedStateMachine):
             if found.state in (NodeState.LOST, NodeState.RECONCILING):
                 assert not found.grantable
 
-    def teardown(self) -> None:
-        assert state_hash(self.books.restored()) == state_hash(self.books.state), "a snapshot gives other books"
-        assert state_hash(self.books.replayed()) == state_hash(self.books.state), "replay gives other books"
 
-
-PoolMachine.TestCase.settings = settings(
-    max_examples=int(os.environ.get("ALIQUOT_MACHINE_EXAMPLES", "150")),
-    stateful_step_count=50,
-    deadline=None,
-    suppress_health_check=list(HealthCheck),
-)
+PoolMachine.TestCase.settings = walks(150, 50)
 TestPool = PoolMachine.TestCase

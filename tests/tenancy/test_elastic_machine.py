@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 
-from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from hypothesis.stateful import invariant, rule
 
 from aliquot.coordinator.core import commands as c
 from aliquot.coordinator.core.elastic import bounds_of, members_of
 from aliquot.coordinator.core.errors import DomainError
 from aliquot.coordinator.core.leases import Lease, SliceState
 from aliquot.coordinator.core.ledger.books import CHARGED, open_entries
-from aliquot.coordinator.core.snapshot import state_hash
 from aliquot.coordinator.core.state import CoreConfig
-from tests.core.harness import Books, node, request
+from tests.core.harness import node, request
+from tests.core.machine import BooksMachine, walks
 from tests.tenancy.declaring import declare, tenant
 from tests.tenancy.test_machine import Judge
 
@@ -24,31 +22,19 @@ SPECS = {"one": node("one", 4), "two": node("two", 3), "bare": node("bare", 2, a
 CONFIG = CoreConfig(confirm_timeout_ms=20_000, growth_rest_ms=10_000, requeues_max=3, preemptions_max=2)
 
 
-class ElasticMachine(RuleBasedStateMachine):
+class ElasticMachine(BooksMachine):
     """Two tenants, one of them with a guarantee, a third without anything declared."""
 
     def __init__(self) -> None:
-        super().__init__()
-        self.books = Books(CONFIG)
+        super().__init__(CONFIG, SPECS.values())
         self.judge = Judge(CONFIG)
         self.charged: Counter[str] = Counter()
         """share_milli·ms by tenant, integrated here from the slices' states alone."""
         self.charged_to_ms = self.books.now_ms
-        for spec in SPECS.values():
-            self.books.do(c.DeclareNode(spec))
-            if not spec.agentless:
-                self.books.connect(spec)
         declare(self.books, tenant("a", guaranteed=3), tenant("b", limit=6))
 
     def leases(self) -> list[Lease]:
         return [lease for lease in self.books.state.leases.values() if not lease.ended]
-
-    def refused(self, command: c.Command) -> None:
-        before = state_hash(self.books.state)
-        try:
-            self.books.do(command)
-        except DomainError:
-            assert state_hash(self.books.state) == before
 
     def pass_time(self, milliseconds: int) -> None:
         """In steps, so that what is due in between is done when it is due, and charged by the states of then."""
@@ -136,11 +122,7 @@ class ElasticMachine(RuleBasedStateMachine):
         node_id = f"n-{name}"
         self.books.do(c.NodeSilent(node_id, self.books.sessions[node_id], lost=True))
         if back:
-            held = tuple(
-                c.SliceReport(slice_id, self.epoch_of(slice_id), c.ReportStatus.ACTIVE, 2)
-                for slice_id in self.books.state.slice_ids_by_node[node_id]
-            )
-            self.books.connect(SPECS[name], () if forget else held)
+            self.books.connect(SPECS[name], () if forget else self.said(node_id, c.ReportStatus.ACTIVE))
 
     @rule(name=st.sampled_from(sorted(SPECS)), drain=st.booleans(), seldom=st.integers(0, 3))
     def a_node_is_closed_or_opened(self, name: str, drain: bool, seldom: int) -> None:
@@ -157,20 +139,9 @@ class ElasticMachine(RuleBasedStateMachine):
         self.refused(c.RemoveNode(node_id, force=True))
         self.books.connect(SPECS[name])
 
-    def epoch_of(self, slice_id: str) -> int:
-        piece = self.books.state.leases[slice_id.partition(".")[0]].find(slice_id)
-        assert piece is not None
-        return piece.lease_epoch
-
     @rule(milliseconds=st.sampled_from([1, 900, 5_000, 10_000, 31_000]))
     def time_passes(self, milliseconds: int) -> None:
         self.pass_time(milliseconds)
-
-    @rule()
-    def restart_from_a_snapshot(self) -> None:
-        before = state_hash(self.books.state)
-        self.books.state = self.books.restored()
-        assert state_hash(self.books.state) == before
 
     @invariant()
     def enough_stays_and_nobody_has_more_than_is_of_use(self) -> None:
@@ -191,15 +162,6 @@ class ElasticMachine(RuleBasedStateMachine):
             billed[entry.tenant] += entry.share_milli_ms
         assert +billed == +self.charged
 
-    def teardown(self) -> None:
-        assert state_hash(self.books.restored()) == state_hash(self.books.state), "a snapshot gives other books"
-        assert state_hash(self.books.replayed()) == state_hash(self.books.state), "replay gives other books"
 
-
-ElasticMachine.TestCase.settings = settings(
-    max_examples=int(os.environ.get("ALIQUOT_MACHINE_EXAMPLES", "40")),
-    stateful_step_count=40,
-    deadline=None,
-    suppress_health_check=list(HealthCheck),
-)
+ElasticMachine.TestCase.settings = walks(40, 40)
 TestElastic = ElasticMachine.TestCase

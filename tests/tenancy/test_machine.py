@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 
 import msgspec
-from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from hypothesis.stateful import invariant, rule
 
 from aliquot.coordinator.core import commands as c
 from aliquot.coordinator.core.elastic import bounds_of
@@ -16,12 +14,11 @@ from aliquot.coordinator.core.errors import DomainError
 from aliquot.coordinator.core.evolve import evolve
 from aliquot.coordinator.core.facts import Fact, LeaseGrown, PreemptionStarted, SlicesShed
 from aliquot.coordinator.core.granting import guarantee_scale, is_entitled, offer
-from aliquot.coordinator.core.leases import Lease
 from aliquot.coordinator.core.preemption.victims import is_protected
-from aliquot.coordinator.core.snapshot import state_hash
 from aliquot.coordinator.core.state import CoreConfig, State
 from aliquot.coordinator.core.tenancy.specs import Amount, Budget, Period, QueuePolicy, QueueSpec, Quota, TenantSpec
-from tests.core.harness import GIB, Books, node, request
+from tests.core.harness import GIB, node, request
+from tests.core.machine import BooksMachine, walks
 
 SPECS = {"one": node("one", 4), "two": node("two", 4), "three": node("three", 2, agentless=True)}
 CONFIG = CoreConfig(
@@ -40,21 +37,12 @@ AMOUNTS = st.sampled_from([0, 0, 500, 1000, 2000, 4000])
 LIMITS = st.sampled_from([-1, -1, 1000, 3000, 6000])
 
 
-class TenancyMachine(RuleBasedStateMachine):
+class TenancyMachine(BooksMachine):
     """Whatever tenants, administrators, agents and time do."""
 
     def __init__(self) -> None:
-        super().__init__()
-        self.books = Books(CONFIG)
+        super().__init__(CONFIG, SPECS.values())
         self.judge = Judge(CONFIG)
-        for spec in SPECS.values():
-            self.books.do(c.DeclareNode(spec))
-            if not spec.agentless:
-                self.books.connect(spec)
-
-    def some_lease(self, pick: int) -> Lease | None:
-        leases = list(self.books.state.leases.values())
-        return leases[pick % len(leases)] if leases else None
 
     @rule(
         share=st.sampled_from([250, 500, 1000, 1000]),
@@ -157,27 +145,14 @@ class TenancyMachine(RuleBasedStateMachine):
     def withdraw(self, kind: c.Declared, name: str) -> None:
         self.refused(c.Withdraw(kind, name))
 
-    def refused(self, command: c.Command) -> None:
-        before = state_hash(self.books.state)
-        try:
-            self.books.do(command)
-        except DomainError as error:
-            assert error.reason
-            assert state_hash(self.books.state) == before
-
     @rule()
     def agents_catch_up(self) -> None:
         self.catch_up()
 
-    def catch_up(self) -> None:
-        for lease in list(self.books.state.leases.values()):
-            if all(p.plan.node_id in self.books.sessions for p in lease.holding):
-                self.books.report(lease, c.ReportStatus.GONE if lease.ending else c.ReportStatus.ACTIVE)
-
     @rule(pick=st.integers(0), status=st.sampled_from(c.ReportStatus))
     def report(self, pick: int, status: c.ReportStatus) -> None:
         lease = self.some_lease(pick)
-        if lease is not None and all(p.plan.node_id in self.books.sessions for p in lease.holding):
+        if lease is not None and self.is_heard(lease):
             self.books.report(lease, status)
 
     @rule(pick=st.integers(0))
@@ -208,12 +183,7 @@ class TenancyMachine(RuleBasedStateMachine):
         spec = SPECS[name]
         if fewer:
             spec = msgspec.structs.replace(spec, devices=spec.devices[:-1])
-        reports = []
-        for slice_id in self.books.state.slice_ids_by_node[spec.node_id]:
-            piece = self.books.state.leases[slice_id.partition(".")[0]].find(slice_id)
-            assert piece is not None
-            reports.append(c.SliceReport(slice_id, piece.lease_epoch, c.ReportStatus.ACTIVE, 2))
-        self.books.connect(spec, () if forget else tuple(reports))
+        self.books.connect(spec, () if forget else self.said(spec.node_id, c.ReportStatus.ACTIVE))
 
     @rule(name=st.sampled_from(["one", "two", "three"]), index=st.integers(0, 1), healthy=st.booleans())
     def device(self, name: str, index: int, healthy: bool) -> None:
@@ -246,16 +216,6 @@ class TenancyMachine(RuleBasedStateMachine):
             )
             assert found.placement is None, f"{lease_id} could start and does not"
 
-    @rule()
-    def fail_over(self) -> None:
-        self.books.do(c.StartLeading(self.books.state.leader_epoch + 1))
-
-    @rule()
-    def restart_from_a_snapshot(self) -> None:
-        before = state_hash(self.books.state)
-        self.books.state = self.books.restored()
-        assert state_hash(self.books.state) == before
-
     @invariant()
     def nobody_is_above_a_limit(self) -> None:
         for account in self.books.state.tenancy.accounts.values():
@@ -267,10 +227,6 @@ class TenancyMachine(RuleBasedStateMachine):
     def victims_were_fair_game(self) -> None:
         """Judged on a replay up to the moment at which each was chosen."""
         self.judge.hear(self.books.facts)
-
-    def teardown(self) -> None:
-        assert state_hash(self.books.restored()) == state_hash(self.books.state), "a snapshot gives other books"
-        assert state_hash(self.books.replayed()) == state_hash(self.books.state), "replay gives other books"
 
 
 class Judge:
@@ -339,10 +295,5 @@ def judge_shedding(state: State, fact: SlicesShed) -> None:
         assert not is_protected(state, lease, guarantee_scale(state))
 
 
-TenancyMachine.TestCase.settings = settings(
-    max_examples=int(os.environ.get("ALIQUOT_MACHINE_EXAMPLES", "25")),
-    stateful_step_count=40,
-    deadline=None,
-    suppress_health_check=list(HealthCheck),
-)
+TenancyMachine.TestCase.settings = walks(25, 40)
 TestTenancy = TenancyMachine.TestCase
