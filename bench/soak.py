@@ -1,18 +1,26 @@
-"""Whether a pool that works steadily for a while grows: memory, file descriptors, threads, tasks, waiting times.
+"""Whether a pool that works steadily for a while grows: memory, descriptors, threads, tasks, disk, waiting times.
 
     python bench/soak.py --minutes 10 --json
 
 A real coordinator (SQLite) and real agents on simulated GPUs, each a process; beside them agents that speak the
 contract, of which one leaves and comes back every few seconds. Launchers use the SDK: they hold leases with
 keep-alives, watch, list, and now and then open a new connection, or ask for what can't be had and give up. Faults are
-off. Ended leases are remembered for `--retain` seconds (not the ten minutes of the default), and snapshots are taken
-every `--snapshot-every` facts, so that everything that is meant to come and go does so many times.
+off.
 
-What is read every `--every` seconds after the first fifth of the time (the warm-up) counts. `slope_mib_per_h` is the
-least-squares line through all of a process's resident memory; its standard error is beside it, since on ten minutes an
-allocator's single step of 1 MiB looks like 3 to 6 MiB/h. Descriptors, threads and tasks are compared between the
-lowest reading of the first and that of the last quarter: what is only on its way is in neither. Waiting times are of
-`lease(…)` until ACTIVE. The last line is one JSON object.
+What is kept by design has a bound each; here the bounds are so low that all of them are reached within the first fifth
+of the time (the warm-up), and everything that is meant to come and go does so many times: ended leases are remembered
+for `--retain` seconds, 2,000 changes for watchers, `--entries` entries of usage (what is older is summed up by the
+hour), and a snapshot is taken every `--snapshot-every` facts. `kept` says how much there was of each in the first and
+in the last quarter of what counts: equal numbers mean that none of a slope is theirs. With other bounds memory rises
+until these are reached; `bytes_each` says by how much.
+
+What is read every `--every` seconds after the warm-up counts. `slope_mib_per_h` is the least-squares line through all
+of a process's resident memory; its standard error is beside it, since on ten minutes an allocator's single step of
+1 MiB looks like 3 to 6 MiB/h. `slope_second_half` is the same of the second half alone: what fills up becomes flatter,
+what leaks does not. Descriptors, threads, tasks and disk are compared between the lowest reading of the first and that
+of the last quarter: what is only on its way is in neither; `disk_mib_most` is the highest there was. Waiting times are
+of `lease(…)` until ACTIVE; `while_snapshots` are those of leases that were asked for while a snapshot was written, or
+records were dropped after one. The last line is one JSON object.
 """
 
 from __future__ import annotations
@@ -42,7 +50,16 @@ from aliquot.coordinator.core.ledger.entries import Entry, EntryKind
 from bench._pool import percentile
 from tests.failover.agents import Agent
 
-_TASKS = re.compile(r"^aliquot_event_loop_tasks (\S+)$", re.MULTILINE)
+_SAMPLE = re.compile(r"^([a-z_]+(?:{[^}]*})?) (\S+)$", re.MULTILINE)
+_TASKS = "aliquot_event_loop_tasks"
+_KEPT = {
+    "ended_leases": 'aliquot_leases{state="ENDED"}',
+    "ledger_entries": "aliquot_ledger_entries",
+    "ledger_sums": "aliquot_ledger_sums",
+    "changes_for_watchers": "aliquot_watch_kept",
+}
+_AROUND_SNAPSHOT_S = 2.0
+"""So long before a snapshot's file appears its snapshotter is at work; and so long afterwards records are dropped."""
 _MIB = 1 << 20
 
 
@@ -56,6 +73,8 @@ class Reading:
     threads: int
     tasks: int | None = None
     """Of the event loop, where the process says so."""
+    kept: dict[str, int] = field(default_factory=dict)
+    disk_bytes: int = 0
 
 
 @dataclass
@@ -63,6 +82,8 @@ class Soak:
     """What is going on, and what was read of it."""
 
     readings: dict[str, list[Reading]] = field(default_factory=dict)
+    snapshots: dict[str, float] = field(default_factory=dict)
+    """When each was first seen."""
     waits: list[tuple[float, float]] = field(default_factory=list)
     """(monotonic time of the answer, milliseconds until ACTIVE)."""
     refused: int = 0
@@ -72,7 +93,9 @@ class Soak:
     random: random.Random = field(default_factory=lambda: random.Random(6))
 
 
-def read_process(pid: int, tasks: int | None = None) -> Reading:
+def read_process(
+    pid: int, tasks: int | None = None, kept: dict[str, int] | None = None, disk_bytes: int = 0
+) -> Reading:
     """From /proc."""
     fields = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines() if ":" in line)
     return Reading(
@@ -81,23 +104,42 @@ def read_process(pid: int, tasks: int | None = None) -> Reading:
         sum(1 for _ in Path(f"/proc/{pid}/fd").iterdir()),
         int(fields["Threads"]),
         tasks,
+        kept or {},
+        disk_bytes,
     )
 
 
-def scraped_tasks(url: str) -> int:
-    """How many tasks the coordinator's event loop has."""
+def scraped(url: str) -> dict[str, int]:
+    """What the coordinator says of itself."""
     with urllib.request.urlopen(url, timeout=10) as answer:
-        found = _TASKS.search(answer.read().decode())
-    if found is None:
-        raise RuntimeError("the coordinator does not say how many tasks it has")
-    return int(float(found[1]))
+        return {name: int(float(value)) for name, value in _SAMPLE.findall(answer.read().decode())}
 
 
-async def sample(soak: Soak, pool: LocalPool, every_s: float) -> None:
+def disk_bytes(journal: Path) -> int:
+    """What the journal, its log and its snapshots take."""
+    total = 0
+    for path in [*journal.parent.glob(f"{journal.name}*"), *journal.parent.glob(f"{journal.name}.snapshots/*")]:
+        with contextlib.suppress(FileNotFoundError):  # renamed, or dropped
+            total += path.stat().st_blocks * 512 if path.is_file() else 0
+    return total
+
+
+async def follow_snapshots(soak: Soak, journal: Path) -> None:
+    """Note when each snapshot appears."""
+    while True:
+        for path in journal.parent.glob(f"{journal.name}.snapshots/*.snap"):
+            soak.snapshots.setdefault(path.name, time.monotonic())
+        await asyncio.sleep(0.2)
+
+
+async def sample(soak: Soak, pool: LocalPool, journal: Path, every_s: float) -> None:
     """Read everything again and again."""
     while True:
-        tasks = await asyncio.to_thread(scraped_tasks, f"http://{pool.metrics}/metrics")
-        soak.readings.setdefault("coordinator", []).append(read_process(pool.coordinator.pid, tasks))
+        said = await asyncio.to_thread(scraped, f"http://{pool.metrics}/metrics")
+        kept = {name: said[metric] for name, metric in _KEPT.items()}
+        soak.readings.setdefault("coordinator", []).append(
+            read_process(pool.coordinator.pid, said[_TASKS], kept, disk_bytes(journal))
+        )
         for node in pool.nodes:
             soak.readings.setdefault(f"agent of {node.name}", []).append(read_process(node.agent.pid))
         # This process holds the SDK; its memory also holds what is measured, and is not judged.
@@ -165,7 +207,7 @@ async def come_and_go(soak: Soak, address: str, agents: int, every_s: float) -> 
         await asyncio.gather(*running, return_exceptions=True)
 
 
-async def run(arguments: argparse.Namespace, pool: LocalPool) -> Soak:
+async def run(arguments: argparse.Namespace, pool: LocalPool, journal: Path) -> Soak:
     """Work for the time that was asked for."""
     soak = Soak()
     pause_s = arguments.launchers / arguments.rate / 1.5
@@ -174,7 +216,8 @@ async def run(arguments: argparse.Namespace, pool: LocalPool) -> Soak:
     tasks += [
         asyncio.create_task(launcher(soak, pool.address, pause_s, number)) for number in range(arguments.launchers)
     ]
-    tasks.append(asyncio.create_task(sample(soak, pool, arguments.every)))
+    tasks.append(asyncio.create_task(sample(soak, pool, journal, arguments.every)))
+    tasks.append(asyncio.create_task(follow_snapshots(soak, journal)))
     try:
         done, _ = await asyncio.wait(tasks, timeout=60 * arguments.minutes, return_when=asyncio.FIRST_COMPLETED)
         for task in done:
@@ -202,17 +245,28 @@ def judged(readings: list[Reading]) -> dict[str, object]:
     """What became of one process."""
     quarter = max(1, len(readings) // 4)
     first, last = readings[:quarter], readings[-quarter:]
-    slope, error = line_through([(each.at_s / 3600, each.rss_bytes / _MIB) for each in readings])
+    points = [(each.at_s / 3600, each.rss_bytes / _MIB) for each in readings]
+    slope, error = line_through(points)
+    later_slope, later_error = line_through(points[len(points) // 2 :])
     judged: dict[str, object] = {
         "rss_mib_first_quarter": round(sum(each.rss_bytes for each in first) / quarter / _MIB, 2),
         "rss_mib_last_quarter": round(sum(each.rss_bytes for each in last) / quarter / _MIB, 2),
         "slope_mib_per_h": round(slope, 2),
         "slope_standard_error": round(error, 2),
+        "slope_second_half": [round(later_slope, 2), round(later_error, 2)],
         "fds": [min(each.fds for each in first), min(each.fds for each in last)],
         "threads": [min(each.threads for each in first), min(each.threads for each in last)],
     }
     if readings[0].tasks is not None:
         judged["tasks"] = [min(each.tasks or 0 for each in part) for part in (first, last)]
+    if readings[0].kept:
+        judged["kept"] = {
+            name: [round(sum(each.kept[name] for each in part) / quarter) for part in (first, last)]
+            for name in readings[0].kept
+        }
+    if readings[0].disk_bytes:
+        judged["disk_mib"] = [round(min(each.disk_bytes for each in part) / _MIB, 2) for part in (first, last)]
+        judged["disk_mib_most"] = round(max(each.disk_bytes for each in readings) / _MIB, 2)
     return judged
 
 
@@ -249,6 +303,8 @@ def result_of(arguments: argparse.Namespace, soak: Soak, began: float, ended: fl
     quarter_s = (ended - warm) / 4
     first = sorted(wait for at, wait in waits if at < warm + quarter_s)
     last = sorted(wait for at, wait in waits if at >= ended - quarter_s)
+    snapshots = [at for at in soak.snapshots.values() if at >= warm]
+    meanwhile = sorted(wait for at, wait in waits if any(abs(at - then) < _AROUND_SNAPSHOT_S for then in snapshots))
     for text in soak.failed[:10]:
         print(text, file=sys.stderr)
     processes = {
@@ -262,7 +318,13 @@ def result_of(arguments: argparse.Namespace, soak: Soak, began: float, ended: fl
         "leases_per_s": round(len(soak.waits) / (ended - began), 1),
         "active_p50_ms": [round(percentile(first, 0.5), 1), round(percentile(last, 0.5), 1)],
         "active_p99_ms": [round(percentile(first, 0.99), 1), round(percentile(last, 0.99), 1)],
-        "ledger_mib_per_h": round(len(soak.waits) / (ended - began) * 3600 * ledger_entry_bytes() / _MIB, 1),
+        "snapshots": len(snapshots),
+        "while_snapshots": {
+            "leases": len(meanwhile),
+            "active_p50_ms": round(percentile(meanwhile, 0.5), 1),
+            "active_p99_ms": round(percentile(meanwhile, 0.99), 1),
+        },
+        "bytes_each": {"ledger_entry": round(ledger_entry_bytes())},
         "given_up": soak.refused,
         "failed": len(soak.failed),
         "watch_events": soak.events,
@@ -286,12 +348,16 @@ def main() -> None:
     parser.add_argument("--leave-every", type=float, default=3, help="seconds between two agents that leave")
     parser.add_argument("--every", type=float, default=5, help="seconds between two readings")
     parser.add_argument("--retain", type=int, default=20, help="seconds for which ended leases are remembered")
-    parser.add_argument("--snapshot-every", type=int, default=10_000, help="facts between two snapshots")
+    parser.add_argument("--entries", type=int, default=1_000, help="entries of usage that are kept one by one")
+    parser.add_argument("--snapshot-every", type=int, default=4_000, help="facts between two snapshots")
     parser.add_argument("--json", action="store_true", help="only the JSON line")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="aliquot-soak-") as folder:
         settings = Path(folder) / "coordinator.toml"
-        settings.write_text(f'[coordinator]\nlimits.retain_ended = "{arguments.retain}s"\nlimits.watch_events = 2000\n')
+        settings.write_text(
+            f'[coordinator]\nlimits.retain_ended = "{arguments.retain}s"\nlimits.watch_events = 2000\n'
+            f"limits.ledger_entries_max = {arguments.entries}\n"
+        )
         options = ("--config", str(settings), "--snapshot-every-facts", str(arguments.snapshot_every))
         plan = PoolPlan(
             nodes=arguments.nodes,
@@ -303,10 +369,11 @@ def main() -> None:
             coordinator_options=(*options, "--log-level", "warning"),
         )
         say = (lambda text: None) if arguments.json else print
-        with LocalPool(Layout(Path(folder) / "pool"), plan, say) as pool:
+        layout = Layout(Path(folder) / "pool")
+        with LocalPool(layout, plan, say) as pool:
             pool.start()
             began = time.monotonic()
-            soak = asyncio.run(run(arguments, pool))
+            soak = asyncio.run(run(arguments, pool, layout.journal))
             result = result_of(arguments, soak, began, time.monotonic())
     if not arguments.json:
         for key, value in result.items():

@@ -41,6 +41,7 @@ from aliquot.coordinator.core.placement.prices import PriceTable
 from aliquot.coordinator.core.state import State
 from aliquot.coordinator.errors import NotLeader
 from aliquot.coordinator.fragmentation import follow_fragmentation
+from aliquot.coordinator.gauges import gauges_of
 from aliquot.coordinator.journal.base import Journal
 from aliquot.coordinator.journal.replay import replay
 from aliquot.coordinator.keepalive import KeepAlive
@@ -182,6 +183,7 @@ class Coordinator:
         self.outbox.follow_leases(self.keepalive)
         self.outbox.load(whole_state(state))
         self.outbox.follow_leases(self.metrics)
+        self.outbox.on_node_moved.append(self.metrics.node_lent)
         self._writing = asyncio.create_task(self.writer.run())
         self._writing.add_done_callback(self._writing_ended)
         if self._shared is not None:
@@ -212,7 +214,8 @@ class Coordinator:
             paused=[self.sessions.start_again, self.keepalive.start_again],
             pressure=self.sessions.set_pressure,
         )
-        self._show_metrics()
+        self.metrics.gauges += gauges_of(self.writer, self.sessions, self.relays, self.hub, self.pulse)
+        self.metrics.watch = self.hub
         self._follow_health()
         self.gate.open(self._services(NodeWriter(self.view, telemetry, self.sessions.last_heard_ms)))
         if self._shared is not None:
@@ -318,17 +321,6 @@ class Coordinator:
         settings = self.settings
         self.server = Server([self.gate])
         self.address = self.server.listen(settings.listen, settings.tls.server_tls(), insecure=settings.insecure)
-
-    def _show_metrics(self) -> None:
-        self.metrics.gauges += [
-            ("aliquot_writer_queue", "Commands that wait to be decided", lambda: self.writer.queued),
-            ("aliquot_agent_sessions", "Agents that are connected", lambda: len(self.sessions)),
-            ("aliquot_relays", "Relays that are connected", lambda: len(self.relays)),
-            ("aliquot_relayed_agents", "Agents that are connected through them", lambda: self.relays.streams),
-            ("aliquot_watchers", "Watch streams that are open", lambda: len(self.hub)),
-            ("aliquot_granting", "1 while anything is granted", lambda: int(self.writer.granting)),
-            ("aliquot_loop_lag_seconds", "How late the last regular beat was", lambda: self.pulse.lag_ms / 1000),
-        ]
 
     def _serve_metrics(self) -> None:
         loop = asyncio.get_running_loop()

@@ -20,10 +20,12 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from aliquot.coordinator.core.leases import Lease
+from aliquot.coordinator.core.leases import MOVED, Lease
 from aliquot.coordinator.core.placement.fragmentation import Fragmentation
+from aliquot.coordinator.core.tenancy.lending import NodeMove
 from aliquot.coordinator.totals import QueueTotals, Totals
 from aliquot.coordinator.view import View
+from aliquot.coordinator.watch import WatchHub
 
 LABELS_MAX = 200
 OTHER = "other"
@@ -75,6 +77,11 @@ class Metrics(Collector):
         self.gc_pause = Histogram("aliquot_gc_pause_seconds", "Pauses of the garbage collector", _FAST_S)
         self.commit_failures = 0
         self.granted = 0
+        self.moved = 0
+        self.resized: Counter[str] = Counter()
+        self.lent: Counter[str] = Counter()
+        self.watch: WatchHub | None = None
+        """Where changes are handed to watchers, while this coordinator leads."""
         self.ended: Counter[str] = Counter()
         self.refused: Counter[str] = Counter()
         self.agent_messages: Counter[str] = Counter()
@@ -108,12 +115,19 @@ class Metrics(Collector):
             return
         if new.granted_ms and (old is None or old.granted_ms != new.granted_ms):
             self.granted += 1
+            self.moved += new.note.startswith(MOVED)
             if new.requeues == 0:
                 self.queue_wait.observe((new.granted_ms - new.created_ms) / 1000)
         if new.active_ms and (old is None or old.active_ms != new.active_ms):
             self.grant_to_active.observe((new.active_ms - new.granted_ms) / 1000)
         if new.ended_ms and (old is None or not old.ended_ms):
             self.ended[new.end_reason] += 1
+        if old is not None and old.shape != new.shape and old.lease_epoch == new.lease_epoch and old.granted_ms:
+            self.resized[_change_of_shape(old, new)] += 1
+
+    def node_lent(self, move: NodeMove) -> None:
+        """A node has changed hands between projects."""
+        self.lent["home" if move.borrower == move.home else "lent"] += 1
 
     # -- reporting
 
@@ -130,6 +144,14 @@ class Metrics(Collector):
             yield histogram.collect()
         yield _counter("aliquot_commit_failures", "Groups that could not be made durable", self.commit_failures)
         yield _counter("aliquot_leases_granted", "Grants", self.granted)
+        yield _counter("aliquot_leases_moved", "Grants that moved a lease to another place", self.moved)
+        yield _counters("aliquot_leases_resized", "Elastic leases that changed their shape", "change", self.resized)
+        yield _counters("aliquot_node_moves", "Nodes that changed hands between projects", "direction", self.lent)
+        yield _counter(
+            "aliquot_watchers_compacted",
+            "Watchers that were too slow, or had to begin anew, and list again",
+            self.watch.compacted if self.watch is not None else 0,
+        )
         yield _counters("aliquot_leases_ended", "Ends of leases", "reason", self.ended)
         yield _counters("aliquot_requests_refused", "Calls answered with an error", "reason", self.refused)
         yield _counters("aliquot_agent_messages", "Messages from agents", "kind", self.agent_messages)
@@ -148,6 +170,14 @@ class Metrics(Collector):
         yield from _by_class(totals)
         yield from _fragmentation(self.fragmentation)
         yield from _by_queue(totals)
+
+
+def _change_of_shape(old: Lease, new: Lease) -> str:
+    """What an elastic lease's new shape is: it has got more, it gives something back, or it keeps that after all."""
+    if new.slices_made > old.slices_made:
+        return "grown"
+    before, after = (sum(piece.holds_capacity and not piece.shed for piece in lease.slices) for lease in (old, new))
+    return "kept" if after > before else "shrunk"
 
 
 def _counter(name: str, documentation: str, value: float) -> Metric:

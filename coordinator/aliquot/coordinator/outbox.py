@@ -6,10 +6,12 @@ what it says. Subscribers get records that can't be taken back, and nobody gets 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 from aliquot.coordinator.core.leases import Lease
 from aliquot.coordinator.core.state import Node
+from aliquot.coordinator.core.tenancy.lending import NodeMove
 from aliquot.coordinator.published import Commit
 from aliquot.coordinator.view import View
 from aliquot.coordinator.waiting import Waiters
@@ -39,6 +41,8 @@ class Outbox:
         self.waiters = waiters
         self._lease_followers: list[LeaseFollower] = []
         self._node_followers: list[NodeFollower] = []
+        self.on_node_moved: list[Callable[[NodeMove], None]] = []
+        """Called for each node that has changed hands between projects."""
 
     def follow_leases(self, follower: LeaseFollower) -> None:
         """Call it for each lease that changes."""
@@ -59,6 +63,9 @@ class Outbox:
             lease = new or old
             if lease is not None:
                 changed(lease.lease_id, new)
+        for move in commit.node_moves:
+            for follow in self.on_node_moved:
+                follow(move)
         for node_id, node in commit.nodes:
             for node_follower in self._node_followers:
                 node_follower.node_changed(node_id, node)

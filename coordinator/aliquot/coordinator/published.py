@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from aliquot.coordinator.core.leases import Lease
 from aliquot.coordinator.core.state import Device, Node, State
+from aliquot.coordinator.core.tenancy.lending import NodeMove
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +24,8 @@ class Commit:
     leases: tuple[tuple[str, Lease | None], ...]
     nodes: tuple[tuple[str, Node | None], ...]
     devices: tuple[tuple[str, Device | None], ...]
+    node_moves: tuple[NodeMove, ...] = ()
+    """Nodes that changed hands between projects."""
 
 
 def take_commit(state: State) -> Commit:
@@ -36,6 +39,7 @@ def take_commit(state: State) -> Commit:
         leases=tuple([(lease_id, leases.get(lease_id)) for lease_id in touched.leases]),
         nodes=tuple([(node_id, nodes.get(node_id)) for node_id in touched.nodes]),
         devices=tuple([(uuid, devices.get(uuid)) for uuid in touched.devices]),
+        node_moves=touched.node_moves,
     )
 
 

@@ -148,8 +148,13 @@ class WatchHub:
 
     @property
     def waiting(self) -> int:
-        """Changes that wait in all watchers' queues."""
-        return sum(watcher.waiting for watcher in self._all)
+        """Changes that wait in all watchers' queues. May be read on another thread."""
+        return sum(watcher.waiting for watcher in tuple(self._all))
+
+    @property
+    def kept(self) -> int:
+        """Changes that are remembered for those who come late."""
+        return self._held
 
     def restart(self, seq: int, at_ms: int) -> None:
         """The books were loaded anew: whoever watched must list again, and nothing before `seq` is kept."""

@@ -51,6 +51,9 @@ class SliceEvent(enum.Enum):
     LOSE = "lose"
 
 
+MOVED = "moved: "
+"""How the note of a grant begins that takes a lease to another place."""
+
 TERMINAL = frozenset({SliceState.GONE, SliceState.FAILED})
 """Nothing is held in these; in every other state the slice's capacity is reserved."""
 

@@ -125,6 +125,8 @@ class Touched(msgspec.Struct, frozen=True):
     leases: tuple[str, ...]
     nodes: tuple[str, ...]
     devices: tuple[str, ...]
+    node_moves: tuple[NodeMove, ...] = ()
+    """Nodes that changed hands, in order."""
 
 
 @dataclass(slots=True)
@@ -237,6 +239,7 @@ class State:
         self._touched_leases: dict[str, None] = {}
         self._touched_nodes: dict[str, None] = {}
         self._touched_devices: dict[str, None] = {}
+        self._node_moves_made: tuple[NodeMove, ...] = ()
 
     @classmethod
     def fresh(cls, config: CoreConfig | None = None) -> State:
@@ -345,9 +348,16 @@ class State:
         """Say that this device's record was replaced."""
         self._touched_devices[uuid] = None
 
+    def touch_node_move(self, move: NodeMove) -> None:
+        """Say that a node has changed hands."""
+        self._node_moves_made += (move,)
+
     def take_touched(self) -> Touched:
         """What has changed since this was last called."""
-        touched = Touched(tuple(self._touched_leases), tuple(self._touched_nodes), tuple(self._touched_devices))
+        touched = Touched(
+            tuple(self._touched_leases), tuple(self._touched_nodes), tuple(self._touched_devices), self._node_moves_made
+        )
+        self._node_moves_made = ()
         self._touched_leases.clear()
         self._touched_nodes.clear()
         self._touched_devices.clear()

@@ -18,7 +18,7 @@ from aliquot.coordinator.core.decide.outcomes import Decision, DefragmentView, M
 from aliquot.coordinator.core.facts import Fact, HoldCreated, LeaseRequeued, SliceGone, SlicesReleasing
 from aliquot.coordinator.core.granting import chain_of, exhausted, forbidden, granted
 from aliquot.coordinator.core.holds import HoldKind
-from aliquot.coordinator.core.leases import Lease, SliceState, lease_id_of
+from aliquot.coordinator.core.leases import MOVED, Lease, SliceState, lease_id_of
 from aliquot.coordinator.core.placement.defragmentation import propose
 from aliquot.coordinator.core.placement.evacuation import evacuate
 from aliquot.coordinator.core.placement.fragmentation import typical
@@ -100,7 +100,7 @@ def move(state: State, planned: Move, why: str, now_ms: int) -> list[Fact] | Non
     chain = chain_of(state, request)
     if exhausted(state, request.tenant, now_ms) or forbidden(state, request, chain, planned.target, now_ms, ()):
         return None
-    reason = f"moved: {why}"
+    reason = MOVED + why
     old = [piece for piece in lease.slices if piece.holds_capacity]
     ids = tuple(piece.slice_id for piece in old)
     facts: list[Fact] = [SlicesReleasing(at_ms=now_ms, lease_id=lease.lease_id, slice_ids=ids, reason=reason)]

@@ -18,9 +18,9 @@ def _node_lent(state: State, fact: f.NodeLent) -> None:
         loans.pop(fact.node_id, None)
     else:
         loans[fact.node_id] = Loan(fact.node_id, fact.label, fact.home, fact.borrower, fact.guaranteed, fact.at_ms)
-    state.node_moves.append(
-        NodeMove(fact.at_ms, fact.node_id, fact.pool, fact.lender, fact.borrower, fact.home, fact.reason)
-    )
+    move = NodeMove(fact.at_ms, fact.node_id, fact.pool, fact.lender, fact.borrower, fact.home, fact.reason)
+    state.touch_node_move(move)
+    state.node_moves.append(move)
     del state.node_moves[:-MOVES_KEPT]
     state.node_moved_ms[fact.node_id] = fact.at_ms
     redeclared(state)
