@@ -163,6 +163,9 @@ class Poller:
         for uuid in [uuid for uuid in self._watching if uuid not in devices]:
             self._watching.pop(uuid).cancel()
             del self._bells[uuid]
+            # The parts of a card have new names each time that it is cut.
+            self._asked.pop(uuid, None)
+            self._polled.discard(uuid)
         for number, uuid in enumerate(devices):
             if uuid not in self._watching:
                 # The driver serves one call at a time: devices take turns within the interval instead of
