@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,8 +16,10 @@ import pytest
 from aliquot.common.errors import ConfigError
 from aliquot.common.tls import ClientTls, channel_credentials
 from aliquot.coordinator.config import AgentSettings, RelaySettings, TlsSettings
+from aliquot.coordinator.errors import NotAllowed
+from aliquot.coordinator.identity import Authorities, certificate_names
 from aliquot.v1 import agent_pb2, agent_pb2_grpc, relay_pb2
-from tests.certificates import Authority
+from tests.certificates import Authority, openssl
 from tests.coordinator import pool as pools
 from tests.coordinator.pool import error_info, eventually, reason_of, settings_for, status_of
 from tests.relay.relays import Relay, relaying
@@ -121,6 +124,38 @@ async def test_nobody_is_a_relay_but_who_is_named_as_one(authority: Authority) -
             assert "relays.names" in error_info(status_of(refusal.value)).metadata["hint"]
         async with pool.relay("relay-2", authority.ca) as relay:
             assert reason_of(await refused(relay.address, agent, "node-1")) == "NOT_LEADER"
+
+
+def test_a_certificate_counts_as_it_would_at_a_handshake(authority: Authority, tmp_path: Path) -> None:
+    """By our authorities, for clients, not by one who may not sign; and authorities are read again when they change."""
+    ca_file = tmp_path / "trusted.pem"
+    shutil.copy(authority.ca, ca_file)
+    authorities = Authorities(ca_file)
+    node, key = authority.certify("node-1")
+    assert certificate_names(authorities.auth_context(node.read_bytes())) == {"node-1", "localhost", "127.0.0.1"}
+    others = Authority.create(tmp_path / "others")
+    foreign, _ = others.certify("node-1")
+    server = sign(tmp_path, authority.ca, authority.folder / "ca.key", "extendedKeyUsage=serverAuth")
+    below = sign(tmp_path, node, key, "subjectAltName=DNS:node-1")  # by a node, which is no authority
+    for bad in (foreign.read_bytes(), server.read_bytes(), below.read_bytes() + node.read_bytes(), b"", b"-----"):
+        with pytest.raises(NotAllowed):
+            authorities.auth_context(bad)
+    ca_file.write_text("no certificate")
+    assert authorities.auth_context(node.read_bytes())
+    shutil.copy(others.ca, ca_file)
+    assert authorities.auth_context(foreign.read_bytes())
+    with pytest.raises(NotAllowed):
+        authorities.auth_context(node.read_bytes())
+
+
+def sign(folder: Path, ca: Path, key: Path, extensions: str) -> Path:
+    """A certificate with these extensions."""
+    (folder / "extensions").write_text(extensions + "\n")
+    request, certificate = folder / "request.csr", folder / f"{len(list(folder.iterdir()))}.pem"
+    openssl("req", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=x", "-keyout", folder / "x.key", "-out", request)
+    openssl("x509", "-req", "-in", request, "-CA", ca, "-CAkey", key, "-CAcreateserial", "-days", "2",
+            "-extfile", folder / "extensions", "-out", certificate)  # fmt: skip
+    return certificate
 
 
 def test_settings_that_would_open_a_door_are_refused(authority: Authority) -> None:

@@ -7,13 +7,20 @@ what the agent says; which is why a relay must itself be named by its certificat
 
 from __future__ import annotations
 
+import contextlib
+import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from aliquot.common.errors import ConfigError
 from aliquot.coordinator.errors import NotAllowed
+
+if TYPE_CHECKING:  # an extra
+    from cryptography.x509 import verification
+
+log = logging.getLogger(__name__)
 
 AuthContext = Mapping[str, Iterable[bytes]]
 COMMON_NAME, ALTERNATIVE_NAMES = "x509_common_name", "x509_subject_alternative_name"
@@ -78,56 +85,89 @@ class RelayRules:
 
 
 class Authorities:
-    """Those whose signature a certificate needs. Raises ConfigError where they can't be used."""
+    """Those whose signature a certificate needs, read again when their file changes.
+
+    Raises ConfigError where they can't be used now.
+    """
 
     def __init__(self, ca_file: Path) -> None:
         try:
-            from cryptography import x509  # noqa: PLC0415 - an extra
-            from cryptography.x509 import verification  # noqa: PLC0415
+            import cryptography.x509.verification  # noqa: F401, PLC0415 - an extra
         except ImportError as error:
             raise ConfigError(
                 "checking the certificates of agents behind relays needs the cryptography package",
                 hint="pip install 'aliquot[relay]'",
             ) from error
+        self._ca_file = ca_file
+        self._seen = _stamp(ca_file)
+        self._policy = self._read()
 
-        def may_sign(policy: object, certificate: x509.Certificate, basic: x509.BasicConstraints) -> None:
+    def _read(self) -> verification.PolicyBuilder:
+        from cryptography import x509  # noqa: PLC0415
+        from cryptography.x509 import oid, verification  # noqa: PLC0415
+
+        def may_sign(_: verification.Policy, signer: x509.Certificate, basic: x509.BasicConstraints) -> None:
             if not basic.ca:
-                raise ValueError("it may not sign others")
+                raise ValueError(f"{signer.subject.rfc4514_string()} may not sign others")
+
+        def is_for_clients(
+            _: verification.Policy, certificate: x509.Certificate, usage: x509.ExtendedKeyUsage | None
+        ) -> None:
+            allowed = (oid.ExtendedKeyUsageOID.CLIENT_AUTH, oid.ExtendedKeyUsageOID.ANY_EXTENDED_KEY_USAGE)
+            if usage is not None and not any(each in usage for each in allowed):
+                raise ValueError(f"{certificate.subject.rfc4514_string()} is no client's")
 
         try:
-            store = verification.Store(x509.load_pem_x509_certificates(ca_file.read_bytes()))
+            store = verification.Store(x509.load_pem_x509_certificates(self._ca_file.read_bytes()))
         except (OSError, ValueError) as error:
-            raise ConfigError(f"{ca_file}: {error}", hint="name a PEM file of certificate authorities") from error
-        authority = verification.ExtensionPolicy.permit_all().require_present(
-            x509.BasicConstraints, verification.Criticality.AGNOSTIC, may_sign
-        )
-        # As TLS does for clients: signature, dates and chain count; what else is in it is for who reads the names.
-        self._policy = (
+            raise ConfigError(f"{self._ca_file}: {error}", hint="name a PEM file of certificate authorities") from error
+        # As TLS has it for clients: signature, dates, chain and use count; the rest is for who reads the names.
+        either = verification.Criticality.AGNOSTIC
+        everything = verification.ExtensionPolicy.permit_all()
+        return (
             verification.PolicyBuilder()
             .store(store)
-            .extension_policies(ca_policy=authority, ee_policy=verification.ExtensionPolicy.permit_all())
+            .extension_policies(
+                ca_policy=everything.require_present(x509.BasicConstraints, either, may_sign),
+                ee_policy=everything.may_be_present(x509.ExtendedKeyUsage, either, is_for_clients),
+            )
         )
-        self._x509 = x509
-        self._not_verified = verification.VerificationError
+
+    def _refresh(self) -> None:
+        stamp = _stamp(self._ca_file)
+        if stamp == self._seen:
+            return
+        self._seen = stamp
+        try:
+            self._policy = self._read()
+        except ConfigError as error:
+            log.error("the renewed authorities can't be used; the old ones stay: %s", error.message)  # noqa: TRY400
 
     def auth_context(self, certificate_pem: bytes) -> dict[str, list[bytes]]:
         """What gRPC would say of a caller with this certificate. Raises NotAllowed: not by us, or expired."""
-        x509 = self._x509
+        from cryptography import x509  # noqa: PLC0415
+        from cryptography.x509 import oid, verification  # noqa: PLC0415
+
+        self._refresh()
         try:
             certificate = x509.load_pem_x509_certificate(certificate_pem)
             self._policy.build_client_verifier().verify(certificate, [])
-        except (ValueError, self._not_verified) as error:
+        except (ValueError, verification.VerificationError) as error:
             raise NotAllowed(
                 f"the agent behind the relay has no certificate that counts here: {error}",
                 hint="relays must ask agents for certificates of the same authorities as the coordinator",
             ) from error
-        common = [
-            str(name.value).encode() for name in certificate.subject.get_attributes_for_oid(x509.NameOID.COMMON_NAME)
-        ]
+        subject = certificate.subject.get_attributes_for_oid(oid.NameOID.COMMON_NAME)
         alternative: list[bytes] = []
-        try:
+        with contextlib.suppress(x509.ExtensionNotFound, ValueError):
             names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
             alternative = [str(name.value).encode() for name in names]
-        except (x509.ExtensionNotFound, ValueError):
-            pass
-        return {COMMON_NAME: common, ALTERNATIVE_NAMES: alternative}
+        return {COMMON_NAME: [str(name.value).encode() for name in subject], ALTERNATIVE_NAMES: alternative}
+
+
+def _stamp(file: Path) -> tuple[int, int]:
+    try:
+        stat = file.stat()
+    except OSError:
+        return (0, 0)
+    return (stat.st_mtime_ns, stat.st_ino)
