@@ -30,7 +30,7 @@ class Replica:
     """
 
     def __init__(self, conninfo: str, *flags: str, address: str = "", before: Sequence[str] = ()) -> None:
-        self.address = address or _free_address()
+        self.address = address or free_address()
         self._command = [*before, sys.executable, "-m", "aliquot.coordinator", "--listen", self.address]
         self._command += ["--advertise", self.address, "--journal", f"postgres:{conninfo}", *flags]
         if "--metrics-port" not in flags:
@@ -78,7 +78,8 @@ class Replica:
             self.ended()
 
 
-def _free_address() -> str:
+def free_address() -> str:
+    """A place on loopback that nobody listens at."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return f"127.0.0.1:{probe.getsockname()[1]}"

@@ -1,0 +1,93 @@
+"""The version before this one, as programs that run: taken from the repository's history, with its own generated code.
+
+It is the last release (`git describe --tags --match 'v*'`) or, as long as there is none, the commit in the file
+`previous` beside this module. Its programs run with this environment's interpreter and packages; what they import of
+`aliquot` is their own. Nothing of it is installed, and nothing is fetched.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import subprocess
+import sys
+import tarfile
+from dataclasses import dataclass
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+_LIBRARIES = Path("agent/aliquot/agent/native/lib")
+ROOTS = ("proto", "common", "client", "coordinator", "agent")
+
+
+class Unavailable(Exception):
+    """There is no version before this one here; says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """A tree of sources whose programs can be run."""
+
+    name: str
+    folder: Path
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What makes an interpreter import this version's packages."""
+        return {"PYTHONPATH": os.pathsep.join(str(self.folder / root) for root in ROOTS)}
+
+    def run(self, *arguments: str, module: str = "aliquot.cli") -> subprocess.CompletedProcess[str]:
+        """One of its programs, to its end."""
+        return subprocess.run(
+            [sys.executable, "-m", module, *arguments],
+            capture_output=True,
+            text=True,
+            check=False,
+            cwd=self.folder,
+            env={**os.environ, **self.environment},
+            timeout=120,
+        )
+
+    def check(self) -> None:
+        """That what it imports is its own."""
+        words = "import aliquot.coordinator, aliquot.agent, aliquot.v1 as v; print(aliquot.agent.__file__, v.__file__)"
+        said = subprocess.run(
+            [sys.executable, "-c", words],
+            capture_output=True,
+            text=True,
+            check=True,
+            env={**os.environ, **self.environment},
+        ).stdout
+        assert all(path.startswith(str(self.folder)) for path in said.split()), said
+
+
+NOW = Version("now", ROOT)
+
+
+def previous(folder: Path) -> Version:
+    """Put the version before this one into a folder. Raises Unavailable."""
+    if not (ROOT / ".git").exists():
+        raise Unavailable("needs the repository's history: this is no checkout")
+    described = _git("describe", "--tags", "--match", "v*", "--abbrev=0")
+    revision = (
+        described.stdout.decode().strip() if described.returncode == 0 else (HERE / "previous").read_text().strip()
+    )
+    archive = _git("archive", "--format=tar", revision)
+    if archive.returncode != 0:
+        raise Unavailable(f"needs the repository's history up to {revision}: git fetch --unshallow --tags")
+    with tarfile.open(fileobj=io.BytesIO(archive.stdout)) as tar:
+        tar.extractall(folder, filter="data")
+    version = Version(revision, folder)
+    # The simulated GPUs stand for the machine's, which are no part of a version: both see the same.
+    (folder / _LIBRARIES).symlink_to(ROOT / _LIBRARIES)
+    built = subprocess.run(
+        [sys.executable, "hatch_build.py"], cwd=folder, capture_output=True, text=True, check=False, env={**os.environ}
+    )
+    assert built.returncode == 0, built.stdout + built.stderr
+    version.check()
+    return version
+
+
+def _git(*arguments: str) -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run(["git", "-C", str(ROOT), *arguments], capture_output=True, check=False)

@@ -1,0 +1,266 @@
+"""The version before this one and this one in one pool: every pair really runs, and no lease is lost on the way."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import signal
+import subprocess
+import time
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from aliquot.client import (
+    AsyncPool,
+    DeviceDeclaration,
+    Lease,
+    LeaseState,
+    NodeDeclaration,
+    NodeState,
+    Refused,
+    RetryPolicy,
+    SliceState,
+    WaitUntil,
+)
+from aliquot.v1 import admin_pb2
+from tests.agent.harness import Node, closing, make_node
+from tests.compatibility.adjacent import NOW, Unavailable, Version, previous
+from tests.coordinator.pool import eventually, sqlite
+from tests.coordinator.process import Ended, Running, start
+from tests.failover.audit import audit
+from tests.failover.cluster import Cluster, Log, Replica, free_address, granted_after, load
+from tests.failover.conftest import database, postgres  # noqa: F401 - fixtures
+
+pytestmark = pytest.mark.timeout(240)
+
+
+@pytest.fixture(scope="session")
+def old(tmp_path_factory: pytest.TempPathFactory) -> Version:
+    try:
+        return previous(tmp_path_factory.mktemp("previous"))
+    except Unavailable as missing:
+        pytest.skip(str(missing))
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[Node]:
+    yield from closing(make_node(tmp_path / "node"))
+
+
+async def coordinator(version: Version, journal: str, listen: str = "127.0.0.1:0") -> Running | Ended:
+    """Start that version's coordinator."""
+    flags = ("--listen", listen, "--metrics-port", "-1", "--log-level", "error", "--journal", journal)
+    return await start(*flags, env=version.environment)
+
+
+@contextlib.asynccontextmanager
+async def leading(version: Version, journal: str, listen: str = "127.0.0.1:0") -> AsyncIterator[Running]:
+    """That version's coordinator, stopped in order at the end."""
+    running = await coordinator(version, journal, listen)
+    assert isinstance(running, Running), running
+    try:
+        yield running
+    finally:
+        if running.process.returncode is None:
+            running.process.terminate()
+        ended = await running.end()
+    assert ended.code == 0, ended.said
+
+
+async def agent(version: Version, node: Node, address: str) -> None:
+    """Start that version's agent on the node, in the place of the one that was stopped."""
+    node.environment.update(version.environment)
+    await asyncio.to_thread(node.start, address)
+
+
+def sdk(*addresses: str) -> AsyncPool:
+    return AsyncPool(list(addresses), tenant="team", timeout_s=60, retry=RetryPolicy(backoff_max_s=0.5))
+
+
+async def ready(pool: AsyncPool, version: str = "") -> bool:
+    """Whether the one node is there and takes leases."""
+    nodes = [node async for node in pool.nodes()]
+    return [node.state for node in nodes] == [NodeState.READY]
+
+
+async def whole_life(pool: AsyncPool, node: Node) -> None:
+    """Ask, run a process that holds what was asked for, see it, give it back."""
+    await eventually(lambda: ready(pool), "the node is ready")
+    lease = await pool.allocate("0.5,2Gi", until=WaitUntil.ACTIVE, wait_s=30, detached=True)
+    assert lease.state is LeaseState.ACTIVE
+    job = await run_in(node, lease)
+    assert (await pool.explain("1")).fits_now
+    await pool.release(lease.lease_id, wait_gone=True, timeout_s=60)
+    assert await asyncio.to_thread(job.wait, 30) == -signal.SIGTERM
+    assert (await pool.get(lease.lease_id)).state is LeaseState.ENDED
+
+
+async def run_in(node: Node, lease: Lease) -> subprocess.Popen[bytes]:
+    """A process of the lease, as its agent knows it."""
+    packages = NOW.environment["PYTHONPATH"]
+    job = await asyncio.to_thread(
+        lambda: node.burn("1Gi", lease_id=lease.lease_id, secret=lease.secret, PYTHONPATH=packages)
+    )
+    await eventually(lambda: attached(node, lease), "the process is the lease's")
+    return job
+
+
+@pytest.mark.parametrize("newer", ["coordinator", "agent"])
+async def test_agents_and_coordinators_of_both_versions_work_together(
+    old: Version, node: Node, tmp_path: Path, newer: str
+) -> None:
+    of_coordinator, of_agent = (NOW, old) if newer == "coordinator" else (old, NOW)
+    async with leading(of_coordinator, sqlite(tmp_path / "journal.db")) as running, sdk(running.address) as pool:
+        await agent(of_agent, node, running.address)
+        await whole_life(pool, node)
+
+
+async def test_the_older_command_line_works_with_the_newer_coordinator(old: Version, tmp_path: Path) -> None:
+    async with leading(NOW, sqlite(tmp_path / "journal.db")) as running:
+        nodes = tmp_path / "nodes.csv"
+        nodes.write_text("name,model,gpus\nn1,A100-80,2\n")
+        tenants = tmp_path / "pool.yaml"
+        tenants.write_text("tenants: [{name: team, limit: {gpus: 4}}]\n")
+
+        async def cli(*arguments: str) -> str:
+            done = await asyncio.to_thread(old.run, *arguments, "--coordinator", running.address)
+            assert done.returncode == 0, (arguments, done.stdout, done.stderr)
+            return done.stdout
+
+        await cli("declare", "-f", str(nodes), "--agentless")
+        await cli("apply", "-f", str(tenants))
+        lease = json.loads(await cli("alloc", "0.5", "--tenant", "team", "--until", "granted", "--json"))
+        assert lease["lease_id"] in await cli("ls")
+        for arguments in (("get", lease["lease_id"]), ("why", "1"), ("nodes",), ("status",), ("tenants",)):
+            json.loads(await cli(*arguments, "--json"))
+        await cli("cordon", "n1")
+        await cli("release", lease["lease_id"])
+
+
+async def test_the_newer_sdk_says_so_where_the_older_coordinator_does_not_know_a_call(
+    old: Version, tmp_path: Path
+) -> None:
+    async with leading(old, sqlite(tmp_path / "journal.db")) as running, sdk(running.address) as pool:
+        await declare(pool)
+        lease = await pool.allocate("0.5", until=WaitUntil.GRANTED, detached=True)
+        assert (await pool.get(lease.lease_id)).granted
+        assert [held.lease_id async for held in pool.leases()] == [lease.lease_id]
+        with pytest.raises(Refused, match=r"doesn.t know") as refused:
+            await pool.admin.declare_maintenance(admin_pb2.MaintenanceWindow(name="w"))
+        assert "older" in refused.value.hint
+
+
+async def declare(pool: AsyncPool) -> None:
+    devices = [DeviceDeclaration("A100-80")] * 8
+    await pool.declare([NodeDeclaration(f"n{number}", devices, agentless=True) for number in range(2)])
+
+
+async def test_a_pool_is_upgraded_in_place_and_what_runs_goes_on(old: Version, node: Node, tmp_path: Path) -> None:
+    journal, listen = sqlite(tmp_path / "journal.db"), free_address()
+    async with leading(old, journal, listen), sdk(listen) as pool:
+        await agent(old, node, listen)
+        await eventually(lambda: ready(pool), "the node is ready")
+        running = await pool.allocate("0.5,2Gi", until=WaitUntil.ACTIVE, wait_s=30, detached=True)
+        waiting = await pool.allocate("2", until=WaitUntil.GRANTED, wait_s=0, key="waits", detached=True)
+        job = await run_in(node, running)
+    async with leading(NOW, journal, listen), sdk(listen) as pool:
+        await still(pool, node, running, job)
+        assert (await pool.allocate("2", until=WaitUntil.GRANTED, wait_s=0, key="waits", detached=True)).lease_id == (
+            waiting.lease_id
+        ), "what was asked before the upgrade is not asked twice"
+        assert await asyncio.to_thread(node.terminate) == 0
+        await agent(NOW, node, listen)
+        await still(pool, node, running, job)
+        await pool.release(running.lease_id, wait_gone=True, timeout_s=60)
+        assert await asyncio.to_thread(job.wait, 30) == -signal.SIGTERM
+        granted = await eventually(lambda: active(pool, waiting), "who waited has its turn")
+        await pool.release(granted.lease_id, wait_gone=True, timeout_s=60)
+
+
+async def still(pool: AsyncPool, node: Node, lease: Lease, job: subprocess.Popen[bytes]) -> None:
+    """The lease holds what it held, its process runs, and it is the lease's."""
+    await eventually(lambda: ready(pool), "the node is ready")
+    now = await eventually(lambda: active(pool, lease), "the lease is active")
+    assert [part.slice_id for part in now.slices] == [part.slice_id for part in lease.slices]
+    assert now.requeues == 0
+    await eventually(lambda: attached(node, lease), "the process is the lease's")
+    assert job.poll() is None
+
+
+async def active(pool: AsyncPool, lease: Lease) -> Lease | None:
+    """The lease, once it is."""
+    now = await pool.get(lease.lease_id)
+    parts = {part.state for part in now.slices}
+    return now if now.state is LeaseState.ACTIVE and parts == {SliceState.ACTIVE} else None
+
+
+async def attached(node: Node, lease: Lease) -> bool:
+    """Whether the agent counts a process to the lease."""
+    status = await asyncio.to_thread(node.status)
+    return any(piece.lease_id == lease.lease_id and piece.pids for piece in status.slices)
+
+
+async def test_going_back_works_until_something_new_was_written_and_then_says_what_to_do(
+    old: Version, tmp_path: Path
+) -> None:
+    journal = sqlite(tmp_path / "journal.db")
+    async with leading(NOW, journal) as running, sdk(running.address) as pool:
+        await declare(pool)
+        lease = await pool.allocate("0.5", until=WaitUntil.GRANTED, detached=True)
+    async with leading(old, journal) as running, sdk(running.address) as pool:
+        assert (await pool.get(lease.lease_id)).granted, "nothing new was written: it is the same journal"
+    async with leading(NOW, journal) as running, sdk(running.address) as pool:
+        window = admin_pb2.MaintenanceWindow(name="w", start="2099-01-01T00:00", end="2099-01-02T00:00", pool="default")
+        window.start, window.end = (f"{time.gmtime().tm_year + 1}-01-0{day}T00:00" for day in (1, 2))
+        await pool.admin.declare_maintenance(window)
+    refused = await coordinator(old, journal)
+    assert isinstance(refused, Ended)
+    assert refused.code != 0
+    assert "start the version that wrote this journal, or a newer one" in refused.said
+    assert "Traceback" not in refused.said
+    async with leading(NOW, journal) as running, sdk(running.address) as pool:
+        assert (await pool.get(lease.lease_id)).granted, "the refusal left the journal as it was"
+
+
+def replica(conninfo: str, version: Version, address: str = "") -> Replica:
+    """A replica of that version; of `env`, because an interpreter reads where its packages are from there."""
+    before = ["env", *(f"{name}={value}" for name, value in version.environment.items())]
+    return Replica(conninfo, "--log-level", "error", address=address, before=before)
+
+
+@pytest.mark.postgres
+async def test_replicas_are_upgraded_one_after_the_other_under_load(old: Version, database: str) -> None:  # noqa: F811
+    several = Cluster(database, 0)
+    several.replicas = [replica(database, old), replica(database, old)]
+    try:
+        await asyncio.to_thread(several.start)
+        async with sdk(*several.addresses) as pool:
+            await declare(pool)
+        async with load(several.addresses, 4) as log:
+            leader = await several.leader()
+            (standby,) = [other for other in several.replicas if other is not leader]
+            await upgrade(several, standby, log)
+            assert await several.leader() is leader, "an upgraded standby leaves the leader alone"
+            _, epoch, _ = several.row()
+            await upgrade(several, leader, log)
+            assert (await several.leader(after_epoch=epoch)).address == standby.address
+        findings = await asyncio.to_thread(audit, database, log)
+    finally:
+        await asyncio.to_thread(several.close)
+    assert findings.clean, findings
+    assert findings.grants >= len(log.granted) > 0
+    assert not log.failed, log.failed
+
+
+async def upgrade(several: Cluster, replica_: Replica, log: Log) -> None:
+    """Stop one replica in order and start this version in its place."""
+    replica_.send(signal.SIGTERM)
+    assert await asyncio.to_thread(replica_.ended) == 0
+    place = several.replicas.index(replica_)
+    several.replicas[place] = replica(several.conninfo, NOW, replica_.address)
+    several.replicas[place].start()
+    await asyncio.to_thread(several.replicas[place].wait_until_ready)
+    await granted_after(log, time.monotonic())
