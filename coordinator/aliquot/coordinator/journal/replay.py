@@ -83,8 +83,8 @@ class Replay:
         if read.group.first_seq != seq + 1:
             raise JournalCorrupt(
                 f"facts {seq + 1} to {read.group.first_seq - 1} are missing",
-                hint="they were pruned, and the snapshot that held them can't be read: if a newer version wrote it, start "
-                "that version; else restore a backup of the journal together with its snapshots folder",
+                hint="they were pruned, and the snapshot that held them can't be read: if a newer version wrote it, "
+                "start that one; else restore a backup of the journal together with its snapshots folder",
             )
         if read.previous != self.digest:
             raise JournalCorrupt(
