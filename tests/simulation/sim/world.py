@@ -150,6 +150,7 @@ class World:
         """All three parts. Stops at the first violation."""
         started, cpu_started = perf_counter(), process_time()
         logging.disable(logging.CRITICAL)
+        gc.unfreeze()
         gc.collect()
         gc.disable()  # what is garbage in cycles is little: a run of the whole pool stays below 700 MB
         try:
@@ -159,6 +160,7 @@ class World:
                 self._run()
                 self.loop.abandon()
         finally:
+            gc.freeze()  # else all of it would be looked through at once: the next run does, if there is one
             gc.enable()
             logging.disable(logging.NOTSET)
         return self._result(perf_counter() - started, process_time() - cpu_started)
