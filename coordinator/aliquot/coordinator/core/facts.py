@@ -3,6 +3,8 @@
 A fact is past tense, complete and integer-only, so that replaying the journal never decides anything again. Facts are
 tagged MessagePack arrays on disk; fields are only ever appended, with a default, so that an older journal still decodes
 (`journal.codec` says what happens with a newer one).
+
+Facts of tenancy, the ledger and maintenance stand where these are; `AnyFact` puts all together.
 """
 
 from __future__ import annotations
@@ -13,10 +15,26 @@ import msgspec
 
 from aliquot.coordinator.core.fact import Fact as Fact  # noqa: PLC0414 - said again for all who import it from here
 from aliquot.coordinator.core.holds import HoldKind
-from aliquot.coordinator.core.ledger.rates import RateCard
+from aliquot.coordinator.core.ledger.facts import (
+    BooksClosed,
+    BudgetCrossed,
+    CreditPosted,
+    RatesApplied,
+    UsageCorrected,
+    UsageFolded,
+    UseObserved,
+)
 from aliquot.coordinator.core.maintenance.facts import MaintenanceDeclared, MaintenanceEnded, MaintenanceMoved
 from aliquot.coordinator.core.placement.prices import PriceTable
-from aliquot.coordinator.core.tenancy.specs import Amount, PoolSpec, QueueSpec, TenantSpec
+from aliquot.coordinator.core.tenancy.facts import (
+    NodeLent,
+    PoolApplied,
+    PoolRemoved,
+    QueueApplied,
+    QueueRemoved,
+    TenantApplied,
+    TenantRemoved,
+)
 from aliquot.coordinator.core.types import Cut, Demand, NodeSpec, Placement, SlicePlan
 
 
@@ -265,64 +283,6 @@ class LeasesForgotten(Fact, frozen=True, tag="forgotten"):
     lease_ids: tuple[str, ...]
 
 
-# -- pools, tenants, queues
-
-
-class PoolApplied(Fact, frozen=True, tag="pool"):
-    """A pool was declared, or declared anew."""
-
-    spec: PoolSpec
-    version: int
-
-
-class TenantApplied(Fact, frozen=True, tag="tenant"):
-    """A tenant was declared, or declared anew."""
-
-    spec: TenantSpec
-    version: int
-
-
-class QueueApplied(Fact, frozen=True, tag="queue"):
-    """A queue was declared, or declared anew."""
-
-    spec: QueueSpec
-    version: int
-
-
-class PoolRemoved(Fact, frozen=True, tag="pool-"):
-    """A pool's declaration was withdrawn."""
-
-    name: str
-
-
-class TenantRemoved(Fact, frozen=True, tag="tenant-"):
-    """A tenant's declaration was withdrawn. Its ledger stays."""
-
-    name: str
-
-
-class QueueRemoved(Fact, frozen=True, tag="queue-"):
-    """A queue's declaration was withdrawn."""
-
-    name: str
-
-
-class NodeLent(Fact, frozen=True, tag="lent"):
-    """A node serves another project from now on (its label is a `NodePut` of the same group), or its own again.
-
-    `guaranteed` went along from the home's guarantee to the borrower's; a node that goes home takes it back.
-    """
-
-    node_id: str
-    pool: str
-    label: str
-    lender: str
-    borrower: str
-    home: str
-    guaranteed: Amount
-    reason: str
-
-
 # -- holds and preemption
 
 
@@ -367,69 +327,6 @@ class LeaseReprieved(Fact, frozen=True, tag="reprieve"):
 
     lease_id: str
     reason: str = ""
-
-
-# -- ledger
-
-
-class RatesApplied(Fact, frozen=True, tag="rates"):
-    """Prices that hold from now on."""
-
-    card: RateCard
-    version: int
-
-
-class CreditPosted(Fact, frozen=True, tag="credit"):
-    """A tenant paid, or was given, this much (negative: paid back)."""
-
-    tenant: str
-    money_micro: int
-    reference: str
-    """Given by whoever posts it; the same reference is never posted twice."""
-    note: str = ""
-
-
-class UsageCorrected(Fact, frozen=True, tag="correct"):
-    """What was charged was wrong by this much. The wrong entries stay as they are."""
-
-    tenant: str
-    queue: str
-    model: str
-    share_milli_ms: str
-    """Decimal, signed: quantities of the ledger know no bound."""
-    memory_byte_ms: str
-    reference: str
-    note: str = ""
-
-
-class UseObserved(Fact, frozen=True, tag="observed"):
-    """What was really used of what was reserved, by a lease or by all of a tenant's, as agents measured it."""
-
-    lease_id: str
-    busy_milli_ms: str
-    memory_byte_ms: str
-    interval_ms: int
-    tenant: str = ""
-
-
-class BudgetCrossed(Fact, frozen=True, tag="budget"):
-    """A tenant has used up so many thousandths of its budget for this period."""
-
-    tenant: str
-    permille: int
-    period_start_ms: int
-
-
-class BooksClosed(Fact, frozen=True, tag="closed"):
-    """Entries up to here are summed up by day; invoices of that time are by whole days from now on."""
-
-    up_to_ms: int
-
-
-class UsageFolded(Fact, frozen=True, tag="folded"):
-    """Entries of usage up to this number are summed up by hour; invoices of that time are by whole hours from now."""
-
-    up_to_number: int
 
 
 class PricesLearnt(Fact, frozen=True, tag="prices"):

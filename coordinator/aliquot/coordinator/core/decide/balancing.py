@@ -13,9 +13,10 @@ from aliquot.coordinator.core.balancing import Move, Project, ProjectNode, plan
 from aliquot.coordinator.core.commands import Balance
 from aliquot.coordinator.core.decide.outcomes import BalanceView, Decision, ProjectView
 from aliquot.coordinator.core.errors import InvalidField
-from aliquot.coordinator.core.facts import Fact, NodeLent, NodePut
+from aliquot.coordinator.core.facts import Fact, NodePut
 from aliquot.coordinator.core.granting import chain_of, exhausted, least_held
 from aliquot.coordinator.core.state import Node, State
+from aliquot.coordinator.core.tenancy.facts import NodeLent
 from aliquot.coordinator.core.tenancy.limits import over_limit
 from aliquot.coordinator.core.tenancy.specs import Amount, Balancing, PoolSpec
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from aliquot.coordinator.core import commands as c
 from aliquot.coordinator.core.decide.outcomes import NOTHING, Decision
 from aliquot.coordinator.core.errors import InvalidField
-from aliquot.coordinator.core.facts import BooksClosed, CreditPosted, UsageCorrected, UseObserved
+from aliquot.coordinator.core.ledger.facts import BooksClosed, CreditPosted, UsageCorrected, UseObserved
 from aliquot.coordinator.core.ledger.folding import DAY_MS
 from aliquot.coordinator.core.state import State
 

@@ -16,20 +16,20 @@ from aliquot.coordinator.core.errors import (
     TenantNotFound,
 )
 from aliquot.coordinator.core.evolving.counting import owner_of, parts_of, queue_of
-from aliquot.coordinator.core.facts import (
-    Fact,
+from aliquot.coordinator.core.facts import Fact
+from aliquot.coordinator.core.ledger.checks import check_rates
+from aliquot.coordinator.core.ledger.facts import RatesApplied
+from aliquot.coordinator.core.state import State
+from aliquot.coordinator.core.tenancy import checks
+from aliquot.coordinator.core.tenancy.books import Tenancy, recount
+from aliquot.coordinator.core.tenancy.facts import (
     PoolApplied,
     PoolRemoved,
     QueueApplied,
     QueueRemoved,
-    RatesApplied,
     TenantApplied,
     TenantRemoved,
 )
-from aliquot.coordinator.core.ledger.checks import check_rates
-from aliquot.coordinator.core.state import State
-from aliquot.coordinator.core.tenancy import checks
-from aliquot.coordinator.core.tenancy.books import Tenancy, recount
 from aliquot.coordinator.core.tenancy.limits import over_limit, promised
 from aliquot.coordinator.core.tenancy.specs import (
     DEFAULT_QUEUE,

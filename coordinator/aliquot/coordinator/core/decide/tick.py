@@ -9,8 +9,9 @@ from aliquot.coordinator.core.decide.maintaining import look as look_at_window
 from aliquot.coordinator.core.decide.outcomes import Decision, TickOutcome
 from aliquot.coordinator.core.decide.partitioning import look as look_at_cards
 from aliquot.coordinator.core.evolving.counting import FOLDED_AT_ONCE, watch_budget
-from aliquot.coordinator.core.facts import BudgetCrossed, EndReason, Fact, LeasesForgotten, UsageFolded
+from aliquot.coordinator.core.facts import EndReason, Fact, LeasesForgotten
 from aliquot.coordinator.core.leases import SliceState
+from aliquot.coordinator.core.ledger.facts import BudgetCrossed, UsageFolded
 from aliquot.coordinator.core.ledger.meters import ALERT_PERMILLE
 from aliquot.coordinator.core.state import State
 from aliquot.coordinator.core.timers import Due

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from aliquot.coordinator.core import facts as f
 from aliquot.coordinator.core.evolving.tenancy import redeclared
+from aliquot.coordinator.core.fact import Fact
 from aliquot.coordinator.core.state import State
+from aliquot.coordinator.core.tenancy import facts as f
 from aliquot.coordinator.core.tenancy.lending import MOVES_KEPT, Loan, NodeMove
 
 
@@ -35,4 +36,4 @@ def forget_loan(state: State, node_id: str, at_ms: int) -> None:
         redeclared(state)
 
 
-APPLY: dict[type[f.Fact], Callable[[State, Any], None]] = {f.NodeLent: _node_lent}
+APPLY: dict[type[Fact], Callable[[State, Any], None]] = {f.NodeLent: _node_lent}

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from aliquot.coordinator.core import facts as f
 from aliquot.coordinator.core.evolving.counting import FOLDED_AT_ONCE, recount_meters, watch_budget
+from aliquot.coordinator.core.fact import Fact
+from aliquot.coordinator.core.ledger import facts as f
 from aliquot.coordinator.core.ledger.closing import close
 from aliquot.coordinator.core.ledger.entries import Entry, EntryKind, Observed
 from aliquot.coordinator.core.ledger.folding import DAY_MS
@@ -81,7 +82,7 @@ def _usage_folded(state: State, fact: f.UsageFolded) -> None:
         state.timers.add(fact.at_ms, Due.FOLD, "")
 
 
-APPLY: dict[type[f.Fact], Callable[[State, Any], None]] = {
+APPLY: dict[type[Fact], Callable[[State, Any], None]] = {
     f.RatesApplied: _rates_applied,
     f.CreditPosted: _credit_posted,
     f.UsageCorrected: _usage_corrected,

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from aliquot.coordinator.core import facts as f
 from aliquot.coordinator.core.evolving.counting import recount_all
+from aliquot.coordinator.core.fact import Fact
 from aliquot.coordinator.core.queueing import WaitingLines
 from aliquot.coordinator.core.state import State
+from aliquot.coordinator.core.tenancy import facts as f
 from aliquot.coordinator.core.tenancy.specs import Pool, Queue, Tenant
 
 
@@ -70,7 +71,7 @@ def relined(state: State) -> None:
     state.admission = None
 
 
-APPLY: dict[type[f.Fact], Callable[[State, Any], None]] = {
+APPLY: dict[type[Fact], Callable[[State, Any], None]] = {
     f.PoolApplied: _pool_applied,
     f.TenantApplied: _tenant_applied,
     f.QueueApplied: _queue_applied,
