@@ -122,3 +122,16 @@ def test_some_of_several_releases_may_fail(cli: Cli) -> None:
     result = cli("release", lease_id, "l-0000000000000", "--json")
     assert result.code == Exit.NOT_FOUND
     assert [lease["lease_id"] for lease in result.document["leases"]] == [lease_id]
+
+
+def test_why_no_stronger_tier_holds_a_lease(cli: Cli) -> None:
+    lease_id = cli("alloc", "0.5,10Gi", "--tenant", "vision", "--json").document["lease_id"]
+    (part,) = cli("get", lease_id, "--json").document["slices"]
+    assert [note.partition(":")[0] for note in part["tier_notes"]] == ["mig", "driver", "mps", "preload"]
+    shown = cli("why", lease_id).out
+    assert f"held by {part['tier'].lower()}, by no stronger tier because mig: not among this agent" in " ".join(
+        shown.split()
+    )
+    assert "no stronger tier: mps: not among" in cli("get", lease_id).out
+    whole = cli("alloc", "1", "--tenant", "vision", "--json").document["lease_id"]
+    assert "stronger" not in cli("why", whole).out + cli("get", whole).out

@@ -40,6 +40,10 @@ def lease_view(lease: Lease) -> list[RenderableType]:
     things += [Text.assemble((f"{key:<9}", "bright_black"), value) for key, value in facts.items() if value]
     if lease.slices:
         things.append(slices_table(lease.slices))
+        stronger = dict.fromkeys(
+            note for part in lease.slices if part.tier is not Tier.NONE for note in part.tier_notes
+        )
+        things += [Text(f"no stronger tier: {note}", style="bright_black") for note in stronger]
     if lease.waiting is not None and lease.state is LeaseState.QUEUED:
         things += explanation_view(lease.waiting)
     return things

@@ -111,6 +111,8 @@ class Slice:
     """When its agent said so; 0: it has said nothing, or this is no answer of `get` or `leases`."""
     mig_profile: str = ""
     """Of the MIG instance that its device is; empty: it is none."""
+    tier_notes: tuple[str, ...] = ()
+    """Why no stronger tier holds it, a line for each; empty also where it was not asked for (`get`, `leases`)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+
+from msgspec.structs import replace
 
 from aliquot.coordinator.core.commands import ReportStatus, SliceReport
+from aliquot.coordinator.core.types import DeviceSpec
+from aliquot.coordinator.totals import DeviceUse
 from aliquot.v1 import agent_pb2
 
 FOREIGN_DEADBAND_BYTES = 16 << 20
@@ -25,6 +29,16 @@ def read_reports(reports: Iterable[agent_pb2.SliceReport]) -> tuple[SliceReport,
         )
         for report in reports
         if report.status in _STATUSES
+    )
+
+
+def as_held(devices: Iterable[DeviceSpec], uses: Mapping[str, DeviceUse]) -> tuple[DeviceSpec, ...]:
+    """Devices as a node has them on the books that says so: none is smaller there than what leases hold of it."""
+    return tuple(
+        replace(device, compute_milli=max(device.compute_milli, use.share_milli))
+        if device.mig_profile and (use := uses.get(device.uuid)) is not None
+        else device
+        for device in devices
     )
 
 

@@ -32,7 +32,7 @@ from aliquot.coordinator.groups import Reply
 from aliquot.coordinator.identity import AgentRule, any_agent
 from aliquot.coordinator.liveness import Liveness, LivenessConfig
 from aliquot.coordinator.metrics import Metrics
-from aliquot.coordinator.reports import foreign_changed, read_reports
+from aliquot.coordinator.reports import as_held, foreign_changed
 from aliquot.coordinator.rpc import errors as rpc_errors
 from aliquot.coordinator.rpc.nodes import read_registered
 from aliquot.coordinator.session import Context, Session, refuse_second
@@ -247,16 +247,15 @@ class Sessions:
             elif kind == "heartbeat":  # encoded in a way that the look above does not know
                 self._heartbeat(session, message.heartbeat.seq)
 
-    # -- what agents say
-
     async def _snapshot(self, session: Session, snapshot: agent_pb2.Snapshot) -> None:
+        read = self._observed.tier_notes.read(session.node_id, snapshot.slices)
         if not session.live:
-            await self._register(session, snapshot)
+            await self._register(session, snapshot, read)
         else:
             if self._has_other_devices(session, snapshot):
                 return
             # A second snapshot on a session that goes on: the node is as it was, so only its reports are news.
-            await self._submit(c.ReportSlices(session.node_id, session.epoch, read_reports(snapshot.slices)))
+            await self._submit(c.ReportSlices(session.node_id, session.epoch, read))
             session.note_reports(snapshot.slices)
             await self._cuts(session, snapshot)
         for measured in snapshot.uses:
@@ -273,7 +272,7 @@ class Sessions:
         if node is None:
             return False
         spec = read_registered(snapshot.node, session.node_id)
-        if (spec.devices, spec.cards) == (node.spec.devices, node.spec.cards):
+        if (as_held(spec.devices, self._view.totals.devices), spec.cards) == (node.spec.devices, node.spec.cards):
             return False
         log.info("node %s has other devices now: its agent is asked to connect again", session.node_id)
         goodbye = agent_pb2.Goodbye(reason="DEVICES_CHANGED", reconnect_after_ms=100)
@@ -281,7 +280,9 @@ class Sessions:
         self._spawn(session.end(goodbye, error))
         return True
 
-    async def _register(self, session: Session, snapshot: agent_pb2.Snapshot) -> None:
+    async def _register(
+        self, session: Session, snapshot: agent_pb2.Snapshot, reports: tuple[c.SliceReport, ...]
+    ) -> None:
         spec = read_registered(snapshot.node, session.node_id)
         await self._submit(c.RegisterNode(spec, session.epoch))
         self._telemetry.put_driver(session.node_id, snapshot.node.driver_version[:128])
@@ -290,7 +291,7 @@ class Sessions:
             self._telemetry.put_device(
                 device.uuid, AboutDevice(intern(device.product_name[:128]), device.pci_bus_id[:64], tiers)
             )
-        await self._submit(c.ReconcileNode(session.node_id, session.epoch, read_reports(snapshot.slices)))
+        await self._submit(c.ReconcileNode(session.node_id, session.epoch, reports))
         await self._cuts(session, snapshot)
         session.note_reports(snapshot.slices)
         session.go_live()
@@ -358,7 +359,8 @@ class Sessions:
             return
         if len(reports.reports) > limits.MAX_SLICE_REPORTS:
             raise InvalidFieldError("reports", f"{len(reports.reports)} at once; at most {limits.MAX_SLICE_REPORTS}")
-        command = c.ReportSlices(session.node_id, session.epoch, read_reports(reports.reports))
+        read = self._observed.tier_notes.read(session.node_id, reports.reports)
+        command = c.ReportSlices(session.node_id, session.epoch, read)
         try:
             reply = await self._accepted(command)
         except AliquotError:
@@ -371,8 +373,6 @@ class Sessions:
             session.awaiting_snapshot = True
         elif not session.ended:
             session.note_reports(reports.reports)
-
-    # -- commands
 
     async def _submit(self, command: c.Command) -> None:
         await (await self._accepted(command))
@@ -402,8 +402,6 @@ class Sessions:
             self._spawn(session.end(goodbye, error))
         return accepted
 
-    # -- following durable facts
-
     def lease_changed(self, old: Lease | None, new: Lease | None) -> None:
         """Mark the sessions whose agents must hear of this."""
         for node_id in nodes_to_tell(old, new):
@@ -421,8 +419,6 @@ class Sessions:
             self._liveness.present(node_id)
         elif node_id not in self._by_node and node.state in _WATCHED:
             self._liveness.absent(node_id, self._clock.monotonic_ms())
-
-    # -- regular work
 
     def last_heard_ms(self, node_id: str) -> int:
         """When the node was last heard, on the wall clock; 0: not by this process."""

@@ -17,6 +17,7 @@ from aliquot.common.errors import AliquotError
 from aliquot.coordinator.core.commands import ObserveUse
 from aliquot.coordinator.core.elastic import is_elastic
 from aliquot.coordinator.core.leases import Lease, SliceState
+from aliquot.coordinator.tier_notes import TierNotes
 from aliquot.v1 import agent_pb2
 
 _RUNNING = (SliceState.ACTIVE, SliceState.PREEMPTING, SliceState.RELEASING)
@@ -60,6 +61,8 @@ class ObservedUse:
         """`lease_of` gives the durable lease of an id."""
         self._clock = clock
         self._lease_of = lease_of
+        self.tier_notes = TierNotes(lease_of)
+        """Why no stronger tier holds them, beside what they use."""
         self._readings: dict[str, _Reading] = {}
         self._sums: dict[str, list[int]] = {}
         """Tenant -> [busy_milli_ms, memory_byte_ms, interval_ms]."""
@@ -86,6 +89,7 @@ class ObservedUse:
 
     def lease_changed(self, old: Lease | None, new: Lease | None) -> None:
         """Slices that have ended, or whose node is lost, are not measured any more."""
+        self.tier_notes.lease_changed(old, new)
         if not self._readings or old is None or (new is not None and old.slices is new.slices):
             return
         running = {piece.slice_id for piece in new.slices if piece.state in _RUNNING} if new is not None else set()

@@ -14,6 +14,8 @@ from aliquot.agent.core.samples import DeviceInfo
 from aliquot.agent.enforce.base import EnforcementError, Enforcer, Limited
 from aliquot.common.tiers import Tier
 
+NOT_NAMED = "not among this agent's tiers (its setting `enforcement.tiers`)"
+
 
 class TierUnavailable(EnforcementError):
     """No tier as strong as demanded can be had for this slice here."""
@@ -33,8 +35,7 @@ class Chooser:
     """Knows the tiers of this agent."""
 
     def __init__(self, enforcers: Sequence[Enforcer]) -> None:
-        self._strongest_first = sorted(enforcers, key=lambda enforcer: -enforcer.tier)
-        self._by_tier = {enforcer.tier: enforcer for enforcer in reversed(self._strongest_first)}
+        self._by_tier = {enforcer.tier: enforcer for enforcer in enforcers}
 
     def choose(self, limited: Limited, *, weaker_than: Tier | None = None) -> Choice:
         """The strongest tier to be had (below `weaker_than`, when that one turned out not to hold).
@@ -43,15 +44,16 @@ class Chooser:
         """
         floor = limited.spec.min_tier
         notes: list[str] = []
-        for enforcer in self._fitting(limited):
-            if weaker_than is not None and enforcer.tier >= weaker_than:
+        for tier in self._fitting(limited):
+            enforcer = self._by_tier.get(tier)
+            if weaker_than is not None and tier >= weaker_than:
                 continue
-            if floor is not None and enforcer.tier < floor and not limited.whole_device:
+            if floor is not None and tier < floor and not limited.whole_device:
                 break
-            problem = enforcer.available(limited)
-            if not problem:
+            problem = enforcer.available(limited) if enforcer is not None else NOT_NAMED
+            if enforcer is not None and not problem:
                 return Choice(enforcer, tuple(notes))
-            notes.append(f"{enforcer.tier.word}: {problem}")
+            notes.append(f"{tier.word}: {problem}")
         wanted = f"at least {floor.word}" if floor is not None else "any tier"
         raise TierUnavailable(
             f"{limited.device.uuid} can't hold a slice by {wanted}" + (f" ({'; '.join(notes)})" if notes else ""),
@@ -64,15 +66,16 @@ class Chooser:
         for share_milli in {device.compute_milli, 1}:
             spec = SliceSpec("", "", 0, device.uuid, share_milli, memory_bytes=1)
             limited = Limited(spec, device)
-            found += [each.tier for each in self._fitting(limited) if not each.available(limited)]
+            known = [self._by_tier[tier] for tier in self._fitting(limited) if tier in self._by_tier]
+            found += [each.tier for each in known if not each.available(limited)]
         return tuple(sorted(found))
 
-    def _fitting(self, limited: Limited) -> list[Enforcer]:
+    def _fitting(self, limited: Limited) -> list[Tier]:
         """Strongest first. A whole MIG instance is held by the hardware; any other whole device needs no
         holding.
         """
         fitting = {Tier.NONE, Tier.MIG} if limited.whole_device else set(Tier) - {Tier.NONE}
-        return [each for each in self._strongest_first if each.tier in fitting]
+        return sorted(fitting, reverse=True)
 
     def of(self, tier: Tier) -> Enforcer | None:
         """The enforcer of a tier."""

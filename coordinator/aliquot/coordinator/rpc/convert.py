@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import lru_cache
 
+from aliquot.common.tiers import Tier
 from aliquot.coordinator.core.decide import Explained
 from aliquot.coordinator.core.facts import RequestSpec
 from aliquot.coordinator.core.leases import Lease, LeaseState, Slice
@@ -13,6 +15,7 @@ from aliquot.coordinator.usage import Measured, ObservedUse
 from aliquot.coordinator.view import View
 from aliquot.v1 import types_pb2
 
+SLICES_NAMED_MAX = 4
 _TOPOLOGY_NUMBERS = {
     Topology.ANY: types_pb2.TOPOLOGY_ANY,
     Topology.PREFER_ISLAND: types_pb2.TOPOLOGY_PREFER_ISLAND,
@@ -23,7 +26,9 @@ _TOPOLOGY_NUMBERS = {
 def lease_message(
     lease: Lease, view: View, *, secret: str = "", observed: ObservedUse | None = None
 ) -> types_pb2.Lease:
-    """A lease as launchers see it; with what its slices really use where `observed` is given."""
+    """A lease as launchers see it; where `observed` is given, with what its slices really use, and why no stronger tier
+    holds them.
+    """
     message = types_pb2.Lease(
         lease_id=lease.lease_id,
         state=int(lease.state),  # type: ignore[arg-type]  # the numbers equal those of the contract
@@ -46,6 +51,7 @@ def lease_message(
     if observed is not None:
         for piece in message.slices:
             _add_use(piece, observed.latest(piece.slice_id))
+            piece.tier_notes.extend(observed.tier_notes.of(piece.slice_id))
     return message
 
 
@@ -152,6 +158,24 @@ def explanation_of_shortfall(shortfall: Shortfall) -> types_pb2.Explanation:
         summary=shortfall.summary,
         missing=[_missing_message(missing) for missing in shortfall.missing],
     )
+
+
+def notes_on_tiers(slices: Iterable[types_pb2.Slice]) -> list[str]:
+    """What each slice is held by and why by no stronger tier; slices of which the same holds share a line."""
+    alike: dict[tuple[int, tuple[str, ...]], list[str]] = {}
+    for piece in slices:
+        if piece.tier_notes:
+            alike.setdefault((piece.tier, tuple(piece.tier_notes)), []).append(piece.slice_id)
+    return [
+        f"held by {Tier(tier).word}, by no stronger tier because {'; '.join(notes)} ({_some(slice_ids)})"
+        for (tier, notes), slice_ids in alike.items()
+        if tier in list(Tier) and tier != Tier.NONE  # of a whole device nobody needs to be kept off
+    ]
+
+
+def _some(slice_ids: list[str]) -> str:
+    shown = ", ".join(slice_ids[:SLICES_NAMED_MAX])
+    return shown if len(slice_ids) <= SLICES_NAMED_MAX else f"{shown} and {len(slice_ids) - SLICES_NAMED_MAX} more"
 
 
 def _missing_message(missing: Missing) -> types_pb2.Missing:

@@ -27,6 +27,7 @@ from aliquot.coordinator.rpc.convert import (
     explanation_message,
     lease_message,
     lost_reason,
+    notes_on_tiers,
     preempting_deadline_ms,
 )
 from aliquot.coordinator.rpc.requests import ReadRequest, read_request
@@ -166,7 +167,9 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
         if request.WhichOneof("subject") == "lease_id":
             lease = self._lease(request.lease_id)
             why = await self._why(lease.lease_id)
-            return leases_pb2.ExplainResponse(explanation=why, lease=self._seen_message(self._lease(lease.lease_id)))
+            seen = self._seen_message(self._lease(lease.lease_id))
+            why.notes.extend(notes_on_tiers(seen.slices))
+            return leases_pb2.ExplainResponse(explanation=why, lease=seen)
         read = read_request(request.request)
         explained = await self._writer.ask(c.Explain(read.spec))
         assert isinstance(explained, Explained)
