@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from aliquot.coordinator.core import commands as c
 from aliquot.coordinator.core import facts as f
-from aliquot.coordinator.core.errors import InvalidField, PeriodClosed
+from aliquot.coordinator.core.errors import IdempotencyMismatch, InvalidField, PeriodClosed
 from aliquot.coordinator.core.leases import Lease
 from aliquot.coordinator.core.ledger.books import Extract
 from aliquot.coordinator.core.ledger.entries import postings
@@ -166,6 +166,23 @@ def test_credit_is_posted_once_and_the_balance_may_be_seen(books: Books) -> None
         books.do(c.PostCredit("a", 0, "x"))
     with pytest.raises(InvalidField):
         books.do(c.PostCredit("a", 1, ""))
+
+
+def test_a_reference_that_stands_for_something_else_is_refused(books: Books) -> None:
+    books.do(c.PostCredit("a", 5_000_000, "p"))
+    books.do(c.CorrectUsage("a", "default", "A100-40", "-10", "0", "t"))
+    assert books.do(c.CorrectUsage("a", "default", "A100-40", "-010", "0", "t", "said again")).facts == ()
+    for other in (
+        c.PostCredit("b", 5_000_000, "p"),
+        c.PostCredit("a", 5_000_001, "p"),
+        c.PostCredit("a", 5_000_000, "t"),
+        c.CorrectUsage("a", "default", "A100-40", "-11", "0", "t"),
+        c.CorrectUsage("a", "other", "A100-40", "-10", "0", "t"),
+        c.CorrectUsage("a", "default", "A100-40", "-10", "0", "p"),
+    ):
+        with pytest.raises(IdempotencyMismatch, match="stands for another"):
+            books.do(other)
+    assert len(books.state.ledger.entries) == 2
 
 
 def test_a_correction_is_a_new_entry(books: Books) -> None:

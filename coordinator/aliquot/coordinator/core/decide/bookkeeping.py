@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from aliquot.coordinator.core import commands as c
 from aliquot.coordinator.core.decide.outcomes import NOTHING, Decision
-from aliquot.coordinator.core.errors import InvalidField
+from aliquot.coordinator.core.errors import IdempotencyMismatch, InvalidField
+from aliquot.coordinator.core.ledger.entries import Entry, EntryKind
 from aliquot.coordinator.core.ledger.facts import BooksClosed, CreditPosted, UsageCorrected, UseObserved
 from aliquot.coordinator.core.ledger.folding import DAY_MS
 from aliquot.coordinator.core.state import State
@@ -15,11 +16,16 @@ _REFERENCE_CHARS_MAX = 128
 
 
 def post_credit(state: State, command: c.PostCredit, now_ms: int) -> Decision:
-    """Money for a tenant. A reference that was used before changes nothing, so that a retry never pays twice."""
+    """Money for a tenant. The same again changes nothing, so that a retry never pays twice. Raises InvalidField, or
+    IdempotencyMismatch where the reference stands for something else: that payment must not vanish.
+    """
     if not -_MONEY_MAX <= command.money_micro <= _MONEY_MAX or not command.money_micro:
         raise InvalidField("money_micro", f"{command.money_micro} can't be posted")
     _check_reference(command.reference)
-    if command.reference in state.ledger.references:
+    known = state.ledger.posted(command.reference)
+    if known is not None:
+        if (known.kind, known.tenant, known.money_micro) != (EntryKind.CREDIT, command.tenant, command.money_micro):
+            raise _other_posting(known)
         return NOTHING
     fact = CreditPosted(
         at_ms=now_ms,
@@ -32,17 +38,26 @@ def post_credit(state: State, command: c.PostCredit, now_ms: int) -> Decision:
 
 
 def correct_usage(state: State, command: c.CorrectUsage, now_ms: int) -> Decision:
-    """Make good what was charged wrongly, as a new entry."""
+    """Make good what was charged wrongly, as a new entry. The same again changes nothing. Raises InvalidField, or
+    IdempotencyMismatch where the reference stands for something else.
+    """
     _check_reference(command.reference)
-    if command.reference in state.ledger.references:
+    share_milli_ms = _decimal("share_milli_ms", command.share_milli_ms)
+    memory_byte_ms = _decimal("memory_byte_ms", command.memory_byte_ms)
+    known = state.ledger.posted(command.reference)
+    if known is not None:
+        was = (known.kind, known.tenant, known.queue, known.model, known.share_milli_ms, known.memory_byte_ms)
+        wanted = (command.tenant, command.queue, command.model, int(share_milli_ms), int(memory_byte_ms))
+        if was != (EntryKind.CORRECTION, *wanted):
+            raise _other_posting(known)
         return NOTHING
     fact = UsageCorrected(
         at_ms=now_ms,
         tenant=command.tenant,
         queue=command.queue,
         model=command.model,
-        share_milli_ms=_decimal("share_milli_ms", command.share_milli_ms),
-        memory_byte_ms=_decimal("memory_byte_ms", command.memory_byte_ms),
+        share_milli_ms=share_milli_ms,
+        memory_byte_ms=memory_byte_ms,
         reference=command.reference,
         note=command.note,
     )
@@ -75,6 +90,13 @@ def close_books(state: State, command: c.CloseBooks, now_ms: int) -> Decision:
     if command.up_to_ms <= state.ledger.closed_up_to_ms:
         return NOTHING
     return Decision((BooksClosed(at_ms=now_ms, up_to_ms=command.up_to_ms),))
+
+
+def _other_posting(known: Entry) -> IdempotencyMismatch:
+    return IdempotencyMismatch(
+        f"the reference {known.reference!r} stands for another {known.kind.name.lower()}, of tenant {known.tenant}",
+        hint="give this one a reference of its own",
+    )
 
 
 def _check_reference(reference: str) -> None:

@@ -99,6 +99,12 @@ class Ledger:
 
     # -- reading
 
+    def posted(self, reference: str) -> Entry | None:
+        """The credit or correction that was posted with this reference."""
+        if reference not in self.references:
+            return None
+        return next(entry for entry in self.entries if entry.reference == reference)
+
     def folded_of(self, tenant: str) -> Iterator[tuple[Bucket, Sums]]:
         """All sums of a tenant, by the hour and by the day."""
         yield from self.hours.get(tenant, {}).items()
