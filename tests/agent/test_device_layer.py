@@ -269,3 +269,24 @@ def test_waits_grow_are_spread_and_bounded() -> None:
     spread = {Backoff().next_s() for _ in range(20)}
     assert len(spread) == 20
     assert 5 <= Backoff().next_s(at_least_s=5) <= 10
+
+
+async def test_devices_that_are_gone_leave_no_threads_and_a_stuck_one_is_not_doubled() -> None:
+    def threads() -> int:
+        return sum("MIG-" in thread.name for thread in threading.enumerate())
+
+    guard = DeviceGuard(0.1)
+    release = threading.Event()
+    for number in range(20):
+        assert await guard.run(f"MIG-{number}", lambda: 1) == 1
+        assert await guard.run(f"mps MIG-{number}", lambda: 2) == 2
+        guard.forget(f"MIG-{number}")
+    await auntil(lambda: not threads(), "their threads have ended")
+    with pytest.raises(DeviceHung):
+        await guard.run("MIG-stuck", release.wait)
+    guard.forget("MIG-stuck")
+    with pytest.raises(DeviceHung):
+        await guard.run("MIG-stuck", lambda: 3)
+    assert threads() == 1
+    release.set()
+    guard.close()

@@ -54,6 +54,10 @@ class Police:
             self._carry_out(decision)
         return decisions
 
+    def forget(self, device_uuid: str) -> None:
+        """The device is not there any more."""
+        self._watches.pop(device_uuid, None)
+
     def doubts(self, usage: DeviceUsage) -> bool:
         """Whether a poll must be repeated before it is judged; see `core.enforcement.doubtful`."""
         return doubtful(usage, self._tiers(usage))

@@ -166,6 +166,8 @@ class Poller:
             # The parts of a card have new names each time that it is cut.
             self._asked.pop(uuid, None)
             self._polled.discard(uuid)
+            self._police.forget(uuid)
+            self._guard.forget(uuid)
         for number, uuid in enumerate(devices):
             if uuid not in self._watching:
                 # The driver serves one call at a time: devices take turns within the interval instead of

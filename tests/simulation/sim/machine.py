@@ -401,6 +401,9 @@ class SimGuard:
             await asyncio.sleep(self._machine.random.random() * 0.05)
         return call()
 
+    def forget(self, device: str) -> None:
+        """There are no threads to let go."""
+
     def close(self) -> None:
         """No threads."""
 

@@ -128,6 +128,14 @@ class DeviceGuard:
             if job.remaining_s(limit_s) <= 0 and lane.give_up(job):
                 raise DeviceHung(f"a call to the driver has not come back within {limit_s:g} s")
 
+    def forget(self, device: str) -> None:
+        """The device is not there any more: its idle threads may go. One that is stuck stays, so that there is never
+        more than one of it.
+        """
+        for name in [name for name in self._lanes if name == device or name.endswith(f" {device}")]:
+            if not self._lanes[name].stuck:
+                self._lanes.pop(name).jobs.put(None)
+
     def close(self) -> None:
         """Let the idle threads go."""
         for lane in self._lanes.values():
