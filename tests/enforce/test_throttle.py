@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -15,38 +14,37 @@ from aliquot.agent.enforce.preload import built_library
 from aliquot.agent.enforce.preload_files import DeviceLimit, LeaseFiles
 
 LAUNCHING = """
-import json, time
+import time
 from aliquot.agent.simgpu.cuda import SPIN_KERNEL, Cuda
 cuda = Cuda()
 kernel = cuda.load_kernel(SPIN_KERNEL, "spin")
-seconds = []
-for _ in range(8):
-    end, launches = time.monotonic() + 1, 0
-    while time.monotonic() < end:
+
+def busy_milli(seconds):
+    begun, launches = time.monotonic(), 0
+    while (passed := time.monotonic() - begun) < seconds:
         for _ in range(5):
-            cuda.launch(kernel, 2_000_000)
+            cuda.launch(kernel, 2_000_000)  # nanoseconds that the device is busy
             launches += 1
         cuda.synchronize()
-    seconds.append(launches)
-print(json.dumps(seconds))
+    return int(launches * 2 / passed)
+
+busy_milli(4)  # for measuring what a launch costs
+print(busy_milli(4))
 """
 
 
 @pytest.mark.slow
 def test_launches_are_paced_to_the_share(tmp_path: Path) -> None:
-    rates = {}
-    for share_milli in (0, 250):
-        with simgpu.create(tmp_path / f"gpus{share_milli}", ["A100-40"], host=f"throttle{share_milli}") as scenario:
-            files = LeaseFiles(tmp_path / f"lease{share_milli}", "paced")
-            files.create(built_library())
-            files.set_limit(scenario.devices()[0].uuid, DeviceLimit(4 << 30, share_milli=share_milli))
-            done = subprocess.run(
-                [sys.executable, "-c", LAUNCHING],
-                env=os.environ | simgpu.environment(scenario.path) | {"LD_PRELOAD": str(files.library)},
-                capture_output=True,
-                text=True,
-                check=True,
-            )
-        # The first seconds are for measuring what a launch costs.
-        rates[share_milli] = sum(json.loads(done.stdout)[4:])
-    assert rates[250] * 1000 // rates[0] in range(100, 450), rates
+    with simgpu.create(tmp_path / "gpus", ["A100-40"]) as scenario:
+        files = LeaseFiles(tmp_path / "lease", "paced")
+        files.create(built_library())
+        files.set_limit(scenario.devices()[0].uuid, DeviceLimit(4 << 30, share_milli=250))
+        done = subprocess.run(
+            [sys.executable, "-c", LAUNCHING],
+            env=os.environ | simgpu.environment(scenario.path) | {"LD_PRELOAD": str(files.library)},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+    # Of the device's time, not of what a busy machine lets a program use of it: that may be less.
+    assert 0 < int(done.stdout) < 450
