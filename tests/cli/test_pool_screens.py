@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -46,6 +47,14 @@ def test_top_once(cli: Cli) -> None:
     look = cli("top", "--once", "--json").document
     assert len(look["nodes"]) == 2
     assert list(look["observed_bytes"].values()) in ([0], [None])
+
+
+def test_top_as_lines_of_json_goes_on(env: Mapping[str, str]) -> None:
+    with subprocess.Popen([*PROGRAM, "top", "--json", "--every", "0s"], stdout=subprocess.PIPE, text=True) as top:
+        assert top.stdout is not None
+        looks = [json.loads(top.stdout.readline()) for _ in range(3)]
+        top.terminate()
+    assert [len(look["nodes"]) for look in looks] == [2, 2, 2]
 
 
 @pytest.mark.parametrize("columns", [40, 60, 80, 100, 240])

@@ -16,8 +16,11 @@ from aliquot.cli._out import Out
 from aliquot.cli.top import screen, snapshot
 from aliquot.client import DeadlineExceeded, Pool, Unavailable
 
+EVERY_MIN_S = 0.1
+
 
 def _configure(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = "With --json it writes a line a look; with --once as well, one document. Into a pipe it draws once."
     parser.add_argument("--once", action="store_true", help="one look, then end")
     parser.add_argument("--every", type=options.seconds, default=1.0, metavar="TIME", help="between looks (1s)")
 
@@ -25,18 +28,18 @@ def _configure(parser: argparse.ArgumentParser) -> None:
 def _top(args: argparse.Namespace) -> int:
     out = Out.of(args)
     with options.open_pool(args) as pool:
-        if args.once or not out.console.is_terminal:
-            look = snapshot.take(pool)
-            if out.as_json:
-                out.document(look)
-            else:
-                out.show(screen.draw(look))
-            return Exit.OK
-        if out.as_json:
+        every_s = max(EVERY_MIN_S, args.every)
+        if out.as_json and not args.once:
             while True:
                 out.line(snapshot.take(pool))
-                time.sleep(args.every)
-        return _live(out, pool, args.every)
+                time.sleep(every_s)
+        if out.as_json:
+            out.document(snapshot.take(pool))
+        elif args.once or not out.console.is_terminal:
+            out.show(screen.draw(snapshot.take(pool)))
+        else:
+            return _live(out, pool, every_s)
+        return Exit.OK
 
 
 def _live(out: Out, pool: Pool, every_s: float) -> int:
@@ -45,13 +48,13 @@ def _live(out: Out, pool: Pool, every_s: float) -> int:
         try:
             while True:
                 live.update(_fitted(out, look), refresh=True)
-                time.sleep(max(0.1, every_s))
+                time.sleep(every_s)
                 try:
                     look = snapshot.take(pool)
                 except (Unavailable, DeadlineExceeded) as error:
                     # A restart takes a moment; the last look stays, and says that it is old.
                     live.update(Group(Text(error.message, "bold red"), _fitted(out, look)), refresh=True)
-                    time.sleep(max(0.1, every_s))
+                    time.sleep(every_s)
         except KeyboardInterrupt:
             return Exit.OK
 
