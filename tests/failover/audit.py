@@ -8,6 +8,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from aliquot.coordinator.core import facts as f
+from aliquot.coordinator.journal.base import Journal
 from aliquot.coordinator.journal.postgres import PostgresJournal
 from tests.failover.cluster import Log
 
@@ -72,19 +73,24 @@ class _Books:
 
 
 def audit(conninfo: str, log: Log) -> Findings:
-    """Read all of the journal and hold it against the launchers' log."""
-    books = _Books()
+    """The same of a journal in PostgreSQL."""
     journal = PostgresJournal(conninfo)
     try:
-        expected, digest = 1, None
-        for stored in journal.groups(0):
-            assert stored.group.first_seq == expected
-            assert digest is None or stored.previous == digest
-            expected, digest = stored.group.last_seq + 1, stored.digest
-            for fact in stored.group.facts:
-                books.read(fact)
+        return audit_of(journal, log)
     finally:
         journal.close()
+
+
+def audit_of(journal: Journal, log: Log) -> Findings:
+    """Read all of the journal and hold it against the launchers' log."""
+    books = _Books()
+    expected, digest = 1, None
+    for stored in journal.groups(0):
+        assert stored.group.first_seq == expected
+        assert digest is None or stored.previous == digest
+        expected, digest = stored.group.last_seq + 1, stored.digest
+        for fact in stored.group.facts:
+            books.read(fact)
     findings = books.findings
     findings.grants = len(books.granted)
     granted_ids = {lease_id for lease_id, _ in books.granted}

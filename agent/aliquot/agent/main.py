@@ -14,11 +14,12 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from aliquot.agent.agent import Agent, version
 from aliquot.agent.devices.base import DeviceBackend
+from aliquot.agent.reloading import read_again
 from aliquot.agent.settings import ENV_PREFIX, Settings
 from aliquot.common import config
 from aliquot.common import logging as logs
@@ -37,13 +38,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     parsed = vars(_parser().parse_args(arguments))
     file: Path | None = parsed.pop("config")
-    try:
+
+    def read() -> Settings:
         table = None if file is None else "agent"
-        settings = config.load(
+        return config.load(
             Settings, env_prefix=ENV_PREFIX, file=file, table=table, env=os.environ, flags=parsed
         ).settings
+
+    try:
+        settings = read()
         logs.configure(settings.log_level, json=settings.log_json)
-        asyncio.run(_run(settings))
+        asyncio.run(_run(settings, read))
     except AliquotError as error:
         sys.stderr.write(f"aliquot-agent: {error.explain()}\n")
         return EXIT_USAGE if isinstance(error, ConfigError) else EXIT_REFUSED
@@ -53,12 +58,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-async def _run(settings: Settings) -> None:
+async def _run(settings: Settings, read: Callable[[], Settings]) -> None:
     agent = Agent(settings, make_backend(settings.devices))
     ended = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, ended.set)
+
+    def hang_up() -> None:
+        nonlocal settings
+        settings = read_again(settings, read)
+
+    loop.add_signal_handler(signal.SIGHUP, hang_up)
     starting = asyncio.create_task(agent.start(), name="start")
     waiting = asyncio.create_task(ended.wait(), name="wait for a signal")
     await asyncio.wait({starting, waiting}, return_when=asyncio.FIRST_COMPLETED)

@@ -166,6 +166,7 @@ class Coordinator:
     async def _lead(self, leader_epoch: int, state: State) -> None:
         """From here on this coordinator is the one that decides."""
         settings = self.settings
+        state.config = settings.core()  # a standby has followed under those that it began with
         clock = self._clock or SystemClock(not_before_ms=state.now_ms)
         self.hub = WatchHub(ring_events=settings.limits.watch_events)
         self.waiters = Waiters()
@@ -230,7 +231,7 @@ class Coordinator:
         await self.server.set_granting(granting=True)
         self._background.run("pulse", self.pulse.run())
         self._background.run("fragmentation", follow_fragmentation(self._engine, self.metrics))
-        telling = observed.run(self.writer.submit, settings.agents.use_told_every, self._note_busy)
+        telling = observed.run(self.writer.submit, lambda: self.settings.agents.use_told_every, self._note_busy)
         self._background.run("observed use", telling)
         compaction = make_compaction(
             settings,
@@ -386,6 +387,12 @@ class Coordinator:
         finally:
             await self._shut_down()
 
+    def adopt(self, settings: Settings) -> None:
+        """Go on under these, which differ from those of before only in what may change while it runs."""
+        self.settings = settings
+        if self._writing is not None:
+            self.writer.adopt(settings.core(), settings.writer())
+
     def stop(self) -> None:
         """End in order."""
         self._stop.set()
@@ -427,7 +434,7 @@ async def run(settings: Settings, read: Callable[[], Settings], journal: Journal
         loop.add_signal_handler(number, coordinator.stop)
 
     def hang_up() -> None:
-        coordinator.settings = read_again(coordinator.settings, read)
+        coordinator.adopt(read_again(coordinator.settings, read))
 
     loop.add_signal_handler(signal.SIGHUP, hang_up)
     await coordinator.start()

@@ -54,6 +54,10 @@ class _Reading:
             self.elastic_id = lease.lease_id
 
 
+_LOOK_MS = 1_000
+"""How soon another interval holds."""
+
+
 class ObservedUse:
     """See the module's docstring."""
 
@@ -118,12 +122,15 @@ class ObservedUse:
     async def run(
         self,
         submit: Callable[[ObserveUse], Awaitable[object]],
-        every_ms: int,
+        every_ms: Callable[[], int],
         note_busy: Callable[[dict[str, int]], None],
     ) -> None:
         """Tell the ledger, again and again. What can't be told now is told with the next."""
         while True:
-            await asyncio.sleep(every_ms / 1000)
+            waited_ms = 0
+            while (left_ms := every_ms() - waited_ms) > 0:
+                await asyncio.sleep(min(left_ms, _LOOK_MS) / 1000)
+                waited_ms += min(left_ms, _LOOK_MS)
             commands = self.take()
             note_busy(self.take_busy())
             for command in commands:

@@ -26,7 +26,7 @@ from aliquot.coordinator.core.decide import AdmitOutcome, TickOutcome, decide
 from aliquot.coordinator.core.decide.outcomes import Outcome
 from aliquot.coordinator.core.errors import DomainError
 from aliquot.coordinator.core.evolve import evolve
-from aliquot.coordinator.core.state import State
+from aliquot.coordinator.core.state import CoreConfig, State
 from aliquot.coordinator.errors import JournalUnavailable, NotLeader, Overloaded, ShuttingDown
 from aliquot.coordinator.groups import OpenGroup, Reply, fail
 from aliquot.coordinator.journal.base import Group, Journal
@@ -148,6 +148,12 @@ class Writer:
     def queued(self) -> int:
         """Commands that wait to be decided."""
         return len(self._queue)
+
+    def adopt(self, core: CoreConfig, config: WriterConfig) -> None:
+        """Decide under these from the next turn on; a State that is read anew comes with its own (`reload`)."""
+        self._config = config
+        if self.state is not None:
+            self.state.config = core
 
     def submit(self, command: Command) -> Reply:
         """Queue a command; the future gives its outcome once that is durable, or raises why it was refused.
