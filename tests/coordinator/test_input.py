@@ -183,3 +183,11 @@ async def test_two_nodes_cannot_share_a_name_or_a_device() -> None:
         with pytest.raises(grpc.aio.AioRpcError) as refusal:
             await pool.nodes.DeclareNodes(pool_pb2.DeclareNodesRequest(nodes=[same_device]))
         assert reason_of(refusal.value) == "DEVICE_CLAIMED"
+
+
+async def test_only_declared_tenants_are_known_where_the_settings_say_so() -> None:
+    async with running(settings_for(limits=LimitSettings(strict_tenants=True))) as pool:
+        await pool.declare(1)
+        with pytest.raises(grpc.aio.AioRpcError) as raised:
+            await pool.allocate("0.1,1Gi", tenant="stranger")
+        assert reason_of(raised.value) == "TENANT_NOT_FOUND"

@@ -110,6 +110,8 @@ class LimitSettings:
     """Changes that are remembered for watchers who come late or fall behind; about 1 kB each."""
     ledger_entries_max: int = 20_000
     """So much of the latest usage is kept lease by lease, half a kB each; what is older as sums for each hour (UTC)."""
+    strict_tenants: bool = False
+    """Refuse tenants and queues that were not declared: what is known of a tenant is kept for as long as the pool."""
     ledger_days: int = 62
     """Usage that ended more whole days (UTC) ago is kept as sums for each day; 0: never."""
 
@@ -121,7 +123,7 @@ class Settings:
     listen: str = "127.0.0.1:7070"
     journal: str = field(default_factory=default_journal)
     """`sqlite:PATH`; `postgres:CONNINFO`, shared by several coordinators of which one leads; or `memory:` for a pool
-    whose leases go with the coordinator.
+    whose leases go with the coordinator, and that takes more memory with each of them.
     """
     advertise: str = ""
     """`host:port` at which others reach this coordinator while it leads; by default what it listens on."""
@@ -161,6 +163,7 @@ class Settings:
             retain_ended_ms=self.limits.retain_ended,
             retain_ended_max=self.limits.retain_ended_max,
             ledger_entries_max=self.limits.ledger_entries_max,
+            strict_tenants=self.limits.strict_tenants,
         )
 
     def relay_rules(self) -> RelayRules:
