@@ -376,6 +376,7 @@ for _title, _script in {
     "memory freed in a capture": scripts.FREED_IN_CAPTURE,
     "memory exported by a descriptor, its handle released": scripts.EXPORTED,
     "captured on the default stream of a thread": scripts.CAPTURED_BY_THREAD,
+    "memory in a part of the device (locality domain)": scripts.IN_A_PART_OF_THE_DEVICE,
     "heap promised to one context, another one ended": scripts.HEAP_AND_CONTEXTS,
 }.items():
     CASES[_title] = functools.partial(lambda script, world: verdict_of(world, world.python(script)), _script)

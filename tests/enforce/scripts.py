@@ -360,6 +360,23 @@ hold()
 """
 )
 
+# Places in device memory that are newer than CUDA 13.0: a part of a device.
+IN_A_PART_OF_THE_DEVICE = (
+    _HEAD
+    + """
+from aliquot.agent.doctor.cuda import AllocationProperties, Location
+driver = Driver()
+held, error = 0, 0
+while held < 6144 * MIB and not error:
+    handle = c_uint64()
+    wanted = AllocationProperties(type=1, location=Location(6, 0))
+    error = driver.code_of("cuMemCreate", byref(handle), c_size_t(512 * MIB), byref(wanted), c_uint64(0))
+    held += 0 if error else 512 * MIB
+say({"error": error, "held_bytes": held})
+hold()
+"""
+)
+
 IPC_FREED_BY_OWNER = (
     _HEAD
     + """

@@ -92,7 +92,38 @@ def test_no_excuse_is_for_something_that_is_hooked_or_does_not_exist() -> None:
         assert any(fnmatchcase(name, pattern) for name in names), f"{pattern} excuses nothing"
 
 
-HEADER = Path("/usr/local/cuda/include/cuda.h")
+def vendors_header(name: str) -> Path:
+    """A header of CUDA's, from its own folder or a wheel of its runtime; skips where there is none."""
+    home = os.environ.get("CUDA_HOME", "/usr/local/cuda")
+    folders = [Path(home) / "include", *Path("/usr/local").glob("cuda-*/include")]
+    folders += [include for path in sys.path for include in Path(path).glob("nvidia/cu*/include")]
+    found = next((folder / name for folder in folders if (folder / name).is_file()), None)
+    if found is None:
+        pytest.skip(f"needs the vendor's {name} (CUDA_HOME names its folder)")
+    return found
+
+
+OLD_INTERFACES = {("cuDeviceTotalMem", 2000), ("cuMemFree", 2000), ("cuMemGetInfo", 2000)}
+"""Of 32 bits: what they free was never given, and what they report fits no device."""
+
+
+def test_every_interface_that_the_vendor_knows_of_a_hooked_function_is_hooked() -> None:
+    """One of another version may take other arguments."""
+    types = vendors_header("cudaTypedefs.h").read_text()
+    theirs = {(name, int(version)) for name, version in re.findall(r"PFN_(cu\w+?)_v(\d+)(?:_ptsz)?\b", types)}
+    hooks = (SOURCES / "hooks.def").read_text()
+    ours = {(name, int(version)) for name, version in re.findall(r"(?:HOOK|THROTTLE)\(\w+, (\w+), (\d+)", hooks)}
+    names = {name for name, _ in ours}
+    assert {each for each in theirs if each[0] in names} - ours <= OLD_INTERFACES
+
+
+def test_the_list_of_the_drivers_symbols_is_as_new_as_the_vendors_header() -> None:
+    declared = set(re.findall(r"CUDAAPI (cu\w+)\(", vendors_header("cuda.h").read_text()))
+    taking = {name for name in declared if TAKING.search(name) and "Unmap" not in name}
+    assert len(taking) > 50
+    assert taking <= taking_symbols()
+
+
 LAYOUTS = """
 #include <stddef.h>
 #include <stdio.h>
@@ -108,11 +139,9 @@ int main(void)
 
 
 def test_layouts_are_the_vendors(tmp_path: Path) -> None:
-    header = next(
-        (path for path in [HEADER, *Path("/usr/local").glob("cuda-*/include/cuda.h")] if path.is_file()), None
-    )
-    if header is None or shutil.which("cc") is None:
-        pytest.skip("needs a C compiler and the vendor's header")
+    header = vendors_header("cuda.h")
+    if shutil.which("cc") is None:
+        pytest.skip("needs a C compiler")
 
     def layout(name: str, include: str) -> str:
         source = tmp_path / f"{name}.c"

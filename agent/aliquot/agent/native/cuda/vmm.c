@@ -8,7 +8,8 @@
 
 #define GRANULARITY (UINT64_C(2) << 20)
 
-enum { TYPE_PINNED = 1, LOCATION_DEVICE = 1, LOCATION_HOST_LAST = 4, HANDLE_POSIX_FD = 1, ACCESS_READ_WRITE = 3 };
+enum { TYPE_PINNED = 1, HANDLE_POSIX_FD = 1, ACCESS_READ_WRITE = 3 };
+enum { LOCATION_DEVICE = 1, LOCATION_HOST_LAST = 4, LOCATION_DEVICE_PART = 6 };
 
 struct physical {
     int ordinal;
@@ -96,8 +97,9 @@ EXPORT CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t bytes, 
     ENTER("cuda_alloc");
     NEED(handle && properties && bytes && bytes % GRANULARITY == 0 && flags == 0 && properties->type == TYPE_PINNED);
     bool on_host = properties->location.type > LOCATION_DEVICE && properties->location.type <= LOCATION_HOST_LAST;
-    int ordinal = on_host ? 0 : properties->location.id;
-    NEED(on_host || properties->location.type == LOCATION_DEVICE);
+    bool in_part = properties->location.type == LOCATION_DEVICE_PART; /* the first byte says of which device */
+    int ordinal = on_host ? 0 : in_part ? properties->location.id & 0xff : properties->location.id;
+    NEED(on_host || in_part || properties->location.type == LOCATION_DEVICE);
     if (!cuda_device(ordinal))
         return CUDA_ERROR_INVALID_DEVICE;
     cuda_lock();

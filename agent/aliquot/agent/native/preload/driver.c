@@ -124,6 +124,16 @@ void *replacement(const char *name)
     return NULL;
 }
 
+/* The name under which the driver exports an address itself; NULL: none. */
+static const char *exported_name(const void *address)
+{
+    static int (*look_up)(const void *, Dl_info *);
+    Dl_info found;
+    if (!look_up)
+        look_up = (int (*)(const void *, Dl_info *))libc_function("dladdr");
+    return look_up && look_up(address, &found) && found.dli_saddr == address ? found.dli_sname : NULL;
+}
+
 void *replacement_for(const char *base, const void *given, int version, uint64_t flags)
 {
     const bool per_thread = flags & PROC_ADDRESS_PER_THREAD_STREAM;
@@ -140,5 +150,8 @@ void *replacement_for(const char *base, const void *given, int version, uint64_t
         if (!best || hook->version > best->version || (hook->version == best->version && hook->per_thread))
             best = hook;
     }
+    /* An interface newer than this library may take other arguments than any of ours. */
+    if (best && exported_name(given))
+        return NULL;
     return best && wanted(best) ? best->ours : NULL;
 }

@@ -159,7 +159,8 @@ EXPORT CUresult cuStreamEndCapture_ptsz(CUstream stream, CUgraph *graph)
 /* DEVICE_UNKNOWN: no allocation on a device, nothing to charge. */
 static int device_of_node(const CUDA_MEM_ALLOC_NODE_PARAMS *of)
 {
-    return of && of->poolProps.location.type == LOCATION_DEVICE ? device_of(of->poolProps.location.id) : DEVICE_UNKNOWN;
+    const int device = of ? device_of_location(&of->poolProps.location) : DEVICE_UNKNOWN;
+    return device == DEVICE_HOST ? DEVICE_UNKNOWN : device;
 }
 
 static CUresult node_added(CUresult result, CUgraph graph, int device, uint64_t bytes)
@@ -211,6 +212,16 @@ EXPORT CUresult cuGraphAddNode_v2(CUgraphNode *node, CUgraph graph, const CUgrap
     if (device != DEVICE_UNKNOWN && !reserve_nodes(device, bytes))
         return CUDA_ERROR_OUT_OF_MEMORY;
     return node_added(REAL(cuGraphAddNode_v2)(node, graph, dependencies, edges, count, of), graph, device, bytes);
+}
+
+EXPORT CUresult cuGraphAddNode_v3(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies, const void *edges,
+                                  size_t count, CUgraphNodeParams *of)
+{
+    uint64_t bytes = 0;
+    const int device = device_of_any_node(of, &bytes);
+    if (device != DEVICE_UNKNOWN && !reserve_nodes(device, bytes))
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    return node_added(REAL(cuGraphAddNode_v3)(node, graph, dependencies, edges, count, of), graph, device, bytes);
 }
 
 /* An executable graph names the same memory as its graph, so that is counted once, until both are gone: the graph's entry

@@ -86,10 +86,8 @@ static bool contains(const struct entry *entry, const void *argument)
 EXPORT CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size, const CUmemAllocationProp *properties,
                             unsigned long long flags)
 {
-    if (!handle || !properties || !size || properties->location.type != LOCATION_DEVICE)
-        return REAL(cuMemCreate)(handle, size, properties, flags);
-    const int device = device_of(properties->location.id);
-    if (device == DEVICE_UNKNOWN)
+    const int device = handle && properties && size ? device_of_location(&properties->location) : DEVICE_UNKNOWN;
+    if (device == DEVICE_UNKNOWN || device == DEVICE_HOST)
         return REAL(cuMemCreate)(handle, size, properties, flags);
     if (!memory_charge(device, size))
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -221,6 +219,28 @@ EXPORT CUresult cuMulticastBindMem(CUmemGenericAllocationHandle multicast, size_
                                    unsigned long long flags)
 {
     const CUresult result = REAL(cuMulticastBindMem)(multicast, multicast_offset, handle, offset, size, flags);
+    if (result == CUDA_SUCCESS)
+        pin(handle);
+    return result;
+}
+
+EXPORT CUresult cuMulticastBindMem_v2(CUmemGenericAllocationHandle multicast, CUdevice ordinal, size_t multicast_offset,
+                                      CUmemGenericAllocationHandle handle, size_t offset, size_t size,
+                                      unsigned long long flags)
+{
+    const CUresult result =
+        REAL(cuMulticastBindMem_v2)(multicast, ordinal, multicast_offset, handle, offset, size, flags);
+    if (result == CUDA_SUCCESS)
+        pin(handle);
+    return result;
+}
+
+EXPORT CUresult cuLogicalEndpointBindMem(uint32_t endpoint, CUdevice ordinal, uint64_t endpoint_offset,
+                                         CUmemGenericAllocationHandle handle, uint64_t offset, uint64_t size,
+                                         unsigned long long flags)
+{
+    const CUresult result =
+        REAL(cuLogicalEndpointBindMem)(endpoint, ordinal, endpoint_offset, handle, offset, size, flags);
     if (result == CUDA_SUCCESS)
         pin(handle);
     return result;

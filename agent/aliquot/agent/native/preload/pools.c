@@ -8,8 +8,6 @@
 
 #include "process.h"
 
-enum { DEVICE_HOST = -3 }; /* a pool of host memory */
-
 struct pool {
     CUmemoryPool handle;
     int device;
@@ -298,12 +296,10 @@ VARIANT(_ptsz, STREAM_PER_THREAD)
 
 EXPORT CUresult cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *properties)
 {
-    int device = DEVICE_HOST;
-    if (properties && properties->location.type == LOCATION_DEVICE)
-        device = device_of(properties->location.id);
-    else if (properties && properties->allocType == ALLOCATION_MANAGED)
-        device = device_current(NULL); /* it goes where it is used, which is here as a rule */
-    if (device == DEVICE_UNKNOWN && properties->location.type != LOCATION_DEVICE)
+    int device = properties ? device_of_location(&properties->location) : DEVICE_HOST;
+    if (device == DEVICE_HOST && properties && properties->allocType == ALLOCATION_MANAGED)
+        device = device_current(NULL); /* managed memory goes where it is used, which is here as a rule */
+    if (device == DEVICE_UNKNOWN && properties->allocType == ALLOCATION_MANAGED)
         return CUDA_ERROR_OUT_OF_MEMORY; /* nobody would be charged */
     const CUresult result = REAL(cuMemPoolCreate)(pool, properties);
     if (result != CUDA_SUCCESS)

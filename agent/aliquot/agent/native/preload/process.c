@@ -39,6 +39,18 @@ int device_of(CUdevice ordinal)
     return device;
 }
 
+int device_of_location(const CUmemLocation *location)
+{
+    if (location->type == LOCATION_DEVICE)
+        return device_of(location->id);
+    if (location->type == LOCATION_DEVICE_PART) /* its first byte is the device, its second one which part */
+        return device_of(location->id & 0xff);
+    if (location->type >= LOCATION_HOST && location->type <= LOCATION_HOST_LAST)
+        return DEVICE_HOST;
+    const int device = device_current(NULL);
+    return device == DEVICE_UNKNOWN && location->type > LOCATION_HOST_LAST ? DEVICE_FOREIGN : device;
+}
+
 CUdevice ordinal_of(int device)
 {
     return device >= 0 ? __atomic_load_n(&ordinals[device], __ATOMIC_RELAXED) - 1 : -1;

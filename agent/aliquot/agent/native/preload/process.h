@@ -16,6 +16,11 @@
  * can't say (not initialised, no such device): then the call goes on, to fail with the driver's own error. */
 int device_of(CUdevice ordinal);
 
+/* The same for where memory is to be; DEVICE_HOST if it takes nothing of a device. A kind of place that is newer than
+ * this library counts as the current device; where there is none, nobody could be charged: DEVICE_FOREIGN. */
+enum { DEVICE_HOST = -3 };
+int device_of_location(const CUmemLocation *location);
+
 /* The same for the calling thread's current context; DEVICE_UNKNOWN where there is none. */
 int device_current(CUcontext *context);
 

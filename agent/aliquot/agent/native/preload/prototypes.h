@@ -48,12 +48,20 @@ BOTH(CUresult, cuMemMapArrayAsync, CUarrayMapInfo *list, unsigned count, CUstrea
 EXPORT CUresult cuMulticastBindMem(CUmemGenericAllocationHandle multicast, size_t multicast_offset,
                                    CUmemGenericAllocationHandle handle, size_t offset, size_t size,
                                    unsigned long long flags);
+EXPORT CUresult cuMulticastBindMem_v2(CUmemGenericAllocationHandle multicast, CUdevice device, size_t multicast_offset,
+                                      CUmemGenericAllocationHandle handle, size_t offset, size_t size,
+                                      unsigned long long flags);
+EXPORT CUresult cuLogicalEndpointBindMem(uint32_t endpoint, CUdevice device, uint64_t endpoint_offset,
+                                         CUmemGenericAllocationHandle handle, uint64_t offset, uint64_t size,
+                                         unsigned long long flags);
 
 EXPORT CUresult cuGraphAddMemAllocNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies, size_t count,
                                        CUDA_MEM_ALLOC_NODE_PARAMS *parameters);
 EXPORT CUresult cuGraphAddNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies, size_t count,
                                CUgraphNodeParams *parameters);
 EXPORT CUresult cuGraphAddNode_v2(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies, const void *edges,
+                                  size_t count, CUgraphNodeParams *parameters);
+EXPORT CUresult cuGraphAddNode_v3(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies, const void *edges,
                                   size_t count, CUgraphNodeParams *parameters);
 BOTH(CUresult, cuStreamEndCapture, CUstream stream, CUgraph *graph);
 EXPORT CUresult cuGraphInstantiate(CUgraphExec *exec, CUgraph graph, CUgraphNode *error_node, char *log, size_t size);
