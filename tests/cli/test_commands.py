@@ -93,6 +93,19 @@ def test_wrong_command_lines(arguments: list[str], said: str, advice: str, capsy
     assert advice in error["hint"]
 
 
+@pytest.mark.parametrize(
+    ("period", "said"),
+    [
+        (["--month", "2026-13"], "--month: '2026-13' is no month"),
+        (["--from", "2026-11-01"], "--from and --to go together"),
+        (["--from", "2026-11-01", "--to", "soon"], "--to: 'soon' is no time"),
+    ],
+)
+def test_periods_that_are_none(period: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["invoice", "research", *period]) == Exit.USAGE
+    assert said in capsys.readouterr().err
+
+
 def test_what_comes_after_two_dashes_is_the_programs(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", "--nonsense", "--", "program", "--json"]) == Exit.USAGE
     assert capsys.readouterr().err.startswith("error: ")

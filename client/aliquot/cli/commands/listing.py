@@ -26,8 +26,8 @@ def _lease_state(text: str) -> LeaseState:
 
 
 def _configure_ls(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--tenant", "-t", default="")
-    parser.add_argument("--queue", "-q", default="")
+    parser.add_argument("--tenant", "-t", default="", help="only of this tenant")
+    parser.add_argument("--queue", "-q", default="", help="only in this queue")
     parser.add_argument("--node", default="", help="with a slice on this node")
     parser.add_argument("--state", action="append", type=_lease_state, default=[], help="may be given several times")
     parser.add_argument("--all", "-a", action="store_true", help="also those that have ended")

@@ -168,21 +168,23 @@ def _invoice(args: argparse.Namespace) -> int:
 
 
 def _period(args: argparse.Namespace) -> tuple[datetime, datetime]:
+    if args.from_ or args.to:
+        if not (args.from_ and args.to):
+            raise ConfigError("--from and --to go together", hint="write 2026-11-01T00:00 for each")
+        return _moment("--from", args.from_), _moment("--to", args.to)
     try:
-        if args.from_ or args.to:
-            if not (args.from_ and args.to):
-                raise ConfigError("--from and --to go together")
-            return _moment(args.from_), _moment(args.to)
-        now = datetime.now(UTC)
-        start = datetime.strptime(args.month, "%Y-%m").replace(tzinfo=UTC) if args.month else now
+        start = datetime.strptime(args.month, "%Y-%m").replace(tzinfo=UTC) if args.month else datetime.now(UTC)
     except ValueError as error:
-        raise ConfigError(f"{error}", hint="write 2026-11 for --month, 2026-11-01T00:00 for --from and --to") from error
+        raise ConfigError(f"--month: {args.month!r} is no month", hint="write it as 2026-11") from error
     start = start.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
     return start, (start + timedelta(days=32)).replace(day=1)
 
 
-def _moment(text: str) -> datetime:
-    found = datetime.fromisoformat(text)
+def _moment(option: str, text: str) -> datetime:
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise ConfigError(f"{option}: {text!r} is no time", hint="write it as 2026-11-01T00:00") from error
     return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
 
 

@@ -17,7 +17,7 @@ from aliquot.client import Event, LeaseChanged, NodeChanged
 
 def _configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("lease_ids", nargs="*", metavar="LEASE", help="only these leases")
-    parser.add_argument("--tenant", "-t", default="")
+    parser.add_argument("--tenant", "-t", default="", help="only leases of this tenant")
     parser.add_argument("--nodes", action="store_true", help="changes of nodes too")
     parser.add_argument(
         "--after", type=int, default=0, metavar="SEQ", help="from this sequence number on (default: now)"
