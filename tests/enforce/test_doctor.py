@@ -90,6 +90,19 @@ def test_a_part_of_a_card_is_proven_too(tmp_path: Path) -> None:
     assert found["tier mig"][1].startswith("proven")
 
 
+@pytest.mark.root("to cut a card")
+def test_beside_parts_undivided_cards_are_proven_for_what_they_can(tmp_path: Path) -> None:
+    with simgpu.create(tmp_path / "gpus", ["A100-40", "A100-40"]) as scenario:
+        scenario.set_mig_mode(0, enabled=True)
+        subprocess.run(
+            [sys.executable, "-c", CUT], env=os.environ | simgpu.environment(tmp_path / "gpus"), check=True, timeout=60
+        )
+    code, found = doctor(tmp_path)
+    assert code == 0, found
+    for tier in ("mig", "preload", "watchdog"):
+        assert found[f"tier {tier}"][1].startswith("proven"), found
+
+
 def test_looking_only_runs_nothing(tmp_path: Path) -> None:
     _, found = doctor(tmp_path, "--no-prove")
     assert found["driver"][0] == Mark.GOOD

@@ -7,10 +7,11 @@ import json
 import logging
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from aliquot.agent.core.samples import DeviceInfo
 from aliquot.agent.devices.base import DeviceError, Discovery
 from aliquot.agent.devices.nvml import NvmlBackend
 from aliquot.agent.doctor.checks import Finding, Mark, look
@@ -32,10 +33,22 @@ def findings(*, prove_tiers: bool, directory: Path) -> Iterator[Finding]:
     except DeviceError as error:
         why_not = error.explain()
     yield from look(backend, why_not, found)
-    if prove_tiers and found.devices:
-        yield from prove(backend, found.devices[0], directory, _ALL)
+    if prove_tiers:
+        for device, names in _tried_on(found.devices):
+            yield from prove(backend, device, directory, names)
     if not why_not:
         backend.close()
+
+
+def _tried_on(devices: Sequence[DeviceInfo]) -> list[tuple[DeviceInfo, tuple[str, ...]]]:
+    """One device of each kind, and what is tried on it: where there are MIG instances beside undivided cards, each tier
+    on what it is for.
+    """
+    parts = [device for device in devices if device.mig_profile][:1]
+    cards = [device for device in devices if not device.mig_profile][:1]
+    if not (parts and cards):
+        return [(device, _ALL) for device in (*parts, *cards)]
+    return [(parts[0], (Tier.MIG.word,)), (cards[0], tuple(name for name in _ALL if name != Tier.MIG.word))]
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
