@@ -25,7 +25,7 @@ from aliquot.coordinator.core.decide import allocate, lifecycle, nodes, reconcil
 from aliquot.coordinator.core.decide.outcomes import Decision
 from aliquot.coordinator.core.evolving import counting
 from aliquot.coordinator.core.inventory import inventory
-from aliquot.coordinator.core.inventory.records import DeviceRecord
+from aliquot.coordinator.core.inventory.records import DeviceRecord, resolve_slice
 from aliquot.coordinator.core.leases import SliceState
 from aliquot.coordinator.core.ledger.books import CHARGED
 from aliquot.coordinator.core.placement import picking
@@ -87,7 +87,7 @@ def _stale(put: Put) -> None:
 def _recheck(put: Put) -> None:
     def slice_on(device: DeviceRecord, shape: Any) -> Any:
         base = device.spec.leasable_bytes
-        share, memory = inventory.resolve_slice(shape.share_milli, shape.memory_bytes, base, base)
+        share, memory = resolve_slice(shape.share_milli, shape.memory_bytes, base, base)
         return SlicePlan(device.node_id, device.spec.uuid, share, memory)
 
     def reserve(self: Any, plan: Any) -> None:
