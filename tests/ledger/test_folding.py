@@ -126,7 +126,7 @@ def test_budgets_know_what_was_folded(
             ledger.fold(up_to)
         priced = (part for entry in ledger.by_tenant.get("a", ()) for part in ledger.prices.cut(entry))
         budget = Budget(period=period, share_milli_ms=1)
-        found.append(meter_of(budget, priced, ledger.folded_of("a"), ledger.prices, now_ms))
+        found.append(meter_of(budget, priced, ledger.folded().get("a", ()), ledger.prices, now_ms))
     if period is not Period.HOUR or found[0].period_start_ms >= BEGAN_MS + days * DAY_MS:
         assert found[0] == found[1]
 

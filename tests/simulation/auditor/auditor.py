@@ -270,12 +270,13 @@ class Auditor:
         state = coordinator.writer.state if coordinator is not None else None
         if state is None or state.seq != self.books.seq:
             return
+        folded = state.ledger.folded()
         for tenant in sorted(self.books.money.used.keys() | state.ledger.by_tenant.keys() | state.ledger.hours.keys()):
             billed, used = [0, 0], [0, 0]
             for entry in state.ledger.by_tenant.get(tenant, ()):
                 billed[0] += entry.share_milli * (entry.to_ms - entry.from_ms)
                 billed[1] += entry.memory_bytes * (entry.to_ms - entry.from_ms)
-            for _, sums in state.ledger.folded_of(tenant):
+            for _, sums in folded.get(tenant, ()):
                 billed[0] += sums.share
                 billed[1] += sums.memory
             for interval in self.books.money.used.get(tenant, ()):

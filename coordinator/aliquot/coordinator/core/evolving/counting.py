@@ -14,6 +14,7 @@ from aliquot.coordinator.core.ledger.books import CHARGED, open_entries
 from aliquot.coordinator.core.ledger.meters import ALERT_PERMILLE, meter_of, money_slope
 from aliquot.coordinator.core.state import State
 from aliquot.coordinator.core.tenancy.books import Owner, Part, recount
+from aliquot.coordinator.core.tenancy.specs import Period
 from aliquot.coordinator.core.timers import Due
 
 FOLDED_AT_ONCE = 256
@@ -140,13 +141,14 @@ def recount_meters(state: State, live: Iterable[Lease] | None = None) -> None:
     now_ms, ledger = state.now_ms, state.ledger
     open_now = list(open_entries(live, lambda lease: queue_of(state, lease), now_ms))
     card = ledger.prices.at(now_ms)
+    folded = ledger.folded(now_ms - max(period.length_ms for period in Period))
     for name, tenant in state.tenancy.tenants.items():
         budget = tenant.spec.budget
         if not budget:
             continue
         entries = [*ledger.by_tenant.get(name, ()), *(entry for entry in open_now if entry.tenant == name)]
         priced = (part for entry in entries for part in ledger.prices.cut(entry))
-        meter = meter_of(budget, priced, ledger.folded_of(name), ledger.prices, now_ms)
+        meter = meter_of(budget, priced, folded.get(name, ()), ledger.prices, now_ms)
         for lease in live:
             if lease.request.tenant == name:
                 for piece in lease.slices:

@@ -105,12 +105,17 @@ class Ledger:
             return None
         return next(entry for entry in self.entries if entry.reference == reference)
 
-    def folded_of(self, tenant: str) -> Iterator[tuple[Bucket, Sums]]:
-        """All sums of a tenant, by the hour and by the day."""
-        yield from self.hours.get(tenant, {}).items()
+    def folded(self, since_ms: int = 0) -> dict[str, list[tuple[Bucket, Sums]]]:
+        """All sums of each tenant, by the hour and by the day, that begin at this moment or later."""
+        found = {
+            tenant: [pair for pair in buckets.items() if pair[0][0] >= since_ms]
+            for tenant, buckets in self.hours.items()
+        }
         for total in self.closed.values():
-            if total.tenant == tenant:
-                yield (total.day_start_ms, total.queue, total.model), sums_of(total)
+            if total.day_start_ms >= since_ms:
+                bucket = (total.day_start_ms, total.queue, total.model)
+                found.setdefault(total.tenant, []).append((bucket, sums_of(total)))
+        return found
 
     def extract(self, tenant: str, open_now: Iterable[Entry], from_ms: int, to_ms: int, now_ms: int) -> Extract:
         """All that concerns a tenant in [from, to): cheap to take, and true for ever. Raises nothing."""
