@@ -69,9 +69,9 @@ async def test_a_bound_that_is_raised_holds_at_once(tmp_path: Path) -> None:
             nodes = [declared("n")]
             await pool_pb2_grpc.PoolServiceStub(channel).DeclareNodes(pool_pb2.DeclareNodesRequest(nodes=nodes))
             for _ in range(2):
-                await leases.Allocate(allocation(detached=True))
+                await leases.Allocate(allocation(detached=True, wait_timeout_ms=1))
             with pytest.raises(grpc.aio.AioRpcError) as refused:
-                await leases.Allocate(allocation(detached=True))
+                await leases.Allocate(allocation(detached=True, wait_timeout_ms=1))
             assert reason_of(refused.value) == "QUEUE_FULL"
             file.write_text(
                 begin + "[coordinator.limits]\nrequests_queued_max = 2\n[coordinator.elastic]\nidle = '1s'\n"
@@ -79,7 +79,7 @@ async def test_a_bound_that_is_raised_holds_at_once(tmp_path: Path) -> None:
             running.process.send_signal(signal.SIGHUP)
             line = await said(running.process, "these hold now")
             assert "limits.requests_queued_max, elastic.idle" in line
-            assert (await leases.Allocate(allocation(detached=True))).lease.lease_id
+            assert (await leases.Allocate(allocation(detached=True, wait_timeout_ms=1))).lease.lease_id
     finally:
         running.process.terminate()
         ended = await running.end()
