@@ -12,8 +12,10 @@ from pathlib import Path
 from aliquot.agent import simgpu
 from aliquot.agent.core.model import SliceSpec
 from aliquot.agent.core.samples import DeviceInfo
+from aliquot.agent.enforce import preload_files
 from aliquot.agent.enforce.base import Limited
-from aliquot.agent.enforce.preload import PreloadEnforcer
+from aliquot.agent.enforce.preload import CONTEXT_MIN_BYTES, PreloadEnforcer
+from aliquot.agent.enforce.preload_files import LeaseFiles
 
 GIB = 1 << 30
 RELEASING = """
@@ -55,3 +57,19 @@ def test_memory_given_back_between_a_look_at_the_device_and_one_at_the_account_i
                 assert scenario.devices()[0].used_bytes < on_device
                 assert tier.observe(limited, on_device) == 0
             program.stdin.close()
+
+
+def test_an_account_that_was_forged_does_not_make_contexts_cheap_for_everybody(tmp_path: Path) -> None:
+    info = DeviceInfo("GPU-00000000-0000-0000-0000-000000000001", 0, "NVIDIA A100", "A100-40", "NVIDIA", 40 * GIB, 0)
+    mine, other = (Limited(SliceSpec(f"l-{n}.1.0", f"l-{n}", 1, info.uuid, 250, 4 * GIB), info) for n in (1, 2))
+    tier = PreloadEnforcer(tmp_path / "preload")
+    tier.apply(mine)
+    path = Path(tier.environment(mine)["LD_PRELOAD"]).with_name("account")
+    account = preload_files._AccountFile.from_buffer_copy(path.read_bytes())
+    account.slots[0].pid, account.slots[0].held[0] = 1, 1
+    path.write_bytes(bytes(account))
+    tier.observe(mine, 0)
+    tier.apply(other)
+    limit = LeaseFiles(path.parent.with_name("l-2.1.0"), "l-2").limit_of(info.uuid)
+    assert limit is not None
+    assert limit.context_bytes == CONTEXT_MIN_BYTES

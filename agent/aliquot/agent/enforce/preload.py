@@ -20,6 +20,8 @@ from aliquot.agent.enforce.base import EnforcementError, Limited
 from aliquot.agent.enforce.preload_files import LIBRARY, DeviceLimit, LeaseFiles, merged_preload
 from aliquot.common.tiers import Tier
 
+CONTEXT_MIN_BYTES = 32 << 20
+"""None is taken to be smaller, whatever an account says."""
 CONTEXT_MAX_BYTES = 1 << 30
 """No context is taken to be larger, so that a large process alone on its device doesn't keep others from starting."""
 
@@ -149,7 +151,8 @@ class PreloadEnforcer:
         model = limited.device.product_name
         known = self._context_bytes.get(model)
         if smallest is not None and (known is None or smallest < known):
-            self._context_bytes[model] = min(smallest, CONTEXT_MAX_BYTES)
+            # The account is the tenant's to write, and this guess serves everybody's leases.
+            self._context_bytes[model] = min(max(smallest, CONTEXT_MIN_BYTES), CONTEXT_MAX_BYTES)
         if model in self._context_bytes:
             files.set_context(limited.spec.device_uuid, self._context_bytes[model])
 
