@@ -11,7 +11,8 @@ from aliquot.coordinator.core.decide.outcomes import Explained
 from aliquot.coordinator.core.errors import NeverFits, QuotaExceeded
 from aliquot.coordinator.core.facts import CutOrdered, CutSettled
 from aliquot.coordinator.core.leases import Lease
-from aliquot.coordinator.core.ledger.books import DAY_MS, Extract
+from aliquot.coordinator.core.ledger.books import Extract
+from aliquot.coordinator.core.ledger.folding import DAY_MS
 from aliquot.coordinator.core.ledger.invoice import make_invoice
 from aliquot.coordinator.core.ledger.rates import ModelRate, RateCard
 from aliquot.coordinator.core.snapshot import state_hash

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import io
 import json
 import signal
 import urllib.request
@@ -14,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from aliquot.cli.main import main
 from aliquot.client import (
     AsyncPool,
     DeviceDeclaration,
@@ -27,6 +24,7 @@ from aliquot.client import (
     WaitUntil,
 )
 from aliquot.v1 import admin_pb2
+from tests.command_line import cli
 from tests.coordinator.pool import eventually, running, settings_for, sqlite
 from tests.coordinator.process import serving
 
@@ -36,18 +34,6 @@ HOUR = timedelta(hours=1)
 def at(after: timedelta) -> str:
     """A time on a clock in UTC, so much from now."""
     return (datetime.now(UTC) + after).strftime("%Y-%m-%dT%H:%M:%S")
-
-
-async def cli(address: str, *arguments: str) -> tuple[int, str, str]:
-    """A command of `aliquot`, in a thread of its own."""
-
-    def run() -> tuple[int, str, str]:
-        out, err = io.StringIO(), io.StringIO()
-        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-            code = main([*arguments, "--coordinator", address])
-        return code, out.getvalue(), err.getvalue()
-
-    return await asyncio.to_thread(run)
 
 
 async def add(address: str, name: str, begins: timedelta, lasts: timedelta, *more: str) -> dict[str, Any]:

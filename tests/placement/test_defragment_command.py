@@ -2,30 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-import io
 import json
 
 import grpc
 import grpc.aio
 import pytest
 
-from aliquot.cli.main import main
 from aliquot.v1 import admin_pb2, admin_pb2_grpc, types_pb2
+from tests.command_line import cli
 from tests.coordinator.pool import Agent, Pool, agents, eventually, reason_of, running, settings_for
-
-
-async def cli(address: str, *arguments: str) -> tuple[int, str]:
-    """A command of `aliquot`, in a thread of its own."""
-
-    def run() -> tuple[int, str]:
-        out = io.StringIO()
-        with contextlib.redirect_stdout(out):
-            code = main([*arguments, "--coordinator", address])
-        return code, out.getvalue()
-
-    return await asyncio.to_thread(run)
 
 
 async def split(pool: Pool) -> types_pb2.Lease:
@@ -48,12 +33,12 @@ async def test_a_lease_is_moved_when_told_to_and_runs_on_elsewhere() -> None:
     ):
         small = await split(pool)
         before, after = small.slices[0].node_id, ({"n1", "n2"} - {small.slices[0].node_id}).pop()
-        code, said = await cli(pool.address, "defragment")
+        code, said, _ = await cli(pool.address, "defragment")
         assert code == 0
         assert said.startswith(f"{small.lease_id} of ")
         assert f" would move from {before} to {after}\n" in said
         assert (await pool.get(small.lease_id)).lease_epoch == small.lease_epoch, "that was a dry run"
-        code, said = await cli(pool.address, "defragment", "--apply", "--json")
+        code, said, _ = await cli(pool.address, "defragment", "--apply", "--json")
         document = json.loads(said)
         assert code == 0
         assert document["carried_out"]

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import io
 import json
 import textwrap
 from pathlib import Path
@@ -14,10 +12,10 @@ import grpc.aio
 import pytest
 
 from aliquot.cli import _poolfile as poolfile
-from aliquot.cli.main import main
 from aliquot.common.errors import ConfigError
 from aliquot.coordinator.config import Settings
 from aliquot.v1 import admin_pb2, admin_pb2_grpc, pool_pb2
+from tests.command_line import cli
 from tests.coordinator.pool import declared, reason_of, running, settings_for, sqlite
 
 POOL_FILE = """
@@ -59,18 +57,6 @@ def pool_file(tmp_path: Path) -> Path:
     path = tmp_path / "pool.yaml"
     path.write_text(POOL_FILE)
     return path
-
-
-async def cli(address: str, *arguments: str) -> tuple[int, str, str]:
-    """A command of `aliquot`, in a thread of its own."""
-
-    def run() -> tuple[int, str, str]:
-        out, err = io.StringIO(), io.StringIO()
-        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-            code = main([*arguments, "--coordinator", address])
-        return code, out.getvalue(), err.getvalue()
-
-    return await asyncio.to_thread(run)
 
 
 async def test_a_file_is_applied_shown_applied_again_and_survives_a_restart(
