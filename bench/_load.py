@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
 import resource
 import sys
 import time
@@ -44,7 +45,7 @@ class Load:
     async def _one(self) -> None:
         self._keys += 1
         request = leases_pb2.AllocateRequest(
-            request=self._body, idempotency_key=f"bench-{self._keys}", wait_until=self._wait
+            request=self._body, idempotency_key=f"bench-{os.getpid()}-{self._keys}", wait_until=self._wait
         )
         started = time.perf_counter()
         answer = await self._stub.Allocate(request)
