@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from aliquot.cli.localpool import LocalPool
 from aliquot.client import Pool, RetryPolicy
 from tests.client.scripted_coordinator import ScriptedCoordinator
 from tests.client.twins import Loop, blocking_async_pool
@@ -54,3 +55,21 @@ def connect(request: pytest.FixtureRequest, coordinator: ScriptedCoordinator) ->
 @pytest.fixture
 def pool(connect: Callable[..., Any], coordinator: ScriptedCoordinator) -> Any:
     return connect(coordinator.address, tenant="vision")
+
+
+@pytest.fixture(params=["threads", "asyncio"])
+def real(request: pytest.FixtureRequest, local: LocalPool) -> Iterator[Any]:
+    """Either twin, with the local pool that the module has."""
+    options: dict[str, Any] = {
+        "tenant": "vision",
+        "retry": FAST,
+        "agent_sockets": [node.socket for node in local.nodes],
+    }
+    if request.param == "threads":
+        with Pool(local.address, **options) as pool:
+            yield pool
+        return
+    loop = Loop()
+    with blocking_async_pool(loop, local.address, **options) as pool:
+        yield pool
+    loop.close()

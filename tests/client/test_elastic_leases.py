@@ -14,7 +14,6 @@ from aliquot.cli.localpool import LocalPool
 from aliquot.client import Lease, LeaseChanged, LeaseState, Pool, SliceState, WaitUntil
 from tests.client.conftest import FAST
 from tests.client.real_pool import real_pool
-from tests.client.twins import Loop, blocking_async_pool
 
 DEADLINE_S = 60.0
 
@@ -23,19 +22,6 @@ DEADLINE_S = 60.0
 def local() -> Iterator[LocalPool]:
     with real_pool(nodes=2, gpus=1) as pool:
         yield pool
-
-
-@pytest.fixture(params=["threads", "asyncio"])
-def real(request: pytest.FixtureRequest, local: LocalPool) -> Iterator[Any]:
-    options: dict[str, Any] = {"retry": FAST, "agent_sockets": [node.socket for node in local.nodes]}
-    if request.param == "threads":
-        with Pool(local.address, **options) as pool:
-            yield pool
-        return
-    loop = Loop()
-    with blocking_async_pool(loop, local.address, **options) as pool:
-        yield pool
-    loop.close()
 
 
 def until(found: Callable[[], Any]) -> Any:

@@ -29,7 +29,6 @@ from aliquot.client import (
 from aliquot.client.local import LocalAgent
 from tests.client.conftest import FAST
 from tests.client.real_pool import real_pool
-from tests.client.twins import Loop, blocking_async_pool
 
 BURN = [sys.executable, "-m", "aliquot.agent.simgpu.burn", "--bytes", "1Gi"]
 
@@ -46,23 +45,6 @@ def held(lease: Lease) -> list[tuple[object, ...]]:
 def local() -> Iterator[LocalPool]:
     with real_pool() as pool:
         yield pool
-
-
-@pytest.fixture(params=["threads", "asyncio"])
-def real(request: pytest.FixtureRequest, local: LocalPool) -> Iterator[Any]:
-    options: dict[str, Any] = {
-        "tenant": "vision",
-        "retry": FAST,
-        "agent_sockets": [node.socket for node in local.nodes],
-    }
-    if request.param == "threads":
-        with Pool(local.address, **options) as pool:
-            yield pool
-        return
-    loop = Loop()
-    with blocking_async_pool(loop, local.address, **options) as pool:
-        yield pool
-    loop.close()
 
 
 def test_a_program_runs_in_its_lease_and_nowhere_else(real: Any) -> None:
