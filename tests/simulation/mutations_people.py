@@ -8,10 +8,11 @@ import msgspec
 
 from aliquot.coordinator import desired
 from aliquot.coordinator.core import elastic
-from aliquot.coordinator.core.decide import bookkeeping, moving, resizing
+from aliquot.coordinator.core.decide import balancing, bookkeeping, moving, resizing
 from aliquot.coordinator.core.decide.outcomes import Decision
 from aliquot.coordinator.core.ledger import books, folding
 from aliquot.coordinator.core.ledger.rates import PriceHistory
+from aliquot.coordinator.core.preemption import plan, victims
 from aliquot.coordinator.core.tenancy import limits
 from tests.simulation.mutant import Put, decide_by, mutant
 
@@ -56,7 +57,30 @@ def _moved(put: Put) -> None:
     put(moving, "occupant_of", occupant_of)
 
 
+@mutant("lent while in use", "a node on which leases run goes to another tenant", kinds=("admin.balance",))
+def _lent(put: Put) -> None:
+    original = balancing._node
+    put(balancing, "_node", lambda state, node_id, node: original(state, node_id, node)._replace(free=True))
+
+
 # -- limits and money
+
+
+@mutant("guarantee forgotten", "what a guarantee covers is taken as well", size="crowded", kinds=("admin.quota",))
+def _unprotected(put: Put) -> None:
+    put(victims, "is_protected", lambda state, lease, scale: False)
+
+
+@mutant("nobody is safe", "leases that are not preemptible are ended for a higher priority as well", size="crowded")
+def _unsafe(put: Put) -> None:
+    original = victims.Eligibility._decide
+
+    def decide(self: Any, lease: Any) -> int:
+        request = msgspec.structs.replace(lease.request, preemptible=True)
+        return original(self, msgspec.structs.replace(lease, request=request))
+
+    put(victims.Eligibility, "_decide", decide)
+    put(plan, "_is_lower", lambda question, lease_id: True)
 
 
 @mutant(

@@ -86,7 +86,7 @@ class Books:
         self._shapes = Shapes(self)
         self._holds = Holds(self)
         self.money = Money(self)
-        self._quotas = Quotas(self)
+        self.quotas = Quotas(self)
         self.holds = self._holds.by_owner
 
     def handle(self, handlers: dict[str, Callable[[list[Any]], str]]) -> None:
@@ -206,6 +206,7 @@ class Books:
 
     def _nremove(self, fact: list[Any]) -> str:
         machine = self.machines.pop(fact[2])
+        self.quotas.forget(fact[2])
         for uuid in machine.devices:
             if self.cards[uuid].pieces:
                 return f"{fact[2]} is removed while {uuid} holds slices"
@@ -247,6 +248,8 @@ class Books:
             time_limit_ms=request.get("time_limit_ms", 0),
             queue=request.get("queue", ""),
             movable=request.get("movable", False),
+            priority=request.get("priority", 0),
+            preemptible=request.get("preemptible", False),
             least=max(1, min(members, -(-kept // count))) if kept else members,
             most=max(members, wanted // count),
         )
@@ -289,7 +292,7 @@ class Books:
         if wrong:
             return wrong
         story.pieces[slice_id] = piece
-        return self._quotas.hold(story.tenant, piece, 1)
+        return self.quotas.hold(story.tenant, piece, 1)
 
     def _charge(self, piece: Piece, at_ms: int, *, on: bool) -> None:
         """Begin or end an interval that is charged."""
@@ -304,6 +307,17 @@ class Books:
         for story in self.stories.values():
             if story.tenant == tenant:
                 yield from ((piece, story) for piece in story.pieces.values() if piece.charged_from_ms >= 0)
+
+    def usable(self) -> tuple[int, int]:
+        """What could be leased now, share and bytes: a look at everything, for what is rare."""
+        cards = [
+            machine.devices[uuid]
+            for machine in self.machines.values()
+            if not machine.cordoned and (machine.state == READY or (machine.agentless and machine.state == DECLARED))
+            for uuid in machine.devices
+            if self.cards[uuid].healthy
+        ]
+        return WHOLE * len(cards), sum(cards)
 
     def _take(self, piece: Piece, at_ms: int) -> str:
         if piece.slice_id in self.granted_ever:
@@ -342,7 +356,7 @@ class Books:
         card.share -= piece.share
         card.memory -= piece.memory
         card.pieces -= 1
-        self._quotas.hold(story.tenant, piece, -1)
+        self.quotas.hold(story.tenant, piece, -1)
         del story.pieces[piece.slice_id]
         del self.machines[piece.node_id].pieces[piece.slice_id]
 

@@ -9,6 +9,10 @@ from tests.simulation.auditor.records import ACTIVE, PREEMPTING, Kept, Piece, St
 if TYPE_CHECKING:
     from tests.simulation.auditor.books import Books
 
+PREEMPTIONS_MAX = 3
+PREEMPTION_PERIOD_MS = 60_000
+"""A lease is ended at most so often for others within this time: as the simulated coordinators are told."""
+
 
 class Holds:
     """Facts about holds and preemption. Each method returns what is wrong with one, empty when nothing is."""
@@ -46,10 +50,19 @@ class Holds:
                 del self._kept_for[uuid]
 
     def _preempt(self, fact: list[Any]) -> str:
+        at_ms, owner, reclaim = fact[1], self._books.stories[fact[2]], fact[5]
         for lease_id in fact[3]:
             victim = self._books.changing(lease_id)
             if not victim.current or (victim.ending and not victim.requeue):
                 return f"{lease_id} is preempted, but holds nothing that it could give"
+            if not reclaim and not (victim.preemptible and victim.priority < owner.priority):
+                return f"{lease_id} of priority {victim.priority} is preempted for one of {owner.priority}"
+            if self._books.quotas.covers(victim.tenant):
+                return f"{lease_id} is preempted, which the guarantee of {victim.tenant} covers"
+            lately = [moment for moment in victim.preempted_ms if moment > at_ms - PREEMPTION_PERIOD_MS]
+            if len(lately) >= PREEMPTIONS_MAX and not victim.ending:
+                return f"{lease_id} is preempted for the {len(lately) + 1}th time"
+            victim.preempted_ms = [*lately, at_ms]
         return ""
 
     def _hold(self, fact: list[Any]) -> str:
@@ -79,6 +92,7 @@ class Holds:
         if not story.ending or not story.requeue:
             return f"{story.lease_id} is reprieved, but was not on its way to its queue"
         story.ending, story.requeue = "", False
+        del story.preempted_ms[-1:]  # it did not happen after all
         for piece in story.pieces.values():
             if piece.epoch == story.epoch:
                 if piece.state != PREEMPTING or not piece.confirmed:

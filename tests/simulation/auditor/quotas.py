@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from tests.simulation.auditor.books import Books
 
 NO_LIMIT = (-1, -1)
+ASKED_FOR = "an administrator asked for it"
 
 
 class Limit(NamedTuple):
@@ -20,15 +21,28 @@ class Limit(NamedTuple):
     memory: int
 
 
+class Loan(NamedTuple):
+    """A node that serves another tenant than its own, and what of its own tenant's guarantee went along."""
+
+    home: str
+    borrower: str
+    share: int
+    memory: int
+
+
 class Quotas:
     """Facts about tenants, and what each of them holds."""
 
     def __init__(self, books: Books) -> None:
         self._books = books
         self._limits: dict[str, list[Limit]] = {}
+        self._guaranteed: dict[str, tuple[int, int]] = {}
+        """Share and bytes; zero: not promised."""
+        self._loans: dict[str, Loan] = {}
+        """By node."""
         self._held: dict[tuple[str, str], list[int]] = {}
         """(tenant, model) -> [share, bytes]; the model "" stands for all of them."""
-        books.handle({"tenant": self._tenant, "tenant-": self._removed})
+        books.handle({"tenant": self._tenant, "tenant-": self._removed, "lent": self._lent})
 
     def _tenant(self, fact: list[Any]) -> str:
         spec = fact[2]
@@ -36,13 +50,44 @@ class Quotas:
         limits = [Limit("", *quota.get("limit", NO_LIMIT))]
         limits += [Limit(part["model"], *part.get("limit", NO_LIMIT)) for part in quota.get("models", ())]
         self._limits[spec["name"]] = [limit for limit in limits if limit[1:] != NO_LIMIT]
+        self._guaranteed[spec["name"]] = tuple(quota.get("guaranteed", (0, 0)))
         self._books.money.default_queue(spec["name"], spec.get("default_queue", ""))
         return ""
 
     def _removed(self, fact: list[Any]) -> str:
         self._limits.pop(fact[2], None)
+        self._guaranteed.pop(fact[2], None)
         self._books.money.default_queue(fact[2], "")
         return ""
+
+    def _lent(self, fact: list[Any]) -> str:
+        node_id, lender, borrower, home, (share, memory), reason = fact[2], *fact[5:10]
+        loan = self._loans.get(node_id)
+        serves = loan.borrower if loan is not None else home
+        if lender != serves or home != (loan.home if loan is not None else lender) or borrower == lender:
+            return f"{node_id} goes from {lender} to {borrower}, home {home}, but is lent as {loan}"
+        has = self.guaranteed(lender)
+        if share < 0 or memory < 0 or share > has[0] or memory > has[1]:
+            return f"{node_id} takes {share} milli and {memory} bytes of {lender} along, which is promised {has}"
+        if self._books.machines[node_id].pieces and reason != ASKED_FOR:
+            return f"{node_id} goes to {borrower} although it holds slices"
+        if borrower == home:
+            del self._loans[node_id]
+        else:
+            self._loans[node_id] = Loan(home, borrower, share, memory)
+        return ""
+
+    def forget(self, node_id: str) -> None:
+        """A node is no more: what went with it goes home."""
+        self._loans.pop(node_id, None)
+
+    def guaranteed(self, tenant: str) -> tuple[int, int]:
+        """Share and bytes, as loans leave what was declared."""
+        share, memory = self._guaranteed.get(tenant, (0, 0))
+        for loan in self._loans.values():
+            sign = (loan.borrower == tenant) - (loan.home == tenant)
+            share, memory = share + sign * loan.share, memory + sign * loan.memory
+        return max(0, share), max(0, memory)
 
     def hold(self, tenant: str, piece: Piece, sign: int) -> str:
         """A slice more, or less. Returns the limit that it passes; empty where it passes none."""
@@ -56,3 +101,21 @@ class Quotas:
                 if limit.model in ("", piece.model) and (0 <= limit.share < share or 0 <= limit.memory < memory):
                     return f"{tenant} holds {share} milli and {memory} bytes of {limit}"
         return ""
+
+    def covers(self, tenant: str) -> bool:
+        """Whether all that a tenant holds is within its guarantee, as far as the pool can keep what was promised."""
+        share, memory = self.guaranteed(tenant)
+        if not share and not memory:
+            return False
+        held = self._held.get((tenant, ""), (0, 0))
+        usable = self._books.usable()
+        for promised, kept, wanted in zip(self._promised(), usable, ((share, held[0]), (memory, held[1])), strict=True):
+            scaled = wanted[0] if promised <= kept else wanted[0] * kept // promised
+            if wanted[0] and wanted[1] > scaled:
+                return False
+        return True
+
+    def _promised(self) -> tuple[int, int]:
+        tenants = self._guaranteed.keys() | {loan.borrower for loan in self._loans.values()}
+        promises = [self.guaranteed(tenant) for tenant in tenants]
+        return sum(share for share, _ in promises), sum(memory for _, memory in promises)

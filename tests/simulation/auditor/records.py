@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 READY, RECONCILING, SUSPECT, LOST, DECLARED = 3, 2, 4, 5, 1
 """States of nodes, as the journal has them."""
-DECLARED_FACTS = ("pool", "queue", "pool-", "queue-", "budget", "observed", "folded", "prices", "lent", "cut", "cut!")
+DECLARED_FACTS = ("pool", "queue", "pool-", "queue-", "budget", "observed", "folded", "prices", "cut", "cut!")
 """What people declare and post: no capacity moves by it."""
 GRANTED, ACTIVE, PREEMPTING, RELEASING = "granted", "active", "preempting", "releasing"
 NOTICED = "noticed"
@@ -71,6 +71,9 @@ class Story:
     queue: str = ""
     """That it names; empty: its tenant's own."""
     movable: bool = False
+    priority: int = 0
+    preemptible: bool = False
+    preempted_ms: list[int] = field(default_factory=list)
     least: int = 1
     most: int = 1
     """Members that an elastic lease keeps in any case, and can use at most; of others, both are `members`."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from tests.simulation.sim.world import World
 
 Undo = Callable[[], None]
+POLICIES = ("binpack", "spread", "fgd", "bestfit", "packing")
 
 
 def cut(world: World, pairs: list[tuple[str, str]]) -> Undo:
@@ -213,6 +215,14 @@ def _terminate(world: World, fault: Fault, random: Random) -> None:
     world.cluster.leader.terminate()
 
 
+def _settings(world: World, fault: Fault, random: Random) -> None:
+    """It stops, and whoever leads next has other settings: what was decided before must stay as it was."""
+    for host in world.cluster.hosts:
+        limits = replace(host.settings.limits, ledger_entries_max=random.choice((50, 400)))
+        host.settings = replace(host.settings, policy=random.choice(POLICIES), limits=limits)
+    world.cluster.leader.terminate()
+
+
 def _freeze(world: World, fault: Fault, random: Random) -> Undo | None:
     process = world.cluster.leader.process
     if process is None or not process.alive or process.frozen:
@@ -342,6 +352,7 @@ ACTIONS: dict[str, Any] = {
     "coordinator.crash_after_sync": _crash_at(CrashPoint.AFTER_SYNC),
     "coordinator.crash_again": _crash_again,
     "coordinator.terminate": _terminate,
+    "coordinator.settings": _settings,
     "coordinator.freeze": _freeze,
     "coordinator.freeze_long": _freeze,
     "coordinator.usurped": _usurped,

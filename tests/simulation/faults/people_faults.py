@@ -128,7 +128,7 @@ def _quota(world: World, fault: Fault, random: Random) -> Undo:
     """A tenant may hold less than it does, or is guaranteed more than it has; later there is no such limit any more."""
     name = random.choice(TENANTS)
     most = admin_pb2.Amount(share_milli=random.choice((0, 500, 2_000, 20_000)))
-    sure = admin_pb2.Amount(share_milli=min(most.share_milli, random.choice((0, 1_000))))
+    sure = admin_pb2.Amount(share_milli=min(most.share_milli, random.choice((0, 1_000, 4_000))))
 
     def apply(quota: admin_pb2.Quota) -> None:
         request = admin_pb2.ApplyRequest()
