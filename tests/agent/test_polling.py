@@ -1,0 +1,118 @@
+"""Devices are asked when there is something to ask of them, and nobody wakes in between."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import Counter
+from collections.abc import AsyncIterator, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+from aliquot.agent.containment import Containment
+from aliquot.agent.core.model import Reservation, SliceSpec
+from aliquot.agent.core.samples import (
+    DeviceEvent,
+    DeviceInfo,
+    DriverInfo,
+    HealthSample,
+    LoadSample,
+    MemorySample,
+    ProcessList,
+)
+from aliquot.agent.devices.base import Discovery
+from aliquot.agent.devices.guard import DeviceGuard
+from aliquot.agent.poller import Intervals, Poller
+from aliquot.agent.sampling import Attribution
+from aliquot.agent.state import NodeState
+from aliquot.common.clock import SystemClock
+from tests.agent.harness import GIB, auntil
+
+NEVER_S = 3600.0
+
+
+class Counting:
+    """A driver that answers, and counts how often it was asked for the memory of each device."""
+
+    name = "counting"
+    calls = 0
+
+    def __init__(self, *uuids: str) -> None:
+        self.uuids = list(uuids)
+        self.asked: Counter[str] = Counter()
+
+    def open(self) -> DriverInfo:
+        return DriverInfo("1", "1")
+
+    def close(self) -> None:
+        pass
+
+    def discover(self) -> Discovery:
+        return Discovery(tuple(DeviceInfo(uuid, 0, "GPU", "GPU", "any", 8 * GIB, 0) for uuid in self.uuids))
+
+    def memory(self, uuid: str) -> MemorySample:
+        self.asked[uuid] += 1
+        return MemorySample(8 * GIB, 0, 0)
+
+    def processes(self, uuid: str) -> ProcessList:
+        return ProcessList(())
+
+    def load(self, uuid: str) -> LoadSample:
+        return LoadSample()
+
+    def process_load(self, uuid: str) -> dict[int, int] | None:
+        return None
+
+    def health(self, uuid: str) -> HealthSample:
+        return HealthSample()
+
+    def wait_events(self, timeout_ms: int) -> Sequence[DeviceEvent]:
+        return ()
+
+
+@contextlib.asynccontextmanager
+async def polling(backend: Any) -> AsyncIterator[tuple[Poller, NodeState]]:
+    """A poller that asks for a leased device's memory all the time, and for nothing else twice."""
+    state = NodeState("node", "node", "boot")
+    guard = DeviceGuard(5.0)
+    police: Any = SimpleNamespace(doubts=lambda usage: False, patrol=lambda usage: [], forget=lambda uuid: None)
+    poller = Poller(
+        state=state,
+        backend=backend,
+        guard=guard,
+        attribution=Attribution(state, Containment(None, state.holders, list)),
+        police=police,
+        clock=SystemClock(),
+        intervals=Intervals(0.01, NEVER_S, NEVER_S, NEVER_S, NEVER_S, NEVER_S),
+    )
+    await poller.discover()
+    task = asyncio.create_task(poller.run())
+    try:
+        await poller.first_round.wait()
+        yield poller, state
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
+        guard.close()
+
+
+async def test_a_device_is_asked_more_often_as_soon_as_it_is_leased() -> None:
+    backend = Counting("GPU-a", "GPU-b")
+    async with polling(backend) as (poller, state):
+        assert backend.asked == {"GPU-a": 1, "GPU-b": 1}
+        state.book.put(Reservation(SliceSpec("l-1.1.0", "l-1", 1, "GPU-a", 250, GIB)))
+        poller.hurry("GPU-a")
+        await auntil(lambda: backend.asked["GPU-a"] > 3, "a device with a lease is asked all the time")
+        assert backend.asked["GPU-b"] == 1
+
+
+async def test_devices_that_come_are_watched_at_once_and_those_that_go_are_left_alone() -> None:
+    backend = Counting("GPU-a")
+    async with polling(backend) as (poller, _):
+        backend.uuids = ["GPU-b"]
+        await poller.discover()
+        await auntil(lambda: backend.asked["GPU-b"] == 1, "the new device is asked")
+        poller.hurry("GPU-a")
+        backend.uuids = ["GPU-a", "GPU-b"]
+        await poller.discover()
+        await auntil(lambda: backend.asked["GPU-a"] == 2, "one that comes back is asked again")
