@@ -348,3 +348,15 @@ def test_a_victim_that_is_reprieved_after_the_start_is_told_to_go_after_all() ->
     s.books.settle()
     s.at(NOON_MS + MINUTE)
     assert s.books.again(victim).end_reason
+
+
+def test_windows_that_come_and_go_leave_nothing_behind() -> None:
+    s = stage()
+    before = len(s.books.state.timers)
+    for number in range(50):
+        s.declare(window(f"w{number}"))
+        s.books.do(c.EndMaintenance(f"w{number}"))
+    assert len(s.books.state.timers) == before
+    assert not s.books.state.windows
+    assert not s.books.state.closed
+    assert not s.books.state.emptying

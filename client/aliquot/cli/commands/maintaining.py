@@ -17,6 +17,7 @@ from aliquot.cli._table import table
 from aliquot.common.duration import format_duration_ms
 from aliquot.v1 import admin_pb2, types_pb2
 
+_NAMED_MAX = 4
 _EPILOG = """\
 A window is over the nodes that are named, that have all of the labels, and that are in the pool, as far as each is
 given. START and END are times on a clock on the wall of the zone, such as 2026-11-28T22:00; a weekly window is held
@@ -150,7 +151,7 @@ def _when(view: admin_pb2.MaintenanceView) -> str:
 
 
 def _nodes(view: admin_pb2.MaintenanceView, names: dict[str, str] | None = None) -> str:
-    if names is None or view.nodes > 4:
+    if names is None or not 0 < view.nodes <= _NAMED_MAX:
         return f"{view.nodes} node" + ("" if view.nodes == 1 else "s")
     return " ".join(sorted((names.get(node_id, node_id) for node_id in view.node_ids), key=words.natural))
 

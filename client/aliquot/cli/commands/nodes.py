@@ -66,7 +66,9 @@ def _uncordon(args: argparse.Namespace) -> int:
     out = Out.of(args)
     with options.open_pool(args) as pool:
         node = pool.uncordon(node_id_of(pool, args.node))
-    return _show(out, node, f"{node.name} takes new leases again")
+    closed = words.closed(node)
+    story = f"is no longer closed by hand:{closed}" if closed else "takes new leases again"
+    return _show(out, node, f"{node.name} {story}")
 
 
 def _configure_drain(parser: argparse.ArgumentParser) -> None:

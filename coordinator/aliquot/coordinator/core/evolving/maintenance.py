@@ -23,11 +23,14 @@ def _moved(state: State, fact: MaintenanceMoved) -> None:
 
 def _ended(state: State, fact: MaintenanceEnded) -> None:
     window = state.windows.pop(fact.name)
+    _forget(state, window)
     _close_and_open(state, window)
 
 
 def _put(state: State, window: Window) -> None:
     old = state.windows.get(window.spec.name)
+    if old is not None:
+        _forget(state, old)
     state.windows[window.spec.name] = window
     watch(state, window)
     if window.phase is not Phase.PLANNED or (old is not None and old.phase is not Phase.PLANNED):
@@ -43,6 +46,10 @@ def _close_and_open(state: State, window: Window) -> None:
         if window.spec.covers(node.spec):
             set_node(state, node)
     state.free_capacity()
+
+
+def _forget(state: State, window: Window) -> None:
+    state.timers.drop(window.due_ms, Due.MAINTENANCE, window.spec.name)
 
 
 def watch(state: State, window: Window) -> None:
