@@ -337,6 +337,7 @@ class Poller:
         """Nothing new can be held on this node: its devices rest as after any failure, then it is tried again."""
         for uuid, device in self._state.devices.items():
             self._set_health(device, health.on_failure(device.health, reason, self._clock.monotonic_ms()))
+            self.hurry(uuid)
             self.on_look(uuid)
 
     async def take_event(self, event: DeviceEvent) -> None:
