@@ -98,24 +98,38 @@ class Settings:
 def parse_settings(argv: list[str] | None, version: str) -> tuple[Settings, int | None]:
     """Settings from flags, the environment and a file, and which of several processes this is. Raises ConfigError."""
     parser = argparse.ArgumentParser(
-        prog="aliquot-relay", description="carries the sessions of many agents over few streams to the coordinator"
+        prog="aliquot-relay",
+        description="Carries the sessions of many agents over few streams to the coordinator.",
+        epilog=f"Every setting can also be given as {ENV_PREFIX}<NAME>, or in the [relay] table of --config.",
     )
     parser.add_argument("--version", action="version", version=version)
-    parser.add_argument("--config", type=Path, help="a TOML file; its table [relay] is read")
-    parser.add_argument("--listen", help="host:port for agents (127.0.0.1:7072)")
-    parser.add_argument("--coordinator", help="host:port of each coordinator, with commas (127.0.0.1:7070)")
-    parser.add_argument("--processes", type=int, help="that share the port, a core each (1)")
+    parser.add_argument("--config", metavar="FILE", type=Path, help="a TOML file; its table [relay] is read")
+    parser.add_argument("--listen", metavar="ADDRESS", help="host:port for agents (127.0.0.1:7072)")
+    parser.add_argument(
+        "--coordinator", metavar="ADDRESS", help="host:port of each coordinator, with commas (127.0.0.1:7070)"
+    )
+    parser.add_argument("--processes", metavar="N", type=int, help="that share the port, a core each (1)")
     parser.add_argument("--insecure", action="store_true", default=None, help="no TLS, also to other machines")
-    parser.add_argument("--metrics-host", help="where /metrics, /healthz and /readyz listen (127.0.0.1)")
-    parser.add_argument("--metrics-port", type=int, help="of the first process (7073); 0: free ones; -1: none")
-    parser.add_argument("--linger", help="how long a heartbeat may wait for company (50ms)")
-    parser.add_argument("--drain", help="over how long agents are sent elsewhere when it stops (5s)")
-    parser.add_argument("--agents-max", dest="limits.agents_max", type=int, help="of each process (10000)")
-    parser.add_argument("--tls-cert", dest="tls.certificate_file", help="PEM file, for agents and the coordinator")
-    parser.add_argument("--tls-key", dest="tls.key_file", help="PEM file")
-    parser.add_argument("--tls-client-ca", dest="tls.client_ca_file", help="PEM file: agents need a certificate by it")
-    parser.add_argument("--tls-coordinator-ca", dest="tls.coordinator_ca_file", help="PEM file: the coordinator's CA")
-    parser.add_argument("--log-level", help="debug, info, warning, error")
+    parser.add_argument(
+        "--metrics-host", metavar="HOST", help="where /metrics, /healthz and /readyz listen (127.0.0.1)"
+    )
+    parser.add_argument(
+        "--metrics-port", metavar="PORT", type=int, help="of the first process (7073); 0: free ones; -1: none"
+    )
+    parser.add_argument("--linger", metavar="TIME", help="how long a heartbeat may wait for company (50ms)")
+    parser.add_argument("--drain", metavar="TIME", help="over how long agents are sent elsewhere when it stops (5s)")
+    parser.add_argument("--agents-max", metavar="N", dest="limits.agents_max", type=int, help="of each process (10000)")
+    parser.add_argument(
+        "--tls-cert", metavar="FILE", dest="tls.certificate_file", help="PEM file, for agents and the coordinator"
+    )
+    parser.add_argument("--tls-key", metavar="FILE", dest="tls.key_file", help="PEM file")
+    parser.add_argument(
+        "--tls-client-ca", metavar="FILE", dest="tls.client_ca_file", help="PEM file: agents need a certificate by it"
+    )
+    parser.add_argument(
+        "--tls-coordinator-ca", metavar="FILE", dest="tls.coordinator_ca_file", help="PEM file: the coordinator's CA"
+    )
+    parser.add_argument("--log-level", metavar="LEVEL", help="debug, info, warning, error")
     parser.add_argument("--log-json", action="store_true", default=None, help="one JSON object a line")
     parser.add_argument("--worker", type=int, help=argparse.SUPPRESS)
     flags = vars(parser.parse_args(argv))
