@@ -20,7 +20,7 @@ from aliquot.coordinator.core.state import CoreConfig
 from aliquot.coordinator.core.tenancy.limits import usable_capacity
 from aliquot.coordinator.core.tenancy.specs import UNLIMITED, Amount, Quota, TenantSpec
 from aliquot.coordinator.core.types import Cut, CutState, DeviceSpec, MigCard, MigPart, MigProfile, NodeSpec
-from tests.core.harness import GIB, Books, request
+from tests.core.harness import GIB, Books, node, request
 from tests.tenancy.declaring import declare
 
 CONFIG = CoreConfig()
@@ -308,3 +308,31 @@ def test_a_lease_that_was_granted_before_parts_were_known_keeps_what_it_holds() 
     books.report(lease, c.ReportStatus.GONE)
     books.connect(told)
     assert {device.compute_milli for device in books.state.nodes["n-a"].spec.devices} == {285}
+
+
+def test_a_request_by_share_preempts_who_holds_the_instance_that_serves_it() -> None:
+    books = Books(CONFIG)
+    books.connect(replace(node_of("a", card("a1", ("2g.10gb", 0), ("3g.20gb", 4))), cards=()))
+    low = books.activate(part(books, 250, 10, preemptible=True))
+    part(books, 300, 10)
+    assert low.holding
+    high = part(books, 200, 8, priority=100)
+    books.settle()
+    assert books.again(low).ending, "the only instance of the smallest profile that has as much"
+    books.report(low, c.ReportStatus.GONE)
+    books.settle()
+    (piece,) = books.again(high).holding
+    assert (piece.plan.share_milli, piece.plan.memory_bytes) == (285, 10 * GIB)
+
+
+def test_where_all_cards_are_cut_a_request_needs_not_ask_for_the_tier() -> None:
+    books = Books(CONFIG)
+    books.connect(node_of("a", card("a1", ("2g.10gb", 0))))
+    books.settle()
+    (piece,) = books.again(part(books, 250, 10, min_tier=0)).holding
+    assert piece.plan.share_milli == 285
+    waits = part(books, 500, 10, min_tier=0)
+    books.connect(node("whole", 1))
+    books.settle()
+    (piece,) = books.again(waits).holding
+    assert (piece.plan.node_id, piece.plan.share_milli) == ("n-whole", 500), "an undivided card has come"
