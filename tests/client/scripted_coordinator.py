@@ -118,7 +118,7 @@ class ScriptedCoordinator:
         """The next calls of this name fail, one fault each."""
         self.script.setdefault(call, []).extend(faults)
 
-    def wait_for(self, condition: Any, timeout_s: float = 10) -> None:
+    def wait_for(self, condition: Any, timeout_s: float = 30) -> None:
         with self.changed:
             assert self.changed.wait_for(condition, timeout_s), "the coordinator never saw it"
 
