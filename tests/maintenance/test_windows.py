@@ -21,8 +21,8 @@ from aliquot.coordinator.core.leases import Lease, LeaseState
 from aliquot.coordinator.core.maintenance.calendar import wall_time
 from aliquot.coordinator.core.maintenance.windows import Phase, WindowSpec
 from aliquot.coordinator.core.snapshot import state_hash
-from aliquot.coordinator.core.types import NodeSpec
-from tests.core.harness import Books, node, request
+from aliquot.coordinator.core.types import DeviceSpec, NodeSpec
+from tests.core.harness import GIB, Books, node, request
 
 S = 1000
 MINUTE, HOUR, DAY = 60 * S, 3600 * S, 86_400 * S
@@ -300,6 +300,20 @@ def test_no_window_is_blamed_for_what_would_not_fit_without_it() -> None:
     s.declare(window())
     s.at(NOON_MS - HOUR)
     assert "maintenance" not in s.explain(count=2).summary
+
+
+def test_a_part_that_a_mig_instance_serves_is_placed_before_a_window_too() -> None:
+    parts = tuple(
+        DeviceSpec(f"MIG-{number}", "A100-40", 5 * GIB, mig_profile="1g.5gb", compute_milli=142) for number in range(2)
+    )
+    books = Books()
+    books.now_ms = NOON_MS - DAY
+    books.connect(NodeSpec("n-one", "one", parts))
+    s = Stage(books)
+    s.declare(window())
+    s.at(NOON_MS - HOUR)
+    assert s.ask(request(100, GIB, time_limit_ms=10 * MINUTE)).state is LeaseState.GRANTED
+    assert "maintenance from" in s.explain(share_milli=100, memory_bytes=GIB).summary
 
 
 def test_the_same_window_again_changes_nothing_and_another_under_its_name_is_refused() -> None:

@@ -13,6 +13,8 @@ from aliquot.coordinator.core.state import State
 
 SEARCH_ATTEMPTS = 16
 """A search for victims counts as so many attempts of a turn."""
+CLOSED_ATTEMPTS = 4
+"""As does a look at nodes that close: a millisecond or two in a large pool."""
 BEHIND_MAX = 64
 """So many of a line are looked at for one that ends before maintenance begins."""
 
@@ -81,7 +83,7 @@ def _try(state: State, walk: AdmissionPass, head: Head, now_ms: int) -> tuple[li
     if moved:
         return moved, True, SEARCH_ATTEMPTS
     kept = reserve(state, walk, lease, demand, now_ms)
-    return kept, True, SEARCH_ATTEMPTS if searched else 1
+    return kept, True, SEARCH_ATTEMPTS if searched else CLOSED_ATTEMPTS if state.closed else 1
 
 
 def _behind(state: State, head: Head, now_ms: int) -> list[Fact]:

@@ -40,7 +40,7 @@ def _put(state: State, window: Window) -> None:
 def _close_and_open(state: State, window: Window) -> None:
     """Look at every node again that the window is over. What may be placed has changed, for those who end in time too.
 
-    A few microseconds a node, in one go: windows change a few times a week.
+    Some 30 µs a node, in one go: windows change a few times a week.
     """
     for node in list(state.nodes.values()):
         if window.spec.covers(node.spec):

@@ -7,7 +7,7 @@ those that close late enough; they are opened for that one look.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 import numpy as np
@@ -16,10 +16,11 @@ from aliquot.coordinator.core.facts import RequestSpec
 from aliquot.coordinator.core.maintenance.calendar import shown
 from aliquot.coordinator.core.maintenance.windows import Closure, Phase
 from aliquot.coordinator.core.placement.capacity import listed_rows, slots_per_device
-from aliquot.coordinator.core.placement.shapes import ShapeTable, shape_of
+from aliquot.coordinator.core.placement.shapes import ShapeTable
 from aliquot.coordinator.core.state import State
 from aliquot.coordinator.core.types import Demand, Missing, Placement, Shortfall
 
+_Which = Callable[[Closure], bool]
 MAINTENANCE = "MAINTENANCE"
 """The reason where a maintenance window stands against a request, and no lack of devices."""
 OPENED_MAX = 64
@@ -39,11 +40,10 @@ def place_before(state: State, request: RequestSpec, demand: Demand, arrival: in
     ends_ms = now_ms + runs_ms(request)
     if state.full_before.get(demand, ends_ms + 1) <= ends_ms:
         return None
-    late = [
-        node_id
-        for node_id, closure in state.closed.items()
-        if closure.phase is Phase.CLOSING and ends_ms <= closure.starts_ms
-    ]
+
+    def late(closure: Closure) -> bool:
+        return closure.phase is Phase.CLOSING and ends_ms <= closure.starts_ms
+
     placement = _place_on(state, late, demand, arrival)
     if placement is None and len(state.full_before) < FULL_BEFORE_MAX:
         state.full_before[demand] = ends_ms
@@ -58,7 +58,7 @@ def why_not(state: State, request: RequestSpec, demand: Demand, now_ms: int) -> 
     shortfall = state.engine.explain(demand)
     if not state.closed:
         return shortfall, 0
-    placement = _place_on(state, list(state.closed), demand, 0)
+    placement = _place_on(state, lambda _: True, demand, 0)
     if placement is None:
         return shortfall, 0
     named = [node_id for node_id in dict.fromkeys(placement.node_ids) if node_id in state.closed]
@@ -87,38 +87,33 @@ def _missing(state: State, request: RequestSpec, node_id: str, now_ms: int) -> M
     return Missing(label, MAINTENANCE, told(node.spec.name, closure), change, len(node.devices))
 
 
-def _place_on(state: State, node_ids: Sequence[str], demand: Demand, arrival: int) -> Placement | None:
-    """The best place with these nodes open as well."""
-    promising = _promising(state, node_ids, demand)
+def _place_on(state: State, to_open: _Which, demand: Demand, arrival: int) -> Placement | None:
+    """The best place with such nodes open as well."""
+    promising = _promising(state, to_open, demand)
     if not promising:
         return None
     with _open(state, promising):
         return state.engine.place(demand, arrival=arrival)
 
 
-def _promising(state: State, node_ids: Sequence[str], demand: Demand) -> list[str]:
-    """Those of the nodes on which a slice fits, by what is left of their devices; a bounded number."""
-    if not node_ids:
-        return []
+def _promising(state: State, to_open: _Which, demand: Demand) -> list[str]:
+    """Such nodes on which a slice fits, by what is left of their devices; a bounded number."""
     inventory = state.inventory
     rows = inventory.table.rows
-    mask = np.zeros(rows, np.bool_)
-    for node_id in node_ids:
-        node = inventory.node(node_id)
-        mask[node.first_row : node.first_row + node.row_count] = True
     fits = np.zeros(rows, np.bool_)
-    for models in demand.models or ((),):
+    for shape in state.engine.matcher.shapes(demand):
         shapes = ShapeTable(inventory)
-        shapes.put(0, shape_of(demand, models))
-        suits = shapes.eligible_rows(0) & mask & listed_rows(inventory, demand)
+        shapes.put(0, shape)
+        suits = shapes.eligible_rows(0) & listed_rows(inventory, demand) & ~inventory.table.grantable[:rows]
         if demand.count:
             suits &= (slots_per_device(inventory, shapes, 0) > 0).sum(axis=1) >= demand.count
         fits |= suits
     found: dict[str, None] = {}
     for row in np.flatnonzero(fits).tolist():
-        node_of_row = inventory.table.node_of_row[row]
-        if node_of_row is not None:
-            found[node_of_row.spec.node_id] = None
+        node = inventory.table.node_of_row[row]
+        closure = state.closed.get(node.spec.node_id) if node is not None else None
+        if node is not None and closure is not None and to_open(closure):
+            found[node.spec.node_id] = None
         if len(found) >= max(OPENED_MAX, demand.gang_size):
             break
     return list(found)
