@@ -45,6 +45,8 @@ async def run_programme(summary: bytes, version: int) -> PriceTable | None:
             out, story = await process.communicate(summary)
     except TimeoutError as error:
         raise LessonError(f"no result in {LESSON_MAX_S:.0f} s") from error
+    except (OSError, RuntimeError) as error:  # the latter is uvloop's word for a reader that has died
+        raise LessonError(f"it has died: {error}") from error
     finally:
         if process.returncode is None:
             process.kill()
