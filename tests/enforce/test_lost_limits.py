@@ -5,13 +5,20 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import pytest
+
+from aliquot.agent.cgroups import MOUNTINFO, find_mount
 from aliquot.agent.enforce.preload_files import LeaseFiles
+from aliquot.agent.processes import cgroup_of
 from aliquot.common.tiers import Tier
 from tests.agent.harness import until
 from tests.enforce.cases import verdict_of
+from tests.enforce.conftest import why_not
 from tests.enforce.test_mps import control_program
 from tests.enforce.verdict import Kind
 from tests.enforce.world import LEASE, LIMIT_BYTES, World, world
+
+UNKNOWN_ERROR = 999
 
 
 def files_of(world: World) -> LeaseFiles:
@@ -87,3 +94,25 @@ def test_a_tier_that_is_gone_for_good_is_reported_and_the_next_one_holds(tmp_pat
         assert Tier(report.tier) is Tier.WATCHDOG
         assert any(note.startswith("mps: ") and "not installed" in note for note in report.tier_notes)
         assert verdict_of(made, made.probe()).kind is Kind.KILLED, "it is held, if less well"
+
+
+@pytest.mark.root("to set the memory limit of a cgroup")
+def test_a_cgroup_is_kept_until_its_limit_could_be_taken_away(tmp_path: Path) -> None:
+    """A later cgroup of the same name must not inherit a limit."""
+    if problem := why_not(Tier.DRIVER):
+        pytest.skip(problem)
+    with world(tmp_path / "world", Tier.DRIVER) as made:
+        job = made.probe("--most", "64Mi")
+        assert job.answer() is not None
+        mount = find_mount(MOUNTINFO.read_text())
+        leaf = mount.directory_of(cgroup_of(job.pid) or "") if mount is not None else None
+        assert leaf is not None
+        made.node.scenario.fail("nvmlDeviceSetMemoryLimits_v1", UNKNOWN_ERROR)
+        made.stop(LEASE)
+        until(lambda: job.process.poll() is not None, "its program is ended")
+        until(lambda: "can't be cleared yet" in made.node.log, "the driver refuses")
+        assert leaf.is_dir()
+        assert not made.is_gone(LEASE)
+        made.node.scenario.clear_faults()
+        until(lambda: not leaf.exists(), "its cgroup is gone")
+        until(lambda: made.is_gone(LEASE), "it is told")

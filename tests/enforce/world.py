@@ -160,6 +160,31 @@ class World:
             assert report is not None
             assert Tier(report.tier) is self.tier, f"held by {report.tier}: {list(report.tier_notes)}\n{self.node.log}"
 
+    def stop(self, lease: str) -> None:
+        """Order a lease's end."""
+
+        async def order() -> None:
+            piece = self.coordinator.last(f"{lease}.1.0")
+            assert piece is not None
+            self.coordinator.desire(
+                desired(
+                    self.device_uuid,
+                    slice_id=piece.slice_id,
+                    lease_id=lease,
+                    share_milli=piece.share_milli,
+                    memory_bytes=piece.memory_bytes,
+                    stop=True,
+                    grace_ms=1000,
+                )
+            )
+
+        self._loop.run(order())
+
+    def is_gone(self, lease: str) -> bool:
+        """Whether the agent has said that nothing of a lease is held any more."""
+        report = self.coordinator.last(f"{lease}.1.0")
+        return report is not None and report.status == agent_pb2.SLICE_STATUS_GONE
+
     @property
     def device_uuid(self) -> str:
         return self.node.uuids[0]
