@@ -17,6 +17,7 @@ import pytest
 
 from aliquot.cli._exits import Exit
 from tests.cli.conftest import PROGRAM, Cli
+from tests.polling import eventually
 
 BURN = [sys.executable, "-m", "aliquot.agent.simgpu.burn"]
 
@@ -135,7 +136,7 @@ def test_a_held_lease_goes_with_the_command(cli: Cli, env: dict[str, str]) -> No
         assert len(cli("ls", "--json").document["leases"]) == 1
         holding.send_signal(signal.SIGINT)
         assert holding.wait(30) == 0
-    _eventually(lambda: not cli("ls", "--json").document["leases"])
+    eventually(lambda: not cli("ls", "--json").document["leases"])
 
 
 class Terminal:
@@ -217,10 +218,3 @@ def test_ctrl_z_stops_both_and_fg_goes_on(terminal: list[Terminal]) -> None:
     session.await_text("again")
     session.type("\x03")
     session.await_text("code 130")
-
-
-def _eventually(condition: Any, timeout_s: float = 30) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, "it never happened"
-        time.sleep(0.05)

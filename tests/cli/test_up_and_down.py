@@ -8,8 +8,7 @@ import shutil
 import signal
 import subprocess
 import tempfile
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ from aliquot.cli.localpool.record import ProcessId
 from aliquot.client import NodeState, Pool, PoolError
 from aliquot.common.errors import ConfigError
 from tests.cli.conftest import PROGRAM
+from tests.polling import eventually
 
 UP = ["--nodes", "1", "--gpus", "1", "--listen", "127.0.0.1:0", "--metrics-port", "0", "--tiers", "watchdog"]
 
@@ -68,7 +68,7 @@ def test_up_down_and_up_again_with_the_leases_of_before(root: Path) -> None:
 
     second = up(root)
     with Pool(second["coordinator"]) as pool:
-        _eventually(lambda: pool.get(lease_id).running)
+        eventually(lambda: pool.get(lease_id).running)
 
 
 def test_parts_that_die_are_started_again(root: Path) -> None:
@@ -79,7 +79,7 @@ def test_parts_that_die_are_started_again(root: Path) -> None:
             before = _part(root, name)
             os.kill(before.pid, signal.SIGKILL)
             _await_another(root, before)
-            _eventually(lambda: _ready(pool))
+            eventually(lambda: _ready(pool))
         assert pool.get(lease_id).running
 
 
@@ -100,7 +100,7 @@ def test_ctrl_c_stops_everything(root: Path) -> None:
 def test_what_a_killed_supervisor_left_is_stopped_by_down(root: Path) -> None:
     record = up(root)
     os.kill(record["supervisor"], signal.SIGKILL)
-    _eventually(lambda: len(_record(root).processes) == 2)
+    eventually(lambda: len(_record(root).processes) == 2)
     down = aliquot("down", "--json", "--state-dir", str(root))
     assert len(json.loads(down.stdout)["stopped"]) == 2
 
@@ -134,7 +134,7 @@ def _part(root: Path, name: str) -> ProcessId:
 
 
 def _await_another(root: Path, before: ProcessId) -> None:
-    _eventually(lambda: _part(root, before.name).pid not in {0, before.pid})
+    eventually(lambda: _part(root, before.name).pid not in {0, before.pid})
 
 
 def _ready(pool: Pool) -> bool:
@@ -142,10 +142,3 @@ def _ready(pool: Pool) -> bool:
         return [node.state for node in pool.nodes()] == [NodeState.READY]
     except PoolError:
         return False
-
-
-def _eventually(condition: Callable[[], Any], timeout_s: float = 60) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, "it never happened"
-        time.sleep(0.05)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import queue
 import subprocess
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -14,22 +13,13 @@ from aliquot.cli.localpool import LocalPool
 from aliquot.client import Lease, LeaseChanged, LeaseState, Pool, SliceState, WaitUntil
 from tests.client.conftest import FAST
 from tests.client.real_pool import real_pool
-
-DEADLINE_S = 60.0
+from tests.polling import DEADLINE_S, eventually
 
 
 @pytest.fixture(scope="module")
 def local() -> Iterator[LocalPool]:
     with real_pool(nodes=2, gpus=1) as pool:
         yield pool
-
-
-def until(found: Callable[[], Any]) -> Any:
-    deadline = time.monotonic() + DEADLINE_S
-    while not (value := found()):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-    return value
 
 
 def test_it_grows_its_launcher_is_told_and_it_gives_back_before_anybody_is_preempted(
@@ -43,7 +33,7 @@ def test_it_grows_its_launcher_is_told_and_it_gives_back_before_anybody_is_preem
         (first,) = lease.slices
         grown = news.get(timeout=DEADLINE_S)
         assert (len(grown.staying), grown.leaving, grown.shape) == (2, (), 2)
-        active = until(lambda: [p for p in lease.refresh().slices if p.state is SliceState.ACTIVE][1:])
+        active = eventually(lambda: [p for p in lease.refresh().slices if p.state is SliceState.ACTIVE][1:])
         assert active[0].tier != "UNSPECIFIED", "its agent has set the limit and read it back"
         assert active[0].node_id != first.node_id
         assert lease.acknowledge().acknowledged_shape == 2
@@ -59,7 +49,7 @@ def test_it_grows_its_launcher_is_told_and_it_gives_back_before_anybody_is_preem
         assert waiting.lease_id in leaving.reason
         assert leaving.deadline_ms - leaving.since_ms == 30_000, "no longer than a guarantee may be kept waiting"
         lease.acknowledge()
-        until(lambda: other_pool.get(waiting.lease_id).state is LeaseState.ACTIVE)
+        eventually(lambda: other_pool.get(waiting.lease_id).state is LeaseState.ACTIVE)
         assert [part.slice_id for part in lease.refresh().slices] == [told.staying[0].slice_id]
         assert lease.loss is None
         other_pool.release(waiting.lease_id, wait_gone=True)
@@ -69,7 +59,7 @@ def test_what_runs_there_is_stopped_when_its_launcher_does_not_adapt(real: Any, 
     with Pool(local.address, retry=FAST) as other_pool:
         lease = real.allocate("1", max_count=2, detached=True, grace_s=1, tenant="vision")
         try:
-            until(lambda: sum(p.state is SliceState.ACTIVE for p in real.get(lease.lease_id).slices) == 2)
+            eventually(lambda: sum(p.state is SliceState.ACTIVE for p in real.get(lease.lease_id).slices) == 2)
             second = real.get(lease.lease_id).slices[1]
             agent = next(agent for agent in real.agents if agent.info().node_id == second.node_id)
             running = subprocess.Popen(["sleep", "600"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -25,6 +24,7 @@ from aliquot.client import (
 )
 from aliquot.v1 import types_pb2
 from tests.client.scripted_coordinator import Fault, ScriptedCoordinator
+from tests.polling import eventually
 
 
 def test_a_block_holds_a_lease_and_gives_it_back(pool: Any, coordinator: ScriptedCoordinator) -> None:
@@ -184,7 +184,7 @@ def test_a_lost_lease_is_told_and_raises_at_the_end(pool: Any, coordinator: Scri
     with pytest.raises(LeaseLost, match="EXPIRED") as caught:  # noqa: PT012, SIM117 - the block is what raises
         with lease:
             coordinator.lose(lease.lease_id)
-            _eventually(lambda: told and lease.lost.is_set())
+            eventually(lambda: told and lease.lost.is_set())
     assert told[0].lease_id == lease.lease_id
     assert (caught.value.lease_id, caught.value.end_reason) == (lease.lease_id, "EXPIRED")
     assert "ttl_s" in caught.value.hint
@@ -199,7 +199,7 @@ def test_the_blocks_own_error_wins_over_the_loss(pool: Any, coordinator: Scripte
     with pytest.raises(ZeroDivisionError) as caught:  # noqa: PT012, SIM117 - the block is what raises
         with pool.lease("1", ttl_s=1) as lease:
             coordinator.lose(lease.lease_id)
-            _eventually(lease.lost.is_set)
+            eventually(lease.lost.is_set)
             raise ZeroDivisionError
     assert any("has ended" in note for note in caught.value.__notes__)
 
@@ -208,7 +208,7 @@ def test_a_lease_that_is_asked_for_back(pool: Any, coordinator: ScriptedCoordina
     deadlines: list[int] = []
     with pool.lease("1", ttl_s=1, on_notice=deadlines.append) as lease:
         coordinator.preempting[lease.lease_id] = 12345
-        _eventually(lambda: deadlines)
+        eventually(lambda: deadlines)
         assert lease.stops_at_ms == 12345
         seen = coordinator.kept[lease.lease_id]
         coordinator.wait_for(lambda: coordinator.kept[lease.lease_id] >= seen + 2)
@@ -223,7 +223,7 @@ def test_a_failing_callback_hurts_nobody_else(pool: Any, coordinator: ScriptedCo
         with pytest.raises(LeaseLost):  # noqa: PT012, SIM117 - the block is what raises
             with pool.lease("1", ttl_s=1, on_lost=fail) as lease:
                 coordinator.lose(lease.lease_id)
-                _eventually(lease.lost.is_set)
+                eventually(lease.lost.is_set)
         seen = coordinator.kept[other.lease_id]
         coordinator.wait_for(lambda: coordinator.kept[other.lease_id] >= seen + 2)
 
@@ -274,10 +274,3 @@ def test_invalid_fields_are_named(pool: Any, coordinator: ScriptedCoordinator) -
     with pytest.raises(InvalidRequest) as caught:
         pool.lease("1")
     assert [(item.subject, item.description) for item in caught.value.violations] == [("request.tenant", "is empty")]
-
-
-def _eventually(condition: Callable[[], Any], timeout_s: float = 15) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, "it never happened"
-        time.sleep(0.01)

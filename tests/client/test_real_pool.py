@@ -6,8 +6,7 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -29,6 +28,7 @@ from aliquot.client import (
 from aliquot.client.local import LocalAgent
 from tests.client.conftest import FAST
 from tests.client.real_pool import real_pool
+from tests.polling import eventually
 
 BURN = [sys.executable, "-m", "aliquot.agent.simgpu.burn", "--bytes", "1Gi"]
 
@@ -103,7 +103,7 @@ def test_this_process_joins_for_the_environment_and_leaves_at_the_end(real: Any,
         subprocess.run(["true"], env=os.environ | env, check=True)
     assert not lease.joined
     # Ended with this process still alive, which the agent would otherwise have stopped.
-    _eventually(lambda: real.get(lease.lease_id).state is LeaseState.ENDED)
+    eventually(lambda: real.get(lease.lease_id).state is LeaseState.ENDED)
 
 
 def test_attaching_a_running_process(real: Any, local: LocalPool) -> None:
@@ -179,13 +179,6 @@ def test_cordon_drain_and_back(real: Any) -> None:
     with pytest.raises(LeaseLost, match="DRAINED"):  # noqa: PT012, SIM117 - the block is what raises
         with lease:
             real.drain(node_id, grace_s=1)
-            _eventually(lambda: real.get(lease.lease_id).state is LeaseState.ENDED)
+            eventually(lambda: real.get(lease.lease_id).state is LeaseState.ENDED)
     assert not real.uncordon(node_id).cordoned
     assert {node.cordoned for node in real.nodes()} == {False}
-
-
-def _eventually(condition: Callable[[], Any], timeout_s: float = 20) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, "it never happened"
-        time.sleep(0.02)

@@ -9,7 +9,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -155,11 +154,3 @@ def make_machine(libraries: Path, tmp_path: Path) -> Iterator[Callable[..., Mach
 def machine(make_machine: Callable[..., Machine]) -> Machine:
     """Two A100s with 40 GB."""
     return make_machine()
-
-
-def eventually(condition: Callable[[], bool], timeout_s: float = 20.0) -> None:
-    """Waits until the condition holds."""
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, "it didn't happen in time"
-        time.sleep(0.01)

@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.simgpu.conftest import GIB, MIB, Machine, eventually
+from tests.polling import eventually
+from tests.simgpu.conftest import GIB, MIB, Machine
 
 CONTEXT = 418 * MIB
 OUT_OF_MEMORY = 2

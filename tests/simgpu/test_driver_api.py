@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.simgpu.conftest import MIB, Machine, eventually
+from tests.polling import eventually
+from tests.simgpu.conftest import MIB, Machine
 
 NOT_INITIALIZED, NO_DEVICE, INVALID_DEVICE, INVALID_CONTEXT, UNKNOWN = 3, 100, 101, 201, 999
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import subprocess
 
 from aliquot.agent.simgpu import FIRST_SYNTHETIC_PID
-from tests.simgpu.conftest import GIB, MIB, Machine, eventually
+from tests.polling import eventually
+from tests.simgpu.conftest import GIB, MIB, Machine
 
 CONTEXT = 418 * MIB
 NOT_AVAILABLE = 2**64 - 1

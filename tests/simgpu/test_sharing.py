@@ -7,7 +7,8 @@ import os
 import socket
 from pathlib import Path
 
-from tests.simgpu.conftest import GIB, MIB, Machine, eventually
+from tests.polling import eventually
+from tests.simgpu.conftest import GIB, MIB, Machine
 
 CONTEXT = 418 * MIB
 OUT_OF_MEMORY = 2

@@ -8,7 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.simgpu.conftest import GIB, MIB, Machine, eventually
+from tests.polling import eventually
+from tests.simgpu.conftest import GIB, MIB, Machine
 
 CONTEXT = 418 * MIB
 
