@@ -343,6 +343,22 @@ def test_a_search_in_vain_rests_however_much_is_freed_and_is_made_again_then(
     assert books.again(other).state is LeaseState.GRANTED
 
 
+def test_a_member_that_its_agent_never_confirmed_is_not_active_after_a_reprieve(books: Books) -> None:
+    lease = start(books, most=2, preemptible=True)
+    books.advance(GROWTH_MS)
+    assert [piece.state for piece in books.again(lease).slices] == [SliceState.ACTIVE, SliceState.GRANTED]
+    other = books.allocate(request(count=4, tenant="b", priority=5))
+    books.settle()
+    assert books.again(lease).state is LeaseState.PREEMPTING
+    books.do(c.Release(other.lease_id))
+    books.settle()
+    lease = books.again(lease)
+    assert lease.state is LeaseState.PREEMPTING, "it is granted again when its agents have let go"
+    books.report(lease, c.ReportStatus.GONE)
+    books.settle()
+    assert books.again(lease).state is LeaseState.GRANTED
+
+
 def two_nodes() -> tuple[Books, Lease]:
     """An elastic lease with two members, each on a node of its own."""
     books = Books()

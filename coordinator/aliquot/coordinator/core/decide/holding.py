@@ -65,10 +65,14 @@ def reprieve(state: State, hold: Hold, now_ms: int, reason: str, taken_over: Col
 
 
 def may_be_reprieved(lease: Lease) -> bool:
-    """Whether it was preempted, was running, and has not given up anything yet."""
+    """Whether it was preempted, was running as a whole, and has not given up anything yet."""
     if lease.ended or not lease.requeue or lease.end_reason != EndReason.PREEMPTED or not lease.active_ms:
         return False
-    return all(piece.state is SliceState.PREEMPTING for piece in lease.slices if piece.lease_epoch == lease.lease_epoch)
+    return all(
+        piece.state is SliceState.PREEMPTING and piece.billing  # what an elastic lease just gained was never confirmed
+        for piece in lease.slices
+        if piece.lease_epoch == lease.lease_epoch
+    )
 
 
 def expired(state: State, owner: str, now_ms: int) -> list[Fact]:
