@@ -15,7 +15,7 @@ from unittest import mock
 
 import msgspec
 
-from aliquot.agent import signals
+from aliquot.agent import partitions, signals
 from aliquot.agent.core import desired as agent_desired
 from aliquot.agent.core import enforcement, reservations
 from aliquot.agent.core.reservations import Step
@@ -24,6 +24,7 @@ from aliquot.coordinator.core import evolve, facts
 from aliquot.coordinator.core.decide import allocate, lifecycle, nodes, reconcile
 from aliquot.coordinator.core.decide.outcomes import Decision
 from aliquot.coordinator.core.evolving import counting
+from aliquot.coordinator.core.evolving import partitioning as cutting
 from aliquot.coordinator.core.inventory import inventory
 from aliquot.coordinator.core.inventory.records import DeviceRecord, resolve_slice
 from aliquot.coordinator.core.leases import SliceState
@@ -317,6 +318,22 @@ def _assumed(put: Put) -> None:
         return replace(decision, facts=(*decision.facts, *active))
 
     decide_by(put, "Allocate", assume)
+
+
+# -- cards that are cut
+
+
+@mutant("cut no more", "a card is not cut again after its machine has restarted", kinds=("agent.power",))
+def _uncut(put: Put) -> None:
+    async def restore(self: Any) -> None:
+        self._state.cuts = dict(self._load().cuts)
+
+    put(partitions.Partitions, "restore", restore)
+
+
+@mutant("granted while cut", "what is about to be cut away is still granted")
+def _granted_while_cut(put: Put) -> None:
+    put(cutting, "withheld", lambda node: {})
 
 
 # -- agents

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from tests.simulation.auditor.cards import Cards
 from tests.simulation.auditor.holds import Holds
 from tests.simulation.auditor.money import Money
 from tests.simulation.auditor.quotas import Quotas
@@ -47,6 +48,8 @@ class Books:
         self.cards: dict[str, Card] = {}
         self.models: dict[str, str] = {}
         """Of every device that there ever was."""
+        self.compute: dict[str, int] = {}
+        """What each of them has of its card's compute, in thousandths."""
         self.granted_ever: dict[str, tuple[str, str, int, int]] = {}
         """Slice id -> (node, device, share, memory): every slice there ever was."""
         self.changed: set[str] = set()
@@ -87,6 +90,7 @@ class Books:
         self._holds = Holds(self)
         self.money = Money(self)
         self.quotas = Quotas(self)
+        self.cuts = Cards(self)
         self.holds = self._holds.by_owner
 
     def handle(self, handlers: dict[str, Callable[[list[Any]], str]]) -> None:
@@ -157,6 +161,7 @@ class Books:
             for device in spec["devices"]
         }
         self.models.update((device["uuid"], device["model"]) for device in spec["devices"])
+        self.compute.update((device["uuid"], device.get("compute_milli", WHOLE)) for device in spec["devices"])
         machine = self.machines.get(spec["node_id"])
         if machine is None:
             machine = Machine(spec["node_id"], devices, spec.get("agentless", False), fact[3])
@@ -207,6 +212,7 @@ class Books:
     def _nremove(self, fact: list[Any]) -> str:
         machine = self.machines.pop(fact[2])
         self.quotas.forget(fact[2])
+        self.cuts.forget(fact[2])
         for uuid in machine.devices:
             if self.cards[uuid].pieces:
                 return f"{fact[2]} is removed while {uuid} holds slices"
@@ -311,13 +317,13 @@ class Books:
     def usable(self) -> tuple[int, int]:
         """What could be leased now, share and bytes: a look at everything, for what is rare."""
         cards = [
-            machine.devices[uuid]
+            (self.compute[uuid], machine.devices[uuid])
             for machine in self.machines.values()
             if not machine.cordoned and (machine.state == READY or (machine.agentless and machine.state == DECLARED))
             for uuid in machine.devices
             if self.cards[uuid].healthy
         ]
-        return WHOLE * len(cards), sum(cards)
+        return sum(share for share, _ in cards), sum(memory for _, memory in cards)
 
     def _take(self, piece: Piece, at_ms: int) -> str:
         if piece.slice_id in self.granted_ever:
@@ -343,7 +349,9 @@ class Books:
         machine.pieces[piece.slice_id] = piece
         if machine.agentless:
             self._charge(piece, at_ms, on=True)
-        if card.share > WHOLE:
+        if self.cuts.goes(piece.uuid):
+            return f"{piece.slice_id} is placed on {piece.uuid}, which is about to be cut away"
+        if card.share > self.compute[piece.uuid]:
             return f"{piece.uuid} is over-committed: {card.share} milli"
         if card.memory > machine.devices[piece.uuid] - card.foreign:
             free = machine.devices[piece.uuid] - card.foreign

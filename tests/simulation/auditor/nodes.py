@@ -53,6 +53,12 @@ class NodesAudit:
             f"the agent of {node.node_id} ended: {error!r}"
         )
         node.on_agent_start = self._agent_started
+        for card in node.cards.values():
+            card.on_destroyed = lambda uuid: self._destroyed(node, uuid)
+
+    def _destroyed(self, node: SimNode, uuid: str) -> None:
+        if any(held.uuid == uuid for held in self._held[node.host].values()):
+            self._auditor.violation(f"{node.node_id} destroys {uuid}, on which it has reserved something")
 
     def leave(self, node: SimNode) -> None:
         """A machine is taken away, with all that it has written down."""
@@ -88,7 +94,10 @@ class NodesAudit:
         self._share[uuid] += spec.share_milli
         self._memory[uuid] += spec.memory_bytes
         device = node.devices[uuid].info
-        if self._share[uuid] > 1000 or self._memory[uuid] > device.memory_total_bytes - device.memory_reserved_bytes:
+        if (
+            self._share[uuid] > device.compute_milli
+            or self._memory[uuid] > device.memory_total_bytes - device.memory_reserved_bytes
+        ):
             auditor.violation(
                 f"{node.node_id} reserves {self._share[uuid]} milli and {self._memory[uuid]} bytes of {uuid}"
             )
@@ -182,6 +191,10 @@ class NodesAudit:
             if held:
                 return f"{node_id} still reserves {next(iter(held))}"
         for node in self._world.nodes:
+            for card in node.cards.values():
+                wanted = self._auditor.books.cuts.parts.get(card.uuid)
+                if wanted is not None and not card.failed and card.parts() != wanted:
+                    return f"{card.uuid} is cut as {card.parts()}, not as {wanted}"
             damaged = {slice_id.partition(".")[0] for slice_id in node.disk.damaged}
             for proc in node.procs.values():
                 if proc.lease_id and proc.memory and proc.lease_id not in damaged and not _may_escape(proc):

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 READY, RECONCILING, SUSPECT, LOST, DECLARED = 3, 2, 4, 5, 1
 """States of nodes, as the journal has them."""
-DECLARED_FACTS = ("pool", "queue", "pool-", "queue-", "budget", "observed", "folded", "prices", "cut", "cut!")
+DECLARED_FACTS = ("pool", "queue", "pool-", "queue-", "budget", "observed", "folded", "prices")
 """What people declare and post: no capacity moves by it."""
 GRANTED, ACTIVE, PREEMPTING, RELEASING = "granted", "active", "preempting", "releasing"
 NOTICED = "noticed"

@@ -71,6 +71,7 @@ KINDS: dict[str, tuple[int, int, int]] = {
     "device.unlisted": (3, 5_000, 40_000),
     "device.recovery": (3, 5_000, 60_000),
     "device.remap_failed": (2, 5_000, 60_000),
+    "device.cut_fails": (3, 10_000, 60_000),
     "device.foreign": (5, 5_000, 90_000),
     "device.hidden_memory": (3, 5_000, 60_000),
     "device.unplugged": (2, 20_000, 120_000),

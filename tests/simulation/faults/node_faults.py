@@ -96,6 +96,8 @@ def _wall_step(world: World, fault: Fault, random: Random) -> None:
 
 def _some_device(world: World, random: Random) -> tuple[SimNode, SimDevice]:
     node = some_node(world, random)
+    while node.cards:  # what may happen to them are faults of their own
+        node = some_node(world, random)
     uuids = list(node.devices)
     return node, node.devices[uuids[random.randrange(len(uuids))]]
 
@@ -128,6 +130,22 @@ def _xid(number: int) -> Callable[[World, Fault, Random], None]:
         node.report_xid(device.info.uuid, number)
 
     return happen
+
+
+def _cut_fails(world: World, fault: Fault, random: Random) -> Undo | None:
+    """The driver of a node with cards in MIG mode fails half way, once or also when it is to put back what was."""
+    cards = [card for node in world.nodes for card in node.cards.values()]
+    if not cards:
+        return None
+    chosen = random.sample(cards, min(len(cards), 3))
+    for card in chosen:
+        card.failing = random.choice((1, 1, 2))
+
+    def mend() -> None:
+        for card in chosen:
+            card.failing = 0
+
+    return mend
 
 
 def _foreign(world: World, fault: Fault, random: Random) -> Undo:
@@ -241,6 +259,7 @@ ACTIONS: dict[str, Any] = {
     "device.unlisted": _device("unlisted", True, False),
     "device.recovery": _device("recovery", RecoveryAction.RESET, RecoveryAction.NONE),
     "device.remap_failed": _device("remap_failed", True, False),
+    "device.cut_fails": _cut_fails,
     "device.foreign": _foreign,
     "device.hidden_memory": _hidden,
     "device.unplugged": _unplugged,

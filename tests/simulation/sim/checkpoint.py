@@ -36,6 +36,8 @@ class StateDisk:
         self.slices: dict[str, bytes] = {}
         self.leases: dict[str, bytes] = {}
         self.node_record: tuple[str, int] = ("", 0)
+        self.cuts: bytes | None = None
+        """How cards were cut."""
         self.full = False
         self.die_in_next_save = False
         self.damage_next_read = 0
@@ -58,7 +60,7 @@ class SimCheckpoint:
         self.directory = Path("/state")
         self.node_record = self.directory / "node.record"
         self.cuts_record = self.directory / "cuts.record"
-        """Of cards in MIG mode, of which there are none here: nothing is ever written there."""
+        """Kept by `mig.SimRecords`."""
         self.notes: list[str] = []
         self._disk = disk
         self._boot_id = boot_id

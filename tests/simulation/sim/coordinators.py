@@ -26,7 +26,13 @@ class SimSettings(Settings):
 
     def core(self) -> CoreConfig:
         """What decisions depend on."""
-        return msgspec.structs.replace(super().core(), preemption_period_ms=60_000, requeue_backoff_max_ms=15_000)
+        return msgspec.structs.replace(
+            super().core(),
+            preemption_period_ms=60_000,
+            requeue_backoff_max_ms=15_000,
+            cut_patience_ms=2_000,
+            cut_rest_ms=15_000,
+        )
 
 
 TAKE_OVER_US = 4 * US_PER_S

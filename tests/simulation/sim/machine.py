@@ -32,6 +32,7 @@ from aliquot.agent.devices.guard import DeviceHung
 from aliquot.agent.enforce.base import Limited
 from aliquot.common.tiers import Tier
 from tests.simulation.sim.loop import US_PER_MS, US_PER_S, Process, SimLoop
+from tests.simulation.sim.mig import SimCard
 
 T = TypeVar("T")
 MIB = 1 << 20
@@ -117,6 +118,8 @@ class SimMachine:
         self.node_id = node_id
         self.host = node_id
         self.devices = {info.uuid: SimDevice(info) for info in devices}
+        self.cards: dict[str, SimCard] = {}
+        """Those in MIG mode, whose parts are among the devices."""
         self.has_cgroups = cgroups
         self.boots = 1
         self.procs: dict[int, SimProc] = {}
@@ -228,6 +231,8 @@ class SimMachine:
             self.exit(proc)
         self.leaves.clear()
         self.denying.clear()
+        for card in self.cards.values():
+            card.clear()
         self.boots += 1
 
     def listed(self, uuid: str) -> list[SimProc]:
@@ -331,12 +336,13 @@ class SimBackend:
         machine = self._machine
         there = [d for uuid, d in machine.devices.items() if uuid not in machine.unplugged]
         problems = tuple(f"{d.info.uuid} is lost" for d in there if d.lost)
-        return Discovery(tuple(d.info for d in there if not d.lost), problems)
+        cards = tuple(card.as_read() for card in machine.cards.values())
+        return Discovery(tuple(d.info for d in there if not d.lost), problems, cards)
 
     def _device(self, uuid: str) -> SimDevice:
-        device = self._machine.devices[uuid]
+        device = self._machine.devices.get(uuid)
         self._machine.events += 1
-        if device.lost or uuid in self._machine.unplugged:
+        if device is None or device.lost or uuid in self._machine.unplugged:
             raise DeviceLost(f"{uuid} is lost")
         return device
 
@@ -393,9 +399,9 @@ class SimGuard:
 
     async def run(self, device: str, call: Callable[[], T], timeout_s: float | None = None) -> T:
         """See `DeviceGuard.run`."""
-        if device and self._machine.devices[device].hung:
+        if device in self.stuck:
             await asyncio.sleep(timeout_s or self.timeout_s)
-            if self._machine.devices[device].hung:
+            if device in self.stuck:
                 raise DeviceHung(f"a call to the driver has not come back within {self.timeout_s:g} s")
         elif self._machine.random.random() < 0.1:
             await asyncio.sleep(self._machine.random.random() * 0.05)

@@ -10,11 +10,12 @@ from typing import Any
 
 from aliquot.agent.agent import Agent
 from aliquot.agent.core.samples import DeviceEvent, DeviceInfo
-from aliquot.agent.settings import PollSettings, Settings
+from aliquot.agent.settings import MigSettings, PollSettings, Settings
 from aliquot.common.duration import DurationMs
 from tests.simulation.sim.checkpoint import StateDisk
 from tests.simulation.sim.loop import US_PER_S, Process, SimLoop, current
 from tests.simulation.sim.machine import ProcessTable, SimBackend, SimMachine
+from tests.simulation.sim.mig import BEGINNINGS, SimCard
 from tests.simulation.sim.network import Network
 from tests.simulation.sim.patches import WallClock
 
@@ -83,6 +84,7 @@ class SimNode(SimMachine):
             metrics_port=-1,
             node_name=f"host-{number:04d}",
             node_id=self.node_id,
+            mig=MigSettings(repartition=True),
             poll=PollSettings(
                 memory=DurationMs(2_000),
                 idle=DurationMs(10_000),
@@ -91,6 +93,13 @@ class SimNode(SimMachine):
                 discovery=DurationMs(60_000),
             ),
         )
+
+    def put_in_mig_mode(self, cards: int, random: Random) -> None:
+        """Instead of its GPUs it has cards that can be cut."""
+        self.devices.clear()
+        for number in range(cards):
+            card = SimCard(self, number, random.choice(BEGINNINGS))
+            self.cards[card.uuid] = card
 
     @property
     def agent_alive(self) -> bool:

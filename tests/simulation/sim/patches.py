@@ -21,7 +21,7 @@ import grpc
 import grpc.aio
 
 from aliquot.agent import agent as agent_module
-from aliquot.agent import processes, reporting, signals, stream
+from aliquot.agent import partitions, processes, reporting, signals, stream
 from aliquot.agent.cgroups import ContainmentError
 from aliquot.agent.enforce.none import NoEnforcer
 from aliquot.agent.enforce.watchdog import WatchdogEnforcer
@@ -34,6 +34,7 @@ from aliquot.coordinator import main as main_module
 from aliquot.coordinator import writer as writer_module
 from aliquot.coordinator.rpc import errors as rpc_errors
 from aliquot.v1 import agent_pb2
+from tests.simulation.sim import mig
 from tests.simulation.sim.checkpoint import SimCheckpoint, SimIdentity
 from tests.simulation.sim.loop import SimLoop, current
 from tests.simulation.sim.machine import SimDriverTier, SimGuard, SimProcesses, SimTree
@@ -276,6 +277,8 @@ def simulated(loop: SimLoop, network: Network, store: Store, world_random: Rando
         put(agent_module, "CgroupTree", tree)
         put(agent_module, "DeviceGuard", lambda timeout_s: SimGuard(current().host, timeout_s))
         put(agent_module, "SystemClock", _clock)
+        put(partitions, "mig_geometry", SimpleNamespace(read_instances=mig.read_instances, apply=mig.apply))
+        put(partitions, "durable", mig.SimRecords(partitions.durable.Damaged))
         put(agent_module, "EventWatcher", SimEvents)
         put(agent_module, "assemble", _tiers)
         put(agent_module, "machine", SimpleNamespace(in_pid_namespace=lambda: False))

@@ -7,11 +7,14 @@ from typing import TYPE_CHECKING
 
 from aliquot.v1 import types_pb2
 from tests.simulation.sim.launchers import Asked, Launcher
+from tests.simulation.sim.mig import PROFILES
 
 if TYPE_CHECKING:
     from tests.simulation.sim.world import World
 
 GIB = 1 << 30
+MIG_EVERY = 14
+"""One request in so many asks for a part of a card by its profile."""
 TENANTS = ("astro", "bio", "chem", "dev", "edu")
 MODEL_SETS = ((), (), (), ("A100-40",), ("A100-80", "H100-80"), ("L4",), ("A100",))
 
@@ -26,27 +29,9 @@ class Workload:
     def next(self, launcher: Launcher, number: int) -> Asked:
         """One request of a launcher, drawn from the launcher's own randomness."""
         random = launcher.random
-        dice = random.random()
-        spec = types_pb2.GpuSpec(count=1)
-        gang = 1
-        if dice < 0.55:
-            spec.share_milli = random.choice((50, 100, 125, 250, 250, 333, 500, 500, 750))
-            if random.random() < 0.6:
-                spec.memory_bytes = random.randint(1, 20) * GIB
-        elif dice < 0.85:
-            spec.share_milli = 1000
-            spec.count = random.choice((1, 1, 1, 2, 2, 4, 8))
-        elif dice < 0.93:
-            spec.share_milli = random.choice((500, 1000))
-            gang = random.choice((2, 3, 4, 6))
-        elif dice < 0.95:
-            spec.memory_bytes = random.randint(1, 70) * GIB
-        elif dice < 0.97:
-            spec.share_milli, spec.memory_bytes = 1, GIB >> 4  # the smallest part there is
-        else:
-            spec.share_milli, spec.count = 1000, random.choice((9, 16))  # fits no node that there is
+        spec, gang = _by_profile(random) if number % MIG_EVERY == 0 else _shape(random)
         models = random.choice(MODEL_SETS)
-        if models:
+        if models and not spec.mig_profile:
             spec.models.add().any_of.extend(models)
         request = types_pb2.LeaseRequest(
             spec=spec,
@@ -86,3 +71,32 @@ class Workload:
         if random.random() < 0.8 or not request.min_count:
             request.max_count = asked + count * random.randint(1, 3)
         return run_s + 20 + random.random() * 40
+
+
+def _by_profile(random: Random) -> tuple[types_pb2.GpuSpec, int]:
+    """A part of a card, as its driver can cut it."""
+    return types_pb2.GpuSpec(count=1, mig_profile=random.choice(PROFILES).name), 1
+
+
+def _shape(random: Random) -> tuple[types_pb2.GpuSpec, int]:
+    """What one member is to have, and how many of them there are to be."""
+    dice = random.random()
+    spec = types_pb2.GpuSpec(count=1)
+    gang = 1
+    if dice < 0.55:
+        spec.share_milli = random.choice((50, 100, 125, 250, 250, 333, 500, 500, 750))
+        if random.random() < 0.6:
+            spec.memory_bytes = random.randint(1, 20) * GIB
+    elif dice < 0.85:
+        spec.share_milli = 1000
+        spec.count = random.choice((1, 1, 1, 2, 2, 4, 8))
+    elif dice < 0.93:
+        spec.share_milli = random.choice((500, 1000))
+        gang = random.choice((2, 3, 4, 6))
+    elif dice < 0.95:
+        spec.memory_bytes = random.randint(1, 70) * GIB
+    elif dice < 0.97:
+        spec.share_milli, spec.memory_bytes = 1, GIB >> 4  # the smallest part there is
+    else:
+        spec.share_milli, spec.count = 1000, random.choice((9, 16))  # fits no node that there is
+    return spec, gang

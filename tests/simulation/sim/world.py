@@ -48,6 +48,8 @@ class Config:
     snapshot_every_s: int = 45
 
 
+MIG_EVERY = 6
+"""One node in so many has cards in MIG mode."""
 SMALL = Config(
     nodes=12, launchers=5, busy_s=100, settle_s=300, whole_s=0, faults_per_s=0.3, think_s=4.5, leases_per_launcher=8
 )
@@ -113,6 +115,8 @@ class World:
             )
             for number in range(config.nodes)
         ]
+        for node in self.nodes[4::MIG_EVERY]:
+            node.put_in_mig_mode(machines.choice((1, 1, 2)), machines)
         self.twins: dict[str, SimNode] = {}
         """Machines that claim to be a node that there is already, by their hosts."""
         self._node_by_id = {node.node_id: node for node in self.nodes}
