@@ -42,14 +42,13 @@ from tests.simulation.sim.loop import current
 
 @mutant("share off by one", "a device is taken to have 1001 thousandths")
 def _share(put: Put) -> None:
-    put(inventory, "WHOLE_SHARE_MILLI", 1001)
-    put(
-        DeviceRecord,
-        "share_left_milli",
-        property(
-            lambda self: 1001 - self.share_used_milli if self.healthy and self.present and not self.withheld_for else 0
-        ),
-    )
+    def share_left_milli(self: DeviceRecord) -> int:
+        if not self.healthy or not self.present or self.withheld_for:
+            return 0
+        return self.spec.compute_milli - self.share_used_milli + bool(self.share_used_milli)
+
+    put(DeviceRecord, "share_left_milli", property(share_left_milli))
+    put(inventory.Inventory, "reserve", _reserve_anything)
 
 
 @mutant("driver's memory leased", "what the driver reserves is leased as well")
@@ -91,11 +90,12 @@ def _recheck(put: Put) -> None:
         share, memory = resolve_slice(shape.share_milli, shape.memory_bytes, base, base)
         return SlicePlan(device.node_id, device.spec.uuid, share, memory)
 
-    def reserve(self: Any, plan: Any) -> None:
-        self._hold(self.device_record(plan.device_uuid), plan.share_milli, plan.memory_bytes, 1)
-
     put(picking, "slice_on", slice_on)
-    put(inventory.Inventory, "reserve", reserve)
+    put(inventory.Inventory, "reserve", _reserve_anything)
+
+
+def _reserve_anything(self: Any, plan: Any) -> None:
+    self._hold(self.device_record(plan.device_uuid), plan.share_milli, plan.memory_bytes, 1)
 
 
 # -- nodes
@@ -378,7 +378,7 @@ def _half(put: Put) -> None:
         spec = piece.reservation.spec
         less = msgspec.structs.replace(spec, memory_bytes=spec.memory_bytes // 2)
         record = msgspec.structs.replace(piece.reservation, spec=less)
-        return original(replace(piece, reservation=record), offence, rules, now_ms)
+        return original(msgspec.structs.replace(piece, reservation=record), offence, rules, now_ms)
 
     put(enforcement, "_judge_slice", judge)
 
