@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import logging
 from typing import Any
 
 import grpc
@@ -120,6 +122,23 @@ async def test_a_second_agent_with_the_same_id_replaces_the_first() -> None:
                 lease = await pool.allocate("1", wait_until=ACTIVE)
                 assert lease.state == types_pb2.LEASE_STATE_ACTIVE
                 assert lease.slices[0].slice_id in second.reservations
+
+
+async def test_one_that_is_replaced_while_it_speaks_ends_once(caplog: pytest.LogCaptureFixture) -> None:
+    async def speak(agent: Agent) -> None:
+        with contextlib.suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
+            while agent.ended is None:
+                await agent.heartbeat()
+
+    async with running() as pool:
+        for _ in range(10):
+            first, second = Agent(pool.address, "n1"), Agent(pool.address, "n1")
+            async with agents(first):
+                speaking = asyncio.create_task(speak(first))
+                async with agents(second):
+                    await asyncio.wait([speaking], timeout=30.0)
+                    assert first.ended is not None
+    assert not [record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR]
 
 
 async def test_another_machine_with_the_same_id_is_let_in_when_the_first_is_gone() -> None:

@@ -39,9 +39,9 @@ class Session:
     __slots__ = (
         "_context",
         "_dirty",
+        "_ending",
         "_full",
         "_messages",
-        "_on_write_error",
         "_pool_secret",
         "_settled",
         "_strays",
@@ -86,6 +86,7 @@ class Session:
         self._told_cuts: set[int] = set()
         self._messages: list[agent_pb2.CoordinatorMessage] = []
         self._writing: asyncio.Task[None] | None = None
+        self._ending: asyncio.Future[grpc.aio.AbortError | None] | None = None
 
     # -- what is to be said
 
@@ -190,12 +191,27 @@ class Session:
         if self.ended:
             return
         self.ended = True
+        self._ending = asyncio.get_running_loop().create_future()
+        aborted: grpc.aio.AbortError | None = None
         try:
             if self._writing is None:
                 await self._context.write(agent_pb2.CoordinatorMessage(goodbye=goodbye).SerializeToString())
             await rpc_errors.abort(self._context, error)
-        except (grpc.aio.AbortError, grpc.aio.UsageError, asyncio.InvalidStateError, grpc.RpcError) as closed:
+        except grpc.aio.AbortError as error_told:
+            aborted = error_told
+        except (grpc.aio.BaseError, asyncio.InvalidStateError, grpc.RpcError) as closed:
             log.debug("session of node %s closed: %r", self.node_id, closed)
+        finally:
+            self._ending.set_result(aborted)
+
+    async def raise_end(self) -> None:
+        """For the stream's handler, when it has read to the end: wait for `end`, if that was called; raise its error.
+
+        A handler that returns earlier would end the stream well; one that does not raise what the abort raised is
+        taken for one that hides it. Raises grpc.aio.AbortError.
+        """
+        if self._ending is not None and (aborted := await asyncio.shield(self._ending)) is not None:
+            raise aborted
 
 
 def refuse_second(first: Session | None, boot_id: str, quiet_since_ms: int) -> None:

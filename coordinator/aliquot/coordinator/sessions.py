@@ -120,11 +120,13 @@ class Sessions:
         try:
             session = await self._greet(context)
             await self._listen(session, context)
+            await session.raise_end()
         except (AliquotError, DecodeError) as error:
             shown = error if isinstance(error, AliquotError) else InvalidFieldError("message", "can't be decoded")
             self._metrics.refused[rpc_errors.reason_of(shown)] += 1
             log.warning("session of node %s refused: %s", session.node_id if session else "?", shown)
             if session is not None:
+                await session.raise_end()
                 session.ended = True
             await rpc_errors.abort(context, shown)
         finally:
