@@ -10,7 +10,6 @@ if TYPE_CHECKING:
     from tests.simulation.auditor.books import Books
 
 NO_LIMIT = (-1, -1)
-ASKED_FOR = "an administrator asked for it"
 
 
 class Limit(NamedTuple):
@@ -61,7 +60,7 @@ class Quotas:
         return ""
 
     def _lent(self, fact: list[Any]) -> str:
-        node_id, lender, borrower, home, (share, memory), reason = fact[2], *fact[5:10]
+        node_id, lender, borrower, home, (share, memory) = fact[2], *fact[5:9]
         loan = self._loans.get(node_id)
         serves = loan.borrower if loan is not None else home
         if lender != serves or home != (loan.home if loan is not None else lender) or borrower == lender:
@@ -69,7 +68,7 @@ class Quotas:
         has = self.guaranteed(lender)
         if share < 0 or memory < 0 or share > has[0] or memory > has[1]:
             return f"{node_id} takes {share} milli and {memory} bytes of {lender} along, which is promised {has}"
-        if self._books.machines[node_id].pieces and reason != ASKED_FOR:
+        if self._books.machines[node_id].pieces and borrower != home:  # home it may go at any time
             return f"{node_id} goes to {borrower} although it holds slices"
         if borrower == home:
             del self._loans[node_id]
