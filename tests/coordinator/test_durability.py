@@ -65,6 +65,23 @@ async def test_nothing_shows_what_is_not_durable() -> None:
         assert "aliquot_leases_granted_total 1.0" in await _metrics(pool)
 
 
+async def test_a_stop_while_old_records_are_to_be_dropped_commits_what_was_decided_and_ends() -> None:
+    journal = HeldJournal()
+    async with asyncio.timeout(60), running(journal=journal) as pool:
+        await pool.declare(1)
+        journal.hold()
+        first = asyncio.create_task(pool.allocate("0.25"))
+        await eventually(journal.waiting.is_set, "the commit is under way")
+        second = asyncio.create_task(pool.allocate("0.25"))
+        await asyncio.sleep(0.3)
+        writer = pool.coordinator.writer
+        writer.prune(1)
+        writer.close()
+        journal.let_go()
+        for lease in await asyncio.gather(first, second):
+            assert lease.state == types_pb2.LEASE_STATE_GRANTED
+
+
 async def test_no_agent_hears_of_what_is_not_durable() -> None:
     journal = HeldJournal()
     async with running(journal=journal) as pool:

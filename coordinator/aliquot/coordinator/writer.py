@@ -186,8 +186,9 @@ class Writer:
 
     def prune(self, up_to_seq: int) -> None:
         """Let go of journal records up to there when there is time; a snapshot holds what they said."""
-        self._prune_up_to = max(self._prune_up_to, up_to_seq)
-        self._wake.set()
+        if not self._stopping:
+            self._prune_up_to = max(self._prune_up_to, up_to_seq)
+            self._wake.set()
 
     async def raise_leader_epoch(self, epoch: int) -> None:
         """Go on leading in this higher epoch, durably.
@@ -244,6 +245,7 @@ class Writer:
     def close(self) -> None:
         """Refuse what comes from now on; `run` ends when what was queued is durable."""
         self._stopping = True
+        self._prune_up_to = 0  # whoever leads next lets go of old records
         self._wake.set()
 
     def lose_leadership(self, error: NotLeader) -> None:
@@ -393,7 +395,7 @@ class Writer:
 
     def _prune_some(self) -> None:
         """One small transaction, in the pauses between commits."""
-        if not self._prune_up_to or self._stopping:
+        if not self._prune_up_to:
             return
         self._in_flight = group = OpenGroup()
         up_to = self._prune_up_to
