@@ -21,7 +21,7 @@ import grpc
 import grpc.aio
 
 from aliquot.agent import agent as agent_module
-from aliquot.agent import partitions, processes, reporting, signals, stream
+from aliquot.agent import durable, partitions, processes, reporting, signals, stream
 from aliquot.agent.cgroups import ContainmentError
 from aliquot.agent.enforce.none import NoEnforcer
 from aliquot.agent.enforce.watchdog import WatchdogEnforcer
@@ -278,7 +278,7 @@ def simulated(loop: SimLoop, network: Network, store: Store, world_random: Rando
         put(agent_module, "DeviceGuard", lambda timeout_s: SimGuard(current().host, timeout_s))
         put(agent_module, "SystemClock", _clock)
         put(partitions, "mig_geometry", SimpleNamespace(read_instances=mig.read_instances, apply=mig.apply))
-        put(partitions, "durable", mig.SimRecords(partitions.durable.Damaged))
+        put(partitions, "durable", mig.SimRecords(durable.Damaged))
         put(agent_module, "EventWatcher", SimEvents)
         put(agent_module, "assemble", _tiers)
         put(agent_module, "machine", SimpleNamespace(in_pid_namespace=lambda: False))
