@@ -11,6 +11,11 @@ from hypothesis import HealthCheck, settings
 
 from tests.certificates import OPENSSL, Authority
 
+# How wide the terminal is that the tests were started from is nothing to programs that they start; a library for
+# terminals sets these for workers even where there is none.
+for _name in ("COLUMNS", "LINES"):
+    os.environ.pop(_name, None)
+
 # No deadlines: tests run on loaded machines and assert behaviour, not times. CI explores the same examples
 # each run, so that a red run is about the change; developers explore new ones, and `make test-long` many.
 _UNTIMED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)

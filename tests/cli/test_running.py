@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import pty
 import select
@@ -130,13 +131,19 @@ def test_exec_needs_the_secret(cli: Cli, program: Cli, monkeypatch: pytest.Monke
 
 
 def test_a_held_lease_goes_with_the_command(cli: Cli, env: dict[str, str]) -> None:
+    def listed() -> set[str]:
+        return {lease["lease_id"] for lease in cli("ls", "--json").document["leases"]}
+
     with subprocess.Popen([*PROGRAM, "alloc", "0.25", "--hold", "--json"], stdout=subprocess.PIPE) as holding:
-        assert holding.stdout is not None
-        assert holding.stdout.readline() == b"{\n"
-        assert len(cli("ls", "--json").document["leases"]) == 1
-        holding.send_signal(signal.SIGINT)
-        assert holding.wait(30) == 0
-    eventually(lambda: not cli("ls", "--json").document["leases"])
+        try:
+            assert holding.stdout is not None
+            lease_id = json.loads(b"".join(iter(holding.stdout.readline, b"}\n")) + b"}")["lease_id"]
+            assert lease_id in listed()
+            holding.send_signal(signal.SIGINT)
+            assert holding.wait(60) == 0
+        finally:
+            holding.kill()
+    eventually(lambda: lease_id not in listed())
 
 
 class Terminal:
