@@ -134,7 +134,9 @@ def test_a_held_lease_goes_with_the_command(cli: Cli, env: dict[str, str]) -> No
     def listed() -> set[str]:
         return {lease["lease_id"] for lease in cli("ls", "--json").document["leases"]}
 
-    with subprocess.Popen([*PROGRAM, "alloc", "0.25", "--hold", "--json"], stdout=subprocess.PIPE) as holding:
+    # As a login has it: a shell's background jobs, and what they start, are deaf to this signal.
+    alloc = ["env", "--default-signal=INT", *PROGRAM, "alloc", "0.25", "--hold", "--json"]
+    with subprocess.Popen(alloc, stdout=subprocess.PIPE) as holding:
         try:
             assert holding.stdout is not None
             lease_id = json.loads(b"".join(iter(holding.stdout.readline, b"}\n")) + b"}")["lease_id"]
