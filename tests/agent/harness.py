@@ -209,6 +209,10 @@ class Node:
         wait_for_output(job, b"holds")
         return job
 
+    def overrun(self, memory: str, *arguments: str, lease_id: str = "l-1", member: int = 0) -> subprocess.Popen[bytes]:
+        """A job that takes more than its lease has. It may be ended before it could say what it holds."""
+        return self.job(*burn_command(memory, *arguments), lease_id=lease_id, member=member)
+
     def sleeper(self) -> subprocess.Popen[bytes]:
         """A process of ours, for attaching by its pid."""
         job = subprocess.Popen(["sleep", "120"])

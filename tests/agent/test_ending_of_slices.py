@@ -81,7 +81,7 @@ async def test_members_of_a_gang_on_one_device_are_told_apart(node: Node, coordi
     second = desired(device, slice_id="l-1.1.1", member=1, memory_bytes=3 * GIB)
     await grant(node, coordinator, first, second)
     one = await asyncio.to_thread(node.burn, "2Gi", member=0)
-    two = await asyncio.to_thread(node.burn, "4Gi", member=1)
+    two = await asyncio.to_thread(node.overrun, "4Gi", member=1)
     assert await asyncio.to_thread(ended_by, two, signal.SIGTERM)
     assert one.poll() is None
     coordinator.desire(desired(device, slice_id="l-1.1.1", member=1, stop=True))

@@ -44,7 +44,7 @@ async def test_over_limit_is_stopped_while_neighbours_and_foreigners_live(node: 
     assert report.tier == types_pb2.TIER_WATCHDOG
     neighbour = await asyncio.to_thread(node.burn, "2Gi", lease_id="l-2")
     stranger = await asyncio.to_thread(node.foreign_burn, "8Gi", 0)
-    greedy = await asyncio.to_thread(node.burn, "6Gi", lease_id="l-1")
+    greedy = await asyncio.to_thread(node.overrun, "6Gi", lease_id="l-1")
 
     assert await asyncio.to_thread(ended_by, greedy, signal.SIGTERM)
     await auntil(lambda: (piece := node.slice_of("l-1.1.0")) is not None and not piece.pids, "its memory is free")
@@ -57,7 +57,6 @@ async def test_over_limit_is_stopped_while_neighbours_and_foreigners_live(node: 
 async def test_a_process_that_ignores_sigterm_is_killed_after_the_grace(node: Node, coordinator: Coordinator) -> None:
     await grant(node, coordinator, desired(node.uuids[0], memory_bytes=2 * GIB))
     job = node.job(*obstinate_command("4Gi"))
-    await asyncio.to_thread(wait_for_output, job, b"holds")
     assert await asyncio.to_thread(ended_by, job, signal.SIGKILL)
     assert '"signal":"SIGTERM"' in node.log
 
@@ -69,7 +68,7 @@ async def test_of_several_processes_only_as_many_as_needed_go_the_largest_first(
     await grant(node, coordinator, desired(node.uuids[0], memory_bytes=8 * GIB))
     small = await asyncio.to_thread(node.burn, "1Gi")
     middle = await asyncio.to_thread(node.burn, "3Gi")
-    large = await asyncio.to_thread(node.burn, "5Gi")
+    large = await asyncio.to_thread(node.overrun, "5Gi")
     assert await asyncio.to_thread(ended_by, large, signal.SIGTERM)
     await auntil(lambda: (piece := node.slice_of("l-1.1.0")) is not None and len(piece.pids) == 2, "two are left")
     assert small.poll() is None
@@ -94,7 +93,6 @@ async def test_a_process_on_a_device_it_has_not_leased_is_stopped(node: Node, co
     await grant(node, coordinator, desired(node.uuids[0]), desired(node.uuids[1], slice_id="l-2.1.0", lease_id="l-2"))
     neighbour = await asyncio.to_thread(node.burn, "1Gi", lease_id="l-2")
     stray = node.job("env", f"CUDA_VISIBLE_DEVICES={node.uuids[1]}", *burn_command("1Gi"))
-    await asyncio.to_thread(wait_for_output, stray, b"holds")
     assert await asyncio.to_thread(ended_by, stray, signal.SIGTERM)
     assert neighbour.poll() is None
     assert "has no slice on this device" in node.log
@@ -181,7 +179,7 @@ async def test_without_cgroups_sessions_and_ancestry_do_and_say_so(node: Node, c
     # Two forks away, and its parents are gone: only the session is left to tell whose it is.
     script = f"({' '.join(burn_command('6Gi'))} & ) & sleep 60"
     greedy = node.job("sh", "-c", script)
-    await asyncio.to_thread(wait_for_output, greedy, b"holds")
+    await auntil(lambda: '"signal":"SIGTERM"' in node.log, "the orphan is found and told to end")
     await auntil(lambda: (piece := node.slice_of("l-1.1.0")) is not None and not piece.pids, "the orphan is stopped")
     assert greedy.poll() is None
     assert neighbour.poll() is None

@@ -32,7 +32,7 @@ async def test_a_hung_device_blinds_only_itself_and_comes_back(node: Node, coord
         ),
         "the coordinator heard of it",
     )
-    greedy = await asyncio.to_thread(node.burn, "6Gi", lease_id="l-2")
+    greedy = await asyncio.to_thread(node.overrun, "6Gi", lease_id="l-2")
     assert await asyncio.to_thread(ended_by, greedy, signal.SIGTERM), "the other device is still enforced"
     coordinator.desire(desired(first, slice_id="l-3.1.0", lease_id="l-3"))
     report = await coordinator.until_status("l-3.1.0", agent_pb2.SLICE_STATUS_FAILED)

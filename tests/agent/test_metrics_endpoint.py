@@ -82,7 +82,7 @@ async def test_a_slices_share_of_the_time_is_shown(node: Node, coordinator: Coor
 
 async def test_series_of_ended_leases_vanish_and_acts_are_counted(node: Node, coordinator: Coordinator) -> None:
     await grant(node, coordinator, desired(node.uuids[0], memory_bytes=2 * GIB))
-    greedy = await asyncio.to_thread(node.burn, "4Gi")
+    greedy = await asyncio.to_thread(node.overrun, "4Gi")
     assert await asyncio.to_thread(ended_by, greedy, signal.SIGTERM)
     assert "l-1.1.0" in scrape(node)
     coordinator.desire(desired(node.uuids[0], stop=True))

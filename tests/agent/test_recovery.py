@@ -151,7 +151,7 @@ async def test_without_a_coordinator_jobs_go_on_under_their_limits(node: Node, c
     await grant(node, coordinator, desired(node.uuids[0]), desired(node.uuids[1], slice_id="l-2.1.0", lease_id="l-2"))
     job = await asyncio.to_thread(node.burn, "1Gi")
     await coordinator.stop()
-    greedy = await asyncio.to_thread(node.burn, "6Gi", lease_id="l-2")
+    greedy = await asyncio.to_thread(node.overrun, "6Gi", lease_id="l-2")
     assert await asyncio.to_thread(ended_by, greedy, signal.SIGTERM)
     assert job.poll() is None
     sessions = coordinator.sessions

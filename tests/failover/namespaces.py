@@ -6,11 +6,14 @@ A way that is cut swallows packets and tells nobody, as a broken switch does. Ne
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 
 NETWORK = "10.213.0.0/16"
 
@@ -99,7 +102,12 @@ def _ip(*words: str) -> None:
 @contextlib.contextmanager
 def namespaces(count: int) -> Iterator[list[Namespace]]:
     """So many, removed at the end."""
-    several = [Namespace(number) for number in range(1, count + 1)]
+    with contextlib.ExitStack() as stack:
+        several = [Namespace(stack.enter_context(_network_of_its_own())) for _ in range(count)]
+        yield from _made(several)
+
+
+def _made(several: list[Namespace]) -> Iterator[list[Namespace]]:
     try:
         for namespace in several:
             namespace.make()
@@ -107,3 +115,22 @@ def namespaces(count: int) -> Iterator[list[Namespace]]:
     finally:
         for namespace in several:
             namespace.remove()
+
+
+@contextlib.contextmanager
+def _network_of_its_own() -> Iterator[int]:
+    """The number of a network that nobody else has, neither other tests at this moment, each of which holds a lock,
+    nor ones that were killed and left their cables.
+    """
+    left_behind = subprocess.run(["ip", "-o", "-4", "address"], check=True, capture_output=True, text=True).stdout
+    for number in range(1, 255):
+        if f" 10.213.{number}." in left_behind:
+            continue
+        with (Path(tempfile.gettempdir()) / f"aliquot-network-{number}.lock").open("w") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                continue
+            yield number
+            return
+    raise RuntimeError("every network of 10.213.0.0/16 is taken: remove namespaces that tests left (ip netns list)")
