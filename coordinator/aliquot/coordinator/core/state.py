@@ -36,6 +36,11 @@ if TYPE_CHECKING:
 
 SEARCHES_KEPT = 4_096
 
+SearchKey = tuple[Demand, str, str, int, frozenset[str] | None]
+"""What makes two searches for victims the same: the demand, the tenant, the queue, the priority, and the owners of the
+holds in the way. None for these: it is a limit that keeps the request out, not the devices.
+"""
+
 
 class CoreConfig(msgspec.Struct, frozen=True):
     """Settings that decisions depend on. Facts carry what was decided, so a changed setting never changes a replay."""
@@ -190,8 +195,8 @@ class State:
         """Demands that are known not to fit until something is freed."""
         self.freed_version = 0
         """Moves whenever something may fit, or be preempted, that did not or could not before."""
-        self.searched: dict[tuple[Demand, str, str, int], tuple[int, int]] = {}
-        """Searches for victims that found none: at which version, and when."""
+        self.searched: dict[SearchKey, tuple[int, int]] = {}
+        """Searches for victims that found none: at which version, and until when they rest."""
         self.outlooks: dict[tuple[Demand, str, str, int], tuple[int, tuple[tuple[str, ...], int, int]]] = {}
         """What `Explain` said lately of when equal requests can start."""
         self.preemption: Preemption | None = None
@@ -277,7 +282,7 @@ class State:
         self.full_before.clear()
         self.look_for_growth(self.now_ms + self.config.growth_idle_ms)
 
-    def searched_in_vain(self, key: tuple[Demand, str, str, int], version: int, until_ms: int) -> None:
+    def searched_in_vain(self, key: SearchKey, version: int, until_ms: int) -> None:
         """Nobody could be ended for such a request: not worth another search before then, as long as nothing moves."""
         if len(self.searched) >= SEARCHES_KEPT:
             self.searched.clear()

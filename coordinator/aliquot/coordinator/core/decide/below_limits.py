@@ -37,7 +37,7 @@ def reclaim(state: State, walk: AdmissionPass, lease: Lease, demand: Demand, now
     """One group that tells borrowers below the same limits to end; nothing where that would not be enough."""
     if not is_entitled(state, lease) or exhausted(state, lease.request.tenant, now_ms) is not None:
         return []
-    key = (demand, lease.request.tenant, lease.request.queue, lease.request.priority)
+    key = (demand, lease.request.tenant, lease.request.queue, lease.request.priority, None)
     version = state.freed_version + state.tenancy.guaranteed_version
     failed = state.searched.get(key)
     if failed is not None and failed[0] == version and now_ms < failed[1]:
@@ -50,7 +50,24 @@ def reclaim(state: State, walk: AdmissionPass, lease: Lease, demand: Demand, now
         scale=guarantee_scale(state),
         now_ms=now_ms,
     )
-    parts = _owed(state, lease, demand)
+    chosen, again_ms = _clear(state, walk, lease, _owed(state, lease, demand), eligible)
+    if chosen is None:
+        # Not all that are owed at once: the first of them, then.
+        chosen, next_ms = _clear(state, walk, lease, least_held(state, demand), eligible)
+        again_ms = min(again_ms, next_ms)
+    if not chosen:
+        # Who borrows from now on may be told to end when it has had its time: not seen by this search.
+        again_ms = min(again_ms, now_ms + max(REST_MS, state.config.reclaim_min_run_ms))
+        state.searched_in_vain(key, version, min(now_ms + REST_MS, again_ms))
+        state.timers.add(again_ms, Due.RETRY, lease.lease_id)
+        return []
+    return _end(state, lease, chosen, now_ms)
+
+
+def _clear(
+    state: State, walk: AdmissionPass, lease: Lease, parts: list[Part], eligible: Eligibility
+) -> tuple[dict[str, None] | None, int]:
+    """(who ends so that all of these parts fit below every limit, when somebody else may). None: it is not enough."""
     ceilings = [ceiling for ceiling in _limits(state, lease) if _asked(parts, ceiling)]
     chosen: dict[str, None] = {}
     again_ms = NEVER_MS
@@ -58,20 +75,13 @@ def reclaim(state: State, walk: AdmissionPass, lease: Lease, demand: Demand, now
         found, next_ms = _enough(state, walk, ceiling, parts, eligible, chosen)
         again_ms = min(again_ms, next_ms)
         if found is None:
-            chosen = {}
-            break
+            return None, again_ms
         chosen |= found
-    else:
-        for ceiling in ceilings:
-            promised = walk.promised.setdefault(ceiling.key, [0, 0])
-            promised[0] += sum(part[1] for part in _asked(parts, ceiling))
-            promised[1] += sum(part[2] for part in _asked(parts, ceiling))
-    if not chosen:
-        state.searched_in_vain(key, version, min(now_ms + REST_MS, again_ms))
-        if again_ms < NEVER_MS:
-            state.timers.add(again_ms, Due.RETRY, lease.lease_id)
-        return []
-    return _end(state, lease, chosen, now_ms)
+    for ceiling in ceilings:
+        promised = walk.promised.setdefault(ceiling.key, [0, 0])
+        promised[0] += sum(part[1] for part in _asked(parts, ceiling))
+        promised[1] += sum(part[2] for part in _asked(parts, ceiling))
+    return chosen, again_ms
 
 
 class _Ceiling(NamedTuple):

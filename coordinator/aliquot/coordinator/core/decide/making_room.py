@@ -54,7 +54,8 @@ def make_room(state: State, lease: Lease, demand: Demand, now_ms: int) -> tuple[
             return given, True, False
     if not planner.may(lease):
         return [], searched, False
-    key = (demand, lease.request.tenant, lease.request.queue, lease.request.priority)
+    owners = frozenset(hold.owner for hold in blocking)
+    key = (demand, lease.request.tenant, lease.request.queue, lease.request.priority, owners)
     version = state.freed_version + state.tenancy.guaranteed_version
     failed = state.searched.get(key)
     if failed is not None and now_ms < failed[1]:
@@ -63,11 +64,15 @@ def make_room(state: State, lease: Lease, demand: Demand, now_ms: int) -> tuple[
             state.searched_in_vain(key, _COMES_BACK, failed[1])
             state.timers.add(failed[1], Due.RETRY, lease.lease_id)
         return [], searched, False
-    found = planner.find(lease, demand, now_ms, frozenset(hold.owner for hold in blocking))
+    found = planner.find(lease, demand, now_ms, owners)
     if isinstance(found, NoPlan):
-        state.searched_in_vain(key, version, min(now_ms + FAILED_REST_MS, found.again_ms))
-        if found.again_ms < NEVER_MS:
-            state.timers.add(found.again_ms, Due.RETRY, lease.lease_id)
+        again_ms = found.again_ms
+        if owed:
+            # Who borrows what is left from now on may be told to end when it has had its time: not seen by this search.
+            again_ms = min(again_ms, now_ms + max(FAILED_REST_MS, state.config.reclaim_min_run_ms))
+        state.searched_in_vain(key, version, min(now_ms + FAILED_REST_MS, again_ms))
+        if again_ms < NEVER_MS:
+            state.timers.add(again_ms, Due.RETRY, lease.lease_id)
         return [], True, False
     taken_over = _leaving_for_others(state, blocking, found.placement)
     cleared = _clear(state, blocking, found.placement, now_ms, taken_over)
