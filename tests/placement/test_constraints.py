@@ -17,7 +17,7 @@ NODES = 6
 
 demands = st.builds(
     Demand,
-    count=st.integers(1, 4),
+    count=st.integers(0, 4),
     share_milli=st.sampled_from([0, 1, 100, 333, 500, 999, 1000]),
     memory_bytes=st.sampled_from([0, GIB, 30 * GIB, 79 * GIB]),
     gang_size=st.integers(1, 5),
@@ -51,6 +51,7 @@ def test_every_placement_keeps_every_constraint(policy: str, requests: list[Dema
         state_before = inventory.canonical()
         placement = engine.place(demand, arrival=arrival)
         assert inventory.canonical() == state_before
+        assert engine.fits(demand) == (placement is not None)
         if placement is None:
             continue
         assert len(placement.members) == demand.gang_size
@@ -66,11 +67,15 @@ def test_every_placement_keeps_every_constraint(policy: str, requests: list[Dema
             for slices in placement.members:
                 assert len({int(plan.device_uuid[-1]) // 2 for plan in slices}) == 1
         books.apply(demand, placement)
+        for uuid in (*used[:1], f"GPU-n{arrival % NODES}-1"):
+            inventory.withhold(uuid, rng.choice(["", "", "somebody"]))
         if leave and arrival % (leave + 1) == 0:
             books.undo(rng.randrange(len(books.live)))
         assert_sound(inventory)
     while books.live:
         books.undo(0)
+    for uuid in inventory.device_uuids():
+        inventory.withhold(uuid, "")
     assert inventory.canonical() == small_pool().canonical()
 
 

@@ -68,6 +68,18 @@ def assert_placed_right(demand: Demand, placement: Placement, inventory: Invento
             assert before + members <= demand.max_per_node
 
 
+def suppose(inventory: Inventory, gone: Placement, engine: Engine, demand: Demand, *, look: bool) -> None:
+    """Ask what would be without these slices."""
+    plans = [plan for member in gone.members for plan in member]
+    for plan in plans:
+        inventory.release(plan)
+    fits = engine.fits(demand)
+    if look:
+        assert fits == (engine.place(demand) is not None)
+    for plan in plans:
+        inventory.reserve(plan)
+
+
 @pytest.mark.parametrize("name", sorted(POLICIES))
 @pytest.mark.parametrize("compiled", [True, False])
 def test_cached_scores_decide_as_a_full_scan_does(name: str, compiled: bool) -> None:
@@ -83,6 +95,9 @@ def test_cached_scores_decide_as_a_full_scan_does(name: str, compiled: bool) -> 
     for arrival in range(400):
         demand = random_demand(rng)
         before = inventory.canonical()
+        if books.live and arrival % 3 == 0:
+            with engine.supposing():
+                suppose(inventory, books.live[rng.randrange(len(books.live))][1], engine, demand, look=arrival % 2 == 0)
         placement = engine.place(demand, arrival=arrival)
         assert placement == oracle.place(demand, arrival=arrival)
         assert inventory.canonical() == before
@@ -192,6 +207,14 @@ def test_a_gang_of_parts_finds_the_packing_that_the_count_promises() -> None:
     assert placement is not None
     Books(inventory).apply(demand, placement)
     assert_sound(inventory)
+
+
+def test_a_gang_that_avoids_devices_is_not_sent_to_a_domain_where_only_they_are_left() -> None:
+    inventory = pool(node("n0", 2, domain="d0"), node("n1", 4, domain="d1"))
+    demand = Demand(count=2, gang_size=2, topology=Topology.PREFER_ISLAND, avoid_device_uuids=("GPU-n1-0",))
+    placement = Engine(inventory, make_policy("bestfit")).place(demand)
+    assert placement is not None
+    assert sorted(placement.node_ids) == ["n0", "n1"]
 
 
 def test_a_gang_prefers_the_smallest_domain_that_has_room() -> None:

@@ -9,8 +9,9 @@ with a preemption the placement is tried first, what is not needed stays, and th
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable
-from typing import NamedTuple, Self
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
 
 from aliquot.coordinator.core.decide import holding
 from aliquot.coordinator.core.elastic import Member, bounds_of, spare_members
@@ -183,13 +184,14 @@ def _search(
     if not spare:
         return None
     wanted = _Wanted(lease, demand, state.holds.get(lease.lease_id))
-    if _placed(state, wanted, []) is not None:
+    if _fits(state, wanted, []):
         return None  # what leaves anyway is enough
     enough = _enough(state, wanted, spare)
     if not enough:
         return None
-    with _Without(state) as books:
-        placement = _place_without(books, state, wanted, spare[:enough])
+    with _without(state) as books:
+        books.make_way(wanted, spare[:enough])
+        placement = state.engine.place(demand, arrival=lease.arrival)
         if placement is None:
             return None
         over = forbidden(state, lease.request, chain_of(state, lease.request), placement, now_ms, lease.preempted_at_ms)
@@ -205,13 +207,13 @@ def _enough(state: State, wanted: _Wanted, spare: list[tuple[Lease, Member]]) ->
     numbers go; 0: not even all of it, which is what most searches find, and is looked at first. Otherwise what is
     needed is little as a rule, so short ones are tried.
     """
-    if _placed(state, wanted, spare) is None:
+    if not _fits(state, wanted, spare):
         return 0
     low, high = 0, 1
-    while high < len(spare) and _placed(state, wanted, spare[:high]) is None:
+    while high < len(spare) and not _fits(state, wanted, spare[:high]):
         low, high = high, 2 * high
     between = range(low + 1, min(high, len(spare)))
-    return low + 1 + bisect_left(between, True, key=lambda n: _placed(state, wanted, spare[:n]) is not None)
+    return low + 1 + bisect_left(between, True, key=lambda n: _fits(state, wanted, spare[:n]))
 
 
 class _Wanted(NamedTuple):
@@ -222,19 +224,11 @@ class _Wanted(NamedTuple):
     hold: Hold | None
 
 
-def _placed(state: State, wanted: _Wanted, given: list[tuple[Lease, Member]]) -> Placement | None:
-    with _Without(state) as books:
-        return _place_without(books, state, wanted, given)
-
-
-def _place_without(
-    books: _Without, state: State, wanted: _Wanted, given: list[tuple[Lease, Member]]
-) -> Placement | None:
-    """Where it would go without these members, and without what leaves anyway."""
-    books.open(wanted.hold.device_uuids if wanted.hold is not None else ())
-    books.take_off(_leaving(state))
-    books.take_off(piece for _, member in given for piece in member)
-    return state.engine.place(wanted.demand, arrival=wanted.lease.arrival)
+def _fits(state: State, wanted: _Wanted, given: list[tuple[Lease, Member]]) -> bool:
+    """Whether there would be room for it without these members, and without what leaves anyway."""
+    with _without(state) as books:
+        books.make_way(wanted, given)
+        return state.engine.fits(wanted.demand)
 
 
 def _give(state: State, given: Iterable[tuple[Lease, Member]], lease: Lease, now_ms: int) -> tuple[list[Fact], int]:
@@ -260,8 +254,19 @@ def _give(state: State, given: Iterable[tuple[Lease, Member]], lease: Lease, now
     return facts, longest_ms
 
 
-class _Without:
+@contextmanager
+def _without(state: State) -> Iterator[_Without]:
     """A context in which slices can be taken off the inventory and put back; at its end everything is as before."""
+    books = _Without(state)
+    with state.engine.supposing():
+        try:
+            yield books
+        finally:
+            books.restore()
+
+
+class _Without:
+    """What `_without` has taken off and put on."""
 
     def __init__(self, state: State) -> None:
         self._state = state
@@ -272,8 +277,11 @@ class _Without:
         self._demand = Demand()
         self._opened: dict[str, str] = {}
 
-    def __enter__(self) -> Self:
-        return self
+    def make_way(self, wanted: _Wanted, given: list[tuple[Lease, Member]]) -> None:
+        """Take off these members and what leaves anyway, and open what is kept for it."""
+        self.open(wanted.hold.device_uuids if wanted.hold is not None else ())
+        self.take_off(_leaving(self._state))
+        self.take_off(piece for _, member in given for piece in member)
 
     def open(self, uuids: Iterable[str]) -> None:
         """Let devices that are kept for somebody be used."""
@@ -335,7 +343,8 @@ class _Without:
             affinity_group=demand.affinity_group,
         )
 
-    def __exit__(self, *_: object) -> None:
+    def restore(self) -> None:
+        """Put everything back as it was."""
         inventory = self._state.inventory
         if self._planned is not None:
             for node_id, plans in zip(self._planned.node_ids, self._planned.members, strict=True):

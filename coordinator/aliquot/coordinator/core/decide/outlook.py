@@ -73,7 +73,7 @@ def _notes_on(state: State, lease: Lease, demand: Demand, found: Outlook, now_ms
     scale = guarantee_scale(state)
     borrowers = {i for i, other in state.leases.items() if other.holding and not is_protected(state, other, scale)}
     with Overlay(state, list(state.nodes), borrowers):
-        fits = state.engine.place(demand) is not None
+        fits = state.engine.fits(demand)
     if not fits:
         return ["it would not fit even without everybody who borrows: what guarantees cover is spread over the devices"]
     if found[1] > now_ms:

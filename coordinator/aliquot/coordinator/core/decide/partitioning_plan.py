@@ -176,7 +176,7 @@ def fits(rooms: Sequence[Room], demand: Demand, cuts: Sequence[Recut]) -> bool:
             inventory.reserve_member(
                 room.spec.node_id, cpu_milli=0, host_memory_bytes=0, affinity_group=demand.affinity_group
             )
-    return engine.place(demand) is not None
+    return engine.fits(demand)
 
 
 def _device(card: MigCard, part: MigPart) -> DeviceSpec:

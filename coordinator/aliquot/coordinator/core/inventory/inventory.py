@@ -409,6 +409,16 @@ class Inventory:
             self.change_base += CHANGE_LOG_MAX // 2
         log.append(row)
 
+    @property
+    def changes(self) -> int:
+        """How many changes of rows there have been."""
+        return self.change_base + len(self.change_log)
+
+    def forget_changes(self, since: int) -> None:
+        """All changes since then (`changes` at that time) were undone, and nobody has looked at the log meanwhile."""
+        if since >= self.change_base:
+            del self.change_log[since - self.change_base :]
+
     def _changed(self, node: NodeRecord) -> None:
         for row in self._rows_of(node):
             self._log(row)

@@ -6,6 +6,8 @@ that fits by this count can be placed, and one that does not need not be tried.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 
 from aliquot.coordinator.core.inventory import Inventory
@@ -57,13 +59,21 @@ def members_by_slots(slots: Ints, count: int) -> Ints:
 
 
 def members_per_row(
-    inventory: Inventory, shapes: ShapeTable, slot: int, eligible: Bools, *, empty: bool = False
+    inventory: Inventory,
+    shapes: ShapeTable,
+    slot: int,
+    eligible: Bools,
+    *,
+    empty: bool = False,
+    avoid: Iterable[str] = (),
 ) -> Ints:
-    """[row] members that each eligible row could take, by devices, links, CPU and host memory."""
+    """[row] members that each eligible row could take, by devices (but these to avoid), links, CPU and host memory."""
     table, shape = inventory.table, shapes.shapes[slot]
     rows = table.rows
     if shape.count:
         slots = slots_per_device(inventory, shapes, slot, empty=empty)
+        for device in [inventory.device_record(uuid) for uuid in avoid if inventory.has_device(uuid)]:
+            slots[device.row, device.col] = 0
         if shape.topology == Topology.REQUIRE_ISLAND:
             members: Ints = np.zeros(rows, np.int64)
             for island in range(int(table.islands[:rows].max(initial=0))):
@@ -74,7 +84,7 @@ def members_per_row(
         members = np.full(rows, MANY, np.int64)
     members = np.where(eligible, members, 0)
     if not empty:
-        members = np.where(table.grantable[:rows], members, 0)
+        members = np.where(table.cpu_left[:rows] >= 0, members, 0)
     return np.minimum(members, _host_members(inventory, shape, empty=empty))
 
 
@@ -114,13 +124,16 @@ def members_per_node(
     return per_node
 
 
-def room_if_empty(inventory: Inventory, demand: Demand, shape: Demand) -> int:
-    """Members that the pool could take as this shape, were it empty, well and ready."""
+def room(inventory: Inventory, demand: Demand, shape: Demand, *, empty: bool = False) -> int:
+    """Members that the pool can take as this shape now; `empty`: could take, were it empty, well and ready."""
     shapes = ShapeTable(inventory)
     shapes.put(0, shape)
-    eligible = shapes.eligible_rows(0) & listed_rows(inventory, demand, empty=True)
-    per_row = members_per_row(inventory, shapes, 0, eligible, empty=True)
-    return int(members_per_node(inventory, demand, shape, per_row, empty=True).sum())
+    eligible = shapes.eligible_rows(0) & listed_rows(inventory, demand, empty=empty)
+    if not eligible.any():
+        return 0
+    avoid = () if empty else demand.avoid_device_uuids
+    per_row = members_per_row(inventory, shapes, 0, eligible, empty=empty, avoid=avoid)
+    return int(members_per_node(inventory, demand, shape, per_row, empty=empty).sum())
 
 
 def listed_rows(inventory: Inventory, demand: Demand, *, empty: bool = False) -> Bools:

@@ -8,10 +8,13 @@ nothing else: no clock, no hash order, no randomness.
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from aliquot.coordinator.core.inventory import Inventory
 from aliquot.coordinator.core.placement import explain
 from aliquot.coordinator.core.placement.budget import MoveBudget
+from aliquot.coordinator.core.placement.capacity import room
 from aliquot.coordinator.core.placement.chooser import Chooser
 from aliquot.coordinator.core.placement.fragmentation import typical
 from aliquot.coordinator.core.placement.gang import place_gang
@@ -76,6 +79,24 @@ class Engine:
                     placement = _with_note(placement, note)
                 return placement
         return None
+
+    def fits(self, demand: Demand) -> bool:
+        """Whether `place` would find room. It counts what is left and scores nothing: however many rows changed since
+        the last question, as they do when somebody asks what would be if others were gone, it takes the same time.
+        """
+        return any(room(self.inventory, demand, shape) >= demand.gang_size for shape in self.matcher.shapes(demand))
+
+    @contextmanager
+    def supposing(self) -> Iterator[None]:
+        """A context in which the inventory is changed to see what would be, and at whose end all is as it was: unless
+        `place` had to look at it meanwhile, no row is scored again for it.
+        """
+        begun = self.inventory.changes
+        try:
+            yield
+        finally:
+            if self.index.seen <= begun:
+                self.inventory.forget_changes(begun)
 
     def note_demand(self, demand: Demand) -> None:
         """Count an arrival, whether it is placed or not: what policies learn from.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from aliquot.coordinator.core.inventory import Inventory
-from aliquot.coordinator.core.placement.capacity import room_if_empty
+from aliquot.coordinator.core.placement.capacity import room
 from aliquot.coordinator.core.placement.matching import Matcher
 from aliquot.coordinator.core.placement.obstacles import ClassObstacles, describe
 from aliquot.coordinator.core.placement.reasons import OTHER_KIND, PERMANENT, Reason
@@ -12,7 +12,7 @@ from aliquot.coordinator.core.types import Demand, Missing, Shortfall
 
 def possible(inventory: Inventory, matcher: Matcher, demand: Demand) -> bool:
     """Would the demand fit the pool were it empty, well and ready?"""
-    return any(room_if_empty(inventory, demand, shape) >= demand.gang_size for shape in matcher.shapes(demand))
+    return any(room(inventory, demand, shape, empty=True) >= demand.gang_size for shape in matcher.shapes(demand))
 
 
 def shortfall(inventory: Inventory, matcher: Matcher, demand: Demand) -> Shortfall:

@@ -32,7 +32,8 @@ def place_gang(chooser: Chooser, shapes: ShapeTable, demand: Demand, shape: Dema
     if not demand.affinity_group:
         demand = msgspec.structs.replace(demand, affinity_group=TRIAL_GROUP)
     eligible = shapes.eligible_rows(slot) & listed_rows(inventory, demand)
-    per_node = members_per_node(inventory, demand, shape, members_per_row(inventory, shapes, slot, eligible))
+    per_row = members_per_row(inventory, shapes, slot, eligible, avoid=demand.avoid_device_uuids)
+    per_node = members_per_node(inventory, demand, shape, per_row)
     if int(per_node.sum()) < demand.gang_size:
         return None
     within, note = _smallest_domain(chooser, demand, per_node)

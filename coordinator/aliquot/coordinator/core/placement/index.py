@@ -34,6 +34,10 @@ class Index(Protocol):
 
     scorer: Scorer
 
+    @property
+    def seen(self) -> int:
+        """The changes of the inventory (`Inventory.changes`) that its scores include."""
+
     def slot(self, shape: Demand) -> int:
         """The slot of a shape, brought up to date; valid until the inventory changes."""
 
@@ -78,6 +82,11 @@ class ScoreIndex:
         self.eligible: Bools = np.zeros((self._rows_capacity, slots), np.bool_)
         self.block_keys: Ints = np.full((blocks, slots), NEVER, np.int64)
         self.allocations += 1
+
+    @property
+    def seen(self) -> int:
+        """See `Index.seen`."""
+        return self._position
 
     # -- the questions ---------------------------------------------------------------------------------------
 
@@ -137,7 +146,7 @@ class ScoreIndex:
     def _sync(self) -> None:
         """Score again what changed since the last question."""
         inventory = self._inventory
-        end = inventory.change_base + len(inventory.change_log)
+        end = inventory.changes
         policy_version = self.scorer.policy.version
         if (
             inventory.layout_version != self._layout
@@ -170,7 +179,7 @@ class ScoreIndex:
         moved = scorer.sync()
         rows = inventory.table.rows
         if moved or rows > self._rows_capacity:
-            self._restart(inventory.change_base + len(inventory.change_log))
+            self._restart(inventory.changes)
             return
         for slot, fresh in enumerate(self._fresh):
             if fresh:

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from aliquot.common.tiers import Tier
 from aliquot.coordinator.core.inventory import Inventory
-from aliquot.coordinator.core.placement.capacity import room_if_empty
+from aliquot.coordinator.core.placement.capacity import room
 from aliquot.coordinator.core.placement.shapes import shape_of
 from aliquot.coordinator.core.types import WHOLE_SHARE_MILLI, Demand, MigCard, NodeSpec
 
@@ -79,7 +79,7 @@ class Matcher:
         return tuple(match for models in alternatives for match in self._of_models(demand, models))
 
     def _room(self, demand: Demand, models: tuple[str, ...]) -> bool:
-        return room_if_empty(self._inventory, demand, shape_of(demand, models)) >= demand.gang_size
+        return room(self._inventory, demand, shape_of(demand, models), empty=True) >= demand.gang_size
 
     def _of_models(self, demand: Demand, models: tuple[str, ...]) -> list[Match]:
         """The smallest profile of each model that can be had; the smallest of all first."""

@@ -19,6 +19,11 @@ class ScanIndex:
         self.scorer = scorer
         self._keys: Ints = np.zeros(0, np.int64)
 
+    @property
+    def seen(self) -> int:
+        """See `Index.seen`: it keeps no scores, so it is never behind."""
+        return self.scorer.inventory.changes
+
     def slot(self, shape: Demand) -> int:
         """See `Index.slot`."""
         shapes = self.scorer.shapes

@@ -34,8 +34,10 @@ class Overlay:
         self._slices: list[Slice] = []
         self._members: list[tuple[str, str]] = []
         self._withheld: list[tuple[str, str]] = []
+        self._supposing = state.engine.supposing()
 
     def __enter__(self) -> None:
+        self._supposing.__enter__()
         inventory = self._state.inventory
         for uuid in self._open:
             owner = inventory.device_record(uuid).withheld_for
@@ -88,3 +90,4 @@ class Overlay:
             inventory.reserve(piece.plan)
         for uuid, owner in self._withheld:
             inventory.withhold(uuid, owner)
+        self._supposing.__exit__(kind, error, trace)
