@@ -68,9 +68,14 @@ class WireAudit:
                 self._spoke_us[connection.number] = self._world.loop.now_us
             if up and data[0] != _HEARTBEAT:
                 self._from_agent(connection, data)
-        elif connection.note == KEEP_ALIVE and up and connection.address == self._auditor.leader_address:
+        elif connection.note == KEEP_ALIVE and up and self._leader_reads(connection):
             for lease_id in leases_pb2.KeepAliveRequest.FromString(data).lease_ids:
                 self._named(lease_id)
+
+    def _leader_reads(self, connection: Connection) -> bool:
+        """Whether somebody is there to read it: not the leader before it, in a process that has died."""
+        closed = connection.server_begun and not connection.server_open
+        return connection.address == self._auditor.leader_address and connection.server.process.alive and not closed
 
     def _named(self, lease_id: str) -> None:
         """Somebody who wants this lease has spoken to the leader."""

@@ -195,7 +195,6 @@ def _crash(world: World, fault: Fault, random: Random) -> None:
 def _crash_at(point: CrashPoint) -> Callable[[World, Fault, Random], None]:
     def happen(world: World, fault: Fault, random: Random) -> None:
         world.store.crash = point
-        world.store.on_crash = lambda point: world.cluster.leader.crash()
 
     return happen
 

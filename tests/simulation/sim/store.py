@@ -54,7 +54,8 @@ class Store:
         self.sync_us = 2_000
         self.stall_us = 0
         self.crash: CrashPoint | None = None
-        self.on_crash: Callable[[CrashPoint], None] = lambda point: None
+        self.on_crash: Callable[[Process], None] = lambda process: None
+        """Ends the process whose commit has come to that point."""
         self.on_durable: Callable[[codec.Record, int], None] = lambda record, epoch: None
         self.on_prune: Callable[[int], None] = lambda seq: None
         self.commits = 0
@@ -126,14 +127,14 @@ class SimJournal:
         record = codec.encode(group, store.last_digest)
         point, store.crash = store.crash, None
         if point in (CrashPoint.BEFORE_WRITE, CrashPoint.AFTER_WRITE):
-            store.on_crash(point)
+            store.on_crash(self._process)
             return
         if point is CrashPoint.TORN:
             cut = self._random.randrange(len(record.payload))
             store.torn = codec.Record(
                 record.version, record.first_seq, record.last_seq, record.previous, record.payload[:cut], record.digest
             )
-            store.on_crash(point)
+            store.on_crash(self._process)
             return
         if store.full:
             raise JournalUnavailable("no space left on device")
@@ -143,7 +144,7 @@ class SimJournal:
         assert group.first_seq == store.last_seq + 1, f"a group starts at {group.first_seq} after {store.last_seq}"
         store.append(record, self._epoch)
         if point is CrashPoint.AFTER_SYNC:
-            store.on_crash(point)
+            store.on_crash(self._process)
             return
         if store.lying:
             store.lying -= 1

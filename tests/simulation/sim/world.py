@@ -93,6 +93,7 @@ class World:
         self.table = ProcessTable()
         self.network = Network(self.loop, self._fork("network"), self.process)
         self.store = Store(hashlib.sha256(b"pool secret").digest())
+        self.store.on_crash = self.loop.kill
         self.cluster = Cluster(
             self.loop,
             self.network,

@@ -110,13 +110,14 @@ def _devices_of(placement: Placement) -> set[str]:
 def _with_open(state: State, holds: list[Hold], demand: Demand, arrival: int) -> Placement | None:
     """Where the demand would go if these holds were not."""
     uuids = [uuid for hold in holds for uuid in hold.device_uuids if state.inventory.has_device(uuid)]
-    try:
-        for uuid in uuids:
-            state.inventory.withhold(uuid, "")
-        return state.engine.place(demand, arrival=arrival)
-    finally:
-        for uuid in uuids:
-            state.inventory.withhold(uuid, state.hold_of_device[uuid])
+    with state.engine.supposing():
+        try:
+            for uuid in uuids:
+                state.inventory.withhold(uuid, "")
+            return state.engine.place(demand, arrival=arrival) if state.engine.fits(demand) else None
+        finally:
+            for uuid in uuids:
+                state.inventory.withhold(uuid, state.hold_of_device[uuid])
 
 
 def carry_out(state: State, lease: Lease, plan: Plan, now_ms: int, taken_over: tuple[str, ...] = ()) -> list[Fact]:

@@ -12,11 +12,14 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from aliquot.coordinator.core.inventory import DeviceClass, Inventory
 from aliquot.coordinator.core.placement.candidates import Candidates
 from aliquot.coordinator.core.placement.shapes import Bools, Ints
 from aliquot.coordinator.core.types import WHOLE_SHARE_MILLI, Demand
+
+Floats = npt.NDArray[np.float32]
 
 
 class Mix:
@@ -24,23 +27,21 @@ class Mix:
 
     def __init__(self, mix: tuple[tuple[Demand, int], ...]) -> None:
         self.types = tuple(demand for demand, _ in mix)
-        self.weight: Ints = np.array([weight for _, weight in mix], np.int64)
-        self.total_weight = int(self.weight.sum())
+        self.total_weight = sum(weight for _, weight in mix)
+        self._weight = np.array([weight for _, weight in mix], np.float64)
         self._cpu: Ints = np.array([d.cpu_milli for d in self.types], np.int64)
-        self._share: Ints = np.array([_share(d) for d in self.types], np.int64)
-        self._count: Ints = np.array([max(d.count, 1) for d in self.types], np.int64)
+        self._count: Floats = np.array([max(d.count, 1) for d in self.types], np.float32)
         self._cpu_only: Bools = np.array([d.count == 0 for d in self.types], np.bool_)
-        left = np.arange(WHOLE_SHARE_MILLI + 1)[:, None]
-        self._enough: Ints = (left >= self._share).astype(np.int64)
-        """[left, type] a device with so much left serves the type."""
-        self._too_small: Ints = np.where(left < self._share, left, 0)
-        """[left, type] the idle share of such a device that is lost to the type."""
-        self._suits: Bools = np.zeros((0, len(self.types)), np.bool_)
+        left, share = np.arange(WHOLE_SHARE_MILLI + 1)[:, None], np.array([_share(d) for d in self.types], np.int64)
+        self._of_left: Floats = np.hstack([left >= share, np.where(left < share, left, 0)]).astype(np.float32)
+        """[left, type, and type again] of a device with so much left: whether it serves the type, and the idle share
+        that is lost to the type."""
+        self._unsuited: Bools = np.ones((0, len(self.types)), np.bool_)
 
     def learn_classes(self, inventory: Inventory) -> None:
         """Take note of which device classes suit which type; call when classes were added."""
         classes = inventory.classes
-        if len(self._suits) == len(classes) + 1:
+        if len(self._unsuited) == len(classes) + 1:
             return
         suits = np.zeros((len(classes) + 1, len(self.types)), np.bool_)
         for class_id, device_class in enumerate(classes):
@@ -51,7 +52,7 @@ class Mix:
                     and demand.vendor in ("", device_class.vendor)
                     and _serves(device_class, demand)
                 )
-        self._suits = suits
+        self._unsuited = ~suits | self._cpu_only
 
     def fragmentation(self, c: Candidates) -> Ints:
         """[row, 1] weighted fragmentation of each row, in milli-devices times `total_weight`."""
@@ -59,29 +60,36 @@ class Mix:
 
     def of_rows(self, left: Ints, cpu_left: Ints, class_id: Ints) -> Ints:
         """[row] the same, from [row, device] share left and [row] CPU left and class."""
-        enough, lost = self._sums(left)
-        idle = left.sum(axis=1)[:, None]
-        return self._weigh(idle, enough, lost, cpu_left[:, None], self._suits[class_id])
+        of_row = self._sums(left)
+        useless = self._unsuited[class_id] | (cpu_left[:, None] < self._cpu)
+        return self._weigh(of_row, left.sum(axis=1)[:, None], useless)
 
     def fragmentation_after(self, c: Candidates) -> Ints:
         """[state, shape] the same, were the member's slices on devices in that state."""
-        enough, lost = (of_row[c.row_of][:, None, :] for of_row in self._sums(c.all_left))
-        count = c.count[:, :, None]
         share = c.share[c.row_of] if len(c.share) > 1 else c.share
         rest = np.maximum(c.left - share, 0)
-        enough = enough + count * (self._enough[rest] - self._enough[c.left])
-        lost = lost + count * (self._too_small[rest] - self._too_small[c.left])
-        total = (c.idle[c.row_of] - c.count * (c.left - rest))[:, :, None]
-        cpu_left = (c.cpu_left[c.row_of] - c.cpu)[:, :, None]
-        return self._weigh(total, enough, lost, cpu_left, self._suits[c.class_id[c.row_of]])
+        after = self._of_left.take(rest, axis=0)
+        after -= self._of_left.take(c.left, axis=0)
+        after *= c.count[:, :, None]
+        after += self._sums(c.all_left)[c.row_of][:, None, :]
+        total = c.idle[c.row_of] - c.count * (c.left - rest)
+        useless = (c.cpu_left[c.row_of] - c.cpu)[:, :, None] < self._cpu
+        useless |= self._unsuited[c.class_id[c.row_of]]
+        return self._weigh(after, total[:, :, None], useless)
 
-    def _sums(self, left: Ints) -> tuple[Ints, Ints]:
-        """[row, type] devices with enough left, and idle share on the others."""
-        return self._enough[left].sum(axis=1), self._too_small[left].sum(axis=1)
+    def _sums(self, left: Ints) -> Floats:
+        """[row, type, and type again] devices with enough left, and idle share on the others."""
+        sums: Floats = self._of_left.take(left, axis=0).sum(axis=1)
+        return sums
 
-    def _weigh(self, total: Ints, enough: Ints, lost: Ints, cpu_left: Ints, suits: Bools) -> Ints:
-        useless = ~suits | self._cpu_only | (cpu_left < self._cpu) | (enough < self._count)
-        fragmented: Ints = np.where(useless, total, lost) @ self.weight
+    def _weigh(self, sums: Floats, total: Ints, useless: Bools) -> Ints:
+        """Every number on the way is a whole one that its format holds exactly: in 32 bits those of one node, which has
+        at most 255 devices, in 64 the sums over the mix. Floats, because only their products have a fast routine.
+        """
+        types = len(self.types)
+        useless |= sums[..., :types] < self._count
+        lost = np.where(useless, total.astype(np.float32), sums[..., types:])
+        fragmented: Ints = (lost @ self._weight).astype(np.int64)
         return fragmented
 
 
