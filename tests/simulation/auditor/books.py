@@ -60,7 +60,7 @@ class Books:
         self.freed: Callable[[Piece], str] = lambda piece: ""
         """What is wrong with a slice's capacity being free now, on the machine itself."""
         self.expired: Callable[[Story], str] = lambda story: ""
-        self._forced: set[str] = set()
+        self.forced: set[str] = set()
         """Nodes that this group removes, and devices that a node described in this group no longer has."""
         self._vanished: set[str] = set()
         self._stopped: set[str] = set()
@@ -99,7 +99,7 @@ class Books:
 
     def group(self, facts: list[list[Any]]) -> list[str]:
         """Apply one durable group."""
-        self._forced = {fact[2] for fact in facts if fact[0] == "nremove"}
+        self.forced = {fact[2] for fact in facts if fact[0] == "nremove"}
         self._vanished = set()
         self._stopped.clear()
         self._shapes.group()
@@ -393,14 +393,14 @@ class Books:
             return f"{fact[3]} is over, but holds nothing"
         if failed:
             self._shapes.failed(piece)
-        elif not piece.ending and piece.state != NOTICED and piece.node_id not in self._forced:
+        elif not piece.ending and piece.state != NOTICED and piece.node_id not in self.forced:
             return f"{piece.slice_id} is gone although nobody told it to go"
         machine = self.machines[piece.node_id]
         self._free(story, piece, fact[1])
         if piece.uuid in self._vanished:
             return ""  # there is nothing that could be given away before the device is described again
         said = machine.agentless or self.confirmed(piece.node_id, piece.slice_id, "OVER")
-        if piece.node_id in self._forced:
+        if piece.node_id in self.forced:
             return (
                 "" if machine.state in (LOST, DECLARED) else f"{piece.slice_id} is written off a node that is not lost"
             )

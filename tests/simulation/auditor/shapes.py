@@ -104,7 +104,8 @@ class Shapes:
         for piece in pieces:
             if not notice and piece.member not in lost | unconfirmed:
                 early = piece.state == NOTICED and at_ms < piece.deadline_ms and story.unacknowledged
-                if early or piece.state in (GRANTED, ACTIVE):
+                removed = piece.node_id in self._books.forced
+                if early or (piece.state in (GRANTED, ACTIVE) and not removed):
                     return f"{piece.slice_id} is stopped without notice, or before it is over"
             self._leave(piece, deadline_ms, notice=notice)
         return self._changed(story, "shed", at_ms, -len(fresh)) if fresh else ""
