@@ -281,6 +281,21 @@ async def test_confirmations_of_an_old_session_are_not_believed() -> None:
             await eventually(lambda: _lease_state(pool, lease.lease_id) == 3, "the right epoch is believed")
 
 
+async def test_a_snapshot_of_an_old_session_is_not_believed() -> None:
+    """Something on the way repeats what an agent said before it had its slice: the slice is not gone for that."""
+    async with running() as pool:
+        agent = Agent(pool.address, "n1")
+        async with agents(agent):
+            await ready(pool)
+            lease = await pool.allocate("0.5", wait_until=ACTIVE)
+            before = agent.snapshot(1).snapshot
+            before.session_epoch = agent.welcome.session_epoch - 1
+            del before.slices[:]
+            await agent.send(snapshot=before)
+            await eventually(lambda: pool.coordinator.metrics.agent_messages["stale_snapshots"] == 1, "heard")
+            assert (await pool.get(lease.lease_id)).state == types_pb2.LEASE_STATE_ACTIVE
+
+
 async def test_a_stale_agent_is_told_to_stop_what_has_ended() -> None:
     """It was away while its lease ended elsewhere in the books: it still holds the slice, and must let it go."""
     clock = ManualClock(START_MS)

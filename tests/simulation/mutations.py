@@ -180,6 +180,20 @@ def _session(put: Put) -> None:
 
 
 @mutant(
+    "old snapshot believed",
+    "a snapshot of an earlier session is taken as the present one's",
+    kinds=("net.last_words", "net.replayed_reports"),
+)
+def _old_snapshot(put: Put) -> None:
+    async def believe(self: Any, current: Any, said: Any) -> None:
+        said.session_epoch = current.epoch
+        await original(self, current, said)
+
+    original = sessions.Sessions._snapshot
+    put(sessions.Sessions, "_snapshot", believe)
+
+
+@mutant(
     "two machines are one node",
     "a machine made from the image of a node takes its place although that one is there",
     kinds=("node.twin",),

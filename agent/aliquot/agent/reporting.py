@@ -71,14 +71,15 @@ class Reporter:
         """The coordinator says how often it can listen."""
         self._tracker.min_interval_ms = min_interval_ms
 
-    def snapshot(self) -> agent_pb2.Snapshot:
-        """Everything. Confirmations that waited are in it."""
+    def snapshot(self, session_epoch: int) -> agent_pb2.Snapshot:
+        """Everything, for this session. Confirmations that waited are in it."""
         reports = {uuid: device_report(device) for uuid, device in self._state.devices.items()}
         self._controller.reports.clear()
         self._news.clear()
         seq = self._tracker.reset(reports.values(), self._clock.monotonic_ms())
         records = [report_of(record, self._state.actual_of(record.slice_id)) for record in self._state.book]
         return agent_pb2.Snapshot(
+            session_epoch=session_epoch,
             seq=seq,
             node=types_pb2.Node(
                 node_id=self._state.node_id,

@@ -286,7 +286,7 @@ class Stream:
         """
         if self._snapshot_wanted or self._controller.reports.overflowed:
             self._snapshot_wanted = False
-            yield agent_pb2.AgentMessage(snapshot=self._reporter.snapshot())
+            yield agent_pb2.AgentMessage(snapshot=self._reporter.snapshot(session_epoch))
         while (reports := self._reporter.confirmations(session_epoch)) is not None:
             yield agent_pb2.AgentMessage(reports=reports)
         delta = self._reporter.delta()

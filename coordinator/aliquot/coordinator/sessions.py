@@ -250,6 +250,9 @@ class Sessions:
                 self._heartbeat(session, message.heartbeat.seq)
 
     async def _snapshot(self, session: Session, snapshot: agent_pb2.Snapshot) -> None:
+        if snapshot.session_epoch not in (0, session.epoch):  # repeated on the way; what it lacks is not gone
+            self._metrics.agent_messages["stale_snapshots"] += 1
+            return
         read = self._observed.tier_notes.read(session.node_id, snapshot.slices)
         if not session.live:
             await self._register(session, snapshot, read)

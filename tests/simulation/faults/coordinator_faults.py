@@ -160,6 +160,7 @@ def _last_words(world: World, fault: Fault, random: Random) -> Undo:
 
     def speak(times: int) -> None:
         world.network.replay(random, up=True, client=node.host)
+        world.network.replay_snapshot(node.host)
         if times:
             world.loop.call_in(world.process, 50 * US_PER_MS, speak, times - 1)
 

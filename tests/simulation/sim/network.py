@@ -24,6 +24,8 @@ WINDOW_MESSAGES = 64
 """So many messages may be under way in one direction of a stream before its writer has to wait."""
 CLIENT_GIVES_UP_US = 30 * US_PER_S
 SERVER_GIVES_UP_US = 75 * US_PER_S
+_SNAPSHOT = 0x12
+"""The first byte of an agent's snapshot."""
 Deliver = Callable[["Connection", bool, bytes], None]
 
 
@@ -61,6 +63,8 @@ class Network:
         )
         self.spoken: dict[tuple[str, bool], deque[tuple[int, bytes]]] = {}
         """(client, up) -> the latest messages of it: (connection, data). For faults that replay them."""
+        self.snapshots: dict[str, tuple[int, bytes]] = {}
+        """client -> its latest snapshot, likewise."""
         self.events = 0
         self._numbers = 0
 
@@ -123,6 +127,15 @@ class Network:
                 return True
         return False
 
+    def replay_snapshot(self, client: str) -> None:
+        """As `replay`, with the snapshot of an earlier stream, before the client has sent one on this."""
+        number, data = self.snapshots.get(client, (0, b""))
+        for connection in self.connections.values():
+            there = connection.client == client and connection.client_open and connection.server_open
+            if number and there and connection.number > number:
+                connection.up.arrived.append(data)
+                connection.up.wake()
+
     def reset_some(self, host: str) -> int:
         """Break every stream of a host at once, losing what is under way."""
         hit = [c for c in self.connections.values() if host in (c.client, c.address)]
@@ -174,6 +187,8 @@ class Direction:
         if type(item) is bytes and len(item) > 16:  # heartbeats say nothing worth repeating
             key = (self.owner.client, self.up)
             network.spoken.setdefault(key, deque(maxlen=12)).append((self.owner.number, item))
+            if self.up and item[0] == _SNAPSHOT:
+                network.snapshots[self.source] = (self.owner.number, item)
         self.on_the_way.append(item)
         if not network.is_cut(self.source, self.target):
             now_us = network.loop.now_us
