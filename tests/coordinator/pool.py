@@ -237,10 +237,11 @@ class Agent(PretendedNode):
 
 @contextlib.asynccontextmanager
 async def agents(*several: Agent) -> AsyncIterator[None]:
-    """Connect them all, and close them at the end."""
+    """Connect them all, and close them at the end. Each is registered, or has been told why not."""
     try:
         for agent in several:
             await agent.connect()
+            await eventually(lambda agent=agent: agent.received or agent.ended, "it is told what to hold")  # type: ignore[misc]
         yield
     finally:
         for agent in several:

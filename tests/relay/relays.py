@@ -32,6 +32,10 @@ class Relay:
                 total += sum(float(line.rpartition(" ")[2]) for line in lines)
         return total
 
+    async def connected(self) -> bool:
+        """Whether every process of it reaches a coordinator, by its own account."""
+        return await self.value("aliquot_relay_upstream") == len(self.pids)
+
 
 def get(url: str) -> str:
     with urllib.request.urlopen(url, timeout=10) as answer:

@@ -88,7 +88,7 @@ async def refused(address: str, tls: ClientTls, node_id: str) -> grpc.aio.AioRpc
 async def test_an_agent_speaks_for_the_node_that_its_certificate_names_and_for_no_other(authority: Authority) -> None:
     agent = ClientTls(authority.ca, *authority.certify("node-1"))
     async with secured(authority) as pool, pool.relay("relay-1", authority.ca) as relay:
-        await eventually(lambda: len(pool.coordinator.relays) == 1, "the relay has connected")
+        await eventually(relay.connected, "the relay has connected")
         for address in (pool.address, relay.address):
             assert (await greet(address, agent, "node-1")).session_epoch
             error = await refused(address, agent, "node-2")
@@ -105,7 +105,7 @@ async def test_a_careless_relay_opens_no_door(authority: Authority, tmp_path: Pa
     async with secured(authority) as pool:
         for agents_by, tls in ((None, ClientTls(authority.ca)), (other.ca, foreign)):
             async with pool.relay("relay-1", agents_by) as relay:
-                await eventually(lambda: len(pool.coordinator.relays) == 1, "the relay has connected")
+                await eventually(relay.connected, "the relay has connected")
                 error = await refused(relay.address, tls, "node-1")
                 assert (error.code(), reason_of(error)) == (DENIED, "NOT_ALLOWED")
                 assert len(pool.coordinator.sessions) == 0

@@ -33,7 +33,7 @@ async def pool_and_relay(*flags: str) -> AsyncIterator[tuple[Pool, Relay]]:
     async with contextlib.AsyncExitStack() as stack:
         pool = await stack.enter_async_context(pools.running(settings_for(relays=RelaySettings(enabled=True))))
         relay = await stack.enter_async_context(relaying("--coordinator", pool.address, *flags))
-        await eventually(lambda: len(pool.coordinator.relays) == len(relay.pids), "the relay has connected")
+        await eventually(relay.connected, "the relay has connected")
         yield pool, relay
 
 
