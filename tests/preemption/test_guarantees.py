@@ -4,8 +4,11 @@ chosen within a second (an equal search in vain rests that long), and its capaci
 
 from __future__ import annotations
 
+import json
 import os
+from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
@@ -43,6 +46,7 @@ DEMANDS = st.sampled_from(
         Demand(count=2, share_milli=500, gang_size=2),
     ]
 )
+PAST_WALKS = Path(__file__).with_name("past_walks.jsonl").read_text().splitlines()
 QUEUES = st.sampled_from(["", "", "shared"])
 
 
@@ -261,3 +265,15 @@ Guarantees.TestCase.settings = settings(
     suppress_health_check=list(HealthCheck),
 )
 TestGuarantees = Guarantees.TestCase
+
+
+@pytest.mark.parametrize("walk", range(len(PAST_WALKS)))
+def test_walks_that_failed_once_do_not_fail_again(walk: int) -> None:
+    """Each line: the steps of one, as (rule, arguments)."""
+    machine = Guarantees()
+    for name, arguments in json.loads(PAST_WALKS[walk]):
+        if "demand" in arguments:
+            arguments["demand"] = Demand(**arguments["demand"])
+        getattr(machine, name)(**arguments)
+        machine.nobody_waits_for_what_is_owed_for_longer_than_a_minute()
+        machine.nobody_is_above_a_limit()
