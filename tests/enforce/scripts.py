@@ -157,7 +157,7 @@ hold()
 """
 )
 
-IPC_OWNER = (
+_IPC_HEAD = (
     _HEAD
     + """
 driver = Driver()
@@ -165,9 +165,10 @@ pointer, handle = c_uint64(), (ctypes.c_ubyte * 64)()
 driver.call("cuMemAlloc_v2", byref(pointer), c_size_t(2048 * MIB))
 driver.call("cuIpcGetMemHandle", byref(handle), pointer)
 say({"handle": bytes(handle).hex()})
-hold()
 """
 )
+
+IPC_OWNER = f"{_IPC_HEAD}hold()\n"
 
 IPC_IMPORTER = (
     _HEAD
@@ -378,13 +379,8 @@ hold()
 )
 
 IPC_FREED_BY_OWNER = (
-    _HEAD
+    _IPC_HEAD
     + """
-driver = Driver()
-pointer, handle = c_uint64(), (ctypes.c_ubyte * 64)()
-driver.call("cuMemAlloc_v2", byref(pointer), c_size_t(2048 * MIB))
-driver.call("cuIpcGetMemHandle", byref(handle), pointer)
-say({"handle": bytes(handle).hex()})
 sys.stdin.readline()
 driver.call("cuMemFree_v2", pointer)
 say(take(driver))
