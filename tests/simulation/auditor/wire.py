@@ -195,8 +195,9 @@ class WireAudit:
         if name == "Allocate":
             asked = leases_pb2.AllocateRequest.FromString(request)
             lease = leases_pb2.AllocateResponse.FromString(data).lease
-            self._named(lease.lease_id)
             self._lease(lease, "Allocate")
+            if address == self._auditor.leader_address:  # one that was deposed may still answer what was durable then
+                self._named(lease.lease_id)
             key = (asked.request.tenant, asked.idempotency_key)
             if asked.idempotency_key:
                 known = self._keys.setdefault(key, lease.lease_id)
