@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import signal
 
-from aliquot.v1 import agent_pb2, types_pb2
+import pytest
+
+from aliquot.v1 import agent_pb2, local_pb2, types_pb2
 from tests.agent.coordinator import Coordinator
-from tests.agent.harness import GIB, Node, auntil, desired, ended_by
+from tests.agent.harness import GIB, SECRET, Node, auntil, desired, ended_by
 from tests.agent.test_enforcement_on_processes import grant
 
 ACTIVE = agent_pb2.SLICE_STATUS_ACTIVE
@@ -54,6 +56,28 @@ async def test_a_lost_device_is_unhealthy_and_its_slices_are_kept(node: Node, co
     assert job.poll() is None
     node.scenario.restore(0)
     await auntil(lambda: device(node, 0).healthy, "it is healthy again", seconds=60)
+
+
+async def test_nothing_is_attached_to_a_lease_whose_device_is_gone(
+    node: Node, coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was unplugged or divided: a program would see no device, or fewer than were leased."""
+    monkeypatch.setenv("ALIQUOT_AGENT_POLL_DISCOVERY", "1s")
+    await grant(node, coordinator)
+    request = local_pb2.LocalRequest(
+        attach=local_pb2.AttachRequest(lease_id="l-1", secret=SECRET, pid=node.sleeper().pid)
+    )
+
+    async def until_refused() -> str:
+        while True:
+            answer = await asyncio.to_thread(node.ask, request)
+            if not answer.HasField("attach"):
+                return answer.error.reason
+            assert answer.attach.environment["CUDA_VISIBLE_DEVICES"] == node.uuids[0]
+
+    asking = [asyncio.create_task(until_refused()) for _ in range(4)]
+    node.scenario.set_mig_mode(0, enabled=True)
+    assert {await each for each in asking} <= {"NOT_ACTIVE", "LEASE_NOT_HERE"}
 
 
 async def test_xids_of_programs_are_noted_and_those_of_devices_take_them_out(

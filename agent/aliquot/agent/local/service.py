@@ -218,13 +218,16 @@ class LocalService:
 
     async def _when_active(self, lease_id: str, member: int, records: Sequence[Reservation]) -> list[Reservation]:
         deadline = asyncio.get_running_loop().time() + ACTIVE_WAIT_S
-        while not all(self._state.actual_of(record.slice_id).limit_set for record in records):
+        while True:
+            gone = [record.spec.device_uuid for record in records if self._limits.limited(record) is None]
+            if not gone and all(self._state.actual_of(record.slice_id).limit_set for record in records):
+                return list(records)
             if asyncio.get_running_loop().time() >= deadline:
-                notes = [note for record in records for note in self._state.actual_of(record.slice_id).tier_notes]
+                notes = [f"this node has no device {uuid} now" for uuid in gone]
+                notes += [note for record in records for note in self._state.actual_of(record.slice_id).tier_notes]
                 raise NotActive(f"the limits of lease {lease_id} are not set: {'; '.join(notes) or 'not yet'}")
             await asyncio.sleep(_LOOK_AGAIN_S)
             records = self._running(lease_id, member)
-        return list(records)
 
     @staticmethod
     def _uid_of(process: ProcessKey, peer: Peer) -> int:
