@@ -3,8 +3,8 @@
 A request that no part fits, and that no quota holds back, is given the smallest change of one card (or of several) with
 which it fits: by profile, or by share or memory where MIG instances serve it (`placement.matching`). What keeps cards
 from being cut to and fro: a request must have waited for a while, a card rests after each cut, longer after each that
-failed, a node has one order at a time, and idle parts of the profile that is wanted are never given up. The agent has
-the last word: it touches nothing in use, and says so.
+failed, a node has the orders of one request at a time, and idle parts of the profile that is wanted are never given up.
+The agent has the last word: it touches nothing in use, and says so.
 """
 
 from __future__ import annotations
