@@ -113,7 +113,7 @@ def kept(pool: Pool) -> Counter[str]:
     assert found.pop("Sums", 0) <= 2 * hours, "of two tenants that were charged"
     del found["items of Sums"]
     found["Entry"] -= usage
-    found["items of list"] -= 2 * usage + len(pool.state.inventory.change_log)
+    found["items of list"] -= 2 * usage + len(pool.state.inventory.changes)
     return found
 
 

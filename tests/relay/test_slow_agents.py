@@ -102,7 +102,7 @@ async def test_when_too_much_waits_the_slowest_is_told_and_the_others_go_on(tmp_
         Talker() as talker,
         relaying("--coordinator", f"127.0.0.1:{talker.port}", *limits(tmp_path, buffered_mib=1)) as relay,
     ):
-        await eventually(lambda: relay.value("aliquot_relay_upstream"), "the relay has connected")
+        await eventually(relay.connected, "the relay has connected")
         async with contextlib.AsyncExitStack() as stack:
             calls: list[Any] = []
             for _ in range(8):
@@ -128,7 +128,7 @@ async def test_no_more_agents_are_let_in_than_the_coordinator_welcomes(tmp_path:
         Talker() as talker,
         relaying("--coordinator", f"127.0.0.1:{talker.port}", *limits(tmp_path, greetings_max=1)) as relay,
     ):
-        await eventually(lambda: relay.value("aliquot_relay_upstream"), "the relay has connected")
+        await eventually(relay.connected, "the relay has connected")
         async with grpc.aio.insecure_channel(relay.address) as channel:
             first: Any = channel.stream_stream("/aliquot.v1.AgentService/Session")()
             await first.wait_for_connection()
@@ -146,7 +146,7 @@ async def test_no_more_agents_are_let_in_than_the_coordinator_welcomes(tmp_path:
 
 async def test_an_agent_whose_message_is_too_large_is_told_and_the_others_are_served() -> None:
     async with Talker() as talker, relaying("--coordinator", f"127.0.0.1:{talker.port}") as relay:
-        await eventually(lambda: relay.value("aliquot_relay_upstream"), "the relay has connected")
+        await eventually(relay.connected, "the relay has connected")
         async with grpc.aio.insecure_channel(relay.address) as channel:
             quick: Any = channel.stream_stream("/aliquot.v1.AgentService/Session")()
             large: Any = channel.stream_stream("/aliquot.v1.AgentService/Session")()

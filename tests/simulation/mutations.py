@@ -26,6 +26,7 @@ from aliquot.coordinator.core.decide.outcomes import Decision
 from aliquot.coordinator.core.evolving import counting
 from aliquot.coordinator.core.evolving import partitioning as cutting
 from aliquot.coordinator.core.inventory import inventory
+from aliquot.coordinator.core.inventory.changes import ChangeLog
 from aliquot.coordinator.core.inventory.records import DeviceRecord, resolve_slice
 from aliquot.coordinator.core.leases import SliceState
 from aliquot.coordinator.core.ledger.books import CHARGED
@@ -72,15 +73,15 @@ def _healthy(put: Put) -> None:
 
 @mutant("stale score cache", "every third change of a device never reaches the cached scores")
 def _stale(put: Put) -> None:
-    log = inventory.Inventory._log
+    note = ChangeLog.note
     count = [0]
 
     def forgetful(self: Any, row: int) -> None:
         count[0] += 1
         if count[0] % 3:
-            log(self, row)
+            note(self, row)
 
-    put(inventory.Inventory, "_log", forgetful)
+    put(ChangeLog, "note", forgetful)
 
 
 @mutant("re-check skipped", "a placement is granted as it was found, also when its device is full: nothing refuses it")

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any, TypeVar
 
+from aliquot.coordinator.core.inventory.changes import ChangeLog
 from aliquot.coordinator.core.inventory.errors import InventoryError
 from aliquot.coordinator.core.inventory.records import (
     DeviceClass,
@@ -26,10 +27,6 @@ from aliquot.coordinator.core.types import WHOLE_SHARE_MILLI, Demand, NodeSpec, 
 
 _T = TypeVar("_T")
 
-CHANGE_LOG_MAX = 8192
-"""Longer than this, the older half of the log of changed rows is dropped; an engine that had not read it scores
-everything again, which is cheaper than replaying it."""
-
 
 class Inventory:
     """All nodes and devices of the coordinator, with what is held on them."""
@@ -40,9 +37,7 @@ class Inventory:
         """Moves whenever nodes or devices come, go or are described differently."""
         self.layout_version = 0
         """Moves whenever row numbers change their meaning."""
-        self.change_log: list[int] = []
-        """Rows changed, oldest first; position p of the log stands for change `change_base + p`."""
-        self.change_base = 0
+        self.changes = ChangeLog()
         self.classes: list[DeviceClass] = []
         self.domains: list[str] = []
         self.pools: list[str] = []
@@ -230,7 +225,7 @@ class Inventory:
         self._with_cards.pop(node_id, None)
         for row in self._rows_of(node):
             self.table.kill_row(row)
-            self._log(row)
+            self.changes.note(row)
         self._dead_rows += node.row_count
         self.structure_version += 1
         if self._dead_rows > 64 and self._dead_rows * 4 > self.table.rows:
@@ -254,7 +249,7 @@ class Inventory:
         if (device.foreign_bytes, device.healthy) != (foreign_bytes, healthy):
             device.foreign_bytes, device.healthy = foreign_bytes, healthy
             self.table.refresh_device(device)
-            self._log(device.row)
+            self.changes.note(device.row)
 
     def set_utilisation(self, uuid: str, milli: int) -> None:
         """How busy the device is, in thousandths. Volatile: it decides only between equal places."""
@@ -268,7 +263,7 @@ class Inventory:
         if device.withheld_for != owner:
             device.withheld_for = owner
             self.table.refresh_device(device)
-            self._log(device.row)
+            self.changes.note(device.row)
             node = self._nodes[device.node_id]
             self.table.refresh_node(node)
             if node.row_count > 1:
@@ -319,7 +314,7 @@ class Inventory:
         totals = self._totals[self._nodes[device.node_id].spec.pool, device.spec.model]
         totals.share_used_milli += share_milli
         totals.memory_used_bytes += memory_bytes
-        self._log(row)
+        self.changes.note(row)
 
     def reserve_member(
         self,
@@ -395,33 +390,16 @@ class Inventory:
                 if table.cpu_left[row] >= 0:
                     table.cpu_left[row] = cpu_left
                 table.host_left[row] = host_left
-                self._log(row)
+                self.changes.note(row)
 
     # -- keeping arrays, totals and the log in step ----------------------------------------------------------
 
     def _rows_of(self, node: NodeRecord) -> range:
         return range(node.first_row, node.first_row + node.row_count)
 
-    def _log(self, row: int) -> None:
-        log = self.change_log
-        if len(log) >= CHANGE_LOG_MAX:
-            del log[: CHANGE_LOG_MAX // 2]
-            self.change_base += CHANGE_LOG_MAX // 2
-        log.append(row)
-
-    @property
-    def changes(self) -> int:
-        """How many changes of rows there have been."""
-        return self.change_base + len(self.change_log)
-
-    def forget_changes(self, since: int) -> None:
-        """All changes since then (`changes` at that time) were undone, and nobody has looked at the log meanwhile."""
-        if since >= self.change_base:
-            del self.change_log[since - self.change_base :]
-
     def _changed(self, node: NodeRecord) -> None:
         for row in self._rows_of(node):
-            self._log(row)
+            self.changes.note(row)
 
     def _domain(self, spec: NodeSpec) -> int:
         return _number(domain_of(spec), self._domain_ids, self.domains)
@@ -468,7 +446,8 @@ class Inventory:
         parts = _by_class(node.devices)
         node.first_row, node.row_count = self.table.rows, len(parts)
         for part in parts:
-            self._log(self.table.add_row(node, part, domain=self._domain(node.spec), pool=self._pool(node.spec)))
+            row = self.table.add_row(node, part, domain=self._domain(node.spec), pool=self._pool(node.spec))
+            self.changes.note(row)
         self.table.refresh_node(node)
 
     def _forget_device(self, device: DeviceRecord) -> None:

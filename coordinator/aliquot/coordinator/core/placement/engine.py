@@ -91,12 +91,12 @@ class Engine:
         """A context in which the inventory is changed to see what would be, and at whose end all is as it was: unless
         `place` had to look at it meanwhile, no row is scored again for it.
         """
-        begun = self.inventory.changes
+        begun = self.inventory.changes.end
         try:
             yield
         finally:
             if self.index.seen <= begun:
-                self.inventory.forget_changes(begun)
+                self.inventory.changes.forget(begun)
 
     def note_demand(self, demand: Demand) -> None:
         """Count an arrival, whether it is placed or not: what policies learn from.

@@ -36,7 +36,7 @@ class Index(Protocol):
 
     @property
     def seen(self) -> int:
-        """The changes of the inventory (`Inventory.changes`) that its scores include."""
+        """The changes of the inventory (`ChangeLog.end`) that its scores include."""
 
     def slot(self, shape: Demand) -> int:
         """The slot of a shape, brought up to date; valid until the inventory changes."""
@@ -146,20 +146,16 @@ class ScoreIndex:
     def _sync(self) -> None:
         """Score again what changed since the last question."""
         inventory = self._inventory
-        end = inventory.changes
+        end = inventory.changes.end
+        changed = inventory.changes.since(self._position)
         policy_version = self.scorer.policy.version
-        if (
-            inventory.layout_version != self._layout
-            or self._position < inventory.change_base
-            or policy_version != self._policy_version
-        ):
+        if inventory.layout_version != self._layout or changed is None or policy_version != self._policy_version:
             self._restart(end)
             return
         if inventory.structure_version != self._structure:
             self._restructure()
         if end == self._position:
             return
-        changed = inventory.change_log[self._position - inventory.change_base :]
         self._position = end
         self._update(sorted(set(changed)))
 
@@ -179,7 +175,7 @@ class ScoreIndex:
         moved = scorer.sync()
         rows = inventory.table.rows
         if moved or rows > self._rows_capacity:
-            self._restart(inventory.changes)
+            self._restart(inventory.changes.end)
             return
         for slot, fresh in enumerate(self._fresh):
             if fresh:

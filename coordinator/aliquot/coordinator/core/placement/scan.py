@@ -22,7 +22,7 @@ class ScanIndex:
     @property
     def seen(self) -> int:
         """See `Index.seen`: it keeps no scores, so it is never behind."""
-        return self.scorer.inventory.changes
+        return self.scorer.inventory.changes.end
 
     def slot(self, shape: Demand) -> int:
         """See `Index.slot`."""

@@ -77,6 +77,12 @@ class Overlay:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        try:
+            self._put_back()
+        finally:
+            self._supposing.__exit__(kind, error, trace)
+
+    def _put_back(self) -> None:
         inventory = self._state.inventory
         for lease_id, node_id in reversed(self._members):
             demand = self._state.leases[lease_id].request.demand
@@ -90,4 +96,3 @@ class Overlay:
             inventory.reserve(piece.plan)
         for uuid, owner in self._withheld:
             inventory.withhold(uuid, owner)
-        self._supposing.__exit__(kind, error, trace)
