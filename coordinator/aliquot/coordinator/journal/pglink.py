@@ -17,7 +17,7 @@ from typing import Any
 
 import psycopg
 from psycopg import errors as pg_errors
-from psycopg import sql
+from psycopg import pq, sql
 
 from aliquot.common.errors import ConfigError
 from aliquot.coordinator.errors import JournalError, JournalUnavailable
@@ -61,6 +61,22 @@ class Link:
         """Run one statement; how many rows it touched. Raises JournalUnavailable."""
         with translated(), self._watched():
             return self._connection.execute(statement, values, binary=True).rowcount
+
+    def prepare(self, name: bytes, statement: bytes) -> None:
+        """Have the server parse a statement, in which `$1` and so on stand for values. Raises JournalUnavailable."""
+        with translated(), self._watched():
+            _checked(self._connection.pgconn.prepare(name, statement))
+
+    def change_prepared(self, name: bytes, *values: int | str | bytes) -> int:
+        """Run what was prepared by a single call into libpq; how many rows it touched. Raises JournalUnavailable.
+
+        For what runs hundreds of times a second beside a busy event loop: `change` sends, waits and fetches in several
+        calls, and after each of them its thread waits for the interpreter again.
+        """
+        given = [value if isinstance(value, bytes) else str(value).encode() for value in values]
+        formats = [pq.Format.BINARY if isinstance(value, bytes) else pq.Format.TEXT for value in values]
+        with translated(), self._watched():
+            return _checked(self._connection.pgconn.exec_prepared(name, given, formats)).command_tuples or 0
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[None]:
@@ -123,6 +139,12 @@ class Link:
         # Whoever waits for this socket gets an end of file; the descriptor stays psycopg's to close.
         with contextlib.suppress(OSError, psycopg.Error), socket.socket(fileno=os.dup(self._connection.fileno())) as s:
             s.shutdown(socket.SHUT_RDWR)
+
+
+def _checked(result: pq.abc.PGresult) -> pq.abc.PGresult:
+    if result.status != pq.ExecStatus.COMMAND_OK:
+        raise pg_errors.error_from_result(result)
+    return result
 
 
 def _client_limits(timeout_s: float) -> dict[str, Any]:

@@ -6,7 +6,7 @@ whoever raises the fence waits for commits under way and is waited for by those 
 of an older leader can arrive any more.
 
 The writer already makes groups of all that waits while a commit is under way. Pipelining a second commit behind the
-first would gain nothing there: 64 callers make about as many groups a second as this disk can sync.
+first would gain nothing there: 64 callers keep the event loop busy, and commits wait for it, not it for them.
 """
 
 from __future__ import annotations
@@ -30,10 +30,11 @@ WRITER = "aliquot journal writer"
 """How a leader's connection is called in `pg_stat_activity`."""
 
 _COLUMNS = sql.SQL("version, first_seq, last_seq, previous, payload, digest")
-_COMMIT = sql.SQL(
-    "INSERT INTO aliquot.groups (version, first_seq, last_seq, previous, payload, digest, leader_epoch)"
-    " SELECT %s::int, %s::bigint, %s::bigint, %s::bytea, %s::bytea, %s::bytea, leader_epoch"
-    " FROM aliquot.fence WHERE leader_epoch = %s::bigint AND writer = %s::text FOR SHARE"
+_COMMIT = b"commit"
+_COMMIT_STATEMENT = (
+    b"INSERT INTO aliquot.groups (version, first_seq, last_seq, previous, payload, digest, leader_epoch)"
+    b" SELECT $1::int, $2::bigint, $3::bigint, $4::bytea, $5::bytea, $6::bytea, leader_epoch"
+    b" FROM aliquot.fence WHERE leader_epoch = $7::bigint AND writer = $8::text FOR SHARE"
 )
 _FENCE = sql.SQL("UPDATE aliquot.fence SET leader_epoch = %s, writer = %s WHERE leader_epoch < %s")
 _FENCE_AGAIN = sql.SQL("UPDATE aliquot.fence SET writer = %s WHERE leader_epoch = %s")
@@ -95,6 +96,7 @@ class PostgresJournal:
         self.close()
         self._link = link = Link(self._conninfo, name=WRITER, timeout_s=STATEMENT_TIMEOUT_S)
         self._secret = pgschema.prepare(link, self._secret or secrets.token_bytes(32))
+        link.prepare(_COMMIT, _COMMIT_STATEMENT)
         rows = link.execute(_TAIL)
         self._last_seq, self._last_digest = (rows[0][2], rows[0][5]) if rows else (0, NO_DIGEST)
 
@@ -137,7 +139,8 @@ class PostgresJournal:
         if group.first_seq != self._last_seq + 1:
             raise AssertionError(f"group starts at {group.first_seq} after {self._last_seq}")
         record = codec.encode(group, self._last_digest)
-        values = (
+        inserted = self._opened().change_prepared(
+            _COMMIT,
             record.version,
             record.first_seq,
             record.last_seq,
@@ -147,7 +150,7 @@ class PostgresJournal:
             self._epoch,
             self._writer,
         )
-        if self._opened().change(_COMMIT, values) != 1:
+        if inserted != 1:
             raise self._taken_over()
         self._last_seq, self._last_digest = record.last_seq, record.digest
 
