@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from aliquot.coordinator.core import commands as c
 from aliquot.coordinator.core.facts import HoldBroken, HoldCreated, PreemptionStarted
@@ -188,6 +189,26 @@ def test_a_lost_node_breaks_the_hold_and_it_is_decided_again(books: Books) -> No
     books.settle()
     assert any(isinstance(fact, HoldBroken) for fact in books.facts)
     assert books.state.holds[high.lease_id].placement.node_ids[0] != first
+
+
+@pytest.mark.parametrize("touches", range(4))
+def test_a_node_that_returns_with_other_devices_is_looked_at_anew(touches: int) -> None:
+    books = Books()
+    books.connect(node("one", 1))
+    run(books, preemptible=True)
+    books.connect(node("two", 1))
+    run(books)  # nobody may end this one
+    books.advance(10_000)
+    waiting = ask(books, gang_size=2, priority=9)  # whom one of the two would end is remembered
+    books.do(c.NodeSilent("n-one", books.sessions["n-one"], lost=True))
+    books.do(c.RemoveNode("n-one", force=True))
+    returned = replace(node("one", 1), devices=node("other", 1).devices)
+    books.connect(returned)
+    for number in range(touches):  # up to as many changes as it had seen when it was looked at
+        books.do(c.DeclareNode(replace(returned, labels=(("rack", f"r{number}"),))))
+    books.settle()
+    other = ask(books, gang_size=2, priority=9, tenant="b")
+    assert state_of(books, other) is state_of(books, waiting) is LeaseState.QUEUED
 
 
 def test_a_hold_does_not_outlive_its_time(books: Books) -> None:

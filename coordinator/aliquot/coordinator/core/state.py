@@ -190,7 +190,9 @@ class State:
         self.ending: dict[str, None] = {}
         """Leases that are on their way out, and still hold something."""
         self.node_versions: dict[str, int] = {}
-        """Moves whenever what leases do on a node changes."""
+        """Moves whenever what leases do on a node changes, and never to where it was: also when the node was removed, and
+        has returned with other devices."""
+        self._touches = 0
         self.known_full = FailedDemands()
         """Demands that are known not to fit until something is freed."""
         self.freed_version = 0
@@ -320,7 +322,8 @@ class State:
 
     def node_touched(self, node_id: str) -> None:
         """What could be evicted on a node has changed."""
-        self.node_versions[node_id] = self.node_versions.get(node_id, 0) + 1
+        self._touches += 1
+        self.node_versions[node_id] = self._touches
 
     def disrupted(self, tenant: str, at_ms: int) -> None:
         """A lease of this tenant was preempted by priority."""
