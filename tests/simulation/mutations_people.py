@@ -1,4 +1,4 @@
-"""Mistakes about what people ask for: elastic leases, moves, limits, prices, payments and closed books."""
+"""Mistakes about what people ask for: elastic leases, moves, limits, budgets, maintenance, prices, payments."""
 
 from __future__ import annotations
 
@@ -8,12 +8,17 @@ import msgspec
 
 from aliquot.coordinator import desired
 from aliquot.coordinator.core import elastic
-from aliquot.coordinator.core.decide import balancing, bookkeeping, moving, resizing
+from aliquot.coordinator.core.decide import balancing, bookkeeping, maintaining, moving, resizing
 from aliquot.coordinator.core.decide.outcomes import Decision
 from aliquot.coordinator.core.ledger import books, folding
+from aliquot.coordinator.core.ledger.meters import Meter
 from aliquot.coordinator.core.ledger.rates import PriceHistory
+from aliquot.coordinator.core.maintenance import closing
 from aliquot.coordinator.core.preemption import plan, victims
+from aliquot.coordinator.core.state import Node
+from aliquot.coordinator.core.tenancy import books as tenancy_books
 from aliquot.coordinator.core.tenancy import limits
+from aliquot.coordinator.core.tenancy.specs import Period
 from tests.simulation.mutant import Put, decide_by, mutant
 
 MONEY = ("money.rates", "money.credit", "money.invoice", "money.close_books")
@@ -63,7 +68,7 @@ def _lent(put: Put) -> None:
     put(balancing, "_node", lambda state, node_id, node: original(state, node_id, node)._replace(free=True))
 
 
-# -- limits and money
+# -- limits and budgets
 
 
 @mutant("guarantee forgotten", "what a guarantee covers is taken as well", size="crowded", kinds=("admin.quota",))
@@ -95,6 +100,58 @@ def _limit(put: Put) -> None:
         return original(label, model, limit, (0, 0), more)
 
     put(limits, "_compare", compare)
+
+
+@mutant("limit of queues forgotten", "only what tenants may hold is looked at", kinds=("admin.queue",))
+def _queue_limit(put: Put) -> None:
+    original = tenancy_books.Tenancy.chain
+
+    def chain(self: Any, tenant: str, queue: str) -> Any:
+        found = original(self, tenant, queue)
+        return found._replace(limited=tuple(account for account in found.limited if account is found.tenant))
+
+    put(tenancy_books.Tenancy, "chain", chain)
+
+
+@mutant("all queues preempt", "that a queue ends nobody is not looked at", size="crowded", kinds=("admin.queue",))
+def _warlike(put: Put) -> None:
+    original = tenancy_books.Tenancy.queue_spec
+    put(
+        tenancy_books.Tenancy,
+        "queue_spec",
+        lambda self, name: msgspec.structs.replace(original(self, name), preempts=True),
+    )
+
+
+@mutant("budget counted late", "what runs counts for a budget only when it is over", kinds=("admin.budget",))
+def _late(put: Put) -> None:
+    put(Meter, "used", lambda self, now_ms: (self.share_milli_ms, self.money))
+
+
+@mutant("budget for ever", "a budget is not renewed when its period is over, but counted on", kinds=("admin.budget",))
+def _for_ever(put: Put) -> None:
+    put(Period, "length_ms", property(lambda self: 10**15))
+
+
+# -- maintenance
+
+
+@mutant("maintenance ignored", "nodes under maintenance are granted to as before", kinds=("admin.maintenance",))
+def _unmaintained(put: Put) -> None:
+    put(Node, "grantable", property(lambda self: self.open))
+
+
+@mutant("grace not counted", "what ends by its time limit is taken to be gone then", kinds=("admin.maintenance",))
+def _no_grace(put: Put) -> None:
+    put(closing, "runs_ms", lambda request: request.time_limit_ms)
+
+
+@mutant("left where it runs", "nothing is told to go when maintenance begins", kinds=("admin.maintenance",))
+def _left(put: Put) -> None:
+    put(maintaining, "_empty", lambda state, window, now_ms: [])
+
+
+# -- money
 
 
 @mutant("cut twice", "an interval is charged anew for each of two price changes of one millisecond", kinds=MONEY)

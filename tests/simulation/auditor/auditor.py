@@ -36,8 +36,7 @@ class Auditor:
         self.facts: Counter[str] = Counter()
         self._last_digest = bytes(32)
         self._durable_us: deque[int] = deque((0, 0, 0), maxlen=3)
-        """When the last records became durable. What the last one holds was decided after the first one was: when that
-        was done, the one between was handed over, and only then was the last one opened."""
+        """When the last records became durable."""
         self.verbose = False
         """Keep a line of everything, without end: for looking at one seed."""
         self._trace: deque[str] = deque(maxlen=TRACE_LINES)
@@ -47,6 +46,13 @@ class Auditor:
         """Where the coordinator of the latest leader epoch is."""
         self.all_until_ms = 0
         """When nothing happens any more: the end of the last invoices."""
+
+    @property
+    def decided_after_us(self) -> int:
+        """What the last record holds, or is answered with it, was decided after this: when the last record but two was
+        durable, the one between was handed over, and only then was the last one opened.
+        """
+        return self._durable_us[0]
 
     # -- reporting
 
@@ -171,7 +177,7 @@ class Auditor:
         since_us = max(self.wire.kept_us.get(story.lease_id, 0), self.leads_since_us)
         quiet_ms = (now_us - since_us) // 1000
         ended_us, quiet_us = self.wire.quiet_us.get(story.lease_id, (0, 0))
-        if ended_us >= self._durable_us[0]:  # it was named when its end was decided, but not durable yet
+        if ended_us >= self.decided_after_us:  # it was named when its end was decided, but not durable yet
             quiet_ms = max(quiet_ms, quiet_us // 1000)
         if quiet_ms < story.ttl_ms - EXPIRY_SLACK_MS:
             return f"{story.lease_id} expires {quiet_ms} ms after it was named, with a TTL of {story.ttl_ms} ms"
@@ -191,6 +197,9 @@ class Auditor:
         if leader.serving and leader.alive:
             self._compare(leader, "now")
             self._compare_holds(leader)
+            overdue = self.books.windows.overdue()
+            if overdue:
+                self.violation(overdue)
 
     def _compare_holds(self, host: CoordinatorHost) -> None:
         """A hold without an owner that waits would keep devices from everybody, for ever."""

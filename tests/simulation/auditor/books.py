@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from tests.simulation.auditor.budgets import Budgets
 from tests.simulation.auditor.cards import Cards
 from tests.simulation.auditor.holds import Holds
 from tests.simulation.auditor.money import Money
@@ -30,6 +31,7 @@ from tests.simulation.auditor.records import (
     Story,
 )
 from tests.simulation.auditor.shapes import Shapes
+from tests.simulation.auditor.windows import Windows
 
 WHOLE = 1000
 
@@ -90,7 +92,9 @@ class Books:
         self._holds = Holds(self)
         self.money = Money(self)
         self.quotas = Quotas(self)
+        self.budgets = Budgets(self)
         self.cuts = Cards(self)
+        self.windows = Windows(self)
         self.holds = self._holds.by_owner
 
     def handle(self, handlers: dict[str, Callable[[list[Any]], str]]) -> None:
@@ -152,6 +156,7 @@ class Books:
         if fact[2] <= self.leader:
             return f"leader epoch {fact[2]} after {self.leader}"
         self.leader = fact[2]
+        self.windows.led_since_ms = fact[1]
         return ""
 
     def _node(self, fact: list[Any]) -> str:
@@ -173,6 +178,11 @@ class Books:
                 del self.cards[uuid]
             machine.devices, machine.agentless = devices, spec.get("agentless", False)
             machine.registered = machine.registered or fact[3]
+        machine.pool, machine.labels, machine.changed_ms = (
+            spec.get("pool", "default"),
+            dict(spec.get("labels", ())),
+            fact[1],
+        )
         for uuid, leasable in devices.items():
             card = self.cards.setdefault(uuid, Card())
             if card.memory > leasable:
@@ -202,7 +212,7 @@ class Books:
                 self._charge(piece, fact[1], on=False)
                 piece.unreachable = True
                 self.changed.add(piece.lease_id)
-        machine.state, machine.session = state, max(session, machine.session)
+        machine.state, machine.session, machine.changed_ms = state, max(session, machine.session), fact[1]
         return ""
 
     def _cordon(self, fact: list[Any]) -> str:
@@ -252,6 +262,7 @@ class Books:
             arrival,
             fact[1],
             time_limit_ms=request.get("time_limit_ms", 0),
+            grace_ms=request.get("grace_ms", 30_000),
             queue=request.get("queue", ""),
             movable=request.get("movable", False),
             priority=request.get("priority", 0),
@@ -298,7 +309,8 @@ class Books:
         if wrong:
             return wrong
         story.pieces[slice_id] = piece
-        return self.quotas.hold(story.tenant, piece, 1)
+        wrong = self.windows.keep_off(self.machines[node_id], story, at_ms) or self.budgets.used_up(story.tenant, at_ms)
+        return wrong or self.quotas.hold(story, piece, 1)
 
     def _charge(self, piece: Piece, at_ms: int, *, on: bool) -> None:
         """Begin or end an interval that is charged."""
@@ -319,7 +331,8 @@ class Books:
         cards = [
             (self.compute[uuid], machine.devices[uuid])
             for machine in self.machines.values()
-            if not machine.cordoned and (machine.state == READY or (machine.agentless and machine.state == DECLARED))
+            if not (machine.cordoned or self.windows.closed(machine))
+            and (machine.state == READY or (machine.agentless and machine.state == DECLARED))
             for uuid in machine.devices
             if self.cards[uuid].healthy
         ]
@@ -364,7 +377,7 @@ class Books:
         card.share -= piece.share
         card.memory -= piece.memory
         card.pieces -= 1
-        self.quotas.hold(story.tenant, piece, -1)
+        self.quotas.hold(story, piece, -1)
         del story.pieces[piece.slice_id]
         del self.machines[piece.node_id].pieces[piece.slice_id]
 
@@ -428,6 +441,8 @@ class Books:
             wrong = self.expired(story)
             if wrong:
                 return wrong
+        if reason == "DRAINED" and not any(self.windows.empties(p.node_id) for p in story.pieces.values()):
+            return f"{story.lease_id} is drained from nodes that are open"
         if not story.current and not story.ending:
             self.waiting -= 1
         story.ending, story.requeue = reason, requeue

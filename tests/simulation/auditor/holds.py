@@ -57,6 +57,8 @@ class Holds:
                 return f"{lease_id} is preempted, but holds nothing that it could give"
             if not reclaim and not (victim.preemptible and victim.priority < owner.priority):
                 return f"{lease_id} of priority {victim.priority} is preempted for one of {owner.priority}"
+            if not reclaim and not self._books.quotas.preempts(owner):
+                return f"{lease_id} is preempted for {owner.lease_id}, whose queue never preempts"
             if self._books.quotas.covers(victim.tenant):
                 return f"{lease_id} is preempted, which the guarantee of {victim.tenant} covers"
             lately = [moment for moment in victim.preempted_ms if moment > at_ms - PREEMPTION_PERIOD_MS]

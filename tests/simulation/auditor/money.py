@@ -74,10 +74,14 @@ class Money:
         """A tenant was declared."""
         self._queues[tenant] = queue
 
+    def queue_of(self, story: Story) -> str:
+        """Where a lease waits, and what it counts against."""
+        return story.queue or self._queues.get(story.tenant) or "default"
+
     def charge(self, story: Story, piece: Piece, to_ms: int) -> None:
         """An interval is over."""
         if to_ms > piece.charged_from_ms:
-            queue = story.queue or self._queues.get(story.tenant) or "default"
+            queue = self.queue_of(story)
             entry = Used(piece.charged_from_ms, to_ms, queue, piece.model, piece.share, piece.memory)
             self.used.setdefault(story.tenant, []).append(entry)
 
@@ -113,7 +117,7 @@ class Money:
         for used in self.used.get(tenant, ()):
             self._add(sums, used, from_ms, to_ms)
         for piece, story in self._books.charged_now(tenant):
-            queue = story.queue or self._queues.get(tenant) or "default"
+            queue = self.queue_of(story)
             open_until_ms = max(to_ms, piece.charged_from_ms) + 1
             self._add(
                 sums,
@@ -149,6 +153,16 @@ class Money:
                     row[3] += used.memory * extra_ms
                     row[4] += 1
             start = end
+
+    def at_list_price(self, used: Used) -> int:
+        """What an interval costs without least amounts and discounts, in parts of a millionth: 1 / (GPU_HOUR << 30)."""
+        cost, start = 0, used.from_ms
+        for end in (*sorted({moment for moment in self._card_starts if start < moment < used.to_ms}), used.to_ms):
+            price = self._price(start, used.queue, used.model)
+            by_share = used.share * price.gpu_hour_micro << 30
+            cost += (by_share + used.memory * price.gib_hour_micro * 1000) * (end - start)
+            start = end
+        return cost
 
     def _card(self, at_ms: int) -> dict[str, Any] | None:
         number = bisect_right(self._card_starts, at_ms)

@@ -1,15 +1,19 @@
-"""What tenants may hold: no grant ever passes a limit, whatever changes meanwhile."""
+"""What tenants and queues may hold: no grant ever passes a limit, whatever changes meanwhile."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tests.simulation.auditor.records import Piece
+from tests.simulation.auditor.records import Piece, Story
 
 if TYPE_CHECKING:
     from tests.simulation.auditor.books import Books
 
 NO_LIMIT = (-1, -1)
+
+
+_QUEUE = "queue "
+"""Before the name of a queue, which has limits as a tenant has."""
 
 
 class Limit(NamedTuple):
@@ -40,23 +44,31 @@ class Quotas:
         self._loans: dict[str, Loan] = {}
         """By node."""
         self._held: dict[tuple[str, str], list[int]] = {}
-        """(tenant, model) -> [share, bytes]; the model "" stands for all of them."""
-        books.handle({"tenant": self._tenant, "tenant-": self._removed, "lent": self._lent})
+        """(tenant or queue, model) -> [share, bytes]; the model "" stands for all of them."""
+        self._peaceful: set[str] = set()
+        """Queues whose requests end nobody for their priority."""
+        books.handle({"tenant": self._tenant, "tenant-": self._removed, "queue": self._queue, "lent": self._lent})
 
     def _tenant(self, fact: list[Any]) -> str:
         spec = fact[2]
         quota = spec.get("quota", {})
-        limits = [Limit("", *quota.get("limit", NO_LIMIT))]
-        limits += [Limit(part["model"], *part.get("limit", NO_LIMIT)) for part in quota.get("models", ())]
-        self._limits[spec["name"]] = [limit for limit in limits if limit[1:] != NO_LIMIT]
+        self._limits[spec["name"]] = _limits_of(quota)
         self._guaranteed[spec["name"]] = tuple(quota.get("guaranteed", (0, 0)))
         self._books.money.default_queue(spec["name"], spec.get("default_queue", ""))
+        self._books.budgets.declare(spec["name"], spec.get("budget", {}))
+        return ""
+
+    def _queue(self, fact: list[Any]) -> str:
+        spec = fact[2]
+        self._limits[_QUEUE + spec["name"]] = _limits_of(spec.get("quota", {}))
+        (self._peaceful.discard if spec.get("preempts", True) else self._peaceful.add)(spec["name"])
         return ""
 
     def _removed(self, fact: list[Any]) -> str:
         self._limits.pop(fact[2], None)
         self._guaranteed.pop(fact[2], None)
         self._books.money.default_queue(fact[2], "")
+        self._books.budgets.declare(fact[2], {})
         return ""
 
     def _lent(self, fact: list[Any]) -> str:
@@ -88,18 +100,26 @@ class Quotas:
             share, memory = share + sign * loan.share, memory + sign * loan.memory
         return max(0, share), max(0, memory)
 
-    def hold(self, tenant: str, piece: Piece, sign: int) -> str:
-        """A slice more, or less. Returns the limit that it passes; empty where it passes none."""
+    def hold(self, story: Story, piece: Piece, sign: int) -> str:
+        """A slice more, or less. Returns the limit that it passes, its tenant's or its queue's; empty: none."""
+        found = [self._hold(owner, piece, sign) for owner in (story.tenant, _QUEUE + self._books.money.queue_of(story))]
+        return found[0] or found[1]
+
+    def _hold(self, owner: str, piece: Piece, sign: int) -> str:
         for model in ("", piece.model):
-            held = self._held.setdefault((tenant, model), [0, 0])
+            held = self._held.setdefault((owner, model), [0, 0])
             held[0] += sign * piece.share
             held[1] += sign * piece.memory
         if sign > 0:
-            for limit in self._limits.get(tenant, ()):
-                share, memory = self._held.get((tenant, limit.model), (0, 0))
+            for limit in self._limits.get(owner, ()):
+                share, memory = self._held.get((owner, limit.model), (0, 0))
                 if limit.model in ("", piece.model) and (0 <= limit.share < share or 0 <= limit.memory < memory):
-                    return f"{tenant} holds {share} milli and {memory} bytes of {limit}"
+                    return f"{owner} holds {share} milli and {memory} bytes of {limit}"
         return ""
+
+    def preempts(self, story: Story) -> bool:
+        """Whether a request may end leases of lower priority."""
+        return self._books.money.queue_of(story) not in self._peaceful
 
     def covers(self, tenant: str) -> bool:
         """Whether all that a tenant holds is within its guarantee, as far as the pool can keep what was promised."""
@@ -118,3 +138,9 @@ class Quotas:
         tenants = self._guaranteed.keys() | {loan.borrower for loan in self._loans.values()}
         promises = [self.guaranteed(tenant) for tenant in tenants]
         return sum(share for share, _ in promises), sum(memory for _, memory in promises)
+
+
+def _limits_of(quota: dict[str, Any]) -> list[Limit]:
+    limits = [Limit("", *quota.get("limit", NO_LIMIT))]
+    limits += [Limit(part["model"], *part.get("limit", NO_LIMIT)) for part in quota.get("models", ())]
+    return [limit for limit in limits if limit[1:] != NO_LIMIT]

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 READY, RECONCILING, SUSPECT, LOST, DECLARED = 3, 2, 4, 5, 1
 """States of nodes, as the journal has them."""
-DECLARED_FACTS = ("pool", "queue", "pool-", "queue-", "budget", "observed", "folded", "prices")
+DECLARED_FACTS = ("pool", "pool-", "queue-", "observed", "folded", "prices")
 """What people declare and post: no capacity moves by it."""
 GRANTED, ACTIVE, PREEMPTING, RELEASING = "granted", "active", "preempting", "releasing"
 NOTICED = "noticed"
@@ -67,6 +67,7 @@ class Story:
     active: bool = False
     granted_ms: int = 0
     time_limit_ms: int = 0
+    grace_ms: int = 30_000
     last_seq: int = 0
     queue: str = ""
     """That it names; empty: its tenant's own."""
@@ -115,6 +116,10 @@ class Machine:
     cordoned: bool = False
     session: int = 0
     pieces: dict[str, Piece] = field(default_factory=dict)
+    pool: str = ""
+    labels: dict[str, str] = field(default_factory=dict)
+    changed_ms: int = 0
+    """When it came, was described or changed its state last."""
 
 
 @dataclass(slots=True)

@@ -70,20 +70,19 @@ class WireAudit:
                 self._from_agent(connection, data)
         elif connection.note == KEEP_ALIVE and up and self._leader_reads(connection):
             for lease_id in leases_pb2.KeepAliveRequest.FromString(data).lease_ids:
-                self._named(lease_id)
+                self._named(lease_id, self._world.loop.now_us)
 
     def _leader_reads(self, connection: Connection) -> bool:
         """Whether somebody is there to read it: not the leader before it, in a process that has died."""
         closed = connection.server_begun and not connection.server_open
         return connection.address == self._auditor.leader_address and connection.server.process.alive and not closed
 
-    def _named(self, lease_id: str) -> None:
+    def _named(self, lease_id: str, at_us: int) -> None:
         """Somebody who wants this lease has spoken to the leader."""
-        now_us = self._world.loop.now_us
-        quiet_us = now_us - max(self.kept_us.get(lease_id, 0), self._auditor.leads_since_us)
+        quiet_us = at_us - max(self.kept_us.get(lease_id, 0), self._auditor.leads_since_us)
         if quiet_us >= LONG_QUIET_US:
-            self.quiet_us[lease_id] = (now_us, quiet_us)
-        self.kept_us[lease_id] = now_us
+            self.quiet_us[lease_id] = (at_us, quiet_us)
+        self.kept_us[lease_id] = max(at_us, self.kept_us.get(lease_id, 0))
 
     def _from_agent(self, connection: Connection, data: bytes) -> None:
         session = self._sessions.get(connection.number)
@@ -144,13 +143,16 @@ class WireAudit:
             self._desired(connection, message.desired)
 
     def _welcomed(self, connection: Connection) -> None:
-        """One machine at a time is a node: another may only take its place when it is not heard any more."""
+        """One machine at a time is a node: another may only take its place when it is not heard any more. A coordinator
+        that has only begun to lead has heard nobody.
+        """
         before = self._speaking.get(node_of(connection.client))
         self._speaking[node_of(connection.client)] = connection
         if before is None or before.client == connection.client or not before.client_open:
             return
-        quiet_us = self._world.loop.now_us - self._spoke_us.get(before.number, -STILL_THERE_US)
-        if before.address == connection.address and quiet_us < STILL_THERE_US:
+        spoke_us = self._spoke_us.get(before.number, -STILL_THERE_US)
+        heard = before.address == connection.address and spoke_us >= self._auditor.leads_since_us
+        if heard and self._world.loop.now_us - spoke_us < STILL_THERE_US:
             self._auditor.violation(f"{connection.client} takes the place of {before.client}, which is there")
 
     def _desired(self, connection: Connection, desired: Any) -> None:
@@ -197,7 +199,7 @@ class WireAudit:
             lease = leases_pb2.AllocateResponse.FromString(data).lease
             self._lease(lease, "Allocate")
             if address == self._auditor.leader_address:  # one that was deposed may still answer what was durable then
-                self._named(lease.lease_id)
+                self._named(lease.lease_id, self._auditor.decided_after_us)
             key = (asked.request.tenant, asked.idempotency_key)
             if asked.idempotency_key:
                 known = self._keys.setdefault(key, lease.lease_id)

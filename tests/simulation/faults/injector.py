@@ -7,7 +7,14 @@ from collections.abc import Callable
 from random import Random
 from typing import TYPE_CHECKING
 
-from tests.simulation.faults import coordinator_faults, node_faults, office_faults, people_faults, twin_faults
+from tests.simulation.faults import (
+    coordinator_faults,
+    node_faults,
+    office_faults,
+    people_faults,
+    rules_faults,
+    twin_faults,
+)
 from tests.simulation.faults.kinds import KINDS, Fault
 from tests.simulation.sim.loop import US_PER_MS, US_PER_S
 
@@ -22,6 +29,7 @@ ACTIONS: dict[str, Action] = {
     **node_faults.ACTIONS,
     **people_faults.ACTIONS,
     **office_faults.ACTIONS,
+    **rules_faults.ACTIONS,
     **twin_faults.ACTIONS,
 }
 assert set(ACTIONS) == set(KINDS), set(ACTIONS) ^ set(KINDS)
