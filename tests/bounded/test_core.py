@@ -129,3 +129,37 @@ def test_many_leases_leave_what_few_leases_leave() -> None:
     assert len(pool.state.timers) <= timers
     grown = {name: (few[name], count) for name, count in kept(pool).items() if count > few[name] * 1.1 + 20}
     assert not grown, f"(before, after) of what has grown: {grown}"
+
+
+def test_many_nodes_that_come_and_go_leave_what_few_leave() -> None:
+    pool = Pool()
+    pool.do(c.RegisterNode(node("two", 4), 1))
+    pool.do(c.ReconcileNode("n-two", 1, ()))
+    staying = [f"l-{next(pool._ids):013d}" for _ in range(9)]
+    for lease_id in staying[1:]:
+        pool.do(c.Allocate(lease_id, request(1000)))
+    pool.do(c.Allocate(staying[0], request(1000, gang_size=6, priority=9, tenant="c")))
+    nodes = itertools.count(1)
+
+    def come_and_go(times: int) -> None:
+        for number in range(times):
+            spec = node(f"passing-{next(nodes)}", 1)
+            pool.do(c.RegisterNode(spec, 1))
+            pool.do(c.ReconcileNode(spec.node_id, 1, ()))
+            lease_id = f"l-{next(pool._ids):013d}"
+            there = request(1000, tenant="b", preemptible=True, node_ids=(spec.node_id,))
+            pool.do(c.Allocate(lease_id, there))
+            pool.advance(120_000)  # whoever waits looks at whom it could end there
+            pool.do(c.Allocate(f"l-{next(pool._ids):013d}", request(1000, gang_size=6, priority=9, tenant=f"d{number % 9}")))
+            pool.do(c.NodeSilent(spec.node_id, 1, lost=True))
+            pool.do(c.RemoveNode(spec.node_id, force=True))
+            pool.advance(1_000)
+            for lease_id in pool.state.leases.keys() - set(staying):
+                pool.do(c.Release(lease_id))
+        pool.advance(120_000)
+
+    come_and_go(120)
+    few = kept(pool)
+    come_and_go(240)
+    grown = {name: (few[name], count) for name, count in kept(pool).items() if count > few[name] * 1.1 + 20}
+    assert not grown, f"(before, after) of what has grown: {grown}"

@@ -121,6 +121,8 @@ def _node_removed(state: State, fact: f.NodeRemoved) -> None:
         state.touch_device(device.uuid)
     state.capacity_version += 1
     state.node_versions.pop(fact.node_id, None)
+    if state.preemption is not None:
+        state.preemption.forget(fact.node_id)
     balancing.forget_loan(state, fact.node_id, fact.at_ms)
     state.touch_node(fact.node_id)
 

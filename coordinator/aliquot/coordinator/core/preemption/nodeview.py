@@ -87,6 +87,10 @@ class NodeViews:
             view = self._views[node_id] = self._read(node_id, version)
         return view
 
+    def forget(self, node_id: str) -> None:
+        """A node was removed."""
+        self._views.pop(node_id, None)
+
     def _read(self, node_id: str, version: int) -> NodeView:
         state = self._state
         soon_ms = state.now_ms + state.config.reclaim_grace_ms

@@ -114,6 +114,12 @@ class Preemption:
             self._caches.move_to_end(key)
         return cache
 
+    def forget(self, node_id: str) -> None:
+        """A node was removed."""
+        self._views.forget(node_id)
+        for cache in self._caches.values():
+            cache.pop(node_id, None)
+
     @property
     def views(self) -> NodeViews:
         """What sits where."""
