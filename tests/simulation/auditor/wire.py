@@ -78,10 +78,11 @@ class WireAudit:
         return connection.address == self._auditor.leader_address and connection.server.process.alive and not closed
 
     def _named(self, lease_id: str, at_us: int) -> None:
-        """Somebody who wants this lease has spoken to the leader."""
-        quiet_us = at_us - max(self.kept_us.get(lease_id, 0), self._auditor.leads_since_us)
+        """Somebody who wants this lease spoke to the leader, at this moment or after it, and was heard by now."""
+        now_us = self._world.loop.now_us
+        quiet_us = now_us - max(self.kept_us.get(lease_id, 0), self._auditor.leads_since_us)
         if quiet_us >= LONG_QUIET_US:
-            self.quiet_us[lease_id] = (at_us, quiet_us)
+            self.quiet_us[lease_id] = (now_us, quiet_us)
         self.kept_us[lease_id] = max(at_us, self.kept_us.get(lease_id, 0))
 
     def _from_agent(self, connection: Connection, data: bytes) -> None:
