@@ -73,9 +73,12 @@ class WireAudit:
                 self._named(lease_id, self._world.loop.now_us)
 
     def _leader_reads(self, connection: Connection) -> bool:
-        """Whether somebody is there to read it: not the leader before it, in a process that has died."""
+        """Whether somebody is there to read it: not the leader before it, in a process that has died, and not one that
+        stands still, whose stream may break before it goes on.
+        """
         closed = connection.server_begun and not connection.server_open
-        return connection.address == self._auditor.leader_address and connection.server.process.alive and not closed
+        reads = connection.server.process.alive and not connection.server.process.frozen
+        return connection.address == self._auditor.leader_address and reads and not closed
 
     def _named(self, lease_id: str, at_us: int) -> None:
         """Somebody who wants this lease spoke to the leader, at this moment or after it, and was heard by now."""
