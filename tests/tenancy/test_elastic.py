@@ -413,3 +413,22 @@ def test_a_guarantee_can_be_reclaimed_from_a_lease_that_is_giving_something_back
     books.settle()
     assert books.again(first).state is books.again(whole).state is LeaseState.GRANTED
     assert state_hash(books.replayed()) == state_hash(books.state)
+
+
+def test_what_is_given_back_goes_at_once_where_the_grant_is_given_up(books: Books) -> None:
+    lease = books.allocate(request(gang_size=4, min_count=2, max_count=4))
+    for index in (1, 2, 3):
+        books.report(lease, c.ReportStatus.ACTIVE, index=index)  # the first one's agent says nothing
+    books.advance(20_000)
+    other = books.allocate(request(count=2, tenant="b", priority=5))
+    books.settle()
+    assert [piece.state for piece in books.again(lease).slices if piece.shed] == [SliceState.PREEMPTING] * 2
+    books.advance(books.config.confirm_timeout_ms - 20_000)
+    assert books.again(lease).waiting
+    assert {piece.state for piece in books.again(lease).holding} == {SliceState.RELEASING}
+    books.do(c.Release(other.lease_id))  # nobody needs its devices any more: what has been told to go goes
+    books.settle()
+    assert not [fact for fact in books.facts if isinstance(fact, SlicesKept)]
+    books.report(lease, c.ReportStatus.GONE)
+    books.settle()
+    assert not [piece for piece in books.again(lease).holding if piece.lease_epoch == 1]

@@ -174,7 +174,7 @@ def retry_elsewhere(
 ) -> list[Fact]:
     """Give up a grant that did not come up: its slices go, the lease waits again and avoids those devices."""
     facts: list[Fact] = []
-    siblings = [piece for piece in left if not piece.ending]
+    siblings = [piece for piece in left if not piece.ending or resizing.on_notice(piece)]
     if siblings:
         facts.append(
             SlicesReleasing(

@@ -221,9 +221,13 @@ def keep(state: State, slice_ids: Iterable[str], now_ms: int, reason: str) -> li
     ]
 
 
+def on_notice(piece: Slice) -> bool:
+    """Whether an elastic lease gives this back, but it runs on until that is acknowledged, or over."""
+    return piece.shed and (piece.resume or piece.state) is SliceState.PREEMPTING
+
+
 def _noticed(lease: Lease) -> list[Slice]:
-    """What runs on for its notice."""
-    return [p for p in lease.slices if p.shed and (p.resume or p.state) is SliceState.PREEMPTING]
+    return [piece for piece in lease.slices if on_notice(piece)]
 
 
 def _stop(state: State, lease: Lease, pieces: list[Slice], now_ms: int) -> list[Fact]:
