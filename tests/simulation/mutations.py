@@ -346,7 +346,11 @@ def _uncut(put: Put) -> None:
     put(partitions.Partitions, "restore", restore)
 
 
-@mutant("granted while cut", "what is about to be cut away is still granted")
+@mutant(
+    "granted while cut",
+    "what is about to be cut away is still granted",
+    kinds=("agent.slow_threads", "agent.freeze", "net.slow_node", "net.cut_node"),
+)
 def _granted_while_cut(put: Put) -> None:
     put(cutting, "withheld", lambda node: {})
 
