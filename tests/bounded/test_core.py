@@ -150,7 +150,9 @@ def test_many_nodes_that_come_and_go_leave_what_few_leave() -> None:
             there = request(1000, tenant="b", preemptible=True, node_ids=(spec.node_id,))
             pool.do(c.Allocate(lease_id, there))
             pool.advance(120_000)  # whoever waits looks at whom it could end there
-            pool.do(c.Allocate(f"l-{next(pool._ids):013d}", request(1000, gang_size=6, priority=9, tenant=f"d{number % 9}")))
+            pool.do(
+                c.Allocate(f"l-{next(pool._ids):013d}", request(1000, gang_size=6, priority=9, tenant=f"d{number % 9}"))
+            )
             pool.do(c.NodeSilent(spec.node_id, 1, lost=True))
             pool.do(c.RemoveNode(spec.node_id, force=True))
             pool.advance(1_000)
