@@ -190,8 +190,8 @@ class State:
         self.ending: dict[str, None] = {}
         """Leases that are on their way out, and still hold something."""
         self.node_versions: dict[str, int] = {}
-        """Moves whenever what leases do on a node changes, and never to where it was, also where the node was removed and
-        returns with other devices."""
+        """Moves whenever what leases do on a node changes, and never to where it was, even where the node was removed
+        and returns with other devices."""
         self._touches = 0
         self.known_full = FailedDemands()
         """Demands that are known not to fit until something is freed."""
