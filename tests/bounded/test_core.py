@@ -41,6 +41,9 @@ class Pool:
         budget = Budget(share_milli_ms=1 << 50, period=Period.MONTH)
         self.do(c.Apply(tenants=((TenantSpec("rich", budget=budget), -1),)))
 
+    def new_id(self) -> str:
+        return f"l-{next(self._ids):013d}"
+
     def do(self, command: c.Command) -> object:
         decision = decide(self.state, command, self.now_ms)
         for fact in decision.facts:
@@ -62,7 +65,7 @@ class Pool:
 
     def lease(self, spec: RequestSpec, *, key: str = "") -> None:
         """One that is granted, runs for a minute and ends."""
-        lease_id = f"l-{next(self._ids):013d}"
+        lease_id = self.new_id()
         outcome = self.do(c.Allocate(lease_id, spec, key=key, body_sha256=b"x" * 32))
         assert isinstance(outcome, AllocateOutcome)
         self.advance(1_000)
@@ -80,9 +83,9 @@ class Pool:
         for turn in range(number):
             self.lease(request(250, GIB, tenant="a", time_limit_ms=DAY_MS), key=f"k-{turn}-{self.now_ms}")
             self.lease(request(1000, tenant="rich", queue="night", ttl_ms=60_000))
-            lease_id = f"l-{next(self._ids):013d}"
+            lease_id = self.new_id()
             self.do(c.Allocate(lease_id, request(1000, count=4, gang_size=1, tenant="b", priority=turn % 3)))
-            waiting = f"l-{next(self._ids):013d}"
+            waiting = self.new_id()
             self.do(c.Allocate(waiting, request(1000, tenant="c", priority=1 + turn % 3)))  # waits, and gives up
             self.advance(100)
             self.do(c.Release(waiting))
@@ -95,7 +98,7 @@ class Pool:
                     )
                 )
             try:
-                self.do(c.Allocate(f"l-{next(self._ids):013d}", request(1000, models=((f"no-{turn % 7}",),))))
+                self.do(c.Allocate(self.new_id(), request(1000, models=((f"no-{turn % 7}",),))))
             except DomainError:
                 continue
         self.advance(120_000)
@@ -117,6 +120,11 @@ def kept(pool: Pool) -> Counter[str]:
     return found
 
 
+def assert_no_more(few: Counter[str], many: Counter[str]) -> None:
+    grown = {name: (few[name], count) for name, count in many.items() if count > few[name] * 1.1 + 20}
+    assert not grown, f"(before, after) of what has grown: {grown}"
+
+
 def test_many_leases_leave_what_few_leases_leave() -> None:
     pool = Pool()
     pool.some(60)
@@ -127,15 +135,14 @@ def test_many_leases_leave_what_few_leases_leave() -> None:
     timers = len(pool.state.timers)
     pool.some(180)
     assert len(pool.state.timers) <= timers
-    grown = {name: (few[name], count) for name, count in kept(pool).items() if count > few[name] * 1.1 + 20}
-    assert not grown, f"(before, after) of what has grown: {grown}"
+    assert_no_more(few, kept(pool))
 
 
 def test_many_nodes_that_come_and_go_leave_what_few_leave() -> None:
     pool = Pool()
     pool.do(c.RegisterNode(node("two", 4), 1))
     pool.do(c.ReconcileNode("n-two", 1, ()))
-    staying = [f"l-{next(pool._ids):013d}" for _ in range(9)]
+    staying = [pool.new_id() for _ in range(9)]
     for lease_id in staying[1:]:
         pool.do(c.Allocate(lease_id, request(1000)))
     pool.do(c.Allocate(staying[0], request(1000, gang_size=6, priority=9, tenant="c")))
@@ -146,13 +153,11 @@ def test_many_nodes_that_come_and_go_leave_what_few_leave() -> None:
             spec = node(f"passing-{next(nodes)}", 1)
             pool.do(c.RegisterNode(spec, 1))
             pool.do(c.ReconcileNode(spec.node_id, 1, ()))
-            lease_id = f"l-{next(pool._ids):013d}"
+            lease_id = pool.new_id()
             there = request(1000, tenant="b", preemptible=True, node_ids=(spec.node_id,))
             pool.do(c.Allocate(lease_id, there))
             pool.advance(120_000)  # whoever waits looks at whom it could end there
-            pool.do(
-                c.Allocate(f"l-{next(pool._ids):013d}", request(1000, gang_size=6, priority=9, tenant=f"d{number % 9}"))
-            )
+            pool.do(c.Allocate(pool.new_id(), request(1000, gang_size=6, priority=9, tenant=f"d{number % 9}")))
             pool.do(c.NodeSilent(spec.node_id, 1, lost=True))
             pool.do(c.RemoveNode(spec.node_id, force=True))
             pool.advance(1_000)
@@ -163,5 +168,4 @@ def test_many_nodes_that_come_and_go_leave_what_few_leave() -> None:
     come_and_go(120)
     few = kept(pool)
     come_and_go(240)
-    grown = {name: (few[name], count) for name, count in kept(pool).items() if count > few[name] * 1.1 + 20}
-    assert not grown, f"(before, after) of what has grown: {grown}"
+    assert_no_more(few, kept(pool))

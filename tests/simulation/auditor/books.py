@@ -11,6 +11,7 @@ from typing import Any
 from tests.simulation.auditor.budgets import Budgets
 from tests.simulation.auditor.cards import Cards
 from tests.simulation.auditor.holds import Holds
+from tests.simulation.auditor.inventory import Inventory
 from tests.simulation.auditor.money import Money
 from tests.simulation.auditor.quotas import Quotas
 from tests.simulation.auditor.records import (
@@ -22,9 +23,7 @@ from tests.simulation.auditor.records import (
     NOTICED,
     PREEMPTING,
     READY,
-    RECONCILING,
     RELEASING,
-    SUSPECT,
     Card,
     Machine,
     Piece,
@@ -32,8 +31,6 @@ from tests.simulation.auditor.records import (
 )
 from tests.simulation.auditor.shapes import Shapes
 from tests.simulation.auditor.windows import Windows
-
-WHOLE = 1000
 
 
 class Books:
@@ -69,11 +66,6 @@ class Books:
         """Leases of which single slices are told to go in this group."""
         self._apply: dict[str, Callable[[list[Any]], str]] = {
             "leader": self._leader,
-            "node": self._node,
-            "nstate": self._nstate,
-            "cordon": self._cordon,
-            "nremove": self._nremove,
-            "device": self._device,
             "queued": self._queued,
             "granted": self._granted,
             "active": self._active,
@@ -88,6 +80,7 @@ class Books:
         }
         for declared in DECLARED_FACTS:
             self._apply[declared] = lambda fact: ""
+        self.inventory = Inventory(self)
         self._shapes = Shapes(self)
         self._holds = Holds(self)
         self.money = Money(self)
@@ -150,88 +143,13 @@ class Books:
         self.changed.add(lease_id)
         return self.stories[lease_id]
 
-    # -- coordinators, nodes, devices
+    # -- coordinators
 
     def _leader(self, fact: list[Any]) -> str:
         if fact[2] <= self.leader:
             return f"leader epoch {fact[2]} after {self.leader}"
         self.leader = fact[2]
         self.windows.led_since_ms = fact[1]
-        return ""
-
-    def _node(self, fact: list[Any]) -> str:
-        spec = fact[2]
-        devices = {
-            device["uuid"]: device["memory_total_bytes"] - device.get("memory_reserved_bytes", 0)
-            for device in spec["devices"]
-        }
-        self.models.update((device["uuid"], device["model"]) for device in spec["devices"])
-        self.compute.update((device["uuid"], device.get("compute_milli", WHOLE)) for device in spec["devices"])
-        machine = self.machines.get(spec["node_id"])
-        if machine is None:
-            machine = Machine(spec["node_id"], devices, spec.get("agentless", False), fact[3])
-            self.machines[spec["node_id"]] = machine
-        else:
-            for uuid in machine.devices.keys() - devices.keys():
-                if self.cards[uuid].pieces:
-                    return f"{uuid} vanishes while it holds slices"
-                del self.cards[uuid]
-            machine.devices, machine.agentless = devices, spec.get("agentless", False)
-            machine.registered = machine.registered or fact[3]
-        machine.pool, machine.labels, machine.changed_ms = (
-            spec.get("pool", "default"),
-            dict(spec.get("labels", ())),
-            fact[1],
-        )
-        for uuid, leasable in devices.items():
-            card = self.cards.setdefault(uuid, Card())
-            if card.memory > leasable:
-                return f"{uuid} shrank below what is held"
-        for other in self.machines.values():
-            if other is not machine and other.devices.keys() & devices.keys():
-                return f"{other.node_id} has a device of {machine.node_id}"
-        return ""
-
-    def _nstate(self, fact: list[Any]) -> str:
-        machine = self.machines[fact[2]]
-        state, session = fact[3], fact[4]
-        if session and session < machine.session:
-            return f"session {session} of {machine.node_id} after {machine.session}"
-        if state == RECONCILING and session <= machine.session:
-            return f"{machine.node_id} reconciles on session {session}, which is not new"
-        if state == READY and machine.state not in (RECONCILING, SUSPECT):
-            return f"{machine.node_id} is ready without having reconciled"
-        if state == READY and session != machine.session:
-            return f"{machine.node_id} is ready on another session than it reconciled on"
-        if state == READY and machine.state == RECONCILING:
-            lost = [piece.slice_id for piece in machine.pieces.values() if piece.unreachable]
-            if lost:
-                return f"{machine.node_id} is ready while {lost[0]} is still unreachable"
-        if state == LOST:
-            for piece in machine.pieces.values():
-                self._charge(piece, fact[1], on=False)
-                piece.unreachable = True
-                self.changed.add(piece.lease_id)
-        machine.state, machine.session, machine.changed_ms = state, max(session, machine.session), fact[1]
-        return ""
-
-    def _cordon(self, fact: list[Any]) -> str:
-        self.machines[fact[2]].cordoned = fact[3]
-        return ""
-
-    def _nremove(self, fact: list[Any]) -> str:
-        machine = self.machines.pop(fact[2])
-        self.quotas.forget(fact[2])
-        self.cuts.forget(fact[2])
-        for uuid in machine.devices:
-            if self.cards[uuid].pieces:
-                return f"{fact[2]} is removed while {uuid} holds slices"
-            del self.cards[uuid]
-        return ""
-
-    def _device(self, fact: list[Any]) -> str:
-        card = self.cards[fact[2]]
-        card.foreign, card.healthy = fact[3], fact[4]
         return ""
 
     # -- leases
@@ -312,7 +230,7 @@ class Books:
         wrong = self.windows.keep_off(self.machines[node_id], story, at_ms) or self.budgets.used_up(story.tenant, at_ms)
         return wrong or self.quotas.hold(story, piece, 1)
 
-    def _charge(self, piece: Piece, at_ms: int, *, on: bool) -> None:
+    def charge(self, piece: Piece, at_ms: int, *, on: bool) -> None:
         """Begin or end an interval that is charged."""
         if on and piece.charged_from_ms < 0:
             piece.charged_from_ms, piece.charged = at_ms, True
@@ -325,18 +243,6 @@ class Books:
         for story in self.stories.values():
             if story.tenant == tenant:
                 yield from ((piece, story) for piece in story.pieces.values() if piece.charged_from_ms >= 0)
-
-    def usable(self) -> tuple[int, int]:
-        """What could be leased now, share and bytes: a look at everything, for what is rare."""
-        cards = [
-            (self.compute[uuid], machine.devices[uuid])
-            for machine in self.machines.values()
-            if not (machine.cordoned or self.windows.closed(machine))
-            and (machine.state == READY or (machine.agentless and machine.state == DECLARED))
-            for uuid in machine.devices
-            if self.cards[uuid].healthy
-        ]
-        return sum(share for share, _ in cards), sum(memory for _, memory in cards)
 
     def _take(self, piece: Piece, at_ms: int) -> str:
         if piece.slice_id in self.granted_ever:
@@ -361,7 +267,7 @@ class Books:
         card.pieces += 1
         machine.pieces[piece.slice_id] = piece
         if machine.agentless:
-            self._charge(piece, at_ms, on=True)
+            self.charge(piece, at_ms, on=True)
         if self.cuts.goes(piece.uuid):
             return f"{piece.slice_id} is placed on {piece.uuid}, which is about to be cut away"
         if card.share > self.compute[piece.uuid]:
@@ -372,7 +278,7 @@ class Books:
         return ""
 
     def _free(self, story: Story, piece: Piece, at_ms: int) -> None:
-        self._charge(piece, at_ms, on=False)
+        self.charge(piece, at_ms, on=False)
         card = self.cards[piece.uuid]
         card.share -= piece.share
         card.memory -= piece.memory
@@ -389,7 +295,7 @@ class Books:
         if not self.confirmed(piece.node_id, piece.slice_id, "ACTIVE"):
             return f"{piece.slice_id} becomes active, which its agent has not said on its current session"
         piece.state, piece.confirmed = ACTIVE, True
-        self._charge(piece, fact[1], on=True)
+        self.charge(piece, fact[1], on=True)
         story.active = all(p.state == ACTIVE for p in story.pieces.values() if p.epoch == story.epoch)
         return ""
 
@@ -429,7 +335,7 @@ class Books:
                 return f"{slice_id} is adopted, but was not unreachable"
             piece.unreachable = False
             if piece.charged:
-                self._charge(piece, fact[1], on=True)
+                self.charge(piece, fact[1], on=True)
         return ""
 
     def _releasing(self, fact: list[Any]) -> str:

@@ -127,7 +127,7 @@ class Quotas:
         if not share and not memory:
             return False
         held = self._held.get((tenant, ""), (0, 0))
-        usable = self._books.usable()
+        usable = self._books.inventory.usable()
         for promised, kept, wanted in zip(self._promised(), usable, ((share, held[0]), (memory, held[1])), strict=True):
             scaled = wanted[0] if promised <= kept else wanted[0] * kept // promised
             if wanted[0] and wanted[1] > scaled:

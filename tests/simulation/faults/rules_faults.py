@@ -36,9 +36,7 @@ def _for_a_while(world: World, method: str, begin: Any, end_method: str, end: An
 
 
 def _maintenance(world: World, fault: Fault, random: Random) -> Undo | None:
-    """Some nodes are to be left alone for a while. Some windows are withdrawn, others end by themselves,
-    and weekly ones are left for next week.
-    """
+    """Some nodes are to be left alone for a while. A window is withdrawn, or ends by itself until the next week."""
     now_s = world.auditor.books.at_ms // 1000
     start_s = now_s + random.randint(-10, 40)
     window = admin_pb2.MaintenanceWindow(

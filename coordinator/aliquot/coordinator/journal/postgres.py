@@ -6,7 +6,7 @@ whoever raises the fence waits for commits under way and is waited for by those 
 of an older leader can arrive any more.
 
 The writer already makes groups of all that waits while a commit is under way. Pipelining a second commit behind the
-first would gain nothing there: 64 callers keep the event loop busy, and commits wait for it, not it for them.
+first would gain little there: with 64 callers a commit takes 2 ms, in which the event loop decides the next group.
 """
 
 from __future__ import annotations
