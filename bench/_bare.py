@@ -18,8 +18,8 @@ import grpc.aio
 import uvloop
 
 from aliquot.common.limits import GIB
-from aliquot.coordinator.rpc.calls import Context
 from aliquot.coordinator.rpc.server import RPCS_MAX, SERVER_OPTIONS
+from aliquot.coordinator.wire.calls import Context
 from aliquot.v1 import leases_pb2, types_pb2
 
 _LEASE = types_pb2.Lease(

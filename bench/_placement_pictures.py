@@ -24,11 +24,11 @@ from aliquot.coordinator.core.placement.accelerated import warm_up
 from aliquot.coordinator.core.placement.fragmentation import typical
 from aliquot.coordinator.core.placement.mix import mix_type
 from aliquot.coordinator.core.types import Demand
-from aliquot.coordinator.plan.arrivals import tuned_arrivals
-from aliquot.coordinator.plan.learning import online
-from aliquot.coordinator.plan.nodes import read_openb_nodes
-from aliquot.coordinator.plan.replay import Curve, capacity_milli, demanded_milli, fill, pool_of
-from aliquot.coordinator.plan.traces import read_openb_pods
+from aliquot.plan.arrivals import tuned_arrivals
+from aliquot.plan.learning import online
+from aliquot.plan.nodes import read_openb_nodes
+from aliquot.plan.replay import Curve, capacity_milli, demanded_milli, fill, pool_of
+from aliquot.plan.traces import read_openb_pods
 
 POLICIES = ("price", "fgd", "binpack", "bestfit", "packing", "clustering", "dotprod", "random", "spread")
 COLOURS = ("#3b6fb6", "#d9822b", "#3d9a50", "#b8434e", "#7a5ba8", "#8c6d46", "#c46fa8", "#6b7785", "#8f9a2f")

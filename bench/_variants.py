@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from aliquot.coordinator.core.types import WHOLE_SHARE_MILLI, Demand, NodeSpec
-from aliquot.coordinator.plan.traces import TraceRequest
+from aliquot.plan.traces import TraceRequest
 
 SEED = 1
 _NAME = re.compile(r"(parts|several|named|cpu)(\d+)")

@@ -30,9 +30,9 @@ from aliquot.coordinator.core.placement import Engine, Policy, make_policy
 from aliquot.coordinator.core.placement.accelerated import warm_up
 from aliquot.coordinator.core.placement.moving import hold, let_go
 from aliquot.coordinator.core.types import Demand, DeviceSpec, NodeSpec, Placement
-from aliquot.coordinator.plan.learning import teach
-from aliquot.coordinator.plan.replay import capacity_milli, demanded_milli, pool_of
-from aliquot.coordinator.plan.traces import read_openb_pods
+from aliquot.plan.learning import teach
+from aliquot.plan.replay import capacity_milli, demanded_milli, pool_of
+from aliquot.plan.traces import read_openb_pods
 
 GIB = 1 << 30
 ROUND = 1000

@@ -31,12 +31,12 @@ from aliquot.coordinator.core.placement.accelerated import warm_up
 from aliquot.coordinator.core.placement.fragmentation import typical
 from aliquot.coordinator.core.placement.mix import mix_type
 from aliquot.coordinator.core.types import NodeSpec
-from aliquot.coordinator.plan.arrivals import tuned_arrivals
-from aliquot.coordinator.plan.churn import Churn, ChurnResult, ChurnRules
-from aliquot.coordinator.plan.learning import online
-from aliquot.coordinator.plan.nodes import read_openb_nodes
-from aliquot.coordinator.plan.replay import Curve, capacity_milli, fill, pool_of
-from aliquot.coordinator.plan.traces import TraceRequest, read_openb_pods
+from aliquot.plan.arrivals import tuned_arrivals
+from aliquot.plan.churn import Churn, ChurnResult, ChurnRules
+from aliquot.plan.learning import online
+from aliquot.plan.nodes import read_openb_nodes
+from aliquot.plan.replay import Curve, capacity_milli, fill, pool_of
+from aliquot.plan.traces import TraceRequest, read_openb_pods
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 from bench._variants import vary

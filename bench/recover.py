@@ -53,8 +53,8 @@ def state_hash(journal: Path) -> dict[str, Any]:
         "import json, sys, pathlib\n"
         "from aliquot.coordinator.core.snapshot import state_hash\n"
         "from aliquot.coordinator.core.state import CoreConfig\n"
-        "from aliquot.coordinator.journal.replay import replay\n"
-        "from aliquot.coordinator.journal.sqlite import SqliteJournal\n"
+        "from aliquot.coordinator.writing.journal.replay import replay\n"
+        "from aliquot.coordinator.writing.journal.sqlite import SqliteJournal\n"
         "replayed = replay(SqliteJournal(pathlib.Path(sys.argv[1])), CoreConfig())\n"
         "books = replayed.state\n"
         "print(json.dumps({'hash': state_hash(books), 'seq': books.seq, 'leases': len(books.leases),\n"
@@ -99,7 +99,7 @@ async def measure(arguments: argparse.Namespace, folder: Path) -> dict[str, obje
         live_before = await leases_there(process.address)
         if arguments.snapshots:
             subprocess.run(  # noqa: ASYNC221 - nothing else goes on
-                [sys.executable, "-m", "aliquot.coordinator.journal.snapshotter", str(journal)], check=True
+                [sys.executable, "-m", "aliquot.coordinator.writing.journal.snapshotter", str(journal)], check=True
             )
             await fill(process.address, arguments.after_snapshot)
             live_before += arguments.after_snapshot
@@ -140,7 +140,7 @@ def state_hash_at(journal: Path, seq: int) -> str:
         "from aliquot.coordinator.core.evolve import evolve\n"
         "from aliquot.coordinator.core.snapshot import from_snapshot, state_hash\n"
         "from aliquot.coordinator.core.state import CoreConfig, State\n"
-        "from aliquot.coordinator.journal.sqlite import SqliteJournal\n"
+        "from aliquot.coordinator.writing.journal.sqlite import SqliteJournal\n"
         "journal, seq = SqliteJournal(pathlib.Path(sys.argv[1])), int(sys.argv[2])\n"
         "stored = next(journal.snapshots(), None)\n"
         "state = State.fresh(CoreConfig()) if stored is None else from_snapshot(stored.snapshot, CoreConfig())\n"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import threading
 
 from aliquot.coordinator.errors import JournalUnavailable
-from aliquot.coordinator.journal.base import Group
-from aliquot.coordinator.journal.memory import MemoryJournal
+from aliquot.coordinator.writing.journal.base import Group
+from aliquot.coordinator.writing.journal.memory import MemoryJournal
 
 
 class HeldJournal(MemoryJournal):

@@ -14,9 +14,9 @@ import grpc.aio
 from google.rpc import error_details_pb2, status_pb2
 
 from aliquot.common.clock import Clock
-from aliquot.coordinator.config import AgentSettings, LimitSettings, Settings
-from aliquot.coordinator.journal.base import Journal
 from aliquot.coordinator.main import Coordinator
+from aliquot.coordinator.settings.config import AgentSettings, LimitSettings, Settings
+from aliquot.coordinator.writing.journal.base import Journal
 from aliquot.v1 import agent_pb2, agent_pb2_grpc, leases_pb2, leases_pb2_grpc, pool_pb2, pool_pb2_grpc, types_pb2
 from tests.pretended_node import PretendedNode, reports_message
 

@@ -6,12 +6,12 @@ from aliquot.coordinator.core import commands as c
 from aliquot.coordinator.core.evolve import evolve
 from aliquot.coordinator.core.leases import LeaseState
 from aliquot.coordinator.core.state import State
-from aliquot.coordinator.metrics import Metrics
-from aliquot.coordinator.outbox import Outbox
-from aliquot.coordinator.published import take_commit, whole_state
-from aliquot.coordinator.view import View
-from aliquot.coordinator.waiting import Waiters
-from aliquot.coordinator.watch import WatchHub
+from aliquot.coordinator.reading.metrics import Metrics
+from aliquot.coordinator.reading.outbox import Outbox
+from aliquot.coordinator.reading.view import View
+from aliquot.coordinator.reading.waiting import Waiters
+from aliquot.coordinator.reading.watch import WatchHub
+from aliquot.coordinator.writing.commits import take_commit, whole_state
 from tests.core.harness import Books, node, request
 from tests.placement.test_moves_of_leases import Pool as Movable
 from tests.tenancy.test_balancing import SPEC, busy, labels, two_projects

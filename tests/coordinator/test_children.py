@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from aliquot.coordinator.prices import LessonError, run_programme
+from aliquot.coordinator.upkeep.price_learner import LessonError, run_programme
 
 uvloop = pytest.importorskip("uvloop")
 

@@ -14,8 +14,8 @@ import pytest
 
 from aliquot.coordinator.core import invariants
 from aliquot.coordinator.core.state import CoreConfig
-from aliquot.coordinator.journal.replay import replay
-from aliquot.coordinator.journal.sqlite import SqliteJournal
+from aliquot.coordinator.writing.journal.replay import replay
+from aliquot.coordinator.writing.journal.sqlite import SqliteJournal
 from aliquot.v1 import leases_pb2, leases_pb2_grpc, pool_pb2, pool_pb2_grpc, types_pb2
 from tests.coordinator.pool import allocation, declared, eventually, running, settings_for, sqlite
 from tests.coordinator.process import Ended, Running, serving, start

@@ -10,8 +10,8 @@ import grpc
 import pytest
 
 from aliquot.coordinator.errors import NotLeader
-from aliquot.coordinator.journal.sqlite import SqliteJournal
 from aliquot.coordinator.main import Coordinator
+from aliquot.coordinator.writing.journal.sqlite import SqliteJournal
 from aliquot.v1 import agent_pb2, leases_pb2, pool_pb2, types_pb2
 from tests.coordinator.pool import Agent, Pool, agents, eventually, reason_of, running, settings_for, sqlite
 

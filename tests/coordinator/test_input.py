@@ -8,7 +8,7 @@ import grpc
 import pytest
 from google.rpc import error_details_pb2
 
-from aliquot.coordinator.config import LimitSettings
+from aliquot.coordinator.settings.config import LimitSettings
 from aliquot.v1 import leases_pb2, pool_pb2, types_pb2
 from tests.coordinator.pool import (
     allocation,

@@ -13,8 +13,8 @@ import grpc.aio
 import pytest
 
 from aliquot.agent import reloading as of_agents
-from aliquot.coordinator import reloading as of_coordinators
-from aliquot.coordinator.config import Settings
+from aliquot.coordinator.settings import reloading as of_coordinators
+from aliquot.coordinator.settings.config import Settings
 from aliquot.v1 import leases_pb2_grpc, pool_pb2, pool_pb2_grpc
 from tests.coordinator.pool import allocation, declared, reason_of
 from tests.coordinator.process import Running, start

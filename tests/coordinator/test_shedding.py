@@ -13,11 +13,12 @@ import grpc.aio
 import pytest
 
 from aliquot.client import AsyncPool, WaitUntil
-from aliquot.coordinator import sessions, waiting, watch
-from aliquot.coordinator.config import LimitSettings
+from aliquot.coordinator.agents import sessions
 from aliquot.coordinator.core import commands as c
 from aliquot.coordinator.errors import Overloaded
+from aliquot.coordinator.reading import waiting, watch
 from aliquot.coordinator.rpc import lease_service
+from aliquot.coordinator.settings.config import LimitSettings
 from aliquot.v1 import leases_pb2
 from tests.coordinator.pool import (
     Agent,

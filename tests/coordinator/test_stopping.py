@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from aliquot.client import AsyncPool, DeviceDeclaration, LeaseState, NodeDeclaration, NodeState, RetryPolicy, WaitUntil
-from aliquot.coordinator.journal.sqlite import SqliteJournal
+from aliquot.coordinator.writing.journal.sqlite import SqliteJournal
 from tests.agent.harness import Node, closing, make_node
 from tests.coordinator.pool import eventually, sqlite
 from tests.coordinator.process import Running, start

@@ -6,10 +6,10 @@ from msgspec.structs import replace
 
 from aliquot.coordinator.core import commands as c
 from aliquot.coordinator.core.types import DeviceSpec
-from aliquot.coordinator.reports import as_held
-from aliquot.coordinator.rpc.convert import notes_on_tiers
-from aliquot.coordinator.tier_notes import NOTE_CHARS_MAX, NOTES_MAX, TierNotes
-from aliquot.coordinator.totals import DeviceUse
+from aliquot.coordinator.reading.reports import as_held
+from aliquot.coordinator.reading.tier_notes import NOTE_CHARS_MAX, NOTES_MAX, TierNotes
+from aliquot.coordinator.reading.totals import DeviceUse
+from aliquot.coordinator.wire.leases import notes_on_tiers
 from aliquot.v1 import agent_pb2, types_pb2
 from tests.core.harness import Books, node, request
 

@@ -16,9 +16,9 @@ from aliquot.coordinator.core.facts import RequestSpec
 from aliquot.coordinator.core.leases import LeaseState
 from aliquot.coordinator.core.state import CoreConfig, State
 from aliquot.coordinator.core.types import Demand, DeviceSpec, NodeSpec
-from aliquot.coordinator.paging import ArrivalOrder
-from aliquot.coordinator.published import take_commit, whole_state
-from aliquot.coordinator.view import View
+from aliquot.coordinator.reading.paging import ArrivalOrder
+from aliquot.coordinator.reading.view import View
+from aliquot.coordinator.writing.commits import take_commit, whole_state
 
 GIB = 1 << 30
 

@@ -12,8 +12,8 @@ from aliquot.coordinator.core.facts import RequestSpec
 from aliquot.coordinator.core.leases import Lease
 from aliquot.coordinator.core.types import Demand
 from aliquot.coordinator.errors import WatchCompacted
-from aliquot.coordinator.published import Commit
-from aliquot.coordinator.watch import QUEUE_EVENTS, Change, WatchHub
+from aliquot.coordinator.reading.watch import QUEUE_EVENTS, Change, WatchHub
+from aliquot.coordinator.writing.commits import Commit
 from aliquot.v1 import leases_pb2, leases_pb2_grpc, pool_pb2, types_pb2
 from tests.coordinator.pool import Pool, allocation, reason_of, running
 

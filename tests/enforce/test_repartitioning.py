@@ -19,7 +19,7 @@ import pytest
 
 from aliquot.agent import durable, simgpu
 from aliquot.common.duration import DurationMs
-from aliquot.coordinator.config import MigSettings
+from aliquot.coordinator.settings.config import MigSettings
 from aliquot.v1 import leases_pb2, pool_pb2, types_pb2
 from tests.agent.harness import Node, until
 from tests.coordinator.pool import Pool, eventually, running, settings_for

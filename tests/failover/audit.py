@@ -8,8 +8,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from aliquot.coordinator.core import facts as f
-from aliquot.coordinator.journal.base import Journal
-from aliquot.coordinator.journal.postgres import PostgresJournal
+from aliquot.coordinator.writing.journal.base import Journal
+from aliquot.coordinator.writing.journal.postgres import PostgresJournal
 from tests.failover.cluster import Log
 
 WHOLE_MILLI = 1000

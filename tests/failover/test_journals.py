@@ -10,11 +10,11 @@ import pytest
 from aliquot.coordinator.core.snapshot import state_hash
 from aliquot.coordinator.core.state import CoreConfig
 from aliquot.coordinator.errors import JournalUnavailable, NotLeader
-from aliquot.coordinator.journal.base import Journal
-from aliquot.coordinator.journal.memory import MemoryJournal
-from aliquot.coordinator.journal.postgres import PostgresJournal
-from aliquot.coordinator.journal.replay import replay
-from aliquot.coordinator.journal.sqlite import SqliteJournal
+from aliquot.coordinator.writing.journal.base import Journal
+from aliquot.coordinator.writing.journal.memory import MemoryJournal
+from aliquot.coordinator.writing.journal.postgres import PostgresJournal
+from aliquot.coordinator.writing.journal.replay import replay
+from aliquot.coordinator.writing.journal.sqlite import SqliteJournal
 from tests.journal.facts import Story
 
 Make = Callable[[], Journal]

@@ -13,17 +13,17 @@ from pathlib import Path
 import pytest
 
 from aliquot.common.errors import ConfigError
-from aliquot.coordinator.config import Settings
 from aliquot.coordinator.errors import JournalUnavailable
-from aliquot.coordinator.journal.postgres import PostgresJournal
-from aliquot.coordinator.stores import shared_leadership
+from aliquot.coordinator.settings.config import Settings
+from aliquot.coordinator.settings.stores import shared_leadership
+from aliquot.coordinator.writing.journal.postgres import PostgresJournal
 from tests.failover.audit import audit
 from tests.failover.cluster import Cluster, Replica, cluster, granted_after, load
 from tests.failover.leases_api import LeasesApi, leases_api
 from tests.failover.test_takeover import declare
 
 pytest.importorskip("kubernetes", reason="needs the official client: pip install 'aliquot[kubernetes]'")
-from aliquot.coordinator.leadership.kubernetes import ADDRESS, EPOCH, KubernetesLeadership
+from aliquot.coordinator.writing.leadership.kubernetes import ADDRESS, EPOCH, KubernetesLeadership
 
 pytestmark = [pytest.mark.postgres, pytest.mark.timeout(180)]
 

@@ -17,10 +17,10 @@ from aliquot.common.errors import ConfigError
 from aliquot.coordinator.core.snapshot import state_hash
 from aliquot.coordinator.core.state import CoreConfig
 from aliquot.coordinator.errors import JournalCorrupt, JournalTooNew, JournalUnavailable, NotLeader
-from aliquot.coordinator.journal.postgres import PostgresJournal
-from aliquot.coordinator.journal.replay import replay
-from aliquot.coordinator.journal.snapshotter import take_snapshot
-from aliquot.coordinator.journal.tools import JOURNAL
+from aliquot.coordinator.writing.journal.postgres import PostgresJournal
+from aliquot.coordinator.writing.journal.replay import replay
+from aliquot.coordinator.writing.journal.snapshotter import take_snapshot
+from aliquot.coordinator.writing.journal.tools import JOURNAL
 from tests.failover.server import Postgres
 from tests.journal.facts import Story
 
@@ -44,7 +44,13 @@ def edit(conninfo: str, statement: str) -> None:
 
 def test_a_snapshot_is_taken_by_another_process_and_replaces_what_is_pruned(database: str) -> None:
     story = begun(database, 10)
-    command = [sys.executable, "-m", "aliquot.coordinator.journal.snapshotter", f"postgres:{database}", "--hash"]
+    command = [
+        sys.executable,
+        "-m",
+        "aliquot.coordinator.writing.journal.snapshotter",
+        f"postgres:{database}",
+        "--hash",
+    ]
     done = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
     assert done["state_hash"] == state_hash(story.state)
     while story.journal.prune(done["seq"], 3):
@@ -156,7 +162,7 @@ def test_a_statement_left_on_the_way_does_not_arrive_after_recovery(database: st
 def test_a_frozen_server_is_an_error_and_not_a_wait_without_end(
     postgres: Postgres, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("aliquot.coordinator.journal.postgres.STATEMENT_TIMEOUT_S", 0.5)
+    monkeypatch.setattr("aliquot.coordinator.writing.journal.postgres.STATEMENT_TIMEOUT_S", 0.5)
     story = begun(database)
     postgres.freeze()
     try:

@@ -10,8 +10,8 @@ from aliquot.coordinator.core.evolve import evolve
 from aliquot.coordinator.core.facts import Fact, RequestSpec
 from aliquot.coordinator.core.state import CoreConfig, State
 from aliquot.coordinator.core.types import Demand, DeviceSpec, NodeSpec
-from aliquot.coordinator.journal.base import Group, Journal
-from aliquot.coordinator.journal.sqlite import SqliteJournal
+from aliquot.coordinator.writing.journal.base import Group, Journal
+from aliquot.coordinator.writing.journal.sqlite import SqliteJournal
 
 GIB = 1 << 30
 

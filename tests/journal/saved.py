@@ -20,7 +20,7 @@ from aliquot.coordinator.core.placement.prices import PriceTable
 from aliquot.coordinator.core.state import State
 from aliquot.coordinator.core.tenancy.specs import UNLIMITED, Amount, PoolSpec, QueueSpec, Quota, TenantSpec
 from aliquot.coordinator.core.types import Demand, DeviceSpec, NodeSpec
-from aliquot.coordinator.journal.snapshotter import take_snapshot
+from aliquot.coordinator.writing.journal.snapshotter import take_snapshot
 from tests.journal.facts import GIB, Story, opened
 
 DATA = Path(__file__).with_name("data")

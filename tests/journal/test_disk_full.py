@@ -11,7 +11,7 @@ import pytest
 
 from aliquot.coordinator.core.state import CoreConfig
 from aliquot.coordinator.errors import JournalUnavailable
-from aliquot.coordinator.journal.replay import replay
+from aliquot.coordinator.writing.journal.replay import replay
 from tests.journal.facts import Story, opened
 
 

@@ -23,7 +23,7 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from aliquot.cli.main import build_parser
-from aliquot.coordinator.journal.tools import JOURNAL
+from aliquot.coordinator.writing.journal.tools import JOURNAL
 from aliquot.v1 import agent_pb2, leases_pb2, leases_pb2_grpc, types_pb2
 from tests.coordinator.pool import Agent, agents, allocation, eventually, reason_of, retry_after_ms, sqlite
 from tests.coordinator.process import Ended, Running, serving, start

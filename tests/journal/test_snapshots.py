@@ -16,11 +16,11 @@ import pytest
 from aliquot.coordinator.core.snapshot import state_hash
 from aliquot.coordinator.core.state import CoreConfig
 from aliquot.coordinator.errors import JournalCorrupt, JournalUnavailable
-from aliquot.coordinator.journal.compaction import Compaction
-from aliquot.coordinator.journal.replay import Replayed, replay
-from aliquot.coordinator.journal.snapshots import SnapshotFolder
-from aliquot.coordinator.journal.snapshotter import take_snapshot
-from aliquot.coordinator.journal.sqlite import SqliteJournal, snapshot_folder_of
+from aliquot.coordinator.writing.journal.compaction import Compaction
+from aliquot.coordinator.writing.journal.replay import Replayed, replay
+from aliquot.coordinator.writing.journal.snapshots import SnapshotFolder
+from aliquot.coordinator.writing.journal.snapshotter import take_snapshot
+from aliquot.coordinator.writing.journal.sqlite import SqliteJournal, snapshot_folder_of
 from tests.journal.facts import Story, opened
 
 
@@ -44,7 +44,7 @@ def begun(path: Path, leases: int) -> Story:
 def test_a_snapshot_is_taken_by_another_process_while_the_journal_is_written(tmp_path: Path) -> None:
     path = tmp_path / "j.db"
     story = begun(path, 10)
-    command = [sys.executable, "-m", "aliquot.coordinator.journal.snapshotter", str(path), "--hash"]
+    command = [sys.executable, "-m", "aliquot.coordinator.writing.journal.snapshotter", str(path), "--hash"]
     done = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
     assert done["seq"] == story.state.seq
     assert done["state_hash"] == state_hash(story.state)

@@ -11,10 +11,10 @@ import pytest
 from aliquot.coordinator.core.snapshot import state_hash
 from aliquot.coordinator.core.state import CoreConfig
 from aliquot.coordinator.errors import JournalCorrupt, JournalLocked, JournalTooNew, NotLeader
-from aliquot.coordinator.journal.base import Group
-from aliquot.coordinator.journal.replay import replay
-from aliquot.coordinator.journal.sqlite import SqliteJournal
-from aliquot.coordinator.leadership.single import SingleLeadership, lock_path_of
+from aliquot.coordinator.writing.journal.base import Group
+from aliquot.coordinator.writing.journal.replay import replay
+from aliquot.coordinator.writing.journal.sqlite import SqliteJournal
+from aliquot.coordinator.writing.leadership.single import SingleLeadership, lock_path_of
 from tests.journal.facts import Story, opened, written
 
 

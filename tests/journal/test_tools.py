@@ -15,10 +15,10 @@ from aliquot.common.errors import ConfigError
 from aliquot.coordinator.core.snapshot import state_hash
 from aliquot.coordinator.core.state import CoreConfig
 from aliquot.coordinator.errors import JournalCorrupt
-from aliquot.coordinator.journal.replay import replay
-from aliquot.coordinator.journal.snapshotter import take_snapshot
-from aliquot.coordinator.journal.sqlite import SqliteJournal, snapshot_folder_of
-from aliquot.coordinator.journal.tools import JOURNAL
+from aliquot.coordinator.writing.journal.replay import replay
+from aliquot.coordinator.writing.journal.snapshotter import take_snapshot
+from aliquot.coordinator.writing.journal.sqlite import SqliteJournal, snapshot_folder_of
+from aliquot.coordinator.writing.journal.tools import JOURNAL
 from tests.journal import saved
 from tests.journal.facts import Story, opened, written
 

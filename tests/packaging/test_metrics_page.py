@@ -13,7 +13,7 @@ from aliquot.agent.core.samples import DeviceInfo
 from aliquot.agent.metrics import Metrics as AgentMetrics
 from aliquot.agent.metrics import NodeCollector
 from aliquot.agent.state import DeviceState, NodeState
-from aliquot.coordinator.relay.metrics import RelayMetrics
+from aliquot.relay.metrics import RelayMetrics
 from tests.coordinator.pool import running
 
 PAGE = Path(__file__).parents[2] / "docs" / "metrics.md"

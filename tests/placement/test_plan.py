@@ -12,12 +12,12 @@ from aliquot.common.errors import ConfigError
 from aliquot.coordinator.core.invariants import check
 from aliquot.coordinator.core.placement.budget import MOVES_PERMILLE, SAVED_MAX
 from aliquot.coordinator.core.types import Demand
-from aliquot.coordinator.plan.arrivals import tuned_arrivals
-from aliquot.coordinator.plan.churn import Churn, ChurnRules
-from aliquot.coordinator.plan.command import PLAN
-from aliquot.coordinator.plan.nodes import more_of, read_nodes
-from aliquot.coordinator.plan.replay import demanded_milli
-from aliquot.coordinator.plan.traces import TraceRequest, read_requests
+from aliquot.plan.arrivals import tuned_arrivals
+from aliquot.plan.churn import Churn, ChurnRules
+from aliquot.plan.command import PLAN
+from aliquot.plan.nodes import more_of, read_nodes
+from aliquot.plan.replay import demanded_milli
+from aliquot.plan.traces import TraceRequest, read_requests
 from tests.placement.pools import GIB, assert_sound, node
 
 OPENB_NODES = """sn,cpu_milli,memory_mib,gpu,model

@@ -16,8 +16,8 @@ from aliquot.coordinator.core.placement.moving import hold
 from aliquot.coordinator.core.placement.policies.price import Price
 from aliquot.coordinator.core.placement.prices import PriceTable, linear_prices
 from aliquot.coordinator.core.types import Demand
-from aliquot.coordinator.price_programme import learn_prices
-from aliquot.coordinator.prices import PriceLearner
+from aliquot.coordinator.upkeep.price_learner import PriceLearner
+from aliquot.coordinator.upkeep.price_programme import learn_prices
 from tests.placement.pools import GIB, node, pool
 
 WHOLE = 1_000_000

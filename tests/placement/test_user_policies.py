@@ -10,7 +10,7 @@ from aliquot.common.errors import ConfigError
 from aliquot.coordinator.core.placement import POLICIES, Engine, Policy, make_policy
 from aliquot.coordinator.core.placement.policies.simple import BinPack
 from aliquot.coordinator.core.types import Demand
-from aliquot.coordinator.user_policies import discover, register
+from aliquot.coordinator.settings.user_policies import discover, register
 from tests.placement.example_policy import example
 from tests.placement.pools import Books, node, pool
 

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from aliquot.coordinator import warming
 from aliquot.coordinator.core.placement import accelerated
+from aliquot.coordinator.upkeep import warming
 
 
 @pytest.fixture(autouse=True)

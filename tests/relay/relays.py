@@ -47,7 +47,7 @@ async def start(*arguments: str) -> Relay | str:
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
-        "aliquot.coordinator.relay",
+        "aliquot.relay",
         *("--listen", "127.0.0.1:0", "--metrics-port", "0", *arguments),
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,

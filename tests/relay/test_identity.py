@@ -15,9 +15,9 @@ import pytest
 
 from aliquot.common.errors import ConfigError
 from aliquot.common.tls import ClientTls, channel_credentials
-from aliquot.coordinator.config import AgentSettings, RelaySettings, TlsSettings
+from aliquot.coordinator.agents.identity import Authorities, certificate_names
 from aliquot.coordinator.errors import NotAllowed
-from aliquot.coordinator.identity import Authorities, certificate_names
+from aliquot.coordinator.settings.config import AgentSettings, RelaySettings, TlsSettings
 from aliquot.v1 import agent_pb2, agent_pb2_grpc, relay_pb2
 from tests.certificates import Authority, openssl
 from tests.coordinator import pool as pools

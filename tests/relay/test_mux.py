@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aliquot.common.errors import AliquotError
-from aliquot.coordinator.relay import mux as mux_module
-from aliquot.coordinator.relay.ending import Ending
-from aliquot.coordinator.relay.mux import Mux, Stream, StreamOver
+from aliquot.coordinator.agents.relayed import mux as mux_module
+from aliquot.coordinator.agents.relayed.ending import Ending
+from aliquot.coordinator.agents.relayed.mux import Mux, Stream, StreamOver
 from aliquot.v1 import relay_pb2
 
 WINDOW = 4_096

@@ -16,7 +16,7 @@ import grpc.aio
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from aliquot.coordinator.config import RelaySettings
+from aliquot.coordinator.settings.config import RelaySettings
 from aliquot.v1 import agent_pb2, agent_pb2_grpc, leases_pb2, types_pb2
 from tests.coordinator import pool as pools
 from tests.coordinator.pool import Agent, Pool, agents, eventually, reason_of, retry_after_ms, settings_for

@@ -11,8 +11,8 @@ import grpc
 import grpc.aio
 import pytest
 
-from aliquot.coordinator.relay.ending import Ending
-from aliquot.coordinator.relay.mux import ENVELOPE_COST_BYTES, WINDOW_BYTES, Mux, Stream
+from aliquot.coordinator.agents.relayed.ending import Ending
+from aliquot.coordinator.agents.relayed.mux import ENVELOPE_COST_BYTES, WINDOW_BYTES, Mux, Stream
 from aliquot.v1 import agent_pb2, relay_pb2
 from tests.coordinator.pool import eventually, reason_of, retry_after_ms
 from tests.relay.relays import relaying

@@ -19,7 +19,7 @@ from aliquot.agent import partitions, signals
 from aliquot.agent.core import desired as agent_desired
 from aliquot.agent.core import enforcement, reservations
 from aliquot.agent.core.reservations import Step
-from aliquot.coordinator import keepalive, session, sessions, writer
+from aliquot.coordinator.agents import session, sessions
 from aliquot.coordinator.core import evolve, facts
 from aliquot.coordinator.core.decide import allocate, lifecycle, nodes, reconcile
 from aliquot.coordinator.core.decide.outcomes import Decision
@@ -33,7 +33,9 @@ from aliquot.coordinator.core.ledger.books import CHARGED
 from aliquot.coordinator.core.placement import picking
 from aliquot.coordinator.core.state import Node
 from aliquot.coordinator.core.types import DeviceSpec, SlicePlan
-from aliquot.coordinator.journal.replay import replay as real_replay
+from aliquot.coordinator.upkeep import keepalive
+from aliquot.coordinator.writing import writer
+from aliquot.coordinator.writing.journal.replay import replay as real_replay
 from tests.simulation.mutant import Put, decide_by, mutant
 from tests.simulation.sim import coordinators, store
 from tests.simulation.sim.loop import current
@@ -268,7 +270,7 @@ def _snapshot(put: Put) -> None:
             else:
                 applied(state, fact)
 
-        from aliquot.coordinator.journal import replay as replay_module
+        from aliquot.coordinator.writing.journal import replay as replay_module
 
         with mock.patch.object(replay_module, "evolve", all_but_the_last):
             return real_replay(journal, config)

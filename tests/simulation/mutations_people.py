@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from aliquot.coordinator import desired
+from aliquot.coordinator.agents import desired
 from aliquot.coordinator.core import elastic
 from aliquot.coordinator.core.decide import balancing, bookkeeping, maintaining, moving, resizing
 from aliquot.coordinator.core.decide.outcomes import Decision

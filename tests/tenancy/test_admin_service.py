@@ -13,7 +13,7 @@ import pytest
 
 from aliquot.cli import _poolfile as poolfile
 from aliquot.common.errors import ConfigError
-from aliquot.coordinator.config import Settings
+from aliquot.coordinator.settings.config import Settings
 from aliquot.v1 import admin_pb2, admin_pb2_grpc, pool_pb2
 from tests.command_line import cli
 from tests.coordinator.pool import declared, reason_of, running, settings_for, sqlite

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from aliquot.coordinator.pulse import Pulse
-from aliquot.coordinator.rpc.relay_service import RelayService
-from aliquot.coordinator.sessions import Sessions
-from aliquot.coordinator.watch import WatchHub
-from aliquot.coordinator.writer import Writer
+from aliquot.coordinator.agents.relayed.service import RelayService
+from aliquot.coordinator.agents.sessions import Sessions
+from aliquot.coordinator.reading.watch import WatchHub
+from aliquot.coordinator.upkeep.pulse import Pulse
+from aliquot.coordinator.writing.writer import Writer
 
 Gauge = tuple[str, str, Callable[[], float]]
 """(name, documentation, how to read it)."""

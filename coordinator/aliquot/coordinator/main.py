@@ -27,11 +27,9 @@ from aliquot.common.clock import Clock, SystemClock
 from aliquot.common.errors import AliquotError, ConfigError
 from aliquot.common.ids import IdGenerator
 from aliquot.common.notify import notify, watchdog_s
-from aliquot.coordinator import gc
-from aliquot.coordinator.arguments import parse_settings
-from aliquot.coordinator.background import Background
-from aliquot.coordinator.bookkeeping import close_books
-from aliquot.coordinator.config import Settings
+from aliquot.coordinator.agents.relayed.service import RelayService
+from aliquot.coordinator.agents.service import agent_handler
+from aliquot.coordinator.agents.sessions import Sessions
 from aliquot.coordinator.core import commands as c
 from aliquot.coordinator.core.facts import EndReason
 from aliquot.coordinator.core.placement import Engine
@@ -40,44 +38,46 @@ from aliquot.coordinator.core.placement.policies.price import Price
 from aliquot.coordinator.core.placement.prices import PriceTable
 from aliquot.coordinator.core.state import State
 from aliquot.coordinator.errors import NotLeader
-from aliquot.coordinator.fragmentation import follow_fragmentation
 from aliquot.coordinator.gauges import gauges_of
-from aliquot.coordinator.journal.base import Journal
-from aliquot.coordinator.journal.replay import replay
-from aliquot.coordinator.keepalive import KeepAlive
-from aliquot.coordinator.leadership.base import Leadership
-from aliquot.coordinator.metrics import Metrics
-from aliquot.coordinator.outbox import Outbox
-from aliquot.coordinator.prices import PriceLearner
 from aliquot.coordinator.program import allow_many_connections, event_loop_factory, version
-from aliquot.coordinator.published import whole_state
-from aliquot.coordinator.pulse import Pulse
-from aliquot.coordinator.reloading import read_again
-from aliquot.coordinator.rpc.admin import AdminService
-from aliquot.coordinator.rpc.agent_service import agent_handler
+from aliquot.coordinator.reading.metrics import Metrics
+from aliquot.coordinator.reading.outbox import Outbox
+from aliquot.coordinator.reading.scrape import Answer, ScrapeServer
+from aliquot.coordinator.reading.telemetry import Telemetry
+from aliquot.coordinator.reading.usage import ObservedUse
+from aliquot.coordinator.reading.view import View
+from aliquot.coordinator.reading.waiting import Waiters
+from aliquot.coordinator.reading.watch import WatchHub
+from aliquot.coordinator.rpc.admin_service import AdminService
 from aliquot.coordinator.rpc.gate import Gate, Services
 from aliquot.coordinator.rpc.lease_service import LeaseService
-from aliquot.coordinator.rpc.nodes import NodeWriter
 from aliquot.coordinator.rpc.pool_service import PoolService
-from aliquot.coordinator.rpc.relay_service import RelayService
 from aliquot.coordinator.rpc.server import Server
 from aliquot.coordinator.rpc.watch_service import WatchService
-from aliquot.coordinator.scrape import Answer, ScrapeServer
-from aliquot.coordinator.sessions import Sessions
-from aliquot.coordinator.standby import Standby
-from aliquot.coordinator.stores import make_compaction, make_journal, shared_leadership, single_leadership
-from aliquot.coordinator.telemetry import Telemetry
-from aliquot.coordinator.usage import ObservedUse
-from aliquot.coordinator.user_policies import discover, require
-from aliquot.coordinator.view import View
-from aliquot.coordinator.waiting import Waiters
-from aliquot.coordinator.warming import compile_when_busy
-from aliquot.coordinator.watch import WatchHub
-from aliquot.coordinator.writer import Writer
+from aliquot.coordinator.settings.arguments import parse_settings
+from aliquot.coordinator.settings.config import Settings
+from aliquot.coordinator.settings.reloading import read_again
+from aliquot.coordinator.settings.stores import make_compaction, make_journal, shared_leadership, single_leadership
+from aliquot.coordinator.settings.user_policies import discover, require
+from aliquot.coordinator.upkeep import gc
+from aliquot.coordinator.upkeep.background import Background
+from aliquot.coordinator.upkeep.bookkeeping import close_books
+from aliquot.coordinator.upkeep.fragmentation import follow_fragmentation
+from aliquot.coordinator.upkeep.keepalive import KeepAlive
+from aliquot.coordinator.upkeep.price_learner import PriceLearner
+from aliquot.coordinator.upkeep.pulse import Pulse
+from aliquot.coordinator.upkeep.warming import compile_when_busy
+from aliquot.coordinator.wire.nodes import NodeWriter
+from aliquot.coordinator.writing.commits import whole_state
+from aliquot.coordinator.writing.journal.base import Journal
+from aliquot.coordinator.writing.journal.replay import replay
+from aliquot.coordinator.writing.leadership.base import Leadership
+from aliquot.coordinator.writing.standby import Standby
+from aliquot.coordinator.writing.writer import Writer
 from aliquot.v1 import admin_pb2_grpc, leases_pb2_grpc, pool_pb2_grpc
 
 if TYPE_CHECKING:
-    from aliquot.coordinator.leadership.expiring import ExpiringLeadership  # psycopg is an extra
+    from aliquot.coordinator.writing.leadership.expiring import ExpiringLeadership  # psycopg is an extra
 
 log = logging.getLogger(__name__)
 

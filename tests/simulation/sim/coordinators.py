@@ -10,11 +10,11 @@ import msgspec
 
 from aliquot.common.duration import DurationMs
 from aliquot.common.errors import AliquotError
-from aliquot.coordinator.config import LimitSettings, Settings
 from aliquot.coordinator.core.snapshot import to_snapshot
 from aliquot.coordinator.core.state import CoreConfig
-from aliquot.coordinator.journal.replay import replay
 from aliquot.coordinator.main import Coordinator
+from aliquot.coordinator.settings.config import LimitSettings, Settings
+from aliquot.coordinator.writing.journal.replay import replay
 from tests.simulation.sim.loop import US_PER_S, Process, SimLoop, current
 from tests.simulation.sim.network import Network
 from tests.simulation.sim.patches import WallClock

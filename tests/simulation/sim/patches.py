@@ -29,10 +29,10 @@ from aliquot.agent.stream import Stream
 from aliquot.common.backoff import Backoff
 from aliquot.common.clock import SystemClock
 from aliquot.common.ids import IdGenerator
-from aliquot.coordinator import gc
 from aliquot.coordinator import main as main_module
-from aliquot.coordinator import writer as writer_module
-from aliquot.coordinator.rpc import errors as rpc_errors
+from aliquot.coordinator.upkeep import gc
+from aliquot.coordinator.wire import errors as rpc_errors
+from aliquot.coordinator.writing import writer as writer_module
 from aliquot.v1 import agent_pb2
 from tests.simulation.sim import mig
 from tests.simulation.sim.checkpoint import SimCheckpoint, SimIdentity

@@ -17,8 +17,8 @@ import msgspec
 
 from aliquot.coordinator.core.snapshot import Snapshot
 from aliquot.coordinator.errors import JournalUnavailable, NotLeader
-from aliquot.coordinator.journal import codec
-from aliquot.coordinator.journal.base import NO_DIGEST, Group, StoredGroup, StoredSnapshot
+from aliquot.coordinator.writing.journal import codec
+from aliquot.coordinator.writing.journal.base import NO_DIGEST, Group, StoredGroup, StoredSnapshot
 from tests.simulation.sim.loop import Process, SimLoop, current
 
 SNAPSHOTS_KEPT = 2

@@ -5,7 +5,7 @@ from __future__ import annotations
 from aliquot.common import catalog
 from aliquot.coordinator.core.errors import NeverFits
 from aliquot.coordinator.core.types import Demand
-from aliquot.coordinator.totals import Totals
+from aliquot.coordinator.reading.totals import Totals
 
 _MODELS_SHOWN = 8
 

@@ -12,9 +12,9 @@ import grpc
 import grpc.aio
 from google.rpc import error_details_pb2, status_pb2
 
-from aliquot.coordinator.rpc.calls import Context
-from aliquot.coordinator.rpc.errors import DETAILS_KEY, DOMAIN
-from aliquot.coordinator.rpc.hearing import hear_first
+from aliquot.coordinator.wire.calls import Context
+from aliquot.coordinator.wire.errors import DETAILS_KEY, DOMAIN
+from aliquot.coordinator.wire.hearing import hear_first
 
 LEADER_KEY = "leader"
 _PACKAGE = "/aliquot."

@@ -11,31 +11,31 @@ from collections.abc import AsyncIterator, Iterable
 from aliquot.common import limits, names
 from aliquot.common.errors import AliquotError, InvalidFieldError
 from aliquot.common.ids import IdGenerator
+from aliquot.coordinator.agents.lease_secrets import lease_secret
 from aliquot.coordinator.core import commands as c
 from aliquot.coordinator.core.decide import AllocateOutcome, Explained
 from aliquot.coordinator.core.errors import LeaseNotFound, NeverFits
 from aliquot.coordinator.core.leases import Lease, LeaseState
 from aliquot.coordinator.errors import JournalUnavailable, Overloaded, ShuttingDown
-from aliquot.coordinator.groups import Reply
-from aliquot.coordinator.keepalive import KeepAlive
-from aliquot.coordinator.lease_secrets import lease_secret
-from aliquot.coordinator.metrics import Metrics
-from aliquot.coordinator.rpc import errors as rpc_errors
+from aliquot.coordinator.reading.metrics import Metrics
+from aliquot.coordinator.reading.usage import ObservedUse
+from aliquot.coordinator.reading.view import View
+from aliquot.coordinator.reading.waiting import Condition, Waiters, active, ended, granted
 from aliquot.coordinator.rpc.advice import name_near_models
-from aliquot.coordinator.rpc.calls import Context, Service, page_size, unary
-from aliquot.coordinator.rpc.convert import (
+from aliquot.coordinator.rpc.watch_service import WatchService
+from aliquot.coordinator.upkeep.keepalive import KeepAlive
+from aliquot.coordinator.wire import errors as rpc_errors
+from aliquot.coordinator.wire.calls import Context, Service, page_size, unary
+from aliquot.coordinator.wire.leases import (
     explanation_message,
     lease_message,
     lost_reason,
     notes_on_tiers,
     preempting_deadline_ms,
 )
-from aliquot.coordinator.rpc.requests import ReadRequest, read_request
-from aliquot.coordinator.rpc.watch_service import WatchService
-from aliquot.coordinator.usage import ObservedUse
-from aliquot.coordinator.view import View
-from aliquot.coordinator.waiting import Condition, Waiters, active, ended, granted
-from aliquot.coordinator.writer import Writer
+from aliquot.coordinator.wire.requests import ReadRequest, read_request
+from aliquot.coordinator.writing.groups import Reply
+from aliquot.coordinator.writing.writer import Writer
 from aliquot.v1 import leases_pb2, leases_pb2_grpc, types_pb2
 
 _SCANNED_PER_PAGE = 20_000

@@ -10,11 +10,11 @@ from aliquot.common.errors import InvalidFieldError
 from aliquot.coordinator.core import commands as c
 from aliquot.coordinator.core.errors import NodeNotFound
 from aliquot.coordinator.core.state import Node
-from aliquot.coordinator.metrics import Metrics
-from aliquot.coordinator.rpc.calls import Context, Service, page_size, unary
-from aliquot.coordinator.rpc.nodes import NodeWriter, read_declared
-from aliquot.coordinator.view import View
-from aliquot.coordinator.writer import Writer
+from aliquot.coordinator.reading.metrics import Metrics
+from aliquot.coordinator.reading.view import View
+from aliquot.coordinator.wire.calls import Context, Service, page_size, unary
+from aliquot.coordinator.wire.nodes import NodeWriter, read_declared
+from aliquot.coordinator.writing.writer import Writer
 from aliquot.v1 import pool_pb2, pool_pb2_grpc, types_pb2
 
 _TENANTS_SHOWN = 1_000

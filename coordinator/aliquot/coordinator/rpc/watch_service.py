@@ -7,13 +7,13 @@ from collections.abc import AsyncGenerator
 from aliquot.common import limits
 from aliquot.common.errors import AliquotError, InvalidFieldError
 from aliquot.coordinator.core.leases import Lease
-from aliquot.coordinator.metrics import Metrics
-from aliquot.coordinator.rpc import errors as rpc_errors
-from aliquot.coordinator.rpc.calls import Context
-from aliquot.coordinator.rpc.convert import lease_message
-from aliquot.coordinator.rpc.nodes import NodeWriter
-from aliquot.coordinator.view import View
-from aliquot.coordinator.watch import Change, WatchHub
+from aliquot.coordinator.reading.metrics import Metrics
+from aliquot.coordinator.reading.view import View
+from aliquot.coordinator.reading.watch import Change, WatchHub
+from aliquot.coordinator.wire import errors as rpc_errors
+from aliquot.coordinator.wire.calls import Context
+from aliquot.coordinator.wire.leases import lease_message
+from aliquot.coordinator.wire.nodes import NodeWriter
 from aliquot.v1 import leases_pb2
 
 BOOKMARK_EVERY_S = 10.0

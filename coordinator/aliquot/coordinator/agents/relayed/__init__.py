@@ -1,0 +1,1 @@
+"""Agents whose sessions come through a relay."""

@@ -1,0 +1,231 @@
+"""One agent's stream: what it says becomes commands, what is wanted of it is written back.
+
+The stream is read in its handler's task and written by at most one task at a time, started only while there is
+something to say, so that ten thousand quiet agents cost ten thousand waiting reads and nothing else. What is to be
+said is a set of leases, not a queue of messages: an agent that reads slowly gets the latest wish, once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable
+from typing import Any
+
+import grpc.aio
+
+from aliquot.common import limits
+from aliquot.common.errors import AliquotError
+from aliquot.coordinator.agents.desired import Wish, cut_order, desired_slice, stop_stray, wish_of
+from aliquot.coordinator.core.errors import SessionReplaced
+from aliquot.coordinator.core.leases import lease_id_of
+from aliquot.coordinator.core.state import Node
+from aliquot.coordinator.core.types import CutState
+from aliquot.coordinator.reading.view import View
+from aliquot.coordinator.wire import errors as rpc_errors
+from aliquot.v1 import agent_pb2
+
+log = logging.getLogger(__name__)
+
+HELD = (agent_pb2.SLICE_STATUS_PENDING, agent_pb2.SLICE_STATUS_ACTIVE, agent_pb2.SLICE_STATUS_STOPPING)
+OVER = (agent_pb2.SLICE_STATUS_GONE, agent_pb2.SLICE_STATUS_FAILED)
+
+Context = grpc.aio.ServicerContext[Any, Any]
+
+
+class Session:
+    """The state of one connection. `Sessions` owns it."""
+
+    __slots__ = (
+        "_context",
+        "_dirty",
+        "_ending",
+        "_full",
+        "_messages",
+        "_pool_secret",
+        "_settled",
+        "_strays",
+        "_told_cuts",
+        "_view",
+        "_writing",
+        "awaiting_snapshot",
+        "boot_id",
+        "delta_seq",
+        "ended",
+        "epoch",
+        "last_heard_ms",
+        "live",
+        "node_id",
+        "suspect",
+        "told_devices",
+    )
+
+    def __init__(
+        self, hello: agent_pb2.Hello, epoch: int, context: Context, view: View, pool_secret: bytes, now_ms: int
+    ) -> None:
+        self.node_id = hello.node_id
+        self.epoch = epoch
+        self.boot_id = hello.boot_id
+        """Of the machine that its agent runs on, where it says so: another one after every restart."""
+        self.last_heard_ms = now_ms
+        self.delta_seq = 0
+        self.awaiting_snapshot = True
+        self.live = False
+        """Reconciled: desired state may be sent."""
+        self.suspect = False
+        self.ended = False
+        self.told_devices: dict[str, tuple[int, bool]] = {}
+        """Foreign memory and health of each device as last handed to the writer."""
+        self._context = context
+        self._view = view
+        self._pool_secret = pool_secret
+        self._dirty: dict[str, None] = {}
+        self._full = False
+        self._settled: dict[str, None] = {}
+        self._strays: dict[str, agent_pb2.SliceReport] = {}
+        self._told_cuts: set[int] = set()
+        self._messages: list[agent_pb2.CoordinatorMessage] = []
+        self._writing: asyncio.Task[None] | None = None
+        self._ending: asyncio.Future[grpc.aio.AbortError | None] | None = None
+
+    # -- what is to be said
+
+    def say(self, message: agent_pb2.CoordinatorMessage) -> None:
+        """Send one message when its turn comes."""
+        self._messages.append(message)
+        self._start_writing()
+
+    def mark(self, lease_id: str) -> None:
+        """What is wanted of this lease's slices here has changed."""
+        self._dirty[lease_id] = None
+        if self.live:
+            self._start_writing()
+
+    def go_live(self) -> None:
+        """Its node is reconciled: send everything."""
+        self.live = True
+        self._full = True
+        self._start_writing()
+        self.tell_cuts(self._view.nodes.get(self.node_id))
+
+    def tell_cuts(self, node: Node | None) -> None:
+        """Send the orders to cut its cards that are under way, each once."""
+        for cut in node.cuts if node is not None and self.live else ():
+            if cut.state is CutState.ORDERED and cut.number not in self._told_cuts:
+                self._told_cuts.add(cut.number)
+                order = cut_order(cut, self._view.leader_epoch, self.epoch)
+                self.say(agent_pb2.CoordinatorMessage(cut=order))
+
+    def note_reports(self, reports: Iterable[agent_pb2.SliceReport]) -> None:
+        """After reports are durable: settle what is over, and stop what is held although nothing wants it."""
+        on_node = self._view.slices_on(self.node_id)
+        for report in reports:
+            wanted = report.slice_id in on_node
+            if report.status in OVER:
+                self._strays.pop(report.slice_id, None)
+                if not wanted:
+                    self._settled[report.slice_id] = None
+            elif report.status in HELD and not wanted:
+                lease = self._view.leases.get(report.lease_id or lease_id_of(report.slice_id))
+                if lease is not None:
+                    self._strays[report.slice_id] = report
+        if self.live and (self._settled or self._strays):
+            self._start_writing()
+
+    def _start_writing(self) -> None:
+        if self._writing is None and not self.ended:
+            self._writing = asyncio.create_task(self._write())
+
+    async def _write(self) -> None:
+        try:
+            while not self.ended:
+                message = self._next_message()
+                if message is None:
+                    break
+                await self._context.write(message.SerializeToString())
+        except Exception as error:  # noqa: BLE001 - a broken stream ends its reader too, which is where it is handled
+            log.debug("writing to node %s failed: %r", self.node_id, error)
+        finally:
+            self._writing = None
+
+    def _next_message(self) -> agent_pb2.CoordinatorMessage | None:
+        if self._messages:
+            return self._messages.pop(0)
+        if not self.live or not (self._full or self._dirty or self._settled or self._strays):
+            return None
+        desired = agent_pb2.Desired(
+            leader_epoch=self._view.leader_epoch, session_epoch=self.epoch, full=self._full, settled=self._settled
+        )
+        self._settled.clear()
+        if self._full:
+            lease_ids: Iterable[str] = dict.fromkeys(self._view.slices_on(self.node_id).values())
+            self._full = False
+            self._dirty.clear()
+            self._fill(desired, lease_ids)
+        else:
+            batch: list[str] = []
+            while self._dirty and len(batch) < limits.MAX_SLICE_REPORTS:
+                batch.append(next(iter(self._dirty)))
+                del self._dirty[batch[-1]]
+            self._fill(desired, batch)
+        for report in self._strays.values():
+            lease = self._view.leases.get(report.lease_id or lease_id_of(report.slice_id))
+            if lease is not None:
+                desired.slices.append(stop_stray(report, lease))
+        self._strays.clear()
+        return agent_pb2.CoordinatorMessage(desired=desired)
+
+    def _fill(self, desired: agent_pb2.Desired, lease_ids: Iterable[str]) -> None:
+        for lease_id in lease_ids:
+            lease = self._view.leases.get(lease_id)
+            if lease is None:
+                continue
+            for piece in lease.slices:
+                if piece.plan.node_id == self.node_id and wish_of(piece) is not Wish.NOTHING:
+                    desired.slices.append(desired_slice(lease, piece, self._pool_secret))
+
+    # -- the end
+
+    async def end(self, goodbye: agent_pb2.Goodbye, error: AliquotError) -> None:
+        """Say goodbye and close the stream with an error; the reader then sees its end."""
+        if self.ended:
+            return
+        self.ended = True
+        self._ending = asyncio.get_running_loop().create_future()
+        aborted: grpc.aio.AbortError | None = None
+        try:
+            if self._writing is None:
+                await self._context.write(agent_pb2.CoordinatorMessage(goodbye=goodbye).SerializeToString())
+            await rpc_errors.abort(self._context, error)
+        except grpc.aio.AbortError as error_told:
+            aborted = error_told
+        except (grpc.aio.BaseError, asyncio.InvalidStateError, grpc.RpcError) as closed:
+            log.debug("session of node %s closed: %r", self.node_id, closed)
+        finally:
+            self._ending.set_result(aborted)
+
+    async def raise_end(self) -> None:
+        """For the stream's handler, when it has read to the end: wait for `end`, if that was called; raise its error.
+
+        A handler that returns earlier would end the stream well; one that does not raise what the abort raised is
+        taken for one that hides it. Raises grpc.aio.AbortError.
+        """
+        if self._ending is not None and (aborted := await asyncio.shield(self._ending)) is not None:
+            raise aborted
+
+
+def refuse_second(first: Session | None, boot_id: str, quiet_since_ms: int) -> None:
+    """Another machine is a node only when the first is not heard any more. Raises SessionReplaced.
+
+    A machine made from the image of a node has its id but not its GPUs, so it would end every lease there. An agent
+    that starts again on the same machine replaces its older session at once; after a restart of the machine, when that
+    has ended or was quiet since `quiet_since_ms`.
+    """
+    if first is None or first.ended or not first.boot_id or boot_id in ("", first.boot_id):
+        return
+    if first.last_heard_ms > quiet_since_ms:
+        raise SessionReplaced(
+            f"another machine is connected as node {first.node_id}",
+            hint="if this one was made from the image of that one, remove node.record from the state directory of its "
+            "agent, or start that with a --node-id of its own; after a restart it is let in within seconds",
+        )

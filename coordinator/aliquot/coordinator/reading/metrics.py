@@ -1,0 +1,281 @@
+"""What the coordinator measures of itself, for Prometheus.
+
+Only aggregates, whatever the number of devices: per pool and model, per tenant and queue, with a bound on the
+labels and the rest summed as "other". Per-device series are the agents'. Sums are read from the View, which keeps
+them up to date by differences, so a scrape costs the same for ten devices and for eighty thousand. It runs on
+another thread and reads plain integers.
+
+Histograms are plain lists of counts here: observing costs a bisection, which a client library's lock and label
+look-up would multiply on the hot path.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+
+from aliquot.coordinator.core.leases import MOVED, Lease
+from aliquot.coordinator.core.placement.fragmentation import Fragmentation
+from aliquot.coordinator.core.tenancy.lending import NodeMove
+from aliquot.coordinator.reading.totals import QueueTotals, Totals
+from aliquot.coordinator.reading.view import View
+from aliquot.coordinator.reading.watch import WatchHub
+
+LABELS_MAX = 200
+OTHER = "other"
+
+_FAST_S = (0.000_02, 0.000_05, 0.000_1, 0.000_2, 0.000_5, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0)
+_SLOW_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0, 7200.0)
+_SIZES = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0, 2000.0, 5000.0, 10_000.0)
+
+
+class Histogram:
+    """Counts per bucket. Observed on the event loop or the journal thread, read by the scraper."""
+
+    __slots__ = ("_bounds", "_counts", "_documentation", "_name", "_sum")
+
+    def __init__(self, name: str, documentation: str, bounds: tuple[float, ...]) -> None:
+        self._name, self._documentation = name, documentation
+        self._bounds = bounds
+        self._counts = [0] * (len(bounds) + 1)
+        self._sum = 0.0
+
+    def observe(self, value: float) -> None:
+        """Count one value, in the unit of the name."""
+        self._counts[bisect_left(self._bounds, value)] += 1
+        self._sum += value
+
+    def collect(self) -> Metric:
+        """As Prometheus wants it."""
+        buckets, total = [], 0
+        for bound, count in zip((*map(str, self._bounds), "+Inf"), list(self._counts), strict=True):
+            total += count
+            buckets.append((bound, total))
+        family = HistogramMetricFamily(self._name, self._documentation)
+        family.add_metric([], buckets, self._sum)
+        return family
+
+
+class Metrics(Collector):
+    """All of the coordinator's own measurements. It is the writer's `Meter` and follows leases."""
+
+    def __init__(self, view: View) -> None:
+        self._view = view
+        self.decision = Histogram("aliquot_decision_seconds", "Time to decide one command and apply its facts", _FAST_S)
+        self.commit = Histogram("aliquot_commit_seconds", "Time until a group of facts was durable", _FAST_S)
+        self.group_facts = Histogram("aliquot_commit_facts", "Facts made durable together", _SIZES)
+        self.grant_to_active = Histogram(
+            "aliquot_grant_to_active_seconds", "From a grant to all its slices confirmed by their agents", _SLOW_S
+        )
+        self.queue_wait = Histogram("aliquot_queue_wait_seconds", "From a request to its first grant", _SLOW_S)
+        self.gc_pause = Histogram("aliquot_gc_pause_seconds", "Pauses of the garbage collector", _FAST_S)
+        self.commit_failures = 0
+        self.granted = 0
+        self.moved = 0
+        self.resized: Counter[str] = Counter()
+        self.lent: Counter[str] = Counter()
+        self.watch: WatchHub | None = None
+        """Where changes are handed to watchers, while this coordinator leads."""
+        self.ended: Counter[str] = Counter()
+        self.refused: Counter[str] = Counter()
+        self.agent_messages: Counter[str] = Counter()
+        self.fragmentation: dict[tuple[str, str], Fragmentation] = {}
+        """By (pool, model), as last sampled; empty while it isn't known."""
+        self.gauges: list[tuple[str, str, Callable[[], float]]] = []
+        """(name, documentation, how to read it) of single numbers that other parts know."""
+
+    def describe(self) -> Iterable[Metric]:
+        """Nothing: names don't depend on a first collection."""
+        return []
+
+    # -- measuring
+
+    def decided(self, took_ns: int) -> None:
+        """One command was decided and applied."""
+        self.decision.observe(took_ns / 1e9)
+
+    def committed(self, took_ns: int, facts: int) -> None:
+        """One group was made durable."""
+        self.commit.observe(took_ns / 1e9)
+        self.group_facts.observe(facts)
+
+    def commit_failed(self) -> None:
+        """One group was not."""
+        self.commit_failures += 1
+
+    def lease_changed(self, old: Lease | None, new: Lease | None) -> None:
+        """A lease has a new durable record."""
+        if new is None:
+            return
+        if new.granted_ms and (old is None or old.granted_ms != new.granted_ms):
+            self.granted += 1
+            self.moved += new.note.startswith(MOVED)
+            if new.requeues == 0:
+                self.queue_wait.observe((new.granted_ms - new.created_ms) / 1000)
+        if new.active_ms and (old is None or old.active_ms != new.active_ms):
+            self.grant_to_active.observe((new.active_ms - new.granted_ms) / 1000)
+        if new.ended_ms and (old is None or not old.ended_ms):
+            self.ended[new.end_reason] += 1
+        if old is not None and old.shape != new.shape and old.lease_epoch == new.lease_epoch and old.granted_ms:
+            self.resized[_change_of_shape(old, new)] += 1
+
+    def node_lent(self, move: NodeMove) -> None:
+        """A node has changed hands between projects."""
+        self.lent["home" if move.borrower == move.home else "lent"] += 1
+
+    # -- reporting
+
+    def collect(self) -> Iterator[Metric]:
+        """Everything, within a few milliseconds."""
+        for histogram in (
+            self.decision,
+            self.commit,
+            self.group_facts,
+            self.grant_to_active,
+            self.queue_wait,
+            self.gc_pause,
+        ):
+            yield histogram.collect()
+        yield _counter("aliquot_commit_failures", "Groups that could not be made durable", self.commit_failures)
+        yield _counter("aliquot_leases_granted", "Grants", self.granted)
+        yield _counter("aliquot_leases_moved", "Grants that moved a lease to another place", self.moved)
+        yield _counters("aliquot_leases_resized", "Elastic leases that changed their shape", "change", self.resized)
+        yield _counters("aliquot_node_moves", "Nodes that changed hands between projects", "direction", self.lent)
+        yield _counter(
+            "aliquot_watchers_compacted",
+            "Watchers that were too slow, or had to begin anew, and list again",
+            self.watch.compacted if self.watch is not None else 0,
+        )
+        yield _counters("aliquot_leases_ended", "Ends of leases", "reason", self.ended)
+        yield _counters("aliquot_requests_refused", "Calls answered with an error", "reason", self.refused)
+        yield _counters("aliquot_agent_messages", "Messages from agents", "kind", self.agent_messages)
+        totals = self._view.totals
+        yield GaugeMetricFamily("aliquot_durable_facts", "Number of the last durable fact", value=self._view.seq)
+        yield GaugeMetricFamily("aliquot_leader_epoch", "The leader epoch", value=self._view.leader_epoch)
+        yield _labelled("aliquot_nodes", "Nodes by liveness", "state", totals.by_node_state)
+        yield _labelled(
+            "aliquot_nodes_maintained", "Nodes that a maintenance window closes", "phase", totals.by_closure
+        )
+        by_state = {state.name: count for state, count in totals.by_lease_state.items()}
+        yield _labelled("aliquot_leases", "Leases that are remembered, by state", "state", by_state)
+        yield GaugeMetricFamily("aliquot_queue_depth", "Requests that wait for capacity", value=totals.queued)
+        for name, documentation, read in self.gauges:
+            yield GaugeMetricFamily(name, documentation, value=read())
+        yield from _by_class(totals)
+        yield from _fragmentation(self.fragmentation)
+        yield from _by_queue(totals)
+
+
+def _change_of_shape(old: Lease, new: Lease) -> str:
+    """What an elastic lease's new shape is: it has got more, it gives something back, or it keeps that after all."""
+    if new.slices_made > old.slices_made:
+        return "grown"
+    before, after = (sum(piece.holds_capacity and not piece.shed for piece in lease.slices) for lease in (old, new))
+    return "kept" if after > before else "shrunk"
+
+
+def _counter(name: str, documentation: str, value: float) -> Metric:
+    return CounterMetricFamily(name, documentation, value=value)
+
+
+def _counters(name: str, documentation: str, label: str, values: Counter[str]) -> Metric:
+    family = CounterMetricFamily(name, documentation, labels=[label])
+    for key, value in list(values.items()):
+        family.add_metric([key], value)
+    return family
+
+
+def _labelled(name: str, documentation: str, label: str, values: dict[str, int]) -> Metric:
+    family = GaugeMetricFamily(name, documentation, labels=[label])
+    for key, value in list(values.items()):
+        family.add_metric([key], value)
+    return family
+
+
+def _by_class(totals: Totals) -> Iterator[Metric]:
+    labels = ["pool", "model"]
+    families = {
+        "devices": GaugeMetricFamily("aliquot_devices", "Devices of the pool", labels=labels),
+        "capacity_share_milli": GaugeMetricFamily(
+            "aliquot_capacity_share_milli", "Thousandths of devices there are", labels=labels
+        ),
+        "leased_share_milli": GaugeMetricFamily(
+            "aliquot_leased_share_milli", "Thousandths of devices that leases hold", labels=labels
+        ),
+        "capacity_memory_bytes": GaugeMetricFamily(
+            "aliquot_capacity_memory_bytes", "Device memory that can be leased", labels=labels
+        ),
+        "leased_memory_bytes": GaugeMetricFamily(
+            "aliquot_leased_memory_bytes", "Device memory that leases hold", labels=labels
+        ),
+    }
+    rest = dict.fromkeys(families, 0)
+    classes = list(totals.classes.items())
+    for number, (key, of_class) in enumerate(classes):
+        for field, family in families.items():
+            value: int = getattr(of_class, field)
+            if number < LABELS_MAX:
+                family.add_metric(key, value)
+            else:
+                rest[field] += value
+    if len(classes) > LABELS_MAX:
+        for field, family in families.items():
+            family.add_metric([OTHER, OTHER], rest[field])
+    yield from families.values()
+
+
+def _fragmentation(latest: dict[tuple[str, str], Fragmentation]) -> Iterator[Metric]:
+    labels = ["pool", "model"]
+    idle = GaugeMetricFamily("aliquot_idle_share_milli", "Thousandths of devices that are idle", labels=labels)
+    lost = GaugeMetricFamily(
+        "aliquot_fragmented_share_milli", "What of that the requests of late can't use, on average", labels=labels
+    )
+    ratio = GaugeMetricFamily(
+        "aliquot_fragmentation_ratio", "Part of the idle capacity that requests of late can't use", labels=labels
+    )
+    entries = list(latest.items())
+    shown, rest = entries[:LABELS_MAX], entries[LABELS_MAX:]
+    if rest:
+        others = Fragmentation(sum(part.idle_milli for _, part in rest), sum(part.fragmented_milli for _, part in rest))
+        shown.append(((OTHER, OTHER), others))
+    for key, part in shown:
+        idle.add_metric(key, part.idle_milli)
+        lost.add_metric(key, part.fragmented_milli)
+        ratio.add_metric(key, part.ratio)
+    yield from (idle, lost, ratio)
+
+
+def _by_queue(totals: Totals) -> Iterator[Metric]:
+    labels = ["tenant", "queue"]
+    share = GaugeMetricFamily("aliquot_tenant_share_milli", "Thousandths of devices held", labels=labels)
+    memory = GaugeMetricFamily("aliquot_tenant_memory_bytes", "Device memory held", labels=labels)
+    leases = GaugeMetricFamily("aliquot_tenant_leases", "Leases that hold something", labels=labels)
+    queued = GaugeMetricFamily("aliquot_tenant_queued", "Requests that wait", labels=labels)
+    # Sums over all classes are sums over all tenants, so "other" needs no walk over those that have no label.
+    rest = QueueTotals(
+        leased_share_milli=sum(of_class.leased_share_milli for of_class in list(totals.classes.values())),
+        leased_memory_bytes=sum(of_class.leased_memory_bytes for of_class in list(totals.classes.values())),
+        leases=totals.holding,
+        queued=totals.queued,
+    )
+    for key, of_queue in list(islice(list(totals.queues.items()), LABELS_MAX)):
+        share.add_metric(key, of_queue.leased_share_milli)
+        memory.add_metric(key, of_queue.leased_memory_bytes)
+        leases.add_metric(key, of_queue.leases)
+        queued.add_metric(key, of_queue.queued)
+        rest.leased_share_milli -= of_queue.leased_share_milli
+        rest.leased_memory_bytes -= of_queue.leased_memory_bytes
+        rest.leases -= of_queue.leases
+        rest.queued -= of_queue.queued
+    if len(totals.queues) > LABELS_MAX:
+        share.add_metric([OTHER, OTHER], rest.leased_share_milli)
+        memory.add_metric([OTHER, OTHER], rest.leased_memory_bytes)
+        leases.add_metric([OTHER, OTHER], rest.leases)
+        queued.add_metric([OTHER, OTHER], rest.queued)
+    yield from (share, memory, leases, queued)

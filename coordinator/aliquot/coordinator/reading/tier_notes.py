@@ -1,0 +1,67 @@
+"""Why no stronger tier holds a slice, as its agent says with each confirmation: for people, so it is not journalled.
+
+It comes back with the agents' next snapshots. The same few sentences hold for thousands of slices: each is kept once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from aliquot.coordinator.core.commands import SliceReport
+from aliquot.coordinator.core.leases import Lease, lease_id_of
+from aliquot.coordinator.reading.reports import read_reports
+from aliquot.v1 import agent_pb2
+
+NOTES_MAX = 8
+"""Of one slice: there are no more tiers than that."""
+NOTE_CHARS_MAX = 256
+SENTENCES_MAX = 4096
+"""Different sets of sentences; beyond that they are kept with each slice."""
+
+Notes = tuple[str, ...]
+
+
+class TierNotes:
+    """See the module's docstring. No more than the slices there are."""
+
+    def __init__(self, lease_of: Callable[[str], Lease | None]) -> None:
+        """`lease_of` gives the durable lease of an id."""
+        self._lease_of = lease_of
+        self._of_slice: dict[str, Notes] = {}
+        self._once: dict[Notes, Notes] = {}
+
+    def __len__(self) -> int:
+        return len(self._of_slice)
+
+    def of(self, slice_id: str) -> Notes:
+        """A line for each stronger tier, strongest first; empty: none, or its agent has not said."""
+        return self._of_slice.get(slice_id, ())
+
+    def read(self, node_id: str, reports: Iterable[agent_pb2.SliceReport]) -> tuple[SliceReport, ...]:
+        """Confirmations as the core takes them; what they say of tiers is kept."""
+        reports = list(reports)
+        for report in reports:
+            self._note(node_id, report)
+        return read_reports(reports)
+
+    def _note(self, node_id: str, report: agent_pb2.SliceReport) -> None:
+        notes = tuple(note[:NOTE_CHARS_MAX] for note in report.tier_notes[:NOTES_MAX])
+        if notes:
+            lease = self._lease_of(lease_id_of(report.slice_id))
+            piece = lease.find(report.slice_id) if lease is not None else None
+            if piece is None or piece.plan.node_id != node_id or not piece.holds_capacity:
+                return
+            if len(self._once) >= SENTENCES_MAX:
+                self._once.clear()
+            self._of_slice[report.slice_id] = self._once.setdefault(notes, notes)
+        else:
+            self._of_slice.pop(report.slice_id, None)
+
+    def lease_changed(self, old: Lease | None, new: Lease | None) -> None:
+        """Slices that have ended are forgotten."""
+        if not self._of_slice or old is None or (new is not None and old.slices is new.slices):
+            return
+        held = {piece.slice_id for piece in new.slices if piece.holds_capacity} if new is not None else set()
+        for piece in old.slices:
+            if piece.slice_id not in held:
+                self._of_slice.pop(piece.slice_id, None)

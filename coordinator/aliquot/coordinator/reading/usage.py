@@ -1,0 +1,164 @@
+"""What leases really use, as their agents measure it: added up here, and told to the ledger every few minutes.
+
+Agents report what has changed, so a reading holds until the next one, or until its slice ends or its node is lost.
+Nothing of this is journalled but the sums, one a tenant and interval; what was not told yet is lost with the process,
+because nobody is charged by it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable
+from typing import NamedTuple
+
+from aliquot.common.clock import Clock
+from aliquot.common.errors import AliquotError
+from aliquot.coordinator.core.commands import ObserveUse
+from aliquot.coordinator.core.elastic import is_elastic
+from aliquot.coordinator.core.leases import Lease, SliceState
+from aliquot.coordinator.reading.tier_notes import TierNotes
+from aliquot.v1 import agent_pb2
+
+_RUNNING = (SliceState.ACTIVE, SliceState.PREEMPTING, SliceState.RELEASING)
+
+
+class Measured(NamedTuple):
+    """What an agent said of a slice; `None` is what it could not measure."""
+
+    at_ms: int
+    memory_bytes: int | None
+    utilisation_percent: int | None
+
+
+class _Reading:
+    """The last reading of one slice, and from when on it has not been added up."""
+
+    __slots__ = ("busy_milli", "elastic_id", "measured", "memory_bytes", "share_milli", "since_ms", "tenant")
+
+    def __init__(self, lease: Lease, share_milli: int, use: agent_pb2.SliceUse, since_ms: int) -> None:
+        # A process's part of the device's time; never more than all of it, whatever a driver says.
+        self.busy_milli = min(use.gpu_utilisation_percent, 100) * 10
+        self.memory_bytes = use.observed_bytes
+        self.share_milli = share_milli
+        self.since_ms = since_ms
+        self.measured = Measured(
+            since_ms,
+            use.observed_bytes if use.HasField("observed_bytes") else None,
+            min(use.gpu_utilisation_percent, 100) if use.HasField("gpu_utilisation_percent") else None,
+        )
+        self.tenant = lease.request.tenant
+        self.elastic_id = ""
+        """Of the lease, where it matters how busy it is, and that is known."""
+        if is_elastic(lease.request) and use.HasField("gpu_utilisation_percent"):
+            self.elastic_id = lease.lease_id
+
+
+_LOOK_MS = 1_000
+"""How soon another interval holds."""
+
+
+class ObservedUse:
+    """See the module's docstring."""
+
+    def __init__(self, clock: Clock, lease_of: Callable[[str], Lease | None]) -> None:
+        """`lease_of` gives the durable lease of an id."""
+        self._clock = clock
+        self._lease_of = lease_of
+        self.tier_notes = TierNotes(lease_of)
+        """Why no stronger tier holds them, beside what they use."""
+        self._readings: dict[str, _Reading] = {}
+        self._sums: dict[str, list[int]] = {}
+        """Tenant -> [busy_milli_ms, memory_byte_ms, interval_ms]."""
+        self._busy: dict[str, list[int]] = {}
+        """Elastic lease -> [busy_milli_ms, share_milli_ms]."""
+
+    def __len__(self) -> int:
+        return len(self._readings)
+
+    def latest(self, slice_id: str) -> Measured | None:
+        """What was last said of a slice that runs; None: nothing yet."""
+        reading = self._readings.get(slice_id)
+        return reading.measured if reading is not None else None
+
+    def saw(self, node_id: str, use: agent_pb2.SliceUse) -> None:
+        """An agent has measured a slice of its node. What it can't measure counts as not used."""
+        lease = self._lease_of(use.slice_id.partition(".")[0])
+        piece = lease.find(use.slice_id) if lease is not None else None
+        if lease is None or piece is None or piece.plan.node_id != node_id or piece.state not in _RUNNING:
+            return
+        now_ms = self._clock.now_ms()
+        self._close(use.slice_id, now_ms)
+        self._readings[use.slice_id] = _Reading(lease, piece.plan.share_milli, use, now_ms)
+
+    def lease_changed(self, old: Lease | None, new: Lease | None) -> None:
+        """Slices that have ended, or whose node is lost, are not measured any more."""
+        self.tier_notes.lease_changed(old, new)
+        if not self._readings or old is None or (new is not None and old.slices is new.slices):
+            return
+        running = {piece.slice_id for piece in new.slices if piece.state in _RUNNING} if new is not None else set()
+        for piece in old.slices:
+            if piece.slice_id not in running and piece.slice_id in self._readings:
+                self._close(piece.slice_id, self._clock.now_ms())
+
+    def take(self) -> list[ObserveUse]:
+        """What came together since this was last called, a command a tenant."""
+        now_ms = self._clock.now_ms()
+        for reading in self._readings.values():
+            self._add(reading, now_ms)
+        taken, self._sums = self._sums, {}
+        return [
+            ObserveUse("", busy_milli_ms, memory_byte_ms, interval_ms, tenant)
+            for tenant, (busy_milli_ms, memory_byte_ms, interval_ms) in taken.items()
+        ]
+
+    def take_busy(self) -> dict[str, int]:
+        """How busy each elastic lease's own parts were since this was last called, in thousandths; after `take`."""
+        taken, self._busy = self._busy, {}
+        return {
+            lease_id: min(1000, busy * 1000 // reserved) for lease_id, (busy, reserved) in taken.items() if reserved
+        }
+
+    async def run(
+        self,
+        submit: Callable[[ObserveUse], Awaitable[object]],
+        every_ms: Callable[[], int],
+        note_busy: Callable[[dict[str, int]], None],
+    ) -> None:
+        """Tell the ledger, again and again. What can't be told now is told with the next."""
+        while True:
+            waited_ms = 0
+            while (left_ms := every_ms() - waited_ms) > 0:
+                await asyncio.sleep(min(left_ms, _LOOK_MS) / 1000)
+                waited_ms += min(left_ms, _LOOK_MS)
+            commands = self.take()
+            note_busy(self.take_busy())
+            for command in commands:
+                told = False
+                with contextlib.suppress(AliquotError):
+                    await submit(command)
+                    told = True
+                if not told:
+                    self._count(command.tenant, command.busy_milli_ms, command.memory_byte_ms, command.interval_ms)
+
+    def _close(self, slice_id: str, now_ms: int) -> None:
+        reading = self._readings.pop(slice_id, None)
+        if reading is not None:
+            self._add(reading, now_ms)
+
+    def _add(self, reading: _Reading, now_ms: int) -> None:
+        elapsed_ms = now_ms - reading.since_ms
+        reading.since_ms = now_ms
+        if elapsed_ms <= 0:
+            return
+        if reading.elastic_id:
+            sums = self._busy.setdefault(reading.elastic_id, [0, 0])
+            sums[0] += reading.busy_milli * elapsed_ms
+            sums[1] += reading.share_milli * elapsed_ms
+        self._count(reading.tenant, reading.busy_milli * elapsed_ms, reading.memory_bytes * elapsed_ms, elapsed_ms)
+
+    def _count(self, tenant: str, busy_milli_ms: int, memory_byte_ms: int, interval_ms: int) -> None:
+        sums = self._sums.setdefault(tenant, [0, 0, 0])
+        sums[0] += busy_milli_ms
+        sums[1] += memory_byte_ms
+        sums[2] += interval_ms

@@ -1,0 +1,175 @@
+"""AdminService: pools, tenants, queues, prices and the ledger. Thin: what may be declared, the core decides."""
+
+from __future__ import annotations
+
+import asyncio
+
+from aliquot.common import limits, names
+from aliquot.common.errors import InvalidFieldError
+from aliquot.coordinator.core import commands as c
+from aliquot.coordinator.core.decide.outcomes import (
+    ApplyOutcome,
+    BalanceView,
+    DefragmentView,
+    MaintenanceView,
+    TenancyView,
+    WindowView,
+)
+from aliquot.coordinator.core.ledger.books import Extract
+from aliquot.coordinator.core.ledger.invoice import balance_micro, make_invoice
+from aliquot.coordinator.reading.metrics import Metrics
+from aliquot.coordinator.wire import administration as messages
+from aliquot.coordinator.wire import maintenance
+from aliquot.coordinator.wire.calls import Context, Service, unary
+from aliquot.coordinator.writing.writer import Writer
+from aliquot.v1 import admin_pb2, admin_pb2_grpc
+
+_DEFAULT_POOL = "default"
+_FOR_EVER_MS = 1 << 62
+_MOVES = 8
+
+
+class AdminService(Service, admin_pb2_grpc.AdminServiceServicer):
+    """See the module's docstring."""
+
+    def __init__(self, *, writer: Writer, metrics: Metrics) -> None:
+        super().__init__(metrics)
+        self._writer = writer
+
+    # -- declaring
+
+    @unary
+    async def Apply(  # noqa: N802 - the contract's name
+        self, request: admin_pb2.ApplyRequest, context: Context
+    ) -> admin_pb2.ApplyResponse:
+        """Everything is checked before anything is declared."""
+        outcome = await self._writer.submit(messages.read_apply(request))
+        assert isinstance(outcome, ApplyOutcome)
+        return admin_pb2.ApplyResponse(changed=dict(outcome.changed), unchanged=outcome.unchanged)
+
+    @unary
+    async def Withdraw(  # noqa: N802
+        self, request: admin_pb2.WithdrawRequest, context: Context
+    ) -> admin_pb2.WithdrawResponse:
+        """One declaration, when nobody needs it any more."""
+        if request.kind not in [kind.value for kind in c.Declared]:
+            raise InvalidFieldError("kind", f"{request.kind[:32]!r} can't be withdrawn", hint="pool, tenant or queue")
+        version = request.version if request.HasField("version") else c.ANY_VERSION
+        await self._writer.submit(c.Withdraw(c.Declared(request.kind), request.name, version))
+        return admin_pb2.WithdrawResponse()
+
+    # -- looking
+
+    @unary
+    async def GetTenancy(  # noqa: N802
+        self, request: admin_pb2.GetTenancyRequest, context: Context
+    ) -> admin_pb2.Tenancy:
+        """Everything declared, as of a durable moment: the question goes through the writer like a command."""
+        view = await self._writer.submit(c.ReadTenancy())
+        assert isinstance(view, TenancyView)
+        return messages.tenancy_message(view)
+
+    @unary
+    async def Balance(  # noqa: N802
+        self, request: admin_pb2.BalanceRequest, context: Context
+    ) -> admin_pb2.BalanceResponse:
+        """A plan, or a plan that is carried out."""
+        pool = names.validate_pool(request.pool or _DEFAULT_POOL)
+        view = await self._writer.submit(c.Balance(pool, request.carry_out, tuple(request.home)))
+        assert isinstance(view, BalanceView)
+        return messages.balance_message(view)
+
+    @unary
+    async def Defragment(  # noqa: N802
+        self, request: admin_pb2.DefragmentRequest, context: Context
+    ) -> admin_pb2.DefragmentResponse:
+        """A step of moving leases so that more fits: a dry run, unless `carry_out` says otherwise."""
+        if request.moves_max > limits.MAX_MOVES:
+            raise InvalidFieldError("moves_max", f"{request.moves_max}; at most {limits.MAX_MOVES} in one step")
+        moves_max = request.moves_max or _MOVES
+        view = await self._writer.submit(c.Defragment(request.carry_out, moves_max, request.cursor))
+        assert isinstance(view, DefragmentView)
+        return messages.defragment_message(view)
+
+    # -- maintenance windows
+
+    @unary
+    async def DeclareMaintenance(  # noqa: N802
+        self, request: admin_pb2.DeclareMaintenanceRequest, context: Context
+    ) -> admin_pb2.DeclareMaintenanceResponse:
+        """A window, and what it is over now."""
+        spec = maintenance.read_window(request.window)
+        await self._writer.submit(c.DeclareMaintenance(spec))
+        (view,) = [view for view in await self._windows() if view.window.spec.name == spec.name] or (None,)
+        return admin_pb2.DeclareMaintenanceResponse(maintenance=maintenance.view_message(view) if view else None)
+
+    @unary
+    async def EndMaintenance(  # noqa: N802
+        self, request: admin_pb2.EndMaintenanceRequest, context: Context
+    ) -> admin_pb2.EndMaintenanceResponse:
+        """One window less."""
+        await self._writer.submit(c.EndMaintenance(request.name))
+        return admin_pb2.EndMaintenanceResponse()
+
+    @unary
+    async def ListMaintenance(  # noqa: N802
+        self, request: admin_pb2.ListMaintenanceRequest, context: Context
+    ) -> admin_pb2.ListMaintenanceResponse:
+        """All of them, as of a durable moment."""
+        return admin_pb2.ListMaintenanceResponse(windows=map(maintenance.view_message, await self._windows()))
+
+    async def _windows(self) -> tuple[WindowView, ...]:
+        view = await self._writer.submit(c.ReadMaintenance())
+        assert isinstance(view, MaintenanceView)
+        return view.windows
+
+    # -- the ledger
+
+    @unary
+    async def GetInvoice(  # noqa: N802
+        self, request: admin_pb2.GetInvoiceRequest, context: Context
+    ) -> admin_pb2.Invoice:
+        """Taken from the books in the writer's turn, made beside it."""
+        tenant = names.validate_tenant(request.tenant)
+        extract = await self._writer.submit(c.ExtractLedger(tenant, request.from_ms, request.to_ms))
+        assert isinstance(extract, Extract)
+        invoice = await asyncio.to_thread(make_invoice, extract)
+        return messages.invoice_message(invoice)
+
+    @unary
+    async def PostCredit(  # noqa: N802
+        self, request: admin_pb2.PostCreditRequest, context: Context
+    ) -> admin_pb2.PostCreditResponse:
+        """Money that came in; the balance afterwards."""
+        tenant = names.validate_tenant(request.tenant)
+        note = names.validate_text(request.note, "note", limits.MAX_REASON_CHARS)
+        await self._writer.submit(c.PostCredit(tenant, request.money_micro, request.reference, note))
+        extract = await self._writer.submit(c.ExtractLedger(tenant, 0, _FOR_EVER_MS))
+        assert isinstance(extract, Extract)
+        balance = await asyncio.to_thread(balance_micro, extract)
+        return admin_pb2.PostCreditResponse(balance_micro=str(balance))
+
+    @unary
+    async def CorrectUsage(  # noqa: N802
+        self, request: admin_pb2.CorrectUsageRequest, context: Context
+    ) -> admin_pb2.CorrectUsageResponse:
+        """A new entry that makes good an old one."""
+        command = c.CorrectUsage(
+            tenant=names.validate_tenant(request.tenant),
+            queue=request.queue and names.validate_queue(request.queue),
+            model=names.validate_text(request.model, "model", limits.MAX_MODEL_CHARS),
+            share_milli_ms=request.share_milli_ms or "0",
+            memory_byte_ms=request.memory_byte_ms or "0",
+            reference=request.reference,
+            note=names.validate_text(request.note, "note", limits.MAX_REASON_CHARS),
+        )
+        await self._writer.submit(command)
+        return admin_pb2.CorrectUsageResponse()
+
+    @unary
+    async def CloseBooks(  # noqa: N802
+        self, request: admin_pb2.CloseBooksRequest, context: Context
+    ) -> admin_pb2.CloseBooksResponse:
+        """Old days become sums."""
+        await self._writer.submit(c.CloseBooks(request.up_to_ms))
+        return admin_pb2.CloseBooksResponse()

@@ -1,0 +1,1 @@
+"""From arguments, environment and files to the parts that a coordinator is made of."""

@@ -1,0 +1,187 @@
+"""The coordinator's settings: a TOML file, the environment (`ALIQUOT_COORDINATOR_…`), flags; later ones win."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from aliquot.common.duration import DurationMs
+from aliquot.common.errors import ConfigError
+from aliquot.common.tls import ServerTls
+from aliquot.coordinator.agents.identity import AgentRule, Authorities, RelayRules, any_agent, named_agent
+from aliquot.coordinator.agents.sessions import SessionsConfig
+from aliquot.coordinator.core.state import CoreConfig
+from aliquot.coordinator.reading.watch import RING_EVENTS
+from aliquot.coordinator.writing.writer import WriterConfig
+
+ENV_PREFIX = "ALIQUOT_COORDINATOR_"
+
+
+def default_journal() -> str:
+    """Where the journal is when nobody says: the system's place for root, else the user's."""
+    if os.geteuid() == 0:
+        return "sqlite:/var/lib/aliquot/coordinator.db"
+    state = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
+    return f"sqlite:{Path(state).expanduser() / 'aliquot' / 'coordinator.db'}"
+
+
+@dataclass(frozen=True, slots=True)
+class TlsSettings:
+    """PEM files; see `aliquot.common.tls`."""
+
+    certificate_file: Path | None = None
+    key_file: Path | None = None
+    client_ca_file: Path | None = None
+
+    def server_tls(self) -> ServerTls | None:
+        """None: no TLS is set up. Raises ConfigError for half a pair."""
+        if self.certificate_file is None and self.key_file is None and self.client_ca_file is None:
+            return None
+        if self.certificate_file is None or self.key_file is None:
+            raise ConfigError("TLS needs a certificate and its key", hint="give --tls-cert and --tls-key")
+        return ServerTls(self.certificate_file, self.key_file, self.client_ca_file)
+
+
+@dataclass(frozen=True, slots=True)
+class AgentSettings:
+    """How often agents speak, and when they count as silent."""
+
+    heartbeat: DurationMs = field(default=DurationMs(5_000))
+    delta_min: DurationMs = field(default=DurationMs(1_000))
+    suspect_after_heartbeats: int = 3
+    lost: DurationMs = field(default=DurationMs(30_000))
+    confirm_timeout: DurationMs = field(default=DurationMs(30_000))
+    """A grant that its agent has not confirmed for so long is tried elsewhere."""
+    use_told_every: DurationMs = field(default=DurationMs(300_000))
+    """How often the ledger is told what leases were measured to use."""
+    node_in_certificate: bool = False
+    """Only an agent whose certificate has its node's id as a name may speak for that node."""
+
+    def allowed(self) -> AgentRule:
+        """Who may speak for a node."""
+        return named_agent if self.node_in_certificate else any_agent
+
+    def sessions(self) -> SessionsConfig:
+        """As the sessions take them."""
+        return SessionsConfig(self.heartbeat, self.delta_min, self.suspect_after_heartbeats, self.lost)
+
+
+@dataclass(frozen=True, slots=True)
+class RelaySettings:
+    """Whether agents may come through relays."""
+
+    enabled: bool = False
+    names: tuple[str, ...] = ()
+    """Names in certificates of relays. Needed where clients must show certificates."""
+
+
+@dataclass(frozen=True, slots=True)
+class MigSettings:
+    """When cards in MIG mode are cut anew, on nodes whose agents allow it."""
+
+    patience: DurationMs = field(default=DurationMs(10_000))
+    """How long a request must have waited."""
+    rest: DurationMs = field(default=DurationMs(60_000))
+    """How long a card is left alone after a cut."""
+
+
+@dataclass(frozen=True, slots=True)
+class ElasticSettings:
+    """When elastic leases grow."""
+
+    idle: DurationMs = field(default=DurationMs(5_000))
+    """How long capacity must have been on offer."""
+    rest: DurationMs = field(default=DurationMs(30_000))
+    """How long a lease does not grow after its last change."""
+
+
+@dataclass(frozen=True, slots=True)
+class LimitSettings:
+    """Bounds; see `CoreConfig` and `WriterConfig`."""
+
+    commands_queued_max: int = 20_000
+    commands_wait_max: DurationMs = field(default=DurationMs(2_000))
+    """While commands wait longer than this to be decided, new requests are sent away with a time to come back."""
+    requests_queued_max: int = 200_000
+    retain_ended: DurationMs = field(default=DurationMs(600_000))
+    retain_ended_max: int = 100_000
+    watch_events: int = RING_EVENTS
+    """Changes that are remembered for watchers who come late or fall behind; about 1 kB each."""
+    ledger_entries_max: int = 20_000
+    """So much of the latest usage is kept lease by lease, half a kB each; what is older as sums for each hour (UTC)."""
+    strict_tenants: bool = False
+    """Refuse tenants and queues that were not declared: what is known of a tenant is kept for as long as the pool."""
+    ledger_days: int = 62
+    """Usage that ended more whole days (UTC) ago is kept as sums for each day; 0: never."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """All of them."""
+
+    listen: str = "127.0.0.1:7070"
+    journal: str = field(default_factory=default_journal)
+    """`sqlite:PATH`; `postgres:CONNINFO`, shared by several coordinators of which one leads; or `memory:` for a pool
+    whose leases go with the coordinator, and that takes more memory with each of them.
+    """
+    advertise: str = ""
+    """`host:port` at which others reach this coordinator while it leads; by default what it listens on."""
+    leadership: str = "journal"
+    """What chooses the leader of several: the shared `journal` itself, or `kubernetes:NAMESPACE/NAME` of a Lease."""
+    leader_expiry: DurationMs = field(default=DurationMs(3_000))
+    """How long after its last renewal the leader row of a shared journal is free for another."""
+    metrics_port: int = 7071
+    """0 takes a free one; -1 serves no metrics."""
+    metrics_host: str = "127.0.0.1"
+    insecure: bool = False
+    """Listen without TLS where others can connect."""
+    policy: str = "price"
+    """How leases are placed; docs/placement.md describes each."""
+    log_level: str = "info"
+    log_json: bool = False
+    snapshot_every_facts: int = 200_000
+    fsync_delay_ms: int = 0
+    """Makes every commit as slow as a slow disk: for measurements only."""
+    tls: TlsSettings = TlsSettings()
+    agents: AgentSettings = AgentSettings()
+    relays: RelaySettings = RelaySettings()
+    limits: LimitSettings = LimitSettings()
+    mig: MigSettings = MigSettings()
+    elastic: ElasticSettings = ElasticSettings()
+
+    def core(self) -> CoreConfig:
+        """What decisions depend on."""
+        return CoreConfig(
+            policy=self.policy,
+            confirm_timeout_ms=self.agents.confirm_timeout,
+            queued_max=self.limits.requests_queued_max,
+            cut_patience_ms=self.mig.patience,
+            cut_rest_ms=self.mig.rest,
+            growth_idle_ms=self.elastic.idle,
+            growth_rest_ms=self.elastic.rest,
+            retain_ended_ms=self.limits.retain_ended,
+            retain_ended_max=self.limits.retain_ended_max,
+            ledger_entries_max=self.limits.ledger_entries_max,
+            strict_tenants=self.limits.strict_tenants,
+        )
+
+    def relay_rules(self) -> RelayRules:
+        """Whether agents may come through relays, and what they must show then. Raises ConfigError."""
+        ca_file = self.tls.client_ca_file
+        if self.agents.node_in_certificate and ca_file is None:
+            raise ConfigError(
+                "agents.node_in_certificate is set, but callers show no certificates", hint="set tls.client_ca_file too"
+            )
+        if not self.relays.enabled or ca_file is None:
+            return RelayRules(self.relays.enabled)
+        if not self.relays.names:
+            raise ConfigError(
+                "relays are enabled and callers must show certificates, but no certificate is a relay's",
+                hint="name them in relays.names: any other caller with a certificate could speak for all agents",
+            )
+        return RelayRules(enabled=True, names=frozenset(self.relays.names), authorities=Authorities(ca_file))
+
+    def writer(self) -> WriterConfig:
+        """Bounds of the writer."""
+        return WriterConfig(queue_max=self.limits.commands_queued_max, wait_max_ms=self.limits.commands_wait_max)

@@ -1,0 +1,104 @@
+"""Which journal and which leadership the settings ask for, and how the journal's snapshots are taken."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from aliquot.common.errors import ConfigError
+from aliquot.coordinator.settings.config import Settings
+from aliquot.coordinator.writing.journal.base import Journal
+from aliquot.coordinator.writing.journal.compaction import Compaction
+from aliquot.coordinator.writing.journal.memory import MemoryJournal
+from aliquot.coordinator.writing.journal.snapshots import SnapshotFolder
+from aliquot.coordinator.writing.journal.snapshotter import POSTGRES
+from aliquot.coordinator.writing.journal.sqlite import SqliteJournal, snapshot_folder_of
+from aliquot.coordinator.writing.leadership.single import SingleLeadership, lock_path_of
+
+if TYPE_CHECKING:
+    from aliquot.coordinator.writing.leadership.expiring import ExpiringLeadership
+
+KUBERNETES = "kubernetes"
+
+
+def make_journal(settings: Settings) -> Journal:
+    """The journal that `--journal` names. Raises ConfigError."""
+    kind, _, place = settings.journal.partition(":")
+    if kind == "memory" and not place:
+        return MemoryJournal()
+    if kind == "sqlite" and place:
+        path = Path(place).expanduser()
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ConfigError(f"{path.parent}: {error.strerror}", hint="give --journal sqlite:PATH") from error
+        return SqliteJournal(path, fsync_delay_ms=settings.fsync_delay_ms)
+    if kind == "postgres" and not place.startswith("//"):
+        try:
+            from aliquot.coordinator.writing.journal.postgres import PostgresJournal  # noqa: PLC0415 - psycopg is an extra
+        except ImportError as error:
+            raise ConfigError(f"no PostgreSQL here: {error}", hint="pip install 'aliquot[postgres]'") from error
+        return PostgresJournal(place)
+    raise ConfigError(
+        f"journal {settings.journal!r} is unknown",
+        hint="sqlite:PATH, memory:, or postgres:CONNINFO such as 'postgres:host=db1,db2 dbname=aliquot user=aliquot'",
+    )
+
+
+def shared_leadership(settings: Settings, journal: Journal) -> ExpiringLeadership | None:
+    """One leader at a time, where several coordinators share the journal; None where it is one coordinator's own.
+    Raises ConfigError.
+    """
+    kind, _, place = settings.leadership.partition(":")
+    if kind not in {"journal", KUBERNETES}:
+        raise ConfigError(
+            f"leadership {settings.leadership!r} is unknown", hint="journal, or kubernetes:NAMESPACE/NAME of a Lease"
+        )
+    if not settings.journal.startswith(POSTGRES):
+        if kind == KUBERNETES:
+            raise ConfigError(
+                "only coordinators that share a journal need a leader", hint="give --journal postgres:CONNINFO"
+            )
+        return None
+    from aliquot.coordinator.writing.journal.postgres import PostgresJournal  # noqa: PLC0415 - psycopg is an extra
+    from aliquot.coordinator.writing.leadership.postgres import PostgresLeadership  # noqa: PLC0415
+
+    if not isinstance(journal, PostgresJournal):
+        return None
+    holder = f"{socket.gethostname()}:{os.getpid()}"
+    if kind == KUBERNETES:
+        try:
+            from aliquot.coordinator.writing.leadership.kubernetes import KubernetesLeadership  # noqa: PLC0415 - an extra
+        except ImportError as error:
+            raise ConfigError(
+                f"no Kubernetes client here: {error}", hint="pip install 'aliquot[kubernetes]'"
+            ) from error
+        return KubernetesLeadership(journal, place, holder=holder, expiry_ms=settings.leader_expiry)
+    return PostgresLeadership(journal, holder=holder, expiry_ms=settings.leader_expiry)
+
+
+def single_leadership(settings: Settings, journal: Journal) -> SingleLeadership:
+    """One coordinator per journal."""
+    kind, _, place = settings.journal.partition(":")
+    lock = lock_path_of(Path(place).expanduser()) if kind == "sqlite" else None
+    return SingleLeadership(journal, lock)
+
+
+def make_compaction(
+    settings: Settings, journal: Journal, *, durable_seq: Callable[[], int], prune: Callable[[int], None]
+) -> Compaction | None:
+    """What keeps this journal short; None where there is nothing to keep."""
+    every_facts = settings.snapshot_every_facts
+    if isinstance(journal, SqliteJournal):
+        folder = SnapshotFolder(snapshot_folder_of(journal.path))
+        return Compaction(str(journal.path), folder, every_facts=every_facts, durable_seq=durable_seq, prune=prune)
+    if settings.journal.startswith(POSTGRES):
+        from aliquot.coordinator.writing.journal.postgres import PostgresJournal  # noqa: PLC0415 - psycopg is an extra
+
+        assert isinstance(journal, PostgresJournal)
+        table = journal.snapshot_table
+        return Compaction(settings.journal, table, every_facts=every_facts, durable_seq=durable_seq, prune=prune)
+    return None

@@ -1,0 +1,1 @@
+"""What a leading coordinator does by the clock, beside answering."""

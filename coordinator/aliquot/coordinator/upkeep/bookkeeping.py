@@ -1,0 +1,44 @@
+"""Closes the books of days long gone, so that what memory holds does not grow for as long as the pool is in use.
+
+A lease that has ended leaves an entry in the ledger for each of its slices. Beyond a number of them they become sums
+for each hour by themselves (`core.ledger.folding`); once old enough, sums for each day (`core.ledger.closing`), exactly
+as when an administrator closes the books by hand.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+
+from aliquot.common.clock import Clock
+from aliquot.common.errors import AliquotError
+from aliquot.coordinator.core.commands import CloseBooks
+from aliquot.coordinator.core.ledger.books import Ledger
+from aliquot.coordinator.core.ledger.entries import EntryKind
+from aliquot.coordinator.core.ledger.folding import DAY_MS
+from aliquot.coordinator.writing.writer import Writer
+
+_EVERY_S = 3600.0
+
+
+async def close_books(writer: Writer, clock: Clock, *, keep_days: int) -> None:
+    """Once an hour, until cancelled. What can't be done now is done the next time."""
+    while True:
+        up_to_ms = closable_ms(clock.now_ms(), keep_days)
+        if writer.state is not None and is_worth_closing(writer.state.ledger, up_to_ms):
+            with contextlib.suppress(AliquotError):
+                await writer.submit(CloseBooks(up_to_ms))
+        await asyncio.sleep(_EVERY_S)
+
+
+def closable_ms(now_ms: int, keep_days: int) -> int:
+    """The midnight (UTC) up to which books can be closed when that many whole days are kept."""
+    return max(0, now_ms - now_ms % DAY_MS - keep_days * DAY_MS)
+
+
+def is_worth_closing(ledger: Ledger, up_to_ms: int) -> bool:
+    """Whether there is usage of so long ago. Entries are in the order of their ends."""
+    oldest = next((entry for entry in ledger.entries if entry.kind is EntryKind.USAGE), None)
+    if oldest is not None and oldest.to_ms <= up_to_ms:
+        return True
+    return any(bucket[0] < up_to_ms for buckets in ledger.hours.values() for bucket in buckets)

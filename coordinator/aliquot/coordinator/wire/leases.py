@@ -1,0 +1,227 @@
+"""From durable records to messages; `requests` and `nodes` read messages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import lru_cache
+
+from aliquot.common.tiers import Tier
+from aliquot.coordinator.core.decide import Explained
+from aliquot.coordinator.core.facts import RequestSpec
+from aliquot.coordinator.core.leases import Lease, LeaseState, Slice
+from aliquot.coordinator.core.types import Missing, Placement, Shortfall, Topology
+from aliquot.coordinator.reading.totals import DeviceUse
+from aliquot.coordinator.reading.usage import Measured, ObservedUse
+from aliquot.coordinator.reading.view import View
+from aliquot.v1 import types_pb2
+
+SLICES_NAMED_MAX = 4
+_TOPOLOGY_NUMBERS = {
+    Topology.ANY: types_pb2.TOPOLOGY_ANY,
+    Topology.PREFER_ISLAND: types_pb2.TOPOLOGY_PREFER_ISLAND,
+    Topology.REQUIRE_ISLAND: types_pb2.TOPOLOGY_REQUIRE_ISLAND,
+}
+
+
+def lease_message(
+    lease: Lease, view: View, *, secret: str = "", observed: ObservedUse | None = None
+) -> types_pb2.Lease:
+    """A lease as launchers see it; where `observed` is given, with what its slices really use, and why no stronger tier
+    holds them.
+    """
+    message = types_pb2.Lease(
+        lease_id=lease.lease_id,
+        state=int(lease.state),  # type: ignore[arg-type]  # the numbers equal those of the contract
+        request=request_message(lease.request),
+        slices=[_slice_message(piece, view) for piece in lease.slices],
+        lease_epoch=lease.lease_epoch,
+        created_ms=lease.created_ms,
+        granted_ms=lease.granted_ms,
+        active_ms=lease.active_ms,
+        ended_ms=lease.ended_ms,
+        end_reason=lease.end_reason,
+        end_detail=lease.end_detail,
+        note=lease.note,
+        secret=secret,
+        seq=lease.seq,
+        requeues=lease.requeues,
+        shape=lease.shape,
+        acknowledged_shape=lease.acknowledged_shape,
+    )
+    if observed is not None:
+        for piece in message.slices:
+            _add_use(piece, observed.latest(piece.slice_id))
+            piece.tier_notes.extend(observed.tier_notes.of(piece.slice_id))
+    return message
+
+
+def _add_use(message: types_pb2.Slice, measured: Measured | None) -> None:
+    if measured is None:
+        return
+    message.observed_ms = measured.at_ms
+    if measured.memory_bytes is not None:
+        message.observed_bytes = measured.memory_bytes
+    if measured.utilisation_percent is not None:
+        message.observed_utilisation_percent = measured.utilisation_percent
+
+
+def _slice_message(piece: Slice, view: View) -> types_pb2.Slice:
+    plan = piece.plan
+    node = view.nodes.get(plan.node_id)
+    use = view.totals.devices.get(plan.device_uuid)
+    return types_pb2.Slice(
+        slice_id=piece.slice_id,
+        node_id=plan.node_id,
+        node_name=node.spec.name if node is not None else "",
+        device_uuid=plan.device_uuid,
+        device_model=use.spec.model if use is not None else "",
+        mig_profile=use.spec.mig_profile if use is not None else "",
+        share_milli=plan.share_milli,
+        memory_bytes=plan.memory_bytes,
+        state=int(piece.state),  # type: ignore[arg-type]
+        tier=piece.tier,  # type: ignore[arg-type]
+        member=piece.member,
+        lease_epoch=piece.lease_epoch,
+        since_ms=piece.since_ms,
+        deadline_ms=piece.deadline_ms,
+        reason=piece.reason,
+        shed=piece.shed,
+    )
+
+
+@lru_cache(maxsize=4096)
+def request_message(spec: RequestSpec) -> types_pb2.LeaseRequest:
+    """A request with its text resolved. Shared by all leases with the same request: never change it."""
+    demand = spec.demand
+    gpu = types_pb2.GpuSpec(
+        count=demand.count,
+        share_milli=demand.share_milli,
+        memory_bytes=demand.memory_bytes,
+        models=[types_pb2.ModelSet(any_of=models) for models in demand.models],
+        vendor=demand.vendor,
+        mig_profile=demand.mig_profile,
+    )
+    return types_pb2.LeaseRequest(
+        spec=gpu,
+        tenant=spec.tenant,
+        queue=spec.queue,
+        pool=demand.pool,
+        priority=spec.priority,
+        gang_size=demand.gang_size,
+        cpu_milli=demand.cpu_milli,
+        host_memory_bytes=demand.host_memory_bytes,
+        min_tier=demand.min_tier,  # type: ignore[arg-type]
+        time_limit_s=spec.time_limit_ms // 1000,
+        min_run_s=spec.min_run_ms // 1000,
+        grace_s=spec.grace_ms // 1000,
+        preemptible=spec.preemptible,
+        movable=spec.movable,
+        node_selector=dict(demand.node_selector),
+        node_ids=demand.node_ids,
+        avoid_node_ids=demand.avoid_node_ids,
+        affinity_group=demand.affinity_group,
+        max_per_node=demand.max_per_node,
+        spread_domains=demand.spread_domains,
+        topology=_TOPOLOGY_NUMBERS[demand.topology],
+        name=spec.name,
+        labels=dict(spec.labels),
+        ttl_s=spec.ttl_ms // 1000,
+        detached=spec.ttl_ms == 0,
+        min_count=spec.min_count,
+        max_count=spec.max_count,
+    )
+
+
+def explanation_message(explained: Explained, view: View) -> types_pb2.Explanation:
+    """Why a request would be granted, waits or is refused."""
+    return types_pb2.Explanation(
+        fits_now=explained.fits_now,
+        impossible=explained.impossible,
+        summary=explained.summary,
+        missing=[_missing_message(missing) for missing in explained.missing],
+        queue_position=explained.queue_position,
+        queue_length=explained.queue_length,
+        ahead=explained.ahead,
+        placement=_placement_messages(explained.placement, view) if explained.placement is not None else (),
+        placement_note=explained.placement.note if explained.placement is not None else "",
+        would_preempt=explained.would_preempt,
+        expected_start_ms=explained.expected_start_ms or None,
+        expected_uncertainty_ms=explained.expected_uncertainty_ms if explained.expected_start_ms else None,
+        notes=explained.notes,
+    )
+
+
+def explanation_of_shortfall(shortfall: Shortfall) -> types_pb2.Explanation:
+    """The same for a refusal."""
+    return types_pb2.Explanation(
+        impossible=shortfall.impossible,
+        summary=shortfall.summary,
+        missing=[_missing_message(missing) for missing in shortfall.missing],
+    )
+
+
+def notes_on_tiers(slices: Iterable[types_pb2.Slice]) -> list[str]:
+    """What each slice is held by and why by no stronger tier; slices of which the same holds share a line."""
+    alike: dict[tuple[int, tuple[str, ...]], list[str]] = {}
+    for piece in slices:
+        if piece.tier_notes:
+            alike.setdefault((piece.tier, tuple(piece.tier_notes)), []).append(piece.slice_id)
+    return [
+        f"held by {Tier(tier).word}, by no stronger tier because {'; '.join(notes)} ({_some(slice_ids)})"
+        for (tier, notes), slice_ids in alike.items()
+        if tier in list(Tier) and tier != Tier.NONE  # of a whole device nobody needs to be kept off
+    ]
+
+
+def _some(slice_ids: list[str]) -> str:
+    shown = ", ".join(slice_ids[:SLICES_NAMED_MAX])
+    return shown if len(slice_ids) <= SLICES_NAMED_MAX else f"{shown} and {len(slice_ids) - SLICES_NAMED_MAX} more"
+
+
+def _missing_message(missing: Missing) -> types_pb2.Missing:
+    return types_pb2.Missing(
+        device_class=missing.device_class,
+        reason=missing.reason,
+        detail=missing.detail,
+        smallest_change=missing.smallest_change,
+        devices=missing.devices,
+    )
+
+
+def _placement_messages(placement: Placement, view: View) -> list[types_pb2.Slice]:
+    slices = []
+    for member, plans in enumerate(placement.members):
+        for plan in plans:
+            node = view.nodes.get(plan.node_id)
+            use: DeviceUse | None = view.totals.devices.get(plan.device_uuid)
+            slices.append(
+                types_pb2.Slice(
+                    node_id=plan.node_id,
+                    node_name=node.spec.name if node is not None else "",
+                    device_uuid=plan.device_uuid,
+                    device_model=use.spec.model if use is not None else "",
+                    mig_profile=use.spec.mig_profile if use is not None else "",
+                    share_milli=plan.share_milli,
+                    memory_bytes=plan.memory_bytes,
+                    member=member,
+                )
+            )
+    return slices
+
+
+def lost_reason(lease: Lease | None) -> str:
+    """Why a keep-alive can't keep this lease; empty when it can."""
+    if lease is None:
+        return "LEASE_NOT_FOUND"
+    if lease.end_reason == "EXPIRED":
+        return "LEASE_EXPIRED"
+    if lease.ended or (lease.ending and not lease.requeue):
+        return "LEASE_ENDED"
+    return ""
+
+
+def preempting_deadline_ms(lease: Lease) -> int:
+    """When a lease that was asked to give way is stopped; 0: it was not."""
+    if lease.state is not LeaseState.PREEMPTING and not lease.requeue:
+        return 0
+    return max((piece.deadline_ms for piece in lease.slices), default=0)

@@ -1,0 +1,274 @@
+"""Nodes and devices between messages and the core: as administrators declare them, as agents report them, as
+readers see them.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterable
+
+from aliquot.common import catalog, limits, names
+from aliquot.common.errors import InvalidFieldError
+from aliquot.coordinator.core.state import Device, Node
+from aliquot.coordinator.core.types import UNKNOWN, CutState, DeviceSpec, MigCard, MigPart, MigProfile, NodeSpec
+from aliquot.coordinator.reading.telemetry import Telemetry
+from aliquot.coordinator.reading.totals import DeviceUse
+from aliquot.coordinator.reading.view import View
+from aliquot.coordinator.wire.maintenance import closure_message
+from aliquot.coordinator.wire.requests import MAX_HOST_CPU_MILLI, MAX_HOST_MEMORY_BYTES
+from aliquot.v1 import types_pb2
+
+DEFAULT_POOL = "default"
+MAX_DEVICE_MEMORY_BYTES = limits.MAX_SLICE_MEMORY_BYTES
+MAX_MIG = 64
+"""Profiles and parts of a card, and its slices of memory."""
+LEASES_SHOWN_MAX = 64
+"""Of one device."""
+_DERIVED = uuid.UUID("6f2d3c1e-8a45-5d0b-9e77-a11c0a70dead")
+"""Namespace of the UUIDs of declared devices that have none."""
+
+
+def read_declared(message: types_pb2.Node, field: str) -> NodeSpec:
+    """A node as an administrator declares it. Raises InvalidFieldError with the path below `field`."""
+    node_id = names.validate_node(message.node_id or message.name, f"{field}.node_id")
+    devices = [
+        _read_device(device, f"{field}.devices[{index}]", node_id, index)
+        for index, device in enumerate(message.devices)
+    ]
+    return _read_node(message, field, node_id, devices, agentless=message.agentless)
+
+
+def read_registered(message: types_pb2.Node, node_id: str) -> NodeSpec:
+    """A node as its agent describes it. Raises InvalidFieldError."""
+    devices = []
+    for index, device in enumerate(message.devices):
+        names.validate_device_uuid(device.uuid, f"node.devices[{index}].uuid")
+        devices.append(_read_device(device, f"node.devices[{index}]", node_id, device.index))
+    return _read_node(message, "node", node_id, devices, agentless=False)
+
+
+def _read_node(
+    message: types_pb2.Node, field: str, node_id: str, devices: list[DeviceSpec], *, agentless: bool
+) -> NodeSpec:
+    if len(devices) > limits.MAX_DEVICES_PER_NODE:
+        raise InvalidFieldError(
+            f"{field}.devices", f"{len(devices)} devices; at most {limits.MAX_DEVICES_PER_NODE} are allowed"
+        )
+    cpu_milli = message.cpu_milli if message.HasField("cpu_milli") else UNKNOWN
+    host_memory_bytes = message.host_memory_bytes if message.HasField("host_memory_bytes") else UNKNOWN
+    if cpu_milli > MAX_HOST_CPU_MILLI or host_memory_bytes > MAX_HOST_MEMORY_BYTES:
+        raise InvalidFieldError(f"{field}.cpu_milli", "no machine has that much CPU or memory")
+    tiers = [max(device.tiers) for device in message.devices if device.tiers and not device.mig_profile]
+    domain = message.failure_domain
+    return NodeSpec(
+        node_id=node_id,
+        name=names.validate_node(message.name or node_id, f"{field}.name"),
+        devices=tuple(devices),
+        labels=tuple(sorted(names.validate_labels(message.labels, f"{field}.labels").items())),
+        pool=names.validate_pool(message.pool, f"{field}.pool") if message.pool else DEFAULT_POOL,
+        failure_domain=names.validate_tenant(domain, f"{field}.failure_domain") if domain else "",
+        cpu_milli=cpu_milli,
+        host_memory_bytes=host_memory_bytes,
+        best_tier=min(tiers) if tiers and not agentless else UNKNOWN,
+        agentless=agentless,
+        cards=_read_cards(message, field),
+    )
+
+
+def _read_cards(message: types_pb2.Node, field: str) -> tuple[MigCard, ...]:
+    """The cards that may be cut. Their bounds are far above what any card has."""
+    if len(message.cards) > limits.MAX_DEVICES_PER_NODE:
+        raise InvalidFieldError(f"{field}.cards", f"{len(message.cards)}; at most {limits.MAX_DEVICES_PER_NODE}")
+    cards = []
+    for index, card in enumerate(message.cards):
+        path = f"{field}.cards[{index}]"
+        slices = [start for profile in card.profiles for start in (*profile.starts, profile.length)]
+        if len(card.profiles) > MAX_MIG or len(card.parts) > MAX_MIG or max(slices, default=0) > MAX_MIG:
+            raise InvalidFieldError(path, f"more than {MAX_MIG} profiles, parts or slices")
+        profiles = tuple(
+            MigProfile(
+                names.validate_text(profile.name, f"{path}.profiles", limits.MAX_MODEL_CHARS),
+                profile.length,
+                tuple(profile.starts)[:MAX_MIG],
+                min(profile.memory_bytes, MAX_DEVICE_MEMORY_BYTES),
+                profile.compute_slices,
+            )
+            for profile in card.profiles
+            if profile.length and profile.memory_bytes
+        )
+        parts = tuple(
+            MigPart(
+                names.validate_text(part.profile, f"{path}.parts", limits.MAX_MODEL_CHARS),
+                part.start,
+                part.uuid[: limits.MAX_DEVICE_UUID_CHARS],
+            )
+            for part in card.parts
+        )
+        model = catalog.canonical_name(card.model[: limits.MAX_MODEL_CHARS])
+        cards.append(MigCard(names.validate_device_uuid(card.uuid, f"{path}.uuid"), model, profiles, parts))
+    return tuple(cards)
+
+
+def _read_device(message: types_pb2.Device, field: str, node_id: str, index: int) -> DeviceSpec:
+    if message.uuid:
+        device_uuid = names.validate_device_uuid(message.uuid, f"{field}.uuid")
+    else:
+        device_uuid = f"GPU-{uuid.uuid5(_DERIVED, f'{node_id}/{index}')}"
+    named = message.model or message.product_name
+    if not named:
+        raise InvalidFieldError(f"{field}.model", "is empty", hint="name the model, such as A100-80")
+    if len(named) > limits.MAX_MODEL_CHARS:
+        raise InvalidFieldError(f"{field}.model", f"{len(named)} characters; at most {limits.MAX_MODEL_CHARS}")
+    model = catalog.canonical_name(message.model)
+    if model not in catalog.BY_NAME:  # a family of several sizes, or a product's name: the memory may decide
+        model = catalog.canonical_model(named, message.memory_total_bytes or None)
+    memory_total_bytes = message.memory_total_bytes or catalog.memory_total_bytes(model) or 0
+    if not 0 < memory_total_bytes <= MAX_DEVICE_MEMORY_BYTES:
+        raise InvalidFieldError(
+            f"{field}.memory_total_bytes",
+            f"{memory_total_bytes} bytes can't be, and the catalogue does not know {model!r}",
+            hint="state the device's memory in bytes",
+        )
+    if message.memory_reserved_bytes >= memory_total_bytes:
+        raise InvalidFieldError(f"{field}.memory_reserved_bytes", "the driver can't reserve all of the memory")
+    vendor = message.vendor or catalog.vendor_of(model) or "nvidia"
+    if catalog.parse_vendor(vendor) is None:
+        raise InvalidFieldError(
+            f"{field}.vendor", f"{vendor[:64]!r} is no vendor", hint=f"one of {', '.join(catalog.VENDORS)}"
+        )
+    return DeviceSpec(
+        uuid=device_uuid,
+        model=model,
+        memory_total_bytes=memory_total_bytes,
+        memory_reserved_bytes=message.memory_reserved_bytes,
+        vendor=catalog.parse_vendor(vendor) or "nvidia",
+        index=index,
+        mig_profile=names.validate_text(message.mig_profile, f"{field}.mig_profile", limits.MAX_MODEL_CHARS),
+        parent_uuid=message.parent_uuid[: limits.MAX_DEVICE_UUID_CHARS],
+        nvlink_island=message.nvlink_island if message.HasField("nvlink_island") else UNKNOWN,
+        numa_node=message.numa_node if message.HasField("numa_node") else UNKNOWN,
+        compute_milli=min(message.compute_milli, limits.WHOLE_SHARE_MILLI) or limits.WHOLE_SHARE_MILLI,
+        mig_start=min(message.mig_start, MAX_MIG) if message.HasField("mig_start") else UNKNOWN,
+        best_tier=max(message.tiers, default=UNKNOWN) if message.mig_profile else UNKNOWN,
+    )
+
+
+class NodeWriter:
+    """Makes messages of nodes and devices from the View, with what only memory knows: telemetry, versions, liveness."""
+
+    def __init__(self, view: View, telemetry: Telemetry, last_heard_ms: Callable[[str], int]) -> None:
+        self._view = view
+        self._telemetry = telemetry
+        self._last_heard_ms = last_heard_ms
+
+    def node_message(self, node: Node, *, with_devices: bool) -> types_pb2.Node:
+        """A node as administrators see it."""
+        spec = node.spec
+        about = self._telemetry.node(spec.node_id)
+        message = types_pb2.Node(
+            node_id=spec.node_id,
+            name=spec.name,
+            state=int(node.state),  # type: ignore[arg-type]
+            cordoned=node.cordoned,
+            draining=node.draining,
+            reason=node.reason,
+            pool=spec.pool,
+            labels=dict(spec.labels),
+            devices=self.device_messages(node) if with_devices else (),
+            agentless=spec.agentless,
+            session_epoch=node.session_epoch,
+            agent_version=about.agent_version,
+            driver_version=about.driver_version,
+            last_heard_ms=self._last_heard_ms(spec.node_id),
+            slices=len(self._view.slices_on(spec.node_id)),
+            failure_domain=spec.failure_domain,
+            cards=self._card_messages(node) if with_devices else (),
+            closure=closure_message(node.closure) if node.closure is not None else None,
+        )
+        if spec.cpu_milli != UNKNOWN:
+            message.cpu_milli = spec.cpu_milli
+        if spec.host_memory_bytes != UNKNOWN:
+            message.host_memory_bytes = spec.host_memory_bytes
+        return message
+
+    def device_messages(self, node: Node) -> Iterable[types_pb2.Device]:
+        """The devices of a node."""
+        uses, holders = self._view.totals.devices, self._holders(node.spec.node_id)
+        return [
+            self._device_message(
+                device,
+                self._view.device(device.uuid),
+                uses.get(device.uuid),
+                node.spec.node_id,
+                holders.get(device.uuid, []),
+            )
+            for device in node.spec.devices
+        ]
+
+    def _holders(self, node_id: str) -> dict[str, list[str]]:
+        """The leases that hold some of each device of a node, each once."""
+        found: dict[str, dict[str, None]] = {}
+        for slice_id, lease_id in self._view.slices_on(node_id).items():
+            piece = self._view.leases[lease_id].find(slice_id)
+            if piece is not None:
+                found.setdefault(piece.plan.device_uuid, {})[lease_id] = None
+        return {uuid: list(lease_ids) for uuid, lease_ids in found.items()}
+
+    def _card_messages(self, node: Node) -> Iterable[types_pb2.MigCard]:
+        """The cards that may be cut anew, and for whom that is being done."""
+        orders = {cut.card_uuid: cut for cut in node.cuts}
+        for card in node.spec.cards:
+            message = types_pb2.MigCard(
+                uuid=card.uuid,
+                model=card.model,
+                profiles=[
+                    types_pb2.MigProfile(
+                        name=profile.name,
+                        compute_slices=profile.compute_slices,
+                        memory_bytes=profile.memory_bytes,
+                        length=profile.length,
+                        starts=profile.starts,
+                    )
+                    for profile in card.profiles
+                ],
+                parts=[types_pb2.MigPart(profile=p.profile, start=p.start, uuid=p.uuid) for p in card.parts],
+            )
+            order = orders.get(card.uuid)
+            if order is not None:
+                message.cut, message.problem = order.number, order.problem
+                message.cut_for = order.lease_id if order.state is CutState.ORDERED else ""
+            yield message
+
+    def _device_message(
+        self, spec: DeviceSpec, device: Device, use: DeviceUse | None, node_id: str, lease_ids: list[str]
+    ) -> types_pb2.Device:
+        about = self._telemetry.about_device(spec.uuid)
+        message = types_pb2.Device(
+            uuid=spec.uuid,
+            index=spec.index,
+            model=spec.model,
+            vendor=spec.vendor,
+            product_name=about.product_name,
+            memory_total_bytes=spec.memory_total_bytes,
+            memory_reserved_bytes=spec.memory_reserved_bytes,
+            foreign_bytes=device.foreign_bytes,
+            mig_profile=spec.mig_profile,
+            parent_uuid=spec.parent_uuid,
+            healthy=device.healthy,
+            health_reason=device.reason,
+            leased_share_milli=use.share_milli if use is not None else 0,
+            leased_memory_bytes=use.memory_bytes if use is not None else 0,
+            node_id=node_id,
+            pci_bus_id=about.pci_bus_id,
+            tiers=about.tiers,  # type: ignore[arg-type]
+            telemetry=self._telemetry.device_message(spec.uuid),
+            compute_milli=spec.compute_milli,
+            lease_ids=lease_ids[:LEASES_SHOWN_MAX],
+        )
+        if spec.mig_start != UNKNOWN:
+            message.mig_start = spec.mig_start
+        if spec.nvlink_island != UNKNOWN:
+            message.nvlink_island = spec.nvlink_island
+        if spec.numa_node != UNKNOWN:
+            message.numa_node = spec.numa_node
+        return message

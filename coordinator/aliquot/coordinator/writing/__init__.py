@@ -1,0 +1,1 @@
+"""The single writer, its journal, and who may lead: the only way anything changes."""

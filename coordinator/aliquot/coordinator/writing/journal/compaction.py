@@ -1,0 +1,88 @@
+"""Keeps the journal short: starts the snapshotter when enough has happened, and lets the writer prune afterwards."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import sys
+from collections.abc import Callable
+from typing import Protocol
+
+from aliquot.common.errors import AliquotError
+
+log = logging.getLogger(__name__)
+
+
+class Snapshots(Protocol):
+    """Where a journal's snapshots are."""
+
+    def seqs(self) -> list[int]:
+        """The sequence numbers there are snapshots of, newest first."""
+
+
+class Compaction:
+    """Looks every few seconds. One snapshotter at a time; it is ended with the coordinator.
+
+    `journal` is what the snapshotter takes as its argument.
+    """
+
+    def __init__(
+        self,
+        journal: str,
+        snapshots: Snapshots,
+        *,
+        every_facts: int,
+        durable_seq: Callable[[], int],
+        prune: Callable[[int], None],
+        look_every_s: float = 5.0,
+    ) -> None:
+        self._journal = journal
+        self._snapshots = snapshots
+        self._every_facts = every_facts
+        self._durable_seq = durable_seq
+        self._prune = prune
+        self._look_every_s = look_every_s
+
+    async def run(self) -> None:
+        """Until cancelled. What fails, because the database or the disk is away, is tried again later."""
+        snapshot_seq: int | None = None
+        while True:
+            await asyncio.sleep(self._look_every_s)
+            try:
+                if snapshot_seq is None:
+                    snapshot_seq = next(iter(await asyncio.to_thread(self._snapshots.seqs)), 0)
+                seq = self._durable_seq()
+                if seq - snapshot_seq >= self._every_facts:
+                    snapshot_seq = seq  # also after a failure: the next try is as far away as the next success would be
+                    await self._compact()
+            except (AliquotError, OSError) as error:
+                log.error("the journal could not be made shorter: %s", error)  # noqa: TRY400 - what it says is enough
+
+    async def _compact(self) -> None:
+        if await self._take_snapshot():
+            seqs = await asyncio.to_thread(self._snapshots.seqs)
+            if len(seqs) > 1:
+                self._prune(seqs[1])
+
+    async def _take_snapshot(self) -> bool:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            "aliquot.coordinator.writing.journal.snapshotter",
+            self._journal,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        try:
+            output, problems = await process.communicate()
+        except asyncio.CancelledError:
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+            await process.wait()
+            raise
+        if process.returncode != 0:
+            log.error("no snapshot could be taken: %s", problems.decode(errors="replace").strip()[-2000:])
+            return False
+        log.info("snapshot taken: %s", output.decode(errors="replace").strip())
+        return True

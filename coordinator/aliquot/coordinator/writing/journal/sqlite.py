@@ -1,0 +1,336 @@
+"""The default journal: one SQLite file, one row per commit group, synced before anybody hears of it.
+
+WAL with `synchronous=FULL` syncs the log at every commit. A commit is a single statement that inserts the row only
+while the leader epoch on disk is ours: one transaction, and few crossings between the journal thread and SQLite,
+which matters because each of them waits for the interpreter lock.
+
+SQLite already drops a transaction that was torn by a power cut. What it does not notice is a damaged page; our own
+chain of digests does. A last record that can't be believed is set aside in a file of its own and cut off, loudly;
+one in the middle stops the start, because everything after it was decided on top of it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import secrets
+import sqlite3
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from aliquot.coordinator.errors import (
+    JournalCorrupt,
+    JournalError,
+    JournalTooNew,
+    JournalUnavailable,
+    NotLeader,
+)
+from aliquot.coordinator.writing.journal import codec
+from aliquot.coordinator.writing.journal.base import NO_DIGEST, Group, StoredGroup, StoredSnapshot
+from aliquot.coordinator.writing.journal.snapshots import SnapshotFolder
+
+log = logging.getLogger(__name__)
+
+FORMAT = 1
+"""Of the tables. Migrations turn an older one into this one, one step each."""
+
+_SCHEMA = """
+CREATE TABLE meta (key TEXT PRIMARY KEY, value NOT NULL) WITHOUT ROWID;
+CREATE TABLE groups (
+    last_seq INTEGER PRIMARY KEY,
+    first_seq INTEGER NOT NULL,
+    version INTEGER NOT NULL,
+    previous BLOB NOT NULL,
+    payload BLOB NOT NULL,
+    digest BLOB NOT NULL
+);
+"""
+_COLUMNS = "version, first_seq, last_seq, previous, payload, digest"
+_COMMIT = f"""
+INSERT INTO groups ({_COLUMNS}) SELECT ?, ?, ?, ?, ?, ?
+WHERE (SELECT value FROM meta WHERE key = 'leader_epoch') = ?
+"""  # noqa: S608 - only our own constant
+_CHECKPOINT_PAGES = 8192
+"""32 MiB of log between checkpoints: each writes every page that changed, so rarer is cheaper."""
+_BUSY_TIMEOUT_S = 5.0
+
+_DAMAGED = (
+    "copy the file, its -wal and its .snapshots folder away as they are; then `aliquot journal repair PATH NEW` writes "
+    "what can be believed, or restore the newest backup, and start on that (docs/operations.md, A damaged journal)"
+)
+
+
+class SqliteJournal:
+    """See the module's docstring. It implements `Journal`. One coordinator at a time: `leadership` holds the lock.
+
+    `pool_secret` is that of a journal that is made now as another's copy. `fsync_delay_ms` makes every commit as slow
+    as a slow disk would: for measurements only.
+    """
+
+    def __init__(self, path: Path, *, pool_secret: bytes = b"", fsync_delay_ms: int = 0) -> None:
+        self._path = path
+        self._fsync_delay_s = fsync_delay_ms / 1000
+        self._snapshots = SnapshotFolder(snapshot_folder_of(path))
+        self._connection: sqlite3.Connection | None = None
+        self._secret = pool_secret
+        self._epoch = 0
+        self._last_seq = 0
+        self._last_digest = NO_DIGEST
+
+    @property
+    def path(self) -> Path:
+        """The file."""
+        return self._path
+
+    @property
+    def pool_secret(self) -> bytes:
+        """What leases' secrets are derived from."""
+        return self._secret
+
+    @property
+    def last_seq(self) -> int:
+        """The number of the last durable fact."""
+        return self._last_seq
+
+    def open(self) -> None:
+        """Create or check the file, and cut off a last record that can't be believed."""
+        with _translated(self._path):
+            self._connection = connection = _connect(self._path)
+            connection.execute("PRAGMA journal_mode = WAL").fetchone()
+            connection.execute("PRAGMA synchronous = FULL")
+            connection.execute(f"PRAGMA wal_autocheckpoint = {_CHECKPOINT_PAGES}")
+            _prepare(connection, self._path, self._secret or secrets.token_bytes(32))
+            self._secret = bytes(_meta(connection, "pool_secret"))
+            self._check_tail(connection)
+
+    def raise_leader_epoch(self, at_least: int = 0) -> int:
+        """Durably take the next leader epoch, or a higher one."""
+        connection = self._open_connection()
+        with _translated(self._path), _transaction(connection):
+            self._epoch = max(int(_meta(connection, "leader_epoch")) + 1, at_least)
+            connection.execute("UPDATE meta SET value = ? WHERE key = 'leader_epoch'", (self._epoch,))
+        return self._epoch
+
+    def advance_leader_epoch(self, epoch: int) -> None:
+        """Go on in a higher epoch, if ours is the one on disk."""
+        statement = "UPDATE meta SET value = ? WHERE key = 'leader_epoch' AND value = ?"
+        with _translated(self._path):
+            changed = self._open_connection().execute(statement, (epoch, self._epoch)).rowcount
+        if changed != 1:
+            raise self._taken_over()
+        self._epoch = epoch
+
+    def resume_after(self, seq: int, digest: bytes) -> None:
+        """The next commit follows this fact. A snapshot can be ahead of the rows when the last one was cut off."""
+        self._last_seq, self._last_digest = seq, digest
+
+    def commit(self, group: Group) -> None:
+        """One statement, one synced transaction."""
+        if group.first_seq != self._last_seq + 1:
+            raise AssertionError(f"group starts at {group.first_seq} after {self._last_seq}")
+        record = codec.encode(group, self._last_digest)
+        values = (
+            record.version,
+            record.first_seq,
+            record.last_seq,
+            record.previous,
+            record.payload,
+            record.digest,
+            self._epoch,
+        )
+        with _translated(self._path):
+            inserted = self._open_connection().execute(_COMMIT, values).rowcount
+        if inserted != 1:
+            raise self._taken_over()
+        if self._fsync_delay_s:
+            time.sleep(self._fsync_delay_s)
+        self._last_seq, self._last_digest = record.last_seq, record.digest
+
+    def _taken_over(self) -> NotLeader:
+        return NotLeader(
+            f"the leader epoch in {self._path} is no longer {self._epoch}",
+            hint="another coordinator has taken this journal over; this one must stop",
+        )
+
+    def recover(self) -> None:
+        """Open afresh, see that nobody took over, and write."""
+        self.close()
+        self.open()
+        connection = self._open_connection()
+        with _translated(self._path):
+            if int(_meta(connection, "leader_epoch")) != self._epoch:
+                raise NotLeader(f"another coordinator has taken {self._path} over while it could not be written")
+            connection.execute(
+                "INSERT INTO meta VALUES ('probe', randomblob(4096)) "
+                "ON CONFLICT (key) DO UPDATE SET value = excluded.value"
+            )
+
+    def identity(self) -> tuple[bytes, int]:
+        """The pool's secret and the leader epoch, read without opening or changing anything."""
+        with _translated(self._path), contextlib.closing(_connect(self._path, read_only=True)) as connection:
+            return bytes(_meta(connection, "pool_secret")), int(_meta(connection, "leader_epoch"))
+
+    def back_up(self, target: Path) -> None:
+        """Copy the file as it is at one moment, while it may be written, with SQLite's own means."""
+        target.touch(mode=0o600, exist_ok=False)  # the pool's secret is in it
+        with (
+            _translated(self._path),
+            contextlib.closing(_connect(self._path, read_only=True)) as source,
+            contextlib.closing(_connect(target)) as copy,
+        ):
+            source.backup(copy, pages=1024)
+
+    def groups(self, after_seq: int) -> Iterator[StoredGroup]:
+        """Read over a connection of its own, so that it may run in any thread."""
+        with _translated(self._path), contextlib.closing(_connect(self._path, read_only=True)) as connection:
+            rows = connection.execute(
+                f"SELECT {_COLUMNS} FROM groups WHERE last_seq > ? ORDER BY last_seq",  # noqa: S608
+                (after_seq,),
+            )
+            for row in rows:
+                record = codec.Record(*row)
+                if not codec.is_intact(record):
+                    raise JournalCorrupt(
+                        f"the record of facts {record.first_seq} to {record.last_seq} in {self._path} is damaged, and "
+                        "later ones build on it",
+                        hint=_DAMAGED,
+                    )
+                yield StoredGroup(codec.decode(record), record.previous, record.digest)
+
+    @property
+    def snapshot_folder(self) -> SnapshotFolder:
+        """Where the snapshotter writes."""
+        return self._snapshots
+
+    def snapshots(self) -> Iterator[StoredSnapshot]:
+        """Those beside the file that can be read, newest first."""
+        return self._snapshots.read()
+
+    def prune(self, up_to_seq: int, limit: int) -> int:
+        """Drop old rows in one small transaction."""
+        with _translated(self._path):
+            cursor = self._open_connection().execute(
+                "DELETE FROM groups WHERE last_seq IN "
+                "(SELECT last_seq FROM groups WHERE last_seq <= ? ORDER BY last_seq LIMIT ?)",
+                (up_to_seq, limit),
+            )
+        return cursor.rowcount
+
+    def close(self) -> None:
+        """Close the file; SQLite folds its log into it."""
+        if self._connection is not None:
+            with contextlib.suppress(sqlite3.Error):
+                self._connection.close()
+            self._connection = None
+
+    def _open_connection(self) -> sqlite3.Connection:
+        if self._connection is None:
+            raise JournalUnavailable(f"the journal {self._path} is not open")
+        return self._connection
+
+    def _check_tail(self, connection: sqlite3.Connection) -> None:
+        """Cut off the last record if it is damaged and the one before it is sound; replay looks at all others."""
+        rows = connection.execute(
+            f"SELECT {_COLUMNS} FROM groups ORDER BY last_seq DESC LIMIT 2"  # noqa: S608
+        ).fetchall()
+        records = [codec.Record(*row) for row in rows]
+        if records and not codec.is_intact(records[0]):
+            if len(records) > 1 and not codec.is_intact(records[1]):
+                raise JournalCorrupt(f"the last two records of {self._path} are damaged", hint=_DAMAGED)
+            self._cut_off(connection, records.pop(0))
+        self._last_seq = records[0].last_seq if records else 0
+        self._last_digest = records[0].digest if records else NO_DIGEST
+
+    def _cut_off(self, connection: sqlite3.Connection, record: codec.Record) -> None:
+        aside = self._path.with_name(f"{self._path.name}.cut-{record.last_seq}-{int(time.time())}")
+        aside.write_bytes(record.payload)
+        connection.execute("DELETE FROM groups WHERE last_seq = ?", (record.last_seq,))
+        log.error(
+            "THE LAST RECORD OF %s (facts %d to %d) IS DAMAGED AND WAS CUT OFF. What it said is lost unless a snapshot "
+            "holds it; its bytes are kept in %s. Check the disk.",
+            self._path,
+            record.first_seq,
+            record.last_seq,
+            aside,
+        )
+
+
+def snapshot_folder_of(path: Path) -> Path:
+    """Where the snapshots of the journal at `path` are."""
+    return path.with_name(path.name + ".snapshots")
+
+
+def _connect(path: Path, *, read_only: bool = False) -> sqlite3.Connection:
+    uri = f"{path.absolute().as_uri()}?mode={'ro' if read_only else 'rwc'}"
+    return sqlite3.connect(
+        uri, uri=True, isolation_level=None, check_same_thread=False, timeout=_BUSY_TIMEOUT_S, cached_statements=32
+    )
+
+
+def _prepare(connection: sqlite3.Connection, path: Path, secret: bytes) -> None:
+    found = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table' AND name = 'meta'").fetchone()
+    if found is None:
+        if connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
+            raise JournalCorrupt(f"{path} is an SQLite file, but no journal", hint="give --journal another path")
+        with _transaction(connection):
+            for statement in _SCHEMA.split(";"):
+                connection.execute(statement)
+            connection.executemany(
+                "INSERT INTO meta VALUES (?, ?)",
+                [("format", FORMAT), ("leader_epoch", 0), ("pool_secret", secret)],
+            )
+        path.chmod(0o600)
+        return
+    written = int(_meta(connection, "format"))
+    if written > FORMAT:
+        raise JournalTooNew(
+            f"{path} has format {written}; this version knows formats up to {FORMAT}",
+            hint="start the version that wrote it, or a newer one; or give --journal another path for an empty pool",
+        )
+
+
+def _meta(connection: sqlite3.Connection, key: str) -> bytes:
+    row = connection.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
+    if row is None:
+        raise JournalCorrupt(f"the journal's own entry {key!r} is missing", hint=_DAMAGED)
+    value: bytes = row[0]
+    return value
+
+
+@contextlib.contextmanager
+def _transaction(connection: sqlite3.Connection) -> Iterator[None]:
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+    except BaseException:
+        connection.execute("ROLLBACK")
+        raise
+    connection.execute("COMMIT")
+
+
+class _translated:  # noqa: N801 - used like a function; a generator would cost more on the hot path
+    """Turns SQLite's errors into ours."""
+
+    __slots__ = ("_path",)
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if not isinstance(error, (sqlite3.Error, OSError)):
+            return
+        raise _as_ours(self._path, error) from error
+
+
+def _as_ours(path: Path, error: Exception) -> JournalError:
+    code = getattr(error, "sqlite_errorcode", None)
+    primary = code & 0xFF if code is not None else None
+    if primary in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+        return JournalCorrupt(f"SQLite can't read {path}: {error}", hint=_DAMAGED)
+    if primary == sqlite3.SQLITE_FULL:
+        return JournalUnavailable(f"the disk of {path} is full", hint="make room; granting goes on by itself then")
+    return JournalUnavailable(f"{path}: {error}", hint="granting goes on by itself when it can be written again")

@@ -1,0 +1,122 @@
+"""A coordinator that does not lead: it follows the journal, and takes over when the leader's seat is free.
+
+Everything here runs in a thread of its own, with connections of its own, and touches nothing of the event loop: the
+State that it keeps warm belongs to it until it is handed over with the leadership.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from aliquot.coordinator.core.state import CoreConfig, State
+from aliquot.coordinator.errors import JournalCorrupt, JournalError, JournalUnavailable, NotLeader
+from aliquot.coordinator.writing.journal.replay import Replay
+
+if TYPE_CHECKING:  # psycopg is an extra
+    from aliquot.coordinator.writing.leadership.expiring import ExpiringLeadership, Seat
+
+log = logging.getLogger(__name__)
+
+POLL_S = 0.1
+"""Between two looks at the journal and the seat: a small query each."""
+_RETRY_S = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Led:
+    """The seat is ours: the fence is up, and the State is all that was ever committed."""
+
+    leader_epoch: int
+    state: State
+
+
+class Standby:
+    """See the module's docstring. `tell` hears, from the thread, who leads (an address, or nothing) and of how
+    many nodes.
+    """
+
+    def __init__(
+        self,
+        leadership: ExpiringLeadership,
+        config: CoreConfig,
+        tell: Callable[[str, int], None],
+    ) -> None:
+        self._journal = journal = leadership.journal
+        self._leadership = leadership
+        self._replay = Replay(journal, config)
+        self._tell = tell
+        self._stop = threading.Event()
+        self._warm = False
+
+    @property
+    def seq(self) -> int:
+        """The number of the last fact it has followed."""
+        return self._replay.state.seq
+
+    def stop(self) -> None:
+        """Make `wait` return."""
+        self._stop.set()
+
+    def prepare(self) -> None:
+        """Make the tables where there are none, and read all there is. Raises JournalError or ConfigError."""
+        self._journal.prepare()
+        self._follow()
+
+    def wait(self) -> Led | None:
+        """Follow until we lead; None after `stop`. Raises JournalTooNew and JournalCorrupt: waiting heals neither."""
+        while not self._stop.is_set():
+            led = self.step()
+            if led is not None:
+                return led
+            self._stop.wait(POLL_S)
+        return None
+
+    def step(self) -> Led | None:
+        """Follow what has come since, and take the seat if it is free. What can't be reached is tried again later."""
+        try:
+            return self._step()
+        except (JournalUnavailable, NotLeader) as error:
+            log.warning("following goes on in a moment: %s", error)
+            self._stop.wait(_RETRY_S)
+            return None
+
+    def _step(self) -> Led | None:
+        seat = self._leadership.look()
+        self._tell("" if seat.free else seat.address, len(self._replay.state.nodes))
+        self._follow()
+        return self._take(seat) if seat.free else None
+
+    def _take(self, seat: Seat) -> Led | None:
+        epoch = self._leadership.take(seat)
+        if epoch is None:
+            return None
+        try:
+            self._journal.open()
+            self._journal.fence(epoch)
+            self._follow()  # nothing of an older leader can come any more
+        except BaseException:
+            self._leadership.stop_renewing()
+            with contextlib.suppress(JournalError):
+                self._journal.close()
+            raise
+        state = self._replay.state
+        self._journal.resume_after(state.seq, self._replay.digest)
+        log.info("leading with epoch %d from fact %d on: %d leases", epoch, state.seq, len(state.leases))
+        return Led(epoch, state)
+
+    def _follow(self) -> None:
+        if not self._warm:
+            self._replay.restart()
+        try:
+            self._warm = False  # an error between two facts leaves a State that is none
+            self._replay.catch_up()
+        except JournalCorrupt:
+            # What it had not read yet may have been pruned: the newest snapshot holds it. Else it is true.
+            self._replay.restart()
+            self._replay.catch_up()
+        self._warm = True

@@ -1,0 +1,123 @@
+"""One process of a relay: agents on one side, a coordinator on the other, and what says how it is doing."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Coroutine
+from typing import Any
+
+from aliquot.common.errors import ConfigError
+from aliquot.coordinator.reading.scrape import Answer, ScrapeServer
+from aliquot.coordinator.rpc.server import SERVER_OPTIONS, Server
+from aliquot.relay.config import Settings
+from aliquot.relay.front import Front
+from aliquot.relay.metrics import RelayMetrics
+from aliquot.relay.upstream import Upstream
+from aliquot.v1 import agent_pb2
+
+log = logging.getLogger(__name__)
+
+_OPTIONS = (*((key, value) for key, value in SERVER_OPTIONS if key != "grpc.so_reuseport"), ("grpc.so_reuseport", 1))
+_AGENTS = agent_pb2.DESCRIPTOR.services_by_name["AgentService"].full_name
+_BEAT_S = 0.25
+_STUCK_S = 15.0
+_GRACE_S = 1.0
+"""Over the time that agents have to leave."""
+
+
+class Worker:
+    """`start`, then `serve` until `stop`; all on one event loop. `number` is which of several processes it is."""
+
+    def __init__(self, settings: Settings, number: int = 0) -> None:
+        self._settings = settings
+        self._number = number
+        self._metrics = RelayMetrics()
+        self._upstream = Upstream(settings, self._metrics, self._upstream_changed)
+        self._front = Front(settings.limits, self._metrics, lambda: self._upstream.mux, lambda: self._lag_ms)
+        self._server = Server([self._front.handler()], services=(_AGENTS,), options=_OPTIONS)
+        self._server.leading = False
+        self._scrape: ScrapeServer | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._stop = asyncio.Event()
+        self._lag_ms = 0
+        self._beaten_at = time.monotonic()
+        self.address = ""
+        self.metrics_address = ""
+
+    async def start(self) -> None:
+        """Listen, and look for the leader. Raises AliquotError where that can't be."""
+        settings = self._settings
+        self.address = self._server.listen(settings.listen, settings.tls.server(), insecure=settings.insecure)
+        self._metrics.gauges += [
+            ("aliquot_relay_agents", "Agents that are connected", lambda: len(self._front)),
+            ("aliquot_relay_loop_lag_seconds", "How late the event loop's last beat was", lambda: self._lag_ms / 1000),
+        ]
+        if settings.metrics_port >= 0:
+            self._serve_metrics(settings.metrics_host, settings.metrics_port and settings.metrics_port + self._number)
+        await self._server.serve()
+        self._spawn(self._beat())
+        self._spawn(self._upstream.run())
+
+    async def serve(self) -> None:
+        """Until `stop` is called; then send the agents elsewhere and end."""
+        await self._stop.wait()
+        log.info("shutting down: %d agents are sent elsewhere", len(self._front))
+        # No more connections here from now on: others that share the port get them.
+        stopping = asyncio.create_task(self._server.stop(self._settings.drain / 1000 + _GRACE_S))
+        leaving = asyncio.create_task(self._front.leave(self._settings.drain))
+        await asyncio.wait([stopping, leaving], return_when=asyncio.FIRST_COMPLETED)
+        if (mux := self._upstream.mux) is not None:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_GRACE_S):
+                    await mux.flush()
+        await stopping
+        for task in (leaving, *self._tasks):
+            task.cancel()
+        await asyncio.gather(leaving, *self._tasks, return_exceptions=True)
+        if self._scrape is not None:
+            await asyncio.to_thread(self._scrape.close)
+
+    def stop(self) -> None:
+        """End in order."""
+        self._stop.set()
+
+    def _serve_metrics(self, host: str, port: int) -> None:
+        try:
+            self._scrape = ScrapeServer(host, port, self._metrics, live=self._live, ready=self._ready)
+        except OSError as error:
+            raise ConfigError(
+                f"metrics can't be served on {host}:{port}: {error.strerror}",
+                hint="choose another --metrics-port, or -1 for none",
+            ) from error
+        self.metrics_address = f"{host}:{self._scrape.port}"
+
+    def _live(self) -> Answer:
+        if time.monotonic() - self._beaten_at < _STUCK_S:
+            return Answer(200, "ok")
+        return Answer(503, "the event loop is stuck")
+
+    def _ready(self) -> Answer:
+        if self._stop.is_set():
+            return Answer(503, "shutting down")
+        if self._upstream.mux is None:
+            return Answer(503, f"no coordinator that leads is reached at {', '.join(self._settings.coordinator)}")
+        return Answer(200, f"ok; the leader is {self._upstream.leader}")
+
+    def _upstream_changed(self) -> None:
+        self._server.leading = self._upstream.mux is not None
+        self._spawn(self._server.show_services())
+
+    def _spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(coroutine)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _beat(self) -> None:
+        while True:
+            due = time.monotonic() + _BEAT_S
+            await asyncio.sleep(_BEAT_S)
+            self._beaten_at = time.monotonic()
+            self._lag_ms = max(0, int((self._beaten_at - due) * 1000))
