@@ -10,7 +10,7 @@ import heapq
 from collections.abc import Container, Iterable
 from typing import NamedTuple
 
-from aliquot.coordinator.core.preemption.exact import NODES_MAX, SLICES_MAX, cost_of, improve
+from aliquot.coordinator.core.preemption.exact import NODES_MAX, SLICES_MAX, UNBOUNDED, cost_of, improve
 from aliquot.coordinator.core.preemption.nodecosts import NodeAt
 from aliquot.coordinator.core.preemption.nodeview import NodeView
 from aliquot.coordinator.core.preemption.question import Question
@@ -30,6 +30,11 @@ class Choice(NamedTuple):
     victims: dict[str, None]
 
 
+class _Exact(NamedTuple):
+    choice: Choice | None
+    proven: bool
+
+
 class Chooser:
     """Chooses for one question."""
 
@@ -47,20 +52,19 @@ class Chooser:
         """
         near = heapq.nsmallest(NEAR_NODES + 2 * self._demand.gang_size, costs)
         found = self._choose(near)
+        small = self._demand.gang_size * self._demand.count <= SLICES_MAX
         if found is None:
-            return None
+            return self._exact_choice(near, UNBOUNDED).choice if near and small else None
         best, best_key = found, self._key(found.victims)
-        if self._demand.gang_size * self._demand.count > SLICES_MAX:
+        if not small:
             return best
         for seed in self._large(near) if best_key[0] > 1 else ():
             found = self._choose(near, seed=seed)
             if found is not None and self._key(found.victims) < best_key:
                 best, best_key = found, self._key(found.victims)
-        exact = improve(
-            self._nearest(near), self._need, self._eligible, self._demand.gang_size, self._cost(best.victims)
-        )
+        exact = self._exact_choice(near, cost_of(tuple(best.victims), self._eligible))
         if exact.choice is not None:
-            best = Choice(list(exact.choice.node_ids), dict.fromkeys(exact.choice.victims))
+            best = exact.choice
             best_key = self._key(best.victims)
         if not exact.proven and len(best.victims) <= SPARED_MAX:
             attempts = 0
@@ -95,8 +99,12 @@ class Chooser:
             for _, _, node_id, _ in near[:NODES_MAX]
         ]
 
-    def _cost(self, victims: dict[str, None]) -> int:
-        return cost_of(tuple(victims), self._eligible)
+    def _exact_choice(self, near: list[NodeAt], bound: int) -> _Exact:
+        """What `exact` finds below this cost on the nearest nodes."""
+        found = improve(self._nearest(near), self._need, self._eligible, self._demand.gang_size, bound)
+        if found.choice is None:
+            return _Exact(None, found.proven)
+        return _Exact(Choice(list(found.choice.node_ids), dict.fromkeys(found.choice.victims)), found.proven)
 
     def _key(self, victims: dict[str, None]) -> tuple[int, int]:
         return len(victims), sum(self._eligible.lost_now(lease_id) for lease_id in victims)

@@ -34,6 +34,8 @@ VALUES_MAX = 1_500
 SINGLES_MAX = 8
 VICTIM = 1 << 90
 """A cost is so many victims plus the work they lose: one integer, in which no work outweighs a victim."""
+UNBOUNDED = 1 << 120
+"""More than all leases of a pool together cost."""
 
 _Cost = tuple[int, tuple[str, ...]]
 """(cost, who ends)."""
