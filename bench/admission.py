@@ -1,10 +1,12 @@
 """What 100,000 waiting requests cost: a full pass along the lines, its turns, and newcomers meanwhile.
 
-    python bench/admission.py --queued 100000 --json
+    python bench/admission.py --queued 100000 --guarantees --json
 
 A pool of 1,000 nodes is full. Requests of 20 tenants in 4 queues wait: of few kinds (as launchers ask in practice),
-or, with `--distinct`, each a little different from every other. Then something is freed, and one pass goes along all
-lines. Between its turns a newcomer asks (Allocate, in the core alone). The last line printed is one JSON object.
+or, with `--distinct`, each a little different from every other. With `--guarantees` every tenant holds leases of one
+device each: what is guaranteed to it, and as much again that it borrows. Then something is freed, and one pass goes
+along all lines. Between its turns a newcomer asks (Allocate, in the core alone). The last line printed is one JSON
+object.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ from aliquot.coordinator.core.tenancy.specs import Amount, QueuePolicy, QueueSpe
 from aliquot.coordinator.core.types import Demand
 from bench._driving import GIB, Core, build_node, percentile
 
-TENANTS, QUEUES = 20, 4
+TENANTS, QUEUES, NODE_DEVICES = 20, 4, 8
 
 
 def demand_of(rng: random.Random, *, distinct: bool) -> Demand:
@@ -38,38 +40,46 @@ def demand_of(rng: random.Random, *, distinct: bool) -> Demand:
     )
 
 
-def main() -> None:
-    """Fill, queue, free, pass."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--queued", type=int, default=100_000)
-    parser.add_argument("--nodes", type=int, default=1_000)
-    parser.add_argument("--distinct", action="store_true", help="no two requests are alike")
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--json", action="store_true", help="only the JSON line on stdout")
-    options = parser.parse_args()
-    rng = random.Random(options.seed)
+def fill(options: argparse.Namespace) -> Core:
+    """A full pool with its tenants and queues."""
     core = Core(CoreConfig(confirm_timeout_ms=10**12, queued_max=options.queued + 10_000))
     queues = [QueueSpec(name="root", parent="", policy=QueuePolicy.FAIR_SHARE)]
     queues += [
         QueueSpec(name=f"q{n}", policy=QueuePolicy.FAIR_SHARE, reserve_after_ms=0, quota=Quota(weight=n + 1))
         for n in range(QUEUES)
     ]
-    tenants = [TenantSpec(name=f"t{n}", quota=Quota(limit=Amount(10**9, -1))) for n in range(TENANTS)]
+    share = options.nodes * NODE_DEVICES * 1000 // TENANTS
+    guaranteed = Amount(share // 2 if options.guarantees else 0)
+    tenants = [TenantSpec(name=f"t{n}", quota=Quota(guaranteed, Amount(10**9, -1))) for n in range(TENANTS)]
+    for number in range(options.nodes):
+        core.connect(build_node(f"node-{number:05d}", NODE_DEVICES))
     core.do(
         c.Apply(
             queues=tuple((spec, c.ANY_VERSION) for spec in queues), tenants=tuple((t, c.ANY_VERSION) for t in tenants)
         )
     )
-    for number in range(options.nodes):
-        core.connect(build_node(f"node-{number:05d}", 8))
     core.settle()
-    for number in range(options.nodes):
-        core.do(
-            c.Allocate(
-                f"run-{number:07d}", RequestSpec(demand=Demand(count=8, share_milli=1000), tenant="t0", ttl_ms=0)
-            )
-        )
+    each = 1 if options.guarantees else NODE_DEVICES
+    for number in range(options.nodes * NODE_DEVICES // each):
+        tenant = f"t{number % TENANTS}" if options.guarantees else "t0"
+        spec = RequestSpec(demand=Demand(count=each, share_milli=1000), tenant=tenant, ttl_ms=0)
+        core.do(c.Allocate(f"run-{number:07d}", spec))
     core.settle()
+    return core
+
+
+def main() -> None:
+    """Fill, queue, free, pass."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--queued", type=int, default=100_000)
+    parser.add_argument("--nodes", type=int, default=1_000)
+    parser.add_argument("--distinct", action="store_true", help="no two requests are alike")
+    parser.add_argument("--guarantees", action="store_true", help="every tenant has a guarantee, and has used it up")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--json", action="store_true", help="only the JSON line on stdout")
+    options = parser.parse_args()
+    rng = random.Random(options.seed)
+    core = fill(options)
     core.take_facts()
     gc.collect()
     gc.freeze()
@@ -95,6 +105,8 @@ def main() -> None:
     turns_ns, turns_cpu_ns, allocate_ns, turns = [], [], [], 0
     pass_ns = cpu_ns = 0
     while core.state.wants_admission():
+        if turns and core.state.admission is None:
+            break  # where something is guaranteed, the newcomers ask for a pass of their own
         started_ns, started_cpu = time.perf_counter_ns(), time.thread_time_ns()
         core.do(c.Admit())
         took, took_cpu = time.perf_counter_ns() - started_ns, time.thread_time_ns() - started_cpu
@@ -114,6 +126,7 @@ def main() -> None:
     result = {
         "queued": options.queued,
         "distinct": options.distinct,
+        "guarantees": options.guarantees,
         "lines": sum(len(lines.lines) for of_queue in core.state.lines.queues.values() for lines in of_queue.values()),
         "queue_us_each": round(1e6 * queueing_s / options.queued, 1),
         "pass_ms": round(pass_ns / 1e6, 1),

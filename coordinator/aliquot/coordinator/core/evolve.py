@@ -119,6 +119,7 @@ def _node_removed(state: State, fact: f.NodeRemoved) -> None:
     for device in node.spec.devices:
         state.devices.pop(device.uuid, None)
         state.touch_device(device.uuid)
+        holds.look_at_device(state, device.uuid)
     state.capacity_version += 1
     state.node_versions.pop(fact.node_id, None)
     if state.preemption is not None:
@@ -397,8 +398,7 @@ def _leases_forgotten(state: State, fact: f.LeasesForgotten) -> None:
 
 
 def _set_lease(state: State, lease: Lease) -> None:
-    state.leases[lease.lease_id] = replace(lease, seq=state.seq)
-    state.touch_lease(lease.lease_id)
+    counting.put_lease(state, replace(lease, seq=state.seq))
 
 
 def _with_slice(lease: Lease, old: Slice, new: Slice) -> Lease:
@@ -442,8 +442,7 @@ def _move_slice(
     lease = replace(lease, slices=slices, seq=state.seq)
     if lease.lease_id in state.ending and not lease.gives_back:
         del state.ending[lease.lease_id]
-    state.leases[lease.lease_id] = lease
-    state.touch_lease(lease.lease_id)
+    counting.put_lease(state, lease)
     return lease
 
 

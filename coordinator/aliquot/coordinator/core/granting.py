@@ -8,24 +8,24 @@ from dataclasses import dataclass
 
 import msgspec
 
-from aliquot.coordinator.core.elastic import core_of
 from aliquot.coordinator.core.errors import InvalidField, QueueNotFound, QuotaExceeded, TenantNotFound
 from aliquot.coordinator.core.facts import LeaseGranted, RequestSpec, SliceGrant
-from aliquot.coordinator.core.holds import HoldKind
 from aliquot.coordinator.core.leases import Lease, slice_id_of
 from aliquot.coordinator.core.maintenance.closing import place_before
-from aliquot.coordinator.core.state import State
-from aliquot.coordinator.core.tenancy.books import Account, Chain, Part
+from aliquot.coordinator.core.state import ENTITLED_KEPT, State
+from aliquot.coordinator.core.tenancy.books import Chain
 from aliquot.coordinator.core.tenancy.limits import (
     OverLimit,
     covered,
     entitled,
     least_parts,
     over_limit,
+    parts_of_placement,
     promised,
     scale_of,
     usable_capacity,
 )
+from aliquot.coordinator.core.tenancy.ranking import Part
 from aliquot.coordinator.core.tenancy.specs import Amount
 from aliquot.coordinator.core.types import WHOLE_SHARE_MILLI, Demand, Placement
 
@@ -49,16 +49,6 @@ def chain_of(state: State, request: RequestSpec) -> Chain:
 def least_held(state: State, demand: Demand) -> list[Part]:
     """The least that a demand will hold, as accounts count it."""
     return least_parts(state.inventory, demand, state.engine.matcher.matches(demand))
-
-
-def parts_of_placement(state: State, placement: Placement) -> list[Part]:
-    """What a placement holds, as accounts count it."""
-    record = state.inventory.device_record
-    return [
-        (record(plan.device_uuid).spec.model, plan.share_milli, plan.memory_bytes)
-        for member in placement.members
-        for plan in member
-    ]
 
 
 def offer(
@@ -140,7 +130,7 @@ def forbidden(
     recent = recent_preemptions(state, preempted_at_ms, now_ms)
     if not chain.limited and not pools and recent < state.config.preemptions_max:
         return None
-    parts = parts_of_placement(state, placement)
+    parts = parts_of_placement(state.inventory, placement)
     over = over_limit(chain, parts)
     if over is not None:
         return over
@@ -195,46 +185,32 @@ def is_entitled(state: State, lease: Lease, parts: list[Part] | None = None) -> 
     chain = chain_of(state, lease.request)
     if not chain.guaranteed:
         return False
-    if parts is None:
-        parts = least_held(state, lease.request.demand)
-    scale = guarantee_scale(state)
-    coming = _coming(state, lease)
+    if parts is not None or not lease.lease_id:
+        parts = least_held(state, lease.request.demand) if parts is None else parts
+        return _is_covered(state, lease, chain, parts)
+    key = (state.tenancy.covered_version, state.capacity_version, state.inventory.structure_version)
+    if state.entitled_key != key or len(state.entitled) >= ENTITLED_KEPT:
+        state.entitled_key = key
+        state.entitled.clear()
+    known = state.entitled.get(lease.lease_id)
+    if known is None:
+        known = _is_covered(state, lease, chain, least_held(state, lease.request.demand))
+        state.entitled[lease.lease_id] = known
+    return known
+
+
+def _is_covered(state: State, lease: Lease, chain: Chain, parts: list[Part]) -> bool:
+    """Whether a guarantee covers these parts for a lease, beside what comes before it."""
+    scale, rank = guarantee_scale(state), lease.seniority
     for account in chain.guaranteed:
-        all_coming, older_coming = list(parts), list(parts)
-        for owner, of_hold in coming:
-            if any(other is account for other in chain_of(state, owner.request).guaranteed):
-                all_coming += of_hold
-                older_coming += of_hold if _rank(owner) < _rank(lease) else ()
-        if covered(account, all_coming, scale) or covered(_older(state, account, lease), older_coming, scale):
+        # What others will be granted as soon as their victims have gone uses up guarantees like what is held.
+        everything = (account, account.coming.sums(but_for=lease.lease_id))
+        if covered(account.quota, everything, parts, scale):
+            return True
+        older = (account.ranked.before(rank), account.coming.before(rank))
+        if covered(account.quota, older, parts, scale):
             return True
     return False
-
-
-def _rank(lease: Lease) -> tuple[int, int]:
-    """Smaller: its owner's guarantee covers it earlier."""
-    return -lease.request.priority, lease.arrival
-
-
-def _coming(state: State, lease: Lease) -> list[tuple[Lease, list[Part]]]:
-    """What others will be granted as soon as their victims have gone: it uses up guarantees like what is held."""
-    return [
-        (state.leases[owner], parts_of_placement(state, hold.placement))
-        for owner, hold in state.holds.items()
-        if hold.kind is HoldKind.PREEMPTION
-        and owner != lease.lease_id
-        and all(state.inventory.has_device(uuid) for uuid in hold.device_uuids)
-    ]
-
-
-def _older(state: State, account: Account, lease: Lease) -> Account:
-    """What an account holds in leases that come before this one."""
-    sums = Account(account.kind, account.name, account.quota)
-    for lease_id in account.holders:
-        other = state.leases[lease_id]
-        if _rank(other) < _rank(lease):
-            for piece in core_of(other):
-                sums.add(piece.model, piece.plan.share_milli, piece.plan.memory_bytes)
-    return sums
 
 
 def check_access(state: State, request: RequestSpec) -> RequestSpec:

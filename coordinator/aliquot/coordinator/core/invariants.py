@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections import Counter
 
-from aliquot.coordinator.core.elastic import bounds_of, is_elastic
+from aliquot.coordinator.core.elastic import bounds_of, core_of, is_elastic
 from aliquot.coordinator.core.errors import BrokenInvariant
 from aliquot.coordinator.core.evolving.counting import parts_of, queue_of
 from aliquot.coordinator.core.evolving.holds import is_complete
 from aliquot.coordinator.core.evolving.partitioning import withheld
+from aliquot.coordinator.core.holds import HoldKind
 from aliquot.coordinator.core.leases import Lease, SliceState
 from aliquot.coordinator.core.ledger.books import CHARGED
 from aliquot.coordinator.core.ledger.entries import postings
 from aliquot.coordinator.core.maintenance.windows import closure_of
 from aliquot.coordinator.core.state import State
+from aliquot.coordinator.core.tenancy.limits import parts_of_placement
 
 
 def check(state: State) -> None:
@@ -47,6 +49,7 @@ def check(state: State) -> None:
     _require(lined == sorted(waiting), "the waiting lines are not the waiting leases")
     _require(len(state.lines) == len(lined), "the waiting lines' length is off")
     _check_accounts(state)
+    _check_guarantees(state)
     _check_ledger(state)
     _check_holds(state)
     _check_maintenance(state)
@@ -60,10 +63,12 @@ def _check_accounts(state: State) -> None:
     """Who holds how much, recounted; and nobody above a limit that did not come down on what was held already."""
     held: dict[tuple[str, str], list[int]] = {}
     priorities: Counter[int] = Counter()
+    movable = 0
     ending: set[str] = set()
     for lease in state.leases.values():
         parts = parts_of(lease.holding)
         priorities[lease.request.priority] += len(parts)
+        movable += len(parts) if lease.request.movable else 0
         if lease.gives_back:
             ending.add(lease.lease_id)
         keys = [("t", lease.request.tenant), *(("q", name) for name in state.tenancy.path(queue_of(state, lease)))]
@@ -79,6 +84,7 @@ def _check_accounts(state: State) -> None:
         _require(sum(row[0] for row in by_model.values()) == share, f"{account.label}: its models do not add up")
     _require(not any(any(sums) for sums in held.values()), f"nobody counts what {sorted(held)} hold")
     _require(+priorities == Counter(state.holding_by_priority), "slices by priority are miscounted")
+    _require(movable == state.movable_slices, "slices of movable leases are miscounted")
     _require(ending == set(state.ending), "the list of ending leases is off")
     elastic = {
         lease.lease_id
@@ -86,6 +92,27 @@ def _check_accounts(state: State) -> None:
         if is_elastic(lease.request) and lease.current and not lease.end_reason
     }
     _require(elastic == set(state.elastic), "the list of elastic leases is off")
+
+
+def _check_guarantees(state: State) -> None:
+    """What every guarantee is used up by, in the order in which it covers it."""
+    ranked: dict[tuple[str, str], list[tuple[tuple[int, int], str, tuple[object, ...]]]] = {}
+    coming: dict[tuple[str, str], list[tuple[tuple[int, int], str, tuple[object, ...]]]] = {}
+    for lease in state.leases.values():
+        hold = state.holds.get(lease.lease_id)
+        for account in state.tenancy.chain(lease.request.tenant, lease.request.queue).guaranteed:
+            key = (account.kind, account.name)
+            if lease.holding:
+                parts = tuple(parts_of(core_of(lease)))
+                ranked.setdefault(key, []).append((lease.seniority, lease.lease_id, parts))
+            is_coming = hold is not None and hold.kind is HoldKind.PREEMPTION
+            if hold is not None and is_coming and all(map(state.inventory.has_device, hold.device_uuids)):
+                parts = tuple(parts_of_placement(state.inventory, hold.placement))
+                coming.setdefault(key, []).append((lease.seniority, lease.lease_id, parts))
+    for key, account in state.tenancy.accounts.items():
+        for kept, right in ((account.ranked, ranked), (account.coming, coming)):
+            expected = [entry[1:] for entry in sorted(right.get(key, []))]
+            _require(list(kept) == expected, f"{account.label}: what its guarantee covers is off")
 
 
 def _check_ledger(state: State) -> None:

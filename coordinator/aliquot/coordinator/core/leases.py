@@ -253,6 +253,11 @@ class Lease(msgspec.Struct, frozen=True):
         return not self.end_reason and not any(piece.lease_epoch == self.lease_epoch for piece in self.slices)
 
     @property
+    def seniority(self) -> tuple[int, int]:
+        """Smaller: its owner's guarantee covers it earlier."""
+        return -self.request.priority, self.arrival
+
+    @property
     def holding(self) -> tuple[Slice, ...]:
         """The slices, of any grant, whose capacity is reserved for this lease."""
         return tuple(piece for piece in self.slices if piece.state not in TERMINAL)

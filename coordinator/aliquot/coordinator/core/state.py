@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 
 SEARCHES_KEPT = 4_096
+ENTITLED_KEPT = 4_096
 
 SearchKey = tuple[Demand, str, str, int, frozenset[str] | None]
 """What makes two searches for victims the same: the demand, the tenant, the queue, the priority, and the owners of the
@@ -216,6 +217,11 @@ class State:
 
     def _begin_hints(self) -> None:
         """What only saves work: dropped without loss, and never part of a decision's outcome."""
+        self.movable_slices = 0
+        """How many slices are held by leases that were marked movable: where there are none, no moves are planned."""
+        self.entitled_key = (-1, -1, -1)
+        self.entitled: dict[str, bool] = {}
+        """Whom that waits a guarantee covers: remembered for these versions."""
         self.scale_key = (-1, -1)
         self.scale = 0
         """How much of every guarantee can be kept, in millionths: remembered for these versions."""
@@ -333,6 +339,7 @@ class State:
 
     def count_lease(self, lease: Lease, slices: int) -> None:
         """A lease holds so many slices more (or, below zero, fewer)."""
+        self.movable_slices += slices if lease.request.movable else 0
         priority = lease.request.priority
         left = self.holding_by_priority.get(priority, 0) + slices
         if left:

@@ -19,8 +19,9 @@ from aliquot.coordinator.core.leases import Lease, lease_id_of
 from aliquot.coordinator.core.preemption.victims import NEVER_MS, Eligibility
 from aliquot.coordinator.core.queueing import AdmissionPass
 from aliquot.coordinator.core.state import State
-from aliquot.coordinator.core.tenancy.books import Account, Part
+from aliquot.coordinator.core.tenancy.books import Account
 from aliquot.coordinator.core.tenancy.limits import covered
+from aliquot.coordinator.core.tenancy.ranking import Part
 from aliquot.coordinator.core.tenancy.specs import Amount
 from aliquot.coordinator.core.timers import Due
 from aliquot.coordinator.core.types import Demand
@@ -117,7 +118,7 @@ def _owed(state: State, lease: Lease, demand: Demand) -> list[Part]:
     scale = guarantee_scale(state)
     guaranteed = chain_of(state, lease.request).guaranteed
     number = min(len(state.lines.queues[place.queue][place.tenant].lines[place.line]), EQUALS_MAX)
-    while number > 1 and not any(covered(account, parts * number, scale) for account in guaranteed):
+    while number > 1 and not any(covered(account.quota, (account,), parts * number, scale) for account in guaranteed):
         number -= 1
     return parts * number
 

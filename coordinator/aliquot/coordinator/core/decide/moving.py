@@ -128,6 +128,8 @@ def move_away(state: State, lease: Lease, why: str, now_ms: int) -> list[Fact] |
 
 def make_room(state: State, lease: Lease, demand: Demand, now_ms: int) -> list[Fact]:
     """Facts that empty a place for a request that has waited as long as its queue says, and keep it; or none."""
+    if not state.movable_slices and lease.lease_id not in state.holds:
+        return []  # what is kept for it may be enough together with what is free, whoever may be moved
     budget = state.engine.moves
     if not budget.may_plan(demand, now_ms):
         return []

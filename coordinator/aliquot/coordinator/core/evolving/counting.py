@@ -9,11 +9,15 @@ from collections.abc import Iterable
 
 from msgspec.structs import replace
 
+from aliquot.coordinator.core.elastic import core_of
+from aliquot.coordinator.core.holds import Hold, HoldKind
 from aliquot.coordinator.core.leases import Lease, Slice, SliceState
 from aliquot.coordinator.core.ledger.books import CHARGED, open_entries
 from aliquot.coordinator.core.ledger.meters import ALERT_PERMILLE, meter_of, money_slope
 from aliquot.coordinator.core.state import State
-from aliquot.coordinator.core.tenancy.books import Owner, Part, recount
+from aliquot.coordinator.core.tenancy.books import Owner, recount
+from aliquot.coordinator.core.tenancy.limits import parts_of_placement
+from aliquot.coordinator.core.tenancy.ranking import Part
 from aliquot.coordinator.core.tenancy.specs import Period
 from aliquot.coordinator.core.timers import Due
 
@@ -66,6 +70,32 @@ def freed(state: State, lease: Lease, piece: Slice, at_ms: int) -> None:
     """A slice's capacity is free."""
     state.tenancy.hold(owner_of(lease), parts_of((piece,)), -1, at_ms)
     state.count_lease(lease, -1)
+
+
+def put_lease(state: State, lease: Lease) -> None:
+    """Replace a lease's record, and with it what it uses up of guarantees."""
+    state.leases[lease.lease_id] = lease
+    state.touch_lease(lease.lease_id)
+    rank(state, lease)
+
+
+def rank(state: State, lease: Lease) -> None:
+    """Count what a lease uses up of guarantees now."""
+    if state.tenancy.guarantees:
+        parts = parts_of(core_of(lease)) if lease.holding else None
+        state.tenancy.rank(owner_of(lease), lease.seniority, parts)
+
+
+def expect(state: State, owner: str, hold: Hold | None) -> None:
+    """Count what the owner of a hold will use up of guarantees once its victims have gone; without a hold, nothing."""
+    if state.tenancy.guarantees:
+        lease, inventory = state.leases[owner], state.inventory
+        is_coming = hold is not None and hold.kind is HoldKind.PREEMPTION
+        if hold is not None and is_coming and all(inventory.has_device(uuid) for uuid in hold.device_uuids):
+            parts = parts_of_placement(inventory, hold.placement)
+            state.tenancy.expect(owner_of(lease), lease.seniority, parts)
+        else:
+            state.tenancy.expect(owner_of(lease), lease.seniority, None)
 
 
 def _meter(state: State, lease: Lease, piece: Slice, sign: int, at_ms: int) -> None:
@@ -126,6 +156,10 @@ def recount_all(state: State) -> None:
     live = [lease for lease in state.leases.values() if not lease.ended]
     held = ((owner_of(lease), parts_of(lease.holding)) for lease in live if lease.holding)
     recount(state.tenancy, held)
+    for lease in live:
+        rank(state, lease)
+    for owner, hold in state.holds.items():
+        expect(state, owner, hold)
     recount_meters(state, live)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from aliquot.coordinator.core import facts as f
+from aliquot.coordinator.core.evolving.counting import expect, put_lease
 from aliquot.coordinator.core.evolving.resizing import enlist
 from aliquot.coordinator.core.holds import Hold, HoldKind
 from aliquot.coordinator.core.leases import SliceEvent, SliceState, advance, lease_id_of
@@ -20,8 +21,7 @@ def _preemption_started(state: State, fact: f.PreemptionStarted) -> None:
     for lease_id in fact.victims:
         lease = state.leases[lease_id]
         times = (*lease.preempted_at_ms, fact.at_ms)[-max(kept, 1) :]
-        state.leases[lease_id] = replace(lease, preemptions=lease.preemptions + 1, preempted_at_ms=times, seq=state.seq)
-        state.touch_lease(lease_id)
+        put_lease(state, replace(lease, preemptions=lease.preemptions + 1, preempted_at_ms=times, seq=state.seq))
         if not fact.reclaim:
             state.disrupted(lease.request.tenant, fact.at_ms)
 
@@ -62,8 +62,7 @@ def _lease_reprieved(state: State, fact: f.LeaseReprieved) -> None:
     if not lease.gives_back:
         state.ending.pop(fact.lease_id, None)
     enlist(state, lease)
-    state.leases[fact.lease_id] = lease
-    state.touch_lease(fact.lease_id)
+    put_lease(state, lease)
 
 
 def keep(state: State, hold: Hold) -> None:
@@ -91,6 +90,7 @@ def _hold_broken(state: State, fact: f.HoldBroken) -> None:
 def drop_hold(state: State, owner: str) -> None:
     """Its devices are for everybody again."""
     hold = state.holds.pop(owner)
+    expect(state, owner, None)
     state.timers.drop(hold.expires_ms, Due.HOLD, owner)
     state.ready_holds.pop(owner, None)
     state.lines.serve(owner, served=False)
@@ -110,7 +110,8 @@ def look_at_device(state: State, uuid: str) -> None:
 
 
 def look_at_hold(state: State, owner: str) -> None:
-    """Note whether a hold is complete."""
+    """Note whether a hold is complete, and what its owner will be granted."""
+    expect(state, owner, state.holds[owner])
     if is_complete(state, state.holds[owner]):
         state.ready_holds[owner] = None
     else:

@@ -38,8 +38,7 @@ def _slices_shed(state: State, fact: f.SlicesShed) -> None:
     )
     if lease.gives_back:
         state.ending[fact.lease_id] = None
-    state.leases[fact.lease_id] = lease
-    state.touch_lease(fact.lease_id)
+    counting.put_lease(state, lease)
     if fact.notice:
         state.timers.add(fact.deadline_ms, Due.SHED, fact.lease_id)
     state.look_for_growth(fact.at_ms + state.config.growth_rest_ms)
@@ -73,15 +72,13 @@ def _slices_kept(state: State, fact: f.SlicesKept) -> None:
     lease = replace(lease, slices=tuple(slices), shape=lease.shape + 1, resized_ms=fact.at_ms, seq=state.seq)
     if not lease.gives_back:
         state.ending.pop(fact.lease_id, None)
-    state.leases[fact.lease_id] = lease
-    state.touch_lease(fact.lease_id)
+    counting.put_lease(state, lease)
     state.look_for_growth(fact.at_ms + state.config.growth_rest_ms)
 
 
 def _shape_acknowledged(state: State, fact: f.ShapeAcknowledged) -> None:
     lease = state.leases[fact.lease_id]
-    state.leases[fact.lease_id] = replace(lease, acknowledged_shape=fact.shape, seq=state.seq)
-    state.touch_lease(fact.lease_id)
+    counting.put_lease(state, replace(lease, acknowledged_shape=fact.shape, seq=state.seq))
     state.look_for_growth(max(fact.at_ms, lease.resized_ms + state.config.growth_rest_ms))
 
 

@@ -13,13 +13,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from aliquot.coordinator.core.granting import (
-    chain_of,
-    forbidden,
-    guarantee_scale,
-    is_entitled,
-    parts_of_placement,
-)
+from aliquot.coordinator.core.granting import chain_of, forbidden, guarantee_scale, is_entitled
 from aliquot.coordinator.core.leases import Lease
 from aliquot.coordinator.core.preemption.choosing import Choice, Chooser
 from aliquot.coordinator.core.preemption.nodecosts import Known, NodeCosts
@@ -29,6 +23,7 @@ from aliquot.coordinator.core.preemption.question import Question
 from aliquot.coordinator.core.preemption.search import Need
 from aliquot.coordinator.core.preemption.victims import NEVER_MS, Eligibility
 from aliquot.coordinator.core.state import State
+from aliquot.coordinator.core.tenancy.limits import parts_of_placement
 from aliquot.coordinator.core.types import Demand, Placement
 
 CACHES_MAX = 64
@@ -64,10 +59,7 @@ class Preemption:
 
     def may(self, lease: Lease) -> bool:
         """Whether it is worth asking: it is owed something, or somebody of lower priority holds something."""
-        state = self._state
-        if state.tenancy.guarantees and is_entitled(state, lease):
-            return True
-        return by_priority(state, lease)
+        return is_entitled(self._state, lease) or by_priority(self._state, lease)
 
     def find(
         self, lease: Lease, demand: Demand, now_ms: int, giving_way: frozenset[str] = frozenset()
@@ -164,7 +156,7 @@ def _tried_out(question: Question, chooser: Chooser, choice: Choice) -> Plan | N
     chain = chain_of(state, lease.request)
     if forbidden(state, lease.request, chain, placement, eligible.now_ms, lease.preempted_at_ms) is not None:
         return None
-    by_reclaim = eligible.reclaim and is_entitled(state, lease, parts_of_placement(state, placement))
+    by_reclaim = eligible.reclaim and is_entitled(state, lease, parts_of_placement(state.inventory, placement))
     needed = chooser.needed(placement, choice.victims)
     if not by_reclaim and any(not _is_lower(question, lease_id) for lease_id in needed):
         return None

@@ -9,11 +9,11 @@ everybody's reach. And never the same lease more than `preemptions_max` times wi
 
 from __future__ import annotations
 
-from aliquot.coordinator.core.elastic import core_of
-from aliquot.coordinator.core.evolving.counting import parts_of
+from collections.abc import Container
+
 from aliquot.coordinator.core.leases import Lease, SliceState
 from aliquot.coordinator.core.state import State
-from aliquot.coordinator.core.tenancy.books import Account, Part
+from aliquot.coordinator.core.tenancy.books import Account
 from aliquot.coordinator.core.tenancy.limits import covered
 
 NEVER_MS = 1 << 62
@@ -128,29 +128,22 @@ def is_protected(state: State, lease: Lease, scale: int) -> bool:
     return any(lease.lease_id in protected_of(state, account, scale) for account in chain.guaranteed)
 
 
-def protected_of(state: State, account: Account, scale: int) -> dict[str, None]:
+def protected_of(state: State, account: Account, scale: int) -> Container[str]:
     """The leases of an account that together fit into its guarantee, by priority, then by arrival."""
-    key = (account.version, scale, state.tenancy.version)
+    key = (account.version, account.ranked.version, scale, state.tenancy.version)
     if account.protected_key != key:
         account.protected_key = key
-        account.protected = _fitting(state, account, scale)
+        within = covered(account.quota, (account,), (), scale)
+        account.protected = account.ranked if within else _fitting(account, scale)
     return account.protected
 
 
-def _fitting(state: State, account: Account, scale: int) -> dict[str, None]:
-    if covered(account, (), scale):
-        return dict.fromkeys(account.holders)
-    leases = state.leases
-
-    def order(lease_id: str) -> tuple[int, int]:
-        return -leases[lease_id].request.priority, leases[lease_id].arrival
-
-    fitting: dict[str, None] = {}
+def _fitting(account: Account, scale: int) -> set[str]:
+    fitting: set[str] = set()
     sums = Account(account.kind, account.name, account.quota)
-    for lease_id in sorted(account.holders, key=order):
-        parts: list[Part] = parts_of(core_of(leases[lease_id]))
-        if covered(sums, parts, scale):
-            fitting[lease_id] = None
+    for lease_id, parts in account.ranked:
+        if covered(account.quota, (sums,), parts, scale):
+            fitting.add(lease_id)
             for part in parts:
                 sums.add(*part)
     return fitting

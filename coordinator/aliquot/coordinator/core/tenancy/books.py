@@ -6,7 +6,7 @@ index over the leases: kept up to date by `evolve`, recounted by `rebuild`, comp
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -14,6 +14,7 @@ import msgspec
 
 from aliquot.coordinator.core.tenancy.decay import faded
 from aliquot.coordinator.core.tenancy.lending import Loan, with_loans
+from aliquot.coordinator.core.tenancy.ranking import Part, Rank, RankedHoldings
 from aliquot.coordinator.core.tenancy.specs import (
     DEFAULT_QUEUE,
     QUEUE_DEPTH_MAX,
@@ -28,9 +29,6 @@ from aliquot.coordinator.core.tenancy.specs import (
 
 AccountKey = tuple[str, str]
 """("t", tenant) or ("q", queue)."""
-
-Part = tuple[str, int, int]
-"""(device model, share_milli, memory_bytes) of one slice."""
 
 
 class Owner(NamedTuple):
@@ -68,10 +66,12 @@ class Account:
     average_ms: int = 0
     version: int = 0
     """Moves with every change of what is held."""
-    holders: dict[str, int] = field(default_factory=dict)
-    """Leases that hold something, and how many slices each; kept only where something is guaranteed."""
-    protected_key: tuple[int, int, int] = (-1, -1, -1)
-    protected: dict[str, None] = field(default_factory=dict)
+    ranked: RankedHoldings = field(default_factory=RankedHoldings)
+    """What its guarantee is used up by: what each lease holds but for what is extra. Kept only where there is one."""
+    coming: RankedHoldings = field(default_factory=RankedHoldings)
+    """And by what those will be granted for whom others are ending."""
+    protected_key: tuple[int, int, int, int] = (-1, -1, -1, -1)
+    protected: Container[str] = ()
     """The leases that the guarantee covers, remembered for the versions in the key; see `preemption.victims`."""
 
     @property
@@ -82,6 +82,14 @@ class Account:
     def add(self, model: str, share_milli: int, memory_bytes: int) -> None:
         """Count one slice, where nobody keeps track of when."""
         _count(self, ((model, share_milli, memory_bytes),), 1)
+
+    def forget_held(self) -> None:
+        """Set all that it holds to nothing, before it is recounted."""
+        self.share_milli = self.memory_bytes = self.slices = 0
+        self.by_model = {}
+        models = [model.model for model in self.quota.models]
+        self.ranked, self.coming = RankedHoldings(models), RankedHoldings(models)
+        self.protected_key = (-1, -1, -1, -1)
 
     def held(self) -> tuple[int, int, int, dict[str, list[int]]]:
         """Everything that is recounted from the leases, for comparison."""
@@ -117,6 +125,8 @@ class Tenancy:
         """Moves with every declaration."""
         self.guaranteed_version = 0
         """Moves when what is held by anybody with a guarantee changes, or a declaration does."""
+        self.covered_version = 0
+        """Moves with these, and when what somebody with a guarantee will be granted changes."""
         self.guarantees = False
         """Whether anything is guaranteed to anybody."""
         self.budgets = False
@@ -154,6 +164,7 @@ class Tenancy:
         """Something was declared: forget what was derived from the declarations. What is held must be recounted."""
         self.version += 1
         self.guaranteed_version += 1
+        self.covered_version += 1
         self._chains.clear()
         for account in self.accounts.values():
             account.quota = self._quota(account.kind, account.name)
@@ -178,6 +189,7 @@ class Tenancy:
         account = self.accounts.get((kind, name))
         if account is None:
             account = self.accounts[kind, name] = Account(kind, name, self._quota(kind, name))
+            account.forget_held()
         return account
 
     def chain(self, tenant: str, queue: str) -> Chain:
@@ -202,17 +214,29 @@ class Tenancy:
         for account in chain.accounts:
             _bring_up(account, at_ms, half_life_ms)
             _count(account, parts, sign)
-        for account in chain.guaranteed:
-            _enlist(account, owner.lease_id, sign * len(parts))
         if chain.guaranteed:
             self.guaranteed_version += 1
+            self.covered_version += 1
+
+    def rank(self, owner: Owner, rank: Rank, parts: Iterable[Part] | None) -> None:
+        """What a lease uses up of guarantees, now; None: it holds nothing."""
+        for account in self.chain(owner.tenant, owner.queue).guaranteed:
+            ranked = account.ranked
+            changed = ranked.drop(owner.lease_id) if parts is None else ranked.put(owner.lease_id, rank, parts)
+            self.guaranteed_version += changed
+            self.covered_version += changed
+
+    def expect(self, owner: Owner, rank: Rank, parts: Iterable[Part] | None) -> None:
+        """What will be granted to a lease once others have ended for it; None: nothing."""
+        for account in self.chain(owner.tenant, owner.queue).guaranteed:
+            coming = account.coming
+            changed = coming.drop(owner.lease_id) if parts is None else coming.put(owner.lease_id, rank, parts)
+            self.covered_version += changed
 
     def forget_held(self) -> None:
         """Set everything that is held to nothing, before it is recounted. Averages stay."""
         for account in self.accounts.values():
-            account.share_milli = account.memory_bytes = account.slices = 0
-            account.by_model = {}
-            account.holders = {}
+            account.forget_held()
 
     def bring_up(self, at_ms: int) -> None:
         """Bring every average up to this time."""
@@ -279,20 +303,9 @@ def _count(account: Account, parts: Iterable[Part], sign: int) -> None:
             del account.by_model[model]
 
 
-def _enlist(account: Account, lease_id: str, slices: int) -> None:
-    left = account.holders.get(lease_id, 0) + slices
-    if left:
-        account.holders[lease_id] = left
-    else:
-        del account.holders[lease_id]
-
-
 def recount(tenancy: Tenancy, held: Iterable[tuple[Owner, list[Part]]]) -> None:
-    """Count everything anew; averages are left alone."""
+    """Count everything anew; averages are left alone. What guarantees cover is left empty: see `Tenancy.rank`."""
     tenancy.forget_held()
     for owner, parts in held:
-        chain = tenancy.chain(owner.tenant, owner.queue)
-        for account in chain.accounts:
+        for account in tenancy.chain(owner.tenant, owner.queue).accounts:
             _count(account, parts, 1)
-        for account in chain.guaranteed:
-            _enlist(account, owner.lease_id, len(parts))

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 
 from aliquot.coordinator.core.inventory import Inventory
 from aliquot.coordinator.core.placement.matching import Match
-from aliquot.coordinator.core.tenancy.books import Account, Chain, Part, Tenancy
-from aliquot.coordinator.core.tenancy.specs import ROOT, Amount, ModelQuota
-from aliquot.coordinator.core.types import Demand
+from aliquot.coordinator.core.tenancy.books import Account, Chain, Tenancy
+from aliquot.coordinator.core.tenancy.ranking import Part, Sums
+from aliquot.coordinator.core.tenancy.specs import ROOT, Amount, ModelQuota, Quota
+from aliquot.coordinator.core.types import Demand, Placement
 
 MILLIONTHS = 1_000_000
 
@@ -79,23 +80,27 @@ def _compare(label: str, model: str, limit: Amount, held: tuple[int, int], more:
     return None
 
 
-def covered(account: Account, parts: Iterable[Part], scale: int) -> bool:
-    """Whether the account, with these slices more, is still within its guarantee (scaled, in millionths)."""
-    quota, parts = account.quota, list(parts)
-    share, memory = sum(part[1] for part in parts), sum(part[2] for part in parts)
-    if _within(quota.guaranteed, account.share_milli + share, account.memory_bytes + memory, scale):
+def covered(quota: Quota, held: Sequence[Account | Sums], parts: Sequence[Part], scale: int) -> bool:
+    """Whether what is held, with these slices more, is still within a guarantee (scaled, in millionths)."""
+    share = memory = 0
+    for part in parts:
+        share, memory = share + part[1], memory + part[2]
+    all_share, all_memory = share, memory
+    for sums in held:
+        all_share, all_memory = all_share + sums.share_milli, all_memory + sums.memory_bytes
+    if _within(quota.guaranteed, all_share, all_memory, scale):
         return True
     if not quota.models:
         return False
-    by_model: dict[str, list[int]] = {}
-    for model, part_share, part_memory in parts:
-        sums = by_model.setdefault(model, [0, 0])
-        sums[0] += part_share
-        sums[1] += part_memory
     guaranteed = {of_model.model: of_model.guaranteed for of_model in quota.models}
-    for model, sums in by_model.items():
-        held = account.by_model.get(model, [0, 0, 0])
-        if not _within(guaranteed.get(model, Amount()), held[0] + sums[0], held[1] + sums[1], scale):
+    by_model: dict[str, tuple[int, int]] = {}
+    for model, share, memory in parts:
+        more = by_model.get(model, (0, 0))
+        by_model[model] = (more[0] + share, more[1] + memory)
+    for model, (share, memory) in by_model.items():
+        of_model = [sums.by_model.get(model, (0, 0)) for sums in held]
+        all_share, all_memory = share + sum(row[0] for row in of_model), memory + sum(row[1] for row in of_model)
+        if not _within(guaranteed.get(model, Amount()), all_share, all_memory, scale):
             return False
     return bool(by_model)
 
@@ -114,7 +119,7 @@ def entitled(chain: Chain, parts: Iterable[Part], scale: int) -> bool:
     if not chain.guaranteed:
         return False
     parts = list(parts)
-    return any(covered(account, parts, scale) for account in chain.guaranteed)
+    return any(covered(account.quota, (account,), parts, scale) for account in chain.guaranteed)
 
 
 def promised(tenancy: Tenancy) -> Amount:
@@ -156,6 +161,16 @@ def scale_of(promise: Amount, usable: Amount) -> int:
     if promise.memory_bytes > usable.memory_bytes:
         scale = min(scale, usable.memory_bytes * MILLIONTHS // promise.memory_bytes)
     return scale
+
+
+def parts_of_placement(inventory: Inventory, placement: Placement) -> list[Part]:
+    """What a placement holds, as accounts count it."""
+    record = inventory.device_record
+    return [
+        (record(plan.device_uuid).spec.model, plan.share_milli, plan.memory_bytes)
+        for member in placement.members
+        for plan in member
+    ]
 
 
 def least_parts(inventory: Inventory, demand: Demand, matches: Sequence[Match] = ()) -> list[Part]:
