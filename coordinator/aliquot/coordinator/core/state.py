@@ -42,6 +42,9 @@ SearchKey = tuple[Demand, str, str, int, frozenset[str] | None]
 holds in the way. None for these: it is a limit that keeps the request out, not the devices.
 """
 
+Outlook = tuple[tuple[str, ...], int, int, tuple[str, ...]]
+"""(who would have to end, when it could start or 0, how much of that is guessed, notes on it)."""
+
 
 class CoreConfig(msgspec.Struct, frozen=True):
     """Settings that decisions depend on. Facts carry what was decided, so a changed setting never changes a replay."""
@@ -200,7 +203,7 @@ class State:
         """Moves whenever something may fit, or be preempted, that did not or could not before."""
         self.searched: dict[SearchKey, tuple[int, int]] = {}
         """Searches for victims that found none: at which version, and until when they rest."""
-        self.outlooks: dict[tuple[Demand, str, str, int], tuple[int, tuple[tuple[str, ...], int, int]]] = {}
+        self.outlooks: dict[tuple[Demand, str, str, int], tuple[int, Outlook]] = {}
         """What `Explain` said lately of when equal requests can start."""
         self.preemption: Preemption | None = None
         """Plans preemptions; made when first needed."""

@@ -67,7 +67,10 @@ def _try(state: State, walk: AdmissionPass, head: Head, now_ms: int) -> tuple[li
         return [*facts, granted(lease.lease_id, lease.lease_epoch + 1, found.placement, now_ms)], False, 1
     if found.over is not None:
         given = giving_back.within_limits(state, lease, demand, now_ms) if state.elastic else []
-        return given or below_limits.reclaim(state, walk, lease, demand, now_ms), True, 1
+        if given:
+            return given, True, 1
+        reclaimed, searched, goes_on = below_limits.reclaim(state, walk, lease, demand, now_ms)
+        return reclaimed, not goes_on, SEARCH_ATTEMPTS if searched else 1
     filled = backfill(
         state, lease.request, demand, now_ms, lease_id=lease.lease_id, preempted_at_ms=lease.preempted_at_ms
     )

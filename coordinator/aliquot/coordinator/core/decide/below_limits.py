@@ -5,17 +5,22 @@ in the way of an owner for whom there would be devices. So many of them end that
 counts against: the largest first, so that they are few. No devices are kept, because any that suit will do: the
 request is the first to be asked when the borrowers have gone. Several that are owed something below the same limit are
 made room for at once: equal ones together, others one after another in the same pass.
+
+Only those who hold something below the limit are looked at, the youngest first, until enough are found; a bounded
+number in a turn, after which the search goes on in the next.
 """
 
 from __future__ import annotations
 
+import heapq
+from itertools import islice
 from typing import NamedTuple
 
 from aliquot.coordinator.core.decide import lifecycle
-from aliquot.coordinator.core.evolving.counting import parts_of, queue_of
+from aliquot.coordinator.core.evolving.counting import parts_of
 from aliquot.coordinator.core.facts import EndReason, Fact, PreemptionStarted
 from aliquot.coordinator.core.granting import chain_of, exhausted, guarantee_scale, is_entitled, least_held
-from aliquot.coordinator.core.leases import Lease, lease_id_of
+from aliquot.coordinator.core.leases import Lease
 from aliquot.coordinator.core.preemption.victims import NEVER_MS, Eligibility
 from aliquot.coordinator.core.queueing import AdmissionPass
 from aliquot.coordinator.core.state import State
@@ -28,21 +33,29 @@ from aliquot.coordinator.core.types import Demand
 
 REST_MS = 1_000
 """Nothing found is not looked for again for an equal request before this time has passed."""
-
-
 EQUALS_MAX = 64
 """So many equal requests are made room for together."""
+LOOKED_AT_MAX = 512
+"""Leases that one turn looks at below one limit: two milliseconds or so."""
 
 
-def reclaim(state: State, walk: AdmissionPass, lease: Lease, demand: Demand, now_ms: int) -> list[Fact]:
-    """One group that tells borrowers below the same limits to end; nothing where that would not be enough."""
+class _Unfinished(Exception):
+    """Ends a turn's part of a search."""
+
+
+def reclaim(
+    state: State, walk: AdmissionPass, lease: Lease, demand: Demand, now_ms: int
+) -> tuple[list[Fact], bool, bool]:
+    """(one group that tells borrowers below the same limits to end, or nothing where that would not be enough; whether
+    a search was made; whether it goes on in the next turn).
+    """
     if not is_entitled(state, lease) or exhausted(state, lease.request.tenant, now_ms) is not None:
-        return []
+        return [], False, False
     key = (demand, lease.request.tenant, lease.request.queue, lease.request.priority, None)
     version = state.freed_version + state.tenancy.guaranteed_version
     failed = state.searched.get(key)
     if failed is not None and failed[0] == version and now_ms < failed[1]:
-        return []
+        return [], False, False
     eligible = Eligibility(
         state,
         priority=-NEVER_MS,
@@ -51,18 +64,22 @@ def reclaim(state: State, walk: AdmissionPass, lease: Lease, demand: Demand, now
         scale=guarantee_scale(state),
         now_ms=now_ms,
     )
-    chosen, again_ms = _clear(state, walk, lease, _owed(state, lease, demand), eligible)
-    if chosen is None:
-        # Not all that are owed at once: the first of them, then.
-        chosen, next_ms = _clear(state, walk, lease, least_held(state, demand), eligible)
-        again_ms = min(again_ms, next_ms)
+    try:
+        chosen, again_ms = _clear(state, walk, lease, _owed(state, lease, demand), eligible)
+        if chosen is None:
+            # Not all that are owed at once: the first of them, then.
+            chosen, next_ms = _clear(state, walk, lease, least_held(state, demand), eligible)
+            again_ms = min(again_ms, next_ms)
+    except _Unfinished:
+        return [], True, True
+    walk.looked_at.clear()
     if not chosen:
         # Who borrows from now on may be told to end when it has had its time: not seen by this search.
         again_ms = min(again_ms, now_ms + max(REST_MS, state.config.reclaim_min_run_ms))
         state.searched_in_vain(key, version, min(now_ms + REST_MS, again_ms))
         state.timers.add(again_ms, Due.RETRY, lease.lease_id)
-        return []
-    return _end(state, lease, chosen, now_ms)
+        return [], True, False
+    return _end(state, lease, chosen, now_ms), True, False
 
 
 def _clear(
@@ -131,7 +148,10 @@ def _enough(
     eligible: Eligibility,
     chosen: dict[str, None],
 ) -> tuple[dict[str, None] | None, int]:
-    """(who ends beside those that were chosen so that these parts fit below the limit, when somebody else may)."""
+    """(who ends beside those that were chosen so that these parts fit below the limit, when somebody else may).
+
+    Raises _Unfinished where that takes another turn.
+    """
     account, model, limit = ceiling
     held = account.by_model.get(model, [0, 0, 0]) if model else [account.share_milli, account.memory_bytes]
     asked, promised = _asked(parts, ceiling), walk.promised.get(ceiling.key, (0, 0))
@@ -142,12 +162,14 @@ def _enough(
         memory = held[1] + promised[1] + sum(part[2] for part in asked) - limit.memory_bytes
     if share <= 0 and memory <= 0:
         return {}, NEVER_MS
-    again_ms = NEVER_MS
+    key = (*ceiling.key, share, memory)
+    position, known, again_ms = walk.looked_at.get(key, (0, {}, NEVER_MS))
+    fresh = islice(reversed(account.holders), position, position + LOOKED_AT_MAX)
+    going = (i for i in (*chosen, *state.ending, *known) if i in account.holders)  # however long they have held it
     candidates: list[tuple[int, int, int, str]] = []
-    for lease_id in dict.fromkeys(lease_id_of(i) for ids in state.slice_ids_by_node.values() for i in ids):
+    spare_share = spare_memory = 0
+    for lease_id in dict.fromkeys((*going, *fresh)):
         other = state.leases[lease_id]
-        if not _counts_against(state, other, account):
-            continue
         counted = [part for part in parts_of(other.holding) if model in ("", part[0])]
         of_share, of_memory = sum(part[1] for part in counted), sum(part[2] for part in counted)
         last_ms = max((piece.deadline_ms for piece in other.holding), default=0)
@@ -157,23 +179,38 @@ def _enough(
         ripe_ms = eligible.ripe_ms(lease_id)
         if ripe_ms <= eligible.now_ms:
             candidates.append((of_share, of_memory, eligible.lost_now(lease_id), lease_id))
+            spare_share, spare_memory = spare_share + of_share, spare_memory + of_memory
         else:
             again_ms = min(again_ms, ripe_ms)
+    if spare_share >= share and spare_memory >= memory:
+        return _largest(candidates, share, memory), again_ms
+    position += LOOKED_AT_MAX
+    if position >= len(account.holders):
+        return None, again_ms
+    walk.looked_at[key] = (position, {candidate[3]: None for candidate in candidates}, again_ms)
+    raise _Unfinished
+
+
+def _largest(candidates: list[tuple[int, int, int, str]], share: int, memory: int) -> dict[str, None]:
+    """The fewest of (share, memory, lost work, lease) that free so much, as far as the largest first gives that."""
+    candidates.sort(key=lambda c: c[3], reverse=True)
+
+    def worth(number: int) -> tuple[int, int, int, int]:
+        of_share, of_memory, lost, _ = candidates[number]
+        return -min(of_share, max(share, 0)), -min(of_memory, max(memory, 0)), lost, number
+
+    heap = [worth(number) for number in range(len(candidates))]
+    heapq.heapify(heap)
     found: dict[str, None] = {}
     while share > 0 or memory > 0:
-        if not candidates:
-            return None, again_ms
-        freed = max(candidates, key=lambda c: (min(c[0], max(share, 0)), min(c[1], max(memory, 0)), -c[2], c[3]))
-        candidates.remove(freed)
-        found[freed[3]] = None
-        share, memory = share - freed[0], memory - freed[1]
-    return found, again_ms
-
-
-def _counts_against(state: State, lease: Lease, account: Account) -> bool:
-    if account.kind == "t":
-        return lease.request.tenant == account.name
-    return account.name in state.tenancy.path(queue_of(state, lease))
+        now = worth(heap[0][3])
+        if now != heap[0]:  # what is left to be freed is less than when it was last compared
+            heapq.heapreplace(heap, now)
+            continue
+        of_share, of_memory, _, lease_id = candidates[heapq.heappop(heap)[3]]
+        found[lease_id] = None
+        share, memory = share - of_share, memory - of_memory
+    return found
 
 
 def _end(state: State, lease: Lease, chosen: dict[str, None], now_ms: int) -> list[Fact]:

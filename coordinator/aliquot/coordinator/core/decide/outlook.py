@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
+import numpy as np
+
 from aliquot.coordinator.core.decide import holding
 from aliquot.coordinator.core.decide.making_room import preemption_of
 from aliquot.coordinator.core.granting import guarantee_scale, is_entitled, whole_pool
 from aliquot.coordinator.core.holds import HoldKind
-from aliquot.coordinator.core.leases import Lease
+from aliquot.coordinator.core.leases import Lease, lease_id_of
+from aliquot.coordinator.core.placement.capacity import listed_rows
 from aliquot.coordinator.core.preemption.overlay import Overlay
 from aliquot.coordinator.core.preemption.plan import Plan
 from aliquot.coordinator.core.preemption.reserving import expect
 from aliquot.coordinator.core.preemption.victims import NEVER_MS, is_protected
 from aliquot.coordinator.core.queueing.order import BILLIONTHS, fair_share
-from aliquot.coordinator.core.state import State
+from aliquot.coordinator.core.state import Outlook, State
 from aliquot.coordinator.core.tenancy.limits import MILLIONTHS
 from aliquot.coordinator.core.tenancy.specs import QueuePolicy
 from aliquot.coordinator.core.types import Demand
@@ -22,11 +26,13 @@ from aliquot.coordinator.core.types import Demand
 OUTLOOK_MS = 2_000
 """Equal requests are told the same for so long: looking ahead takes milliseconds of the writer's time."""
 OUTLOOKS_MAX = 1_024
-Outlook = tuple[tuple[str, ...], int, int]
-"""(who would have to end, when it could start or 0, how much of that is guessed)."""
+NODES_MAX = 64
+"""So many nodes are looked at for what would be without those who borrow, those with most room first..."""
+SLICES_MAX = 400
+"""...and no further one once so many slices were: together a few milliseconds."""
 
 
-def look_ahead(state: State, lease: Lease, demand: Demand, now_ms: int) -> tuple[tuple[str, ...], int, int, list[str]]:
+def look_ahead(state: State, lease: Lease, demand: Demand, now_ms: int) -> Outlook:
     """The outlook of a request that does not fit, and notes on it."""
     hold = state.holds.get(lease.lease_id)
     if hold is not None and hold.kind is HoldKind.PREEMPTION:
@@ -36,19 +42,21 @@ def look_ahead(state: State, lease: Lease, demand: Demand, now_ms: int) -> tuple
             if hold.victims
             else "devices are kept for it"
         )
-        return hold.victims, hold.start_ms, 0, [note]
+        return hold.victims, hold.start_ms, 0, (note,)
     key = (demand, lease.request.tenant, lease.request.queue, lease.request.priority)
     known = state.outlooks.get(key)
     if known is not None and known[0] <= now_ms < known[0] + OUTLOOK_MS:
-        return (*known[1], _notes_on(state, lease, demand, known[1], now_ms))
-    found = _look(state, lease, demand, now_ms)
+        return known[1]
+    victims, start_ms, uncertainty_ms = _look(state, lease, demand, now_ms)
+    notes = _notes_on(state, lease, demand, victims, now_ms, start_ms=start_ms)
+    found = victims, start_ms, uncertainty_ms, notes
     if len(state.outlooks) >= OUTLOOKS_MAX:
         state.outlooks.clear()
     state.outlooks[key] = (now_ms, found)
-    return (*found, _notes_on(state, lease, demand, found, now_ms))
+    return found
 
 
-def _look(state: State, lease: Lease, demand: Demand, now_ms: int) -> Outlook:
+def _look(state: State, lease: Lease, demand: Demand, now_ms: int) -> tuple[tuple[str, ...], int, int]:
     planner = preemption_of(state)
     if planner.may(lease):
         owed = is_entitled(state, lease)
@@ -64,21 +72,56 @@ def _look(state: State, lease: Lease, demand: Demand, now_ms: int) -> Outlook:
     return ((), 0, 0) if found is None else ((), found.start_ms, found.uncertainty_ms)
 
 
-def _notes_on(state: State, lease: Lease, demand: Demand, found: Outlook, now_ms: int) -> list[str]:
-    if found[0]:
-        number = len(found[0])
-        return [f"{number} {'lease' if number == 1 else 'leases'} would have to end for it"]
-    if not state.tenancy.guarantees or not is_entitled(state, lease):
-        return []
+def _notes_on(
+    state: State, lease: Lease, demand: Demand, victims: tuple[str, ...], now_ms: int, *, start_ms: int
+) -> tuple[str, ...]:
+    if victims:
+        number = len(victims)
+        return (f"{number} {'lease' if number == 1 else 'leases'} would have to end for it",)
+    if not is_entitled(state, lease):
+        return ()
+    node_ids, are_all = _roomiest(state, demand)
+    if not _fits_without_borrowers(state, demand, node_ids):
+        if are_all:
+            return (
+                "it would not fit even without everybody who borrows: what guarantees cover is spread over the devices",
+            )
+        return (f"it would not fit on the {len(node_ids)} nodes with most room, even without everybody who borrows",)
+    if start_ms > now_ms:
+        return (f"those who borrow are told to end once they have run {state.config.reclaim_min_run_ms // 1000} s",)
+    return ()
+
+
+def _roomiest(state: State, demand: Demand) -> tuple[list[str], bool]:
+    """(nodes that suit a demand, those with most room first, as far as the bounds allow; whether these are all)."""
+    inventory, engine = state.inventory, state.engine
+    table = inventory.table
+    suits = np.zeros(table.rows, np.bool_)
+    for shape in engine.matcher.shapes(demand):
+        suits |= engine.shapes.eligible_rows(engine.index.slot(shape))
+    order = np.flatnonzero(suits & listed_rows(inventory, demand) & table.grantable[: table.rows])
+    order = order[np.argsort(-table.share_left[order].sum(axis=1), kind="stable")]
+    found: dict[str, None] = {}
+    slices = 0
+    for row in order.tolist():
+        node = table.node_of_row[row]
+        if node is not None and node.spec.node_id not in found:
+            if len(found) >= NODES_MAX or slices >= SLICES_MAX:
+                return list(found), False
+            found[node.spec.node_id] = None
+            slices += len(state.slice_ids_by_node[node.spec.node_id])
+    return list(found), True
+
+
+def _fits_without_borrowers(state: State, demand: Demand, node_ids: list[str]) -> bool:
+    """Whether a demand would fit on some of these nodes if all that no guarantee covers were gone there."""
+    if not node_ids:
+        return False
     scale = guarantee_scale(state)
-    borrowers = {i for i, other in state.leases.items() if other.holding and not is_protected(state, other, scale)}
-    with Overlay(state, list(state.nodes), borrowers):
-        fits = state.engine.fits(demand)
-    if not fits:
-        return ["it would not fit even without everybody who borrows: what guarantees cover is spread over the devices"]
-    if found[1] > now_ms:
-        return [f"those who borrow are told to end once they have run {state.config.reclaim_min_run_ms // 1000} s"]
-    return []
+    there = dict.fromkeys(lease_id_of(i) for node_id in node_ids for i in state.slice_ids_by_node[node_id])
+    borrowers = {lease_id for lease_id in there if not is_protected(state, state.leases[lease_id], scale)}
+    with Overlay(state, node_ids, borrowers):
+        return state.engine.fits(msgspec.structs.replace(demand, node_ids=tuple(node_ids)))
 
 
 def notes_on_ahead(state: State, lease: Lease, ahead: Sequence[str], count: int) -> list[str]:

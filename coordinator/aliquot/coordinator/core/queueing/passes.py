@@ -148,6 +148,9 @@ class AdmissionPass:
         self.promised: dict[tuple[str, str, str], list[int]] = {}
         """[share_milli, memory_bytes] below each limit (of a kind of account, its name, a model) that those are owed
         who were tried in this pass, and that room is being made for."""
+        self.looked_at: dict[tuple[str, str, str, int, int], tuple[int, dict[str, None], int]] = {}
+        """Searches below a limit that go on in the next turn: how many were looked at, who of them may end, and when
+        somebody else may."""
         self._passed = False
         self._shares: dict[tuple[QueuePolicy, str, str], tuple[int, int]] = {}
         self._root = self._build()

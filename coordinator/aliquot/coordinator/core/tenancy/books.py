@@ -66,6 +66,8 @@ class Account:
     average_ms: int = 0
     version: int = 0
     """Moves with every change of what is held."""
+    holders: dict[str, int] = field(default_factory=dict)
+    """Leases that hold something, and how many slices each; kept only where there is a limit."""
     ranked: RankedHoldings = field(default_factory=RankedHoldings)
     """What its guarantee is used up by: what each lease holds but for what is extra. Kept only where there is one."""
     coming: RankedHoldings = field(default_factory=RankedHoldings)
@@ -87,6 +89,7 @@ class Account:
         """Set all that it holds to nothing, before it is recounted."""
         self.share_milli = self.memory_bytes = self.slices = 0
         self.by_model = {}
+        self.holders = {}
         models = [model.model for model in self.quota.models]
         self.ranked, self.coming = RankedHoldings(models), RankedHoldings(models)
         self.protected_key = (-1, -1, -1, -1)
@@ -214,6 +217,8 @@ class Tenancy:
         for account in chain.accounts:
             _bring_up(account, at_ms, half_life_ms)
             _count(account, parts, sign)
+        for account in chain.limited:
+            _enlist(account, owner.lease_id, sign * len(parts))
         if chain.guaranteed:
             self.guaranteed_version += 1
             self.covered_version += 1
@@ -303,9 +308,20 @@ def _count(account: Account, parts: Iterable[Part], sign: int) -> None:
             del account.by_model[model]
 
 
+def _enlist(account: Account, lease_id: str, slices: int) -> None:
+    left = account.holders.get(lease_id, 0) + slices
+    if left:
+        account.holders[lease_id] = left
+    else:
+        account.holders.pop(lease_id, None)
+
+
 def recount(tenancy: Tenancy, held: Iterable[tuple[Owner, list[Part]]]) -> None:
     """Count everything anew; averages are left alone. What guarantees cover is left empty: see `Tenancy.rank`."""
     tenancy.forget_held()
     for owner, parts in held:
-        for account in tenancy.chain(owner.tenant, owner.queue).accounts:
+        chain = tenancy.chain(owner.tenant, owner.queue)
+        for account in chain.accounts:
             _count(account, parts, 1)
+        for account in chain.limited:
+            _enlist(account, owner.lease_id, len(parts))

@@ -1,0 +1,131 @@
+"""What one question costs the writer does not grow with the pool: counted in what is looked at, not in time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from aliquot.coordinator.core import commands as c
+from aliquot.coordinator.core.decide import AdmitOutcome, Explained, decide
+from aliquot.coordinator.core.decide.below_limits import LOOKED_AT_MAX
+from aliquot.coordinator.core.evolve import evolve
+from aliquot.coordinator.core.facts import LeaseReleasing, RequestSpec
+from aliquot.coordinator.core.invariants import check
+from aliquot.coordinator.core.state import CoreConfig, State
+from aliquot.coordinator.core.tenancy.specs import Amount, QueueSpec, Quota, TenantSpec
+from tests.core.harness import node, request
+
+NODES = 600
+
+
+class Counting(dict[str, Any]):
+    """Counts which entries were read one by one."""
+
+    def __init__(self, entries: dict[str, Any]) -> None:
+        super().__init__(entries)
+        self.read: list[str] = []
+
+    def __getitem__(self, key: str) -> Any:
+        self.read.append(key)
+        return super().__getitem__(key)
+
+    def values(self) -> Any:
+        self.read += super().keys()
+        return super().values()
+
+    def items(self) -> Any:
+        self.read += super().keys()
+        return super().items()
+
+
+class Pool:
+    """A State without checks after every step: they look at everything."""
+
+    def __init__(self) -> None:
+        self.state = State.fresh(CoreConfig())
+        self.now_ms = 1_000_000
+        self.do(c.StartLeading(1))
+        self.ids = (f"l-{number}" for number in range(1 << 30))
+        for number in range(NODES):
+            self.do(c.RegisterNode(node(f"{number:04}", 1), 1))
+            self.do(c.ReconcileNode(f"n-{number:04}", 1, ()))
+
+    def do(self, command: c.Command) -> Any:
+        decision = decide(self.state, command, self.now_ms)
+        for fact in decision.facts:
+            evolve(self.state, fact)
+        return decision
+
+    def declare(self, *specs: TenantSpec | QueueSpec) -> None:
+        self.do(
+            c.Apply(
+                tenants=tuple((spec, c.ANY_VERSION) for spec in specs if isinstance(spec, TenantSpec)),
+                queues=tuple((spec, c.ANY_VERSION) for spec in specs if isinstance(spec, QueueSpec)),
+            )
+        )
+
+    def allocate(self, spec: RequestSpec) -> str:
+        lease_id = next(self.ids)
+        self.do(c.Allocate(lease_id, spec))
+        return lease_id
+
+    def admit(self) -> Iterator[Any]:
+        while self.state.wants_admission():
+            decision = self.do(c.Admit())
+            assert isinstance(decision.outcome, AdmitOutcome)
+            yield decision
+
+
+def test_explaining_what_a_guarantee_gives_looks_at_a_bounded_number_of_nodes_and_once() -> None:
+    pool = Pool()
+    pool.declare(TenantSpec("owner", Quota(Amount(2000))))
+    pool.allocate(request(1000, tenant="guest", gang_size=NODES // 2, min_run_ms=10**7))
+    for _ in range(NODES // 2):
+        pool.allocate(request(1000, tenant="guest", min_run_ms=10**7))
+    waiting = pool.allocate(request(1000, tenant="owner"))
+    list(pool.admit())
+    check(pool.state)
+    slices, leases = Counting(pool.state.slice_ids_by_node), Counting(pool.state.leases)
+    pool.state.slice_ids_by_node, pool.state.leases = slices, leases
+    found = pool.do(c.ExplainLease(waiting)).outcome
+    assert isinstance(found, Explained)
+    assert any("once they have run 20 s" in note for note in found.notes), found
+    assert len(set(slices.read)) < NODES // 2
+    assert len(set(leases.read)) < NODES // 2
+    slices.read.clear()
+    leases.read.clear()
+    pool.now_ms += 1000
+    assert pool.do(c.ExplainLease(waiting)).outcome.notes == found.notes
+    assert not slices.read
+    assert len(leases.read) < 10
+
+
+def test_room_below_a_limit_is_looked_for_among_those_below_it_and_a_bounded_number_in_a_turn() -> None:
+    pool = Pool()
+    pool.declare(
+        TenantSpec("owner", Quota(Amount(1000))),
+        QueueSpec("shared", quota=Quota(limit=Amount(1000 * (NODES - 10), -1))),
+    )
+    for _ in range(10):
+        pool.allocate(request(1000, tenant="elsewhere", gang_size=1))
+    pool.now_ms += 1
+    oldest = pool.allocate(request(1000, tenant="guest", queue="shared", min_run_ms=10**7))
+    pool.now_ms += 100_000
+    for _ in range(NODES - 11):
+        pool.allocate(request(1000, tenant="guest", queue="shared", min_run_ms=10**7))
+    list(pool.admit())
+    pool.allocate(request(1000, tenant="owner", queue="shared"))
+    slices, leases = Counting(pool.state.slice_ids_by_node), Counting(pool.state.leases)
+    pool.state.slice_ids_by_node, pool.state.leases = slices, leases
+    told: list[str] = []
+    turns = 0
+    for decision in pool.admit():
+        turns += 1
+        assert len(set(leases.read)) < LOOKED_AT_MAX + 20
+        told += [fact.lease_id for fact in decision.facts if isinstance(fact, LeaseReleasing)]
+        leases.read.clear()
+    assert told == [oldest]  # the others have not run long enough to be told to end
+    assert turns > 1
+    pool.state.leases = dict(leases)
+    pool.state.slice_ids_by_node = dict(slices)
+    check(pool.state)
