@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import os
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -33,10 +35,23 @@ async def test_it_is_loaded_once_it_is_wanted(monkeypatch: pytest.MonkeyPatch) -
     while not loading.done():
         assert beats or accelerated.kernel() is None
         beats += 1
-        await asyncio.sleep(0)
+        await asyncio.sleep(0.001)
     await loading
     assert accelerated.kernel() is not None
     assert beats > 10, "others had their turns meanwhile"
+
+
+@pytest.mark.slow
+async def test_it_is_compiled_in_another_process(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    pytest.importorskip("numba")  # this process has read where its cache is
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(warming, "LOOK_S", 0.001)
+    monkeypatch.setattr(accelerated, "_loaded", [])
+    turn_s = sys.getswitchinterval()
+    await warming.compile_when_busy(iter([0, warming.BUSY_PASSES_PER_LOOK]).__next__)
+    assert any("price_kernel.score-" in name for _, _, names in os.walk(tmp_path) for name in names)
+    assert accelerated.kernel() is not None
+    assert sys.getswitchinterval() == turn_s
 
 
 async def test_without_numba_scores_stay_with_numpy(

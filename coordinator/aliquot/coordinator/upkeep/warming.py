@@ -2,13 +2,20 @@
 
 Compiling takes seconds the first time on a machine, and loading numba about one: neither may keep a coordinator from
 being ready, nor a small pool from staying small. Until then the scores come from NumPy, and they are the same integers.
+
+What compiles holds the interpreter for as long as it likes, so that is done in a process of its own, of low priority,
+which leaves the result in numba's cache; an image or a machine can have it there beforehand:
+`python -m aliquot.coordinator.upkeep.warming`. While the coordinator loads it from there, its threads take short turns.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from aliquot.coordinator.core.placement.accelerated import warm_up
 from aliquot.coordinator.upkeep import gc
@@ -19,6 +26,11 @@ LOOK_S = 0.5
 BUSY_PASSES_PER_LOOK = 50
 """100 passes a second by NumPy, of a few tenths of a millisecond each: a rate, as a count would only put it off."""
 
+COMPILE_S_MAX = 120.0
+"""A compilation that takes longer is given up, and made here."""
+TURN_S = 0.0005
+"""How long a thread keeps the interpreter from another that wants it, while one of them loads: a tenth of Python's."""
+
 
 async def compile_when_busy(passes: Callable[[], int]) -> None:
     """Wait until so many scoring passes are made, then load the compiled ones in a thread, for the next decision on."""
@@ -26,9 +38,55 @@ async def compile_when_busy(passes: Callable[[], int]) -> None:
     while (now := passes()) - seen < BUSY_PASSES_PER_LOOK:
         seen = now
         await asyncio.sleep(LOOK_S)  # decisions count their passes, and are not to wake anybody
-    why_not = await asyncio.to_thread(warm_up)
+    await _compile_elsewhere()
+    with _short_turns():
+        why_not = await asyncio.to_thread(warm_up)
     if why_not:
         log.info("placement stays with NumPy, which is slower and decides the same: %s", why_not)
         return
     log.info("placement scores by compiled code from here on")
     gc.settle()  # what numba brought is as lasting as the rest
+
+
+async def _compile_elsewhere() -> None:
+    """Have numba's cache filled; where that fails, so will loading, which says why."""
+    nothing = asyncio.subprocess.DEVNULL
+    try:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", __name__, stdin=nothing, stdout=nothing, stderr=nothing
+        )
+    except OSError as error:
+        log.info("compiling in a process of its own is not possible: %s", error)
+        return
+    try:
+        async with asyncio.timeout(COMPILE_S_MAX):
+            await process.wait()
+    except TimeoutError:
+        log.info("compiling took more than %.0f s in a process of its own", COMPILE_S_MAX)
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+
+
+@contextmanager
+def _short_turns() -> Iterator[None]:
+    before_s = sys.getswitchinterval()
+    sys.setswitchinterval(TURN_S)
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(before_s)
+
+
+def main() -> int:
+    """Compile now, giving way to everybody else. The exit code says whether the compiled scores can be had."""
+    os.nice(10)
+    why_not = warm_up()
+    if why_not:
+        sys.stderr.write(f"{why_not}\n")
+    return 1 if why_not else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -23,7 +23,6 @@ COLUMN_LAST = 255
 TIER_SHIFT = 50
 GRAIN = 4096
 WORST = int(NEVER)
-_LARGEST = np.iinfo(np.int64).max
 
 
 class Scene(NamedTuple):
@@ -67,53 +66,6 @@ class Scene(NamedTuple):
 
 
 @njit(cache=True, inline="always")
-def _worth_of_groups(s: Scene, free: int, cpu_left: int) -> int:
-    worth = 0
-    for g in range(len(s.groups)):
-        worth += min(free // s.groups[g, 0], cpu_left // s.groups[g, 1]) * s.groups[g, 0] * s.groups[g, 2]
-    return worth
-
-
-@njit(cache=True, inline="always")
-def _look_at_row(s: Scene, row: int, before: Ints, states: Ints, weight: Ints) -> tuple[int, int, int, int]:
-    """Fill the row's worth at each CPU price and its distinct device states.
-
-    Returns (least worth, idle part, free devices, states).
-    """
-    columns = s.share_left.shape[1]
-    idle = 0
-    free = 0
-    n_states = 0
-    for p in range(len(s.cpu_prices)):
-        before[p] = s.cpu_prices[p] * s.cpu_left[row]
-    for d in range(columns):
-        left = s.share_left[row, d]
-        for p in range(len(s.cpu_prices)):
-            before[p] += s.worth[s.usable[row, d], p]
-        idle += left
-        if s.usable[row, d] == WHOLE:
-            free += 1
-        if left == 0 and d > 0:
-            continue
-        n = 0
-        while n < n_states:
-            e = states[n]
-            same = s.share_left[row, e] == left and s.memory_left[row, e] == s.memory_left[row, d]
-            if same and s.base[row, e] == s.base[row, d]:
-                break
-            n += 1
-        if n == n_states:
-            states[n] = d
-            weight[n] = 0
-            n_states += 1
-        weight[n] += 1
-    value = _LARGEST
-    for p in range(len(s.cpu_prices)):
-        value = min(value, before[p])
-    return value + _worth_of_groups(s, free, s.cpu_left[row]), idle // max(s.width[row], 1), free, n_states
-
-
-@njit(cache=True, inline="always")
 def _fits(s: Scene, row: int, d: int, class_id: int, slot: int) -> bool:
     share = s.share[class_id, slot]
     memory = s.memory[class_id, slot]
@@ -154,79 +106,112 @@ def _closeness(s: Scene, row: int, class_id: int, slot: int) -> int:
     return found
 
 
-@njit(cache=True, inline="always")
-def _key_of(  # noqa: PLR0917 - numba has no keyword-only arguments
-    s: Scene,
-    row: int,
-    slot: int,
-    before: Ints,
-    states: Ints,
-    weight: Ints,
-    value: int,
-    idle: int,
-    free: int,
-    n_states: int,
-) -> int:
-    class_id = s.class_id[row] if s.class_id[row] >= 0 else s.classes
-    count = s.counts[slot]
-    cpu = s.cpu[slot]
-    size = s.size[class_id, slot]
-    if not s.eligible[row, slot] or s.cpu_left[row] < cpu or s.host_left[row] < s.host[slot]:
-        return WORST
-    best = WORST
-    fitting = 0
-    for n in range(n_states):
-        d = states[n]
-        fit = _fits(s, row, d, class_id, slot)
-        if fit:
-            fitting += weight[n]
-        elif count != 0 or n != 0:
-            continue
-        usable = s.usable[row, d]
-        rest = usable - size
-        kept = max(rest, 0)
-        gain = _LARGEST
-        has, had, prices = s.worth[kept], s.worth[usable], s.cpu_prices
-        for p in range(len(prices)):
-            gain = min(gain, before[p] - prices[p] * cpu + count * (has[p] - had[p]))
-        free_after = max(free - count, 0) if usable == WHOLE else free
-        gain += _worth_of_groups(s, free_after, s.cpu_left[row] - cpu) - value
-        gain = (gain & -GRAIN) - (rest if count else 0) - idle
-        best = max(best, gain * (1 << COLUMN_BITS) + COLUMN_LAST - d)
-    if fitting < count:
-        return WORST
-    if s.linked[slot]:
-        tier = _closeness(s, row, class_id, slot)
-        if s.require_island[slot] and tier != 2:
-            return WORST
-        best += tier << TIER_SHIFT
-    return best
-
-
-@njit(cache=True, inline="always")
-def _best_of_block(s: Scene, block: int, first_slot: int, end_slot: int) -> None:
-    best = s.block_keys[block, first_slot:end_slot]
-    best[:] = WORST
-    for row in range(block * s.block, (block + 1) * s.block):
-        keys = s.keys[row, first_slot:end_slot]
-        for number in range(len(best)):
-            best[number] = max(best[number], keys[number])
+@njit(cache=True)
+def _tier(s: Scene, row: int, class_id: int, slot: int) -> int:
+    """How close together the slot's devices can be; -1 where that is not close enough."""
+    tier = _closeness(s, row, class_id, slot) if s.islands[row] or s.numa_known[row] else 0
+    return -1 if s.require_island[slot] and tier != 2 else tier
 
 
 @njit(cache=True)
-def score(s: Scene, rows: Ints, first_slot: int, end_slot: int) -> None:
-    """Score ascending `rows` for the slots, and bring the blocks that they lie in up to date."""
-    before = np.empty(len(s.cpu_prices), np.int64)
-    states = np.empty(s.share_left.shape[1], np.int64)
-    weight = np.empty(s.share_left.shape[1], np.int64)
-    last = -1
-    for row in rows:
-        value, idle, free, n_states = _look_at_row(s, row, before, states, weight)
+def score(s: Scene, rows: Ints, first_slot: int, end_slot: int) -> None:  # noqa: C901, PLR0912, PLR0915 - see below
+    """Score ascending `rows` for the slots, and bring the blocks that they lie in up to date.
+
+    One long function on purpose: each call that takes the scene, or an array, counts a reference to every array in it,
+    atomically, which cost more than the scores.
+    """
+    share_left, memory_left, usable, base = s.share_left, s.memory_left, s.usable, s.base
+    share_of, memory_of, size_of, worth, prices, groups = s.share, s.memory, s.size, s.worth, s.cpu_prices, s.groups
+    cpu_of, host_of, counts, proportional, linked = s.cpu, s.host, s.counts, s.proportional, s.linked
+    keys, block_keys, eligible = s.keys, s.block_keys, s.eligible
+    n_prices, n_groups, columns, n_rows = len(prices), len(groups), share_left.shape[1], len(rows)
+    before, without = np.empty(n_prices, np.int64), np.empty(n_prices, np.int64)
+    states, weight = np.empty(columns, np.int64), np.empty(columns, np.int64)
+    for position in range(n_rows):
+        row = rows[position]
+        cpu_left, host_left, foreign = s.cpu_left[row], s.host_left[row], s.has_foreign[row] != 0
+        class_id = s.class_id[row] if s.class_id[row] >= 0 else s.classes
+        # The row's worth at each CPU price, and its distinct device states.
+        idle = free = n_states = 0
+        for p in range(n_prices):
+            before[p] = prices[p] * cpu_left
+        for d in range(columns):
+            left, whole = share_left[row, d], usable[row, d]
+            for p in range(n_prices):
+                before[p] += worth[whole, p]
+            idle += left
+            if whole == WHOLE:
+                free += 1
+            if left == 0 and d > 0:
+                continue
+            n = 0
+            while n < n_states:
+                e = states[n]
+                same = share_left[row, e] == left and memory_left[row, e] == memory_left[row, d]
+                if same and base[row, e] == base[row, d]:
+                    break
+                n += 1
+            if n == n_states:
+                states[n] = d
+                weight[n] = 0
+                n_states += 1
+            weight[n] += 1
+        value = before[0]
+        for p in range(1, n_prices):
+            value = min(value, before[p])
+        for g in range(n_groups):
+            value += min(free // groups[g, 0], cpu_left // groups[g, 1]) * groups[g, 0] * groups[g, 2]
+        idle //= max(s.width[row], 1)
         for slot in range(first_slot, end_slot):
-            s.keys[row, slot] = _key_of(s, row, slot, before, states, weight, value, idle, free, n_states)
+            count, cpu = counts[slot], cpu_of[slot]
+            if not eligible[row, slot] or cpu_left < cpu or host_left < host_of[slot]:
+                keys[row, slot] = WORST
+                continue
+            share, memory, size = share_of[class_id, slot], memory_of[class_id, slot], size_of[class_id, slot]
+            by_base = foreign and proportional[slot]
+            for p in range(n_prices):
+                without[p] = before[p] - prices[p] * cpu - value
+            best = WORST
+            fitting = 0
+            for n in range(n_states):
+                d = states[n]
+                fit = share_left[row, d] >= share
+                if fit:
+                    wanted = memory
+                    if by_base:
+                        of_base = base[row, d]
+                        fit = of_base >= 0
+                        if share == WHOLE:
+                            wanted = of_base
+                        elif share < WHOLE:
+                            wanted = of_base * share // WHOLE // MIB * MIB
+                    fit = fit and memory_left[row, d] >= wanted
+                if fit:
+                    fitting += weight[n]
+                elif count != 0 or n != 0:
+                    continue
+                whole = usable[row, d]
+                rest = whole - size
+                kept = max(rest, 0)
+                gain = without[0] + count * (worth[kept, 0] - worth[whole, 0])
+                for p in range(1, n_prices):
+                    gain = min(gain, without[p] + count * (worth[kept, p] - worth[whole, p]))
+                free_after = max(free - count, 0) if whole == WHOLE else free
+                for g in range(n_groups):
+                    places = min(free_after // groups[g, 0], (cpu_left - cpu) // groups[g, 1])
+                    gain += places * groups[g, 0] * groups[g, 2]
+                gain = (gain & -GRAIN) - (rest if count else 0) - idle
+                best = max(best, gain * (1 << COLUMN_BITS) + COLUMN_LAST - d)
+            if fitting < count:
+                best = WORST
+            elif linked[slot]:
+                tier = _tier(s, row, class_id, slot)
+                best = best + (tier << TIER_SHIFT) if tier >= 0 else WORST
+            keys[row, slot] = best
         block = row // s.block
-        if last >= 0 and block != last:
-            _best_of_block(s, last, first_slot, end_slot)
-        last = block
-    if last >= 0:
-        _best_of_block(s, last, first_slot, end_slot)
+        if position + 1 == n_rows or rows[position + 1] // s.block != block:
+            for slot in range(first_slot, end_slot):
+                block_keys[block, slot] = WORST
+            for other in range(block * s.block, (block + 1) * s.block):
+                for slot in range(first_slot, end_slot):
+                    block_keys[block, slot] = max(block_keys[block, slot], keys[other, slot])
