@@ -20,7 +20,6 @@ from aliquot.coordinator.core.types import Placement
 NEAR_NODES = 48
 """The choice is made among so many of the cheapest nodes (and twice as many as there are members)."""
 SEEDS_MAX = 6
-SPARED_MAX = 6
 
 
 class Choice(NamedTuple):
@@ -28,11 +27,6 @@ class Choice(NamedTuple):
 
     node_ids: list[str]
     victims: dict[str, None]
-
-
-class _Exact(NamedTuple):
-    choice: Choice | None
-    proven: bool
 
 
 class Chooser:
@@ -47,14 +41,14 @@ class Chooser:
         self._eligible = question.eligible
 
     def best(self, costs: list[NodeAt]) -> Choice | None:
-        """The cheapest of several greedy choices: the plain one, some that begin with a large lease, some that spare
-        one.
+        """The cheapest of several greedy choices, the plain one and some that begin with a large lease, or what the
+        exact search finds below that.
         """
         near = heapq.nsmallest(NEAR_NODES + 2 * self._demand.gang_size, costs)
         found = self._choose(near)
         small = self._demand.gang_size * self._demand.count <= SLICES_MAX
         if found is None:
-            return self._exact_choice(near, UNBOUNDED).choice if near and small else None
+            return self._exact_choice(near, UNBOUNDED) if near and small else None
         best, best_key = found, self._key(found.victims)
         if not small:
             return best
@@ -63,21 +57,7 @@ class Chooser:
             if found is not None and self._key(found.victims) < best_key:
                 best, best_key = found, self._key(found.victims)
         exact = self._exact_choice(near, cost_of(tuple(best.victims), self._eligible))
-        if exact.choice is not None:
-            best = exact.choice
-            best_key = self._key(best.victims)
-        if not exact.proven and len(best.victims) <= SPARED_MAX:
-            attempts = 0
-            dearest = sorted(best.victims, key=lambda i: -self._eligible.lost_now(i))
-            while dearest and attempts < SPARED_MAX:
-                attempts += 1
-                self._eligible.spared = frozenset((dearest.pop(0),))
-                found = self._choose(near, afresh=self._eligible.spared)
-                self._eligible.spared = frozenset()
-                if found is not None and self._key(found.victims) < best_key:
-                    best, best_key = found, self._key(found.victims)
-                    dearest = sorted(best.victims, key=lambda i: -self._eligible.lost_now(i))
-        return best
+        return exact if exact is not None else best
 
     def needed(self, placement: Placement, victims: dict[str, None]) -> dict[str, None]:
         """The victims without whom the placement would not fit."""
@@ -99,12 +79,10 @@ class Chooser:
             for _, _, node_id, _ in near[:NODES_MAX]
         ]
 
-    def _exact_choice(self, near: list[NodeAt], bound: int) -> _Exact:
-        """What `exact` finds below this cost on the nearest nodes."""
+    def _exact_choice(self, near: list[NodeAt], bound: int) -> Choice | None:
+        """What the exact search finds below this cost on the nearest nodes."""
         found = improve(self._nearest(near), self._need, self._eligible, self._demand.gang_size, bound)
-        if found.choice is None:
-            return _Exact(None, found.proven)
-        return _Exact(Choice(list(found.choice.node_ids), dict.fromkeys(found.choice.victims)), found.proven)
+        return Choice(list(found.node_ids), dict.fromkeys(found.victims)) if found is not None else None
 
     def _key(self, victims: dict[str, None]) -> tuple[int, int]:
         return len(victims), sum(self._eligible.lost_now(lease_id) for lease_id in victims)
@@ -121,10 +99,10 @@ class Chooser:
         several.sort(key=lambda i: (-sizes[i], eligible.lost_now(i), i))
         return several[:SEEDS_MAX]
 
-    def _choose(self, near: list[NodeAt], *, seed: str = "", afresh: Iterable[str] = ()) -> Choice | None:
+    def _choose(self, near: list[NodeAt], *, seed: str = "") -> Choice | None:
         """Members one after another where they cost least; the nodes and the victims of all.
 
-        `seed` ends in any case; nodes with leases in `afresh` are looked at anew.
+        `seed` ends in any case.
         """
         now_ms = self._eligible.now_ms
         rank = {node_id: position for _, position, node_id, _ in near}
@@ -150,7 +128,7 @@ class Chooser:
                     heapq.heappush(heap, (cost.key(now_ms), rank[node_id], node_id, generation[node_id], cost))
 
         per_node: dict[str, int] = {}
-        again((*victims, *afresh))
+        again(tuple(victims))
         for _ in range(self._demand.gang_size):
             while heap and heap[0][3] != generation[heap[0][2]]:
                 heapq.heappop(heap)

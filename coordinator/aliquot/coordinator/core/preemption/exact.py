@@ -1,9 +1,9 @@
 """The best victims on a few nodes, by branch and bound over what the greedy choice in `plan` can't see.
 
 Exact: among the nodes given, the result has the fewest victims, and of those the least lost work, as long as
-`FRONTS_MAX` suffices (it does for pools of a few nodes and, in large ones, for most questions; the result says whether
-it did) and no device carries more than `SINGLES_MAX` candidates of its own. Beyond that it is the best of what was
-looked at, and never worse than the bound that came in.
+`FRONTS_MAX` suffices (it does for pools of a few nodes and, in large ones, for most questions) and no device carries
+more than `SINGLES_MAX` candidates of its own. Beyond that it is the best of what was looked at, and never worse than
+the bound that came in.
 
 Why this is tractable: leases that sit on one device only concern that device. What is the cheapest way to so many
 slots can be found for each device by itself, and be put together by dynamic programming over the devices of a node and
@@ -17,6 +17,7 @@ best so far.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from itertools import combinations
 from typing import NamedTuple
 
@@ -48,15 +49,6 @@ class Choice(NamedTuple):
 
     victims: tuple[str, ...]
     node_ids: tuple[str, ...]
-
-
-class Found(NamedTuple):
-    """What the search came to."""
-
-    choice: Choice | None
-    """None: nothing better than the bound."""
-    proven: bool
-    """Whether nothing better exists on these nodes."""
 
 
 class _Device(NamedTuple):
@@ -99,7 +91,7 @@ def cost_of(victims: Sequence[str], eligible: Eligibility) -> int:
 
 def improve(
     views: Sequence[tuple[str, NodeView, int]], need: Need, eligible: Eligibility, gang_size: int, bound: int
-) -> Found:
+) -> Choice | None:
     """A choice that costs less than `bound`, or None. Of each node: its id, its view, and the members it may take."""
     return _Search(views, need, eligible, gang_size, bound).run()
 
@@ -180,18 +172,15 @@ class _Search:
                 members = min(members, max(have, 0) // wanted)
         return members
 
-    def run(self) -> Found:
-        proven = True
-        try:
+    def run(self) -> Choice | None:
+        with suppress(_TooMuch):  # what was found until then is no worse than the bound
             self._branch(0, 0, 0)
-        except _TooMuch:
-            proven = False
         if self._found is None:
-            return Found(None, proven)
+            return None
         ended, names = self._found
         victims = [lease_id for number, lease_id in enumerate(self._shared) if ended >> number & 1]
         node_ids = tuple(self._used(ended))
-        return Found(Choice((*victims, *names), node_ids), proven)
+        return Choice((*victims, *names), node_ids)
 
     def _branch(self, ended: int, cost: int, first: int) -> None:
         """Look at every set that consists of `ended` and any of the shared leases from `first` on."""

@@ -30,8 +30,6 @@ class Eligibility:
         self.now_ms = now_ms
         self.soon_ms = now_ms + state.config.reclaim_grace_ms
         """What is leaving by then is as good as gone."""
-        self.spared: frozenset[str] = frozenset()
-        """Not to be ended in the attempt at hand."""
         self._scale = scale
         self._ripe_ms: dict[str, int] = {}
         self._work: dict[str, tuple[int, int]] = {}
@@ -40,8 +38,6 @@ class Eligibility:
 
     def ripe_ms(self, lease_id: str) -> int:
         """From when on it may be ended; `NEVER_MS` where no waiting makes it a victim."""
-        if lease_id in self.spared:
-            return NEVER_MS
         known = self._ripe_ms.get(lease_id)
         if known is None:
             known = self._ripe_ms[lease_id] = self._decide(self.state.leases[lease_id])
