@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from aliquot.coordinator.core.inventory import Inventory, InventoryError
-from aliquot.coordinator.core.inventory.records import member_kind
 from aliquot.coordinator.core.types import Demand, DeviceSpec, NodeSpec, Placement
 
 GIB = 1 << 30
@@ -71,13 +70,7 @@ class Books:
         for node_id, slices in zip(placement.node_ids, placement.members, strict=True):
             for plan in slices:
                 self.inventory.reserve(plan)
-            self.inventory.reserve_member(
-                node_id,
-                cpu_milli=demand.cpu_milli,
-                host_memory_bytes=demand.host_memory_bytes,
-                affinity_group=demand.affinity_group,
-                kind=member_kind(demand.count, demand.share_milli),
-            )
+            self.inventory.reserve_member(node_id, demand)
         self.live.append((demand, placement))
 
     def undo(self, position: int) -> None:
@@ -85,13 +78,7 @@ class Books:
         for node_id, slices in zip(placement.node_ids, placement.members, strict=True):
             for plan in slices:
                 self.inventory.release(plan)
-            self.inventory.release_member(
-                node_id,
-                cpu_milli=demand.cpu_milli,
-                host_memory_bytes=demand.host_memory_bytes,
-                affinity_group=demand.affinity_group,
-                kind=member_kind(demand.count, demand.share_milli),
-            )
+            self.inventory.release_member(node_id, demand)
 
 
 def assert_sound(inventory: Inventory) -> None:

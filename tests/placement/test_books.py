@@ -96,13 +96,13 @@ def test_a_node_in_use_is_not_removed() -> None:
 
 def test_host_parts_are_held_only_where_reported() -> None:
     inventory = pool(node("a", cpu_milli=4000), node("b", cpu_milli=UNKNOWN))
-    inventory.reserve_member("a", cpu_milli=4000)
+    inventory.reserve_member("a", Demand(count=0, cpu_milli=4000))
     with pytest.raises(InventoryError):
-        inventory.reserve_member("a", cpu_milli=1)
-    inventory.reserve_member("b", cpu_milli=10**9)
-    inventory.release_member("a", cpu_milli=4000)
+        inventory.reserve_member("a", Demand(count=0, cpu_milli=1))
+    inventory.reserve_member("b", Demand(count=0, cpu_milli=10**9))
+    inventory.release_member("a", Demand(count=0, cpu_milli=4000))
     with pytest.raises(InventoryError):
-        inventory.release_member("a", cpu_milli=1)
+        inventory.release_member("a", Demand(count=0, cpu_milli=1))
 
 
 @given(parts=st.integers(1, 1000), memory_gib=st.integers(1, 200), reserved_mib=st.integers(0, 900))
@@ -111,7 +111,7 @@ def test_equal_parts_of_a_device_always_fit(parts: int, memory_gib: int, reserve
     spec = node("a", devices=1, memory_gib=memory_gib)
     device = msgspec.structs.replace(spec.devices[0], memory_reserved_bytes=reserved_mib * MIB + 12345)
     inventory.put_node(msgspec.structs.replace(spec, devices=(device,)))
-    share, memory = inventory.resolve(Demand(share_milli=1000 // parts), inventory.classes[0])
+    share, memory = inventory.classes[0].size_of(Demand(share_milli=1000 // parts))
     assert memory % MIB == 0 or share == 1000
     assert memory * parts <= device.leasable_bytes
     for _ in range(parts):
@@ -121,12 +121,12 @@ def test_equal_parts_of_a_device_always_fit(parts: int, memory_gib: int, reserve
 def test_resolution_of_whole_part_and_memory() -> None:
     inventory = pool(node("a"))
     leasable = 80 * GIB - GIB // 2
-    assert inventory.resolve(Demand(), inventory.classes[0]) == (1000, leasable)
-    assert inventory.resolve(Demand(share_milli=1000), inventory.classes[0]) == (1000, leasable)
-    assert inventory.resolve(Demand(share_milli=250), inventory.classes[0])[1] == leasable // 4 // MIB * MIB
-    assert inventory.resolve(Demand(memory_bytes=leasable // 2), inventory.classes[0])[0] == 500
-    assert inventory.resolve(Demand(memory_bytes=leasable // 2 + 1), inventory.classes[0])[0] == 501
-    assert inventory.resolve(Demand(share_milli=10, memory_bytes=7), inventory.classes[0]) == (10, 7)
+    assert inventory.classes[0].size_of(Demand()) == (1000, leasable)
+    assert inventory.classes[0].size_of(Demand(share_milli=1000)) == (1000, leasable)
+    assert inventory.classes[0].size_of(Demand(share_milli=250))[1] == leasable // 4 // MIB * MIB
+    assert inventory.classes[0].size_of(Demand(memory_bytes=leasable // 2))[0] == 500
+    assert inventory.classes[0].size_of(Demand(memory_bytes=leasable // 2 + 1))[0] == 501
+    assert inventory.classes[0].size_of(Demand(share_milli=10, memory_bytes=7)) == (10, 7)
 
 
 def test_canonical_form_does_not_depend_on_order() -> None:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from aliquot.coordinator.core.inventory import Inventory
 from aliquot.coordinator.core.placement import POLICIES, Engine, make_policy
+from aliquot.coordinator.core.placement.validity import objection
 from aliquot.coordinator.core.types import Demand, Topology
 from tests.placement.pools import GIB, Books, assert_sound, node, pool
 
@@ -54,6 +55,7 @@ def test_every_placement_keeps_every_constraint(policy: str, requests: list[Dema
         assert engine.fits(demand) == (placement is not None)
         if placement is None:
             continue
+        assert objection(engine, demand, placement) == ""
         assert len(placement.members) == demand.gang_size
         assert all(len(slices) == demand.count for slices in placement.members)
         assert not demand.node_ids or set(placement.node_ids) <= set(demand.node_ids)

@@ -72,7 +72,7 @@ def test_what_does_not_fit_now() -> None:
 
 def test_nodes_that_are_not_ready_and_hosts_that_are_full() -> None:
     inventory = pool(node("a"))
-    inventory.reserve_member("a", cpu_milli=95_000, affinity_group="web")
+    inventory.reserve_member("a", Demand(count=0, cpu_milli=95_000, affinity_group="web"))
     assert the_only(inventory, Demand(cpu_milli=2_000)).reason == Reason.HOST_HELD
     assert the_only(inventory, Demand(affinity_group="web", max_per_node=1)).reason == Reason.ANTI_AFFINITY
     inventory.set_grantable("a", False)

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from aliquot.coordinator.core.facts import RequestSpec
 from aliquot.coordinator.core.leases import Lease
-from aliquot.coordinator.core.preemption.overlay import Overlay
+from aliquot.coordinator.core.preemption.leaving import gone_by, take_off
 from aliquot.coordinator.core.preemption.plan import Plan, Preemption
+from aliquot.coordinator.core.preemption.victims import NEVER_MS
 from aliquot.coordinator.core.snapshot import state_hash
 from aliquot.coordinator.core.types import NodeSpec, Topology
 from tests.core.harness import GIB, Books, node, request
@@ -53,7 +54,8 @@ def best_by_brute_force(books: Books, spec: RequestSpec) -> tuple[int, int] | No
     best: tuple[int, int] | None = None
     for size in range(len(placed) + 1):
         for some in combinations(placed, size):
-            with Overlay(state, list(state.nodes), {lease.lease_id for lease in some}):
+            with state.inventory.trial() as inventory:
+                take_off(state, inventory, gone_by(state, state.nodes, {lease.lease_id for lease in some}, NEVER_MS))
                 fits = state.engine.place(spec.demand) is not None
             if fits:
                 found = cost(list(some), books.now_ms)

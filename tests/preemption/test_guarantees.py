@@ -19,7 +19,7 @@ from aliquot.coordinator.core.errors import DomainError
 from aliquot.coordinator.core.granting import guarantee_scale, is_entitled
 from aliquot.coordinator.core.holds import HoldKind
 from aliquot.coordinator.core.leases import Lease
-from aliquot.coordinator.core.preemption.overlay import Overlay
+from aliquot.coordinator.core.preemption.leaving import gone_by, take_off
 from aliquot.coordinator.core.preemption.victims import is_protected
 from aliquot.coordinator.core.state import CoreConfig, State
 from aliquot.coordinator.core.tenancy.specs import Amount, QueueSpec, Quota, TenantSpec
@@ -202,7 +202,9 @@ class Guarantees(RuleBasedStateMachine):
             if kept + share_of(lease) > limit:
                 return False
         soon_ms = self.books.now_ms + (0 if at_once else CONFIG.reclaim_grace_ms)
-        with Overlay(state, list(state.nodes), borrowers, given_way, soon_ms):
+        with state.inventory.trial() as inventory:
+            inventory.open_devices(given_way)
+            take_off(state, inventory, gone_by(state, state.nodes, borrowers, soon_ms))
             return state.engine.place(lease.request.demand) is not None
 
     def limit_is_cleared(self, lease: Lease) -> bool:

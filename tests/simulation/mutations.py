@@ -62,15 +62,12 @@ def _reserved(put: Put) -> None:
 @mutant("foreign memory forgotten", "memory of processes outside any lease is leased again")
 def _foreign(put: Put) -> None:
     put(DeviceRecord, "memory_left_bytes", property(lambda self: self.spec.leasable_bytes - self.memory_used_bytes))
+    put(DeviceRecord, "slice_for", lambda self, shape: self.device_class.slice_of(shape) if self.works else None)
 
 
 @mutant("sick devices used", "health is not looked at when placing")
 def _healthy(put: Put) -> None:
-    put(
-        DeviceRecord,
-        "share_left_milli",
-        property(lambda self: 0 if self.withheld_for or not self.present else 1000 - self.share_used_milli),
-    )
+    put(DeviceRecord, "works", property(lambda self: self.present))
 
 
 @mutant("stale score cache", "every third change of a device never reaches the cached scores")

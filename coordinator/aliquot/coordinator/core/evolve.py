@@ -245,12 +245,8 @@ def _take(
         if piece.member != member:
             member = piece.member
             state.node_touched(node_id)
-            state.inventory.reserve_member(
-                node_id,
-                cpu_milli=demand.cpu_milli,
-                host_memory_bytes=demand.host_memory_bytes,
-                affinity_group=demand.affinity_group,
-            )
+            state.inventory.reserve_member(node_id, demand)
+            holds.look_at_host(state, node_id, demand)
     counting.granted(state, lease, new, at_ms)
     return new
 
@@ -455,13 +451,8 @@ def _free(state: State, lease: Lease, piece: Slice, slices: tuple[Slice, ...], a
         other.member == piece.member and other.lease_epoch == piece.lease_epoch and other.holds_capacity
         for other in slices
     ):
-        demand = lease.request.demand
-        state.inventory.release_member(
-            piece.plan.node_id,
-            cpu_milli=demand.cpu_milli,
-            host_memory_bytes=demand.host_memory_bytes,
-            affinity_group=demand.affinity_group,
-        )
+        state.inventory.release_member(piece.plan.node_id, lease.request.demand)
+        holds.look_at_host(state, piece.plan.node_id, lease.request.demand)
     holds.look_at_device(state, piece.plan.device_uuid)
     state.free_capacity()
 

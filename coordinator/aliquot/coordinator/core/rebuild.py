@@ -64,12 +64,7 @@ def _hold(state: State, lease: Lease) -> None:
         state.slice_ids_by_node[piece.plan.node_id][piece.slice_id] = None
         members.setdefault((piece.lease_epoch, piece.member), piece)
     for piece in members.values():
-        state.inventory.reserve_member(
-            piece.plan.node_id,
-            cpu_milli=demand.cpu_milli,
-            host_memory_bytes=demand.host_memory_bytes,
-            affinity_group=demand.affinity_group,
-        )
+        state.inventory.reserve_member(piece.plan.node_id, demand)
 
 
 def _await(state: State, lease: Lease) -> None:

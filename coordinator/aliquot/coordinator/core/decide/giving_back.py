@@ -9,8 +9,8 @@ with a preemption the placement is tried first, what is not needed stays, and th
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
+from itertools import chain
 from typing import NamedTuple
 
 from aliquot.coordinator.core.decide import holding
@@ -19,7 +19,10 @@ from aliquot.coordinator.core.evolving.counting import parts_of, queue_of
 from aliquot.coordinator.core.facts import Fact, HoldCreated, SlicesShed
 from aliquot.coordinator.core.granting import chain_of, exhausted, forbidden, guarantee_scale, least_held
 from aliquot.coordinator.core.holds import Hold, HoldKind
+from aliquot.coordinator.core.inventory import Inventory
 from aliquot.coordinator.core.leases import Lease, Slice, SliceState, lease_id_of
+from aliquot.coordinator.core.placement.moving import hold as hold_placement
+from aliquot.coordinator.core.preemption.leaving import leaves, take_off
 from aliquot.coordinator.core.preemption.victims import is_protected
 from aliquot.coordinator.core.state import State
 from aliquot.coordinator.core.tenancy.limits import over_limit
@@ -28,8 +31,6 @@ from aliquot.coordinator.core.timers import Due
 from aliquot.coordinator.core.types import Demand, Placement
 
 _RUNNING = (SliceState.GRANTED, SliceState.ACTIVE)
-_MemberKey = tuple[str, int, int]
-"""(lease, lease_epoch, member)."""
 
 MEMBERS_MAX = 256
 """Members of others that one search looks at, those of the lowest priority first."""
@@ -172,7 +173,7 @@ def _leaving(state: State) -> list[Slice]:
         piece
         for lease_id in state.ending
         for piece in state.leases[lease_id].slices
-        if piece.holds_capacity and piece.ending and piece.state is not SliceState.UNREACHABLE
+        if piece.holds_capacity and leaves(piece)
     ]
 
 
@@ -189,16 +190,16 @@ def _search(
     enough = _enough(state, wanted, spare)
     if not enough:
         return None
-    with _without(state) as books:
-        books.make_way(wanted, spare[:enough])
+    with state.inventory.trial() as inventory:
+        _make_way(state, inventory, wanted, spare[:enough])
         placement = state.engine.place(demand, arrival=lease.arrival)
         if placement is None:
             return None
         over = forbidden(state, lease.request, chain_of(state, lease.request), placement, now_ms, lease.preempted_at_ms)
         if over is not None:
             return None
-        books.put_on(placement, demand)
-        given = [pair for pair in reversed(spare[:enough]) if not books.can_stay(pair[1])]
+        hold_placement(inventory, demand, placement)
+        given = [pair for pair in reversed(spare[:enough]) if not _stays(inventory, *pair)]
     return placement, given
 
 
@@ -226,8 +227,8 @@ class _Wanted(NamedTuple):
 
 def _fits(state: State, wanted: _Wanted, given: list[tuple[Lease, Member]]) -> bool:
     """Whether there would be room for it without these members, and without what leaves anyway."""
-    with _without(state) as books:
-        books.make_way(wanted, given)
+    with state.inventory.trial() as inventory:
+        _make_way(state, inventory, wanted, given)
         return state.engine.fits(wanted.demand)
 
 
@@ -254,110 +255,19 @@ def _give(state: State, given: Iterable[tuple[Lease, Member]], lease: Lease, now
     return facts, longest_ms
 
 
-@contextmanager
-def _without(state: State) -> Iterator[_Without]:
-    """A context in which slices can be taken off the inventory and put back; at its end everything is as before."""
-    books = _Without(state)
-    with state.engine.supposing():
-        try:
-            yield books
-        finally:
-            books.restore()
+def _make_way(state: State, inventory: Inventory, wanted: _Wanted, given: list[tuple[Lease, Member]]) -> None:
+    """Take off these members and what leaves anyway, and open what is kept for the request, on trial."""
+    inventory.open_devices(wanted.hold.device_uuids if wanted.hold is not None else ())
+    take_off(state, inventory, chain(_leaving(state), *(member for _, member in given)))
 
 
-class _Without:
-    """What `_without` has taken off and put on."""
-
-    def __init__(self, state: State) -> None:
-        self._state = state
-        self._off: dict[str, Slice] = {}
-        self._members: dict[_MemberKey, str] = {}
-        """Members of which nothing is left, and where they were: their host resources are free too."""
-        self._planned: Placement | None = None
-        self._demand = Demand()
-        self._opened: dict[str, str] = {}
-
-    def make_way(self, wanted: _Wanted, given: list[tuple[Lease, Member]]) -> None:
-        """Take off these members and what leaves anyway, and open what is kept for it."""
-        self.open(wanted.hold.device_uuids if wanted.hold is not None else ())
-        self.take_off(_leaving(self._state))
-        self.take_off(piece for _, member in given for piece in member)
-
-    def open(self, uuids: Iterable[str]) -> None:
-        """Let devices that are kept for somebody be used."""
-        for uuid in uuids:
-            if self._state.inventory.has_device(uuid):
-                self._opened[uuid] = self._state.inventory.device_record(uuid).withheld_for
-                self._state.inventory.withhold(uuid, "")
-
-    def take_off(self, pieces: Iterable[Slice]) -> None:
-        """Free what these hold."""
-        keys: dict[_MemberKey, str] = {}
-        for piece in pieces:
-            known = self._state.inventory.device_record(piece.plan.device_uuid)
-            if known.present and piece.slice_id not in self._off:
-                self._off[piece.slice_id] = piece
-                self._state.inventory.release(piece.plan)
-                keys[_key(piece)] = piece.plan.node_id
-        for key, node_id in keys.items():
-            lease = self._state.leases[key[0]]
-            left = (p for p in lease.holding if p.slice_id not in self._off and _key(p) == key)
-            if next(left, None) is None:
-                self._host(lease.request.demand, node_id, -1)
-                self._members[key] = node_id
-
-    def put_on(self, placement: Placement, demand: Demand) -> None:
-        """Reserve what the request would hold."""
-        self._planned, self._demand = placement, demand
-        for node_id, plans in zip(placement.node_ids, placement.members, strict=True):
-            self._host(demand, node_id, 1)
-            for plan in plans:
-                self._state.inventory.reserve(plan)
-
-    def can_stay(self, member: Member) -> bool:
-        """Whether there is room for these slices still; if so they are put back."""
-        inventory, key = self._state.inventory, _key(member[0])
-        demand = self._state.leases[key[0]].request.demand
-        for piece in member:
-            record = inventory.device_record(piece.plan.device_uuid)
-            if record.share_used_milli + piece.plan.share_milli > record.spec.compute_milli:
-                return False
-            if record.memory_left_bytes < piece.plan.memory_bytes:
-                return False
-        if key in self._members:
-            node = inventory.node(self._members[key])
-            if node.cpu_left_milli < demand.cpu_milli or node.host_memory_left_bytes < demand.host_memory_bytes:
-                return False
-            self._host(demand, self._members.pop(key), 1)
-        for piece in member:
-            inventory.reserve(piece.plan)
-            del self._off[piece.slice_id]
-        return True
-
-    def _host(self, demand: Demand, node_id: str, sign: int) -> None:
-        change = self._state.inventory.reserve_member if sign > 0 else self._state.inventory.release_member
-        change(
-            node_id,
-            cpu_milli=demand.cpu_milli,
-            host_memory_bytes=demand.host_memory_bytes,
-            affinity_group=demand.affinity_group,
-        )
-
-    def restore(self) -> None:
-        """Put everything back as it was."""
-        inventory = self._state.inventory
-        if self._planned is not None:
-            for node_id, plans in zip(self._planned.node_ids, self._planned.members, strict=True):
-                self._host(self._demand, node_id, -1)
-                for plan in plans:
-                    inventory.release(plan)
-        for key, node_id in self._members.items():
-            self._host(self._state.leases[key[0]].request.demand, node_id, 1)
-        for piece in self._off.values():
-            inventory.reserve(piece.plan)
-        for uuid, owner in self._opened.items():
-            inventory.withhold(uuid, owner)
-
-
-def _key(piece: Slice) -> _MemberKey:
-    return lease_id_of(piece.slice_id), piece.lease_epoch, piece.member
+def _stays(inventory: Inventory, lease: Lease, member: Member) -> bool:
+    """Whether there is room for a member still; if so it is put back."""
+    node_id, demand = member[0].plan.node_id, lease.request.demand
+    room = (
+        inventory.device_record(p.plan.device_uuid).has_room(p.plan.share_milli, p.plan.memory_bytes) for p in member
+    )
+    if not inventory.node(node_id).has_room(demand) or not all(room):
+        return False
+    hold_placement(inventory, demand, Placement((tuple(piece.plan for piece in member),), (node_id,)))
+    return True

@@ -13,11 +13,14 @@ from aliquot.coordinator.core.facts import EndReason, Fact, HoldBroken, HoldRele
 from aliquot.coordinator.core.granting import chain_of, exhausted, forbidden, granted, is_entitled
 from aliquot.coordinator.core.holds import Hold, HoldKind
 from aliquot.coordinator.core.leases import Lease, SliceState
+from aliquot.coordinator.core.placement.validity import objection
 from aliquot.coordinator.core.state import State
 
 
 def use_complete(state: State, now_ms: int) -> Decision | None:
-    """Grant the first hold that is complete, or give it up where its owner may not have it any more."""
+    """Grant the first hold that is complete, or give it up where its owner may not have it any more: a limit forbids
+    it, or what is kept has changed, and is not what the request asks for.
+    """
     for owner in list(state.ready_holds):
         hold, lease = state.holds[owner], state.leases[owner]
         if not is_complete(state, hold):
@@ -26,8 +29,9 @@ def use_complete(state: State, now_ms: int) -> Decision | None:
         over = exhausted(state, lease.request.tenant, now_ms) or forbidden(
             state, lease.request, chain_of(state, lease.request), hold.placement, now_ms, lease.preempted_at_ms
         )
-        if over is not None:
-            return Decision(tuple(give_up(state, hold, now_ms, over.detail)))
+        why_not = over.detail if over is not None else objection(state.engine, lease.request.demand, hold.placement)
+        if why_not:
+            return Decision(tuple(give_up(state, hold, now_ms, why_not)))
         return Decision((granted(owner, lease.lease_epoch + 1, hold.placement, now_ms),))
     return None
 

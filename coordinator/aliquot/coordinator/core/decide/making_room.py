@@ -109,15 +109,10 @@ def _devices_of(placement: Placement) -> set[str]:
 
 def _with_open(state: State, holds: list[Hold], demand: Demand, arrival: int) -> Placement | None:
     """Where the demand would go if these holds were not."""
-    uuids = [uuid for hold in holds for uuid in hold.device_uuids if state.inventory.has_device(uuid)]
-    with state.engine.supposing():
-        try:
-            for uuid in uuids:
-                state.inventory.withhold(uuid, "")
-            return state.engine.place(demand, arrival=arrival) if state.engine.fits(demand) else None
-        finally:
-            for uuid in uuids:
-                state.inventory.withhold(uuid, state.hold_of_device[uuid])
+    with state.inventory.trial() as inventory:
+        for hold in holds:
+            inventory.open_devices(hold.device_uuids)
+        return state.engine.place(demand, arrival=arrival) if state.engine.fits(demand) else None
 
 
 def carry_out(state: State, lease: Lease, plan: Plan, now_ms: int, taken_over: tuple[str, ...] = ()) -> list[Fact]:
@@ -194,7 +189,7 @@ def reserve(state: State, walk: AdmissionPass, lease: Lease, demand: Demand, now
     reserved = [hold.owner for hold in state.holds.values() if hold.kind is HoldKind.RESERVATION]
     if len(reserved) >= RESERVATIONS_MAX or any(_line_of(state, state.leases[owner]) == line for owner in reserved):
         return []
-    found = expect(state, preemption_of(state).views, lease.lease_id, demand, now_ms)
+    found = expect(state, lease, demand, now_ms)
     if found is None:
         return []
     fact = HoldCreated(

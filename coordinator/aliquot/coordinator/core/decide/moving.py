@@ -9,8 +9,7 @@ are moved, and each only once in a while.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 
 from aliquot.coordinator.core.commands import Defragment
 from aliquot.coordinator.core.decide import holding, lifecycle
@@ -137,7 +136,9 @@ def make_room(state: State, lease: Lease, demand: Demand, now_ms: int) -> list[F
     after_ms = state.tenancy.queue_spec(queue).reserve_after_ms
     if not after_ms or now_ms < lease.created_ms + after_ms:
         return []
-    with _own_reservation_open(state, lease.lease_id):
+    hold = state.holds.get(lease.lease_id)
+    with state.inventory.trial() as inventory:
+        inventory.open_devices(hold.device_uuids if hold is not None else ())  # it may be most of the room it needs
         found = evacuate(state.engine, Occupants(state, now_ms), demand, moves_max=budget.available)
     facts = holding.give_up_of(state, lease.lease_id, now_ms, "room is made by moving others")
     for planned in found.moves if found is not None else ():
@@ -182,17 +183,3 @@ def defragment(state: State, command: Defragment, now_ms: int) -> Decision:
     gained = proposal.gained_milli if len(moves) == len(proposal.moves) else 0
     view = DefragmentView(tuple(moves), gained, proposal.cursor, bool(mix))
     return Decision(tuple(facts) if command.carry_out else (), view)
-
-
-@contextmanager
-def _own_reservation_open(state: State, lease_id: str) -> Iterator[None]:
-    """Inside, what is kept for this lease counts as free: it may be most of the room that it needs."""
-    hold = state.holds.get(lease_id)
-    uuids = [uuid for uuid in hold.device_uuids if state.inventory.has_device(uuid)] if hold is not None else []
-    try:
-        for uuid in uuids:
-            state.inventory.withhold(uuid, "")
-        yield
-    finally:
-        for uuid in uuids:
-            state.inventory.withhold(uuid, lease_id)

@@ -13,7 +13,7 @@ from aliquot.coordinator.core.granting import guarantee_scale, is_entitled, whol
 from aliquot.coordinator.core.holds import HoldKind
 from aliquot.coordinator.core.leases import Lease, lease_id_of
 from aliquot.coordinator.core.placement.capacity import listed_rows
-from aliquot.coordinator.core.preemption.overlay import Overlay
+from aliquot.coordinator.core.preemption.leaving import gone_by, take_off
 from aliquot.coordinator.core.preemption.plan import Plan
 from aliquot.coordinator.core.preemption.reserving import expect
 from aliquot.coordinator.core.preemption.victims import NEVER_MS, is_protected
@@ -68,7 +68,7 @@ def _look(state: State, lease: Lease, demand: Demand, now_ms: int) -> tuple[tupl
             return (*plan.victims, *plan.hurried), now_ms + grace_ms, 0
         if owed and not isinstance(plan, Plan) and plan.again_ms < NEVER_MS:
             return (), plan.again_ms + state.config.reclaim_grace_ms, 0
-    found = expect(state, planner.views, lease.lease_id, demand, now_ms)
+    found = expect(state, lease, demand, now_ms)
     return ((), 0, 0) if found is None else ((), found.start_ms, found.uncertainty_ms)
 
 
@@ -120,7 +120,8 @@ def _fits_without_borrowers(state: State, demand: Demand, node_ids: list[str]) -
     scale = guarantee_scale(state)
     there = dict.fromkeys(lease_id_of(i) for node_id in node_ids for i in state.slice_ids_by_node[node_id])
     borrowers = {lease_id for lease_id in there if not is_protected(state, state.leases[lease_id], scale)}
-    with Overlay(state, node_ids, borrowers):
+    with state.inventory.trial() as inventory:
+        take_off(state, inventory, gone_by(state, node_ids, borrowers, NEVER_MS))
         return state.engine.fits(msgspec.structs.replace(demand, node_ids=tuple(node_ids)))
 
 

@@ -173,9 +173,7 @@ def fits(rooms: Sequence[Room], demand: Demand, cuts: Sequence[Recut]) -> bool:
         inventory.put_node(replace(room.spec, devices=tuple(devices), cards=()))
         inventory.set_grantable(room.spec.node_id, True)
         for _ in range(room.in_group):
-            inventory.reserve_member(
-                room.spec.node_id, cpu_milli=0, host_memory_bytes=0, affinity_group=demand.affinity_group
-            )
+            inventory.reserve_member(room.spec.node_id, Demand(count=0, affinity_group=demand.affinity_group))
     return engine.fits(demand)
 
 

@@ -14,6 +14,7 @@ from aliquot.coordinator.core.holds import Hold, HoldKind
 from aliquot.coordinator.core.leases import SliceEvent, SliceState, advance, lease_id_of
 from aliquot.coordinator.core.state import State
 from aliquot.coordinator.core.timers import Due
+from aliquot.coordinator.core.types import Demand
 
 
 def _preemption_started(state: State, fact: f.PreemptionStarted) -> None:
@@ -109,6 +110,13 @@ def look_at_device(state: State, uuid: str) -> None:
         look_at_hold(state, owner)
 
 
+def look_at_host(state: State, node_id: str, demand: Demand) -> None:
+    """A member of `demand` has come to a node, or left it: perhaps a hold there is complete, or no longer is."""
+    if state.hold_of_device and (demand.cpu_milli or demand.host_memory_bytes or demand.affinity_group):
+        for device in state.inventory.node(node_id).devices:
+            look_at_device(state, device.spec.uuid)
+
+
 def look_at_hold(state: State, owner: str) -> None:
     """Note whether a hold is complete, and what its owner will be granted."""
     expect(state, owner, state.holds[owner])
@@ -133,24 +141,16 @@ def is_complete(state: State, hold: Hold) -> bool:
         if not inventory.has_device(uuid):
             return False
         device = inventory.device_record(uuid)
-        if not device.healthy or not device.present or device.memory_left_bytes < memory_bytes:
-            return False
-        if device.share_used_milli + share_milli > device.spec.compute_milli:
+        if not device.works or not device.has_room(share_milli, memory_bytes):
             return False
     lease = state.leases.get(hold.owner)
-    demand = lease.request.demand if lease is not None else None
-    for node_id, count in members.items():
-        if not inventory.has_node(node_id):
-            return False
-        node = inventory.node(node_id)
-        if not node.grantable:
-            return False
-        if demand is not None and (
-            node.cpu_left_milli < demand.cpu_milli * count
-            or node.host_memory_left_bytes < demand.host_memory_bytes * count
-        ):
-            return False
-    return True
+    demand = lease.request.demand if lease is not None else Demand()
+    return all(
+        inventory.has_node(node_id)
+        and inventory.node(node_id).grantable
+        and inventory.node(node_id).may_take(demand, count)
+        for node_id, count in members.items()
+    )
 
 
 def can_complete(state: State, hold: Hold) -> bool:
@@ -160,7 +160,7 @@ def can_complete(state: State, hold: Hold) -> bool:
         if not inventory.has_device(uuid):
             return False
         device = inventory.device_record(uuid)
-        if not device.healthy or not device.present or not inventory.node(device.node_id).grantable:
+        if not device.works or not inventory.node(device.node_id).grantable:
             return False
     if hold.kind is HoldKind.RESERVATION:
         return True

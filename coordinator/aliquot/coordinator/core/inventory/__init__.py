@@ -7,8 +7,6 @@ from aliquot.coordinator.core.inventory.records import (
     DeviceView,
     NodeRecord,
     Totals,
-    member_kind,
-    resolve_slice,
 )
 from aliquot.coordinator.core.inventory.table import DeviceTable
 
@@ -20,6 +18,4 @@ __all__ = [
     "InventoryError",
     "NodeRecord",
     "Totals",
-    "member_kind",
-    "resolve_slice",
 ]

@@ -16,6 +16,8 @@ class ChangeLog:
         self._rows: list[int] = []
         self._first = 0
         """Position of the oldest that is kept."""
+        self._read = 0
+        """How far anybody has read."""
 
     def __len__(self) -> int:
         """How many are kept."""
@@ -35,9 +37,10 @@ class ChangeLog:
 
     def since(self, position: int) -> list[int] | None:
         """The rows that changed from there on; None: some of them have been dropped."""
+        self._read = self.end
         return self._rows[position - self._first :] if position >= self._first else None
 
-    def forget(self, since: int) -> None:
-        """All changes from there on were undone, and nobody has read them meanwhile."""
-        if since >= self._first:
+    def undone(self, since: int) -> None:
+        """All changes from there on were undone: they are forgotten, unless somebody has read of them meanwhile."""
+        if self._read <= since and since >= self._first:
             del self._rows[since - self._first :]

@@ -1,14 +1,15 @@
 """The pool's books: which devices there are, what is held on each, and the arrays that placement scans.
 
-Changed only by `evolve` applying facts, and by the engine's own trials (which it undoes). Every mutation
+Changed only by `evolve` applying facts, and on trial (`Inventory.trial`), which is always undone. Every mutation
 either raises `InventoryError` and changes nothing, or leaves records, arrays and totals in step and notes the
 rows it touched, from which the engine knows what to score again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any, Self, TypeVar
 
 from aliquot.coordinator.core.inventory.changes import ChangeLog
 from aliquot.coordinator.core.inventory.errors import InventoryError
@@ -20,9 +21,9 @@ from aliquot.coordinator.core.inventory.records import (
     Totals,
     device_class_of,
     domain_of,
-    resolve_slice,
+    member_kind,
 )
-from aliquot.coordinator.core.inventory.table import DeviceTable
+from aliquot.coordinator.core.inventory.table import DeviceTable, rows_of
 from aliquot.coordinator.core.types import WHOLE_SHARE_MILLI, Demand, NodeSpec, SlicePlan
 
 _T = TypeVar("_T")
@@ -53,6 +54,8 @@ class Inventory:
         self._next_rank = 0
         self._dead_rows = 0
         self._with_cards: dict[str, None] = {}
+        self._undo: list[tuple[Callable[..., None], tuple[Any, ...]]] | None = None
+        """What takes back the changes made on trial, the latest last; None: there is no trial."""
 
     # -- reading ---------------------------------------------------------------------------------------------
 
@@ -91,25 +94,7 @@ class Inventory:
     def device(self, uuid: str) -> DeviceView:
         """What readers may see of a device. InventoryError when unknown."""
         record = self.device_record(uuid)
-        node = self._nodes[record.node_id]
-        return DeviceView(
-            uuid=uuid,
-            node_id=record.node_id,
-            model=record.spec.model,
-            mig_profile=record.spec.mig_profile,
-            pool=node.spec.pool,
-            compute_milli=record.spec.compute_milli,
-            share_used_milli=record.share_used_milli,
-            memory_used_bytes=record.memory_used_bytes,
-            leasable_bytes=record.spec.leasable_bytes,
-            foreign_bytes=record.foreign_bytes,
-            slices=record.slices,
-            healthy=record.healthy,
-            present=record.present,
-            grantable=node.grantable,
-            utilisation_milli=record.utilisation_milli,
-            withheld_for=record.withheld_for,
-        )
+        return record.view(self._nodes[record.node_id])
 
     @property
     def partitioned(self) -> bool:
@@ -124,19 +109,6 @@ class Inventory:
         """Capacity and use by (pool, model): live objects, read only."""
         return self._totals
 
-    def resolve(self, demand: Demand, device_class: DeviceClass) -> tuple[int, int]:
-        """(share_milli, memory_bytes) of one slice of `demand` on an idle device of that class without
-        foreign memory.
-
-        A whole device takes all leasable memory; part of one takes its part, rounded down to a MiB so that
-        the parts of a device never exceed it; a demand that states only memory takes the share that goes with
-        it, rounded up. MIG instances are leased whole.
-        """
-        leasable = device_class.leasable_bytes
-        if device_class.mig_profile:
-            return device_class.compute_milli, leasable
-        return resolve_slice(demand.share_milli, demand.memory_bytes, leasable, leasable)
-
     def canonical(self) -> tuple[Any, ...]:
         """Everything that facts determine, in an order that does not depend on history: what a state hash
         covers.
@@ -149,6 +121,7 @@ class Inventory:
                 node.cpu_used_milli,
                 node.host_memory_used_bytes,
                 tuple(sorted(node.groups.items())),
+                tuple(sorted(node.kinds.items())),
                 tuple(
                     sorted(
                         (
@@ -168,6 +141,44 @@ class Inventory:
             for node_id, node in sorted(self._nodes.items())
         )
 
+    # -- what if ---------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def trial(self) -> Iterator[Self]:
+        """A context that gives the inventory to be changed, to see what would be: slices, members, who devices are kept
+        for, what accepts grants. At its end, however it is left, everything is as it was. Trials may be nested.
+
+        A row whose changes nobody has read of meanwhile is not scored again.
+        """
+        begun, outer = self.changes.end, self._undo
+        self._undo = [] if outer is None else outer
+        mark = self.mark
+        try:
+            yield self
+        finally:
+            self.undo_to(mark)
+            self._undo = outer
+            self.changes.undone(begun)
+
+    @property
+    def mark(self) -> int:
+        """A point of the trial to go back to, with `undo_to`: how many changes were made."""
+        return len(self._undo or ())
+
+    def undo_to(self, mark: int) -> None:
+        """Take back what was changed on trial since then."""
+        undo, self._undo = self._undo, None
+        try:
+            while undo is not None and len(undo) > mark:
+                change, arguments = undo.pop()
+                change(*arguments)
+        finally:
+            self._undo = undo
+
+    def _settled(self) -> None:
+        if self._undo is not None:
+            raise InventoryError("nodes and devices can't be described anew during a trial")
+
     # -- nodes -----------------------------------------------------------------------------------------------
 
     def put_node(self, spec: NodeSpec) -> None:
@@ -177,6 +188,7 @@ class Inventory:
         from the description but still carries slices stays, unavailable, until they are released.
         InventoryError if a UUID belongs to another node or is named twice.
         """
+        self._settled()
         uuids = [device.uuid for device in spec.devices]
         if len(set(uuids)) != len(uuids):
             raise InventoryError(f"node {spec.node_id!r} names a device twice; device UUIDs must be unique")
@@ -200,7 +212,7 @@ class Inventory:
             for uuid in kept:
                 del self._devices[uuid]
             self._register(old)
-            parts = _by_class(old.devices)
+            parts = rows_of(old.devices)
             if [len(part) for part in parts] == [width for _, width in before]:
                 for (row, _), part in zip(before, parts, strict=True):
                     self.table.describe_row(row, old, part, domain=self._domain(spec), pool=self._pool(spec))
@@ -215,6 +227,7 @@ class Inventory:
 
     def remove_node(self, node_id: str) -> None:
         """Forget a node. InventoryError while anything is held on it."""
+        self._settled()
         node = self.node(node_id)
         if any(device.slices for device in node.devices) or node.groups or node.cpu_used_milli:
             raise InventoryError(f"node {node_id!r} still carries leases; release or drain them before removing it")
@@ -235,6 +248,8 @@ class Inventory:
         """May new slices be placed on the node (ready, and neither cordoned, draining nor suspect)?"""
         node = self.node(node_id)
         if node.grantable != grantable:
+            if self._undo is not None:
+                self._undo.append((self.set_grantable, (node_id, node.grantable)))
             node.grantable = grantable
             self.table.refresh_node(node)
             self._changed(node)
@@ -243,6 +258,7 @@ class Inventory:
 
     def set_device(self, uuid: str, *, foreign_bytes: int, healthy: bool) -> None:
         """What the agent reports of a device: bytes held by processes outside any lease, and its health."""
+        self._settled()
         if foreign_bytes < 0:
             raise InventoryError(f"foreign_bytes of {uuid!r} must be >= 0, not {foreign_bytes}")
         device = self.device_record(uuid)
@@ -261,6 +277,8 @@ class Inventory:
         """Place nobody else on the device while it drains for `owner`; an empty owner ends that."""
         device = self.device_record(uuid)
         if device.withheld_for != owner:
+            if self._undo is not None:
+                self._undo.append((self.withhold, (uuid, device.withheld_for)))
             device.withheld_for = owner
             self.table.refresh_device(device)
             self.changes.note(device.row)
@@ -268,6 +286,12 @@ class Inventory:
             self.table.refresh_node(node)
             if node.row_count > 1:
                 self._changed(node)
+
+    def open_devices(self, uuids: Iterable[str]) -> None:
+        """Keep these for nobody any more; those that are not known don't count."""
+        for uuid in uuids:
+            if uuid in self._devices:
+                self.withhold(uuid, "")
 
     # -- what is held ----------------------------------------------------------------------------------------
 
@@ -300,10 +324,12 @@ class Inventory:
         ):
             raise InventoryError(f"device {plan.device_uuid!r} does not hold {plan}; released twice?")
         self._hold(device, -plan.share_milli, -plan.memory_bytes, -1)
-        if not device.present and not device.slices:
+        if not device.present and not device.slices and self._undo is None:
             self._forget_device(device)
 
     def _hold(self, device: DeviceRecord, share_milli: int, memory_bytes: int, slices: int) -> None:
+        if self._undo is not None:
+            self._undo.append((self._hold, (device, -share_milli, -memory_bytes, -slices)))
         device.share_used_milli += share_milli
         device.memory_used_bytes += memory_bytes
         device.slices += slices
@@ -316,74 +342,58 @@ class Inventory:
         totals.memory_used_bytes += memory_bytes
         self.changes.note(row)
 
-    def reserve_member(
-        self,
-        node_id: str,
-        *,
-        cpu_milli: int = 0,
-        host_memory_bytes: int = 0,
-        affinity_group: str = "",
-        kind: int = 0,
-    ) -> None:
-        """Hold the host's part of one gang member, and count it in its affinity group.
+    def reserve_member(self, node_id: str, demand: Demand) -> None:
+        """Hold the host's part of one member of `demand`, and count it in its affinity group and among its kind.
 
-        `kind` is `member_kind` of what it holds, for policies that put like with like; 0 where nobody cares.
         InventoryError if a node that reports its CPU or memory has not so much left.
         """
         node = self.node(node_id)
-        if cpu_milli > node.cpu_left_milli or host_memory_bytes > node.host_memory_left_bytes:
+        if not node.has_room(demand):
             raise InventoryError(
                 f"node {node_id!r} has {node.cpu_left_milli} milli CPU, {node.host_memory_left_bytes} bytes "
-                f"left; {cpu_milli} and {host_memory_bytes} were asked for"
+                f"left; {demand.cpu_milli} and {demand.host_memory_bytes} were asked for"
             )
-        self._hold_member(node, cpu_milli, host_memory_bytes, affinity_group, kind, 1)
+        self._hold_member(node, demand, 1)
 
-    def release_member(
-        self,
-        node_id: str,
-        *,
-        cpu_milli: int = 0,
-        host_memory_bytes: int = 0,
-        affinity_group: str = "",
-        kind: int = 0,
-    ) -> None:
+    def release_member(self, node_id: str, demand: Demand) -> None:
         """Give the host's part of one member back. InventoryError if it is not held."""
         node = self.node(node_id)
+        kind = member_kind(demand.count, demand.share_milli)
         if (
-            node.cpu_used_milli < cpu_milli
-            or node.host_memory_used_bytes < host_memory_bytes
-            or (affinity_group and not node.groups.get(affinity_group))
+            node.cpu_used_milli < demand.cpu_milli
+            or node.host_memory_used_bytes < demand.host_memory_bytes
+            or (demand.affinity_group and not node.groups.get(demand.affinity_group))
+            or (kind and not node.kinds.get(kind))
         ):
             raise InventoryError(f"node {node_id!r} does not hold that member; released twice?")
-        self._hold_member(node, -cpu_milli, -host_memory_bytes, affinity_group, kind, -1)
+        self._hold_member(node, demand, -1)
 
-    def _hold_member(
-        self,
-        node: NodeRecord,
-        cpu_milli: int,
-        host_memory_bytes: int,
-        affinity_group: str,
-        kind: int,
-        count: int,
-    ) -> None:
-        if affinity_group:
-            members = node.groups.get(affinity_group, 0) + count
-            by_node = self.groups.setdefault(affinity_group, {})
+    def _hold_member(self, node: NodeRecord, demand: Demand, sign: int) -> None:
+        if self._undo is not None:
+            self._undo.append((self._hold_member, (node, demand, -sign)))
+        group = demand.affinity_group
+        if group:
+            members = node.groups.get(group, 0) + sign
+            by_node = self.groups.setdefault(group, {})
             if members:
-                node.groups[affinity_group] = by_node[node.spec.node_id] = members
+                node.groups[group] = by_node[node.spec.node_id] = members
             else:
-                del node.groups[affinity_group], by_node[node.spec.node_id]
+                del node.groups[group], by_node[node.spec.node_id]
                 if not by_node:
-                    del self.groups[affinity_group]
+                    del self.groups[group]
+        kind = member_kind(demand.count, demand.share_milli)
         if kind:
-            node.kinds[kind] = node.kinds.get(kind, 0) + count
-            if not node.kinds[kind]:
+            of_kind = node.kinds.get(kind, 0) + sign
+            if of_kind:
+                node.kinds[kind] = of_kind
+            else:
                 del node.kinds[kind]
-            self.table.refresh_node(node)
-            self._changed(node)
-        if cpu_milli or host_memory_bytes:
-            node.cpu_used_milli += cpu_milli
-            node.host_memory_used_bytes += host_memory_bytes
+            if of_kind == (1 if sign > 0 else 0):
+                self.table.refresh_node(node)
+                self._changed(node)
+        if demand.cpu_milli or demand.host_memory_bytes:
+            node.cpu_used_milli += sign * demand.cpu_milli
+            node.host_memory_used_bytes += sign * demand.host_memory_bytes
             cpu_left, host_left = node.cpu_left_milli, node.host_memory_left_bytes
             table = self.table
             for row in self._rows_of(node):
@@ -415,9 +425,10 @@ class Inventory:
             class_id = _number(device_class_of(device_spec), self._class_ids, self.classes)
             record = kept.get(device_spec.uuid)
             if record is None:
-                record = DeviceRecord(device_spec, spec.node_id, class_id)
+                record = DeviceRecord(device_spec, spec.node_id, class_id, self.classes[class_id])
             else:
                 record.spec, record.class_id, record.present = device_spec, class_id, True
+                record.device_class = self.classes[class_id]
             records.append(record)
         for uuid, record in kept.items():
             if uuid not in named and record.slices:
@@ -443,7 +454,7 @@ class Inventory:
                 del self._totals[node.spec.pool, device.spec.model]
 
     def _append_rows(self, node: NodeRecord) -> None:
-        parts = _by_class(node.devices)
+        parts = rows_of(node.devices)
         node.first_row, node.row_count = self.table.rows, len(parts)
         for part in parts:
             row = self.table.add_row(node, part, domain=self._domain(node.spec), pool=self._pool(node.spec))
@@ -465,14 +476,6 @@ class Inventory:
         for node in self._nodes.values():
             self._append_rows(node)
         self.layout_version += 1
-
-
-def _by_class(devices: Iterable[DeviceRecord]) -> list[list[DeviceRecord]]:
-    """Rows of one node: its devices by class; one empty row for a node without devices."""
-    parts: dict[int, list[DeviceRecord]] = {}
-    for device in devices:
-        parts.setdefault(device.class_id, []).append(device)
-    return list(parts.values()) or [[]]
 
 
 def _number(value: _T, numbers: dict[_T, int], values: list[_T]) -> int:

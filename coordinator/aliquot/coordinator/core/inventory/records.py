@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from aliquot.coordinator.core.types import UNKNOWN, WHOLE_SHARE_MILLI, DeviceSpec, NodeSpec
+from aliquot.coordinator.core.types import UNKNOWN, WHOLE_SHARE_MILLI, Demand, DeviceSpec, NodeSpec
 
 CPU_UNLIMITED = 1 << 30
 HOST_MEMORY_UNLIMITED = 1 << 50
@@ -39,17 +39,51 @@ class DeviceClass(NamedTuple):
         model = f"{self.model} {self.mig_profile}" if self.mig_profile else self.model
         return f"{model} ({self.leasable_bytes / (1 << 30):.1f}Gi)"
 
+    def size_of(self, demand: Demand, foreign_bytes: int = 0) -> tuple[int, int]:
+        """(share_milli, memory_bytes) of one slice of `demand` on an idle device of this class, suitable or not.
+
+        A whole device takes all leasable memory; part of one takes its part, rounded down to a MiB so that the parts of
+        a device never exceed it; a demand that states only memory takes the share that goes with it, rounded up. MIG
+        instances are leased whole.
+        """
+        left = self.leasable_bytes - foreign_bytes
+        if self.mig_profile:
+            return self.compute_milli, left
+        return resolve_slice(demand.share_milli, demand.memory_bytes, self.leasable_bytes, left)
+
+    def slice_of(self, shape: Demand, foreign_bytes: int = 0) -> tuple[int, int] | None:
+        """What one slice of `shape` takes of an idle device of this class, of which processes outside any lease hold
+        some memory: (share_milli, memory_bytes); None where it never fits. *The* rule of what suits what.
+        """
+        if self.mig_profile != shape.mig_profile or self.leasable_bytes <= 0:
+            return None
+        if (shape.models and self.model not in shape.models[0]) or (shape.vendor and self.vendor != shape.vendor):
+            return None
+        if foreign_bytes * FOREIGN_TOLERANCE_DIVISOR > self.leasable_bytes and not shape.memory_bytes:
+            return None
+        share, memory = self.size_of(shape, foreign_bytes)
+        if self.mig_profile:
+            whole = shape.share_milli in (0, WHOLE_SHARE_MILLI)  # of the instance, as who names a profile means it
+            fits = shape.memory_bytes <= memory and (whole or shape.share_milli <= share)
+        else:
+            fits = share <= WHOLE_SHARE_MILLI and memory <= self.leasable_bytes - foreign_bytes
+        return (share, memory) if fits else None
+
 
 def device_class_of(spec: DeviceSpec) -> DeviceClass:
     """The class of one device."""
     return DeviceClass(spec.vendor, spec.model, spec.leasable_bytes, spec.mig_profile, spec.compute_milli)
 
 
+KIND_MAX = 62
+"""Kinds are bits of one number."""
+
+
 def member_kind(count: int, share_milli: int) -> int:
     """What sort of neighbour one member is: 0 no device, 1 part of one device, k + 1 for k whole devices."""
     if not count:
         return 0
-    return count + 1 if share_milli == WHOLE_SHARE_MILLI or count > 1 else 1
+    return min(count + 1, KIND_MAX) if share_milli == WHOLE_SHARE_MILLI or count > 1 else 1
 
 
 def resolve_slice(share_milli: int, memory_bytes: int, leasable_bytes: int, base_bytes: int) -> tuple[int, int]:
@@ -79,6 +113,9 @@ class DeviceRecord:
     spec: DeviceSpec
     node_id: str
     class_id: int
+    device_class: DeviceClass
+    tier: int = UNKNOWN
+    """Strongest enforcement tier that every device of its row gives; unknown: any, and checked when confirmed."""
     row: int = -1
     col: int = -1
     share_used_milli: int = 0
@@ -94,9 +131,30 @@ class DeviceRecord:
     """Who waits for this device to drain: nobody else is placed on it. Empty: nobody."""
 
     @property
+    def works(self) -> bool:
+        """Whether anything may be placed on it at all: it is there and well."""
+        return self.healthy and self.present
+
+    def gives(self, min_tier: int) -> bool:
+        """Whether it is there and well, and its agent may be able to enforce limits by that tier."""
+        return self.works and (self.tier == UNKNOWN or self.tier >= min_tier)
+
+    def slice_for(self, shape: Demand) -> tuple[int, int] | None:
+        """(share_milli, memory_bytes) of one slice of `shape` on this device, were nothing held of it; None where it
+        can't be had: sick, vanished, another sort of device, too small, too weak a tier, too full of foreign memory.
+
+        With `has_room` the one answer to whether a slice fits a device. Who the device is kept for is not asked.
+        """
+        return self.device_class.slice_of(shape, self.foreign_bytes) if self.gives(shape.min_tier) else None
+
+    def has_room(self, share_milli: int, memory_bytes: int) -> bool:
+        """Whether so much is left of it, whoever it is kept for."""
+        return self.share_used_milli + share_milli <= self.spec.compute_milli and memory_bytes <= self.memory_left_bytes
+
+    @property
     def share_left_milli(self) -> int:
         """Share that a new slice could take: nothing of a sick, vanished or withheld device."""
-        if self.healthy and self.present and not self.withheld_for:
+        if self.works and not self.withheld_for:
             return self.spec.compute_milli - self.share_used_milli
         return 0
 
@@ -110,6 +168,27 @@ class DeviceRecord:
         """The smaller of share left and memory left, in thousandths of the card."""
         share, spec = self.share_left_milli, self.spec
         return max(min(share, self.memory_left_bytes * spec.compute_milli // (spec.leasable_bytes or 1)), 0)
+
+    def view(self, node: NodeRecord) -> DeviceView:
+        """What readers may see of it."""
+        return DeviceView(
+            uuid=self.spec.uuid,
+            node_id=self.node_id,
+            model=self.spec.model,
+            mig_profile=self.spec.mig_profile,
+            pool=node.spec.pool,
+            compute_milli=self.spec.compute_milli,
+            share_used_milli=self.share_used_milli,
+            memory_used_bytes=self.memory_used_bytes,
+            leasable_bytes=self.spec.leasable_bytes,
+            foreign_bytes=self.foreign_bytes,
+            slices=self.slices,
+            healthy=self.healthy,
+            present=self.present,
+            grantable=node.grantable,
+            utilisation_milli=self.utilisation_milli,
+            withheld_for=self.withheld_for,
+        )
 
     @property
     def proportional_base_bytes(self) -> int:
@@ -137,7 +216,7 @@ class NodeRecord:
     host_memory_used_bytes: int = 0
     groups: dict[str, int] = field(default_factory=dict)
     kinds: dict[int, int] = field(default_factory=dict)
-    """How many members of each kind sit here (`member_kind`); only clustering policies look at it."""
+    """How many members of each kind sit here (`member_kind`)."""
 
     @property
     def open(self) -> bool:
@@ -159,6 +238,18 @@ class NodeRecord:
         if self.spec.host_memory_bytes == UNKNOWN:
             return HOST_MEMORY_UNLIMITED
         return self.spec.host_memory_bytes - self.host_memory_used_bytes
+
+    def has_room(self, demand: Demand, members: int = 1) -> bool:
+        """Whether its CPU and host memory are enough for so many members more."""
+        return (
+            demand.cpu_milli * members <= self.cpu_left_milli
+            and demand.host_memory_bytes * members <= self.host_memory_left_bytes
+        )
+
+    def may_take(self, demand: Demand, members: int = 1) -> bool:
+        """Whether so many members more would be within what the host has left, and what their group may have here."""
+        of_group = self.groups.get(demand.affinity_group, 0) + members
+        return self.has_room(demand, members) and not 0 < demand.max_per_node < of_group
 
 
 @dataclass(slots=True, frozen=True)

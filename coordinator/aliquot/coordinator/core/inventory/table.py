@@ -10,7 +10,7 @@ Padding, sick and vanished devices have `share_left == 0`, which no demand fits.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -26,7 +26,7 @@ _STATE = ("share_left", "memory_left", "usable", "base")
 _NODE = ("cpu_left", "host_left", "class_id", "width", "kinds", "has_foreign")
 _LINKS = ("island", "numa")
 _FLAGS = ("grantable", "first_of_node", "numa_known")
-_PLAIN = ("domain", "pool", "cpu_capacity", "host_capacity", "islands")
+_PLAIN = ("domain", "pool", "cpu_capacity", "host_capacity", "islands", "tier")
 
 
 class DeviceTable:
@@ -65,6 +65,8 @@ class DeviceTable:
     host_capacity: Ints
     islands: Ints
     """How many NVLink islands the row knows; 0: none."""
+    tier: Ints
+    """Strongest enforcement tier that every device of the row gives; -1: unknown, which counts as any."""
     grantable: Bools
     first_of_node: Bools
     """Rows of one node follow one another; this marks the first."""
@@ -139,8 +141,9 @@ class DeviceTable:
         self.islands[row] = len(known)
         self.numa_known[row] = len(devices) > 1 and all(d.spec.numa_node >= 0 for d in devices)
         self.knows_links |= bool(known) or bool(self.numa_known[row])
+        self.tier[row] = tier = weakest_tier(node, devices)
         for col, device in enumerate(devices):
-            device.row, device.col = row, col
+            device.row, device.col, device.tier = row, col, tier
             self.island[row, col] = numbers.get(device.spec.nvlink_island, UNKNOWN)
             self.numa[row, col] = device.spec.numa_node
             self.refresh_device(device)
@@ -157,7 +160,7 @@ class DeviceTable:
     def refresh_node(self, node: NodeRecord) -> None:
         """Mirror the node's part of each of its rows."""
         first = node.first_row
-        kinds = sum(1 << min(kind, 62) for kind in node.kinds)
+        kinds = sum(1 << kind for kind in node.kinds)
         for row in range(first, first + node.row_count):
             self.cpu_left[row] = node.cpu_left_milli if node.open else -1
             self.host_left[row] = node.host_memory_left_bytes
@@ -175,3 +178,17 @@ class DeviceTable:
         self.grantable[row] = False
         self.first_of_node[row] = False
         self.islands[row] = 0
+
+
+def weakest_tier(node: NodeRecord, devices: Sequence[DeviceRecord]) -> int:
+    """The tier that every one of these devices gives; those of which it is unknown are taken to give any."""
+    tiers = (d.spec.best_tier if d.spec.best_tier != UNKNOWN else node.spec.best_tier for d in devices)
+    return min((tier for tier in tiers if tier != UNKNOWN), default=UNKNOWN)
+
+
+def rows_of(devices: Iterable[DeviceRecord]) -> list[list[DeviceRecord]]:
+    """Rows of one node: its devices by class; one empty row for a node without devices."""
+    parts: dict[int, list[DeviceRecord]] = {}
+    for device in devices:
+        parts.setdefault(device.class_id, []).append(device)
+    return list(parts.values()) or [[]]

@@ -7,8 +7,7 @@ those that close late enough; they are opened for that one look.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable
 
 import numpy as np
 
@@ -92,7 +91,9 @@ def _place_on(state: State, to_open: _Which, demand: Demand, arrival: int) -> Pl
     promising = _promising(state, to_open, demand)
     if not promising:
         return None
-    with _open(state, promising):
+    with state.inventory.trial() as inventory:
+        for node_id in promising:
+            inventory.set_grantable(node_id, grantable=True)
         return state.engine.place(demand, arrival=arrival)
 
 
@@ -117,14 +118,3 @@ def _promising(state: State, to_open: _Which, demand: Demand) -> list[str]:
         if len(found) >= max(OPENED_MAX, demand.gang_size):
             break
     return list(found)
-
-
-@contextmanager
-def _open(state: State, node_ids: Sequence[str]) -> Iterator[None]:
-    try:
-        for node_id in node_ids:
-            state.inventory.set_grantable(node_id, grantable=True)
-        yield
-    finally:
-        for node_id in node_ids:
-            state.inventory.set_grantable(node_id, grantable=False)

@@ -19,6 +19,9 @@ from aliquot.coordinator.core.placement.scoring import NO_SCORE, scores_of
 from aliquot.coordinator.core.placement.shapes import Bools, Ints
 from aliquot.coordinator.core.types import WHOLE_SHARE_MILLI, Demand, SlicePlan
 
+AVOIDED = "\x00avoided"
+"""For whom devices are kept on trial that a request avoids."""
+
 
 class Chosen(NamedTuple):
     """Where one member goes."""
@@ -90,21 +93,17 @@ class Chooser:
         return scores
 
     def _score_without(self, demand: Demand, slot: int, scores: Ints) -> None:
-        """Score the rows of avoided devices as if those were full."""
-        table = self.inventory.table
-        records = [self.inventory.device_record(u) for u in demand.avoid_device_uuids if self.inventory.has_device(u)]
-        rows = np.array(sorted({record.row for record in records if scores[record.row] > NO_SCORE}), np.int64)
+        """Score the rows of avoided devices as if those were kept for somebody."""
+        known = [uuid for uuid in demand.avoid_device_uuids if self.inventory.has_device(uuid)]
+        of_row = {uuid: self.inventory.device_record(uuid).row for uuid in known}
+        rows = np.array(sorted({row for row in of_row.values() if scores[row] > NO_SCORE}), np.int64)
         if not len(rows):
             return
-        try:
-            for record in records:
-                table.share_left[record.row, record.col] = 0
-                table.usable[record.row, record.col] = 0
+        with self.inventory.trial() as inventory:
+            for uuid in known:
+                inventory.withhold(uuid, AVOIDED)
             eligible: Bools = np.ones((len(rows), 1), np.bool_)
             scores[rows] = scores_of(self.index.scorer.keys(rows, slice(slot, slot + 1), eligible)[:, 0])
-        finally:
-            for record in records:
-                table.refresh_device(record)
 
     def _least_busy(self, slot: int, row: int, score: int, scores: Ints | None) -> int:
         """Among the rows as good as `row` (in its block), the least busy one; the lowest of equals."""

@@ -14,7 +14,7 @@ import numpy as np
 
 from aliquot.coordinator.core.placement.engine import Engine
 from aliquot.coordinator.core.placement.fragmentation import Mix
-from aliquot.coordinator.core.placement.moving import Move, Occupant, Occupants, Trial
+from aliquot.coordinator.core.placement.moving import Move, Moves, Occupant, Occupants, hold, let_go
 from aliquot.coordinator.core.types import Demand
 
 GAIN_MIN_MILLI = 100
@@ -56,34 +56,39 @@ def propose(
     order = _in_order(engine)
     gained = 0
     trials = 0
-    with Trial(engine) as trial:
+    with engine.inventory.trial():
+        moving = Moves(engine)
         for number, node_id in enumerate(order[cursor : cursor + NODES_PER_STEP]):
-            if trials >= trials_max or len(trial.moves) >= moves_max:
+            if trials >= trials_max or len(moving.made) >= moves_max:
                 order_left = cursor + number
                 break
             for occupant in _movable(occupants, node_id):
-                if len(trial.moves) >= moves_max:
+                if len(moving.made) >= moves_max:
                     break
                 trials += 1
-                gained += _try_move(engine, weighed, trial, occupant, gain_min_milli)
+                gained += _try_move(engine, weighed, moving, occupant, gain_min_milli)
         else:
             order_left = cursor + NODES_PER_STEP
-        moves = trial.planned()
+        moves = tuple(moving.made)
     return Proposal(moves, gained // weighed.total_weight, order_left if order_left < len(order) else 0)
 
 
-def _try_move(engine: Engine, mix: Mix, trial: Trial, occupant: Occupant, gain_min_milli: int) -> int:
+def _try_move(engine: Engine, mix: Mix, moves: Moves, occupant: Occupant, gain_min_milli: int) -> int:
     """Move the lease on trial, and back again if that gains too little; what was gained, times the mix's weight."""
-    target = trial.move(occupant)
+    inventory = engine.inventory
+    mark = inventory.mark
+    target = moves.move(occupant)
     if target is None:
         return 0
     touched = {*occupant.placement.node_ids, *target.node_ids}
     after = _fragmented(engine, mix, touched)
-    trial.undo_to(len(trial.moves) - 1)
+    inventory.undo_to(mark)
     gain = _fragmented(engine, mix, touched) - after
     if gain < gain_min_milli * mix.total_weight:
+        moves.made.pop()
         return 0
-    trial.redo(occupant, target)
+    let_go(inventory, occupant.demand, occupant.placement)
+    hold(inventory, occupant.demand, target)
     return gain
 
 

@@ -8,8 +8,6 @@ nothing else: no clock, no hash order, no randomness.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 from aliquot.coordinator.core.inventory import Inventory
 from aliquot.coordinator.core.placement import explain
@@ -85,18 +83,6 @@ class Engine:
         the last question, as they do when somebody asks what would be if others were gone, it takes the same time.
         """
         return any(room(self.inventory, demand, shape) >= demand.gang_size for shape in self.matcher.shapes(demand))
-
-    @contextmanager
-    def supposing(self) -> Iterator[None]:
-        """A context in which the inventory is changed to see what would be, and at whose end all is as it was: unless
-        `place` had to look at it meanwhile, no row is scored again for it.
-        """
-        begun = self.inventory.changes.end
-        try:
-            yield
-        finally:
-            if self.index.seen <= begun:
-                self.inventory.changes.forget(begun)
 
     def note_demand(self, demand: Demand) -> None:
         """Count an arrival, whether it is placed or not: what policies learn from.

@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 
 from aliquot.coordinator.core.placement.engine import Engine
-from aliquot.coordinator.core.placement.moving import Move, Occupant, Occupants, Trial
+from aliquot.coordinator.core.placement.moving import Move, Moves, Occupant, Occupants
 from aliquot.coordinator.core.types import WHOLE_SHARE_MILLI, Demand, Placement
 
 NODES_LOOKED_AT = 64
@@ -109,17 +109,18 @@ def _try_node(engine: Engine, candidate: _Candidate, demand: Demand, moves_max: 
     node_id = candidate.node_id
     wanted = msgspec.structs.replace(demand, node_ids=(node_id,))
     leases = sorted(candidate.leases, key=lambda o: (-o.demand.count * _share(o.demand), o.lease_id))
-    with Trial(engine) as trial:
+    with engine.inventory.trial():
+        moves = Moves(engine)
         for occupant in leases:
-            if trial.move(occupant, avoid_node_ids=(node_id,)) is None:
+            if moves.move(occupant, avoid_node_ids=(node_id,)) is None:
                 return None
         placement = engine.place(wanted)
         for occupant in candidate.others:
-            if placement is not None or len(trial.moves) == moves_max:
+            if placement is not None or len(moves.made) == moves_max:
                 break
-            if trial.move(occupant, avoid_node_ids=(node_id,)) is not None:
+            if moves.move(occupant, avoid_node_ids=(node_id,)) is not None:
                 placement = engine.place(wanted)
-        return Evacuation(trial.planned(), placement) if placement is not None else None
+        return Evacuation(tuple(moves.made), placement) if placement is not None else None
 
 
 def _share(demand: Demand) -> int:

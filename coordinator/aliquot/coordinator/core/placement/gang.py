@@ -12,6 +12,7 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 
+from aliquot.coordinator.core.inventory import Inventory
 from aliquot.coordinator.core.placement.capacity import listed_rows, members_per_node, members_per_row
 from aliquot.coordinator.core.placement.chooser import Chooser, Chosen
 from aliquot.coordinator.core.placement.picking import slice_on
@@ -37,25 +38,41 @@ def place_gang(chooser: Chooser, shapes: ShapeTable, demand: Demand, shape: Dema
     if int(per_node.sum()) < demand.gang_size:
         return None
     within, note = _smallest_domain(chooser, demand, per_node)
-    trial = _Trial(chooser, demand)
-    try:
-        for member in range(demand.gang_size):
-            chosen = chooser.choose(demand, shape, arrival * 65537 + member, within)
-            if chosen is None:
+    with inventory.trial():
+        chosen: list[Chosen] = []
+        for number in range(demand.gang_size):
+            found = chooser.choose(demand, shape, arrival * 65537 + number, within)
+            if found is None:
                 break
-            trial.add(chosen)
+            chosen.append(_held(inventory, demand, found))
         else:
-            return trial.placement(note)
-    finally:
-        trial.undo()
+            return _placement(chosen, note)
     # A policy that fills devices one by one can corner members of several parts of devices each.
-    try:
+    with inventory.trial():
+        chosen = []
         for row in np.flatnonzero(eligible if within is None else eligible & within).tolist():
-            while len(trial.chosen) < demand.gang_size and trial.add_balanced(row, shape):
-                pass
-        return trial.placement(note) if len(trial.chosen) == demand.gang_size else None
-    finally:
-        trial.undo()
+            while len(chosen) < demand.gang_size:
+                found = _balanced(inventory, demand, shape, row)
+                if found is None:
+                    break
+                chosen.append(_held(inventory, demand, found))
+        return _placement(chosen, note) if len(chosen) == demand.gang_size else None
+
+
+def _held(inventory: Inventory, demand: Demand, chosen: Chosen) -> Chosen:
+    """Hold what one member gets, so that the next ones see it."""
+    for plan in chosen.slices:
+        inventory.reserve(plan)
+    inventory.reserve_member(chosen.node_id, demand)
+    return chosen
+
+
+def _placement(chosen: list[Chosen], note: str) -> Placement:
+    notes = [note] if note else []
+    notes += sorted({member.note for member in chosen if member.note})
+    return Placement(
+        tuple(member.slices for member in chosen), tuple(member.node_id for member in chosen), "; ".join(notes)
+    )
 
 
 def _smallest_domain(chooser: Chooser, demand: Demand, per_node: Ints) -> tuple[Bools | None, str]:
@@ -71,80 +88,26 @@ def _smallest_domain(chooser: Chooser, demand: Demand, per_node: Ints) -> tuple[
     return domain == best, f"all members in failure domain {inventory.domains[best]}"
 
 
-class _Trial:
-    """Members placed so far, reserved so that the next ones see them."""
-
-    def __init__(self, chooser: Chooser, demand: Demand) -> None:
-        self._chooser = chooser
-        self._demand = demand
-        self.chosen: list[Chosen] = []
-
-    def add(self, chosen: Chosen) -> None:
-        """Reserve one member."""
-        inventory, demand = self._chooser.inventory, self._demand
-        for plan in chosen.slices:
-            inventory.reserve(plan)
-        inventory.reserve_member(
-            chosen.node_id,
-            cpu_milli=demand.cpu_milli,
-            host_memory_bytes=demand.host_memory_bytes,
-            affinity_group=demand.affinity_group,
-        )
-        self.chosen.append(chosen)
-
-    def add_balanced(self, row: int, shape: Demand) -> bool:
-        """Place one member on the row's emptiest devices: reaches every count that `members_by_slots`
-        promises.
-        """
-        inventory, demand = self._chooser.inventory, self._demand
-        table = inventory.table
-        node = table.node_of_row[row]
-        if node is None or not node.grantable:
-            return False
-        if node.cpu_left_milli < demand.cpu_milli or node.host_memory_left_bytes < demand.host_memory_bytes:
-            return False
-        if demand.max_per_node and node.groups.get(demand.affinity_group, 0) >= demand.max_per_node:
-            return False
-        roomy: list[tuple[int, int, int, SlicePlan]] = []
-        for device in table.devices_of_row[row]:
-            plan = None if device.spec.uuid in demand.avoid_device_uuids else slice_on(device, shape)
-            if plan is not None:
-                by_memory = device.memory_left_bytes // max(plan.memory_bytes, 1)
-                slots = min(device.share_left_milli // plan.share_milli, by_memory)
-                roomy.append((-slots, device.col, device.spec.nvlink_island, plan))
-        roomy.sort(key=lambda item: item[:2])
-        if shape.topology == Topology.REQUIRE_ISLAND:
-            islands = {island for _, _, island, _ in roomy if island != UNKNOWN}
-            groups = [[item for item in roomy if item[2] == island] for island in sorted(islands)]
-        else:
-            groups = [roomy]
-        enough = [group for group in groups if len(group) >= shape.count]
-        if not enough:
-            return False
-        plans = [item[3] for item in enough[0][: shape.count]]
-        self.add(Chosen(node.spec.node_id, tuple(plans), ""))
-        return True
-
-    def placement(self, note: str) -> Placement:
-        """What was reserved, as a placement."""
-        notes = [note] if note else []
-        notes += sorted({chosen.note for chosen in self.chosen if chosen.note})
-        return Placement(
-            tuple(chosen.slices for chosen in self.chosen),
-            tuple(chosen.node_id for chosen in self.chosen),
-            "; ".join(notes),
-        )
-
-    def undo(self) -> None:
-        """Release everything."""
-        inventory, demand = self._chooser.inventory, self._demand
-        for chosen in reversed(self.chosen):
-            inventory.release_member(
-                chosen.node_id,
-                cpu_milli=demand.cpu_milli,
-                host_memory_bytes=demand.host_memory_bytes,
-                affinity_group=demand.affinity_group,
-            )
-            for plan in chosen.slices:
-                inventory.release(plan)
-        self.chosen = []
+def _balanced(inventory: Inventory, demand: Demand, shape: Demand, row: int) -> Chosen | None:
+    """One member on the row's emptiest devices: reaches every count that `members_by_slots` promises."""
+    table = inventory.table
+    node = table.node_of_row[row]
+    if node is None or not node.grantable or not node.may_take(demand):
+        return None
+    roomy: list[tuple[int, int, int, SlicePlan]] = []
+    for device in table.devices_of_row[row]:
+        plan = None if device.spec.uuid in demand.avoid_device_uuids else slice_on(device, shape)
+        if plan is not None:
+            by_memory = device.memory_left_bytes // max(plan.memory_bytes, 1)
+            slots = min(device.share_left_milli // plan.share_milli, by_memory)
+            roomy.append((-slots, device.col, device.spec.nvlink_island, plan))
+    roomy.sort(key=lambda item: item[:2])
+    if shape.topology == Topology.REQUIRE_ISLAND:
+        islands = {island for _, _, island, _ in roomy if island != UNKNOWN}
+        groups = [[item for item in roomy if item[2] == island] for island in sorted(islands)]
+    else:
+        groups = [roomy]
+    enough = [group for group in groups if len(group) >= shape.count]
+    if not enough:
+        return None
+    return Chosen(node.spec.node_id, tuple(item[3] for item in enough[0][: shape.count]), "")

@@ -16,7 +16,7 @@ from aliquot.coordinator.core.placement.capacity import (
 )
 from aliquot.coordinator.core.placement.matching import Match, is_part
 from aliquot.coordinator.core.placement.reasons import Reason
-from aliquot.coordinator.core.placement.shapes import Bools, Ints, ShapeTable, class_suits, shape_of
+from aliquot.coordinator.core.placement.shapes import Bools, Ints, ShapeTable, shape_of
 from aliquot.coordinator.core.types import WHOLE_SHARE_MILLI, Demand, Missing, Topology
 
 GIB = 1 << 30
@@ -86,8 +86,8 @@ class ClassObstacles:
             return self._missing(Reason.OTHER_PROFILE, *self._other_profile())
         if not own.mig_profile and demand.min_tier >= Tier.MIG and is_part(demand):
             return self._missing(Reason.TIER, "these cards are not cut into MIG instances", "ask for a lower tier")
-        if not class_suits(self._shape, self._inventory, self._class_id):
-            _, memory = self._inventory.resolve(self._shape, own)
+        if own.slice_of(self._shape) is None:
+            _, memory = own.size_of(self._shape)
             return self._missing(
                 Reason.MEMORY_OVER_DEVICE,
                 f"{gib(memory)} on one device was asked for; these have {gib(own.leasable_bytes)} to lease",
@@ -104,9 +104,8 @@ class ClassObstacles:
             best = next((m for m in self._matches if m.demand.models[0][0] == own.model), self._matches[0])
             what = charge(best.compute_milli, best.memory_bytes)
             return f"it is served by the smallest profile with as much, {best.demand.mig_profile} ({what})", ""
-        if is_part(demand) and not class_suits(
-            msgspec.structs.replace(self._shape, mig_profile=own.mig_profile), self._inventory, self._class_id
-        ):
+        as_instance = msgspec.structs.replace(self._shape, mig_profile=own.mig_profile)
+        if is_part(demand) and own.slice_of(as_instance) is None:
             what = charge(own.compute_milli, own.leasable_bytes)
             return f"a {own.mig_profile} has no more than {what}", f"ask for at most {what}"
         detail = "MIG instances serve who names their profile, asks for the tier mig, or finds no undivided card"
@@ -234,7 +233,7 @@ class ClassObstacles:
 
     def _no_device(self, left: Ints, memory_left: Ints) -> Missing:
         """No single device fits: by share or by memory, and by how little."""
-        share, memory = self._inventory.resolve(self._shape, self._class)
+        share, memory = self._class.size_of(self._shape)
         top = int(left.max(initial=0))
         if not top:
             return self._missing(

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
 
-from aliquot.coordinator.core.inventory import resolve_slice
 from aliquot.coordinator.core.inventory.records import DeviceRecord
 from aliquot.coordinator.core.types import UNKNOWN, Demand, SlicePlan, Topology
 
@@ -16,19 +15,10 @@ UTILISATION_STEP_MILLI = 334
 
 def slice_on(device: DeviceRecord, shape: Demand) -> SlicePlan | None:
     """The slice that `shape` would take on a device now, or None if it does not fit."""
-    leasable = device.spec.leasable_bytes
-    base = leasable if shape.memory_bytes else device.proportional_base_bytes
-    if base < 0:
+    size = device.slice_for(shape)
+    if size is None or device.withheld_for or not device.has_room(*size):
         return None
-    if device.spec.mig_profile:
-        share, memory = device.spec.compute_milli, device.memory_left_bytes
-        if memory < shape.memory_bytes:
-            return None
-    else:
-        share, memory = resolve_slice(shape.share_milli, shape.memory_bytes, leasable, base)
-    if device.share_left_milli < share or device.memory_left_bytes < memory:
-        return None
-    return SlicePlan(device.node_id, device.spec.uuid, share, memory)
+    return SlicePlan(device.node_id, device.spec.uuid, *size)
 
 
 def busy_class(device: DeviceRecord) -> int:

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from aliquot.coordinator.core.inventory import Inventory
-from aliquot.coordinator.core.inventory.records import MIB, DeviceRecord, NodeRecord, member_kind
+from aliquot.coordinator.core.inventory.records import MIB, member_kind
 from aliquot.coordinator.core.types import UNKNOWN, WHOLE_SHARE_MILLI, Demand, Topology
 
 Ints = npt.NDArray[np.int64]
@@ -41,24 +41,6 @@ def shape_of(demand: Demand, models: tuple[str, ...]) -> Demand:
         topology=demand.topology if demand.count > 1 else Topology.ANY,
         min_tier=demand.min_tier,
     )
-
-
-def class_suits(shape: Demand, inventory: Inventory, class_id: int) -> bool:
-    """May a slice of the shape sit on devices of this class, were they empty?"""
-    device_class = inventory.classes[class_id]
-    if shape.models and device_class.model not in shape.models[0]:
-        return False
-    if shape.vendor and device_class.vendor != shape.vendor:
-        return False
-    if device_class.mig_profile != shape.mig_profile or device_class.leasable_bytes <= 0:
-        return False
-    if shape.mig_profile:
-        whole = shape.share_milli in (0, WHOLE_SHARE_MILLI)  # of the instance, as who names a profile means it
-        return shape.memory_bytes <= device_class.leasable_bytes and (
-            whole or shape.share_milli <= device_class.compute_milli
-        )
-    share, memory = inventory.resolve(shape, device_class)
-    return share <= WHOLE_SHARE_MILLI and memory <= device_class.leasable_bytes
 
 
 class ShapeTable:
@@ -133,13 +115,15 @@ class ShapeTable:
         self.asked[:, slot] = 0
         self.size[:, slot] = 0
         for class_id in range(self.classes):
-            if shape.count and class_suits(shape, self._inventory, class_id):
-                leasable = self._inventory.classes[class_id].leasable_bytes
-                share, memory = self._inventory.resolve(shape, self._inventory.classes[class_id])
+            device_class = self._inventory.classes[class_id]
+            size = device_class.slice_of(shape) if shape.count else None
+            if size is not None:
+                share, memory = size
                 self.share[class_id, slot] = self.asked[class_id, slot] = share
-                self.memory[class_id, slot] = memory
-                whole = self._inventory.classes[class_id].compute_milli
-                self.size[class_id, slot] = max(share, min(whole, -(-memory * whole // leasable)))
+                # Of a MIG instance all is taken that foreign processes leave; what must be left is what was asked for.
+                self.memory[class_id, slot] = shape.memory_bytes if device_class.mig_profile else memory
+                whole = device_class.compute_milli
+                self.size[class_id, slot] = max(share, min(whole, -(-memory * whole // device_class.leasable_bytes)))
 
     def eligible_rows(self, slot: int) -> Bools:
         """Rows that suit the shape whatever is held on them: class, pool, selector, width."""
@@ -156,21 +140,15 @@ class ShapeTable:
             suits &= table.pool[:rows] == (pools.index(shape.pool) if shape.pool in pools else -1)
         if shape.topology == Topology.REQUIRE_ISLAND:
             suits &= table.islands[:rows] > 0
-        if shape.node_selector or shape.min_tier:
+        if shape.min_tier:
+            tier = table.tier[:rows]
+            suits &= (tier == UNKNOWN) | (tier >= shape.min_tier)
+        if shape.node_selector:
             wanted = set(shape.node_selector)
             for row in np.flatnonzero(suits).tolist():
                 node = table.node_of_row[row]
-                suits[row] = (
-                    node is not None
-                    and wanted.issubset(node.spec.labels)
-                    and all(_gives(device, node, shape.min_tier) for device in table.devices_of_row[row])
-                )
+                suits[row] = node is not None and wanted.issubset(node.spec.labels)
         return suits
-
-
-def _gives(device: DeviceRecord, node: NodeRecord, min_tier: int) -> bool:
-    best = device.spec.best_tier if device.spec.best_tier != UNKNOWN else node.spec.best_tier
-    return best == UNKNOWN or best >= min_tier
 
 
 def proportional_memory(base: Ints, share: Ints) -> Ints:

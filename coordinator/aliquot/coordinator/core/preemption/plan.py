@@ -1,6 +1,6 @@
 """A preemption as a whole: the victims, and the placement that they make room for, tried out before anybody is told.
 
-Members are put one after another where they cost least; then the engine itself places the demand on an overlay
+Members are put one after another where they cost least; then the engine itself places the demand on trial,
 without the victims, by its own rules (links, host memory, affinity). Only what it finds is carried out, and whoever
 is not needed for what it found is spared.
 """
@@ -16,9 +16,9 @@ import msgspec
 from aliquot.coordinator.core.granting import chain_of, forbidden, guarantee_scale, is_entitled
 from aliquot.coordinator.core.leases import Lease
 from aliquot.coordinator.core.preemption.choosing import Choice, Chooser
+from aliquot.coordinator.core.preemption.leaving import gone_by, take_off
 from aliquot.coordinator.core.preemption.nodecosts import Known, NodeCosts
 from aliquot.coordinator.core.preemption.nodeview import NodeViews
-from aliquot.coordinator.core.preemption.overlay import Overlay
 from aliquot.coordinator.core.preemption.question import Question
 from aliquot.coordinator.core.preemption.search import Need
 from aliquot.coordinator.core.preemption.victims import NEVER_MS, Eligibility
@@ -147,9 +147,10 @@ def _tried_out(question: Question, chooser: Chooser, choice: Choice) -> Plan | N
     if not _within_disruption_budgets(question, choice.victims):
         return None
     kept = [uuid for owner in question.need.owners if owner in state.holds for uuid in state.holds[owner].device_uuids]
-    kept = [uuid for uuid in kept if state.inventory.has_device(uuid)]
     demand = msgspec.structs.replace(question.demand, models=question.shape.models, node_ids=tuple(choice.node_ids))
-    with Overlay(state, choice.node_ids, choice.victims, kept, eligible.soon_ms):
+    with state.inventory.trial() as inventory:
+        inventory.open_devices(kept)
+        take_off(state, inventory, gone_by(state, choice.node_ids, choice.victims, eligible.soon_ms))
         placement = state.engine.place(demand, arrival=lease.arrival)
     if placement is None:
         return None

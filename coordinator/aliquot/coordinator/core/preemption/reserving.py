@@ -6,19 +6,23 @@ has run already. The reservation stands on that guess only in when it is expecte
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from collections.abc import Iterable
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
 
-from aliquot.coordinator.core.leases import Lease
+from aliquot.coordinator.core.leases import Lease, Slice, lease_id_of
 from aliquot.coordinator.core.placement.capacity import listed_rows
-from aliquot.coordinator.core.preemption.nodeview import DeviceLoad, NodeViews
-from aliquot.coordinator.core.preemption.search import Need
+from aliquot.coordinator.core.preemption.leaving import held_on, leaves, take_off
 from aliquot.coordinator.core.state import State
-from aliquot.coordinator.core.types import Demand, Placement, SlicePlan
+from aliquot.coordinator.core.types import Demand, Placement
 
 NODES_MAX = 64
 """So many nodes are looked at (and twice as many as there are members), those with most room first."""
+SOON_MS = 1_000
+"""What has been told to leave is expected to be gone after so long."""
 
 
 class Expected(NamedTuple):
@@ -39,74 +43,67 @@ def end_of(lease: Lease, now_ms: int) -> tuple[int, bool]:
     return now_ms + max(60_000, now_ms - lease.granted_ms), True
 
 
-def expect(state: State, views: NodeViews, lease_id: str, demand: Demand, now_ms: int) -> Expected | None:
-    """The earliest start on devices of one model alternative, or None where the shape fits no node by itself."""
-    best: Expected | None = None
-    for shape in state.engine.matcher.shapes(demand):
-        found = _expect(state, views, lease_id, demand, shape, now_ms)
-        if found is not None and (best is None or found.start_ms < best.start_ms):
-            best = found
-    return best
-
-
-def _expect(
-    state: State, views: NodeViews, lease_id: str, demand: Demand, shape: Demand, now_ms: int
-) -> Expected | None:
-    inventory, engine = state.inventory, state.engine
-    table = inventory.table
-    rows = table.rows
-    slot = engine.index.slot(shape)
-    eligible = engine.shapes.eligible_rows(slot) & listed_rows(inventory, demand) & table.grantable[:rows]
-    free = table.share_left[:rows].sum(axis=1)
-    order = np.flatnonzero(eligible)
-    order = order[np.argsort(-free[order], kind="stable")][: NODES_MAX + 2 * demand.gang_size]
-    need = Need(shape, frozenset(demand.avoid_device_uuids), frozenset((lease_id,)), {})
-    found: list[tuple[int, int, str, list[SlicePlan], bool]] = []
-    seen: set[str] = set()
-    for rank, row in enumerate(order.tolist()):
-        node = table.node_of_row[row]
-        if node is None or node.spec.node_id in seen:
-            continue
-        seen.add(node.spec.node_id)
-        ready = []
-        for load in views.of(node.spec.node_id).devices:
-            size = need.on(load.record)
-            if size is not None:
-                ready.append((*_ready(state, load, size, now_ms), load.record.col, load, size))
-        ready.sort(key=lambda item: item[:3])
-        for number in range(len(ready) // max(demand.count, 1)):
-            part = ready[number * demand.count : (number + 1) * demand.count]
-            plans = [SlicePlan(node.spec.node_id, i[3].record.spec.uuid, *i[4]) for i in part]
-            found.append((part[-1][0], rank, node.spec.node_id, plans, any(i[1] for i in part)))
-    if len(found) < demand.gang_size:
+def expect(state: State, lease: Lease, demand: Demand, now_ms: int) -> Expected | None:
+    """The earliest start on the nodes looked at, where the engine would place the demand once those have left who are
+    expected to; None where it fits none of these nodes whoever leaves.
+    """
+    node_ids = _nodes(state, demand)
+    if not node_ids:
         return None
-    found.sort(key=lambda item: item[:2])
-    used = found[: demand.gang_size]
-    start_ms = used[-1][0]
-    placement = Placement(
-        tuple(tuple(plans) for _, _, _, plans, _ in used), tuple(node_id for _, _, node_id, _, _ in used)
-    )
-    guessed = [ready_ms - now_ms for ready_ms, _, _, _, guess in used if guess]
+    here = msgspec.structs.replace(demand, node_ids=node_ids)
+    leaving = _leaving(state, node_ids, now_ms)
+    times = sorted({now_ms, *(at_ms for at_ms, _, _ in leaving)})
+    hold = state.holds.get(lease.lease_id)
+    with state.inventory.trial() as inventory:
+        inventory.open_devices(hold.device_uuids if hold is not None else ())
+
+        def fits_by(at_ms: int) -> bool:
+            with inventory.trial():
+                take_off(state, inventory, (piece for ends_ms, _, piece in leaving if ends_ms <= at_ms))
+                return state.engine.fits(here)
+
+        number = bisect_left(times, True, key=fits_by)
+        if number == len(times):
+            return None
+        start_ms = times[number]
+        gone = [(ends_ms, guess, piece) for ends_ms, guess, piece in leaving if ends_ms <= start_ms]
+        take_off(state, inventory, (piece for _, _, piece in gone))
+        placement = state.engine.place(here, arrival=lease.arrival)
+    if placement is None:
+        return None
+    devices = {plan.device_uuid for member in placement.members for plan in member}
+    guessed = [ends_ms - now_ms for ends_ms, guess, piece in gone if guess and piece.plan.device_uuid in devices]
     return Expected(placement, start_ms, max(guessed, default=0))
 
 
-def _ready(state: State, load: DeviceLoad, size: tuple[int, int], now_ms: int) -> tuple[int, bool]:
-    """(when a slice will fit on the device, whether that is a guess)."""
-    record = load.record
-    share = record.spec.compute_milli - record.share_used_milli
-    memory = record.memory_left_bytes
-    if share >= size[0] and memory >= size[1]:
-        return now_ms, False
-    at_ms, guess = now_ms, False
-    if load.leaving_share_milli or load.leaving_memory_bytes:
-        share, memory = share + load.leaving_share_milli, memory + load.leaving_memory_bytes
-        at_ms = now_ms + 1000
-    ends = [(*end_of(state.leases[o.lease_id], now_ms), o.share_milli, o.memory_bytes) for o in load.occupants]
-    ends += [(leaver.deadline_ms, False, leaver.share_milli, leaver.memory_bytes) for leaver in load.late]
-    ends.sort()
-    for end_ms, guessed, of_share, of_memory in ends:
-        if share >= size[0] and memory >= size[1]:
-            break
-        share, memory = share + of_share, memory + of_memory
-        at_ms, guess = max(at_ms, end_ms), guess or guessed
-    return at_ms, guess
+def _nodes(state: State, demand: Demand) -> tuple[str, ...]:
+    """Nodes that suit one of the demand's shapes, those with most room first."""
+    inventory, engine = state.inventory, state.engine
+    table = inventory.table
+    listed = listed_rows(inventory, demand) & table.grantable[: table.rows]
+    found: dict[str, None] = {}
+    for shape in engine.matcher.shapes(demand):
+        eligible = engine.shapes.eligible_rows(engine.index.slot(shape)) & listed
+        free = table.share_left[: table.rows].sum(axis=1)
+        order = np.flatnonzero(eligible)
+        for row in order[np.argsort(-free[order], kind="stable")][: NODES_MAX + 2 * demand.gang_size].tolist():
+            node = table.node_of_row[row]
+            if node is not None:
+                found[node.spec.node_id] = None
+    return tuple(found)
+
+
+def _leaving(state: State, node_ids: Iterable[str], now_ms: int) -> list[tuple[int, bool, Slice]]:
+    """(when it is expected to leave, whether that is a guess, what) of all that these nodes hold."""
+    ends: dict[str, tuple[int, bool]] = {}
+    found: list[tuple[int, bool, Slice]] = []
+    for piece in held_on(state, node_ids):
+        lease_id = lease_id_of(piece.slice_id)
+        if lease_id not in ends:
+            ends[lease_id] = end_of(state.leases[lease_id], now_ms)
+        if leaves(piece):
+            soon = piece.deadline_ms <= now_ms + state.config.reclaim_grace_ms
+            found.append((now_ms + SOON_MS if soon else piece.deadline_ms, False, piece))
+        else:
+            found.append((*ends[lease_id], piece))
+    return found

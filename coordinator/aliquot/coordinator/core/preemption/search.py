@@ -17,11 +17,10 @@ from collections.abc import Collection, Iterable
 from itertools import combinations
 from typing import NamedTuple
 
-from aliquot.coordinator.core.inventory import resolve_slice
 from aliquot.coordinator.core.inventory.records import DeviceRecord
 from aliquot.coordinator.core.preemption.nodeview import DeviceLoad, NodeView
 from aliquot.coordinator.core.preemption.victims import NEVER_MS, Eligibility
-from aliquot.coordinator.core.types import UNKNOWN, WHOLE_SHARE_MILLI, Demand, Topology
+from aliquot.coordinator.core.types import UNKNOWN, Demand, Topology
 
 EXACT_MAX = 10
 """So many leases on one device are tried in all combinations; of more, the largest are taken first."""
@@ -67,38 +66,21 @@ class Need(NamedTuple):
     owners: frozenset[str]
     """Devices kept for these may be used: for the lease itself, and for whoever must give way to it."""
 
-    sizes: dict[int, tuple[int, int] | None]
-    """What `on` found for devices of each class without foreign memory: a cache."""
+    sizes: dict[tuple[int, int], tuple[int, int] | None]
+    """What `on` found for devices of each class and tier without foreign memory: a cache."""
 
     def on(self, record: DeviceRecord) -> tuple[int, int] | None:
         """(share_milli, memory_bytes) of one slice on this device; None where it never fits."""
-        if not record.healthy or not record.present:
+        if not record.works or (self.avoid and record.spec.uuid in self.avoid):
             return None
         if record.withheld_for and record.withheld_for not in self.owners:
             return None
-        if self.avoid and record.spec.uuid in self.avoid:
-            return None
         if record.foreign_bytes:
-            return self._size(record)
-        if record.class_id not in self.sizes:
-            self.sizes[record.class_id] = self._size(record)
-        return self.sizes[record.class_id]
-
-    def _size(self, record: DeviceRecord) -> tuple[int, int] | None:
-        demand, spec = self.demand, record.spec
-        if spec.mig_profile != demand.mig_profile:
-            return None
-        if demand.models and spec.model not in demand.models[0]:
-            return None
-        leasable = spec.leasable_bytes
-        if demand.mig_profile:
-            enough = demand.memory_bytes <= leasable and demand.share_milli % WHOLE_SHARE_MILLI <= spec.compute_milli
-            return (spec.compute_milli, leasable) if enough else None
-        if not demand.memory_bytes and record.proportional_base_bytes < 0:
-            return None
-        base = leasable - record.foreign_bytes
-        share, memory = resolve_slice(demand.share_milli, demand.memory_bytes, leasable, base)
-        return (share, memory) if share <= WHOLE_SHARE_MILLI and memory <= base else None
+            return record.slice_for(self.demand)
+        key = record.class_id, record.tier
+        if key not in self.sizes:
+            self.sizes[key] = record.slice_for(self.demand)
+        return self.sizes[key]
 
 
 def group_of(record: DeviceRecord, demand: Demand) -> tuple[int, int] | None:

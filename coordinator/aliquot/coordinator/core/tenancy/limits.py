@@ -186,7 +186,7 @@ def least_parts(inventory: Inventory, demand: Demand, matches: Sequence[Match] =
         share, memory = min(m.compute_milli for m in matches), min(m.memory_bytes for m in matches)
     elif not share or not memory or demand.mig_profile:
         sizes = [
-            inventory.resolve(demand, device_class)
+            device_class.size_of(demand)
             for device_class in inventory.classes
             if (not models or device_class.model in models) and device_class.mig_profile == demand.mig_profile
         ]

@@ -1,0 +1,174 @@
+"""What is kept for the head of a line is what its request asks for: devices are chosen by the engine, and looked at
+again when they are used.
+"""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+
+from aliquot.coordinator.core import commands as c
+from aliquot.coordinator.core.facts import HoldBroken, HoldReleased
+from aliquot.coordinator.core.leases import Lease, LeaseState
+from aliquot.coordinator.core.types import NodeSpec, Topology
+from tests.core.harness import Books, node, request
+
+PATIENCE_MS = 300_000
+"""How long the default queue lets a request wait before devices are kept for it."""
+
+
+def described(spec: NodeSpec, *, vendors: str = "", tiers: tuple[int, ...] = (), islands: str = "") -> NodeSpec:
+    """The node with another vendor (a, n), tier or NVLink island for each of its devices."""
+    devices = list(spec.devices)
+    for number, letter in enumerate(vendors):
+        devices[number] = replace(devices[number], vendor={"a": "amd", "n": "nvidia"}[letter])
+    for number, tier in enumerate(tiers):
+        devices[number] = replace(devices[number], best_tier=tier, model=f"tier-{tier}")
+    for number, island in enumerate(islands):
+        devices[number] = replace(devices[number], nvlink_island=int(island))
+    return replace(spec, devices=tuple(devices))
+
+
+def fill(books: Books) -> dict[str, Lease]:
+    """A running lease on every device of the pool; by device."""
+    running = {}
+    for _ in list(books.state.inventory.device_uuids()):
+        lease = books.activate(books.allocate(request()))
+        running[lease.slices[0].plan.device_uuid] = lease
+    return running
+
+
+def end(books: Books, lease: Lease) -> None:
+    books.do(c.Release(lease.lease_id))
+    books.report(books.again(lease), c.ReportStatus.GONE)
+    books.settle()
+
+
+def wait_patiently(books: Books, **more: object) -> Lease:
+    """A request that does not fit, once devices may be kept for it."""
+    lease = books.allocate(request(**more))  # type: ignore[arg-type]
+    books.settle()
+    books.advance(PATIENCE_MS + 1_000)
+    books.settle()
+    assert books.again(lease).waiting
+    return books.again(lease)
+
+
+@pytest.mark.parametrize(
+    ("asked", "wanted"), [({"vendor": "amd"}, "GPU-one-1"), ({"min_tier": 4}, "GPU-one-1"), ({}, "GPU-one-0")]
+)
+def test_a_reservation_keeps_devices_of_the_vendor_and_tier_asked_for(asked: dict[str, object], wanted: str) -> None:
+    books = Books()
+    books.connect(described(node("one", 2), vendors="na", tiers=(1, 4)))
+    running = fill(books)
+
+    lease = wait_patiently(books, **asked)
+    for uuid in ("GPU-one-0", "GPU-one-1"):
+        end(books, running[uuid])
+
+    assert books.again(lease).state is LeaseState.GRANTED
+    assert [piece.plan.device_uuid for piece in books.again(lease).holding] == [wanted]
+
+
+def test_a_reservation_keeps_devices_of_one_island() -> None:
+    books = Books()
+    books.connect(described(node("one", 4), islands="0101"))
+    running = fill(books)
+
+    lease = wait_patiently(books, count=2, topology=Topology.REQUIRE_ISLAND)
+    for uuid in ("GPU-one-0", "GPU-one-1"):
+        end(books, running[uuid])
+    assert books.again(lease).waiting
+    for uuid in ("GPU-one-2", "GPU-one-3"):
+        end(books, running[uuid])
+
+    assert books.again(lease).state is LeaseState.GRANTED
+    assert {int(piece.plan.device_uuid[-1]) % 2 for piece in books.again(lease).holding} in ({0}, {1})
+
+
+def test_a_reservation_of_a_gang_keeps_to_its_members_per_node() -> None:
+    books = Books()
+    books.connect(node("one", 2))
+    books.connect(node("two", 2))
+    running = fill(books)
+
+    lease = wait_patiently(books, gang_size=2, affinity_group="g", max_per_node=1)
+    for uuid in ("GPU-one-0", "GPU-one-1", "GPU-two-0", "GPU-two-1"):
+        end(books, running[uuid])
+
+    assert books.again(lease).state is LeaseState.GRANTED
+    assert len({piece.plan.node_id for piece in books.again(lease).holding}) == 2
+
+
+def test_a_reservation_counts_cpu_that_comes_free() -> None:
+    books = Books()
+    books.connect(replace(node("one", 2), cpu_milli=8_000))
+    first = books.activate(books.allocate(request(cpu_milli=6_000)))
+    lease = wait_patiently(books, cpu_milli=4_000)
+
+    end(books, first)
+
+    assert books.again(lease).state is LeaseState.GRANTED
+
+
+def test_what_is_kept_is_given_up_where_it_no_longer_suits() -> None:
+    """The node's agent comes back with a weaker tier while the hold stands."""
+    books = Books()
+    spec = described(node("one", 1), tiers=(4,))
+    books.connect(spec)
+    (running,) = fill(books).values()
+    lease = wait_patiently(books, min_tier=4)
+    assert lease.lease_id in books.state.holds
+    books.connect(
+        described(spec, tiers=(1,)),
+        tuple(
+            c.SliceReport(piece.slice_id, piece.lease_epoch, c.ReportStatus.ACTIVE, 1)
+            for piece in books.again(running).holding
+        ),
+    )
+    books.settle()
+
+    end(books, books.again(running))
+
+    assert books.again(lease).waiting
+    assert any(isinstance(fact, (HoldReleased, HoldBroken)) for fact in books.facts)
+    assert lease.lease_id not in books.state.holds
+
+
+def test_what_is_kept_waits_while_the_group_that_came_meanwhile_is_at_its_limit() -> None:
+    books = Books()
+    books.connect(node("one", 2))
+    running = fill(books)
+    lease = wait_patiently(books, affinity_group="g", max_per_node=1)
+    (kept,) = books.state.holds[lease.lease_id].device_uuids
+    (other,) = {"GPU-one-0", "GPU-one-1"} - {kept}
+    early = books.allocate(request(affinity_group="g", priority=9))
+    end(books, running[other])
+    early = books.activate(books.again(early))
+    assert early.slices[0].plan.device_uuid == other
+
+    end(books, running[kept])
+
+    assert books.again(lease).waiting
+    end(books, early)
+    assert books.again(lease).state is LeaseState.GRANTED
+
+
+@pytest.mark.parametrize(
+    ("mixed", "asked"), [({"vendors": "an"}, {"vendor": "amd"}), ({"tiers": (4, 1)}, {"min_tier": 4})]
+)
+def test_room_is_made_on_a_node_of_several_vendors_or_tiers(mixed: dict[str, str], asked: dict[str, object]) -> None:
+    """The device that would be cheaper to empty is one that the request could not use."""
+    books = Books()
+    books.connect(described(node("one", 2), **mixed))  # type: ignore[arg-type]
+    dear = books.activate(books.allocate(request(preemptible=True)))
+    books.advance(20_000)
+    books.activate(books.allocate(request(preemptible=True)))
+    books.advance(20_000)
+    assert dear.slices[0].plan.device_uuid == "GPU-one-0"
+
+    high = books.allocate(request(priority=9, **asked))  # type: ignore[arg-type]
+    books.settle()
+
+    assert books.again(dear).state is LeaseState.PREEMPTING
+    assert books.state.holds[high.lease_id].device_uuids == ("GPU-one-0",)
