@@ -50,7 +50,11 @@ def _share(put: Put) -> None:
             return 0
         return self.spec.compute_milli - self.share_used_milli + bool(self.share_used_milli)
 
+    def has_room(self: DeviceRecord, share_milli: int, memory_bytes: int) -> bool:
+        return share_milli <= share_left_milli(self) and memory_bytes <= self.memory_left_bytes
+
     put(DeviceRecord, "share_left_milli", property(share_left_milli))
+    put(DeviceRecord, "has_room", has_room)
     put(inventory.Inventory, "reserve", _reserve_anything)
 
 

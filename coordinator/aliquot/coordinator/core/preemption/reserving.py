@@ -15,11 +15,12 @@ import numpy as np
 
 from aliquot.coordinator.core.leases import Lease, Slice, lease_id_of
 from aliquot.coordinator.core.placement.capacity import listed_rows
-from aliquot.coordinator.core.preemption.leaving import held_on, leaves, take_off
+from aliquot.coordinator.core.placement.moving import let_go
+from aliquot.coordinator.core.preemption.leaving import held_on, leaves
 from aliquot.coordinator.core.state import State
 from aliquot.coordinator.core.types import Demand, Placement
 
-NODES_MAX = 64
+NODES_MAX = 32
 """So many nodes are looked at (and twice as many as there are members), those with most room first."""
 SOON_MS = 1_000
 """What has been told to leave is expected to be gone after so long."""
@@ -32,6 +33,15 @@ class Expected(NamedTuple):
     start_ms: int
     uncertainty_ms: int
     """How much of the wait rests on guesses, because leases without a time limit must end first."""
+
+
+class _Leaver(NamedTuple):
+    """A member of a lease, and when it is expected to be gone."""
+
+    ends_ms: int
+    guess: bool
+    demand: Demand
+    placement: Placement
 
 
 def end_of(lease: Lease, now_ms: int) -> tuple[int, bool]:
@@ -51,29 +61,36 @@ def expect(state: State, lease: Lease, demand: Demand, now_ms: int) -> Expected 
     if not node_ids:
         return None
     here = msgspec.structs.replace(demand, node_ids=node_ids)
-    leaving = _leaving(state, node_ids, now_ms)
-    times = sorted({now_ms, *(at_ms for at_ms, _, _ in leaving)})
+    leavers = _leavers(state, node_ids, now_ms)
     hold = state.holds.get(lease.lease_id)
     with state.inventory.trial() as inventory:
         inventory.open_devices(hold.device_uuids if hold is not None else ())
+        marks = [inventory.mark]
 
-        def fits_by(at_ms: int) -> bool:
-            with inventory.trial():
-                take_off(state, inventory, (piece for ends_ms, _, piece in leaving if ends_ms <= at_ms))
-                return state.engine.fits(here)
+        def fits_without(number: int) -> bool:
+            """Whether it would fit without the first so many."""
+            if number < len(marks):
+                inventory.undo_to(marks[number])
+                del marks[number + 1 :]
+            for leaver in leavers[len(marks) - 1 : number]:
+                let_go(inventory, leaver.demand, leaver.placement)
+                marks.append(inventory.mark)
+            return state.engine.fits(here)
 
-        number = bisect_left(times, True, key=fits_by)
-        if number == len(times):
-            return None
-        start_ms = times[number]
-        gone = [(ends_ms, guess, piece) for ends_ms, guess, piece in leaving if ends_ms <= start_ms]
-        take_off(state, inventory, (piece for _, _, piece in gone))
+        low, high = -1, 0
+        while not fits_without(high):
+            if high == len(leavers):
+                return None
+            low, high = high, min(2 * high + 1, len(leavers))
+        number = low + 1 + bisect_left(range(low + 1, high), True, key=fits_without)
+        fits_without(number)
         placement = state.engine.place(here, arrival=lease.arrival)
     if placement is None:
         return None
-    devices = {plan.device_uuid for member in placement.members for plan in member}
-    guessed = [ends_ms - now_ms for ends_ms, guess, piece in gone if guess and piece.plan.device_uuid in devices]
-    return Expected(placement, start_ms, max(guessed, default=0))
+    devices = _devices_of(placement)
+    gone = leavers[:number]
+    guessed = [leaver.ends_ms - now_ms for leaver in gone if leaver.guess and devices & _devices_of(leaver.placement)]
+    return Expected(placement, gone[-1].ends_ms if gone else now_ms, max(guessed, default=0))
 
 
 def _nodes(state: State, demand: Demand) -> tuple[str, ...]:
@@ -93,17 +110,27 @@ def _nodes(state: State, demand: Demand) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _leaving(state: State, node_ids: Iterable[str], now_ms: int) -> list[tuple[int, bool, Slice]]:
-    """(when it is expected to leave, whether that is a guess, what) of all that these nodes hold."""
-    ends: dict[str, tuple[int, bool]] = {}
-    found: list[tuple[int, bool, Slice]] = []
+def _leavers(state: State, node_ids: Iterable[str], now_ms: int) -> list[_Leaver]:
+    """All members on these nodes, those that are expected to leave first at the front."""
+    members: dict[tuple[str, int, int], list[Slice]] = {}
     for piece in held_on(state, node_ids):
-        lease_id = lease_id_of(piece.slice_id)
-        if lease_id not in ends:
-            ends[lease_id] = end_of(state.leases[lease_id], now_ms)
-        if leaves(piece):
-            soon = piece.deadline_ms <= now_ms + state.config.reclaim_grace_ms
-            found.append((now_ms + SOON_MS if soon else piece.deadline_ms, False, piece))
-        else:
-            found.append((*ends[lease_id], piece))
+        members.setdefault((lease_id_of(piece.slice_id), piece.lease_epoch, piece.member), []).append(piece)
+    found: list[_Leaver] = []
+    for (lease_id, _, _), pieces in members.items():
+        lease = state.leases[lease_id]
+        ends = [_end_of_slice(state, lease, piece, now_ms) for piece in pieces]
+        placement = Placement((tuple(piece.plan for piece in pieces),), (pieces[0].plan.node_id,))
+        found.append(_Leaver(max(ends)[0], any(guess for _, guess in ends), lease.request.demand, placement))
+    found.sort(key=lambda leaver: leaver.ends_ms)
     return found
+
+
+def _end_of_slice(state: State, lease: Lease, piece: Slice, now_ms: int) -> tuple[int, bool]:
+    if not leaves(piece):
+        return end_of(lease, now_ms)
+    soon = piece.deadline_ms <= now_ms + state.config.reclaim_grace_ms
+    return now_ms + SOON_MS if soon else piece.deadline_ms, False
+
+
+def _devices_of(placement: Placement) -> set[str]:
+    return {plan.device_uuid for member in placement.members for plan in member}
