@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aliquot.coordinator.core.inventory import Inventory, InventoryError
+from aliquot.coordinator.core.placement import Engine, make_policy
 from aliquot.coordinator.core.types import UNKNOWN, Demand, SlicePlan
 from tests.placement.pools import GIB, MIB, assert_sound, node, pool
 
@@ -135,3 +136,16 @@ def test_canonical_form_does_not_depend_on_order() -> None:
         for index in order:
             inventory.reserve(plan("a", index, 100))
     assert one.canonical() == two.canonical()
+
+
+def test_a_node_that_lost_cpu_is_of_use_again_when_enough_is_given_back() -> None:
+    inventory = pool(node("a", cpu_milli=8_000))
+    demand = Demand(cpu_milli=3_000)
+    engine = Engine(inventory, make_policy("binpack"))
+    for _ in range(2):
+        inventory.reserve_member("a", demand)
+    inventory.put_node(node("a", cpu_milli=5_000))
+    assert engine.place(demand) is None
+    inventory.release_member("a", demand)
+    assert_sound(inventory)
+    assert engine.place(Demand(cpu_milli=2_000)) is not None

@@ -394,12 +394,10 @@ class Inventory:
         if demand.cpu_milli or demand.host_memory_bytes:
             node.cpu_used_milli += sign * demand.cpu_milli
             node.host_memory_used_bytes += sign * demand.host_memory_bytes
-            cpu_left, host_left = node.cpu_left_milli, node.host_memory_left_bytes
-            table = self.table
+            cpu_left = node.cpu_left_milli if node.open else -1
+            host_left, table = node.host_memory_left_bytes, self.table
             for row in self._rows_of(node):
-                if table.cpu_left[row] >= 0:
-                    table.cpu_left[row] = cpu_left
-                table.host_left[row] = host_left
+                table.cpu_left[row], table.host_left[row] = cpu_left, host_left
                 self.changes.note(row)
 
     # -- keeping arrays, totals and the log in step ----------------------------------------------------------
