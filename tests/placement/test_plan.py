@@ -96,6 +96,33 @@ def test_lists_that_can_not_be_read_are_named(tmp_path: Path, text: str) -> None
         read_nodes(tmp_path / "missing.csv")
 
 
+def test_columns_that_a_list_of_requests_can_do_without(tmp_path: Path) -> None:
+    five = "name,cpu_milli,memory_mib,num_gpu,gpu_milli\np0,12000,16384,2,1000\n"
+    (pod,) = read_requests(write(tmp_path / "multigpu.csv", five))
+    assert (pod.demand.count, pod.demand.cpu_milli, pod.demand.models) == (2, 12000, ())
+    (least,) = read_requests(write(tmp_path / "least.csv", "num_gpu,gpu_milli\n1,500\n"))
+    assert (least.demand.share_milli, least.demand.cpu_milli, least.demand.host_memory_bytes) == (500, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("name,gpu_milli\np0,500\n", "pods.csv:2: no num_gpu"),
+        ("name,num_gpu\np0,1\np1,1\n", "pods.csv:2: no gpu_milli"),
+        ("name,num_gpu,gpu_milli\np0,1,500\np1,1\n", "pods.csv:3: no gpu_milli"),
+        ("a,b\n1,2\n", "pods.csv:2: no num_gpu and no gpu_milli"),
+        ("num_gpu,gpu_milli\nmany,500\n", "'many'"),
+    ],
+)
+def test_a_list_of_requests_without_what_is_needed_is_named_with_what_to_do(
+    tmp_path: Path, text: str, said: str
+) -> None:
+    with pytest.raises(ConfigError, match=r"pods\.csv") as refused:
+        read_requests(write(tmp_path / "pods.csv", text))
+    assert said in refused.value.message
+    assert refused.value.hint
+
+
 def test_requests_are_read_from_both_kinds_of_list(tmp_path: Path) -> None:
     pods = read_requests(write(tmp_path / "pods.csv", OPENB_PODS))
     assert [p.demand.count for p in pods] == [1, 1, 0, 8]

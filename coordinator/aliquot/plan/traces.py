@@ -1,7 +1,7 @@
 """Reads request lists: the public openb CSV columns, and our own.
 
-openb: name, cpu_milli, memory_mib, num_gpu, gpu_milli, gpu_spec (models joined by `|`), creation_time and
-deletion_time in seconds.
+openb: num_gpu and gpu_milli; where wanted name, cpu_milli, memory_mib, gpu_spec (models joined by `|`), creation_time
+and deletion_time in seconds. Its published lists differ in which of these they have.
 
 Ours has a column `gpu` with a request as people write it (`0.25(A100),10Gi`), and where wanted `name`, `cpu` (4, 500m),
 `memory` (16Gi, of the host), `gang` (members), `arrival_s` and `duration_s`.
@@ -46,19 +46,26 @@ def read_openb_pods(path: Path) -> list[TraceRequest]:
 
 
 def _openb(path: Path, line: int, row: Mapping[str, str]) -> TraceRequest:
+    missing = [column for column in ("num_gpu", "gpu_milli") if not row.get(column)]
+    if missing:
+        raise ConfigError(
+            f"{path}:{line}: no {' and no '.join(missing)}",
+            hint="a list has the column `gpu`, or openb's columns: at least num_gpu and gpu_milli",
+        )
     try:
         count = int(row["num_gpu"])
-        spec = tuple(sorted(catalog.canonical_name(model) for model in row["gpu_spec"].split("|") if model))
+        models = (row.get("gpu_spec") or "").split("|")
+        spec = tuple(sorted(catalog.canonical_name(model) for model in models if model))
         created, deleted = float(row.get("creation_time") or 0), float(row.get("deletion_time") or 0)
         demand = Demand(
             count=count,
             share_milli=min(int(row["gpu_milli"]), WHOLE_SHARE_MILLI) if count else 0,
             models=(spec,) if spec and count else (),
-            cpu_milli=int(row["cpu_milli"]),
-            host_memory_bytes=int(row["memory_mib"]) * MIB,
+            cpu_milli=int(row.get("cpu_milli") or 0),
+            host_memory_bytes=int(row.get("memory_mib") or 0) * MIB,
         )
-    except (KeyError, TypeError, ValueError) as error:
-        raise ConfigError(f"{path}:{line}: {error}", hint="a list has the column `gpu`, or openb's columns") from error
+    except ValueError as error:
+        raise ConfigError(f"{path}:{line}: {error}", hint="openb's columns hold whole numbers") from error
     return TraceRequest(row.get("name") or str(line), demand, created, max(deleted - created, 0.0))
 
 
