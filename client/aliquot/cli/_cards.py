@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 from rich.console import RenderableType
@@ -34,9 +34,12 @@ def cards_view(nodes: Iterable[Node]) -> list[RenderableType]:
     """
     rows: list[tuple[RenderableType, ...]] = []
     notes: list[RenderableType] = []
+    nodes = list(nodes)
+    cards = [(node.name, *card) for node in nodes for card in _cards(node)]
+    short = words.short([uuid for _, uuid, *_ in cards] + [device.uuid for node in nodes for device in node.devices])
+    for name, uuid, model, pieces in cards:
+        rows += [(name, short(uuid), model, *_row(piece, short)) for piece in pieces]
     for node in nodes:
-        for card_uuid, model, pieces in _cards(node):
-            rows += [(node.name, words.device(card_uuid), model, *_row(piece)) for piece in pieces]
         notes += [note for card in node.cards for note in _notes(node, card)]
     if not rows and not notes:
         return []
@@ -88,7 +91,7 @@ def _pieces_of(card: MigCard, instances: Iterable[Device]) -> Iterator[_Piece]:
         yield _Piece(at, end - at, "", None)
 
 
-def _row(piece: _Piece) -> tuple[RenderableType, ...]:
+def _row(piece: _Piece, short: Callable[[str], str]) -> tuple[RenderableType, ...]:
     device = piece.device
     if device is None:
         state = NO_COMPUTE if piece.profile else NOT_CUT
@@ -99,7 +102,7 @@ def _row(piece: _Piece) -> tuple[RenderableType, ...]:
     return (
         _slices(piece),
         piece.profile,
-        words.device(device.uuid),
+        short(device.uuid),
         words.share(device.compute_milli),
         words.amount(device.leasable_bytes),
         holders,

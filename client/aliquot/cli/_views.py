@@ -60,6 +60,8 @@ def _story(lease: Lease) -> str:
 
 def slices_table(slices: Iterable[Slice]) -> Table:
     """The parts of a lease."""
+    slices = list(slices)
+    device = words.short(part.device_uuid for part in slices)
     return table(
         "NODE",
         "DEVICE",
@@ -74,7 +76,7 @@ def slices_table(slices: Iterable[Slice]) -> Table:
         rows=[
             (
                 part.node_name or part.node_id,
-                words.device(part.device_uuid),
+                device(part.device_uuid),
                 words.model(part.device_model, part.mig_profile),
                 words.share(part.share_milli),
                 words.amount(part.memory_bytes),
@@ -90,6 +92,8 @@ def slices_table(slices: Iterable[Slice]) -> Table:
 
 def places_table(slices: Iterable[Slice]) -> Table:
     """Where the parts of a request would go."""
+    slices = list(slices)
+    device = words.short(part.device_uuid for part in slices)
     return table(
         "NODE",
         "DEVICE",
@@ -99,7 +103,7 @@ def places_table(slices: Iterable[Slice]) -> Table:
         rows=[
             (
                 part.node_name or part.node_id,
-                words.device(part.device_uuid),
+                device(part.device_uuid),
                 words.model(part.device_model, part.mig_profile),
                 words.share(part.share_milli),
                 words.amount(part.memory_bytes),
@@ -233,6 +237,8 @@ def nodes_table(nodes: Iterable[Node]) -> Table:
 
 def devices_table(nodes: Iterable[Node]) -> Table:
     """The devices of nodes, a line each."""
+    nodes = list(nodes)
+    short = words.short(device.uuid for node in nodes for device in node.devices)
     rows = []
     for node in nodes:
         for device in node.devices:
@@ -242,7 +248,7 @@ def devices_table(nodes: Iterable[Node]) -> Table:
                 (
                     node.name,
                     words.place(device),
-                    words.device(device.uuid),
+                    short(device.uuid),
                     words.model(device.model, device.mig_profile),
                     words.share(device.leased_share_milli),
                     f"{words.amount(device.leased_memory_bytes)} / {words.amount(device.leasable_bytes)}",

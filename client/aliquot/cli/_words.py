@@ -5,7 +5,8 @@ from __future__ import annotations
 import datetime as dt
 import re
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from itertools import pairwise
 
 from rich.text import Text
 
@@ -40,6 +41,7 @@ _COLOURS = {
     NodeState.LOST: "red",
 }
 UNKNOWN = "–"
+_PREFIX_MIN = len("GPU-01234567")
 
 
 def state(value: LeaseState | SliceState | NodeState) -> Text:
@@ -108,9 +110,19 @@ def where(slices: Iterable[Slice]) -> str:
     return names[0] if len(names) == 1 else f"{names[0]} +{len(names) - 1}"
 
 
-def device(uuid: str) -> str:
-    """A device's UUID, short enough for a table and long enough to tell devices apart."""
-    return uuid if len(uuid) <= 13 else uuid[:12] + "…"
+def short(uuids: Iterable[str]) -> Callable[[str], str]:
+    """How to write each of these UUIDs where they stand together: by its shortest prefix that tells it apart."""
+    known = sorted(set(uuids))
+    need = dict.fromkeys(known, _PREFIX_MIN)
+    for one, other in pairwise(known):
+        chars = next((n for n, (a, b) in enumerate(zip(one, other, strict=False), 1) if a != b), len(one) + 1)
+        need[one], need[other] = max(need[one], chars), max(need[other], chars)
+
+    def write(uuid: str) -> str:
+        chars = need.get(uuid, len(uuid))
+        return uuid if len(uuid) <= chars + 1 else uuid[:chars] + "…"
+
+    return write
 
 
 def place(device: Device) -> str:

@@ -213,7 +213,8 @@ def account(stage: Stage) -> list[LeaseUsage]:
 
 
 def _placed(lease: HeldLease) -> str:
-    parts = ", ".join(f"{part.node_name} {words.device(part.device_uuid)}" for part in lease.slices)
+    short = words.short(part.device_uuid for part in lease.slices)
+    parts = ", ".join(f"{part.node_name} {short(part.device_uuid)}" for part in lease.slices)
     return f"got {parts} ({words.tier(lease.slices[0].tier)})"
 
 
