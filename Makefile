@@ -9,7 +9,7 @@ MAKEFLAGS += --no-print-directory
 PYTHON ?= python3
 BIN := .venv/bin
 NATIVE := agent/aliquot/agent/native
-SOURCES := $(wildcard agent client common coordinator tests bench examples hatch_build.py)
+SOURCES := $(wildcard agent client common coordinator tests tools bench examples hatch_build.py)
 
 # Pytest's own arguments, as in: make test ARGS='-k placement'
 ARGS ?=
@@ -20,7 +20,7 @@ SEEDS ?= 200
 # Lines and branches of the two pure cores that the tests must reach, in percent.
 COVERAGE_MIN ?= 90
 
-.PHONY: help venv proto native demo test test-long simulate simulate-mutations check format bench clean
+.PHONY: help venv proto native sync demo test test-long simulate simulate-mutations check format bench clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -43,6 +43,9 @@ proto: venv ## generate the Python stubs of proto/aliquot/v1 (only what changed)
 native: venv ## compile the C parts (only what changed)
 	@$(MAKE) --silent -C $(NATIVE)
 
+sync: venv ## write the SDK for threads from the one for asyncio
+	@$(BIN)/python tools/unasync.py
+
 demo: proto native ## start a simulated pool, run real processes in it, break things, show who used what
 	$(BIN)/aliquot demo $(ARGS)
 
@@ -60,10 +63,11 @@ simulate: proto ## run the whole cluster from SEEDS seeds, with faults, under an
 simulate-mutations: proto ## break the product in known ways: each must be caught by the simulation
 	$(BIN)/python -m tests.simulation --jobs $(JOBS) --mutants $(ARGS)
 
-# All four run, so that one look shows everything.
-check: proto ## lint, formatting, types, layers
+# All of them run, so that one look shows everything.
+check: proto ## generated code, lint, formatting, types, layers
 	@failed=(); \
 	run() { echo "$$*"; "$$@" || failed+=("$$(basename "$$1")"); }; \
+	run $(BIN)/python tools/unasync.py --check; \
 	run $(BIN)/ruff check; \
 	run $(BIN)/ruff format --check; \
 	run $(BIN)/mypy $(SOURCES); \

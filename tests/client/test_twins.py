@@ -1,29 +1,43 @@
-"""The twins stay twins: the same methods with the same arguments and defaults."""
+"""The SDK for threads is what the one for asyncio becomes; where both are written by hand they offer the same."""
 
 from __future__ import annotations
 
+import ast
 import dataclasses
-import inspect
-from typing import Any, get_type_hints
+from pathlib import Path
+from typing import get_type_hints
 
 import pytest
 
-from aliquot.client import AsyncHeldLease, AsyncPool, HeldLease, Pool, Request, RequestOptions
+import aliquot.client
+from aliquot.client import Request, RequestOptions
+from tools import unasync
 
-# `env` can't be awaited, so the asyncio twin has `environment()` alone.
-BLOCKING_ONLY = {"env"}
+CLIENT = Path(aliquot.client.__file__).parent
+# A property can't be awaited, so tasks have `environment()` alone.
+THREADS_ONLY = {"HeldLeaseBase", "HeldLeaseBase.env", "HeldLeaseBase.environment"}
 
 
-@pytest.mark.parametrize(("blocking", "asyncio"), [(Pool, AsyncPool), (HeldLease, AsyncHeldLease)])
-def test_same_methods_same_arguments(blocking: type, asyncio: type) -> None:
-    ours, theirs = _public(blocking), _public(asyncio)
-    assert set(ours) - BLOCKING_ONLY == set(theirs)
-    for name in set(ours) & set(theirs):
-        if callable(ours[name]):
-            left, right = inspect.signature(ours[name]), inspect.signature(theirs[name])
-            assert [(p.name, p.kind, p.default) for p in left.parameters.values()] == [
-                (p.name, p.kind, p.default) for p in right.parameters.values()
-            ], name
+def test_the_twin_for_threads_is_up_to_date() -> None:
+    outdated = [path.name for path, text in unasync.generate().items() if path.read_text(encoding="utf-8") != text]
+    assert outdated == [], "run `make sync`"
+    assert {path.name for path in (CLIENT / "_sync").glob("*.py")} == {
+        path.name for path in (CLIENT / "_async").glob("*.py")
+    }
+
+
+def test_nothing_of_asyncio_is_left_in_it() -> None:
+    words = ("async ", "await ", "asyncio", "Async", "_async", ".aio")
+    for path in (CLIENT / "_sync").glob("*.py"):
+        if path.name not in unasync.BY_HAND:
+            text = path.read_text(encoding="utf-8").split("\n", 1)[1]
+            assert [word for word in words if word in text] == [], path.name
+
+
+@pytest.mark.parametrize("name", ["seam.py"])
+def test_what_is_written_by_hand_has_the_same_names_and_arguments(name: str) -> None:
+    tasks, threads = (_offered(CLIENT / folder / name) for folder in ("_async", "_sync"))
+    assert {key: value for key, value in threads.items() if key not in THREADS_ONLY} == tasks
 
 
 def test_keyword_arguments_are_the_fields_of_a_request() -> None:
@@ -33,5 +47,15 @@ def test_keyword_arguments_are_the_fields_of_a_request() -> None:
     assert {name: hints[name] for name in fields} == get_type_hints(RequestOptions)
 
 
-def _public(kind: type) -> dict[str, Any]:
-    return {name: getattr(kind, name) for name in dir(kind) if not name.startswith("_")}
+def _offered(path: Path) -> dict[str, list[str]]:
+    """Public functions and methods of a module, each with its parameters."""
+    found: dict[str, list[str]] = {}
+    for item in ast.parse(path.read_text(encoding="utf-8")).body:
+        inner = item.body if isinstance(item, ast.ClassDef) else [item]
+        prefix = f"{item.name}." if isinstance(item, ast.ClassDef) else ""
+        for function in inner:
+            if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef) and (
+                not function.name.startswith("_") or function.name == "__init__"
+            ):
+                found[prefix + function.name] = [argument.arg for argument in function.args.args]
+    return found

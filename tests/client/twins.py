@@ -8,8 +8,7 @@ import threading
 from collections.abc import AsyncIterator, Coroutine, Iterator
 from typing import Any
 
-from aliquot.client import AsyncHeldLease, AsyncPool
-from aliquot.client._async_pool import Leasing
+from aliquot.client import AsyncHeldLease, AsyncPool, Leasing
 
 
 class Loop:

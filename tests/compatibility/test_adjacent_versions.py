@@ -25,7 +25,7 @@ from aliquot.client import (
     SliceState,
     WaitUntil,
 )
-from aliquot.v1 import admin_pb2
+from aliquot.client.admin import MaintenanceWindow
 from tests.agent.harness import Node, closing, make_node
 from tests.compatibility.adjacent import NOW, Unavailable, Version, previous
 from tests.coordinator.pool import eventually, sqlite
@@ -149,7 +149,7 @@ async def test_the_newer_sdk_says_so_where_the_older_coordinator_does_not_know_a
         assert (await pool.get(lease.lease_id)).granted
         assert [held.lease_id async for held in pool.leases()] == [lease.lease_id]
         with pytest.raises(Refused, match=r"doesn.t know") as refused:
-            await pool.admin.declare_maintenance(admin_pb2.MaintenanceWindow(name="w"))
+            await pool.admin.declare_maintenance(MaintenanceWindow(name="w"))
         assert "older" in refused.value.hint
 
 
@@ -213,9 +213,8 @@ async def test_going_back_works_until_something_new_was_written_and_then_says_wh
     async with leading(old, journal) as running, sdk(running.address) as pool:
         assert (await pool.get(lease.lease_id)).granted, "nothing new was written: it is the same journal"
     async with leading(NOW, journal) as running, sdk(running.address) as pool:
-        window = admin_pb2.MaintenanceWindow(name="w", start="2099-01-01T00:00", end="2099-01-02T00:00", pool="default")
-        window.start, window.end = (f"{time.gmtime().tm_year + 1}-01-0{day}T00:00" for day in (1, 2))
-        await pool.admin.declare_maintenance(window)
+        start, end = (f"{time.gmtime().tm_year + 1}-01-0{day}T00:00" for day in (1, 2))
+        await pool.admin.declare_maintenance(MaintenanceWindow("w", start, end, pool="default"))
     refused = await coordinator(old, journal)
     assert isinstance(refused, Ended)
     assert refused.code != 0

@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 
 from aliquot.client import AsyncPool, WaitUntil
-from aliquot.v1 import admin_pb2
+from aliquot.client.admin import MaintenanceWindow
 from tests.coordinator.pool import eventually
 from tests.failover.cluster import cluster
 from tests.maintenance.test_service import HOUR, at, declare, held
@@ -19,8 +19,8 @@ from tests.maintenance.test_service import HOUR, at, declare, held
 async def test_another_coordinator_takes_a_window_over(database: str) -> None:
     async with cluster(database) as several, AsyncPool(several.addresses, tenant="team", timeout_s=60) as sdk:
         await declare(sdk, "n1")
-        window = admin_pb2.MaintenanceWindow(
-            name="short", start=at(-HOUR), end=at(timedelta(seconds=15)), zone="UTC", node_ids=["n1"]
+        window = MaintenanceWindow(
+            name="short", start=at(-HOUR), end=at(timedelta(seconds=15)), zone="UTC", node_ids=("n1",)
         )
         await sdk.admin.declare_maintenance(window)
         waiting = await sdk.allocate("1", until=WaitUntil.GRANTED, wait_s=0, detached=True)

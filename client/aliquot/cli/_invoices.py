@@ -1,4 +1,4 @@
-"""Invoices for people and programs: a table, CSV, and a page to print. JSON is the contract's own."""
+"""Invoices for people and programs: a table, CSV, and a page to print. JSON has the fields of `Invoice`."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import html
 import io
 from datetime import UTC, datetime
 
-from aliquot.v1 import admin_pb2
+from aliquot.client.admin import Invoice
 
-_GPU_HOUR = 1000 * 3_600_000
-_GIB_HOUR = (1 << 30) * 3_600_000
+GPU_HOUR = 1000 * 3_600_000
+GIB_HOUR = (1 << 30) * 3_600_000
 COLUMNS = ("queue", "model", "gpu_hours", "gib_hours", "price_gpu_hour", "price_gib_hour", "slices", "amount")
 
 
@@ -26,53 +26,53 @@ def money(micro: int) -> str:
     return f"{sign}{size // 10**6}.{part.ljust(2, '0')}"
 
 
-def hours(amount: str, unit: int) -> str:
+def hours(amount: int, unit: int) -> str:
     """A quantity in hours, to a thousandth."""
-    milli = (int(amount) * 1000 + unit // 2) // unit
+    milli = (amount * 1000 + unit // 2) // unit
     sign, size = ("-", -milli) if milli < 0 else ("", milli)
     return f"{sign}{size // 1000}.{size % 1000:03d}"
 
 
-def rows(invoice: admin_pb2.Invoice) -> list[tuple[str, ...]]:
+def rows(invoice: Invoice) -> list[tuple[str, ...]]:
     """One row a line of the invoice."""
     return [
         (
             line.queue,
             line.model or "any",
-            hours(line.billable_share_milli_ms, _GPU_HOUR),
-            hours(line.billable_memory_byte_ms, _GIB_HOUR),
+            hours(line.billable_share_milli_ms, GPU_HOUR),
+            hours(line.billable_memory_byte_ms, GIB_HOUR),
             money(line.gpu_hour_micro) if line.priced else "no price",
             money(line.gib_hour_micro) if line.priced else "no price",
             str(line.slices),
-            money(int(line.amount_micro)),
+            money(line.amount_micro),
         )
         for line in invoice.lines
     ]
 
 
-def sums(invoice: admin_pb2.Invoice) -> list[tuple[str, str]]:
+def sums(invoice: Invoice) -> list[tuple[str, str]]:
     """What stands below the lines."""
-    found = [("subtotal", money(int(invoice.subtotal_micro)))]
+    found = [("subtotal", money(invoice.subtotal_micro))]
     for tier in invoice.discounts:
-        above = hours(str(tier.above_gpu_milli_hours * (_GPU_HOUR // 1000)), _GPU_HOUR)
-        found.append((f"{tier.discount_permille / 10:g} % above {above} GPU-hours", money(-int(tier.discount_micro))))
-    found.append(("total", money(int(invoice.total_micro))))
-    found.append(("paid in this period", money(int(invoice.paid_micro))))
+        above = hours(tier.above_gpu_milli_hours * (GPU_HOUR // 1000), GPU_HOUR)
+        found.append((f"{tier.discount_permille / 10:g} % above {above} GPU-hours", money(-tier.discount_micro)))
+    found.append(("total", money(invoice.total_micro)))
+    found.append(("paid in this period", money(invoice.paid_micro)))
     return found
 
 
-def measured(invoice: admin_pb2.Invoice) -> list[str]:
+def measured(invoice: Invoice) -> list[str]:
     """What agents measured beside what was reserved, in words; nothing where nothing was measured."""
-    if not int(invoice.observed_interval_ms or 0):
+    if not invoice.observed_interval_ms:
         return []
-    busy = hours(invoice.observed_busy_milli_ms, _GPU_HOUR)
-    memory = hours(invoice.observed_memory_byte_ms, _GIB_HOUR)
-    reserved = sum(int(line.share_milli_ms) for line in invoice.lines)
-    part = f", {int(invoice.observed_busy_milli_ms) * 100 // reserved} % of what was reserved" if reserved > 0 else ""
+    busy = hours(invoice.observed_busy_milli_ms, GPU_HOUR)
+    memory = hours(invoice.observed_memory_byte_ms, GIB_HOUR)
+    reserved = sum(line.share_milli_ms for line in invoice.lines)
+    part = f", {invoice.observed_busy_milli_ms * 100 // reserved} % of what was reserved" if reserved > 0 else ""
     return [f"measured on the whole days (UTC) of the period: {busy} GPU-hours busy{part}, {memory} GiB-hours in use"]
 
 
-def as_csv(invoice: admin_pb2.Invoice) -> str:
+def as_csv(invoice: Invoice) -> str:
     """Lines first, then the sums, as CSV."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
@@ -82,14 +82,14 @@ def as_csv(invoice: admin_pb2.Invoice) -> str:
         writer.writerow((*head, *row))
     for name, amount in sums(invoice):
         writer.writerow((*head, name, *("",) * (len(COLUMNS) - 2), amount))
-    if int(invoice.observed_interval_ms or 0):
-        busy = hours(invoice.observed_busy_milli_ms, _GPU_HOUR)
-        memory = hours(invoice.observed_memory_byte_ms, _GIB_HOUR)
+    if invoice.observed_interval_ms:
+        busy = hours(invoice.observed_busy_milli_ms, GPU_HOUR)
+        memory = hours(invoice.observed_memory_byte_ms, GIB_HOUR)
         writer.writerow((*head, "measured", "", busy, memory, *("",) * (len(COLUMNS) - 4)))
     return text.getvalue()
 
 
-def as_page(invoice: admin_pb2.Invoice) -> str:
+def as_page(invoice: Invoice) -> str:
     """A page to print, complete in itself."""
     escape = html.escape
     head = "".join(f"<th>{escape(name.replace('_', ' '))}</th>" for name in COLUMNS)

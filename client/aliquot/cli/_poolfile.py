@@ -45,10 +45,10 @@ from typing import Any, TypeVar
 
 import yaml
 
+from aliquot.client import admin
 from aliquot.common.duration import parse_duration_ms
 from aliquot.common.errors import AliquotError, ConfigError
 from aliquot.common.quantity import parse_bytes, parse_milli, parse_quantity
-from aliquot.v1 import admin_pb2
 
 _T = TypeVar("_T")
 _GPU_HOUR_MILLI_MS = 1000 * 3_600_000
@@ -61,20 +61,17 @@ _TENANT_KEYS = {"name", "queue", "budget", "disruptions", "description", *_QUOTA
 _PRICE_KEYS = {"currency", "gpu_hour", "gib_hour", "minimum", "discounts"}
 
 
-def read_pool_file(path: Path) -> admin_pb2.ApplyRequest:
+def read_pool_file(path: Path) -> admin.Declarations:
     """What the file declares. Raises ConfigError with the place in the file."""
     content = _load(path)
     _check_keys(content, {"pools", "queues", "tenants", "prices"}, str(path))
-    request = admin_pb2.ApplyRequest()
-    for number, pool in enumerate(_list(content, "pools")):
-        request.pools.add(spec=_pool(pool, f"pools[{number}]"))
-    for number, queue in enumerate(_list(content, "queues")):
-        request.queues.add(spec=_queue(queue, f"queues[{number}]"))
-    for number, tenant in enumerate(_list(content, "tenants")):
-        request.tenants.add(spec=_tenant(tenant, f"tenants[{number}]"))
-    if content.get("prices") is not None:
-        request.rates.CopyFrom(_prices(content["prices"], "prices"))
-    return request
+    prices = content.get("prices")
+    return admin.Declarations(
+        pools=_each(content, "pools", "", _pool),
+        queues=_each(content, "queues", "", _queue),
+        tenants=_each(content, "tenants", "", _tenant),
+        rates=None if prices is None else _prices(prices, "prices"),
+    )
 
 
 def _load(path: Path) -> Mapping[str, Any]:
@@ -96,128 +93,162 @@ def _load(path: Path) -> Mapping[str, Any]:
     return content
 
 
-def _pool(value: Any, where: str) -> admin_pb2.PoolSpec:  # noqa: ANN401 - whatever the file holds
+def _pool(value: Any, where: str) -> admin.PoolSpec:  # noqa: ANN401 - whatever the file holds
     _check_keys(value, {"name", "devices", "limit", "balancing"}, where)
-    spec = admin_pb2.PoolSpec(name=_text(value, "name", where))
-    for number, device in enumerate(_list(value, "devices")):
-        place = f"{where}.devices[{number}]"
-        _check_keys(device, {"model", "count", "memory"}, place)
-        spec.declared.add(
-            model=_text(device, "model", place),
-            devices=_whole(device.get("count", 1), f"{place}.count"),
-            memory_bytes=_read(parse_bytes, device.get("memory", 0), f"{place}.memory"),
-        )
-    _amount(value.get("limit"), spec.limit, f"{where}.limit")
-    if value.get("balancing") is not None:
-        _balancing(value["balancing"], spec.balancing, f"{where}.balancing")
-    return spec
+    return admin.PoolSpec(
+        name=_text(value, "name", where),
+        declared=_each(value, "devices", where, _devices),
+        limit=_amount(value, "limit", where),
+        balancing=_table(value, "balancing", where, _balancing),
+    )
 
 
-def _balancing(value: Any, into: admin_pb2.Balancing, where: str) -> None:  # noqa: ANN401
+def _devices(value: Any, where: str) -> admin.DeclaredDevices:  # noqa: ANN401
+    _check_keys(value, {"model", "count", "memory"}, where)
+    return admin.DeclaredDevices(
+        model=_text(value, "model", where),
+        devices=_whole(value.get("count", 1), f"{where}.count"),
+        memory_bytes=_read(parse_bytes, value.get("memory", 0), f"{where}.memory"),
+    )
+
+
+def _balancing(value: Any, where: str) -> admin.Balancing:  # noqa: ANN401
     _check_keys(value, {"label", "threshold", "waited", "keep", "rest", "every", "auto"}, where)
-    into.label = _text(value, "label", where)
-    into.auto = _flag(value, "auto", where, default=False)
-    into.threshold_permille = _scaled(str(value.get("threshold", 20)).removesuffix("%"), 10, f"{where}.threshold")
-    into.keep_nodes = _whole(value.get("keep", 3), f"{where}.keep")
-    into.waited_s = _seconds(value, "waited", where, "5m")
-    into.rest_s = _seconds(value, "rest", where, "10m")
-    into.every_s = _seconds(value, "every", where, "5m")
+    return admin.Balancing(
+        label=_text(value, "label", where),
+        auto=_flag(value, "auto", where, default=False),
+        threshold_permille=_percent(value, "threshold", where, 20),
+        keep_nodes=_whole(value.get("keep", 3), f"{where}.keep"),
+        waited_s=_seconds(value, "waited", where, "5m"),
+        rest_s=_seconds(value, "rest", where, "10m"),
+        every_s=_seconds(value, "every", where, "5m"),
+    )
 
 
-def _queue(value: Any, where: str) -> admin_pb2.QueueSpec:  # noqa: ANN401
+def _queue(value: Any, where: str) -> admin.QueueSpec:  # noqa: ANN401
     _check_keys(value, _QUEUE_KEYS, where)
-    spec = admin_pb2.QueueSpec(
+    return admin.QueueSpec(
         name=_text(value, "name", where),
         parent=str(value.get("parent", "")),
         policy=str(value.get("policy", "")),
         pool=str(value.get("pool", "")),
-        tenants=[str(tenant) for tenant in _list(value, "tenants")],
+        tenants=tuple(str(tenant) for tenant in _list(value, "tenants")),
         never_preempts=not _flag(value, "preempts", where, default=True),
+        quota=_quota(value, where),
+        ageing_s=_seconds(value, "ageing", where, "0s") if "ageing" in value else None,
+        reserve_after_s=_seconds(value, "reserve_after", where, "0s") if "reserve_after" in value else None,
+        half_life_s=_seconds(value, "half_life", where, "0s"),
+        scaling=_each(value, "scaling", where, _rule),
     )
-    _quota(value, spec.quota, where)
-    for key in ("ageing", "reserve_after", "half_life"):
-        if key in value:
-            setattr(spec, f"{key}_s", _seconds(value, key, where, "0s"))
-    for number, rule in enumerate(_list(value, "scaling")):
-        place = f"{where}.scaling[{number}]"
-        _check_keys(rule, {"keep", "cron", "lasting", "waiting", "busy_below"}, place)
-        spec.scaling.add(
-            keep=str(rule.get("keep", "")),
-            cron=str(rule.get("cron", "")),
-            lasting_s=_seconds(rule, "lasting", place, "0s"),
-            waiting_at_least=_whole(rule.get("waiting", 0), f"{place}.waiting"),
-            busy_below_permille=_scaled(str(rule.get("busy_below", 0)).removesuffix("%"), 10, f"{place}.busy_below"),
-        )
-    return spec
 
 
-def _tenant(value: Any, where: str) -> admin_pb2.TenantSpec:  # noqa: ANN401
+def _rule(value: Any, where: str) -> admin.ScaleRule:  # noqa: ANN401
+    _check_keys(value, {"keep", "cron", "lasting", "waiting", "busy_below"}, where)
+    return admin.ScaleRule(
+        keep=str(value.get("keep", "")),
+        cron=str(value.get("cron", "")),
+        lasting_s=_seconds(value, "lasting", where, "0s"),
+        waiting_at_least=_whole(value.get("waiting", 0), f"{where}.waiting"),
+        busy_below_permille=_percent(value, "busy_below", where, 0),
+    )
+
+
+def _tenant(value: Any, where: str) -> admin.TenantSpec:  # noqa: ANN401
     _check_keys(value, _TENANT_KEYS, where)
-    spec = admin_pb2.TenantSpec(
+    disruptions_max, period_s = _table(value, "disruptions", where, _disruptions) or (0, 0)
+    return admin.TenantSpec(
         name=_text(value, "name", where),
         default_queue=str(value.get("queue", "")),
         description=str(value.get("description", "")),
+        quota=_quota(value, where),
+        budget=_table(value, "budget", where, _budget),
+        disruptions_max=disruptions_max,
+        disruption_period_s=period_s,
     )
-    _quota(value, spec.quota, where)
-    budget = value.get("budget")
-    if budget is not None:
-        _check_keys(budget, {"period", "gpu_hours", "money"}, f"{where}.budget")
-        spec.budget.period = str(budget.get("period", "month"))
-        spec.budget.share_milli_ms = _scaled(
-            budget.get("gpu_hours", 0), _GPU_HOUR_MILLI_MS, f"{where}.budget.gpu_hours"
-        )
-        spec.budget.money_micro = _scaled(budget.get("money", 0), 10**6, f"{where}.budget.money")
-    disruptions = value.get("disruptions")
-    if disruptions is not None:
-        _check_keys(disruptions, {"max", "per"}, f"{where}.disruptions")
-        spec.disruptions_max = _whole(disruptions.get("max", 0), f"{where}.disruptions.max")
-        spec.disruption_period_s = _seconds(disruptions, "per", f"{where}.disruptions", "1h")
-    return spec
 
 
-def _prices(value: Any, where: str) -> admin_pb2.RateCard:  # noqa: ANN401
+def _budget(value: Any, where: str) -> admin.Budget:  # noqa: ANN401
+    _check_keys(value, {"period", "gpu_hours", "money"}, where)
+    return admin.Budget(
+        period=str(value.get("period", "month")),
+        share_milli_ms=_scaled(value.get("gpu_hours", 0), _GPU_HOUR_MILLI_MS, f"{where}.gpu_hours"),
+        money_micro=_scaled(value.get("money", 0), 10**6, f"{where}.money"),
+    )
+
+
+def _disruptions(value: Any, where: str) -> tuple[int, int]:  # noqa: ANN401
+    _check_keys(value, {"max", "per"}, where)
+    return _whole(value.get("max", 0), f"{where}.max"), _seconds(value, "per", where, "1h")
+
+
+def _prices(value: Any, where: str) -> admin.RateCard:  # noqa: ANN401
     _check_keys(value, _PRICE_KEYS, where)
-    card = admin_pb2.RateCard(
+    by_gpu, by_gib = value.get("gpu_hour") or {}, value.get("gib_hour") or {}
+    return admin.RateCard(
         currency=str(value.get("currency", "credits")),
         minimum_ms=_read(parse_duration_ms, value.get("minimum", "1m"), f"{where}.minimum"),
+        rates=tuple(
+            admin.ModelRate(
+                model=str(model),
+                gpu_hour_micro=_scaled(by_gpu.get(model, by_gpu.get("*", 0)), 10**6, f"{where}.gpu_hour.{model}"),
+                gib_hour_micro=_scaled(by_gib.get(model, by_gib.get("*", 0)), 10**6, f"{where}.gib_hour.{model}"),
+            )
+            for model in dict.fromkeys([*by_gpu, *by_gib])
+        ),
+        tiers=_each(value, "discounts", where, _discount),
     )
-    by_gpu, by_gib = value.get("gpu_hour") or {}, value.get("gib_hour") or {}
-    for model in dict.fromkeys([*by_gpu, *by_gib]):
-        card.rates.add(
-            model=str(model),
-            gpu_hour_micro=_scaled(by_gpu.get(model, by_gpu.get("*", 0)), 10**6, f"{where}.gpu_hour.{model}"),
-            gib_hour_micro=_scaled(by_gib.get(model, by_gib.get("*", 0)), 10**6, f"{where}.gib_hour.{model}"),
-        )
-    for number, tier in enumerate(_list(value, "discounts")):
-        place = f"{where}.discounts[{number}]"
-        _check_keys(tier, {"above_gpu_hours", "percent"}, place)
-        card.tiers.add(
-            above_gpu_milli_hours=_scaled(tier.get("above_gpu_hours", 0), 1000, f"{place}.above_gpu_hours"),
-            discount_permille=_scaled(tier.get("percent", 0), 10, f"{place}.percent"),
-        )
-    return card
 
 
-def _quota(value: Mapping[str, Any], into: admin_pb2.Quota, where: str) -> None:
-    _amount(value.get("guaranteed"), into.guaranteed, f"{where}.guaranteed")
-    _amount(value.get("limit"), into.limit, f"{where}.limit")
-    into.weight = _whole(value.get("weight", 1), f"{where}.weight")
-    for model, quota in (value.get("models") or {}).items():
-        place = f"{where}.models.{model}"
-        _check_keys(quota, {"guaranteed", "limit"}, place)
-        of_model = into.models.add(model=str(model))
-        _amount(quota.get("guaranteed"), of_model.guaranteed, f"{place}.guaranteed")
-        _amount(quota.get("limit"), of_model.limit, f"{place}.limit")
+def _discount(value: Any, where: str) -> admin.DiscountTier:  # noqa: ANN401
+    _check_keys(value, {"above_gpu_hours", "percent"}, where)
+    return admin.DiscountTier(
+        above_gpu_milli_hours=_scaled(value.get("above_gpu_hours", 0), 1000, f"{where}.above_gpu_hours"),
+        discount_permille=_scaled(value.get("percent", 0), 10, f"{where}.percent"),
+    )
 
 
-def _amount(value: Any, into: admin_pb2.Amount, where: str) -> None:  # noqa: ANN401
-    if value is None:
-        return
+def _quota(value: Mapping[str, Any], where: str) -> admin.Quota:
+    return admin.Quota(
+        guaranteed=_amount(value, "guaranteed", where),
+        limit=_amount(value, "limit", where),
+        weight=_whole(value.get("weight", 1), f"{where}.weight"),
+        models=tuple(
+            _model_quota(str(model), quota, f"{where}.models.{model}")
+            for model, quota in (value.get("models") or {}).items()
+        ),
+    )
+
+
+def _model_quota(model: str, value: Any, where: str) -> admin.ModelQuota:  # noqa: ANN401
+    _check_keys(value, {"guaranteed", "limit"}, where)
+    return admin.ModelQuota(model, _amount(value, "guaranteed", where), _amount(value, "limit", where))
+
+
+def _amount(value: Mapping[str, Any], key: str, where: str) -> admin.Amount:
+    return _table(value, key, where, _some) or admin.Amount()
+
+
+def _some(value: Any, where: str) -> admin.Amount:  # noqa: ANN401
     _check_keys(value, {"gpus", "memory"}, where)
-    if "gpus" in value:
-        into.share_milli = _read(parse_milli, value["gpus"], f"{where}.gpus")
-    if "memory" in value:
-        into.memory_bytes = _read(parse_bytes, value["memory"], f"{where}.memory")
+    return admin.Amount(
+        _read(parse_milli, value["gpus"], f"{where}.gpus") if "gpus" in value else None,
+        _read(parse_bytes, value["memory"], f"{where}.memory") if "memory" in value else None,
+    )
+
+
+def _each(value: Mapping[str, Any], key: str, where: str, make: Callable[[Any, str], _T]) -> tuple[_T, ...]:
+    """A list's items, each with its place in the file."""
+    place = f"{where}.{key}" if where else key
+    return tuple(make(item, f"{place}[{number}]") for number, item in enumerate(_list(value, key)))
+
+
+def _table(value: Mapping[str, Any], key: str, where: str, make: Callable[[Any, str], _T]) -> _T | None:
+    """What a key holds, or None where it is not set."""
+    return None if value.get(key) is None else make(value[key], f"{where}.{key}")
+
+
+def _percent(value: Mapping[str, Any], key: str, where: str, default: int) -> int:
+    return _scaled(str(value.get(key, default)).removesuffix("%"), 10, f"{where}.{key}")
 
 
 def _scaled(value: Any, scale: int, where: str) -> int:  # noqa: ANN401

@@ -8,12 +8,14 @@
         lease.run(["python", "train.py"])
 
 `Pool` is for programs with threads, `AsyncPool` its twin for asyncio. `_errors` draws the tree of what can go wrong,
-`local` talks to this node's agent. Names with an underscore are ours to change.
+`local` talks to this node's agent, `admin` holds what administrators declare and read. Names with an underscore are
+ours to change.
 """
 
 from aliquot.client._asking import Request, RequestOptions
-from aliquot.client._async_held import AsyncHeldLease
-from aliquot.client._async_pool import AsyncPool, Leasing
+from aliquot.client._async.held import AsyncHeldLease
+from aliquot.client._async.leasing import Leasing
+from aliquot.client._async.pool import AsyncPool
 from aliquot.client._declaring import DeviceDeclaration, NodeDeclaration
 from aliquot.client._errors import (
     AgentError,
@@ -47,9 +49,9 @@ from aliquot.client._errors import (
     WatchCompacted,
 )
 from aliquot.client._flow import RetryPolicy
-from aliquot.client._held import HeldLease
 from aliquot.client._operations import fresh_key
-from aliquot.client._pool import Pool
+from aliquot.client._sync.held import HeldLease
+from aliquot.client._sync.pool import Pool
 from aliquot.client._values import (
     Closure,
     Device,

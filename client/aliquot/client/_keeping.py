@@ -1,7 +1,7 @@
 """The book of leases to keep alive: what to send when, and what an answer means. Pure; threads and tasks drive it.
 
-One stream serves a whole pool, and one message names every lease, because messages are what costs. Silence is judged
-here too: a coordinator that vanished without a goodbye leaves a stream that looks alive.
+One stream serves a whole pool, and one message names every lease, because messages are what costs. How long an answer
+may take is said here too: a coordinator that vanished without a goodbye leaves a stream that looks alive.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ News = Loss | Notice | Resized
 
 
 class KeepBook:
-    """Leases, the moment of the next message, and what is unanswered. Not thread-safe."""
+    """Leases, and the moment of the next message. Not thread-safe."""
 
     def __init__(self, policy: RetryPolicy, rng: random.Random) -> None:
         self._policy = policy
@@ -58,7 +58,6 @@ class KeepBook:
         self._ttls: dict[str, float] = {}
         self._due: float | None = None
         self._interval_s = INTERVAL_MAX_S
-        self._asked: list[float] = []
         self._failures = 0
         self._noticed: dict[str, int] = {}
         self._shapes: dict[str, int] = {}
@@ -82,10 +81,7 @@ class KeepBook:
 
     def wait_s(self, now: float) -> float | None:
         """How long there is nothing to do; None: until something is added."""
-        moments = [] if self._due is None else [self._due]
-        if self._asked:
-            moments.append(self._asked[0] + self.wait_for_answer_s())
-        return max(0.0, min(moments) - now) if moments else None
+        return None if self._due is None else max(0.0, self._due - now)
 
     def take(self, now: float) -> list[leases_pb2.KeepAliveRequest]:
         """The messages that are due now, each naming at most 10,000 leases."""
@@ -94,22 +90,14 @@ class KeepBook:
         self._interval_s = min(self._interval_s, *map(_interval_of, self._ttls.values()))
         self._due = now + self._interval_s * self._jitter()
         ids = list(self._ttls)
-        messages = [
+        return [
             leases_pb2.KeepAliveRequest(lease_ids=ids[start : start + MAX_KEEPALIVE_IDS])
             for start in range(0, len(ids), MAX_KEEPALIVE_IDS)
         ]
-        self._asked.extend(now for _ in messages)
-        return messages
-
-    def silent(self, now: float) -> bool:
-        """Whether the other side has been silent for so long that the stream must be given up."""
-        return bool(self._asked) and now >= self._asked[0] + self.wait_for_answer_s()
 
     def answered(self, answer: leases_pb2.KeepAliveResponse, now: float) -> list[News]:
         """What one answer tells, each loss, each new deadline and each new shape once."""
         self._failures = 0
-        if self._asked:
-            self._asked.pop(0)
         if answer.renew_within_ms:
             self._interval_s = min(INTERVAL_MAX_S, max(INTERVAL_MIN_S, answer.renew_within_ms / 4000))
             if self._due is not None:
@@ -134,7 +122,6 @@ class KeepBook:
 
         `asked_s`: what the other side asked for, which is heeded as far as no lease expires by it.
         """
-        self._asked.clear()
         self._failures += 1
         if self._ttls:
             self._due = now

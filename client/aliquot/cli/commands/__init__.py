@@ -4,6 +4,7 @@ from aliquot.cli._command import Command
 from aliquot.cli.commands import (
     allocating,
     balancing,
+    billing,
     declaring,
     defragmenting,
     explaining,
@@ -40,10 +41,13 @@ BUILTINS: tuple[Command, ...] = (
     nodes.FORGET,
     declaring.DECLARE,
     tenancy.APPLY,
+    tenancy.WITHDRAW,
     tenancy.TENANTS,
     tenancy.QUEUES,
     balancing.BALANCE,
     defragmenting.DEFRAGMENT,
-    tenancy.INVOICE,
-    tenancy.CREDIT,
+    billing.INVOICE,
+    billing.CREDIT,
+    billing.CORRECT,
+    billing.CLOSE_BOOKS,
 )

@@ -10,10 +10,10 @@ from rich.table import Table
 from aliquot.cli import _options as options
 from aliquot.cli._command import Builtin
 from aliquot.cli._exits import Exit
-from aliquot.cli._json import message_document
+from aliquot.cli._json import plain
 from aliquot.cli._out import Out
 from aliquot.cli._table import table
-from aliquot.v1 import admin_pb2
+from aliquot.client.admin import Balance
 
 _LOG_SHOWN = 10
 
@@ -34,7 +34,7 @@ def _balance(args: argparse.Namespace) -> int:
         answer = pool.admin.balance(args.pool, carry_out=args.apply, home=args.home)
         names = {node.node_id: node.name for node in pool.nodes(pool=args.pool, with_devices=False)}
     if out.as_json:
-        out.document({"carried_out": args.apply, **message_document(answer)})
+        out.document({"carried_out": args.apply, **plain(answer)})
         return Exit.OK
     out.show(_projects(answer))
     word = "moved" if args.apply else "would move"
@@ -44,13 +44,13 @@ def _balance(args: argparse.Namespace) -> int:
         out.show("nothing to move")
         for note in answer.notes:
             out.note(note)
-    for move in list(answer.log)[-_LOG_SHOWN:]:
+    for move in answer.log[-_LOG_SHOWN:]:
         when = datetime.fromtimestamp(move.at_ms / 1000, UTC).isoformat(" ", "seconds")
         out.note(f"{when}  {names.get(move.node_id, move.node_id)}: {move.lender} to {move.borrower} ({move.reason})")
     return Exit.OK
 
 
-def _projects(answer: admin_pb2.BalanceResponse) -> Table:
+def _projects(answer: Balance) -> Table:
     return table(
         "PROJECT",
         ("NODES", "right"),

@@ -8,7 +8,7 @@ from aliquot.cli import _options as options
 from aliquot.cli._command import Builtin
 from aliquot.cli._exits import Exit
 from aliquot.cli._out import Out
-from aliquot.v1 import admin_pb2
+from aliquot.client.admin import LeaseMove
 
 _STEP_MOVES = 8
 
@@ -32,7 +32,7 @@ def _count(text: str) -> int:
 
 def _defragment(args: argparse.Namespace) -> int:
     out = Out.of(args)
-    moves: list[admin_pb2.LeaseMove] = []
+    moves: list[LeaseMove] = []
     gained_milli = cursor = 0
     mix_known, over = False, False
     with options.open_pool(args) as pool:

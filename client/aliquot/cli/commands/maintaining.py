@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from rich.table import Table
 
@@ -11,11 +11,10 @@ from aliquot.cli import _options as options
 from aliquot.cli import _words as words
 from aliquot.cli._command import Builtin
 from aliquot.cli._exits import Exit
-from aliquot.cli._json import message_document
 from aliquot.cli._out import Out
 from aliquot.cli._table import table
+from aliquot.client.admin import Maintenance, MaintenanceWindow
 from aliquot.common.duration import format_duration_ms
-from aliquot.v1 import admin_pb2, types_pb2
 
 _NAMED_MAX = 4
 _EPILOG = """\
@@ -65,7 +64,7 @@ def _run(args: argparse.Namespace) -> int:
 
 def _add(args: argparse.Namespace) -> int:
     out = Out.of(args)
-    window = admin_pb2.MaintenanceWindow(
+    window = MaintenanceWindow(
         name=args.name,
         start=args.start,
         end=args.end,
@@ -73,7 +72,7 @@ def _add(args: argparse.Namespace) -> int:
         weekly=args.weekly,
         lead_s=args.lead,
         grace_s=args.grace,
-        node_ids=args.node,
+        node_ids=tuple(args.node),
         labels=dict(args.label),
         pool=args.pool,
         reason=args.reason,
@@ -81,7 +80,7 @@ def _add(args: argparse.Namespace) -> int:
     with options.open_pool(args) as pool:
         view = pool.admin.declare_maintenance(window)
     if out.as_json:
-        out.document(message_document(view))
+        out.document(view)
     else:
         out.show(f"{_when(view)}, over {_nodes(view)}")
     return Exit.OK
@@ -93,7 +92,7 @@ def _ls(args: argparse.Namespace) -> int:
         views = pool.admin.maintenance()
         names = {node.node_id: node.name for node in pool.nodes(with_devices=False)} if views else {}
     if out.as_json:
-        out.document({"windows": [message_document(view) for view in views]})
+        out.document({"windows": views})
     elif not views:
         out.note("no maintenance windows: `aliquot maintenance add` declares one")
     else:
@@ -112,7 +111,7 @@ def _rm(args: argparse.Namespace) -> int:
     return Exit.OK
 
 
-def _table(views: list[admin_pb2.MaintenanceView], names: dict[str, str]) -> Table:
+def _table(views: Sequence[Maintenance], names: dict[str, str]) -> Table:
     return table(
         "WINDOW",
         "PHASE",
@@ -126,7 +125,7 @@ def _table(views: list[admin_pb2.MaintenanceView], names: dict[str, str]) -> Tab
         rows=[
             (
                 view.window.name,
-                _phase(view),
+                view.phase.lower(),
                 words.moment(view.starts_ms),
                 words.moment(view.ends_ms),
                 f"week in {view.window.zone}" if view.window.weekly else words.UNKNOWN,
@@ -140,17 +139,13 @@ def _table(views: list[admin_pb2.MaintenanceView], names: dict[str, str]) -> Tab
     )
 
 
-def _phase(view: admin_pb2.MaintenanceView) -> str:
-    return types_pb2.MaintenancePhase.Name(view.phase).removeprefix("MAINTENANCE_PHASE_").lower()
-
-
-def _when(view: admin_pb2.MaintenanceView) -> str:
+def _when(view: Maintenance) -> str:
     every = " and every week" if view.window.weekly else ""
     span = f"from {words.moment(view.starts_ms)} to {words.moment(view.ends_ms)}"
-    return f"{view.window.name} is {_phase(view)}: {span}{every}"
+    return f"{view.window.name} is {view.phase.lower()}: {span}{every}"
 
 
-def _nodes(view: admin_pb2.MaintenanceView, names: dict[str, str] | None = None) -> str:
+def _nodes(view: Maintenance, names: dict[str, str] | None = None) -> str:
     if names is None or not 0 < view.nodes <= _NAMED_MAX:
         return f"{view.nodes} node" + ("" if view.nodes == 1 else "s")
     return " ".join(sorted((names.get(node_id, node_id) for node_id in view.node_ids), key=words.natural))

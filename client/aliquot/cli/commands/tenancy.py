@@ -1,23 +1,18 @@
-"""`apply`, `tenants`, `queues`, `invoice`, `credit`: who may use how much, and what it costs."""
+"""`apply`, `withdraw`, `tenants`, `queues`: who may use how much."""
 
 from __future__ import annotations
 
 import argparse
-import sys
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from aliquot.cli import _invoices as invoices
 from aliquot.cli import _options as options
 from aliquot.cli import _poolfile as poolfile
 from aliquot.cli._command import Builtin
 from aliquot.cli._exits import Exit
-from aliquot.cli._json import message_document
 from aliquot.cli._out import Out
 from aliquot.cli._table import table
-from aliquot.common.errors import ConfigError
-from aliquot.common.quantity import human_bytes, parse_quantity
-from aliquot.v1 import admin_pb2
+from aliquot.client import admin
+from aliquot.common.quantity import human_bytes
 
 
 def _configure_apply(parser: argparse.ArgumentParser) -> None:
@@ -28,13 +23,12 @@ def _configure_apply(parser: argparse.ArgumentParser) -> None:
 
 def _apply(args: argparse.Namespace) -> int:
     out = Out.of(args)
-    request = poolfile.read_pool_file(args.file)
-    request.dry_run = args.dry_run
+    declared = poolfile.read_pool_file(args.file)
     with options.open_pool(args) as pool:
-        _name_versions(request, pool.admin.tenancy())
-        answer = pool.admin.apply(request)
+        # Replaces what was there a moment ago, and nothing that somebody has changed since.
+        answer = pool.admin.apply(declared, over=pool.admin.tenancy(), dry_run=args.dry_run)
     if out.as_json:
-        out.document(message_document(answer))
+        out.document(answer)
         return Exit.OK
     word = "would be declared" if args.dry_run else "declared"
     for name, version in sorted(answer.changed.items()):
@@ -43,18 +37,20 @@ def _apply(args: argparse.Namespace) -> int:
     return Exit.OK
 
 
-def _name_versions(request: admin_pb2.ApplyRequest, known: admin_pb2.Tenancy) -> None:
-    """Replace what was there a moment ago, and nothing that somebody has changed since."""
-    for items, views in (
-        (request.pools, known.pools),
-        (request.queues, known.queues),
-        (request.tenants, known.tenants),
-    ):
-        versions = {view.spec.name: view.version for view in views}
-        for item in items:
-            item.version = versions.get(item.spec.name, 0)
-    if request.HasField("rates"):
-        request.rates_version = known.rates_version
+def _configure_withdraw(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("kind", choices=("pool", "tenant", "queue"), metavar="KIND", help="pool, tenant or queue")
+    parser.add_argument("name", metavar="NAME")
+
+
+def _withdraw(args: argparse.Namespace) -> int:
+    out = Out.of(args)
+    with options.open_pool(args) as pool:
+        pool.admin.withdraw(args.kind, args.name)
+    if out.as_json:
+        out.document({"kind": args.kind, "name": args.name, "withdrawn": True})
+    else:
+        out.show(f"{args.kind} {args.name} is withdrawn")
+    return Exit.OK
 
 
 def _configure_nothing(parser: argparse.ArgumentParser) -> None:
@@ -66,13 +62,13 @@ def _tenants(args: argparse.Namespace) -> int:
     with options.open_pool(args) as pool:
         tenancy = pool.admin.tenancy()
     if out.as_json:
-        out.document({"tenants": [message_document(view) for view in tenancy.tenants], "alerts": list(tenancy.alerts)})
+        out.document({"tenants": tenancy.tenants, "alerts": tenancy.alerts})
         return Exit.OK
     rows = [
         (
             view.spec.name if view.version else f"{view.spec.name} (undeclared)",
             *_use(view.use, view.spec.quota),
-            f"{view.budget_permille / 10:g} %" if view.spec.HasField("budget") else "-",
+            f"{view.budget_permille / 10:g} %" if view.spec.budget is not None else "-",
         )
         for view in tenancy.tenants
     ]
@@ -86,7 +82,7 @@ def _queues(args: argparse.Namespace) -> int:
     with options.open_pool(args) as pool:
         tenancy = pool.admin.tenancy()
     if out.as_json:
-        out.document({"queues": [message_document(view) for view in tenancy.queues], "alerts": list(tenancy.alerts)})
+        out.document({"queues": tenancy.queues, "alerts": tenancy.alerts})
         return Exit.OK
     views = {view.spec.name: view for view in tenancy.queues}
 
@@ -114,107 +110,27 @@ _USE_COLUMNS: tuple[tuple[str, str], ...] = (
 _SPARE = ("WEIGHT", "MEMORY", "LIMIT")
 
 
-def _use(use: admin_pb2.AccountUse, quota: admin_pb2.Quota) -> tuple[str, ...]:
-    limit = f"{quota.limit.share_milli / 1000:g}" if quota.limit.HasField("share_milli") else "-"
-    guaranteed = f"{quota.guaranteed.share_milli / 1000:g}" if quota.guaranteed.HasField("share_milli") else "-"
+def _use(use: admin.AccountUse, quota: admin.Quota) -> tuple[str, ...]:
     return (
         f"{use.share_milli / 1000:g}",
         human_bytes(use.memory_bytes),
-        guaranteed,
-        limit,
+        _gpus(quota.guaranteed),
+        _gpus(quota.limit),
         str(quota.weight),
         str(use.waiting),
     )
 
 
-def _alerts(out: Out, tenancy: admin_pb2.Tenancy) -> None:
+def _gpus(amount: admin.Amount) -> str:
+    return "-" if amount.share_milli is None else f"{amount.share_milli / 1000:g}"
+
+
+def _alerts(out: Out, tenancy: admin.Tenancy) -> None:
     for alert in tenancy.alerts:
         out.show(f"! {alert}")
 
 
-def _configure_invoice(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("tenant", metavar="TENANT")
-    parser.add_argument("--month", metavar="YYYY-MM", help="a calendar month in UTC (default: the present one)")
-    parser.add_argument("--from", dest="from_", metavar="TIME", help="ISO time, UTC unless it says otherwise")
-    parser.add_argument("--to", metavar="TIME", help="ISO time; the invoice ends before it")
-    parser.add_argument("--format", choices=("table", "csv", "html"), default="table", help="html: a page to print")
-
-
-def _invoice(args: argparse.Namespace) -> int:
-    out = Out.of(args)
-    start, end = _period(args)
-    with options.open_pool(args) as pool:
-        invoice = pool.admin.invoice(args.tenant, from_ms=_ms(start), to_ms=_ms(end))
-    if out.as_json:
-        out.document(message_document(invoice))
-    elif args.format == "csv":
-        sys.stdout.write(invoices.as_csv(invoice))
-    elif args.format == "html":
-        sys.stdout.write(invoices.as_page(invoice))
-    else:
-        out.show(
-            f"{invoice.invoice_id}: {invoice.tenant}, {invoices.day(invoice.from_ms)} to "
-            f"{invoices.day(invoice.to_ms)} UTC, in {invoice.currency}"
-        )
-        columns = [
-            (name.upper().replace("_", " "), "left" if n < 2 else "right") for n, name in enumerate(invoices.COLUMNS)
-        ]
-        out.show(table(*columns, rows=invoices.rows(invoice)))
-        for name, amount in invoices.sums(invoice):
-            out.show(f"{name}: {amount}")
-        for note in (*invoice.notes, *invoices.measured(invoice)):
-            out.note(note)
-    return Exit.OK
-
-
-def _period(args: argparse.Namespace) -> tuple[datetime, datetime]:
-    if args.from_ or args.to:
-        if not (args.from_ and args.to):
-            raise ConfigError("--from and --to go together", hint="write 2026-11-01T00:00 for each")
-        return _moment("--from", args.from_), _moment("--to", args.to)
-    try:
-        start = datetime.strptime(args.month, "%Y-%m").replace(tzinfo=UTC) if args.month else datetime.now(UTC)
-    except ValueError as error:
-        raise ConfigError(f"--month: {args.month!r} is no month", hint="write it as 2026-11") from error
-    start = start.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
-    return start, (start + timedelta(days=32)).replace(day=1)
-
-
-def _moment(option: str, text: str) -> datetime:
-    try:
-        found = datetime.fromisoformat(text)
-    except ValueError as error:
-        raise ConfigError(f"{option}: {text!r} is no time", hint="write it as 2026-11-01T00:00") from error
-    return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
-
-
-def _ms(moment: datetime) -> int:
-    return (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1)
-
-
-def _configure_credit(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("tenant", metavar="TENANT")
-    parser.add_argument("amount", metavar="AMOUNT", help="in the currency of the prices; below zero: paid back")
-    parser.add_argument("--reference", required=True, help="of the payment; the same one is posted once")
-    parser.add_argument("--note", default="", help="for people")
-
-
-def _credit(args: argparse.Namespace) -> int:
-    out = Out.of(args)
-    micro = parse_quantity(args.amount) * 10**6
-    if micro.denominator != 1:
-        raise ConfigError(f"{args.amount} is finer than a millionth")
-    with options.open_pool(args) as pool:
-        balance = pool.admin.post_credit(args.tenant, micro.numerator, reference=args.reference, note=args.note)
-    if out.as_json:
-        out.document({"tenant": args.tenant, "balance_micro": str(balance)})
-    else:
-        out.show(f"{args.tenant}: balance {invoices.money(balance)}")
-    return Exit.OK
-
-
 APPLY = Builtin("apply", "declare pools, tenants, queues and prices of a file", _configure_apply, _apply)
+WITHDRAW = Builtin("withdraw", "take a declaration back that nobody needs", _configure_withdraw, _withdraw)
 TENANTS = Builtin("tenants", "who may use how much, and does", _configure_nothing, _tenants)
 QUEUES = Builtin("queues", "the tree of queues, and what waits in them", _configure_nothing, _queues)
-INVOICE = Builtin("invoice", "what a tenant owes for a period", _configure_invoice, _invoice)
-CREDIT = Builtin("credit", "post money that a tenant paid", _configure_credit, _credit)

@@ -1,9 +1,9 @@
-"""The blocking transport, on grpc's threads."""
+# Written by tools/unasync.py from client/aliquot/client/_async/transport.py. Change that, then `make sync`.
+"""The transport on gRPC."""
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Generic, Protocol
 
 import grpc
@@ -11,16 +11,18 @@ import grpc
 from aliquot.client._channels import OPTIONS
 from aliquot.client._grpc_status import to_failure, unanswered
 from aliquot.client._methods import Answer, Method, Request
-from aliquot.client._transport import Received_co, RpcFailure, ServerStream
+from aliquot.client._sync.ports import Exchange, Received_co, ServerStream
+from aliquot.client._sync.seam import GrpcExchange, Lock
+from aliquot.client._transport import RpcFailure
 
 
 class GrpcTransport:
-    """One channel per address, made at its first use. Safe to use from several threads."""
+    """One channel per address, made at its first use; for any number of threads."""
 
     def __init__(self, credentials: grpc.ChannelCredentials | None = None) -> None:
         self._credentials = credentials
         self._channels: dict[str, grpc.Channel] = {}
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._closed = False
 
     def unary(self, method: Method[Request, Answer], request: Request, address: str, timeout_s: float) -> Answer:
@@ -40,19 +42,17 @@ class GrpcTransport:
         )
         return _Stream(call(request), address)
 
-    def exchange(
-        self, method: Method[Request, Answer], requests: Iterable[Request], address: str
-    ) -> ServerStream[Answer]:
-        """Send many, receive many; grpc consumes `requests` in a thread of its own."""
+    def exchange(self, method: Method[Request, Answer], address: str) -> Exchange[Request, Answer]:
+        """Send many, receive many."""
         call = self._channel(address).stream_stream(
             method.path, method.request.SerializeToString, method.answer.FromString
         )
-        return _Stream(call(iter(requests)), address)
+        return GrpcExchange(call, address)
 
     def close(self) -> None:
         """Drop all connections; calls under way end with CANCELLED."""
-        self._closed = True
         with self._lock:
+            self._closed = True
             channels = list(self._channels.values())
             self._channels.clear()
         for channel in channels:

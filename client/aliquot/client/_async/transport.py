@@ -1,26 +1,27 @@
-"""The asyncio transport, on grpc.aio."""
+"""The transport on gRPC."""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
-from typing import Any, Generic, cast
+from typing import Generic, Protocol
 
-import grpc
 import grpc.aio
 
+from aliquot.client._async.ports import AsyncExchange, AsyncServerStream, Received_co
+from aliquot.client._async.seam import GrpcExchange, Lock
 from aliquot.client._channels import OPTIONS
 from aliquot.client._grpc_status import to_failure, unanswered
 from aliquot.client._methods import Answer, Method, Request
-from aliquot.client._transport import AsyncExchange, AsyncServerStream, RpcFailure
+from aliquot.client._transport import RpcFailure
 
 
 class AsyncGrpcTransport:
-    """One channel per address, made at its first use. Belongs to the event loop that first used it."""
+    """One channel per address, made at its first use; for one event loop."""
 
     def __init__(self, credentials: grpc.ChannelCredentials | None = None) -> None:
         self._credentials = credentials
         self._channels: dict[str, grpc.aio.Channel] = {}
+        self._lock = Lock()
         self._closed = False
 
     async def unary(self, method: Method[Request, Answer], request: Request, address: str, timeout_s: float) -> Answer:
@@ -45,30 +46,38 @@ class AsyncGrpcTransport:
         call = self._channel(address).stream_stream(
             method.path, method.request.SerializeToString, method.answer.FromString
         )
-        return _Exchange(call(), address)
+        return GrpcExchange(call, address)
 
     async def close(self) -> None:
-        """Drop all connections; calls under way are cancelled."""
-        self._closed = True
-        channels = list(self._channels.values())
-        self._channels.clear()
+        """Drop all connections; calls under way end with CANCELLED."""
+        with self._lock:
+            self._closed = True
+            channels = list(self._channels.values())
+            self._channels.clear()
         for channel in channels:
             await channel.close()
 
     def _channel(self, address: str) -> grpc.aio.Channel:
-        channel = self._channels.get(address)
-        if channel is None:
-            channel = (
-                grpc.aio.insecure_channel(address, options=OPTIONS)
-                if self._credentials is None
-                else grpc.aio.secure_channel(address, self._credentials, options=OPTIONS)
-            )
-            self._channels[address] = channel
-        return channel
+        with self._lock:
+            channel = self._channels.get(address)
+            if channel is None:
+                channel = (
+                    grpc.aio.insecure_channel(address, options=OPTIONS)
+                    if self._credentials is None
+                    else grpc.aio.secure_channel(address, self._credentials, options=OPTIONS)
+                )
+                self._channels[address] = channel
+            return channel
+
+
+class _Call(Protocol[Received_co]):
+    def __aiter__(self) -> AsyncIterator[Received_co]: ...
+
+    def cancel(self) -> object: ...
 
 
 class _Stream(Generic[Answer]):
-    def __init__(self, call: grpc.aio.UnaryStreamCall[Any, Answer], address: str) -> None:
+    def __init__(self, call: _Call[Answer], address: str) -> None:
         self._call = call
         self._address = address
 
@@ -78,32 +87,6 @@ class _Stream(Generic[Answer]):
                 yield answer
         except grpc.aio.AioRpcError as error:
             raise _failure(error, self._address) from None
-
-    def cancel(self) -> None:
-        self._call.cancel()
-
-
-class _Exchange(Generic[Request, Answer]):
-    def __init__(self, call: grpc.aio.StreamStreamCall[Request, Answer], address: str) -> None:
-        self._call = call
-        self._address = address
-
-    async def send(self, request: Request) -> None:
-        try:
-            await self._call.write(request)
-        except grpc.aio.AioRpcError as error:
-            raise _failure(error, self._address) from None
-        except (grpc.aio.UsageError, asyncio.InvalidStateError):
-            # What grpc says, instead of the call's status, when the other side had already ended it.
-            code = await self._call.code()
-            raise RpcFailure(code.name, "the stream has ended", self._address) from None
-
-    async def receive(self) -> Answer | None:
-        try:
-            answer = await self._call.read()
-        except grpc.aio.AioRpcError as error:
-            raise _failure(error, self._address) from None
-        return None if answer is grpc.aio.EOF else cast("Answer", answer)
 
     def cancel(self) -> None:
         self._call.cancel()

@@ -1,13 +1,11 @@
-"""`Pool`: the SDK for programs with threads.
-
-Its twin is `AsyncPool`; what both do is written once, in `_operations` and `_holding`.
-"""
+# Written by tools/unasync.py from client/aliquot/client/_async/pool.py. Change that, then `make sync`.
+"""A connection to a pool; what its methods do is written in `_operations` and `_holding`, without I/O."""
 
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeVar, Unpack
@@ -15,20 +13,23 @@ from typing import Self, TypeVar, Unpack
 from aliquot.client import _errors as errors
 from aliquot.client import _operations as operations
 from aliquot.client import _values as values
-from aliquot.client._administration import Admin
 from aliquot.client._asking import Request, RequestOptions
 from aliquot.client._declaring import NodeDeclaration
-from aliquot.client._driving import drive
 from aliquot.client._flow import Flow, RetryPolicy
-from aliquot.client._grpc_sync import GrpcTransport
-from aliquot.client._held import HeldLease
 from aliquot.client._held_base import Callbacks
-from aliquot.client._keeper import Keeper
 from aliquot.client._methods import WATCH
 from aliquot.client._operations import LeaseFilter
 from aliquot.client._pool_base import DEFAULT_TIMEOUT_S, OnLost, OnNotice, OnResize, PoolBase
 from aliquot.client._settings import client_settings
-from aliquot.client._transport import RpcFailure, Transport
+from aliquot.client._sync import leasing
+from aliquot.client._sync.administration import Admin
+from aliquot.client._sync.driving import Driver
+from aliquot.client._sync.held import HeldLease
+from aliquot.client._sync.keeper import Keeper
+from aliquot.client._sync.ports import Transport
+from aliquot.client._sync.seam import sleep
+from aliquot.client._sync.transport import GrpcTransport
+from aliquot.client._transport import RpcFailure
 from aliquot.client._values import Event, Lease, LeaseState, WaitUntil
 from aliquot.client._watching import Relist, WatchCursor, WatchFilter
 from aliquot.common.tls import ClientTls, channel_credentials
@@ -37,7 +38,7 @@ T = TypeVar("T")
 
 
 class Pool(PoolBase[HeldLease]):
-    """A connection to a pool of GPUs. Safe to use from several threads; close it, or use it in a `with` block.
+    """A connection to a pool of GPUs, for any number of threads. Close it, or use it in an `with` block.
 
     Args:
         coordinator: one address (`host:port`), or several, of which one leads. None: `ALIQUOT_COORDINATOR`, else the
@@ -66,6 +67,7 @@ class Pool(PoolBase[HeldLease]):
         tls = tls or settings.client_tls()
         self._transport = transport or GrpcTransport(None if tls is None else channel_credentials(tls))
         self._keeper: Keeper = Keeper(self._transport, self._context, self._on_news)
+        self._driver = Driver(self._transport, self._keep_or_forget)
 
     def __enter__(self) -> Self:
         return self
@@ -101,8 +103,8 @@ class Pool(PoolBase[HeldLease]):
         on_notice: OnNotice | None = None,
         on_resize: OnResize | None = None,
         **options: Unpack[RequestOptions],
-    ) -> HeldLease:
-        """Ask for parts of GPUs, wait for them, and hold them: `with pool.lease("0.25(A100),10Gi") as lease:`.
+    ) -> leasing.Leasing:
+        """Ask for parts of GPUs, wait for them, and hold them: `with pool.lease(...) as lease:`.
 
         Args:
             gpu: the request grammar, or a whole `Request`.
@@ -121,8 +123,8 @@ class Pool(PoolBase[HeldLease]):
             NotGrantedInTime: after `wait_s`; the request is withdrawn.
             Unavailable: no coordinator for `timeout_s`.
         """
-        lease = self._run(self._obtain(gpu, options, key, until, wait_s))
-        return self._remember(HeldLease(self, lease), Callbacks(on_lost, on_notice, on_resize))
+        flow = self._obtain(gpu, options, key, until, wait_s)
+        return leasing.start(partial(self._obtained, flow, Callbacks(on_lost, on_notice, on_resize)))
 
     def hold(
         self,
@@ -135,7 +137,7 @@ class Pool(PoolBase[HeldLease]):
         """Keep alive, and handle like one's own, a lease that `allocate` gave."""
         if not lease.detached:
             self._keeper.add(lease.lease_id, lease.ttl_s)
-        return self._remember(HeldLease(self, lease), Callbacks(on_lost, on_notice, on_resize))
+        return self._remember(HeldLease(self, lease, self._forget), Callbacks(on_lost, on_notice, on_resize))
 
     def allocate(
         self,
@@ -207,7 +209,7 @@ class Pool(PoolBase[HeldLease]):
         """Changes as they become durable, for ever; 0: from now on.
 
         Survives restarts and fail-overs. Where changes were missed, everything is listed again: one `Resynced`. After a
-        break a change may come twice. Close the iterator to end it.
+        break a change may come twice. Close the iterator (`close`) to end it.
         """
         cursor = WatchCursor(self._context, WatchFilter(tenant, lease_ids, nodes), after_seq)
         while True:
@@ -228,7 +230,7 @@ class Pool(PoolBase[HeldLease]):
                 seq, leases = self._run(operations.list_all(self._context, LeaseFilter(tenant), self.timeout_s))
                 yield cursor.relisted(seq, leases)
             else:
-                time.sleep(step.after_s)
+                sleep(step.after_s)
 
     # -------------------------------------------------------------------------------------------- the pool itself
 
@@ -281,11 +283,14 @@ class Pool(PoolBase[HeldLease]):
     @property
     def admin(self) -> Admin:
         """Tenants, queues, pools, prices and the ledger, for administrators."""
-        return Admin(self._context, self.timeout_s, self._run)
+        return Admin(self._context, self.timeout_s, self._driver)
 
     def status(self) -> values.Status:
         """Totals per pool, model and tenant."""
         return self._run(operations.status(self._context, self.timeout_s))
 
     def _run(self, flow: Flow[T]) -> T:
-        return drive(flow, self._transport, self._keep_or_forget)
+        return self._driver.run(flow)
+
+    def _obtained(self, flow: Flow[Lease], callbacks: Callbacks) -> HeldLease:
+        return self._remember(HeldLease(self, self._run(flow), self._forget), callbacks)

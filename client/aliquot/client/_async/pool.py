@@ -1,34 +1,34 @@
-"""`AsyncPool`: the SDK for asyncio programs.
-
-Its twin is `Pool`, whose documentation holds here too; what both do is written once, in `_operations` and `_holding`.
-"""
+"""A connection to a pool; what its methods do is written in `_operations` and `_holding`, without I/O."""
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Generator, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeVar, Unpack
+from typing import Self, TypeVar, Unpack
 
 from aliquot.client import _errors as errors
 from aliquot.client import _operations as operations
 from aliquot.client import _values as values
-from aliquot.client._administration import AsyncAdmin
 from aliquot.client._asking import Request, RequestOptions
-from aliquot.client._async_held import AsyncHeldLease
-from aliquot.client._async_keeper import AsyncKeeper
+from aliquot.client._async import leasing
+from aliquot.client._async.administration import AsyncAdmin
+from aliquot.client._async.driving import AsyncDriver
+from aliquot.client._async.held import AsyncHeldLease
+from aliquot.client._async.keeper import AsyncKeeper
+from aliquot.client._async.ports import AsyncTransport
+from aliquot.client._async.seam import sleep
+from aliquot.client._async.transport import AsyncGrpcTransport
 from aliquot.client._declaring import NodeDeclaration
-from aliquot.client._driving import drive_async
 from aliquot.client._flow import Flow, RetryPolicy
-from aliquot.client._grpc_aio import AsyncGrpcTransport
 from aliquot.client._held_base import Callbacks
 from aliquot.client._methods import WATCH
 from aliquot.client._operations import LeaseFilter
 from aliquot.client._pool_base import DEFAULT_TIMEOUT_S, OnLost, OnNotice, OnResize, PoolBase
 from aliquot.client._settings import client_settings
-from aliquot.client._transport import AsyncTransport, RpcFailure
+from aliquot.client._transport import RpcFailure
 from aliquot.client._values import Event, Lease, LeaseState, WaitUntil
 from aliquot.client._watching import Relist, WatchCursor, WatchFilter
 from aliquot.common.tls import ClientTls, channel_credentials
@@ -36,36 +36,18 @@ from aliquot.common.tls import ClientTls, channel_credentials
 T = TypeVar("T")
 
 
-class Leasing:
-    """A lease being asked for: `await` it, or enter it with `async with`."""
-
-    def __init__(self, pool: AsyncPool, flow: Flow[Lease], callbacks: Callbacks) -> None:
-        self._pool = pool
-        self._flow = flow
-        self._callbacks = callbacks
-        self._held: AsyncHeldLease | None = None
-
-    def __await__(self) -> Generator[Any, None, AsyncHeldLease]:
-        return self._obtain().__await__()
-
-    async def __aenter__(self) -> AsyncHeldLease:
-        self._held = await self._obtain()
-        return self._held
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, raised: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._held is not None:
-            await self._held.__aexit__(kind, raised, trace)
-
-    async def _obtain(self) -> AsyncHeldLease:
-        return await self._pool._obtained(self._flow, self._callbacks)  # noqa: SLF001 - its other half
-
-
 class AsyncPool(PoolBase[AsyncHeldLease]):
-    """A connection to a pool of GPUs for one event loop. Close it, or use it in an `async with` block.
+    """A connection to a pool of GPUs, for one event loop. Close it, or use it in an `async with` block.
 
-    Arguments as for `Pool`.
+    Args:
+        coordinator: one address (`host:port`), or several, of which one leads. None: `ALIQUOT_COORDINATOR`, else the
+            configuration file's, else `localhost:7070`.
+        tenant: who pays for requests that don't say. None: `ALIQUOT_TENANT`, else the file's.
+        timeout_s: how long a call may take, retries included, where it isn't told otherwise.
+        retry: how calls that fail for a passing reason are repeated.
+        tls: certificate files. None: the configuration file's, else plain text.
+        agent_sockets: sockets of this machine's agents. None: found by `local.find_agents`.
+        transport: instead of gRPC.
     """
 
     def __init__(
@@ -84,6 +66,7 @@ class AsyncPool(PoolBase[AsyncHeldLease]):
         tls = tls or settings.client_tls()
         self._transport = transport or AsyncGrpcTransport(None if tls is None else channel_credentials(tls))
         self._keeper: AsyncKeeper = AsyncKeeper(self._transport, self._context, self._on_news)
+        self._driver = AsyncDriver(self._transport, self._keep_or_forget)
 
     async def __aenter__(self) -> Self:
         return self
@@ -119,13 +102,28 @@ class AsyncPool(PoolBase[AsyncHeldLease]):
         on_notice: OnNotice | None = None,
         on_resize: OnResize | None = None,
         **options: Unpack[RequestOptions],
-    ) -> Leasing:
-        """Ask for parts of GPUs, wait for them, and hold them: `async with pool.lease("0.25(A100),10Gi") as lease:`.
+    ) -> leasing.Leasing:
+        """Ask for parts of GPUs, wait for them, and hold them: `async with pool.lease(...) as lease:`.
 
-        `await pool.lease(...)` works too; then `release` it. Arguments and errors as for `Pool.lease`.
+        Args:
+            gpu: the request grammar, or a whole `Request`.
+            until: ACTIVE waits until every agent has set its limits; GRANTED until capacity is held.
+            wait_s: how long to wait in the queue; None: as long as it takes.
+            key: an idempotency key, to get the same lease when a program starts again. Empty: a fresh one.
+            on_lost: called when the lease is held no longer.
+            on_notice: called when it is asked for back, with the moment (ms since 1970) when what runs is stopped.
+            on_resize: called when an elastic lease (`min_count`, `max_count`) gains slices or is to give some back,
+                with the lease as it is then: adapt, and `acknowledge`.
+            **options: see `Request`.
+
+        Raises:
+            RequestSyntaxError: the text can't be read.
+            NeverFits, NoCapacity, QuotaExceeded, TierUnavailable, InvalidRequest: the pool says no.
+            NotGrantedInTime: after `wait_s`; the request is withdrawn.
+            Unavailable: no coordinator for `timeout_s`.
         """
-        callbacks = Callbacks(on_lost, on_notice, on_resize)
-        return Leasing(self, self._obtain(gpu, options, key, until, wait_s), callbacks)
+        flow = self._obtain(gpu, options, key, until, wait_s)
+        return leasing.start(partial(self._obtained, flow, Callbacks(on_lost, on_notice, on_resize)))
 
     async def hold(
         self,
@@ -138,7 +136,7 @@ class AsyncPool(PoolBase[AsyncHeldLease]):
         """Keep alive, and handle like one's own, a lease that `allocate` gave."""
         if not lease.detached:
             self._keeper.add(lease.lease_id, lease.ttl_s)
-        return self._remember(AsyncHeldLease(self, lease), Callbacks(on_lost, on_notice, on_resize))
+        return self._remember(AsyncHeldLease(self, lease, self._forget), Callbacks(on_lost, on_notice, on_resize))
 
     async def allocate(
         self,
@@ -149,7 +147,11 @@ class AsyncPool(PoolBase[AsyncHeldLease]):
         key: str = "",
         **options: Unpack[RequestOptions],
     ) -> Lease:
-        """Ask for a lease that this pool does not keep alive. The answer may be QUEUED; see `Pool.allocate`."""
+        """Ask for a lease that this pool does not keep alive: `hold` it, make it `detached`, or it ends with its TTL.
+
+        The answer is the lease in the state reached after at most `wait_s`, which may be QUEUED; it stays in the
+        queue. Raises what `lease` raises, but `NotGrantedInTime`.
+        """
         return await self._run(self._allocate(gpu, options, key, until, wait_s))
 
     async def allocate_batch(
@@ -165,7 +167,10 @@ class AsyncPool(PoolBase[AsyncHeldLease]):
         return await self._run(self._release(lease_id, wait_gone, reason, timeout_s))
 
     async def acknowledge(self, lease_id: str, shape: int) -> Lease:
-        """Say that the launcher of an elastic lease has adapted to this `shape`; see `Pool.acknowledge`."""
+        """Say that the launcher of an elastic lease has adapted to this `shape`; the lease as it is then.
+
+        What it gives back is stopped now, and it may grow again. An older shape than the present changes nothing.
+        """
         return await self._run(operations.acknowledge_shape(self._context, lease_id, shape, self.timeout_s))
 
     async def release_batch(self, lease_ids: Sequence[str]) -> list[Lease | errors.PoolError]:
@@ -173,7 +178,7 @@ class AsyncPool(PoolBase[AsyncHeldLease]):
         return await self._run(operations.release_batch(self._context, lease_ids, self.timeout_s))
 
     async def explain(self, gpu: str | Request, **options: Unpack[RequestOptions]) -> values.Explanation:
-        """What would become of a request now. Changes nothing."""
+        """What would become of a request now: where it would go, or what it would wait for. Changes nothing."""
         return await self._run(operations.explain_request(self._context, self._ask(gpu, options), self.timeout_s))
 
     async def why(self, lease_id: str) -> tuple[Lease, values.Explanation]:
@@ -201,7 +206,11 @@ class AsyncPool(PoolBase[AsyncHeldLease]):
     async def watch(
         self, *, tenant: str = "", lease_ids: Sequence[str] = (), nodes: bool = False, after_seq: int = 0
     ) -> AsyncIterator[Event]:
-        """Changes as they become durable, for ever; see `Pool.watch`. Close the iterator with `aclose` to end it."""
+        """Changes as they become durable, for ever; 0: from now on.
+
+        Survives restarts and fail-overs. Where changes were missed, everything is listed again: one `Resynced`. After a
+        break a change may come twice. Close the iterator (`aclose`) to end it.
+        """
         cursor = WatchCursor(self._context, WatchFilter(tenant, lease_ids, nodes), after_seq)
         while True:
             address = self._context.endpoints.current
@@ -221,7 +230,7 @@ class AsyncPool(PoolBase[AsyncHeldLease]):
                 seq, leases = await self._run(operations.list_all(self._context, LeaseFilter(tenant), self.timeout_s))
                 yield cursor.relisted(seq, leases)
             else:
-                await asyncio.sleep(step.after_s)
+                await sleep(step.after_s)
 
     # -------------------------------------------------------------------------------------------- the pool itself
 
@@ -276,14 +285,14 @@ class AsyncPool(PoolBase[AsyncHeldLease]):
     @property
     def admin(self) -> AsyncAdmin:
         """Tenants, queues, pools, prices and the ledger, for administrators."""
-        return AsyncAdmin(self._context, self.timeout_s, self._run)
+        return AsyncAdmin(self._context, self.timeout_s, self._driver)
 
     async def status(self) -> values.Status:
         """Totals per pool, model and tenant."""
         return await self._run(operations.status(self._context, self.timeout_s))
 
     async def _run(self, flow: Flow[T]) -> T:
-        return await drive_async(flow, self._transport, self._keep_or_forget)
+        return await self._driver.run(flow)
 
     async def _obtained(self, flow: Flow[Lease], callbacks: Callbacks) -> AsyncHeldLease:
-        return self._remember(AsyncHeldLease(self, await self._run(flow)), callbacks)
+        return self._remember(AsyncHeldLease(self, await self._run(flow), self._forget), callbacks)

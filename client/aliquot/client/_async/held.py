@@ -1,83 +1,90 @@
-"""A lease held by a program with threads."""
+"""A lease held by a program."""
 
 from __future__ import annotations
 
 import os
 import subprocess
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Protocol, Self
 
 from aliquot.client import _errors as errors
+from aliquot.client._async.seam import Flag, HeldLeaseBase, exit_code, in_thread
 from aliquot.client._environment import plain_environment
-from aliquot.client._held_base import HeldBase, log, require_agent
+from aliquot.client._held_base import log, require_agent
 from aliquot.client._spawn import spawn
 from aliquot.client._values import Lease, LeaseState
 from aliquot.client.local import Attachment, LocalAgent
 
-if TYPE_CHECKING:
-    from aliquot.client._pool import Pool
+
+class _AsyncPool(Protocol):
+    """What a lease needs of its pool."""
+
+    @property
+    def agents(self) -> tuple[LocalAgent, ...]: ...
+
+    async def acknowledge(self, lease_id: str, shape: int) -> Lease: ...
+
+    async def get(self, lease_id: str) -> Lease: ...
+
+    async def release(
+        self, lease_id: str, *, wait_gone: bool = False, reason: str = "", timeout_s: float | None = None
+    ) -> Lease: ...
 
 
-class HeldLease(HeldBase[threading.Event]):
-    """A lease and its keep-alive. Use it in a `with` block, or `release` it.
+class AsyncHeldLease(HeldLeaseBase):
+    """A lease and its keep-alive. Use it in an `async with` block, or `release` it.
 
     At the end of the block the lease is released; if it was lost meanwhile, the block raises `LeaseLost`.
     """
 
-    def __init__(self, pool: Pool, lease: Lease) -> None:
-        super().__init__(lease, threading.Event(), pool._forget)  # noqa: SLF001 - its other half
+    def __init__(self, pool: _AsyncPool, lease: Lease, released: Callable[[str], None]) -> None:
+        super().__init__(lease, Flag(), released)
         self._pool = pool
 
-    def __enter__(self) -> Self:
+    async def __aenter__(self) -> Self:
         return self
 
-    def __exit__(
+    async def __aexit__(
         self, kind: type[BaseException] | None, raised: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
             if self._loss is not None:
                 # To say why; it has ended already.
-                self.refresh()
-            self.release()
+                await self.refresh()
+            await self.release()
         except errors.PoolError as error:
             log.warning("lease %s was not released: %s", self.lease_id, error.message)
         self._conclude(raised)
 
-    @property
-    def env(self) -> dict[str, str]:
-        """The variables that make a program use this lease: `subprocess.run(cmd, env=os.environ | lease.env)`.
+    async def environment(self, member: int | None = None) -> dict[str, str]:
+        """The variables that make a program use this lease, for `subprocess.run(cmd, env=os.environ | variables)`.
 
         On a node of the lease this process thereby becomes part of the lease, with what it starts from now on, until
         `release`: what it allocates counts, and it is stopped with the lease. `run` and `popen` put only the child in.
         Elsewhere these are the plain variables (visible devices, amounts), and attaching is left to whoever starts the
-        program on the node.
+        program on the node. `member` is one of a gang; None: the one on this node, else the first.
         """
-        return self.environment()
-
-    def environment(self, member: int | None = None) -> dict[str, str]:
-        """The variables for one member of a gang; None: the one on this node, else the first."""
-        local = self._local()
+        local = await self._local()
         if local is None or (member is not None and member != local[1]):
             return plain_environment(self._lease, member or 0)
-        attachment = self.attach()
+        attachment = await self.attach()
         return {**plain_environment(self._lease, local[1]), **attachment.environment}
 
-    def attach(self, pid: int | None = None, *, environment: Mapping[str, str] | None = None) -> Attachment:
+    async def attach(self, pid: int | None = None, *, environment: Mapping[str, str] | None = None) -> Attachment:
         """Make a process of this node (None: this one), and what it starts from now on, part of the lease.
 
         Raises `AgentUnreachable` when this is not a node of the lease, `AttachRefused` when its agent says no.
         """
-        agent, member = require_agent(self._lease, self._local())
-        attachment = agent.attach(
-            self.lease_id, self._lease.secret, pid=pid or 0, member=member, environment=environment
+        agent, member = require_agent(self._lease, await self._local())
+        attachment = await in_thread(
+            agent.attach, self.lease_id, self._lease.secret, pid=pid or 0, member=member, environment=environment
         )
         if not pid or pid == os.getpid():
             self._joined.add(os.getpid())
         return attachment
 
-    def popen(
+    async def popen(
         self,
         command: Sequence[str],
         *,
@@ -86,10 +93,10 @@ class HeldLease(HeldBase[threading.Event]):
     ) -> subprocess.Popen[Any]:
         """Start a program inside the lease, on a node of the lease. Takes what `subprocess.Popen` takes.
 
-        It is attached before it runs; `admitted` is called with its pid in between. Raises `AgentUnreachable` on other
-        machines.
+        It is attached before it runs; `admitted` is called with its pid in between, maybe from another
+        thread. Raises `AgentUnreachable` on other machines.
         """
-        agent, member = require_agent(self._lease, self._local())
+        agent, member = require_agent(self._lease, await self._local())
         base = dict(options.pop("env", None) or os.environ)
 
         def admit(pid: int) -> Mapping[str, str]:
@@ -98,9 +105,9 @@ class HeldLease(HeldBase[threading.Event]):
                 admitted(pid)
             return {**plain_environment(self._lease, member), **attachment.environment}
 
-        return spawn(command, admit, base, **options)
+        return await in_thread(spawn, command, admit, base, **options)
 
-    def run(
+    async def run(
         self,
         command: Sequence[str],
         *,
@@ -108,37 +115,37 @@ class HeldLease(HeldBase[threading.Event]):
         **options: Any,  # noqa: ANN401 - Popen's own
     ) -> subprocess.CompletedProcess[Any]:
         """Start a program inside the lease and wait for its end, like `subprocess.run` without pipes."""
-        with self.popen(command, **options) as process:
-            code = process.wait()
+        code = await exit_code(await self.popen(command, **options))
         if check and code:
             raise subprocess.CalledProcessError(code, list(command))
         return subprocess.CompletedProcess(list(command), code)
 
-    def acknowledge(self, shape: int | None = None) -> Lease:
+    async def acknowledge(self, shape: int | None = None) -> Lease:
         """Say that this program has adapted to the lease's shape (None: as last heard of); the lease as it is then.
 
         What it gives back is stopped now instead of at its deadline, and it may grow again.
         """
-        return self._learn(self._pool.acknowledge(self.lease_id, self._lease.shape if shape is None else shape))
+        return self._learn(await self._pool.acknowledge(self.lease_id, self._lease.shape if shape is None else shape))
 
-    def refresh(self) -> Lease:
+    async def refresh(self) -> Lease:
         """Ask the coordinator how the lease stands."""
-        return self._learn(self._pool.get(self.lease_id))
+        return self._learn(await self._pool.get(self.lease_id))
 
-    def release(self, *, wait_gone: bool = False, reason: str = "", timeout_s: float | None = None) -> Lease:
+    async def release(self, *, wait_gone: bool = False, reason: str = "", timeout_s: float | None = None) -> Lease:
         """End the lease; what runs in it is stopped (SIGTERM, the grace, SIGKILL), except this process.
 
         `wait_gone` waits until the capacity is free. Releasing twice is fine.
         Raises `AttachRefused` while this process itself still uses the lease: it stays held then.
         """
-        self._leave()
+        if self.joined:
+            await in_thread(self._leave)
         self._on_release(self.lease_id)
         if self._lease.state is LeaseState.ENDED:
             self._released = True
             return self._lease
-        lease = self._pool.release(self.lease_id, wait_gone=wait_gone, reason=reason, timeout_s=timeout_s)
+        lease = await self._pool.release(self.lease_id, wait_gone=wait_gone, reason=reason, timeout_s=timeout_s)
         self._released = True
         return self._learn(lease)
 
-    def _local(self) -> tuple[LocalAgent, int] | None:
-        return self._find_local(self._pool.agents)
+    async def _local(self) -> tuple[LocalAgent, int] | None:
+        return await in_thread(self._find_local, self._pool.agents)

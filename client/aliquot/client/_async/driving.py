@@ -1,0 +1,49 @@
+"""Carrying out the effects of flows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from aliquot.client._async.ports import AsyncTransport
+from aliquot.client._async.seam import sleep
+from aliquot.client._flow import Attempt, Effect, Flow, Forget, Keep, Pause
+
+T = TypeVar("T")
+
+
+class AsyncDriver:
+    """Runs flows with one transport.
+
+    Whatever interrupts an effect (Ctrl-C, a cancelled task) is thrown into the flow where it waits, so that a flow can
+    clean up with effects of its own before the interruption goes on.
+    """
+
+    def __init__(self, transport: AsyncTransport, keeping: Callable[[Keep | Forget], None]) -> None:
+        self._transport = transport
+        self._keeping = keeping
+
+    async def run(self, flow: Flow[T]) -> T:
+        """Run a flow to its end."""
+        try:
+            effect = next(flow)
+            while True:
+                try:
+                    outcome = await self._carry_out(effect)
+                except BaseException as error:  # noqa: BLE001 - the flow decides what becomes of it
+                    effect = flow.throw(error)
+                else:
+                    effect = flow.send(outcome)
+        except StopIteration as stop:
+            result: T = stop.value
+            return result
+
+    async def _carry_out(self, effect: Effect) -> object:
+        match effect:
+            case Attempt(method, request, address, timeout_s):
+                return await self._transport.unary(method, request, address, timeout_s)
+            case Pause(seconds):
+                await sleep(seconds)
+            case Keep() | Forget():
+                self._keeping(effect)
+        return None

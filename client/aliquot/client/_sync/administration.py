@@ -1,0 +1,117 @@
+# Written by tools/unasync.py from client/aliquot/client/_async/administration.py. Change that, then `make sync`.
+"""`Pool.admin`: tenants, queues, pools, prices, maintenance and the ledger."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from aliquot.client import _administration as administration
+from aliquot.client import admin
+from aliquot.client._flow import Context
+from aliquot.client._sync.driving import Driver
+from aliquot.v1 import admin_pb2
+
+
+class Admin:
+    """What administrators do. Each method is one call; errors are those of the pool."""
+
+    def __init__(self, context: Context, timeout_s: float, driver: Driver) -> None:
+        self._context = context
+        self._timeout_s = timeout_s
+        self._run = driver.run
+
+    def apply(
+        self, declared: admin.Declarations, *, over: admin.Tenancy | None = None, dry_run: bool = False
+    ) -> admin.Applied:
+        """Declare all of it, or nothing.
+
+        `over` is what was read before: raises `Conflict` where somebody has changed since what would be replaced.
+        None: replace whatever is there. Raises `InvalidRequest` for what can't be, `QuotaExceeded` where guarantees
+        are more than the pool has.
+        """
+        return self._run(administration.apply(self._context, declared, over, self._timeout_s, dry_run=dry_run))
+
+    def withdraw(self, kind: str, name: str, *, version: int | None = None) -> None:
+        """Withdraw a declaration of this kind (pool, tenant, queue). Raises `InUse` while it is needed."""
+        self._run(administration.withdraw(self._context, kind, name, version, self._timeout_s))
+
+    def tenancy(self) -> admin.Tenancy:
+        """Everything declared, what is held and waits, and what needs attention."""
+        return self._run(administration.tenancy(self._context, self._timeout_s))
+
+    def balance(self, pool: str = "", *, carry_out: bool = False, home: Iterable[str] = ()) -> admin.Balance:
+        """Which nodes of a pool should change hands between its projects; with `carry_out` they do.
+
+        Nodes in `home` (ids or names) go home instead of what is planned.
+        """
+        return self._run(administration.balance(self._context, pool, home, self._timeout_s, carry_out=carry_out))
+
+    def defragment(self, *, carry_out: bool = False, moves_max: int = 8, cursor: int = 0) -> admin.Defragmentation:
+        """One step: which movable leases should be granted elsewhere so that more fits; with `carry_out` they are.
+
+        The answer's `cursor` is for the next step; 0: every node was looked at.
+        """
+        return self._run(
+            administration.defragment(self._context, moves_max, cursor, self._timeout_s, carry_out=carry_out)
+        )
+
+    def declare_maintenance(self, window: admin.MaintenanceWindow) -> admin.Maintenance:
+        """Say when nodes are to be left alone, once or every week. The same again changes nothing.
+
+        Raises `NameTaken` where another window has this name, `InvalidRequest` for times or a zone that can't be read.
+        """
+        return self._run(administration.declare_maintenance(self._context, window, self._timeout_s))
+
+    def end_maintenance(self, name: str) -> None:
+        """Withdraw a window; nodes that only it closed are open again. Raises `MaintenanceNotFound`."""
+        self._run(administration.end_maintenance(self._context, name, self._timeout_s))
+
+    def maintenance(self) -> tuple[admin.Maintenance, ...]:
+        """All windows, the next one first."""
+        return self._run(administration.maintenance(self._context, self._timeout_s))
+
+    def invoice(self, tenant: str, *, from_ms: int, to_ms: int) -> admin.Invoice:
+        """What a tenant owes for [from_ms, to_ms), milliseconds since the Unix epoch.
+
+        Raises `PeriodClosed` where it begins or ends within a closed day (UTC).
+        """
+        return self._run(administration.invoice(self._context, tenant, from_ms, to_ms, self._timeout_s))
+
+    def post_credit(self, tenant: str, money_micro: int, *, reference: str, note: str = "") -> int:
+        """Post money, once for each reference; the balance afterwards, in millionths of the currency."""
+        return self._run(
+            administration.post_credit(self._context, tenant, money_micro, reference, note, self._timeout_s)
+        )
+
+    def correct_usage(
+        self,
+        tenant: str,
+        *,
+        queue: str = "",
+        model: str = "",
+        share_milli_ms: int = 0,
+        memory_byte_ms: int = 0,
+        reference: str,
+        note: str = "",
+    ) -> None:
+        """Make good what was charged wrongly, as a new entry of today; below zero takes off.
+
+        A reference is booked once. Raises `IdempotencyMismatch` where it names another correction.
+        """
+        request = admin_pb2.CorrectUsageRequest(
+            tenant=tenant,
+            queue=queue,
+            model=model,
+            share_milli_ms=str(share_milli_ms),
+            memory_byte_ms=str(memory_byte_ms),
+            reference=reference,
+            note=note,
+        )
+        self._run(administration.correct_usage(self._context, request, self._timeout_s))
+
+    def close_books(self, up_to_ms: int) -> None:
+        """Sum up the entries before this midnight (UTC, in milliseconds), so that they take less memory.
+
+        Invoices then begin and end with days there, and nothing more is booked in that time: `PeriodClosed`.
+        """
+        self._run(administration.close_books(self._context, up_to_ms, self._timeout_s))

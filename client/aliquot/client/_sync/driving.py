@@ -1,0 +1,50 @@
+# Written by tools/unasync.py from client/aliquot/client/_async/driving.py. Change that, then `make sync`.
+"""Carrying out the effects of flows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from aliquot.client._flow import Attempt, Effect, Flow, Forget, Keep, Pause
+from aliquot.client._sync.ports import Transport
+from aliquot.client._sync.seam import sleep
+
+T = TypeVar("T")
+
+
+class Driver:
+    """Runs flows with one transport.
+
+    Whatever interrupts an effect (Ctrl-C, a cancelled task) is thrown into the flow where it waits, so that a flow can
+    clean up with effects of its own before the interruption goes on.
+    """
+
+    def __init__(self, transport: Transport, keeping: Callable[[Keep | Forget], None]) -> None:
+        self._transport = transport
+        self._keeping = keeping
+
+    def run(self, flow: Flow[T]) -> T:
+        """Run a flow to its end."""
+        try:
+            effect = next(flow)
+            while True:
+                try:
+                    outcome = self._carry_out(effect)
+                except BaseException as error:  # noqa: BLE001 - the flow decides what becomes of it
+                    effect = flow.throw(error)
+                else:
+                    effect = flow.send(outcome)
+        except StopIteration as stop:
+            result: T = stop.value
+            return result
+
+    def _carry_out(self, effect: Effect) -> object:
+        match effect:
+            case Attempt(method, request, address, timeout_s):
+                return self._transport.unary(method, request, address, timeout_s)
+            case Pause(seconds):
+                sleep(seconds)
+            case Keep() | Forget():
+                self._keeping(effect)
+        return None

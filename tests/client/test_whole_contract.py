@@ -1,0 +1,245 @@
+"""Every call of the contract can be made from the SDK and, where a person would make it, from the command line."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+
+import pytest
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
+from google.protobuf.message import Message
+
+from aliquot.cli import _options as options
+from aliquot.cli.main import main
+from aliquot.client import NodeDeclaration, Pool, admin
+from aliquot.client._messages import read, write
+from aliquot.client._methods import Method
+from aliquot.v1 import admin_pb2, agent_pb2, leases_pb2, pool_pb2, relay_pb2
+
+SERVICES = [
+    service
+    for module in (admin_pb2, agent_pb2, leases_pb2, pool_pb2, relay_pb2)
+    for service in module.DESCRIPTOR.services_by_name.values()
+]
+NOT_FOR_CLIENTS = {
+    "AgentService.Session": "agents keep it open",
+    "RelayService.Carry": "relays carry agents' sessions in it",
+}
+SECONDS = 0.001
+
+
+class Call(NamedTuple):
+    """How a program makes a call, and a person; an empty command, with the reason, where a person would not."""
+
+    program: Callable[[Pool], object]
+    command: str
+    why_none: str = ""
+
+
+LEASE = "l-0123456789abc"
+CALLS = {
+    "LeaseService.Allocate": Call(lambda pool: pool.allocate("1", wait_s=SECONDS), "alloc 1"),
+    "LeaseService.AllocateBatch": Call(lambda pool: pool.allocate_batch(["1"]), "", "launchers batch; a shell loops"),
+    "LeaseService.Explain": Call(lambda pool: pool.explain("1"), "why 1"),
+    "LeaseService.KeepAlive": Call(lambda pool: pool.hold(pool.get(LEASE)), "", "`run` keeps its own lease alive"),
+    "LeaseService.Release": Call(lambda pool: pool.release(LEASE), f"release {LEASE}"),
+    "LeaseService.ReleaseBatch": Call(lambda pool: pool.release_batch([LEASE]), "", "`release` takes several"),
+    "LeaseService.AcknowledgeShape": Call(lambda pool: pool.acknowledge(LEASE, 1), f"ack {LEASE} --shape 1"),
+    "LeaseService.Get": Call(lambda pool: pool.get(LEASE), f"get {LEASE}"),
+    "LeaseService.List": Call(lambda pool: list(pool.leases()), "ls"),
+    "LeaseService.Watch": Call(lambda pool: next(pool.watch()), "watch"),
+    "PoolService.DeclareNodes": Call(lambda pool: pool.declare([NodeDeclaration("n")]), "declare -f FILE"),
+    "PoolService.RemoveNode": Call(lambda pool: pool.remove_node("n"), "forget n"),
+    "PoolService.GetNode": Call(lambda pool: pool.node("n"), "nodes n"),
+    "PoolService.ListNodes": Call(lambda pool: list(pool.nodes()), "nodes"),
+    "PoolService.ListDevices": Call(lambda pool: list(pool.devices()), "", "`nodes --devices` shows them by node"),
+    "PoolService.Cordon": Call(lambda pool: pool.cordon("n"), "cordon n"),
+    "PoolService.Uncordon": Call(lambda pool: pool.uncordon("n"), "uncordon n"),
+    "PoolService.Drain": Call(lambda pool: pool.drain("n"), "drain n"),
+    "PoolService.GetStatus": Call(lambda pool: pool.status(), "status"),
+    "AdminService.Apply": Call(lambda pool: pool.admin.apply(admin.Declarations()), "apply -f FILE"),
+    "AdminService.Withdraw": Call(lambda pool: pool.admin.withdraw("tenant", "t"), "withdraw tenant t"),
+    "AdminService.GetTenancy": Call(lambda pool: pool.admin.tenancy(), "tenants"),
+    "AdminService.Balance": Call(lambda pool: pool.admin.balance(), "balance"),
+    "AdminService.Defragment": Call(lambda pool: pool.admin.defragment(), "defragment"),
+    "AdminService.DeclareMaintenance": Call(
+        lambda pool: pool.admin.declare_maintenance(admin.MaintenanceWindow("w")),
+        "maintenance add w --start 2026-01-01T00:00 --end 2026-01-01T01:00",
+    ),
+    "AdminService.EndMaintenance": Call(lambda pool: pool.admin.end_maintenance("w"), "maintenance rm w"),
+    "AdminService.ListMaintenance": Call(lambda pool: pool.admin.maintenance(), "maintenance ls"),
+    "AdminService.GetInvoice": Call(lambda pool: pool.admin.invoice("t", from_ms=0, to_ms=1), "invoice t"),
+    "AdminService.PostCredit": Call(
+        lambda pool: pool.admin.post_credit("t", 1, reference="r"), "credit t 1 --reference r"
+    ),
+    "AdminService.CorrectUsage": Call(
+        lambda pool: pool.admin.correct_usage("t", model="L4", share_milli_ms=-(1 << 70), reference="r"),
+        "correct t --model L4 --gpu-hours=-1 --reference r",
+    ),
+    "AdminService.CloseBooks": Call(lambda pool: pool.admin.close_books(86_400_000), "close-books 2026-01-01"),
+}
+
+
+class Recorder:
+    """A coordinator that has nothing, and remembers what it was asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        self._heard = threading.Condition()
+
+    def unary(self, method: Method[Any, Any], request: Message, address: str, timeout_s: float) -> Message:
+        del request, address, timeout_s
+        return self._answer(method)
+
+    def watch(self, method: Method[Any, Any], request: Message, address: str) -> Any:
+        del request, address
+        return _Stream([self._answer(method)])
+
+    def exchange(self, method: Method[Any, Any], address: str) -> Any:
+        del address
+        self._answer(method)
+        return _Exchange()
+
+    def close(self) -> None:
+        """Nothing to drop."""
+
+    def _answer(self, method: Method[Any, Any]) -> Message:
+        _, service, name = method.path.replace(".v1.", "/").rsplit("/", 2)
+        with self._heard:
+            self.asked.append(f"{service}.{name}")
+            self._heard.notify_all()
+        answer: Any = method.answer()
+        if "lease" in answer.DESCRIPTOR.fields_by_name:
+            answer.lease.lease_id = LEASE
+        return cast("Message", answer)
+
+    def heard(self, name: str) -> bool:
+        """Whether this was asked, by this thread or soon by another."""
+        with self._heard:
+            return self._heard.wait_for(lambda: name in self.asked, timeout=30)
+
+
+class _Stream:
+    def __init__(self, answers: list[Message]) -> None:
+        self._answers = answers
+
+    def __iter__(self) -> Iterator[Message]:
+        yield from self._answers
+        raise KeyboardInterrupt
+
+    def cancel(self) -> None:
+        """Over already."""
+
+
+class _Exchange:
+    def send(self, request: Message) -> None:
+        """Heard."""
+
+    def receive(self, timeout_s: float) -> Message | None:
+        del timeout_s
+        return None
+
+    def cancel(self) -> None:
+        """Over already."""
+
+
+def names() -> list[str]:
+    return [f"{service.name}.{method.name}" for service in SERVICES for method in service.methods]
+
+
+def test_each_call_is_known_here() -> None:
+    assert set(CALLS) | set(NOT_FOR_CLIENTS) == set(names())
+    assert [name for name, call in CALLS.items() if not call.command and not call.why_none] == []
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_a_program_can_make_it(name: str) -> None:
+    recorder: Any = Recorder()
+    with Pool("nowhere:1", transport=recorder, agent_sockets=()) as pool:
+        CALLS[name].program(pool)
+        assert recorder.heard(name)
+
+
+@pytest.mark.parametrize("name", [name for name, call in CALLS.items() if call.command])
+@pytest.mark.parametrize("as_json", [False, True], ids=["people", "json"])
+def test_a_person_can_make_it(
+    name: str, as_json: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recorder: Any = Recorder()
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    monkeypatch.setattr(options, "open_pool", lambda _: Pool("nowhere:1", transport=recorder, agent_sockets=()))
+    file = tmp_path / "file.yaml"
+    file.write_text("nodes: [{name: n, devices: [{model: L4}]}]" if "Nodes" in name else "tenants: [{name: t}]")
+    words = [str(file) if word == "FILE" else word for word in CALLS[name].command.split()]
+    main([*words, "--json"] if as_json else words)
+    assert name in recorder.asked
+    if as_json and name != "LeaseService.Watch":  # a line for each event
+        assert isinstance(json.loads(capsys.readouterr().out), dict)
+
+
+def _kinds(kind: Any) -> Iterator[tuple[Any, Descriptor]]:
+    descriptor = admin_pb2.DESCRIPTOR.message_types_by_name.get(SAME_AS.get(kind.__name__, kind.__name__))
+    if descriptor is not None:
+        yield kind, descriptor
+
+
+SAME_AS = {
+    "Applied": "ApplyResponse",
+    "Balance": "BalanceResponse",
+    "Defragmentation": "DefragmentResponse",
+    "Maintenance": "MaintenanceView",
+}
+DECLARED = {admin.PoolSpec, admin.TenantSpec, admin.QueueSpec, admin.RateCard, admin.MaintenanceWindow}
+VALUES = [
+    pair
+    for kind in vars(admin).values()
+    if dataclasses.is_dataclass(kind) and kind is not admin.Declarations
+    for pair in _kinds(kind)
+]
+
+
+def test_every_message_of_administrators_has_a_value() -> None:
+    asked_with = {"Request", "Response", "Item"}
+    left = set(admin_pb2.DESCRIPTOR.message_types_by_name) - {descriptor.name for _, descriptor in VALUES}
+    assert [name for name in left if not any(name.endswith(word) for word in asked_with)] == []
+
+
+@pytest.mark.parametrize(("kind", "descriptor"), VALUES, ids=lambda item: getattr(item, "__name__", ""))
+def test_a_value_has_every_field_and_loses_none(kind: Any, descriptor: Any) -> None:
+    fields = {field.name for field in dataclasses.fields(kind)}
+    assert fields == {field.name for field in descriptor.fields}
+    message = _full(descriptor)
+    value = read(message, kind)
+    assert [name for name in fields if not getattr(value, name)] == []
+    if kind in DECLARED:
+        assert write(value, type(message)()) == message
+
+
+def _full(descriptor: Any) -> Message:
+    """A message with something in each field."""
+    message: Any = getattr(admin_pb2, descriptor.name)()
+    for field in descriptor.fields:
+        if field.message_type is not None and field.message_type.GetOptions().map_entry:
+            key_type = field.message_type.fields_by_name["value"].cpp_type
+            getattr(message, field.name)["k"] = "v" if key_type == FieldDescriptor.CPPTYPE_STRING else 5
+        elif field.message_type is not None:
+            inner = _full(field.message_type)
+            target = getattr(message, field.name)
+            target.add().CopyFrom(inner) if field.is_repeated else target.CopyFrom(inner)
+        elif field.is_repeated:
+            getattr(message, field.name).extend(["a", "b"])
+        else:
+            setattr(message, field.name, _some(field))
+    return cast("Message", message)
+
+
+def _some(field: Any) -> object:
+    if field.enum_type is not None:
+        return 2
+    if field.cpp_type == FieldDescriptor.CPPTYPE_STRING:
+        return "1180591620717411303424"  # a sum, which knows no bound
+    return True if field.cpp_type == FieldDescriptor.CPPTYPE_BOOL else 7
