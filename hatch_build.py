@@ -2,6 +2,12 @@
 
 Neither is committed. Hatchling runs the hook for wheels and for editable installs; `make proto` runs the
 first half by itself (`python hatch_build.py`). Both write beside their sources, where editable installs look.
+
+The C parts are for nodes, and a wheel without them is pure Python (`py3-none-any`). `ALIQUOT_NATIVE` says which:
+
+    yes    compile, or fail: for the wheel of nodes
+    no     leave them out: for the wheel of everybody else
+    unset  compile on Linux where that works (docs/decisions/0023)
 """
 
 from __future__ import annotations
@@ -20,9 +26,10 @@ import grpc_tools
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 PROTO_ROOT = Path("proto")
-NATIVE_DIR = Path("agent/aliquot/agent/native")
+# Folders with a Makefile, each of which builds into a folder `lib` of its package's `native`.
+NATIVE_DIRS = (Path("agent/aliquot/agent/native"),)
 PLUGINS = ("protoc-gen-mypy", "protoc-gen-mypy_grpc")
-SKIP_NATIVE_VARIABLE = "ALIQUOT_SKIP_NATIVE"
+NATIVE_VARIABLE = "ALIQUOT_NATIVE"
 
 
 class BuildError(RuntimeError):
@@ -30,7 +37,7 @@ class BuildError(RuntimeError):
 
 
 class AliquotBuildHook(BuildHookInterface[Any]):
-    """Generates and compiles before hatchling collects files, and gives the wheel this platform's tag."""
+    """Generates and compiles before hatchling collects files, and gives a wheel with C parts this platform's tag."""
 
     PLUGIN_NAME = "custom"
 
@@ -40,15 +47,15 @@ class AliquotBuildHook(BuildHookInterface[Any]):
             return
         root = Path(self.root)
         generate_stubs(root)
-        compile_native(root)
         build_data["artifacts"] += [
             "/proto/aliquot/v1/*_pb2.py",
             "/proto/aliquot/v1/*_pb2.pyi",
             "/proto/aliquot/v1/*_pb2_grpc.py",
             "/proto/aliquot/v1/*_pb2_grpc.pyi",
-            f"/{NATIVE_DIR}/**/*.so",
-            f"/{NATIVE_DIR}/**/*.so.*",
         ]
+        if not compile_native(root):
+            return
+        build_data["artifacts"] += ["/agent/aliquot/**/native/lib/*.so", "/agent/aliquot/**/native/lib/*.so.*"]
         # The C parts are plain shared libraries: any Python will do, this platform only.
         platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
         build_data["pure_python"] = False
@@ -81,24 +88,33 @@ def generate_stubs(root: Path) -> list[Path]:
         return _move_changed(Path(scratch), root / PROTO_ROOT)
 
 
-def compile_native(root: Path) -> None:
-    """Build the C parts by their own Makefile, or leave them out where the user asked for that.
+def compile_native(root: Path) -> bool:
+    """Build the C parts by their own Makefiles; False where they are left out.
 
     Raises:
-        BuildError: no compiler or make, or the compilation failed.
+        BuildError: no compiler or make where they were demanded, the compilation failed, or the variable is no word.
     """
-    directory = root / NATIVE_DIR
-    if not (directory / "Makefile").is_file() or os.environ.get(SKIP_NATIVE_VARIABLE) == "1":
-        return
+    wanted = os.environ.get(NATIVE_VARIABLE, "")
+    if wanted not in {"", "yes", "no"}:
+        raise BuildError(f"{NATIVE_VARIABLE}={wanted}: write yes or no")
+    if wanted == "no" or (not wanted and not sys.platform.startswith("linux")):
+        return False
     missing = [tool for tool in (os.environ.get("CC", "cc"), "make") if shutil.which(tool.split()[0]) is None]
+    if missing and not wanted:
+        print(f"without the C parts, which need {' and '.join(missing)}", file=sys.stderr)
+        return False
     if missing:
-        raise BuildError(
-            f"the C parts need {' and '.join(missing)}: `apt-get install gcc libc6-dev make`, "
-            f"or set {SKIP_NATIVE_VARIABLE}=1 to install without the preload tier and the simulated GPU"
-        )
-    result = subprocess.run(["make", "-C", str(directory)], check=False, capture_output=True, text=True)
-    if result.returncode != 0:
-        raise BuildError(f"the C parts don't compile:\n{result.stdout}{result.stderr}")
+        raise BuildError(f"the C parts need {' and '.join(missing)}: `apt-get install gcc libc6-dev make`")
+    for directory in NATIVE_DIRS:
+        result = subprocess.run(["make", "-C", str(root / directory)], check=False, capture_output=True, text=True)
+        if result.returncode != 0:
+            said = f"the C parts in {directory} don't compile:\n{result.stdout}{result.stderr}"
+            if wanted:
+                raise BuildError(said)
+            # Most likely a machine without the C library's headers, whose user may need no node's parts.
+            print(f"without the C parts: {said}", file=sys.stderr)
+            return False
+    return True
 
 
 def _library_includes() -> list[Path]:

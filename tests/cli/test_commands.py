@@ -39,7 +39,14 @@ def extra(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken() -> Any:
         raise ImportError("no module named gone")
 
-    found = [SimpleNamespace(name="extra", load=Extra), SimpleNamespace(name="broken", load=broken)]
+    def missing() -> Any:
+        raise ModuleNotFoundError("No module named 'numpy'")
+
+    found = [
+        SimpleNamespace(name="extra", load=Extra, extras=[]),
+        SimpleNamespace(name="broken", load=broken, extras=[]),
+        SimpleNamespace(name="simulate", load=missing, extras=["coordinator"]),
+    ]
     monkeypatch.setattr(metadata, "entry_points", lambda group: found if group == ENTRY_POINTS else [])
 
 
@@ -48,6 +55,14 @@ def test_commands_of_other_distributions(extra: None, capsys: pytest.CaptureFixt
     captured = capsys.readouterr()
     assert captured.out == "hello True\n"
     assert "'broken' can't be loaded" in captured.err
+
+
+def test_a_command_whose_extra_is_not_installed_says_which(extra: None, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["simulate", "--nodes", "f", "x"]) == Exit.USAGE
+    captured = capsys.readouterr()
+    assert "needs aliquot[coordinator]: No module named 'numpy'" in captured.err
+    assert "pip install 'aliquot[coordinator]'" in captured.err
+    assert "'simulate' can't be loaded" not in captured.err
 
 
 def test_help_lists_every_command_and_exit_code(extra: None, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,73 +1,168 @@
-"""What users install: a wheel made from the source distribution holds the stubs and the C parts."""
+"""What users install: a pure wheel that works anywhere with what it requires, and one with the C parts for nodes."""
 
 from __future__ import annotations
 
-import subprocess
-import sys
+import tarfile
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.packaging.layout import REPOSITORY, leaf_packages, protos
+import hatch_build
 
-NATIVE = Path("aliquot/agent/native")
+from tests.client.scripted_coordinator import ScriptedCoordinator
+from tests.packaging.distributions import Clean, build_sdist, build_wheel
+from tests.packaging.layout import REPOSITORY, leaf_packages, modules, protos
+
 STUB_SUFFIXES = ("_pb2.py", "_pb2.pyi", "_pb2_grpc.py", "_pb2_grpc.pyi")
+ANYWHERE = ("client", "common", "proto")
+"""Roots of the base install."""
+# What other systems lack and the base install must do without. Done after the libraries are imported, which know how.
+ELSEWHERE = f"""
+import asyncio, grpc.aio, importlib, multiprocessing, os, rich.console, rich.progress, selectors, signal, socket
+import subprocess, sys, tempfile, yaml, google.rpc.error_details_pb2, grpc_status.rpc_status
+for name in ("fcntl", "grp", "pwd", "pty", "readline", "resource", "syslog", "termios", "tty"):
+    sys.modules[name] = None
+for module, names in (
+    (os, "fork forkpty getpgid getpgrp getuid geteuid killpg pidfd_open setsid tcgetpgrp tcsetpgrp uname waitid"),
+    (signal, "SIGCONT SIGHUP SIGKILL SIGQUIT SIGSTOP SIGTSTP SIGTTIN SIGTTOU SIGUSR1 SIGUSR2 pidfd_send_signal"),
+    (socket, "AF_UNIX"),
+):
+    for name in names.split():
+        if hasattr(module, name):
+            delattr(module, name)
+for name in {modules(*ANYWHERE)!r}:
+    importlib.import_module(name)
+from aliquot.cli.main import main
+"""
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.timeout(600)
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A wheel built from an sdist, with this environment's own build tools: no network."""
-    out = tmp_path_factory.mktemp("dist")
-    command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(out), str(REPOSITORY)]
-    result = subprocess.run(command, check=False, capture_output=True, text=True)
-    assert result.returncode == 0, result.stdout + result.stderr
-    (path,) = out.glob("*.whl")
-    return path
+def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build_sdist(tmp_path_factory.mktemp("sdist"))
 
 
 @pytest.fixture(scope="module")
-def names(wheel: Path) -> set[str]:
-    """Paths of everything in the wheel."""
+def pure(sdist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build_wheel(sdist, tmp_path_factory.mktemp("pure"), native="no")
+
+
+@pytest.fixture(scope="module")
+def laptop(pure: Path, tmp_path_factory: pytest.TempPathFactory) -> Clean:
+    return Clean(tmp_path_factory.mktemp("laptop") / "env", pure)
+
+
+@pytest.fixture
+def coordinator() -> Iterator[str]:
+    server = ScriptedCoordinator()
+    server.start()
+    yield server.address
+    server.stop()
+
+
+def names_in(wheel: Path) -> set[str]:
     with zipfile.ZipFile(wheel) as archive:
         return set(archive.namelist())
 
 
-def test_holds_the_stubs_of_every_proto(names: set[str]) -> None:
-    expected = {proto.removesuffix(".proto") + suffix for proto in protos() for suffix in STUB_SUFFIXES}
-    assert expected
-    assert expected - names == set()
-
-
-def test_holds_every_leaf_package_and_nothing_beside_the_namespace(names: set[str]) -> None:
+def test_the_base_wheel_is_for_any_system_and_whole(pure: Path) -> None:
+    names = names_in(pure)
+    assert pure.name.endswith("-py3-none-any.whl")
+    assert [name for name in names if name.endswith((".c", ".h", ".o", "Makefile")) or ".so" in name] == []
+    stubs = {proto.removesuffix(".proto") + suffix for proto in protos() for suffix in STUB_SUFFIXES}
+    assert stubs
+    assert stubs - names == set()
     assert {f"aliquot/{leaf.name}/py.typed" for leaf in leaf_packages()} - names == set()
     assert "aliquot/__init__.py" not in names
-    top_level = {name.split("/")[0] for name in names if ".dist-info/" not in name}
-    assert top_level == {"aliquot"}
+    assert {name.split("/")[0] for name in names if ".dist-info/" not in name} == {"aliquot"}
 
 
-def test_holds_the_c_parts_for_this_platform(wheel: Path, names: set[str]) -> None:
+def test_the_source_distribution_holds_sources_only(sdist: Path) -> None:
+    with tarfile.open(sdist) as archive:
+        names = archive.getnames()
+    assert [name for name in names if name.endswith(".c")]
+    assert [name for name in names if name.endswith((".o", ".pyc", "_pb2.py")) or ".so" in Path(name).name] == []
+
+
+def test_it_works_with_what_it_requires(laptop: Clean, coordinator: str) -> None:
+    said = laptop.run("aliquot", "--help")
+    assert said.returncode == 0, said.stderr
+    assert said.stderr == "", "commands of extras are listed, not complained about"
+    assert "(needs aliquot[coordinator])" in said.stdout
+    planned = laptop.run("aliquot", "plan", "--nodes", "x")
+    assert planned.returncode == 2
+    assert "pip install 'aliquot[coordinator]'" in planned.stderr
+    asked = laptop.run("aliquot", "--coordinator", coordinator, "alloc", "0.5", "--json")
+    assert asked.returncode == 0, asked.stderr
+    listed = laptop.run("aliquot", "--coordinator", coordinator, "ls")
+    assert listed.returncode == 0, listed.stderr
+    assert "0.5" in listed.stdout
+
+
+def test_it_works_where_linux_is_not(laptop: Clean, coordinator: str) -> None:
+    for arguments, code in (
+        (["--help"], 0),
+        (["--coordinator", coordinator, "ls"], 0),
+        (["--coordinator", coordinator, "why", "0.5"], None),
+        (["up"], 2),
+        (["--coordinator", coordinator, "run", "--gpu", "0.5", "--", "true"], 6),
+    ):
+        ended = laptop.run("python", "-I", "-c", f"{ELSEWHERE}\nsys.exit(main({arguments!r}))")
+        assert "Traceback" not in ended.stderr, ended.stderr
+        assert code is None or ended.returncode == code, ended.stderr
+
+
+@pytest.mark.slow
+def test_the_wheel_of_nodes_holds_the_c_parts_for_this_platform(sdist: Path, tmp_path: Path) -> None:
+    wheel = build_wheel(sdist, tmp_path, native="yes")
     assert wheel.stem.split("-")[-3:-1] == ["py3", "none"]
     assert not wheel.stem.endswith("-any")
-    source = REPOSITORY / "agent" / NATIVE
-    if not (source / "Makefile").is_file():
-        pytest.skip("this tree has no C parts")
-    libraries = {name for name in names if name.startswith(str(NATIVE)) and ".so" in Path(name).name}
-    built_here = {str(NATIVE / path.relative_to(source)) for path in source.rglob("*.so*")}
-    assert libraries
-    assert built_here - libraries == set()
-    assert not any(name.endswith((".c", ".o")) for name in names)
+    names = names_in(wheel)
+    built_here = {str(path.relative_to(REPOSITORY / "agent")) for path in (REPOSITORY / "agent").rglob("*.so*")}
+    assert built_here
+    assert built_here - names == set()
+    assert not any(name.endswith((".c", ".h", ".o", "Makefile")) for name in names)
+    node = Clean(tmp_path / "env", wheel, "agent", "coordinator")
+    for program in ("aliquot-agent", "aliquot-coordinator"):
+        assert node.run(program, "--help").returncode == 0
+    said = node.run(
+        "python", "-c", "from aliquot.agent.enforce.preload import built_library as b; print(b().is_file())"
+    )
+    assert said.stdout == "True\n", said.stderr
 
 
-def test_installs_and_imports_its_own_stubs(wheel: Path, tmp_path: Path) -> None:
-    site = tmp_path / "site"
-    install = ["pip", "install", "--quiet", "--no-deps", "--no-index", "--target", str(site), str(wheel)]
-    subprocess.run([sys.executable, "-m", *install], check=True, capture_output=True, text=True)
-    for proto in protos():
-        module = proto.removesuffix(".proto").replace("/", ".") + "_pb2_grpc"
-        # The checkout's roots are on this interpreter's path too; the wheel's come first.
-        program = f"import sys; sys.path.insert(0, {str(site)!r}); import {module} as stub; print(stub.__file__)"
-        result = subprocess.run([sys.executable, "-I", "-c", program], check=True, capture_output=True, text=True)
-        assert result.stdout.startswith(str(site))
+@pytest.mark.parametrize(("wanted", "tools"), [("", ""), ("no", "/usr/bin")])
+def test_without_a_compiler_the_c_parts_are_left_out(
+    wanted: str, tools: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("ALIQUOT_NATIVE", wanted)
+    monkeypatch.setenv("PATH", tools)
+    assert not hatch_build.compile_native(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "tools", "said"), [("yes", "", "apt-get install gcc"), ("maybe", "/usr/bin", "write yes or no")]
+)
+def test_c_parts_that_are_demanded_are_never_left_out(
+    wanted: str, tools: str, said: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("ALIQUOT_NATIVE", wanted)
+    monkeypatch.setenv("PATH", tools)
+    with pytest.raises(hatch_build.BuildError, match=said):
+        hatch_build.compile_native(tmp_path)
+
+
+def test_c_parts_that_do_not_compile_are_in_the_way_of_nodes_only(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for folder in hatch_build.NATIVE_DIRS:
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "Makefile").write_text("all:\n\tfalse\n")
+    monkeypatch.setenv("ALIQUOT_NATIVE", "")
+    assert not hatch_build.compile_native(tmp_path)
+    monkeypatch.setenv("ALIQUOT_NATIVE", "yes")
+    with pytest.raises(hatch_build.BuildError, match="don't compile"):
+        hatch_build.compile_native(tmp_path)

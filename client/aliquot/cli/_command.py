@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NoReturn, Protocol
+
+from aliquot.cli._parser import TAKES_ANYTHING
+from aliquot.common.errors import ConfigError
 
 ENTRY_POINTS = "aliquot.commands"
 """Group of the entry points; each names an object that is a `Command`."""
@@ -39,3 +42,18 @@ class Builtin:
     help: str
     configure: Callable[[argparse.ArgumentParser], None]
     run: Callable[[argparse.Namespace], int]
+
+
+def not_installed(name: str, extras: Sequence[str], error: Exception) -> Builtin:
+    """Stands for a command whose extra is not installed: it is listed, takes anything, and says what is missing."""
+    wanted = f"aliquot[{','.join(extras)}]"
+
+    def configure(parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("rest", nargs="*", help=argparse.SUPPRESS)
+        parser.set_defaults(**{TAKES_ANYTHING: True})
+
+    def run(args: argparse.Namespace) -> NoReturn:
+        del args
+        raise ConfigError(f"`aliquot {name}` needs {wanted}: {error}", hint=f"pip install '{wanted}'")
+
+    return Builtin(name, f"(needs {wanted})", configure, run)

@@ -17,13 +17,11 @@ from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any
 
-FORWARDED = (
-    signal.SIGINT,
-    signal.SIGTERM,
-    signal.SIGHUP,
-    signal.SIGQUIT,
-    signal.SIGUSR1,
-    signal.SIGUSR2,
+# By name, because other systems lack some: there the command line has no programs to run, but all else.
+FORWARDED = tuple(
+    getattr(signal, name)
+    for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2")
+    if hasattr(signal, name)
 )
 
 
@@ -42,7 +40,8 @@ class Foreground:
         """Pass signals on from here on; those that come before there is a program wait for it."""
         before = {number: signal.signal(number, self._pass_on) for number in FORWARDED}
         # Taking the terminal back would stop us, as we are in the background then.
-        before[signal.SIGTTOU] = signal.signal(signal.SIGTTOU, signal.SIG_IGN)
+        if hasattr(signal, "SIGTTOU"):
+            before[signal.SIGTTOU] = signal.signal(signal.SIGTTOU, signal.SIG_IGN)
         self._terminal = _own_terminal()
         try:
             yield

@@ -12,6 +12,8 @@ from aliquot.common.errors import AliquotError
 
 _NO_SUCH_COMMAND = re.compile(r"argument [A-Z]+: invalid choice: '(?P<word>[^']*)'")
 _HINT = "\n  hint: "
+TAKES_ANYTHING = "takes_anything"
+"""Set as a default of a command that is to run whatever else it is given."""
 
 
 class UsageError(AliquotError):
@@ -37,7 +39,7 @@ class Parser(argparse.ArgumentParser):
     def parse_whole(self, arguments: Sequence[str]) -> argparse.Namespace:
         """Like `parse_args`, but what nobody knows is said of the command that was given it."""
         args, unknown = self.parse_known_args(arguments)
-        if unknown:
+        if unknown and not getattr(args, TAKES_ANYTHING, False):
             command = self.chosen(args)
             raise UsageError(
                 f"`{command.prog}` takes no {unknown[0]!r}",

@@ -14,7 +14,7 @@ os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
 
 from aliquot.cli import _exits as exits
 from aliquot.cli import _options as options
-from aliquot.cli._command import ENTRY_POINTS, Command
+from aliquot.cli._command import ENTRY_POINTS, Command, not_installed
 from aliquot.cli._exits import Exit
 from aliquot.cli._out import Out
 from aliquot.cli._parser import Parser, UsageError
@@ -88,9 +88,13 @@ def commands(arguments: Sequence[str]) -> list[Command]:
     if any(argument in ours for argument in arguments) and not {"-h", "--help"} & set(arguments[:1]):
         return list(ours.values())
     for entry in metadata.entry_points(group=ENTRY_POINTS):
+        command: Command
         try:
-            command: Command = entry.load()
+            command = entry.load()
         except Exception as error:  # noqa: BLE001 - somebody else's code; ours must still work
+            if entry.extras and isinstance(error, (ImportError, AttributeError)):
+                ours.setdefault(entry.name, not_installed(entry.name, entry.extras, error))
+                continue
             sys.stderr.write(f"aliquot: the command {entry.name!r} can't be loaded: {error}\n")
             continue
         ours.setdefault(command.name, command)

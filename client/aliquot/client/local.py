@@ -174,8 +174,13 @@ class LocalAgent:
         )
 
     def _ask(self, request: local_pb2.LocalRequest) -> local_pb2.LocalResponse:
+        family = getattr(socket, "AF_UNIX", None)
+        if family is None:
+            raise AgentUnreachable(
+                "agents run on Linux only, and none can be on this machine", hint="run this on a node of the lease"
+            )
         try:
-            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+            with socket.socket(family, socket.SOCK_STREAM) as connection:
                 connection.settimeout(self._timeout_s)
                 connection.connect(str(self.path))
                 body = request.SerializeToString()

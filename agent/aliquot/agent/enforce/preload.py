@@ -57,7 +57,7 @@ class PreloadEnforcer:
     def available(self, limited: Limited) -> str:
         """Empty where the library was built and can be loaded from our folder."""
         if not self._library.is_file():
-            return f"{self._library} was not built: `make native`, or install aliquot without ALIQUOT_SKIP_NATIVE"
+            return f"{self._library} was not built: `make native`, or install aliquot with ALIQUOT_NATIVE=yes"
         if limited.device.vendor.upper() not in ("", "NVIDIA"):
             return f"the library knows NVIDIA's driver only, and this is a device of {limited.device.vendor}"
         existing = next((path for path in (self._directory, *self._directory.parents) if path.exists()), None)

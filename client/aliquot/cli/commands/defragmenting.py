@@ -43,6 +43,8 @@ def _defragment(args: argparse.Namespace) -> int:
             gained_milli += step.gained_share_milli
             mix_known, cursor = step.mix_known, step.cursor
             over = not cursor or len(moves) >= args.moves
+            if not over:
+                out.note(f"{len(moves)} moves so far, looking on")
         names = {node.node_id: node.name for node in pool.nodes(with_devices=False)} if moves else {}
     if out.as_json:
         out.document(

@@ -82,7 +82,11 @@ def _drain(args: argparse.Namespace) -> int:
     with options.open_pool(args) as pool:
         node = pool.drain(node_id_of(pool, args.node), reason=args.reason, grace_s=args.grace)
         deadline = time.monotonic() + args.wait
+        left = -1
         while args.wait and node.slices:
+            if node.slices != left:
+                left = node.slices
+                out.note(f"{node.name} still holds {left} slices")
             if time.monotonic() >= deadline:
                 raise NotGrantedInTime(
                     f"{node.name} still holds {node.slices} slices after {args.wait:g} s",
@@ -91,8 +95,8 @@ def _drain(args: argparse.Namespace) -> int:
                 )
             time.sleep(_LOOK_AGAIN_S)
             node = pool.node(node.node_id)
-    left = f"{node.slices} slices are ending" if node.slices else "nothing is left there"
-    return _show(out, node, f"{node.name} is drained: {left}")
+    rest = f"{node.slices} slices are ending" if node.slices else "nothing is left there"
+    return _show(out, node, f"{node.name} is drained: {rest}")
 
 
 def _configure_forget(parser: argparse.ArgumentParser) -> None:

@@ -18,7 +18,7 @@ from aliquot.cli._out import Out
 from aliquot.cli.demo import acts, replay
 from aliquot.cli.demo.story import Story
 from aliquot.cli.demo.usage import LeaseUsage, PeakSampler
-from aliquot.cli.localpool import Layout, LocalPool, PoolPlan
+from aliquot.cli.localpool import Layout, LocalPool, PoolPlan, require_linux
 from aliquot.client import Pool
 from aliquot.common.errors import AliquotError
 
@@ -37,6 +37,7 @@ def _configure(parser: argparse.ArgumentParser) -> None:
 
 
 def _demo(args: argparse.Namespace) -> int:
+    require_linux()
     out = Out.of(args)
     story = Story(out)
     usages: list[LeaseUsage] = []

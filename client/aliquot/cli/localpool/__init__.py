@@ -6,7 +6,17 @@ imported: the client knows them by the contract and their command lines alone.
 
 from aliquot.cli.localpool.children import Child, ChildFailed
 from aliquot.cli.localpool.layout import Layout
-from aliquot.cli.localpool.pool import LocalNode, LocalPool, PoolPlan, answers
+from aliquot.cli.localpool.pool import LocalNode, LocalPool, PoolPlan, answers, require_linux
 from aliquot.cli.localpool.record import PoolRecord
 
-__all__ = ["Child", "ChildFailed", "Layout", "LocalNode", "LocalPool", "PoolPlan", "PoolRecord", "answers"]
+__all__ = [
+    "Child",
+    "ChildFailed",
+    "Layout",
+    "LocalNode",
+    "LocalPool",
+    "PoolPlan",
+    "PoolRecord",
+    "answers",
+    "require_linux",
+]

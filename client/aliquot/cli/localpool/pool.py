@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import importlib.util
 import os
@@ -30,6 +29,15 @@ AGENT_METRICS_PORT = 9478
 RESTARTS_MAX = 5
 RESTART_WINDOW_S = 60.0
 Say = Callable[[str], None]
+
+
+def require_linux() -> None:
+    """Agents follow processes by means that other systems lack. Raises `ConfigError`."""
+    if not hasattr(os, "pidfd_open"):
+        raise ConfigError(
+            "a pool on this machine needs Linux",
+            hint="name a coordinator elsewhere: --coordinator, or ALIQUOT_COORDINATOR",
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +145,8 @@ class LocalPool:
 
     def _take_lock(self) -> None:
         lock = self.layout.lock.open("ab")
+        import fcntl  # noqa: PLC0415 - not everywhere, and the command line is
+
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:

@@ -1,0 +1,102 @@
+"""Distributions of this tree, and clean environments to install them into; all without a network."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import venv
+from collections.abc import Mapping
+from importlib import metadata
+from pathlib import Path
+
+from packaging.requirements import Requirement
+
+from tests.packaging.layout import REPOSITORY
+
+
+def build_sdist(out: Path) -> Path:
+    """The source distribution, with this environment's own build tools."""
+    _run([sys.executable, "-m", "build", "--sdist", "--no-isolation", "--outdir", str(out), str(REPOSITORY)])
+    (path,) = out.glob("*.tar.gz")
+    return path
+
+
+def build_wheel(sdist: Path, out: Path, *, native: str) -> Path:
+    """The wheel that pip would build from a source distribution; `native` is yes or no."""
+    tree = out / "tree"
+    shutil.unpack_archive(sdist, tree, filter="data")
+    (source,) = tree.iterdir()
+    command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(out), str(source)]
+    _run(command, {"ALIQUOT_NATIVE": native})
+    (path,) = out.glob("*.whl")
+    return path
+
+
+class Clean:
+    """A virtual environment with one wheel, and with what it requires and nothing else."""
+
+    def __init__(self, folder: Path, wheel: Path, *extras: str) -> None:
+        venv.create(folder, with_pip=False, symlinks=True)
+        self.folder = folder
+        self.bin = folder / "bin"
+        self.python = self.bin / "python"
+        (self.site,) = (folder / "lib").glob("python*/site-packages")
+        self._pip("install", "--quiet", "--no-deps", "--no-index", str(wheel))
+        for name in sorted(_required("aliquot", extras)):
+            self._borrow(metadata.distribution(name))
+        self._pip("check")
+
+    def run(self, *command: str, env: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+        """A program of it (or `python`), with none of this environment's packages or settings."""
+        kept = {name: text for name, text in os.environ.items() if not name.startswith(("PYTHON", "ALIQUOT_", "COV"))}
+        return subprocess.run(
+            [str(self.bin / command[0]), *command[1:]],
+            check=False,
+            capture_output=True,
+            text=True,
+            cwd=self.folder,
+            env={**kept, "HOME": str(self.folder), **(env or {})},
+            timeout=120,
+        )
+
+    def _pip(self, *arguments: str) -> None:
+        _run([sys.executable, "-m", "pip", "--python", str(self.python), *arguments])
+
+    def _borrow(self, distribution: metadata.Distribution) -> None:
+        """Install what is installed here already, file by file, as links."""
+        here = Path(str(distribution.locate_file(""))).resolve()
+        for file in distribution.files or ():
+            source = Path(str(distribution.locate_file(file))).resolve()
+            if source.is_file() and source.is_relative_to(here) and source.suffix != ".pyc":
+                target = self.site / source.relative_to(here)
+                target.parent.mkdir(parents=True, exist_ok=True)
+                if not target.exists():
+                    target.symlink_to(source)
+
+
+def _required(name: str, extras: tuple[str, ...]) -> set[str]:
+    """Names of all distributions that one needs, directly or not."""
+    found: set[str] = set()
+    open_: list[tuple[str, tuple[str, ...]]] = [(name, extras)]
+    seen = set(open_)
+    while open_:
+        of, wanted = open_.pop()
+        for text in metadata.requires(of) or ():
+            requirement = Requirement(text)
+            marker = requirement.marker
+            if marker is not None and not any(marker.evaluate({"extra": extra}) for extra in ("", *wanted)):
+                continue
+            needed = (re.sub(r"[-_.]+", "-", requirement.name).lower(), tuple(sorted(requirement.extras)))
+            if needed not in seen:
+                seen.add(needed)
+                open_.append(needed)
+                found.add(needed[0])
+    return found - {name}
+
+
+def _run(command: list[str], env: Mapping[str, str] | None = None) -> None:
+    result = subprocess.run(command, check=False, capture_output=True, text=True, env={**os.environ, **(env or {})})
+    assert result.returncode == 0, result.stdout + result.stderr
