@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 import hatch_build
-
 from tests.client.scripted_coordinator import ScriptedCoordinator
 from tests.packaging.distributions import Clean, build_sdist, build_wheel
 from tests.packaging.layout import REPOSITORY, leaf_packages, modules, protos
