@@ -20,7 +20,7 @@ SEEDS ?= 200
 # Lines and branches of the two pure cores that the tests must reach, in percent.
 COVERAGE_MIN ?= 90
 
-.PHONY: help venv proto native sync demo test test-long simulate simulate-mutations check format bench clean
+.PHONY: help venv proto native sync dist demo test test-long simulate simulate-mutations check format bench clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -45,6 +45,11 @@ native: venv ## compile the C parts (only what changed)
 
 sync: venv ## write the SDK for threads from the one for asyncio
 	@$(BIN)/python tools/unasync.py
+
+dist: venv ## build the source distribution, the pure wheel and the wheel of nodes into dist/
+	$(BIN)/python -m build --no-isolation --sdist
+	ALIQUOT_NATIVE=no $(BIN)/python -m build --no-isolation --wheel
+	ALIQUOT_NATIVE=yes $(BIN)/python -m build --no-isolation --wheel
 
 demo: proto native ## start a simulated pool, run real processes in it, break things, show who used what
 	$(BIN)/aliquot demo $(ARGS)

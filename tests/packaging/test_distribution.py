@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import tarfile
 import zipfile
 from collections.abc import Iterator
@@ -114,17 +116,34 @@ def test_it_works_where_linux_is_not(laptop: Clean, coordinator: str) -> None:
         assert code is None or ended.returncode == code, ended.stderr
 
 
+@pytest.fixture(scope="module")
+def native(sdist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build_wheel(sdist, tmp_path_factory.mktemp("native"), native="yes")
+
+
 @pytest.mark.slow
-def test_the_wheel_of_nodes_holds_the_c_parts_for_this_platform(sdist: Path, tmp_path: Path) -> None:
-    wheel = build_wheel(sdist, tmp_path, native="yes")
-    assert wheel.stem.split("-")[-3:-1] == ["py3", "none"]
-    assert not wheel.stem.endswith("-any")
-    names = names_in(wheel)
+@pytest.mark.parametrize(
+    ("platform", "kind"),
+    [("", "native"), ("macosx_14_0_arm64", "pure"), ("win_amd64", "pure"), ("linux_riscv64", "pure")],
+)
+def test_pip_takes_the_one_that_fits(pure: Path, native: Path, tmp_path: Path, platform: str, kind: str) -> None:
+    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-index", "--dest", str(tmp_path)]
+    command += [f"--find-links={wheel.parent}" for wheel in (pure, native)]
+    command += ["--only-binary=:all:", f"--platform={platform}"] if platform else []
+    subprocess.run([*command, "aliquot"], check=True, capture_output=True)
+    assert [path.name for path in tmp_path.iterdir()] == [{"pure": pure, "native": native}[kind].name]
+
+
+@pytest.mark.slow
+def test_the_wheel_of_nodes_holds_the_c_parts_for_this_platform(native: Path, tmp_path: Path) -> None:
+    assert native.stem.split("-")[-3:-1] == ["py3", "none"]
+    assert not native.stem.endswith("-any")
+    names = names_in(native)
     built_here = {str(path.relative_to(REPOSITORY / "agent")) for path in (REPOSITORY / "agent").rglob("*.so*")}
     assert built_here
     assert built_here - names == set()
     assert not any(name.endswith((".c", ".h", ".o", "Makefile")) for name in names)
-    node = Clean(tmp_path / "env", wheel, "agent", "coordinator")
+    node = Clean(tmp_path / "env", native, "agent", "coordinator")
     for program in ("aliquot-agent", "aliquot-coordinator"):
         assert node.run(program, "--help").returncode == 0
     said = node.run(

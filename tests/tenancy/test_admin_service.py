@@ -108,6 +108,44 @@ async def test_a_limit_holds_and_an_invoice_is_made_in_every_form(settings: Sett
         assert int(json.loads(said)["balance_micro"]) == 100_000_000 - int(document["total_micro"])
 
 
+async def test_a_charge_is_corrected_once_and_old_days_are_closed(settings: Settings, pool_file: Path) -> None:
+    async with running(settings) as pool:
+        await pool.declare(1, devices=8)
+        await cli(pool.address, "apply", "-f", str(pool_file))
+        correct = ("correct", "research", "--model", "A100-80", "--reference", "c-1")
+        for _ in range(2):
+            code, said, _ = await cli(pool.address, *correct, "--gpu-hours=-2.5")
+            assert (code, said) == (0, "research: booked as c-1\n")
+        _, said, _ = await cli(pool.address, "invoice", "research", "--json")
+        (line,) = json.loads(said)["lines"]
+        assert int(line["share_milli_ms"]) == -25 * 360_000_000
+        code, _, said = await cli(pool.address, *correct, "--gpu-hours=-3")
+        assert (code, "c-1" in said) == (7, True)
+        code, _, said = await cli(pool.address, *correct)
+        assert (code, "--gpu-hours" in said) == (2, True)
+        code, said, _ = await cli(pool.address, "close-books", "2026-01-02")
+        assert (code, said) == (0, "the books are closed up to 2026-01-02 00:00 UTC\n")
+        within = ("--from", "2026-01-01T12:00", "--to", "2026-01-03")
+        code, _, said = await cli(pool.address, "invoice", "research", *within, "--json")
+        assert json.loads(said)["error"]["reason"] == "PERIOD_CLOSED"
+        code, _, _ = await cli(pool.address, "close-books", "2026-01-02T12:00")
+        assert code == 2
+
+
+async def test_a_declaration_is_withdrawn_unless_it_is_needed(settings: Settings, pool_file: Path) -> None:
+    async with running(settings) as pool:
+        await pool.declare(1, devices=8)
+        await cli(pool.address, "apply", "-f", str(pool_file))
+        code, _, said = await cli(pool.address, "withdraw", "queue", "vision")
+        assert (code, "research" in said) == (7, True), said
+        code, said, _ = await cli(pool.address, "withdraw", "tenant", "research")
+        assert (code, said) == (0, "tenant research is withdrawn\n")
+        code, said, _ = await cli(pool.address, "withdraw", "queue", "vision", "--json")
+        assert json.loads(said) == {"kind": "queue", "name": "vision", "withdrawn": True}
+        code, _, _ = await cli(pool.address, "withdraw", "queue", "vision")
+        assert code == 3
+
+
 async def test_of_two_administrators_the_second_is_refused(settings: Settings) -> None:
     async with running(settings) as pool:
         await pool.declare(1, devices=8)
