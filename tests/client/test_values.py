@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aliquot.client import Lease, LeaseState, NodeState, Request, Tier, Topology
+from aliquot.client import Lease, LeaseState, NodeState, Request, Tier, Topology, local
 from aliquot.client import _from_proto as from_proto
+from aliquot.client import _values as values
 from aliquot.client._asking import describe_ask, to_proto
 from aliquot.client._environment import member_slices, plain_environment
+from aliquot.client._messages import read
 from aliquot.common.request import GpuRequest, format_request, parse_request
-from aliquot.v1 import types_pb2
+from aliquot.v1 import local_pb2, pool_pb2, types_pb2
 
 NOT_SENT = {
     "gpu",
@@ -40,8 +44,37 @@ def test_every_field_of_the_contract_reaches_the_user() -> None:
     assert asked == {field.name for field in dataclasses.fields(Request)}
 
 
+@pytest.mark.parametrize(
+    ("kind", "message", "left_out"),
+    [
+        (values.Explanation, types_pb2.Explanation, set()),
+        (values.Missing, types_pb2.Missing, set()),
+        (values.Slice, types_pb2.Slice, {"lease_epoch"}),
+        (values.Telemetry, types_pb2.DeviceTelemetry, set()),
+        (values.Closure, types_pb2.NodeClosure, set()),
+        (values.MigCard, types_pb2.MigCard, {"cut"}),
+        (values.MigPart, types_pb2.MigPart, set()),
+        (values.MigProfile, types_pb2.MigProfile, set()),
+        (values.Status, pool_pb2.Status, set()),
+        (values.PoolTotals, pool_pb2.PoolTotals, set()),
+        (values.TenantTotals, pool_pb2.TenantTotals, set()),
+        (local.AgentInfo, local_pb2.LocalInfo, set()),
+        (local.Attachment, local_pb2.AttachResponse, set()),
+        (local.LocalSlice, local_pb2.LocalSlice, set()),
+        (local.EnforcementAct, local_pb2.LocalAct, set()),
+    ],
+)
+def test_every_field_of_other_messages_does_too(kind: Any, message: Any, left_out: set[str]) -> None:
+    assert {field.name for field in message.DESCRIPTOR.fields} - left_out == {
+        field.name for field in dataclasses.fields(kind)
+    }
+    assert isinstance(read(message(), kind), kind)
+
+
 def test_absent_is_unknown_and_never_zero() -> None:
-    telemetry = from_proto.telemetry_of(types_pb2.DeviceTelemetry(gpu_utilisation_percent=0))
+    telemetry = from_proto.device_of(
+        types_pb2.Device(telemetry=types_pb2.DeviceTelemetry(gpu_utilisation_percent=0))
+    ).telemetry
     assert (telemetry.gpu_utilisation_percent, telemetry.temperature_c) == (0, None)
     device = from_proto.device_of(types_pb2.Device(uuid="GPU-1"))
     assert (device.numa_node, device.nvlink_island, device.telemetry.memory_used_bytes) == (None, None, None)

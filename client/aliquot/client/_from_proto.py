@@ -1,4 +1,4 @@
-"""From messages of the contract to values of the SDK."""
+"""From messages of the contract to values of the SDK: those that come by the thousand, or differ from their message."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from google.protobuf.message import Message
 
 from aliquot.client import _values as values
 from aliquot.client._asking import describe_ask
+from aliquot.client._messages import read
 from aliquot.common import limits
-from aliquot.v1 import leases_pb2, pool_pb2, types_pb2
+from aliquot.v1 import leases_pb2, types_pb2
 
 N = TypeVar("N", bound=int)
-W = TypeVar("W", values.Tier, values.SliceState, values.LeaseState, values.NodeState, values.MaintenancePhase)
+W = TypeVar("W", values.Tier, values.SliceState, values.LeaseState, values.NodeState)
 
 
 def _words(items: Sequence[tuple[str, N]], prefix: str, enum: type[W]) -> Mapping[N, W]:
@@ -26,7 +27,6 @@ _TIERS = _words(types_pb2.Tier.items(), "TIER_", values.Tier)
 _SLICE_STATES = _words(types_pb2.SliceState.items(), "SLICE_STATE_", values.SliceState)
 _LEASE_STATES = _words(types_pb2.LeaseState.items(), "LEASE_STATE_", values.LeaseState)
 _NODE_STATES = _words(types_pb2.NodeState.items(), "NODE_STATE_", values.NodeState)
-_PHASES = _words(types_pb2.MaintenancePhase.items(), "MAINTENANCE_PHASE_", values.MaintenancePhase)
 LEASE_STATE_NUMBERS = {word: number for number, word in _LEASE_STATES.items()}
 
 
@@ -67,34 +67,6 @@ def slice_of(message: types_pb2.Slice) -> values.Slice:
     )
 
 
-def explanation_of(message: types_pb2.Explanation) -> values.Explanation:
-    """An explanation."""
-    return values.Explanation(
-        fits_now=message.fits_now,
-        impossible=message.impossible,
-        summary=message.summary,
-        missing=tuple(
-            values.Missing(
-                device_class=missing.device_class,
-                reason=missing.reason,
-                detail=missing.detail,
-                smallest_change=missing.smallest_change,
-                devices=missing.devices,
-            )
-            for missing in message.missing
-        ),
-        queue_position=message.queue_position,
-        queue_length=message.queue_length,
-        ahead=tuple(message.ahead),
-        would_preempt=tuple(message.would_preempt),
-        expected_start_ms=_optional(message, "expected_start_ms"),
-        expected_uncertainty_ms=_optional(message, "expected_uncertainty_ms"),
-        placement=tuple(map(slice_of, message.placement)),
-        placement_note=message.placement_note,
-        notes=tuple(message.notes),
-    )
-
-
 def lease_of(message: types_pb2.Lease) -> values.Lease:
     """A lease."""
     request = message.request
@@ -126,21 +98,8 @@ def lease_of(message: types_pb2.Lease) -> values.Lease:
         max_count=request.max_count,
         shape=message.shape,
         acknowledged_shape=message.acknowledged_shape,
-        waiting=explanation_of(message.waiting) if message.HasField("waiting") else None,
+        waiting=read(message.waiting, values.Explanation) if message.HasField("waiting") else None,
         secret=message.secret,
-    )
-
-
-def telemetry_of(message: types_pb2.DeviceTelemetry) -> values.Telemetry:
-    """A device's last report."""
-    return values.Telemetry(
-        gpu_utilisation_percent=_optional(message, "gpu_utilisation_percent"),
-        memory_utilisation_percent=_optional(message, "memory_utilisation_percent"),
-        memory_used_bytes=_optional(message, "memory_used_bytes"),
-        temperature_c=_optional(message, "temperature_c"),
-        power_mw=_optional(message, "power_mw"),
-        unattributed_bytes=_optional(message, "unattributed_bytes"),
-        sampled_ms=_optional(message, "sampled_ms"),
     )
 
 
@@ -166,24 +125,10 @@ def device_of(message: types_pb2.Device) -> values.Device:
         numa_node=_optional(message, "numa_node"),
         pci_bus_id=message.pci_bus_id,
         tiers=tuple(map(tier_of, message.tiers)),
-        telemetry=telemetry_of(message.telemetry),
+        telemetry=read(message.telemetry, values.Telemetry),
         compute_milli=message.compute_milli or limits.WHOLE_SHARE_MILLI,
         mig_start=_optional(message, "mig_start"),
         lease_ids=tuple(message.lease_ids),
-    )
-
-
-def _card_of(message: types_pb2.MigCard) -> values.MigCard:
-    return values.MigCard(
-        uuid=message.uuid,
-        model=message.model,
-        profiles=tuple(
-            values.MigProfile(each.name, each.compute_slices, each.memory_bytes, each.length, tuple(each.starts))
-            for each in message.profiles
-        ),
-        parts=tuple(values.MigPart(each.profile, each.start, each.uuid) for each in message.parts),
-        cut_for=message.cut_for,
-        problem=message.problem,
     )
 
 
@@ -207,55 +152,8 @@ def node_of(message: types_pb2.Node) -> values.Node:
         last_heard_ms=message.last_heard_ms,
         slices=message.slices,
         failure_domain=message.failure_domain,
-        cards=tuple(map(_card_of, message.cards)),
-        closure=_closure_of(message.closure) if message.HasField("closure") else None,
-    )
-
-
-def _closure_of(message: types_pb2.NodeClosure) -> values.Closure:
-    return values.Closure(
-        window=message.window,
-        phase=_PHASES.get(message.phase, values.MaintenancePhase.UNSPECIFIED),
-        starts_ms=message.starts_ms,
-        ends_ms=message.ends_ms,
-        reason=message.reason,
-    )
-
-
-def status_of(message: pool_pb2.Status) -> values.Status:
-    """The pool's totals."""
-    return values.Status(
-        seq=message.seq,
-        leader_epoch=message.leader_epoch,
-        version=message.version,
-        granting=message.granting,
-        not_granting_reason=message.not_granting_reason,
-        pools=tuple(
-            values.PoolTotals(
-                pool=totals.pool,
-                model=totals.model,
-                devices=totals.devices,
-                capacity_share_milli=totals.capacity_share_milli,
-                leased_share_milli=totals.leased_share_milli,
-                capacity_memory_bytes=totals.capacity_memory_bytes,
-                leased_memory_bytes=totals.leased_memory_bytes,
-            )
-            for totals in message.pools
-        ),
-        tenants=tuple(
-            values.TenantTotals(
-                tenant=totals.tenant,
-                queue=totals.queue,
-                leased_share_milli=totals.leased_share_milli,
-                leased_memory_bytes=totals.leased_memory_bytes,
-                leases=totals.leases,
-                queued=totals.queued,
-            )
-            for totals in message.tenants
-        ),
-        queued=message.queued,
-        leases=message.leases,
-        nodes_by_state=dict(message.nodes_by_state),
+        cards=tuple(read(card, values.MigCard) for card in message.cards),
+        closure=read(message.closure, values.Closure) if message.HasField("closure") else None,
     )
 
 

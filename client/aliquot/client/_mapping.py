@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from aliquot.client import _errors as errors
-from aliquot.client._from_proto import explanation_of
+from aliquot.client._messages import read
 from aliquot.client._methods import Method
 from aliquot.client._transport import RpcFailure
+from aliquot.client._values import Explanation
 from aliquot.v1 import types_pb2
 
 _BY_REASON: dict[str, type[errors.PoolError]] = {
@@ -83,7 +84,7 @@ def to_error(
         hint=hint,
         reason=failure.reason,
         metadata=failure.metadata,
-        explanation=explanation_of(explanation) if isinstance(explanation, types_pb2.Explanation) else None,
+        explanation=read(explanation, Explanation) if isinstance(explanation, types_pb2.Explanation) else None,
         violations=[errors.Violation(subject, description) for subject, description in failure.violations],
         retry_after_s=failure.retry_after_s,
     )

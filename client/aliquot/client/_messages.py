@@ -1,7 +1,7 @@
 """Values to messages of the contract and back, by the names of their fields.
 
-For what administrators read and declare: there are many kinds and few of each. Leases and nodes come by the thousand
-and are read by hand in `_from_proto`.
+For the many kinds of which few come at a time. Leases, slices and devices come by the thousand and are read by hand in
+`_from_proto`.
 """
 
 from __future__ import annotations

@@ -16,13 +16,12 @@ from aliquot.client._flow import Context, Flow, call
 from aliquot.client._from_proto import (
     LEASE_STATE_NUMBERS,
     device_of,
-    explanation_of,
     lease_of,
     node_of,
-    status_of,
 )
 from aliquot.client._grpc_status import read_status
 from aliquot.client._mapping import to_error
+from aliquot.client._messages import read
 from aliquot.common.ids import IdGenerator
 from aliquot.common.limits import MAX_BATCH_ITEMS, MAX_DECLARED_NODES, MAX_WAIT_MS
 from aliquot.v1 import leases_pb2, pool_pb2
@@ -145,14 +144,14 @@ def explain_request(context: Context, request: Request, timeout_s: float) -> Flo
     """What would become of this request now. Changes nothing."""
     message = leases_pb2.ExplainRequest(request=to_proto(request))
     answer = yield from call(context, methods.EXPLAIN, message, timeout_s)
-    return explanation_of(answer.explanation)
+    return read(answer.explanation, values.Explanation)
 
 
 def explain_lease(context: Context, lease_id: str, timeout_s: float) -> Flow[tuple[values.Lease, values.Explanation]]:
     """Why a lease is where it is."""
     message = leases_pb2.ExplainRequest(lease_id=lease_id)
     answer = yield from call(context, methods.EXPLAIN, message, timeout_s)
-    return lease_of(answer.lease), explanation_of(answer.explanation)
+    return lease_of(answer.lease), read(answer.explanation, values.Explanation)
 
 
 def get(context: Context, lease_id: str, timeout_s: float) -> Flow[values.Lease]:
@@ -249,7 +248,8 @@ def remove_node(context: Context, node_id: str, timeout_s: float, *, force: bool
 
 def status(context: Context, timeout_s: float) -> Flow[values.Status]:
     """Totals of the pool."""
-    return status_of((yield from call(context, methods.GET_STATUS, pool_pb2.GetStatusRequest(), timeout_s)))
+    answer = yield from call(context, methods.GET_STATUS, pool_pb2.GetStatusRequest(), timeout_s)
+    return read(answer, values.Status)
 
 
 def _chunks(items: Sequence[T], size: int) -> Iterator[list[T]]:

@@ -17,7 +17,8 @@ from pathlib import Path
 from google.protobuf.message import DecodeError
 
 from aliquot.client._errors import AgentError, AgentUnreachable, AttachRefused
-from aliquot.client._from_proto import device_of, tier_of
+from aliquot.client._from_proto import device_of
+from aliquot.client._messages import read
 from aliquot.client._values import Device, Tier
 from aliquot.common.limits import MAX_LOCAL_MESSAGE_BYTES
 from aliquot.v1 import local_pb2
@@ -121,14 +122,7 @@ class LocalAgent:
     def info(self) -> AgentInfo:
         """Who it is. Raises `AgentUnreachable`."""
         answer = self._ask(local_pb2.LocalRequest(info=local_pb2.LocalInfoRequest())).info
-        return AgentInfo(
-            node_id=answer.node_id,
-            node_name=answer.node_name,
-            agent_version=answer.agent_version,
-            coordinator=answer.coordinator,
-            connected=answer.connected,
-            notes=tuple(answer.notes),
-        )
+        return read(answer, AgentInfo)
 
     def attach(
         self,
@@ -153,12 +147,7 @@ class LocalAgent:
             environment={name: text for name, text in own.items() if name.startswith(_MERGED_PREFIXES)},
         )
         answer = self._ask(local_pb2.LocalRequest(attach=request)).attach
-        return Attachment(
-            environment=dict(answer.environment),
-            slice_ids=tuple(answer.slice_ids),
-            containment=answer.containment,
-            notes=tuple(answer.notes),
-        )
+        return read(answer, Attachment)
 
     def detach(self, lease_id: str, secret: str) -> None:
         """Take this process out of a lease. Raises `AttachRefused`, `AgentUnreachable`."""
@@ -168,9 +157,9 @@ class LocalAgent:
         """The slices and devices of this node, and what enforcement did. Raises `AgentUnreachable`."""
         answer = self._ask(local_pb2.LocalRequest(status=local_pb2.LocalStatusRequest())).status
         return LocalStatus(
-            slices=tuple(map(_slice_of, answer.slices)),
+            slices=tuple(read(part, LocalSlice) for part in answer.slices),
             devices=tuple(map(device_of, answer.devices)),
-            acts=tuple(map(_act_of, answer.acts)),
+            acts=tuple(read(act, EnforcementAct) for act in answer.acts),
         )
 
     def _ask(self, request: local_pb2.LocalRequest) -> local_pb2.LocalResponse:
@@ -197,33 +186,6 @@ class LocalAgent:
             said = answer.error
             raise AttachRefused(said.message, hint=said.hint, reason=said.reason)
         return answer
-
-
-def _slice_of(message: local_pb2.LocalSlice) -> LocalSlice:
-    return LocalSlice(
-        slice_id=message.slice_id,
-        lease_id=message.lease_id,
-        tenant=message.tenant,
-        device_uuid=message.device_uuid,
-        share_milli=message.share_milli,
-        memory_bytes=message.memory_bytes,
-        observed_bytes=message.observed_bytes if message.HasField("observed_bytes") else None,
-        pids=tuple(message.pids),
-        tier=tier_of(message.tier),
-        status=message.status,
-    )
-
-
-def _act_of(message: local_pb2.LocalAct) -> EnforcementAct:
-    return EnforcementAct(
-        at_ms=message.at_ms,
-        act=message.act,
-        lease_id=message.lease_id,
-        slice_id=message.slice_id,
-        device_uuid=message.device_uuid,
-        pid=message.pid,
-        why=message.why,
-    )
 
 
 def find_agents(environ: Mapping[str, str] | None = None) -> tuple[LocalAgent, ...]:
