@@ -22,13 +22,14 @@ ANYWHERE = ("client", "common", "proto")
 # What other systems lack and the base install must do without. Done after the libraries are imported, which know how.
 ELSEWHERE = f"""
 import asyncio, grpc.aio, importlib, multiprocessing, os, rich.console, rich.progress, selectors, signal, socket
-import subprocess, sys, tempfile, yaml, google.rpc.error_details_pb2, grpc_status.rpc_status
+import subprocess, sys, tempfile, time, yaml, google.rpc.error_details_pb2, grpc_status.rpc_status
 for name in ("fcntl", "grp", "pwd", "pty", "readline", "resource", "syslog", "termios", "tty"):
     sys.modules[name] = None
 for module, names in (
     (os, "fork forkpty getpgid getpgrp getuid geteuid killpg pidfd_open setsid tcgetpgrp tcsetpgrp uname waitid"),
     (signal, "SIGCONT SIGHUP SIGKILL SIGQUIT SIGSTOP SIGTSTP SIGTTIN SIGTTOU SIGUSR1 SIGUSR2 pidfd_send_signal"),
-    (socket, "AF_UNIX"),
+    (socket, "AF_UNIX SOCK_CLOEXEC"),
+    (time, "clock_gettime clock_gettime_ns"),
 ):
     for name in names.split():
         if hasattr(module, name):
