@@ -23,6 +23,7 @@ HEADER = "# Written by tools/unasync.py from {source}. Change that, then `make s
 RULES = tuple(
     (re.compile(pattern), replacement)
     for pattern, replacement in (
+        (r"\ban `async with`", "a `with`"),
         (r"\basync (def|with|for)\b", r"\1"),
         (r"\bawait ", ""),
         (r"\b(_?)Async([A-Z]\w*)", r"\1\2"),

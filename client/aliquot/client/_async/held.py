@@ -93,8 +93,8 @@ class AsyncHeldLease(HeldLeaseBase):
     ) -> subprocess.Popen[Any]:
         """Start a program inside the lease, on a node of the lease. Takes what `subprocess.Popen` takes.
 
-        It is attached before it runs; `admitted` is called with its pid in between, maybe from another
-        thread. Raises `AgentUnreachable` on other machines.
+        It is attached before it runs; `admitted`, which may block, is called with its pid in between. Raises
+        `AgentUnreachable` on other machines.
         """
         agent, member = require_agent(self._lease, await self._local())
         base = dict(options.pop("env", None) or os.environ)

@@ -34,7 +34,7 @@ class _Pool(Protocol):
 
 
 class HeldLease(HeldLeaseBase):
-    """A lease and its keep-alive. Use it in an `with` block, or `release` it.
+    """A lease and its keep-alive. Use it in a `with` block, or `release` it.
 
     At the end of the block the lease is released; if it was lost meanwhile, the block raises `LeaseLost`.
     """
@@ -94,8 +94,8 @@ class HeldLease(HeldLeaseBase):
     ) -> subprocess.Popen[Any]:
         """Start a program inside the lease, on a node of the lease. Takes what `subprocess.Popen` takes.
 
-        It is attached before it runs; `admitted` is called with its pid in between, maybe from another
-        thread. Raises `AgentUnreachable` on other machines.
+        It is attached before it runs; `admitted`, which may block, is called with its pid in between. Raises
+        `AgentUnreachable` on other machines.
         """
         agent, member = require_agent(self._lease, self._local())
         base = dict(options.pop("env", None) or os.environ)

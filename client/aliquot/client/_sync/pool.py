@@ -38,7 +38,7 @@ T = TypeVar("T")
 
 
 class Pool(PoolBase[HeldLease]):
-    """A connection to a pool of GPUs, for any number of threads. Close it, or use it in an `with` block.
+    """A connection to a pool of GPUs, for any number of threads. Close it, or use it in a `with` block.
 
     Args:
         coordinator: one address (`host:port`), or several, of which one leads. None: `ALIQUOT_COORDINATOR`, else the
