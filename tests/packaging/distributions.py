@@ -17,37 +17,38 @@ from packaging.requirements import Requirement
 from tests.packaging.layout import REPOSITORY
 
 
-def build_sdist(out: Path) -> Path:
-    """The source distribution, with this environment's own build tools."""
+def build_sdist(out: Path) -> None:
+    """Put the source distribution there, with this environment's own build tools."""
     _run([sys.executable, "-m", "build", "--sdist", "--no-isolation", "--outdir", str(out), str(REPOSITORY)])
-    (path,) = out.glob("*.tar.gz")
-    return path
 
 
-def build_wheel(sdist: Path, out: Path, *, native: str) -> Path:
-    """The wheel that pip would build from a source distribution; `native` is yes or no."""
+def build_wheel(sdist: Path, out: Path, *, native: str) -> None:
+    """Put the wheel there that pip would build from a source distribution; `native` is yes or no."""
     tree = out / "tree"
     shutil.unpack_archive(sdist, tree, filter="data")
     (source,) = tree.iterdir()
     command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(out), str(source)]
     _run(command, {"ALIQUOT_NATIVE": native})
-    (path,) = out.glob("*.whl")
-    return path
 
 
 class Clean:
     """A virtual environment with one wheel, and with what it requires and nothing else."""
 
-    def __init__(self, folder: Path, wheel: Path, *extras: str) -> None:
-        venv.create(folder, with_pip=False, symlinks=True)
+    def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.bin = folder / "bin"
-        self.python = self.bin / "python"
-        (self.site,) = (folder / "lib").glob("python*/site-packages")
-        self._pip("install", "--quiet", "--no-deps", "--no-index", str(wheel))
+
+    @classmethod
+    def make(cls, folder: Path, wheel: Path, *extras: str) -> Clean:
+        """Create it."""
+        venv.create(folder, with_pip=False, symlinks=True)
+        made = cls(folder)
+        made._pip("install", "--quiet", "--no-deps", "--no-index", str(wheel))
+        (site,) = (folder / "lib").glob("python*/site-packages")
         for name in sorted(_required("aliquot", extras)):
-            self._borrow(metadata.distribution(name))
-        self._pip("check")
+            _borrow(metadata.distribution(name), site)
+        made._pip("check")
+        return made
 
     def run(self, *command: str, env: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
         """A program of it (or `python`), with none of this environment's packages or settings."""
@@ -63,18 +64,19 @@ class Clean:
         )
 
     def _pip(self, *arguments: str) -> None:
-        _run([sys.executable, "-m", "pip", "--python", str(self.python), *arguments])
+        _run([sys.executable, "-m", "pip", "--python", str(self.bin / "python"), *arguments])
 
-    def _borrow(self, distribution: metadata.Distribution) -> None:
-        """Install what is installed here already, file by file, as links."""
-        here = Path(str(distribution.locate_file(""))).resolve()
-        for file in distribution.files or ():
-            source = Path(str(distribution.locate_file(file))).resolve()
-            if source.is_file() and source.is_relative_to(here) and source.suffix != ".pyc":
-                target = self.site / source.relative_to(here)
-                target.parent.mkdir(parents=True, exist_ok=True)
-                if not target.exists():
-                    target.symlink_to(source)
+
+def _borrow(distribution: metadata.Distribution, site: Path) -> None:
+    """Install what is installed here already, file by file, as links."""
+    here = Path(str(distribution.locate_file(""))).resolve()
+    for file in distribution.files or ():
+        source = Path(str(distribution.locate_file(file))).resolve()
+        if source.is_file() and source.is_relative_to(here) and source.suffix != ".pyc":
+            target = site / source.relative_to(here)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            if not target.exists():
+                target.symlink_to(source)
 
 
 def _required(name: str, extras: tuple[str, ...]) -> set[str]:

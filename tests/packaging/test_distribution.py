@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import fcntl
+import json
+import os
 import subprocess
 import sys
 import tarfile
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -37,24 +41,61 @@ for module, names in (
 for name in {modules(*ANYWHERE)!r}:
     importlib.import_module(name)
 from aliquot.cli.main import main
+codes = []
+for command in sys.argv[1:]:
+    try:
+        codes.append(main(command.split()))
+    except SystemExit as helped:
+        codes.append(helped.code)
+print(codes)
 """
 
 pytestmark = pytest.mark.timeout(600)
 
 
-@pytest.fixture(scope="module")
-def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_sdist(tmp_path_factory.mktemp("sdist"))
+Once = Callable[[str, Callable[[Path], object]], Path]
 
 
 @pytest.fixture(scope="module")
-def pure(sdist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_wheel(sdist, tmp_path_factory.mktemp("pure"), native="no")
+def once(tmp_path_factory: pytest.TempPathFactory) -> Once:
+    """A folder that is filled once in a run, by whichever of its processes comes first."""
+    base = tmp_path_factory.getbasetemp()
+    shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+
+    def fill(name: str, make: Callable[[Path], object]) -> Path:
+        folder, done = shared / name, shared / f"{name}.done"
+        with (shared / f"{name}.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not done.exists():
+                folder.mkdir()
+                make(folder)
+                done.touch()
+        return folder
+
+    return fill
 
 
 @pytest.fixture(scope="module")
-def laptop(pure: Path, tmp_path_factory: pytest.TempPathFactory) -> Clean:
-    return Clean(tmp_path_factory.mktemp("laptop") / "env", pure)
+def sdist(once: Once) -> Path:
+    (path,) = once("sdist", build_sdist).glob("*.tar.gz")
+    return path
+
+
+@pytest.fixture(scope="module")
+def pure(once: Once, sdist: Path) -> Path:
+    (path,) = once("pure", partial(build_wheel, sdist, native="no")).glob("*.whl")
+    return path
+
+
+@pytest.fixture(scope="module")
+def native(once: Once, sdist: Path) -> Path:
+    (path,) = once("native", partial(build_wheel, sdist, native="yes")).glob("*.whl")
+    return path
+
+
+@pytest.fixture(scope="module")
+def laptop(once: Once, pure: Path) -> Clean:
+    return Clean(once("laptop", lambda folder: Clean.make(folder, pure)))
 
 
 @pytest.fixture
@@ -105,21 +146,18 @@ def test_it_works_with_what_it_requires(laptop: Clean, coordinator: str) -> None
 
 
 def test_it_works_where_linux_is_not(laptop: Clean, coordinator: str) -> None:
-    for arguments, code in (
-        (["--help"], 0),
-        (["--coordinator", coordinator, "ls"], 0),
-        (["--coordinator", coordinator, "why", "0.5"], None),
-        (["up"], 2),
-        (["--coordinator", coordinator, "run", "--gpu", "0.5", "--", "true"], 6),
-    ):
-        ended = laptop.run("python", "-I", "-c", f"{ELSEWHERE}\nsys.exit(main({arguments!r}))")
-        assert "Traceback" not in ended.stderr, ended.stderr
-        assert code is None or ended.returncode == code, ended.stderr
-
-
-@pytest.fixture(scope="module")
-def native(sdist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_wheel(sdist, tmp_path_factory.mktemp("native"), native="yes")
+    commands = {
+        "--help": 0,
+        f"--coordinator {coordinator} alloc 0.5": 0,
+        f"--coordinator {coordinator} ls": 0,
+        f"--coordinator {coordinator} run --gpu 0.5 -- true": 6,  # no agent can be here
+        "up": 2,
+        "demo": 2,
+    }
+    ended = laptop.run("python", "-I", "-c", ELSEWHERE, *commands)
+    assert ended.returncode == 0, ended.stderr
+    assert "Traceback" not in ended.stderr
+    assert dict(zip(commands, json.loads(ended.stdout.splitlines()[-1]), strict=True)) == commands, ended.stderr
 
 
 @pytest.mark.slow
@@ -144,7 +182,7 @@ def test_the_wheel_of_nodes_holds_the_c_parts_for_this_platform(native: Path, tm
     assert built_here
     assert built_here - names == set()
     assert not any(name.endswith((".c", ".h", ".o", "Makefile")) for name in names)
-    node = Clean(tmp_path / "env", native, "agent", "coordinator")
+    node = Clean.make(tmp_path / "env", native, "agent", "coordinator")
     for program in ("aliquot-agent", "aliquot-coordinator"):
         assert node.run(program, "--help").returncode == 0
     said = node.run(
