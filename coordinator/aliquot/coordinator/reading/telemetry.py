@@ -14,16 +14,9 @@ from aliquot.coordinator.core.state import Node
 from aliquot.coordinator.core.types import NodeSpec
 from aliquot.v1 import types_pb2
 
-_FIELDS = (
-    "gpu_utilisation_percent",
-    "memory_utilisation_percent",
-    "memory_used_bytes",
-    "temperature_c",
-    "power_mw",
-    "unattributed_bytes",
-    "sampled_ms",
-)
-_WIDTH = len(_FIELDS)
+_FIELDS = {field.number: field.name for field in types_pb2.DeviceTelemetry.DESCRIPTOR.fields}
+_WIDTH = max(_FIELDS)
+"""A field's place in its device's row is its number in the contract, so that one more there makes rows wider here."""
 _UNKNOWN = -(1 << 62)
 _BLANK = array("q", [_UNKNOWN] * _WIDTH)
 
@@ -114,10 +107,9 @@ class Telemetry:
         row = self._rows.get(uuid)
         if row is None:
             return None
+        values = self._values
         known = {
-            name: value
-            for name, value in zip(_FIELDS, self._values[row : row + _WIDTH], strict=True)
-            if value != _UNKNOWN
+            name: value for number, name in _FIELDS.items() if (value := values[row + number - 1]) != _UNKNOWN
         }
         return types_pb2.DeviceTelemetry(**known)
 
