@@ -22,7 +22,7 @@ LIMITS = LimitSettings(retain_ended=DurationMs(1_000), watch_events=32, ledger_e
 
 async def day(pool: Pool, clock: ManualClock, number: int) -> None:
     """A node comes, serves some leases, and goes for ever."""
-    coordinator = pool.coordinator
+    coordinator, leading = pool.coordinator, pool.leading
     agent = Agent(pool.address, f"n{number}", uuids=(f"GPU-{number}-a", f"GPU-{number}-b"))
     agent.telemetry = types_pb2.DeviceTelemetry(gpu_utilisation_percent=50, memory_used_bytes=1 << 30)
     async with agents(agent):
@@ -54,31 +54,31 @@ async def day(pool: Pool, clock: ManualClock, number: int) -> None:
             for gpu in ("8(no-such-model)", "nonsense"):
                 with pytest.raises(grpc.aio.AioRpcError):
                     await pool.allocate(gpu)
-    await eventually(lambda: not len(coordinator.sessions), "it is gone")
+    await eventually(lambda: not len(leading.roster), "it is gone")
 
     def given_up() -> bool:
         clock.advance(2_000)
-        coordinator.pulse.beat()
+        leading.pulse.beat()
         return coordinator.view.nodes[agent.node_id].state.name == "LOST"
 
     await eventually(given_up, "and given up")
     await pool.nodes.RemoveNode(pool_pb2.RemoveNodeRequest(node_id=agent.node_id, force=True))
     clock.advance(60_000)
     await eventually(lambda: not coordinator.view.leases, "its leases are forgotten")
-    await eventually(lambda: not len(coordinator.hub), "and their watchers")
+    await eventually(lambda: not len(leading.hub), "and their watchers")
 
 
 def kept(pool: Pool) -> Counter[str]:
     gc.collect()
-    coordinator = pool.coordinator
+    coordinator, leading = pool.coordinator, pool.leading
     found = everything_in(
-        coordinator.writer.state,
+        leading.writer.state,
         coordinator.view,
-        coordinator.hub,
-        coordinator.waiters,
-        coordinator.keepalive,
-        coordinator.sessions,
-        coordinator.observed,
+        leading.hub,
+        leading.waiters,
+        leading.keepalive,
+        leading.roster,
+        leading.observed,
         coordinator.metrics,
     )
     # Lists with holes are made anew when there are many; SQLite's module keeps weak references to 200 cursors; so many

@@ -14,7 +14,9 @@ import grpc.aio
 from google.rpc import error_details_pb2, status_pb2
 
 from aliquot.common.clock import Clock
-from aliquot.coordinator.main import Coordinator
+from aliquot.coordinator.coordinator import Coordinator
+from aliquot.coordinator.leading import Leading
+from aliquot.coordinator.means import Means
 from aliquot.coordinator.settings.config import AgentSettings, LimitSettings, Settings
 from aliquot.coordinator.writing.journal.base import Journal
 from aliquot.v1 import agent_pb2, agent_pb2_grpc, leases_pb2, leases_pb2_grpc, pool_pb2, pool_pb2_grpc, types_pb2
@@ -35,6 +37,12 @@ class Pool:
     @property
     def address(self) -> str:
         return self.coordinator.address
+
+    @property
+    def leading(self) -> Leading:
+        """Its parts, which there are as long as it leads."""
+        assert self.coordinator.leading is not None
+        return self.coordinator.leading
 
     async def declare(self, count: int = 1, *, devices: int = 1, model: str = "A100-80", prefix: str = "node") -> None:
         """Nodes without agents."""
@@ -88,7 +96,8 @@ async def running(
     settings: Settings | None = None, *, journal: Journal | None = None, clock: Clock | None = None
 ) -> AsyncIterator[Pool]:
     """A coordinator that is stopped in order at the end."""
-    coordinator = Coordinator(settings or settings_for(), journal=journal, clock=clock)
+    means = Means() if clock is None else Means(clock=lambda not_before_ms: clock)
+    coordinator = Coordinator(settings or settings_for(), journal=journal, means=means)
     await coordinator.start()
     serving = asyncio.create_task(coordinator.serve())
     try:

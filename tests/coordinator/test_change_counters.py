@@ -11,7 +11,7 @@ from aliquot.coordinator.reading.outbox import Outbox
 from aliquot.coordinator.reading.view import View
 from aliquot.coordinator.reading.waiting import Waiters
 from aliquot.coordinator.reading.watch import WatchHub
-from aliquot.coordinator.writing.commits import take_commit, whole_state
+from aliquot.coordinator.writing.commits import take_commit
 from tests.core.harness import Books, node, request
 from tests.placement.test_moves_of_leases import Pool as Movable
 from tests.tenancy.test_balancing import SPEC, busy, labels, two_projects
@@ -21,11 +21,9 @@ from tests.tenancy.test_elastic import grow, start
 def measured(books: Books) -> Metrics:
     """What is measured of these books while they become durable, a fact a group."""
     view = View()
-    outbox, metrics = Outbox(view, WatchHub(), Waiters()), Metrics(view)
+    metrics = Metrics(view)
+    outbox = Outbox(view, WatchHub(), Waiters(), [metrics])
     state = State.fresh(books.config)
-    outbox.load(whole_state(state))
-    outbox.follow_leases(metrics)
-    outbox.on_node_moved.append(metrics.node_lent)
     for fact in books.facts:
         evolve(state, fact)
         outbox.publish(take_commit(state))

@@ -41,7 +41,7 @@ async def test_granting_stops_with_the_disk_full_and_goes_on_with_room(small_dis
         assert not status.granting
         assert status.leases == len(answered) + 1
         ballast.unlink()
-        await eventually(lambda: pool.coordinator.writer.granting, "granting goes on by itself")
+        await eventually(lambda: pool.leading.writer.granting, "granting goes on by itself")
         again = await pool.allocate("0.01,1Mi", idempotency_key=f"k{len(answered)}", detached=True)
         assert again.state == types_pb2.LEASE_STATE_GRANTED
         assert set(answered) <= set(pool.coordinator.view.leases)

@@ -74,7 +74,7 @@ async def test_a_stop_while_old_records_are_to_be_dropped_commits_what_was_decid
         await eventually(journal.waiting.is_set, "the commit is under way")
         second = asyncio.create_task(pool.allocate("0.25"))
         await asyncio.sleep(0.3)
-        writer = pool.coordinator.writer
+        writer = pool.leading.writer
         writer.prune(1)
         writer.close()
         journal.let_go()
@@ -137,7 +137,7 @@ async def test_a_commit_of_unknown_outcome_that_was_durable_is_found_by_its_key(
         with pytest.raises(grpc.aio.AioRpcError):
             await pool.allocate("0.5", idempotency_key="k")
         journal.broken = False
-        await eventually(lambda: pool.coordinator.writer.granting, "granting goes on")
+        await eventually(lambda: pool.leading.writer.granting, "granting goes on")
         again = await pool.leases.Allocate(allocation("0.5", idempotency_key="k"))
         assert again.replayed
         assert again.lease.state == types_pb2.LEASE_STATE_GRANTED
@@ -159,7 +159,7 @@ async def test_confirmations_lost_with_the_journal_are_asked_for_again() -> None
             journal.broken = True
             agent.confirms = True
             await agent.report(*agent.obey(agent.desired[-1]))
-            await eventually(lambda: not pool.coordinator.writer.granting, "the confirmation could not be committed")
+            await eventually(lambda: not pool.leading.writer.granting, "the confirmation could not be committed")
             journal.broken = False
             await eventually(lambda: _slice_state(pool, lease.lease_id) == 2, "it was asked for again")
             assert "snapshot_request" in agent.received

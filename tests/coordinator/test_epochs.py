@@ -9,8 +9,8 @@ from pathlib import Path
 import grpc
 import pytest
 
+from aliquot.coordinator.coordinator import Coordinator
 from aliquot.coordinator.errors import NotLeader
-from aliquot.coordinator.main import Coordinator
 from aliquot.coordinator.writing.journal.sqlite import SqliteJournal
 from aliquot.v1 import agent_pb2, leases_pb2, pool_pb2, types_pb2
 from tests.coordinator.pool import Agent, Pool, agents, eventually, reason_of, running, settings_for, sqlite
@@ -95,4 +95,4 @@ async def test_an_absurd_epoch_is_refused_and_moves_nothing() -> None:
             assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
             await agent.close()
         assert await led_by(pool) == before
-        await eventually(lambda: len(pool.coordinator.sessions) == 0, "nobody has a session")
+        await eventually(lambda: len(pool.leading.roster) == 0, "nobody has a session")

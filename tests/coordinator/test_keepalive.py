@@ -19,8 +19,8 @@ async def pass_time(pool: Pool, clock: ManualClock, seconds: int) -> None:
     """Second by second, as the coordinator's own pulse would see it."""
     for _ in range(seconds):
         clock.advance(1_000)
-        pool.coordinator.pulse.beat()
-        pool.coordinator.writer.wake()
+        pool.leading.pulse.beat()
+        pool.leading.writer.wake()
         await asyncio.sleep(0)
 
 
@@ -65,10 +65,10 @@ async def test_a_pause_of_the_coordinator_costs_nobody_a_lease() -> None:
         lease = await pool.allocate("0.1", ttl_s=10)
         await pass_time(pool, clock, 5)
         clock.advance(60_000)  # stopped, or starved, for a minute
-        pool.coordinator.pulse.beat()
+        pool.leading.pulse.beat()
         await pass_time(pool, clock, 8)
         clock.suspend(3_600_000)  # the machine slept for an hour
-        pool.coordinator.pulse.beat()
+        pool.leading.pulse.beat()
         await pass_time(pool, clock, 8)
         assert state_of(pool, lease.lease_id)[0] == types_pb2.LEASE_STATE_GRANTED
         await pass_time(pool, clock, 4)
@@ -94,7 +94,7 @@ async def test_a_caller_that_waits_keeps_its_lease_by_waiting() -> None:
         await pool.declare(1)
         first = await pool.allocate("1", detached=True)
         waiting = asyncio.create_task(pool.allocate("1", ttl_s=5, wait_timeout_ms=3_000_000))
-        await eventually(lambda: len(pool.coordinator.waiters) == 1, "it waits")
+        await eventually(lambda: len(pool.leading.waiters) == 1, "it waits")
         await pass_time(pool, clock, 30)
         await pool.release(first.lease_id)
         lease = await waiting

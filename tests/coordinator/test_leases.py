@@ -93,7 +93,7 @@ async def test_a_full_pool_queues_or_refuses_as_asked_and_the_queue_moves_on() -
         assert second.waiting.missing
         assert (await pool.get(second.lease_id)).waiting.summary == second.waiting.summary
         third = asyncio.create_task(pool.allocate("1"))
-        await eventually(lambda: len(pool.coordinator.waiters) == 1, "the third caller waits")
+        await eventually(lambda: len(pool.leading.waiters) == 1, "the third caller waits")
         await pool.release(first.lease_id)
         await eventually(lambda: _is(pool, second.lease_id, GRANTED), "the second is granted")
         assert not third.done()
@@ -116,9 +116,9 @@ async def test_a_caller_that_vanishes_leaves_its_lease_to_the_ttl() -> None:
         await pool.declare(1)
         await pool.allocate("1")
         call = pool.leases.Allocate(allocation("1", name="vanishing"))
-        await eventually(lambda: len(pool.coordinator.waiters) == 1, "it waits")
+        await eventually(lambda: len(pool.leading.waiters) == 1, "it waits")
         call.cancel()
-        await eventually(lambda: len(pool.coordinator.waiters) == 0, "its wait is over")
+        await eventually(lambda: len(pool.leading.waiters) == 0, "its wait is over")
         listed = await pool.leases.List(leases_pb2.ListRequest(states=[QUEUED]))
         assert [lease.request.name for lease in listed.leases] == ["vanishing"]
 

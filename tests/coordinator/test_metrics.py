@@ -17,7 +17,7 @@ Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
 def scrape(pool: Pool) -> Samples:
     registry = CollectorRegistry()
-    registry.register(pool.coordinator.metrics)
+    registry.register(pool.coordinator)
     text = generate_latest(registry).decode()
     return {
         (sample.name, tuple(sorted(sample.labels.items()))): sample.value

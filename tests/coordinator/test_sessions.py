@@ -235,7 +235,7 @@ async def test_a_broken_connection_is_silence_and_no_more() -> None:
             lease = await pool.allocate("0.5", wait_until=ACTIVE, detached=True)
             epoch = agent.welcome.session_epoch
             await agent.disconnect()
-            await eventually(lambda: len(pool.coordinator.sessions) == 0, "the session has ended")
+            await eventually(lambda: len(pool.leading.roster) == 0, "the session has ended")
             assert (await pool.get(lease.lease_id)).state == types_pb2.LEASE_STATE_ACTIVE
             await pass_time(pool, clock, 16)
             await eventually(lambda: _state(pool, "n1") == "SUSPECT", "suspect")
@@ -253,7 +253,7 @@ async def test_a_pause_of_the_coordinator_makes_no_node_suspect() -> None:
         async with agents(agent):
             await ready(pool)
             clock.advance(600_000)
-            pool.coordinator.pulse.beat()
+            pool.leading.pulse.beat()
             await pass_time(pool, clock, 10)
             assert _state(pool, "n1") == "READY"
 
@@ -357,7 +357,7 @@ async def test_agents_are_asked_to_speak_less_under_pressure() -> None:
         async with agents(agent):
             await ready(pool)
             assert agent.welcome.intervals.heartbeat_ms == 5_000
-            pool.coordinator.sessions.set_pressure(2)
+            pool.leading.roster.set_pressure(2)
             await eventually(lambda: "intervals" in agent.received, "new intervals")
 
 
@@ -365,10 +365,10 @@ async def test_many_agents_come_and_go() -> None:
     async with running() as pool:
         several = [Agent(pool.address, f"n{number}") for number in range(50)]
         async with agents(*several):
-            await eventually(lambda: len(pool.coordinator.sessions) == 50, "all connected")
+            await eventually(lambda: len(pool.leading.roster) == 50, "all connected")
             leases = await asyncio.gather(*(pool.allocate("1", wait_until=ACTIVE) for _ in range(50)))
             assert len({lease.slices[0].node_id for lease in leases}) == 50
-        await eventually(lambda: len(pool.coordinator.sessions) == 0, "all gone")
+        await eventually(lambda: len(pool.leading.roster) == 0, "all gone")
 
 
 def _lease_state(pool: Pool, lease_id: str) -> int:

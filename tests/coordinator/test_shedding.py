@@ -13,7 +13,7 @@ import grpc.aio
 import pytest
 
 from aliquot.client import AsyncPool, WaitUntil
-from aliquot.coordinator.agents import sessions
+from aliquot.coordinator.agents import roster
 from aliquot.coordinator.core import commands as c
 from aliquot.coordinator.errors import Overloaded
 from aliquot.coordinator.reading import waiting, watch
@@ -56,7 +56,7 @@ async def full_queue(pool: Pool) -> AsyncIterator[None]:
         while True:
             with contextlib.suppress(Overloaded):
                 while True:
-                    pool.coordinator.writer.submit(c.Tick())
+                    pool.leading.writer.submit(c.Tick())
             await asyncio.sleep(0)
 
     filling = asyncio.create_task(fill())
@@ -106,7 +106,7 @@ async def test_the_sdk_comes_back_until_all_is_granted() -> None:
 
 async def test_while_commands_wait_too_long_those_who_ask_for_more_are_sent_away_and_others_are_not() -> None:
     async with running(settings_for(limits=LimitSettings(commands_wait_max=10))) as pool:  # type: ignore[arg-type]
-        writer = pool.coordinator.writer
+        writer = pool.leading.writer
         first = writer.ask(c.Tick())
         time.sleep(0.05)  # noqa: ASYNC251 - the event loop stands still, as it does when there is too much to do
         with pytest.raises(Overloaded) as refusal:
@@ -138,7 +138,7 @@ async def test_watchers_beyond_the_bound(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 async def test_agents_beyond_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sessions, "SESSIONS_MAX", 1)
+    monkeypatch.setattr(roster, "SESSIONS_MAX", 1)
     async with running() as pool:
         first, second = Agent(pool.address, "n1"), Agent(pool.address, "n2")
         async with agents(first):
@@ -154,12 +154,12 @@ async def test_callers_that_wait_beyond_the_bound_leave_nothing_behind(monkeypat
         await pool.declare(1)
         await pool.allocate("1")
         waits = asyncio.ensure_future(pool.allocate("1"))
-        await eventually(lambda: len(pool.coordinator.waiters) == 1, "one waits")
+        await eventually(lambda: len(pool.leading.waiters) == 1, "one waits")
         await shed(pool.allocate("1"))
         assert len(pool.coordinator.view.leases) == 2
         await pool.allocate("1", wait_until=leases_pb2.WAIT_UNTIL_QUEUED)  # it does not wait
         waits.cancel()
-        await eventually(lambda: len(pool.coordinator.waiters) == 0, "it has left")
+        await eventually(lambda: len(pool.leading.waiters) == 0, "it has left")
 
 
 async def test_launchers_that_keep_alive_beyond_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:

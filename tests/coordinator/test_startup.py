@@ -125,7 +125,7 @@ async def test_the_journal_is_compacted_by_another_process_while_it_serves(tmp_p
 async def test_a_part_that_fails_ends_the_coordinator_instead_of_leaving_it_without(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    from aliquot.coordinator.main import Coordinator
+    from aliquot.coordinator.coordinator import Coordinator
     from tests.coordinator.pool import settings_for
 
     def broken() -> None:
@@ -133,7 +133,8 @@ async def test_a_part_that_fails_ends_the_coordinator_instead_of_leaving_it_with
 
     coordinator = Coordinator(settings_for())
     await coordinator.start()
-    coordinator.pulse._sweeps.append(broken)
+    assert coordinator.leading is not None
+    coordinator.leading.pulse._sweeps.append(broken)
     with pytest.raises(ZeroDivisionError):
         async with asyncio.timeout(60):
             await coordinator.serve()

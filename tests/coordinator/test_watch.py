@@ -83,7 +83,7 @@ async def test_numbers_too_old_or_of_another_pool_are_compacted() -> None:
     async with running() as pool:
         await pool.declare(1)
         for after_seq in (1 << 40, 1):
-            hub = pool.coordinator.hub
+            hub = pool.leading.hub
             hub._oldest_seq = 2
             watch = pool.watch(after_seq=after_seq)
             with pytest.raises(grpc.aio.AioRpcError) as refusal:
@@ -126,7 +126,7 @@ async def test_a_client_that_stops_reading_is_bounded_then_compacted_and_harms_n
         keeping_up = pool.watch()
         await stuck.read()
         await keeping_up.read()
-        hub = pool.coordinator.hub
+        hub = pool.leading.hub
         most_waiting = seen = last_seq = 0
         while not hub.compacted:
             assert seen < 20 * QUEUE_EVENTS, "it is never told that it is too slow"

@@ -9,8 +9,8 @@ import threading
 import grpc
 import pytest
 
+from aliquot.coordinator.coordinator import Coordinator
 from aliquot.coordinator.errors import NotLeader
-from aliquot.coordinator.main import Coordinator
 from aliquot.v1 import leases_pb2_grpc, pool_pb2, pool_pb2_grpc
 from tests.coordinator.journals import FailingJournal
 from tests.coordinator.pool import allocation, declared, eventually, settings_for
@@ -56,7 +56,8 @@ async def test_a_commit_that_fails_after_leadership_was_lost_is_not_recovered_fr
     journal.hold()
     asking = asyncio.create_task(ask(coordinator))
     await eventually(journal.waiting.is_set, "a commit is under way")
-    coordinator.writer.lose_leadership(lost)
+    assert coordinator.leading is not None
+    coordinator.leading.writer.lose_leadership(lost)
     journal.broken = True
     journal.let_go()
     with pytest.raises(NotLeader):
@@ -73,7 +74,8 @@ async def test_a_recovery_that_ends_after_leadership_was_lost_is_in_vain(lost: N
     journal.broken = True
     await ask(coordinator)
     await eventually(journal.recovering.is_set, "it reads its journal again")
-    coordinator.writer.lose_leadership(lost)
+    assert coordinator.leading is not None
+    coordinator.leading.writer.lose_leadership(lost)
     journal.broken = False
     journal.recovers.set()
     with pytest.raises(NotLeader):

@@ -12,9 +12,8 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from random import Random
 from types import SimpleNamespace
 from typing import Any
@@ -26,7 +25,6 @@ from tests.simulation.sim.calls import CallFailed
 from tests.simulation.sim.loop import US_PER_S
 from tests.simulation.sim.network import Connection
 from tests.simulation.sim.nodes import SimNode
-from tests.simulation.sim.patches import simulated
 from tests.simulation.sim.server import AGENT_SESSION, KEEP_ALIVE
 from tests.simulation.sim.world import Config, World
 
@@ -41,6 +39,7 @@ class Stage:
 
     def __init__(self) -> None:
         self.world = World(1, Config(nodes=0, launchers=0), [])
+        self.world.chances.seed(Random(2).getrandbits(64))
         self._names = rendering.Names()
         self._said: list[str] = []
         self._leases: dict[str, str] = {}
@@ -52,12 +51,7 @@ class Stage:
     def playing(self) -> Iterator[None]:
         """The simulated world stands in for the real one."""
         world = self.world
-        logging.disable(logging.CRITICAL)
-        with ExitStack() as stack:
-            stack.callback(logging.disable, logging.NOTSET)
-            patches = simulated(world.loop, world.network, world.store, Random(2), world.table)
-            world.time = stack.enter_context(patches)
-            stack.enter_context(world.loop.running())
+        with world.simulated():
             try:
                 yield
             finally:

@@ -14,7 +14,7 @@ BEGAN_MS = 1_790_000_000_000
 
 def usage(pool: Pool) -> int:
     """How many entries of single leases there are."""
-    state = pool.coordinator.writer.state
+    state = pool.leading.writer.state
     assert state is not None
     return sum(entry.kind is EntryKind.USAGE for entry in state.ledger.entries)
 
@@ -29,13 +29,13 @@ async def test_old_usage_is_summed_up_and_young_usage_is_not(tmp_path: Path) -> 
         await pool.release(lease.lease_id)
         assert usage(pool) == 1
     async with running(settings, clock=ManualClock(BEGAN_MS + (settings.limits.ledger_days - 1) * DAY_MS)) as pool:
-        seq = pool.coordinator.writer.durable_seq
+        seq = pool.leading.writer.durable_seq
         await pool.allocate("0.1", detached=True)
         assert usage(pool) == 1, "it is not old enough"
-        assert pool.coordinator.writer.durable_seq > seq
+        assert pool.leading.writer.durable_seq > seq
     async with running(settings, clock=ManualClock(BEGAN_MS + (settings.limits.ledger_days + 1) * DAY_MS)) as pool:
         await eventually(lambda: usage(pool) == 0, "the books are closed")
-        state = pool.coordinator.writer.state
+        state = pool.leading.writer.state
         assert state is not None
         (total,) = state.ledger.closed.values()
         assert int(total.share_milli_ms) == 500 * 60_000, "and what was used is known exactly"

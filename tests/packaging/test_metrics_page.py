@@ -60,15 +60,13 @@ async def test_the_page_has_the_coordinators_metrics() -> None:
         coordinator.metrics.refused["NEVER_FITS"] += 1
         coordinator.metrics.ended["RELEASED"] += 1
         coordinator.metrics.agent_messages["delta"] += 1
-        compare("Coordinator", list(coordinator.metrics.collect()))
+        compare("Coordinator", list(coordinator.collect()))
 
 
 def test_the_page_has_the_relays_metrics() -> None:
-    relay = RelayMetrics()
+    names = ("aliquot_relay_agents", "aliquot_relay_loop_lag_seconds")
+    relay = RelayMetrics([(name, "Of its worker", lambda: 0) for name in names])
     relay.shed["FULL"] += 1
-    relay.gauges += [
-        (name, "Of its worker", lambda: 0) for name in ("aliquot_relay_agents", "aliquot_relay_loop_lag_seconds")
-    ]
     compare("Relay", list(relay.collect()))
 
 

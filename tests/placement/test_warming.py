@@ -28,9 +28,10 @@ async def test_it_is_loaded_once_it_is_wanted(monkeypatch: pytest.MonkeyPatch) -
     pytest.importorskip("numba")
     monkeypatch.setattr(warming, "LOOK_S", 0.001)
     monkeypatch.setattr(accelerated, "_loaded", [])
+    settled: list[int] = []
     few, many = warming.BUSY_PASSES_PER_LOOK - 1, warming.BUSY_PASSES_PER_LOOK
     looks = iter([0, few, 2 * few, 0, many])  # a steady trickle is not busy, nor is a state that was read anew
-    loading = asyncio.create_task(warming.compile_when_busy(lambda: next(looks)))
+    loading = asyncio.create_task(warming.compile_when_busy(lambda: next(looks), lambda: settled.append(1)))
     beats = 0
     while not loading.done():
         assert beats or accelerated.kernel() is None
@@ -38,6 +39,7 @@ async def test_it_is_loaded_once_it_is_wanted(monkeypatch: pytest.MonkeyPatch) -
         await asyncio.sleep(0.001)
     await loading
     assert accelerated.kernel() is not None
+    assert settled == [1]
     assert beats > 10, "others had their turns meanwhile"
 
 
@@ -61,6 +63,6 @@ async def test_without_numba_scores_stay_with_numpy(
     monkeypatch.setitem(sys.modules, "aliquot.coordinator.core.placement.price_kernel", None)
     monkeypatch.delattr("aliquot.coordinator.core.placement.price_kernel", raising=False)
     with caplog.at_level(logging.INFO):
-        await warming.compile_when_busy(iter([0, warming.BUSY_PASSES_PER_LOOK]).__next__)
+        await warming.compile_when_busy(iter([0, warming.BUSY_PASSES_PER_LOOK]).__next__, lambda: None)
     assert accelerated.kernel() is None
     assert "stays with NumPy" in caplog.text

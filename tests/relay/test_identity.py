@@ -17,6 +17,7 @@ from aliquot.common.errors import ConfigError
 from aliquot.common.tls import ClientTls, channel_credentials
 from aliquot.coordinator.agents.identity import Authorities, certificate_names
 from aliquot.coordinator.errors import NotAllowed
+from aliquot.coordinator.leading import Leading
 from aliquot.coordinator.settings.config import AgentSettings, RelaySettings, TlsSettings
 from aliquot.v1 import agent_pb2, agent_pb2_grpc, relay_pb2
 from tests.certificates import Authority, openssl
@@ -46,7 +47,7 @@ class Secured:
     """A coordinator that believes only certificates."""
 
     address: str
-    coordinator: Any
+    leading: Leading
     authority: Authority
 
     def relay(self, name: str, agents_by: Path | None) -> contextlib.AbstractAsyncContextManager[Relay]:
@@ -61,7 +62,7 @@ class Secured:
 @contextlib.asynccontextmanager
 async def secured(authority: Authority) -> AsyncIterator[Secured]:
     async with pools.running(settings_with(authority)) as pool:
-        yield Secured(here(pool.address), pool.coordinator, authority)
+        yield Secured(here(pool.address), pool.leading, authority)
 
 
 async def greet(address: str, tls: ClientTls, node_id: str) -> agent_pb2.Welcome:
@@ -108,7 +109,7 @@ async def test_a_careless_relay_opens_no_door(authority: Authority, tmp_path: Pa
                 await eventually(relay.connected, "the relay has connected")
                 error = await refused(relay.address, tls, "node-1")
                 assert (error.code(), reason_of(error)) == (DENIED, "NOT_ALLOWED")
-                assert len(pool.coordinator.sessions) == 0
+                assert len(pool.leading.roster) == 0
 
 
 async def test_nobody_is_a_relay_but_who_is_named_as_one(authority: Authority) -> None:

@@ -67,8 +67,8 @@ async def test_an_agent_behind_a_relay_is_told_and_believed_like_any_other() -> 
             assert (await pool.leases.Release(request)).lease.state == types_pb2.LEASE_STATE_ENDED
             await eventually(lambda: not agent.reservations, "the agent may forget it")
             assert await relay.value("aliquot_relay_agents") == 1
-        await eventually(lambda: len(pool.coordinator.sessions) == 0, "the coordinator sees that it left")
-        await eventually(lambda: pool.coordinator.relays.streams == 0, "and so does what carries it")
+        await eventually(lambda: len(pool.leading.roster) == 0, "the coordinator sees that it left")
+        await eventually(lambda: pool.leading.relays.streams == 0, "and so does what carries it")
 
 
 async def test_one_node_directly_and_through_a_relay_is_one_session_at_a_time() -> None:
@@ -110,7 +110,7 @@ async def test_hundreds_of_agents_go_on_when_a_relay_process_is_killed() -> None
         several = [SteadyAgent([relay.address], number, devices=1) for number in range(count)]
         async with at_work(*several):
             await eventually(lambda: states(pool).count("READY") == count, "all are ready")
-            assert pool.coordinator.relays.streams == count
+            assert pool.leading.relays.streams == count
             leases = await asyncio.gather(
                 *(pool.allocate("1", wait_until=ACTIVE, wait_timeout_ms=60_000, detached=True) for _ in range(count))
             )
@@ -121,10 +121,10 @@ async def test_hundreds_of_agents_go_on_when_a_relay_process_is_killed() -> None
             def back() -> bool:
                 nodes = pool.coordinator.view.nodes
                 moved = sum(node.session_epoch != epochs[node_id] for node_id, node in nodes.items())
-                return moved > 0 and len(pool.coordinator.sessions) == states(pool).count("READY") == count
+                return moved > 0 and len(pool.leading.roster) == states(pool).count("READY") == count
 
             await eventually(back, "those of the killed process are back")
-            await eventually(lambda: len(pool.coordinator.relays) == 2, "the process was started again")
+            await eventually(lambda: len(pool.leading.relays) == 2, "the process was started again")
             for lease in leases:
                 seen = await pool.get(lease.lease_id)
                 assert (seen.state, seen.lease_epoch) == (types_pb2.LEASE_STATE_ACTIVE, lease.lease_epoch)
@@ -147,7 +147,7 @@ async def test_a_relay_that_is_stopped_sends_its_agents_elsewhere() -> None:
                 assert (reason_of(watched.ended), retry_after_ms(watched.ended)) == ("SHUTTING_DOWN", 100)
             async with asyncio.timeout(30):
                 assert await first.process.wait() == 0
-            await eventually(lambda: len(pool.coordinator.sessions) == 10, "they are at the other")
+            await eventually(lambda: len(pool.leading.roster) == 10, "they are at the other")
             assert await second.value("aliquot_relay_agents") == 10
 
 
@@ -194,7 +194,7 @@ async def test_agents_beyond_the_bound_are_told_when_to_come_back() -> None:
             assert error.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
             assert reason_of(error) == "OVERLOADED"
             assert retry_after_ms(error) >= 1000
-            assert len(pool.coordinator.sessions) == 2
+            assert len(pool.leading.roster) == 2
             assert await relay.value("aliquot_relay_shed") == 1
 
 

@@ -19,7 +19,7 @@ from aliquot.agent import partitions, signals
 from aliquot.agent.core import desired as agent_desired
 from aliquot.agent.core import enforcement, reservations
 from aliquot.agent.core.reservations import Step
-from aliquot.coordinator.agents import session, sessions
+from aliquot.coordinator.agents import greeting, listening, session
 from aliquot.coordinator.core import evolve, facts
 from aliquot.coordinator.core.decide import allocate, lifecycle, nodes, reconcile
 from aliquot.coordinator.core.decide.outcomes import Decision
@@ -166,7 +166,7 @@ def _session_epochs(put: Put) -> None:
         return original(state, command, now_ms)
 
     original = nodes.register
-    put(sessions, "_EPOCHS_PER_LEADER", 0)
+    put(greeting, "_EPOCHS_PER_LEADER", 0)
     decide_by(put, "RegisterNode", register)
 
 
@@ -179,8 +179,8 @@ def _session(put: Put) -> None:
     async def believe(self: Any, current: Any, said: Any) -> None:
         await original(self, current, type(said)(session_epoch=current.epoch, reports=said.reports))
 
-    original = sessions.Sessions._reports
-    put(sessions.Sessions, "_reports", believe)
+    original = listening.Listener._reports
+    put(listening.Listener, "_reports", believe)
 
 
 @mutant(
@@ -193,8 +193,8 @@ def _old_snapshot(put: Put) -> None:
         said.session_epoch = current.epoch
         await original(self, current, said)
 
-    original = sessions.Sessions._snapshot
-    put(sessions.Sessions, "_snapshot", believe)
+    original = listening.Listener._snapshot
+    put(listening.Listener, "_snapshot", believe)
 
 
 @mutant(
@@ -203,7 +203,7 @@ def _old_snapshot(put: Put) -> None:
     kinds=("node.twin",),
 )
 def _twins(put: Put) -> None:
-    put(sessions, "refuse_second", lambda first, boot_id, quiet_since_ms: None)
+    put(greeting, "refuse_second", lambda first, boot_id, quiet_since_ms: None)
 
 
 @mutant("commit without condition", "a deposed coordinator's commits are accepted")

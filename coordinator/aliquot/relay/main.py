@@ -17,6 +17,7 @@ import sys
 from collections.abc import Callable, Sequence
 
 from aliquot.common import logging as common_logging
+from aliquot.common.clock import SystemClock
 from aliquot.common.errors import AliquotError
 from aliquot.common.notify import notify
 from aliquot.coordinator.program import allow_many_connections, event_loop_factory, version
@@ -27,7 +28,7 @@ from aliquot.relay.worker import Worker
 
 async def _run_one(settings: Settings, number: int | None) -> None:
     """A relay of one process, or one process of several: then it ends with its supervisor."""
-    worker = Worker(settings, number or 0)
+    worker = Worker(settings, number or 0, clock=SystemClock(), version=version())
     _on_signals(worker.stop)
     if number is not None:
         _when_orphaned(worker.stop)

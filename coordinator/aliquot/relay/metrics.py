@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from aliquot.coordinator.agents.relayed.mux import Mux
+from aliquot.coordinator.reading.gauge import Gauge, measured
 
 _COUNTED = ("batches", "envelopes", "bytes")
 
@@ -17,14 +18,14 @@ _COUNTED = ("batches", "envelopes", "bytes")
 class RelayMetrics(Collector):
     """Counted on the event loop, read by the scraper."""
 
-    def __init__(self) -> None:
+    def __init__(self, gauges: Iterable[Gauge] = ()) -> None:
         self.shed: Counter[str] = Counter()
         """Agents that were sent away at once, by why."""
         self.sessions = 0
         """Agents that were let in."""
         self.reconnects = 0
         """Streams to a coordinator that came up."""
-        self.gauges: list[tuple[str, str, Callable[[], float]]] = []
+        self._gauges = tuple(gauges)
         self._mux: Mux | None = None
         self._before: Counter[tuple[str, str]] = Counter()
         self._overruns_before = 0
@@ -82,5 +83,4 @@ class RelayMetrics(Collector):
         )
         buffered = mux.buffered if mux is not None else 0
         yield GaugeMetricFamily("aliquot_relay_buffered_bytes", "What waits for agents to read it", value=buffered)
-        for name, documentation, read in self.gauges:
-            yield GaugeMetricFamily(name, documentation, value=read())
+        yield from measured(self._gauges)

@@ -22,7 +22,6 @@ from aliquot.common.limits import KIB, MAX_MESSAGE_BYTES
 from aliquot.common.reaching import Refusal, reach, refusal_of
 from aliquot.common.tls import channel_credentials
 from aliquot.coordinator.agents.relayed.mux import Mux
-from aliquot.coordinator.program import version
 from aliquot.relay.config import Settings
 from aliquot.relay.metrics import RelayMetrics
 from aliquot.relay.refusing import no_leader
@@ -58,10 +57,11 @@ class Broken(Exception):
 class Upstream:
     """See the module's docstring. `changed` is called whenever there is a stream, or none any more."""
 
-    def __init__(self, settings: Settings, metrics: RelayMetrics, changed: Callable[[], None]) -> None:
+    def __init__(self, settings: Settings, metrics: RelayMetrics, changed: Callable[[], None], *, version: str) -> None:
         self._settings = settings
         self._metrics = metrics
         self._changed = changed
+        self._version = version
         self._addresses = Addresses(settings.coordinator)
         self._backoff = Backoff(base_s=0.5, most_s=5.0)
         self.mux: Mux | None = None
@@ -131,7 +131,7 @@ class Upstream:
                 call.cancel()
 
     async def _greet(self, call: Any, mux: Mux) -> None:  # noqa: ANN401 - a call of grpc, whose stub says less
-        mux.greet(version())
+        mux.greet(self._version)
         try:
             async with asyncio.timeout(GREETING_TIMEOUT_S):
                 raw = await call.read()

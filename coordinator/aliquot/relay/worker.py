@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import time
 from collections.abc import Coroutine
 from typing import Any
 
-from aliquot.common.errors import ConfigError
+from aliquot.common.clock import Clock
 from aliquot.coordinator.reading.scrape import Answer, ScrapeServer
 from aliquot.coordinator.rpc.server import SERVER_OPTIONS, Server
 from aliquot.relay.config import Settings
@@ -22,8 +21,8 @@ log = logging.getLogger(__name__)
 
 _OPTIONS = (*((key, value) for key, value in SERVER_OPTIONS if key != "grpc.so_reuseport"), ("grpc.so_reuseport", 1))
 _AGENTS = agent_pb2.DESCRIPTOR.services_by_name["AgentService"].full_name
-_BEAT_S = 0.25
-_STUCK_S = 15.0
+_BEAT_MS = 250
+_STUCK_MS = 15_000
 _GRACE_S = 1.0
 """Over the time that agents have to leave."""
 
@@ -31,19 +30,28 @@ _GRACE_S = 1.0
 class Worker:
     """`start`, then `serve` until `stop`; all on one event loop. `number` is which of several processes it is."""
 
-    def __init__(self, settings: Settings, number: int = 0) -> None:
+    def __init__(self, settings: Settings, number: int, *, clock: Clock, version: str) -> None:
         self._settings = settings
         self._number = number
-        self._metrics = RelayMetrics()
-        self._upstream = Upstream(settings, self._metrics, self._upstream_changed)
+        self._clock = clock
+        self._metrics = RelayMetrics(
+            [
+                ("aliquot_relay_agents", "Agents that are connected", lambda: len(self._front)),
+                (
+                    "aliquot_relay_loop_lag_seconds",
+                    "How late the event loop's last beat was",
+                    lambda: self._lag_ms / 1000,
+                ),
+            ]
+        )
+        self._upstream = Upstream(settings, self._metrics, self._upstream_changed, version=version)
         self._front = Front(settings.limits, self._metrics, lambda: self._upstream.mux, lambda: self._lag_ms)
         self._server = Server([self._front.handler()], services=(_AGENTS,), options=_OPTIONS)
-        self._server.leading = False
         self._scrape: ScrapeServer | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._stop = asyncio.Event()
         self._lag_ms = 0
-        self._beaten_at = time.monotonic()
+        self._beaten_ms = clock.monotonic_ms()
         self.address = ""
         self.metrics_address = ""
 
@@ -51,13 +59,11 @@ class Worker:
         """Listen, and look for the leader. Raises AliquotError where that can't be."""
         settings = self._settings
         self.address = self._server.listen(settings.listen, settings.tls.server(), insecure=settings.insecure)
-        self._metrics.gauges += [
-            ("aliquot_relay_agents", "Agents that are connected", lambda: len(self._front)),
-            ("aliquot_relay_loop_lag_seconds", "How late the event loop's last beat was", lambda: self._lag_ms / 1000),
-        ]
         if settings.metrics_port >= 0:
-            self._serve_metrics(settings.metrics_host, settings.metrics_port and settings.metrics_port + self._number)
-        await self._server.serve()
+            host, port = settings.metrics_host, settings.metrics_port and settings.metrics_port + self._number
+            self._scrape = ScrapeServer.listening(host, port, self._metrics, live=self._live, ready=self._ready)
+            self.metrics_address = f"{host}:{self._scrape.port}"
+        await self._server.serve(leading=False)
         self._spawn(self._beat())
         self._spawn(self._upstream.run())
 
@@ -84,18 +90,8 @@ class Worker:
         """End in order."""
         self._stop.set()
 
-    def _serve_metrics(self, host: str, port: int) -> None:
-        try:
-            self._scrape = ScrapeServer(host, port, self._metrics, live=self._live, ready=self._ready)
-        except OSError as error:
-            raise ConfigError(
-                f"metrics can't be served on {host}:{port}: {error.strerror}",
-                hint="choose another --metrics-port, or -1 for none",
-            ) from error
-        self.metrics_address = f"{host}:{self._scrape.port}"
-
     def _live(self) -> Answer:
-        if time.monotonic() - self._beaten_at < _STUCK_S:
+        if self._clock.monotonic_ms() - self._beaten_ms < _STUCK_MS:
             return Answer(200, "ok")
         return Answer(503, "the event loop is stuck")
 
@@ -107,8 +103,7 @@ class Worker:
         return Answer(200, f"ok; the leader is {self._upstream.leader}")
 
     def _upstream_changed(self) -> None:
-        self._server.leading = self._upstream.mux is not None
-        self._spawn(self._server.show_services())
+        self._spawn(self._server.set_leading(leading=self._upstream.mux is not None))
 
     def _spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(coroutine)
@@ -117,7 +112,7 @@ class Worker:
 
     async def _beat(self) -> None:
         while True:
-            due = time.monotonic() + _BEAT_S
-            await asyncio.sleep(_BEAT_S)
-            self._beaten_at = time.monotonic()
-            self._lag_ms = max(0, int((self._beaten_at - due) * 1000))
+            due_ms = self._clock.monotonic_ms() + _BEAT_MS
+            await asyncio.sleep(_BEAT_MS / 1000)
+            self._beaten_ms = self._clock.monotonic_ms()
+            self._lag_ms = max(0, self._beaten_ms - due_ms)

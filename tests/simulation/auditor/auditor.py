@@ -203,7 +203,7 @@ class Auditor:
 
     def _compare_holds(self, host: CoordinatorHost) -> None:
         """A hold without an owner that waits would keep devices from everybody, for ever."""
-        state = host.coordinator.writer.state if host.coordinator is not None else None
+        state = host.leading.writer.state if host.leading is not None else None
         if state is not None and state.seq == self.books.seq and state.holds.keys() != self.books.holds.keys():
             wrong = min(state.holds.keys() ^ self.books.holds.keys())
             self.violation(f"{host.host} has other holds than are durable: {wrong}")
@@ -275,8 +275,8 @@ class Auditor:
 
     def _check_bill(self) -> None:
         """What the ledger says was used is what was held and confirmed, to the byte and the millisecond."""
-        coordinator = self._world.cluster.leader.coordinator
-        state = coordinator.writer.state if coordinator is not None else None
+        leading = self._world.cluster.leader.leading
+        state = leading.writer.state if leading is not None else None
         if state is None or state.seq != self.books.seq:
             return
         folded = state.ledger.folded()

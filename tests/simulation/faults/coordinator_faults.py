@@ -265,7 +265,6 @@ def _asleep(world: World, fault: Fault, random: Random) -> Undo | None:
 
 def _busy(world: World, fault: Fault, random: Random) -> Undo:
     """The machine is overloaded: turns of the writer end early."""
-    assert world.time is not None
     time, before = world.time, world.time.step_ns
     time.step_ns = random.choice((1_000_000, 4_000_000, 12_000_000))
 

@@ -10,15 +10,20 @@ import msgspec
 
 from aliquot.common.duration import DurationMs
 from aliquot.common.errors import AliquotError
+from aliquot.common.ids import IdGenerator
+from aliquot.coordinator.coordinator import Coordinator
 from aliquot.coordinator.core.snapshot import to_snapshot
 from aliquot.coordinator.core.state import CoreConfig
-from aliquot.coordinator.main import Coordinator
+from aliquot.coordinator.leading import Leading
+from aliquot.coordinator.means import Means
 from aliquot.coordinator.settings.config import LimitSettings, Settings
+from aliquot.coordinator.upkeep.collector import GarbageCollector
 from aliquot.coordinator.writing.journal.replay import replay
 from tests.simulation.sim.loop import US_PER_S, Process, SimLoop, current
 from tests.simulation.sim.network import Network
-from tests.simulation.sim.patches import WallClock
-from tests.simulation.sim.store import SNAPSHOTS_KEPT, SimJournal, Store
+from tests.simulation.sim.patches import SimTime, WallClock
+from tests.simulation.sim.server import SimServer
+from tests.simulation.sim.store import SNAPSHOTS_KEPT, SimJournal, SimJournalThread, Store
 
 
 class SimSettings(Settings):
@@ -39,14 +44,50 @@ TAKE_OVER_US = 4 * US_PER_S
 """A standby takes over after the leader has not been seen for so long."""
 
 
+class NoCollector(GarbageCollector):
+    """Garbage is the whole simulation's (`World.run`)."""
+
+    def hold_off(self) -> None:
+        """Nothing."""
+
+    def settle(self) -> None:
+        """Nothing."""
+
+    def measure(self, report: Callable[[float], None]) -> None:
+        """Nothing."""
+
+    def stop_measuring(self) -> None:
+        """Nothing."""
+
+
 class CoordinatorHost:
     """One machine that may run a coordinator."""
 
-    def __init__(self, loop: SimLoop, network: Network, store: Store, random: Random, host: str, policy: str) -> None:
+    def __init__(
+        self,
+        loop: SimLoop,
+        network: Network,
+        store: Store,
+        random: Random,
+        host: str,
+        *,
+        policy: str,
+        chances: Random,
+        time: SimTime,
+    ) -> None:
         self.loop, self.network, self.store = loop, network, store
         self.random = random
         self.host = host
         self.clock = WallClock(loop)
+        self._means = Means(
+            clock=self.clock.make,
+            perf_ns=time.perf_counter_ns,
+            ids=lambda: IdGenerator(chances),
+            journal_thread=lambda: SimJournalThread(loop, store, chances),
+            server=SimServer,
+            garbage_collector=NoCollector,
+            version="0",
+        )
         self.process: Process | None = None
         self.coordinator: Coordinator | None = None
         self.serving = False
@@ -61,6 +102,11 @@ class CoordinatorHost:
         )
         self.on_started: Callable[[CoordinatorHost], None] = lambda host: None
         self.on_defect: Callable[[str], None] = lambda text: None
+
+    @property
+    def leading(self) -> Leading | None:
+        """The parts of a coordinator that leads here."""
+        return None if self.coordinator is None else self.coordinator.leading
 
     @property
     def alive(self) -> bool:
@@ -85,7 +131,7 @@ class CoordinatorHost:
     async def _run(self) -> None:
         process = current()
         journal = SimJournal(self.store, self.random, process)
-        coordinator = Coordinator(self.settings, journal=journal)
+        coordinator = Coordinator(self.settings, journal=journal, means=self._means)
         try:
             await coordinator.start()
             self.coordinator = coordinator
@@ -122,13 +168,17 @@ class Cluster:
         store: Store,
         random: Random,
         *,
+        chances: Random,
+        time: SimTime,
         world: Process,
         policy: str,
         hosts: int,
     ) -> None:
         self.loop, self.store, self.random, self.world = loop, store, random, world
         self.hosts = [
-            CoordinatorHost(loop, network, store, random, f"coord-{chr(97 + number)}", policy)
+            CoordinatorHost(
+                loop, network, store, random, f"coord-{chr(97 + number)}", policy=policy, chances=chances, time=time
+            )
             for number in range(hosts)
         ]
         self.leader = self.hosts[0]
@@ -175,8 +225,8 @@ class Cluster:
         self.store.snapshots.append((encoded, replayed.digest))
         del self.store.snapshots[:-SNAPSHOTS_KEPT]
         self.snapshots += 1
-        if len(self.store.snapshots) > 1 and self.leader.coordinator is not None and self.leader.serving:
+        leading = self.leader.leading
+        if len(self.store.snapshots) > 1 and leading is not None and self.leader.serving:
             older = msgspec.msgpack.decode(self.store.snapshots[0][0] or encoded)["seq"]
             if self.store.snapshots[0][0]:
-                writer = self.leader.coordinator.writer
-                self.loop.call_in(self.leader.process, 0, writer.prune, older)  # type: ignore[arg-type]
+                self.loop.call_in(self.leader.process, 0, leading.writer.prune, older)  # type: ignore[arg-type]

@@ -1,12 +1,12 @@
-"""Where production code reaches for the machine (clocks, /proc, threads, sockets, gRPC), it gets the simulated world's.
+"""Where an agent reaches for the machine (clocks, /proc, threads, sockets, gRPC), it gets the simulated world's.
 
 Everything that decides already takes time, ids and randomness as arguments. What is replaced here are the few names at
-the edges, and only while a simulation runs: nothing in production code knows of it.
+the edges, and only while a simulation runs: nothing in production code knows of it. Coordinators are given theirs
+(`coordinators`).
 """
 
 from __future__ import annotations
 
-import logging
 import signal as real_signal
 import sys
 import time as real_time
@@ -28,19 +28,13 @@ from aliquot.agent.enforce.watchdog import WatchdogEnforcer
 from aliquot.agent.stream import Stream
 from aliquot.common.backoff import Backoff
 from aliquot.common.clock import SystemClock
-from aliquot.common.ids import IdGenerator
-from aliquot.coordinator import main as main_module
-from aliquot.coordinator.upkeep import gc
-from aliquot.coordinator.wire import errors as rpc_errors
-from aliquot.coordinator.writing import writer as writer_module
 from aliquot.v1 import agent_pb2
 from tests.simulation.sim import mig
 from tests.simulation.sim.checkpoint import SimCheckpoint, SimIdentity
 from tests.simulation.sim.loop import SimLoop, current
 from tests.simulation.sim.machine import SimDriverTier, SimGuard, SimProcesses, SimTree
 from tests.simulation.sim.network import Connection, Network
-from tests.simulation.sim.server import AGENT_SESSION, SimServer
-from tests.simulation.sim.store import SimJournalThread, Store
+from tests.simulation.sim.server import AGENT_SESSION
 
 MIDNIGHT_MS = 1_790_035_200_000
 EPOCH_MS = MIDNIGHT_MS - 60_000
@@ -229,10 +223,8 @@ def _forbidden(what: str) -> Callable[..., NoReturn]:
 
 
 @contextmanager
-def simulated(loop: SimLoop, network: Network, store: Store, world_random: Random, table: Any) -> Iterator[SimTime]:
-    """Redirect production code to this world."""
-    random = Random(world_random.getrandbits(64))
-    time = SimTime(loop, random)
+def simulated(loop: SimLoop, network: Network, random: Random, time: SimTime, table: Any) -> Iterator[None]:
+    """Redirect the agents to this world."""
     procs = SimProcesses(loop, table, current)
     kernel = SimpleNamespace(
         getpid=lambda: 1,
@@ -253,25 +245,8 @@ def simulated(loop: SimLoop, network: Network, store: Store, world_random: Rando
     with ExitStack() as stack:
         put: Callable[..., Any] = lambda *a, **k: stack.enter_context(mock.patch.object(*a, **k))  # noqa: E731
         for module in list(sys.modules.values()):
-            if (
-                module.__name__.startswith(("aliquot.agent", "aliquot.coordinator"))
-                and vars(module).get("time") is real_time
-            ):
+            if module.__name__.startswith("aliquot.agent") and vars(module).get("time") is real_time:
                 put(module, "time", time)
-        # What production code logs as an exception is a defect that it has caught: here, it is one that is found.
-        put(logging.Logger, "exception", lambda self, text, *args, **_: loop.errors.append(text % args + _caught()))
-        put(rpc_errors.log, "error", lambda text, **said: loop.errors.append(f"{text}: {said['exc_info']!r}"))
-        # the coordinator
-        put(writer_module, "JournalThread", lambda: SimJournalThread(loop, store, random))
-        put(main_module, "Server", SimServer)
-        put(main_module, "SystemClock", _clock)
-        put(main_module, "IdGenerator", lambda: IdGenerator(random))
-        put(main_module, "version", lambda: "0")
-        put(main_module, "python_gc", SimpleNamespace(disable=lambda: None))
-        put(gc, "settle", lambda: None)
-        put(gc.PauseMeter, "install", lambda self: None)
-        put(gc.PauseMeter, "remove", lambda self: None)
-        # the agent
         put(agent_module, "identity", identity)
         put(agent_module, "Checkpoint", checkpoint)
         put(agent_module, "CgroupTree", tree)
@@ -309,11 +284,7 @@ def simulated(loop: SimLoop, network: Network, store: Store, world_random: Rando
             "alone_in",
         ):
             put(processes, name, getattr(procs, name))
-        yield time
-
-
-def _caught() -> str:
-    return f": {sys.exc_info()[1]!r}"
+        yield
 
 
 def _tiers(*_: object, blind: Any, powerless: Any, **__: object) -> list[Any]:

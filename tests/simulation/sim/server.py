@@ -13,6 +13,8 @@ from typing import Any
 import grpc
 import grpc.aio
 
+from aliquot.common.tls import ServerTls
+from aliquot.coordinator.rpc.server import Serving
 from tests.simulation.sim.calls import CallContext
 from tests.simulation.sim.loop import Process, current
 from tests.simulation.sim.network import Connection
@@ -37,7 +39,7 @@ class _Registry:
         """Known from the generic ones already."""
 
 
-class SimServer:
+class SimServer(Serving):
     """See the module's docstring."""
 
     def __init__(self, handlers: Sequence[grpc.GenericRpcHandler] = ()) -> None:
@@ -47,14 +49,17 @@ class SimServer:
         self._methods: dict[str, Any] = {}
         self._stopped = False
 
-    def listen(self, address: str, tls: object, *, insecure: bool) -> str:
+    def listen(self, address: str, tls: ServerTls | None, *, insecure: bool) -> str:
         """The address is the host's."""
         return address
 
-    async def serve(self) -> None:
+    async def serve(self, *, leading: bool) -> None:
         """Be found by the network."""
         host = self.process.host
         host.network.servers[host.host] = self
+
+    async def set_leading(self, *, leading: bool) -> None:
+        """Nobody asks."""
 
     async def set_granting(self, *, granting: bool) -> None:
         """For health checks."""

@@ -19,6 +19,7 @@ from aliquot.coordinator.core.snapshot import Snapshot
 from aliquot.coordinator.errors import JournalUnavailable, NotLeader
 from aliquot.coordinator.writing.journal import codec
 from aliquot.coordinator.writing.journal.base import NO_DIGEST, Group, StoredGroup, StoredSnapshot
+from aliquot.coordinator.writing.journal.thread import JournalWorker
 from tests.simulation.sim.loop import Process, SimLoop, current
 
 SNAPSHOTS_KEPT = 2
@@ -186,7 +187,7 @@ class SimJournal:
         """Nothing to let go of."""
 
 
-class SimJournalThread:
+class SimJournalThread(JournalWorker):
     """The journal's thread: one job after the other, each some time after it was asked for, then all at once."""
 
     def __init__(self, loop: SimLoop, store: Store, random: Random) -> None:

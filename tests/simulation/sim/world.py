@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import gc
 import hashlib
-import logging
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from random import Random
 from time import perf_counter, process_time
@@ -18,6 +19,7 @@ from tests.simulation.auditor import Auditor
 from tests.simulation.faults import Fault, Injector, schedule
 from tests.simulation.faults.office_faults import settle_accounts
 from tests.simulation.sim.coordinators import Cluster
+from tests.simulation.sim.defects import found_in_logs
 from tests.simulation.sim.launchers import Launcher
 from tests.simulation.sim.loop import US_PER_MS, US_PER_S, SimLoop
 from tests.simulation.sim.machine import ProcessTable
@@ -94,11 +96,16 @@ class World:
         self.network = Network(self.loop, self._fork("network"), self.process)
         self.store = Store(hashlib.sha256(b"pool secret").digest())
         self.store.on_crash = self.loop.kill
+        self.chances = Random(self._fork("patches").getrandbits(64))
+        """Of everything that production code draws."""
+        self.time = SimTime(self.loop, self.chances)
         self.cluster = Cluster(
             self.loop,
             self.network,
             self.store,
             self._fork("cluster"),
+            chances=self.chances,
+            time=self.time,
             world=self.process,
             policy=config.policy,
             hosts=config.coordinators,
@@ -128,7 +135,6 @@ class World:
         self.attached = 0
         self.attach_refused = 0
         self.auditor = Auditor(self)
-        self.time: SimTime | None = None
         self.injector = Injector(self, self._fork("injector"))
         self.faults = schedule(self._fork("faults"), config) if faults is None else faults
 
@@ -154,21 +160,25 @@ class World:
     def run(self) -> Result:
         """All three parts. Stops at the first violation."""
         started, cpu_started = perf_counter(), process_time()
-        logging.disable(logging.CRITICAL)
         gc.unfreeze()
         gc.collect()
         gc.disable()  # what is garbage in cycles is little: a run of the whole pool stays below 700 MB
         try:
-            patches = simulated(self.loop, self.network, self.store, self._fork("patches"), self.table)
-            with patches as self.time, self.loop.running():
+            with self.simulated():
                 self._start()
                 self._run()
                 self.loop.abandon()
         finally:
             gc.freeze()  # else all of it would be looked through at once: the next run does, if there is one
             gc.enable()
-            logging.disable(logging.NOTSET)
         return self._result(perf_counter() - started, process_time() - cpu_started)
+
+    @contextmanager
+    def simulated(self) -> Iterator[None]:
+        """For the length of a block, agents run in this world, on its event loop, and their defects are its errors."""
+        patches = simulated(self.loop, self.network, self.chances, self.time, self.table)
+        with found_in_logs(self.loop.errors), patches, self.loop.running():
+            yield
 
     def _start(self) -> None:
         self.auditor.attach()

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from aliquot.coordinator.agents.session import Session
 from aliquot.coordinator.core.facts import NodeState
 from aliquot.coordinator.reading.view import View
+from aliquot.v1 import agent_pb2
 
 log = logging.getLogger(__name__)
 
@@ -30,14 +31,33 @@ class LivenessConfig:
     lost_ms: int
 
 
+@dataclass(frozen=True, slots=True)
+class SessionsConfig:
+    """How often agents speak, and when they count as silent."""
+
+    heartbeat_ms: int = 5_000
+    delta_min_ms: int = 1_000
+    suspect_after_heartbeats: int = 3
+    lost_ms: int = 30_000
+
+    def liveness(self, factor: int = 1) -> LivenessConfig:
+        """When to give up on agents that are asked to speak `factor` times less often."""
+        heartbeat_ms = self.heartbeat_ms * factor
+        lost_ms = self.lost_ms if factor == 1 else max(self.lost_ms, heartbeat_ms * 6)
+        return LivenessConfig(heartbeat_ms * self.suspect_after_heartbeats, lost_ms)
+
+    def intervals(self, factor: int = 1) -> agent_pb2.Intervals:
+        """The message that asks agents for it."""
+        return agent_pb2.Intervals(heartbeat_ms=self.heartbeat_ms * factor, delta_min_ms=self.delta_min_ms * factor)
+
+
 class Liveness:
     """Nodes with a session, by when they last spoke; nodes without one, by when they were last seen."""
 
-    def __init__(self, config: LivenessConfig, sessions: Mapping[str, Session], view: View, silent: Silent) -> None:
+    def __init__(self, config: LivenessConfig, sessions: Mapping[str, Session], view: View) -> None:
         self.config = config
         self._sessions = sessions
         self._view = view
-        self._silent = silent
         self._absent: dict[str, int] = {}
         self._left: list[tuple[str, Session]] = []
 
@@ -56,7 +76,7 @@ class Liveness:
         for node_id in self._absent:
             self._absent[node_id] = now_ms
 
-    def sweep(self, now_ms: int) -> None:
+    def sweep(self, now_ms: int, silent: Silent) -> None:
         """Report those that are silent for too long."""
         config = self.config
         for node_id, session in self._some_sessions():
@@ -68,11 +88,11 @@ class Liveness:
                 continue
             reason = f"nothing heard for {quiet_ms} ms"
             if quiet_ms > config.lost_ms:
-                self._silent(node_id, session.epoch, True, reason)
+                silent(node_id, session.epoch, True, reason)
             elif not session.suspect:
-                session.suspect = self._silent(node_id, session.epoch, False, reason)
+                session.suspect = silent(node_id, session.epoch, False, reason)
         for node_id, since_ms in list(self._absent.items()):
-            self._sweep_absent(node_id, now_ms - since_ms)
+            self._sweep_absent(node_id, now_ms - since_ms, silent)
 
     def _some_sessions(self) -> list[tuple[str, Session]]:
         """The next of them, at most `SESSIONS_PER_SWEEP`, so that no sweep holds up the event loop."""
@@ -83,13 +103,13 @@ class Liveness:
         some, self._left = self._left[:SESSIONS_PER_SWEEP], self._left[SESSIONS_PER_SWEEP:]
         return [pair for pair in some if self._sessions.get(pair[0]) is pair[1]]
 
-    def _sweep_absent(self, node_id: str, quiet_ms: int) -> None:
+    def _sweep_absent(self, node_id: str, quiet_ms: int, silent: Silent) -> None:
         node = self._view.nodes.get(node_id)
         if node is None or node.state in (NodeState.DECLARED, NodeState.LOST):
             del self._absent[node_id]
             return
         reason = f"not connected for {quiet_ms} ms"
         if quiet_ms > self.config.lost_ms:
-            self._silent(node_id, node.session_epoch, True, reason)
+            silent(node_id, node.session_epoch, True, reason)
         elif quiet_ms > self.config.suspect_ms and node.state is NodeState.READY:
-            self._silent(node_id, node.session_epoch, False, reason)
+            silent(node_id, node.session_epoch, False, reason)

@@ -34,7 +34,7 @@ Context = grpc.aio.ServicerContext[Any, Any]
 
 
 class Session:
-    """The state of one connection. `Sessions` owns it."""
+    """The state of one connection. The `Roster` owns it."""
 
     __slots__ = (
         "_context",
@@ -94,6 +94,12 @@ class Session:
         """Send one message when its turn comes."""
         self._messages.append(message)
         self._start_writing()
+
+    def ask_for_snapshot(self, reason: str) -> None:
+        """Have everything told anew."""
+        self.awaiting_snapshot = True
+        self.told_devices.clear()
+        self.say(agent_pb2.CoordinatorMessage(snapshot_request=agent_pb2.SnapshotRequest(reason=reason)))
 
     def mark(self, lease_id: str) -> None:
         """What is wanted of this lease's slices here has changed."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from itertools import islice
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
@@ -23,9 +23,9 @@ from prometheus_client.registry import Collector
 from aliquot.coordinator.core.leases import MOVED, Lease
 from aliquot.coordinator.core.placement.fragmentation import Fragmentation
 from aliquot.coordinator.core.tenancy.lending import NodeMove
+from aliquot.coordinator.reading.outbox import Follower
 from aliquot.coordinator.reading.totals import QueueTotals, Totals
 from aliquot.coordinator.reading.view import View
-from aliquot.coordinator.reading.watch import WatchHub
 
 LABELS_MAX = 200
 OTHER = "other"
@@ -62,8 +62,8 @@ class Histogram:
         return family
 
 
-class Metrics(Collector):
-    """All of the coordinator's own measurements. It is the writer's `Meter` and follows leases."""
+class Metrics(Collector, Follower):
+    """What is counted and timed, and sums of the View. It is the writer's `Meter` and follows what is durable."""
 
     def __init__(self, view: View) -> None:
         self._view = view
@@ -80,15 +80,11 @@ class Metrics(Collector):
         self.moved = 0
         self.resized: Counter[str] = Counter()
         self.lent: Counter[str] = Counter()
-        self.watch: WatchHub | None = None
-        """Where changes are handed to watchers, while this coordinator leads."""
         self.ended: Counter[str] = Counter()
         self.refused: Counter[str] = Counter()
         self.agent_messages: Counter[str] = Counter()
         self.fragmentation: dict[tuple[str, str], Fragmentation] = {}
         """By (pool, model), as last sampled; empty while it isn't known."""
-        self.gauges: list[tuple[str, str, Callable[[], float]]] = []
-        """(name, documentation, how to read it) of single numbers that other parts know."""
 
     def describe(self) -> Iterable[Metric]:
         """Nothing: names don't depend on a first collection."""
@@ -125,7 +121,7 @@ class Metrics(Collector):
         if old is not None and old.shape != new.shape and old.lease_epoch == new.lease_epoch and old.granted_ms:
             self.resized[_change_of_shape(old, new)] += 1
 
-    def node_lent(self, move: NodeMove) -> None:
+    def node_moved(self, move: NodeMove) -> None:
         """A node has changed hands between projects."""
         self.lent["home" if move.borrower == move.home else "lent"] += 1
 
@@ -147,11 +143,6 @@ class Metrics(Collector):
         yield _counter("aliquot_leases_moved", "Grants that moved a lease to another place", self.moved)
         yield _counters("aliquot_leases_resized", "Elastic leases that changed their shape", "change", self.resized)
         yield _counters("aliquot_node_moves", "Nodes that changed hands between projects", "direction", self.lent)
-        yield _counter(
-            "aliquot_watchers_compacted",
-            "Watchers that were too slow, or had to begin anew, and list again",
-            self.watch.compacted if self.watch is not None else 0,
-        )
         yield _counters("aliquot_leases_ended", "Ends of leases", "reason", self.ended)
         yield _counters("aliquot_requests_refused", "Calls answered with an error", "reason", self.refused)
         yield _counters("aliquot_agent_messages", "Messages from agents", "kind", self.agent_messages)
@@ -165,8 +156,6 @@ class Metrics(Collector):
         by_state = {state.name: count for state, count in totals.by_lease_state.items()}
         yield _labelled("aliquot_leases", "Leases that are remembered, by state", "state", by_state)
         yield GaugeMetricFamily("aliquot_queue_depth", "Requests that wait for capacity", value=totals.queued)
-        for name, documentation, read in self.gauges:
-            yield GaugeMetricFamily(name, documentation, value=read())
         yield from _by_class(totals)
         yield from _fragmentation(self.fragmentation)
         yield from _by_queue(totals)

@@ -1,13 +1,12 @@
-"""Everything that follows durable facts, in one fixed order: the View, Watch, metrics, waiting callers, agents.
+"""Everything that follows durable facts, in one fixed order: the View, Watch, waiting callers, and followers.
 
 The writer calls it once per durable group, before it resolves that group's answers; so whoever has an answer can read
-what it says. Subscribers get records that can't be taken back, and nobody gets anything else.
+what it says. Followers get records that can't be taken back, and nobody gets anything else.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Iterable
 
 from aliquot.coordinator.core.leases import Lease
 from aliquot.coordinator.core.state import Node
@@ -18,72 +17,65 @@ from aliquot.coordinator.reading.watch import WatchHub
 from aliquot.coordinator.writing.commits import Commit
 
 
-class LeaseFollower(Protocol):
-    """Somebody who follows leases one by one: keep-alive, the agents' sessions, the metrics."""
+class Follower:
+    """Somebody who hears of durable changes one by one. Derive from it, and define what you want to hear of."""
 
     def lease_changed(self, old: Lease | None, new: Lease | None) -> None:
         """A lease has a new durable record. At least one of the two is there."""
 
-
-class NodeFollower(Protocol):
-    """Somebody who follows nodes."""
-
     def node_changed(self, node_id: str, node: Node | None) -> None:
         """A node has a new durable record, or none any more."""
 
+    def node_moved(self, move: NodeMove) -> None:
+        """A node has changed hands between projects."""
+
 
 class Outbox:
-    """See the module's docstring."""
+    """See the module's docstring. What was durable before is in the View, where followers have read it themselves."""
 
-    def __init__(self, view: View, hub: WatchHub, waiters: Waiters) -> None:
-        self.view = view
-        self.hub = hub
-        self.waiters = waiters
-        self._lease_followers: list[LeaseFollower] = []
-        self._node_followers: list[NodeFollower] = []
-        self.on_node_moved: list[Callable[[NodeMove], None]] = []
-        """Called for each node that has changed hands between projects."""
-
-    def follow_leases(self, follower: LeaseFollower) -> None:
-        """Call it for each lease that changes."""
-        self._lease_followers.append(follower)
-
-    def follow_nodes(self, follower: NodeFollower) -> None:
-        """Call it for each node that changes."""
-        self._node_followers.append(follower)
+    def __init__(self, view: View, hub: WatchHub, waiters: Waiters, followers: Iterable[Follower]) -> None:
+        self._view = view
+        self._hub = hub
+        self._waiters = waiters
+        self._followers = tuple(followers)
 
     def publish(self, commit: Commit) -> None:
         """A group is durable."""
-        changes = self.view.apply(commit)
-        self.hub.publish(commit)
-        changed = self.waiters.changed
+        changes = self._view.apply(commit)
+        self._hub.publish(commit)
+        self._tell(commit, changes)
+
+    def load(self, commit: Commit) -> None:
+        """Take everything from a State that was just replayed. Followers hear of what differs from what they knew."""
+        view = self._view
+        known_leases = {lease_id for lease_id, _ in commit.leases}
+        known_nodes = {node_id for node_id, _ in commit.nodes}
+        known_devices = {uuid for uuid, _ in commit.devices}
+        changed = Commit(
+            seq=commit.seq,
+            at_ms=commit.at_ms,
+            leader_epoch=commit.leader_epoch,
+            leases=tuple((lease_id, None) for lease_id in view.leases if lease_id not in known_leases)
+            + tuple(pair for pair in commit.leases if view.leases.get(pair[0]) != pair[1]),
+            nodes=tuple((node_id, None) for node_id in view.nodes if node_id not in known_nodes)
+            + tuple(pair for pair in commit.nodes if view.nodes.get(pair[0]) != pair[1]),
+            devices=tuple((uuid, None) for uuid in view.devices if uuid not in known_devices) + commit.devices,
+        )
+        changes = view.apply(changed)
+        self._hub.restart(commit.seq, commit.at_ms)
+        self._tell(changed, changes)
+
+    def _tell(self, commit: Commit, changes: Iterable[tuple[Lease | None, Lease | None]]) -> None:
+        changed, followers = self._waiters.changed, self._followers
         for old, new in changes:
-            for follower in self._lease_followers:
+            for follower in followers:
                 follower.lease_changed(old, new)
             lease = new or old
             if lease is not None:
                 changed(lease.lease_id, new)
         for move in commit.node_moves:
-            for follow in self.on_node_moved:
-                follow(move)
+            for follower in followers:
+                follower.node_moved(move)
         for node_id, node in commit.nodes:
-            for node_follower in self._node_followers:
-                node_follower.node_changed(node_id, node)
-
-    def load(self, commit: Commit) -> None:
-        """Take everything from a State that was just replayed. Followers hear of what differs from what they knew."""
-        known_leases = {lease_id for lease_id, _ in commit.leases}
-        known_nodes = {node_id for node_id, _ in commit.nodes}
-        known_devices = {uuid for uuid, _ in commit.devices}
-        gone = Commit(
-            seq=commit.seq,
-            at_ms=commit.at_ms,
-            leader_epoch=commit.leader_epoch,
-            leases=tuple((lease_id, None) for lease_id in self.view.leases if lease_id not in known_leases)
-            + tuple(pair for pair in commit.leases if self.view.leases.get(pair[0]) != pair[1]),
-            nodes=tuple((node_id, None) for node_id in self.view.nodes if node_id not in known_nodes)
-            + tuple(pair for pair in commit.nodes if self.view.nodes.get(pair[0]) != pair[1]),
-            devices=tuple((uuid, None) for uuid in self.view.devices if uuid not in known_devices) + commit.devices,
-        )
-        self.hub.restart(commit.seq, commit.at_ms)
-        self.publish(gone)
+            for follower in followers:
+                follower.node_changed(node_id, node)

@@ -9,11 +9,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.registry import Collector
+
+from aliquot.common.errors import ConfigError
 
 
 class Answer(NamedTuple):
@@ -61,6 +63,19 @@ class ScrapeServer:
         self._server.daemon_threads = True
         self._thread = threading.Thread(target=self._server.serve_forever, name="scrape", daemon=True)
         self._thread.start()
+
+    @classmethod
+    def listening(
+        cls, host: str, port: int, collector: Collector, *, live: Callable[[], Answer], ready: Callable[[], Answer]
+    ) -> Self:
+        """One at this address. Raises ConfigError where that can't be."""
+        try:
+            return cls(host, port, collector, live=live, ready=ready)
+        except OSError as error:
+            raise ConfigError(
+                f"metrics can't be served on {host}:{port}: {error.strerror}",
+                hint="choose another --metrics-port, or -1 for none",
+            ) from error
 
     @property
     def port(self) -> int:

@@ -17,6 +17,7 @@ from aliquot.common.errors import AliquotError
 from aliquot.coordinator.core.commands import ObserveUse
 from aliquot.coordinator.core.elastic import is_elastic
 from aliquot.coordinator.core.leases import Lease, SliceState
+from aliquot.coordinator.reading.outbox import Follower
 from aliquot.coordinator.reading.tier_notes import TierNotes
 from aliquot.v1 import agent_pb2
 
@@ -58,7 +59,7 @@ _LOOK_MS = 1_000
 """How soon another interval holds."""
 
 
-class ObservedUse:
+class ObservedUse(Follower):
     """See the module's docstring."""
 
     def __init__(self, clock: Clock, lease_of: Callable[[str], Lease | None]) -> None:

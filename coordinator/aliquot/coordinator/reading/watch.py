@@ -127,13 +127,14 @@ class Watcher:
 class WatchHub:
     """Hands the changes of each durable group to those who want them."""
 
-    def __init__(self, *, ring_events: int = RING_EVENTS) -> None:
-        self.seq = 0
-        self.at_ms = 0
+    def __init__(self, *, ring_events: int = RING_EVENTS, seq: int = 0, at_ms: int = 0) -> None:
+        """Nothing before fact `seq`, of `at_ms`, is known to it."""
+        self.seq = seq
+        self.at_ms = at_ms
         self._ring_events = ring_events
         self._ring: deque[_Batch] = deque()
         self._held = 0
-        self._oldest_seq = 0
+        self._oldest_seq = seq
         """The ring can serve whoever has seen everything up to here."""
         self._all: set[Watcher] = set()
         self._everything: set[Watcher] = set()

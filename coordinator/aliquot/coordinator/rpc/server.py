@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Protocol
 
 import grpc
 import grpc.aio
@@ -54,7 +55,26 @@ class ListenError(AliquotError):
     reason = "LISTEN"
 
 
-class Server:
+class Serving(Protocol):
+    """A server, as a coordinator uses it."""
+
+    def listen(self, address: str, tls: ServerTls | None, *, insecure: bool) -> str:
+        """Bind; returns the address with the real port. Raises SecurityError or ListenError."""
+
+    async def serve(self, *, leading: bool) -> None:
+        """Start answering."""
+
+    async def set_leading(self, *, leading: bool) -> None:
+        """Say whether its services are more than signposts to the leader."""
+
+    async def set_granting(self, *, granting: bool) -> None:
+        """Say whether anything is granted."""
+
+    async def stop(self, grace_s: float) -> None:
+        """Refuse new calls, give those under way some time, then end them."""
+
+
+class Server(Serving):
     """A `grpc.aio` server with the coordinator's bounds."""
 
     def __init__(
@@ -64,11 +84,10 @@ class Server:
         services: Sequence[str] = _SERVICES,
         options: Sequence[tuple[str, int]] = SERVER_OPTIONS,
     ) -> None:
+        """Made on the event loop that it will run on."""
         self._services = services
         self.grpc = grpc.aio.server(options=options, maximum_concurrent_rpcs=RPCS_MAX)
         self.grpc.add_generic_rpc_handlers(tuple(handlers))
-        self.leading = True
-        """Whether the services are more than signposts; see `show_services`."""
         self._health = HealthServicer()
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self.grpc)
         health_name = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
@@ -90,19 +109,19 @@ class Server:
             return address
         return f"{address.rpartition(':')[0]}:{port}"
 
-    async def serve(self) -> None:
-        """Start answering."""
+    async def serve(self, *, leading: bool) -> None:
+        """Start answering; see `set_leading`."""
         await self.grpc.start()
         await self._health.set("", health_pb2.HealthCheckResponse.SERVING)
-        await self.show_services()
-        if not self.leading:
+        await self.set_leading(leading=leading)
+        if not leading:
             await self.set_granting(granting=False)
 
-    async def show_services(self) -> None:
+    async def set_leading(self, *, leading: bool) -> None:
         """Tell health checks whether the services do more than name the leader."""
         serving, not_serving = health_pb2.HealthCheckResponse.SERVING, health_pb2.HealthCheckResponse.NOT_SERVING
         for name in self._services:
-            await self._health.set(name, serving if self.leading else not_serving)
+            await self._health.set(name, serving if leading else not_serving)
 
     async def set_granting(self, *, granting: bool) -> None:
         """Say whether anything is granted."""

@@ -12,11 +12,12 @@ from __future__ import annotations
 
 import heapq
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
 from aliquot.common.clock import Clock
 from aliquot.coordinator.core.leases import Lease
+from aliquot.coordinator.reading.outbox import Follower
 
 log = logging.getLogger(__name__)
 
@@ -25,16 +26,22 @@ _STALE_MAX = 10_000
 """Entries of leases that have ended are dropped when they are more than this and than the others."""
 
 
-class KeepAlive:
-    """See the module's docstring. `expire` submits the end of a lease; it returns False when that has to wait."""
+Expire = Callable[[str, int], bool]
+"""(lease id, its TTL in milliseconds) -> whether its end was submitted; if not, that has to wait."""
 
-    def __init__(self, clock: Clock, expire: Callable[[str, int], bool]) -> None:
+
+class KeepAlive(Follower):
+    """See the module's docstring."""
+
+    def __init__(self, clock: Clock, leases: Iterable[Lease]) -> None:
+        """`leases` are those that are durable already."""
         self._clock = clock
-        self._expire = expire
         self._ttl_ms: dict[str, int] = {}
         self._until_ms: dict[str, int] = {}
         self._heap: list[tuple[int, str]] = []
         self._held: dict[str, int] = {}
+        for lease in leases:
+            self.lease_changed(None, lease)
 
     def __len__(self) -> int:
         return len(self._ttl_ms)
@@ -81,7 +88,7 @@ class KeepAlive:
         for lease_id, ttl_ms in self._ttl_ms.items():
             self._until_ms[lease_id] = now_ms + ttl_ms
 
-    def sweep(self) -> int:
+    def sweep(self, expire: Expire) -> int:
         """Expire what nobody wants any more, at most `EXPIRED_PER_SWEEP`; returns how many."""
         now_ms = self._clock.monotonic_ms()
         expired = 0
@@ -99,7 +106,7 @@ class KeepAlive:
             if until_ms > now_ms:
                 heapq.heapreplace(self._heap, (until_ms, lease_id))
                 continue
-            if not self._expire(lease_id, self._ttl_ms[lease_id]):
+            if not expire(lease_id, self._ttl_ms[lease_id]):
                 break
             expired += 1
             # If the command should fail, the lease is looked at again in a while.

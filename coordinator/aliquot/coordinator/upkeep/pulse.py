@@ -50,6 +50,7 @@ class Pulse:
 
     async def run(self) -> None:
         """Until cancelled."""
+        self._last_monotonic_ms, self._last_now_ms = self._clock.monotonic_ms(), self._clock.now_ms()
         while True:
             await asyncio.sleep(BEAT_MS / 1000)
             self.beat()

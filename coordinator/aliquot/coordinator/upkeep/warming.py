@@ -18,7 +18,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from aliquot.coordinator.core.placement.accelerated import warm_up
-from aliquot.coordinator.upkeep import gc
 
 log = logging.getLogger(__name__)
 
@@ -32,8 +31,11 @@ TURN_S = 0.0005
 """How long a thread keeps the interpreter from another that wants it, while one of them loads: a tenth of Python's."""
 
 
-async def compile_when_busy(passes: Callable[[], int]) -> None:
-    """Wait until so many scoring passes are made, then load the compiled ones in a thread, for the next decision on."""
+async def compile_when_busy(passes: Callable[[], int], settle: Callable[[], None]) -> None:
+    """Wait until so many scoring passes are made, then load the compiled ones in a thread, for the next decision on.
+
+    `settle` is called once they are loaded.
+    """
     seen = passes()
     while (now := passes()) - seen < BUSY_PASSES_PER_LOOK:
         seen = now
@@ -45,7 +47,7 @@ async def compile_when_busy(passes: Callable[[], int]) -> None:
         log.info("placement stays with NumPy, which is slower and decides the same: %s", why_not)
         return
     log.info("placement scores by compiled code from here on")
-    gc.settle()  # what numba brought is as lasting as the rest
+    settle()  # what numba brought is as lasting as the rest
 
 
 async def _compile_elsewhere() -> None:

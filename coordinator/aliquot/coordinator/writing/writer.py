@@ -14,7 +14,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -31,7 +30,7 @@ from aliquot.coordinator.errors import JournalUnavailable, NotLeader, Overloaded
 from aliquot.coordinator.writing.commits import Commit, take_commit, whole_state
 from aliquot.coordinator.writing.groups import OpenGroup, Reply, fail
 from aliquot.coordinator.writing.journal.base import Group, Journal
-from aliquot.coordinator.writing.journal.thread import JournalThread
+from aliquot.coordinator.writing.journal.thread import JournalWorker
 
 log = logging.getLogger(__name__)
 
@@ -85,6 +84,16 @@ class Meter(Protocol):
         """One group was not."""
 
 
+class Health(Protocol):
+    """Whoever must hear of whether commands are carried out."""
+
+    def granting_changed(self, *, granting: bool) -> None:
+        """Whether they are from now on."""
+
+    def recovered(self) -> None:
+        """The State was read anew: what was under way is lost."""
+
+
 class Writer:
     """See the module's docstring. `state` is `None` while it is being read again."""
 
@@ -96,9 +105,13 @@ class Writer:
         clock: Clock,
         publisher: Publisher,
         meter: Meter,
+        health: Health,
         reload: Callable[[], State],
-        config: WriterConfig | None = None,
+        thread: JournalWorker,
+        perf_ns: Callable[[], int],
+        config: WriterConfig,
     ) -> None:
+        """`thread` is what the journal is written in, and ended with `stop_thread`; `perf_ns` is a precise counter."""
         self.state: State | None = state
         self.durable_seq = state.seq
         self._journal = journal
@@ -106,8 +119,10 @@ class Writer:
         self._publisher = publisher
         self._meter = meter
         self._reload = reload
-        self._config = config or WriterConfig()
-        self._thread = JournalThread()
+        self._health = health
+        self._config = config
+        self._thread = thread
+        self._perf_ns = perf_ns
         self._queue: deque[tuple[Command, Reply, int]] = deque()
         """With when each came, in nanoseconds."""
         self._open = OpenGroup()
@@ -125,8 +140,6 @@ class Writer:
         self._linger: asyncio.TimerHandle | None = None
         self._company = 0.0
         """How many answers a group had lately."""
-        self.on_health: list[Callable[[bool, str], None]] = []
-        self.on_reload: list[Callable[[], None]] = []
 
     # -- for everybody
 
@@ -167,7 +180,7 @@ class Writer:
         if len(self._queue) >= self._config.queue_max:
             raise Overloaded(f"{len(self._queue)} commands wait already, which is the bound (`queue_max`)")
         reply: Reply = asyncio.get_running_loop().create_future()
-        self._queue.append((command, reply, time.perf_counter_ns()))
+        self._queue.append((command, reply, self._perf_ns()))
         if self._company < _CROWD or self._stopping:
             self._wake.set()
         elif self._linger is None:
@@ -179,7 +192,7 @@ class Writer:
         What agents report and callers give back is never refused for that, since it makes room.
         """
         if self._queue and self.granting:
-            waited_ms = (time.perf_counter_ns() - self._queue[0][2]) // 1_000_000
+            waited_ms = (self._perf_ns() - self._queue[0][2]) // 1_000_000
             if waited_ms > self._config.wait_max_ms:
                 raise Overloaded(f"commands wait {waited_ms} ms to be decided", retry_after_ms=waited_ms)
         return self.submit(command)
@@ -209,15 +222,14 @@ class Writer:
 
     def look_at_journal(self) -> None:
         """Notice a write that does not come to an end, which no error tells. To be called about once a second."""
-        stuck = bool(self._write_began_ns) and time.perf_counter_ns() - self._write_began_ns > _STUCK_NS
+        stuck = bool(self._write_began_ns) and self._perf_ns() - self._write_began_ns > _STUCK_NS
         if stuck == self._stuck:
             return
         self._stuck = stuck
         if self.state is not None:
             if stuck:
                 log.error("nothing is granted: %s", self.not_granting_reason)
-            for health in self.on_health:
-                health(not stuck, self.not_granting_reason)
+            self._health.granting_changed(granting=not stuck)
 
     def _written(self) -> None:
         """The write under way has come to an end, good or bad."""
@@ -266,7 +278,7 @@ class Writer:
         """Decide for at most `turn_ms`: commands first, but what is due and who waits in line is never starved."""
         now_ms = max(self._clock.now_ms(), state.now_ms)
         budget_ns = self._config.turn_ms * 1_000_000
-        started = time.perf_counter_ns()
+        started = self._perf_ns()
         queue, room = self._queue, self._config.group_facts_max
         while queue and len(self._open.facts) < room:
             command, reply, _ = queue.popleft()
@@ -275,7 +287,7 @@ class Writer:
             self._carry_out(state, command, reply, now_ms)
             if self._collapse is not None:
                 return
-            if time.perf_counter_ns() - started > budget_ns * 3 // 4:
+            if self._perf_ns() - started > budget_ns * 3 // 4:
                 break
         deadline = started + budget_ns
         due_ms = state.next_due_ms()
@@ -283,12 +295,12 @@ class Writer:
         while more and len(self._open.facts) < room:
             outcome = self._carry_out(state, Tick(), None, now_ms)
             more = isinstance(outcome, TickOutcome) and outcome.more
-            if time.perf_counter_ns() > deadline:
+            if self._perf_ns() > deadline:
                 break
         while self._collapse is None and state.wants_admission() and len(self._open.facts) < room:
             outcome = self._carry_out(state, Admit(), None, now_ms)
             more = more or (isinstance(outcome, AdmitOutcome) and outcome.more)
-            if time.perf_counter_ns() > deadline:
+            if self._perf_ns() > deadline:
                 break
         if self._collapse is not None:
             return
@@ -300,7 +312,7 @@ class Writer:
 
     def _carry_out(self, state: State, command: Command, reply: Reply | None, now_ms: int) -> Outcome:
         """Decide one command and apply its facts. Nobody is answered yet."""
-        started = time.perf_counter_ns()
+        started = self._perf_ns()
         group = self._open
         try:
             decision = decide(state, command, now_ms)
@@ -329,7 +341,7 @@ class Writer:
             group.facts.extend(decision.facts)
         if reply is not None:
             group.answers.append((reply, decision.outcome))
-        self._meter.decided(time.perf_counter_ns() - started)
+        self._meter.decided(self._perf_ns() - started)
         return decision.outcome
 
     def _set_alarm(self, state: State, now_ms: int) -> None:
@@ -360,7 +372,7 @@ class Writer:
                 group.resolve()
             self._prune_some()
             return
-        if self._prune_up_to and time.perf_counter_ns() - self._pruned_ns > _PRUNE_EVERY_NS:
+        if self._prune_up_to and self._perf_ns() - self._pruned_ns > _PRUNE_EVERY_NS:
             self._prune_some()
             return
         state = self.state
@@ -369,13 +381,13 @@ class Writer:
         durable = Group(commit.seq - len(group.facts) + 1, tuple(group.facts))
         self._in_flight, self._open = group, OpenGroup()
         self._company += (len(group.answers) - self._company) / 4
-        self._write_began_ns = started = time.perf_counter_ns()
+        self._write_began_ns = started = self._perf_ns()
 
         def done(_: None, error: BaseException | None) -> None:
             self._written()
             self._wake.set()
             if error is None:
-                self._meter.committed(time.perf_counter_ns() - started, len(durable.facts))
+                self._meter.committed(self._perf_ns() - started, len(durable.facts))
                 self.durable_seq = commit.seq
                 self._publisher.publish(commit)
                 group.resolve()
@@ -399,7 +411,7 @@ class Writer:
             return
         self._in_flight = group = OpenGroup()
         up_to = self._prune_up_to
-        self._write_began_ns = self._pruned_ns = time.perf_counter_ns()
+        self._write_began_ns = self._pruned_ns = self._perf_ns()
 
         def done(dropped: int | None, error: BaseException | None) -> None:
             self._written()
@@ -432,8 +444,7 @@ class Writer:
         self._open = OpenGroup()
         while self._queue:
             fail(self._queue.popleft()[1], self._unavailable())
-        for health in self.on_health:
-            health(False, self._down_reason)
+        self._health.granting_changed(granting=False)
         self._wake.set()
 
     async def _recover(self) -> None:
@@ -477,8 +488,6 @@ class Writer:
             self.durable_seq = state.seq
         else:
             state.take_touched()
-        for health in self.on_health:
-            health(True, "")
-        for callback in self.on_reload:
-            callback()
+        self._health.granting_changed(granting=True)
+        self._health.recovered()
         self._wake.set()

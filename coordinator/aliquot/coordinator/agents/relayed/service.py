@@ -19,7 +19,8 @@ from aliquot.common.errors import AliquotError, InvalidFieldError
 from aliquot.coordinator.agents.identity import AuthContext, RelayRules
 from aliquot.coordinator.agents.relayed.ending import Ending, Trailers
 from aliquot.coordinator.agents.relayed.mux import PAYLOAD_BYTES_MAX, Mux, Stream, StreamOver
-from aliquot.coordinator.agents.sessions import SESSIONS_MAX, Sessions
+from aliquot.coordinator.agents.roster import SESSIONS_MAX
+from aliquot.coordinator.agents.sessions import Sessions
 from aliquot.coordinator.errors import Overloaded, ShuttingDown
 from aliquot.coordinator.reading.metrics import Metrics
 from aliquot.coordinator.wire import errors as rpc_errors

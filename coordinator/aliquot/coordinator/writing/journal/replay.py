@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -30,7 +29,6 @@ class Replayed:
     snapshot_seq: int
     """Where the replay of facts began."""
     facts: int
-    took_ms: int
 
 
 class Replay:
@@ -96,9 +94,7 @@ class Replay:
 
 def replay(journal: Journal, config: CoreConfig) -> Replayed:
     """Read all of it. Raises JournalCorrupt or JournalTooNew. Takes long: keep it off the event loop."""
-    started = time.monotonic_ns()
     reading = Replay(journal, config)
     reading.restart()
     facts = reading.catch_up()
-    took_ms = (time.monotonic_ns() - started) // 1_000_000
-    return Replayed(reading.state, reading.digest, reading.snapshot_seq, facts, took_ms)
+    return Replayed(reading.state, reading.digest, reading.snapshot_seq, facts)

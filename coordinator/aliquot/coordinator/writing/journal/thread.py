@@ -6,13 +6,26 @@ import asyncio
 import queue
 import threading
 from collections.abc import Callable
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 T = TypeVar("T")
 
 
-class JournalThread:
-    """Runs blocking calls one after the other and reports back on the event loop.
+class JournalWorker(Protocol):
+    """Runs blocking calls one after the other and reports back on the event loop."""
+
+    def submit(self, call: Callable[[], T], done: Callable[[T | None, BaseException | None], None]) -> None:
+        """Call `call`, then `done(result, error)` on the running event loop."""
+
+    async def run(self, call: Callable[[], T]) -> T:
+        """Call `call` and wait for it."""
+
+    def stop(self) -> None:
+        """End once what was submitted is done."""
+
+
+class JournalThread(JournalWorker):
+    """It does so in a thread.
 
     Leaner than an executor: a commit happens up to a thousand times a second, and each costs one queue and one wake-up.
     """

@@ -1,0 +1,227 @@
+"""What agents say once they are connected: snapshots, deltas, confirmations, heartbeats.
+
+Telemetry stays in memory; only what changes what may be granted (registration, health, foreign memory beyond a
+deadband, confirmations) becomes a command.
+"""
+
+from __future__ import annotations
+
+import logging
+from functools import partial
+from sys import intern
+
+from aliquot.common import limits
+from aliquot.common.clock import Clock
+from aliquot.common.errors import AliquotError, InvalidFieldError
+from aliquot.coordinator.agents.roster import Roster
+from aliquot.coordinator.agents.session import Context, Session
+from aliquot.coordinator.agents.submitting import offer, submit_when_room
+from aliquot.coordinator.core import commands as c
+from aliquot.coordinator.core.errors import SessionReplaced
+from aliquot.coordinator.reading.metrics import Metrics
+from aliquot.coordinator.reading.reports import as_held, foreign_changed
+from aliquot.coordinator.reading.telemetry import AboutDevice, Telemetry
+from aliquot.coordinator.reading.usage import ObservedUse
+from aliquot.coordinator.reading.view import View
+from aliquot.coordinator.wire.nodes import read_registered
+from aliquot.coordinator.writing.groups import Reply
+from aliquot.coordinator.writing.writer import Writer
+from aliquot.v1 import agent_pb2, types_pb2
+
+log = logging.getLogger(__name__)
+
+_HEARTBEAT_TAG = 0x22
+"""First byte of an AgentMessage that holds a Heartbeat (field 4, length-delimited)."""
+MAX_PROBLEM_CHARS = 512
+
+
+class Listener:
+    """See the module's docstring."""
+
+    def __init__(
+        self,
+        *,
+        writer: Writer,
+        view: View,
+        clock: Clock,
+        telemetry: Telemetry,
+        observed: ObservedUse,
+        metrics: Metrics,
+        roster: Roster,
+    ) -> None:
+        self._writer = writer
+        self._view = view
+        self._clock = clock
+        self._telemetry = telemetry
+        self._observed = observed
+        self._metrics = metrics
+        self._roster = roster
+
+    async def listen(self, session: Session, context: Context) -> None:
+        """Take what an agent says until its stream ends. Raises AliquotError and DecodeError where that is wrong."""
+        clock, count = self._clock, self._metrics.agent_messages
+        while not session.ended:
+            raw = await context.read()
+            if not isinstance(raw, bytes):
+                return
+            session.last_heard_ms = clock.monotonic_ms()
+            if session.suspect:
+                session.suspect = not offer(self._writer, c.NodeHeard(session.node_id, session.epoch))
+            if raw and raw[0] == _HEARTBEAT_TAG and len(raw) > 2:
+                count["heartbeat"] += 1
+                self._heartbeat(session, _heartbeat_seq(raw))
+                continue
+            message = agent_pb2.AgentMessage.FromString(raw)
+            kind = message.WhichOneof("message") or "unknown"
+            count[kind] += 1
+            if kind == "delta":
+                self._delta(session, message.delta)
+            elif kind == "reports":
+                await self._reports(session, message.reports)
+            elif kind == "snapshot":
+                await self._snapshot(session, message.snapshot)
+            elif kind == "heartbeat":  # encoded in a way that the look above does not know
+                self._heartbeat(session, message.heartbeat.seq)
+
+    async def _snapshot(self, session: Session, snapshot: agent_pb2.Snapshot) -> None:
+        if snapshot.session_epoch not in (0, session.epoch):  # repeated on the way; what it lacks is not gone
+            self._metrics.agent_messages["stale_snapshots"] += 1
+            return
+        read = self._observed.tier_notes.read(session.node_id, snapshot.slices)
+        if not session.live:
+            await self._register(session, snapshot, read)
+        else:
+            if self._has_other_devices(session, snapshot):
+                return
+            # A second snapshot on a session that goes on: the node is as it was, so only its reports are news.
+            await self._submit(c.ReportSlices(session.node_id, session.epoch, read))
+            session.note_reports(snapshot.slices)
+            await self._cuts(session, snapshot)
+        for measured in snapshot.uses:
+            self._observed.saw(session.node_id, measured)
+        session.delta_seq = snapshot.seq
+        session.awaiting_snapshot = False
+        for device in snapshot.node.devices:
+            self._device(session, device.uuid, device.telemetry if device.HasField("telemetry") else None)
+            self._give(session, device.uuid, device.foreign_bytes, healthy=device.healthy, reason=device.health_reason)
+
+    def _has_other_devices(self, session: Session, snapshot: agent_pb2.Snapshot) -> bool:
+        """A device came, went or was partitioned anew: what is placed there is settled by a new handshake."""
+        node = self._view.nodes.get(session.node_id)
+        if node is None:
+            return False
+        spec = read_registered(snapshot.node, session.node_id)
+        if (as_held(spec.devices, self._view.totals.devices), spec.cards) == (node.spec.devices, node.spec.cards):
+            return False
+        log.info("node %s has other devices now: its agent is asked to connect again", session.node_id)
+        goodbye = agent_pb2.Goodbye(reason="DEVICES_CHANGED", reconnect_after_ms=100)
+        error = SessionReplaced("the node has other devices than it registered with", hint="connect again")
+        self._roster.dismiss(session, goodbye, error)
+        return True
+
+    async def _register(
+        self, session: Session, snapshot: agent_pb2.Snapshot, reports: tuple[c.SliceReport, ...]
+    ) -> None:
+        spec = read_registered(snapshot.node, session.node_id)
+        await self._submit(c.RegisterNode(spec, session.epoch))
+        self._telemetry.put_driver(session.node_id, snapshot.node.driver_version[:128])
+        for device in snapshot.node.devices:
+            tiers = tuple(int(tier) for tier in device.tiers[:16])
+            self._telemetry.put_device(
+                device.uuid, AboutDevice(intern(device.product_name[:128]), device.pci_bus_id[:64], tiers)
+            )
+        await self._submit(c.ReconcileNode(session.node_id, session.epoch, reports))
+        await self._cuts(session, snapshot)
+        session.note_reports(snapshot.slices)
+        session.go_live()
+
+    async def _cuts(self, session: Session, snapshot: agent_pb2.Snapshot) -> None:
+        """What became of orders to cut cards."""
+        for card in snapshot.node.cards:
+            if card.cut:
+                problem = card.problem[:MAX_PROBLEM_CHARS]
+                await self._submit(c.ReportCut(session.node_id, session.epoch, card.uuid, card.cut, problem))
+
+    def _heartbeat(self, session: Session, seq: int) -> None:
+        if seq != session.delta_seq and not session.awaiting_snapshot:
+            session.ask_for_snapshot("GAP")
+
+    def _delta(self, session: Session, delta: agent_pb2.Delta) -> None:
+        if session.awaiting_snapshot:
+            return
+        if delta.seq != session.delta_seq + 1:
+            session.ask_for_snapshot("GAP")
+            return
+        session.delta_seq = delta.seq
+        for report in delta.devices:
+            self._device(session, report.uuid, report.telemetry if report.HasField("telemetry") else None)
+            for measured in report.slices:
+                self._observed.saw(session.node_id, measured)
+            if report.HasField("foreign_bytes") or report.HasField("healthy"):
+                foreign, healthy = session.told_devices.get(report.uuid, (0, True))
+                self._give(
+                    session,
+                    report.uuid,
+                    report.foreign_bytes if report.HasField("foreign_bytes") else foreign,
+                    healthy=report.healthy if report.HasField("healthy") else healthy,
+                    reason=report.health_reason,
+                )
+
+    def _device(self, session: Session, uuid: str, reading: types_pb2.DeviceTelemetry | None) -> None:
+        use = self._view.totals.devices.get(uuid)
+        if reading is None or use is None or use.node_id != session.node_id:
+            return
+        self._telemetry.record(uuid, reading)
+        state = self._writer.state
+        if state is not None and reading.HasField("gpu_utilisation_percent") and state.inventory.has_device(uuid):
+            state.inventory.set_utilisation(uuid, min(reading.gpu_utilisation_percent, 100) * 10)
+
+    def _give(self, session: Session, uuid: str, foreign_bytes: int, *, healthy: bool, reason: str) -> None:
+        """What a device can give, if it differs by more than the deadband from what the writer was told."""
+        known = session.told_devices.get(uuid)
+        if known is None:
+            device = self._view.device(uuid)
+            known = (device.foreign_bytes, device.healthy)
+        if known[1] == healthy and not foreign_changed(known[0], foreign_bytes):
+            session.told_devices[uuid] = known
+            return
+        session.told_devices[uuid] = (foreign_bytes, healthy)
+        why = "" if healthy else reason[:256]
+        offer(self._writer, c.ReportDevice(session.node_id, session.epoch, uuid, foreign_bytes, healthy, why))
+
+    async def _reports(self, session: Session, reports: agent_pb2.SliceReports) -> None:
+        if reports.session_epoch != session.epoch or not session.live:
+            self._metrics.agent_messages["stale_reports"] += 1
+            return
+        if len(reports.reports) > limits.MAX_SLICE_REPORTS:
+            raise InvalidFieldError("reports", f"{len(reports.reports)} at once; at most {limits.MAX_SLICE_REPORTS}")
+        read = self._observed.tier_notes.read(session.node_id, reports.reports)
+        command = c.ReportSlices(session.node_id, session.epoch, read)
+        try:
+            reply = await submit_when_room(self._writer, command)
+        except AliquotError:
+            session.awaiting_snapshot = True  # when the journal is back, everybody is asked for everything
+            return
+        reply.add_done_callback(partial(self._reported, session, reports))
+
+    def _reported(self, session: Session, reports: agent_pb2.SliceReports, reply: Reply) -> None:
+        if reply.cancelled() or reply.exception() is not None:
+            session.awaiting_snapshot = True
+        elif not session.ended:
+            session.note_reports(reports.reports)
+
+    async def _submit(self, command: c.Command) -> None:
+        await (await submit_when_room(self._writer, command))
+
+
+def _heartbeat_seq(raw: bytes) -> int:
+    """The `seq` of an encoded Heartbeat message: a varint after the tag of field 1, absent when 0."""
+    if len(raw) < 4 or raw[2] != 0x08:
+        return 0
+    seq = shift = 0
+    for byte in raw[3:]:
+        seq |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return seq
+        shift += 7
+    return seq

@@ -1,0 +1,231 @@
+"""One coordinator: a server with a gate, a standby where others could lead, and the parts that lead once it does."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+
+from aliquot.coordinator.core.state import State
+from aliquot.coordinator.leading import STOP_GRACE_S, Leading
+from aliquot.coordinator.means import Means
+from aliquot.coordinator.reading.gauge import Gauge, measured
+from aliquot.coordinator.reading.metrics import Metrics
+from aliquot.coordinator.reading.scrape import Answer, ScrapeServer
+from aliquot.coordinator.reading.view import View
+from aliquot.coordinator.rpc.gate import Gate
+from aliquot.coordinator.settings.config import Settings
+from aliquot.coordinator.settings.stores import make_journal, shared_leadership, single_leadership
+from aliquot.coordinator.writing.journal.base import Journal
+from aliquot.coordinator.writing.journal.replay import replay
+from aliquot.coordinator.writing.leadership.base import Leadership
+from aliquot.coordinator.writing.standby import Standby
+
+if TYPE_CHECKING:
+    from aliquot.coordinator.writing.leadership.expiring import ExpiringLeadership  # psycopg is an extra
+
+log = logging.getLogger(__name__)
+
+
+class Coordinator(Collector):
+    """`start`, then `serve` until `stop`; made and run on one event loop. Metrics are collected on any thread."""
+
+    def __init__(self, settings: Settings, *, journal: Journal | None = None, means: Means | None = None) -> None:
+        """Raises ConfigError."""
+        self._means = means or Means()
+        self.settings = settings
+        self.journal = journal or make_journal(settings)
+        self.address = ""
+        self.metrics_address = ""
+        self.view = View()
+        self.metrics = Metrics(self.view)
+        self.gate = Gate()
+        self.server = self._means.server([self.gate])
+        self.leading: Leading | None = None
+        """The parts that lead, once it is our turn."""
+        self._garbage_collector = self._means.garbage_collector()
+        self._relay_rules = settings.relay_rules()
+        self._loop = asyncio.get_running_loop()
+        self._stop = asyncio.Event()
+        self._seat = shared_leadership(settings, self.journal)
+        self._leadership: Leadership = self._seat or single_leadership(settings, self.journal)
+        self.standby = Standby(self._seat, settings.core(), self._refer_to) if self._seat is not None else None
+        self._following: asyncio.Task[None] | None = None
+        self._scrape: ScrapeServer | None = None
+        self._gauges: list[Gauge] = [
+            ("aliquot_leading", "1 while this coordinator leads", lambda: int(self.gate.is_open)),
+            ("aliquot_event_loop_tasks", "Tasks of the event loop", lambda: len(asyncio.all_tasks(self._loop))),
+        ]
+
+    @property
+    def role(self) -> str:
+        """`leader` or `standby`."""
+        return "leader" if self.gate.is_open else "standby"
+
+    # -- beginning
+
+    async def start(self) -> None:
+        """Lead, replay, and answer; or, where others share the journal and one leads, follow, and name it to all who
+        call. Raises AliquotError when that can't be.
+        """
+        self._garbage_collector.hold_off()
+        self._garbage_collector.measure(self.metrics.gc_pause.observe)
+        try:
+            if self._seat is not None and self.standby is not None:
+                await self._start_shared(self._seat, self.standby)
+            else:
+                await self._lead(self._leadership.acquire(), self._replayed())
+        except Exception:
+            await self._end()
+            raise
+        self._garbage_collector.settle()
+
+    async def _start_shared(self, seat: ExpiringLeadership, standby: Standby) -> None:
+        """Answer at once, follow the journal, and lead if nobody does."""
+        self._listen()
+        seat.address = self.settings.advertise or self.address
+        await self.server.serve(leading=False)
+        await asyncio.to_thread(standby.prepare)
+        led = await asyncio.to_thread(standby.step)
+        if led is not None:
+            await self._lead(led.leader_epoch, led.state)
+        else:
+            self._following = asyncio.create_task(self._follow(standby))
+
+    async def _follow(self, standby: Standby) -> None:
+        try:
+            led = await asyncio.to_thread(standby.wait)
+            if led is not None and not self._stop.is_set():
+                await self._lead(led.leader_epoch, led.state)
+                self._garbage_collector.settle()
+        except BaseException:
+            self._stop.set()
+            raise
+
+    def _refer_to(self, leader: str, nodes: int) -> None:
+        """Who leads, and how many nodes there are; said by the thread that follows."""
+        self._loop.call_soon_threadsafe(self.gate.refer_to, leader, nodes)
+
+    async def _lead(self, leader_epoch: int, state: State) -> None:
+        """From here on this coordinator is the one that decides."""
+        self.leading = leading = Leading(
+            self.settings,
+            self.journal,
+            state,
+            leader_epoch,
+            seat=self._seat,
+            relay_rules=self._relay_rules,
+            gate=self.gate,
+            server=self.server,
+            view=self.view,
+            metrics=self.metrics,
+            garbage_collector=self._garbage_collector,
+            means=self._means,
+            reload=self._replayed,
+            ended=self._stop.set,
+        )
+        await leading.start()
+        self.gate.open(leading.services)
+        if self._seat is not None:
+            await self.server.set_leading(leading=True)
+        else:
+            self._listen()
+            await self.server.serve(leading=True)
+        await leading.keep_up()
+
+    def _replayed(self) -> State:
+        """All that is durable. Blocks. Raises JournalError."""
+        clock = self._means.clock(0)
+        began_ms = clock.monotonic_ms()
+        replayed = replay(self.journal, self.settings.core())
+        self.journal.resume_after(replayed.state.seq, replayed.digest)
+        log.info(
+            "replayed %d facts after the snapshot of %d in %d ms: %d leases, %d nodes",
+            replayed.facts,
+            replayed.snapshot_seq,
+            clock.monotonic_ms() - began_ms,
+            len(replayed.state.leases),
+            len(replayed.state.nodes),
+        )
+        return replayed.state
+
+    def _listen(self) -> None:
+        """Callers may connect, and metrics be scraped. Raises SecurityError, ListenError or ConfigError."""
+        settings = self.settings
+        self.address = self.server.listen(settings.listen, settings.tls.server_tls(), insecure=settings.insecure)
+        if settings.metrics_port >= 0:
+            host, port = settings.metrics_host, settings.metrics_port
+            self._scrape = ScrapeServer.listening(host, port, self, live=self._live, ready=self._ready)
+            self.metrics_address = f"{host}:{self._scrape.port}"
+
+    # -- what it says of itself, on other threads
+
+    def describe(self) -> Iterable[Metric]:
+        """Nothing: names don't depend on a first collection."""
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        """All measurements of whatever part it has, within a few milliseconds."""
+        yield from self.metrics.collect()
+        yield from measured(self._gauges)
+        if (leading := self.leading) is not None:
+            yield from leading.gauges.collect()
+
+    def _live(self) -> Answer:
+        leading = self.leading
+        alive = leading is None or not self.gate.is_open or leading.pulse.is_live()
+        return Answer(200, "ok") if alive else Answer(503, "the event loop is stuck")
+
+    def _ready(self) -> Answer:
+        leading = self.leading
+        if leading is None or not self.gate.is_open:
+            return Answer(503, f"standby; the leader is {self.gate.leader or 'not known'}")
+        if leading.writer.granting:
+            return Answer(200, "ok")
+        return Answer(503, f"nothing is granted: {leading.writer.not_granting_reason}")
+
+    # -- until the end
+
+    async def serve(self) -> None:
+        """Until `stop` is called, leadership is lost or a part has failed. Then end in order; raises NotLeader, or the
+        failure.
+        """
+        try:
+            await self._stop.wait()
+        finally:
+            log.info("shutting down")
+            await self._end()
+        for failure in (
+            self.leading.failure if self.leading is not None else None,
+            self._following.exception() if self._following is not None else None,
+        ):
+            if failure is not None:
+                raise failure
+
+    def adopt(self, settings: Settings) -> None:
+        """Go on under these, which differ from those of before only in what may change while it runs."""
+        self.settings = settings
+        if self.leading is not None:
+            self.leading.adopt(settings)
+
+    def stop(self) -> None:
+        """End in order."""
+        self._stop.set()
+
+    async def _end(self) -> None:
+        if self.standby is not None:
+            self.standby.stop()
+        if self._following is not None:
+            await asyncio.gather(self._following, return_exceptions=True)
+        if self.leading is not None:
+            await self.leading.stop()
+        else:
+            await self.server.stop(STOP_GRACE_S)
+        self._garbage_collector.stop_measuring()
+        if self._scrape is not None:
+            await asyncio.to_thread(self._scrape.close)
+        self._leadership.release()

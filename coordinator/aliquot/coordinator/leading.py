@@ -1,0 +1,298 @@
+"""A coordinator that leads: all the parts that decide, answer and keep up a pool, wired here and nowhere else.
+
+It is whole when it is constructed. What is durable flows one way: the writer hands it to the outbox, which tells the
+View, watchers, waiting callers and those who follow leases and nodes; these know nothing of the writer. Whoever has
+something to be decided (agents' sessions, the services, upkeep) is made after the writer and is given it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any
+
+import grpc
+
+from aliquot.common.errors import AliquotError
+from aliquot.coordinator.agents.identity import RelayRules
+from aliquot.coordinator.agents.relayed.service import RelayService
+from aliquot.coordinator.agents.roster import Roster
+from aliquot.coordinator.agents.service import agent_handler
+from aliquot.coordinator.agents.sessions import Sessions
+from aliquot.coordinator.agents.submitting import offer
+from aliquot.coordinator.core import commands as c
+from aliquot.coordinator.core.facts import EndReason
+from aliquot.coordinator.core.placement import Engine
+from aliquot.coordinator.core.placement.mix import MixSummary
+from aliquot.coordinator.core.placement.policies.price import Price
+from aliquot.coordinator.core.placement.prices import PriceTable
+from aliquot.coordinator.core.state import State
+from aliquot.coordinator.errors import NotLeader
+from aliquot.coordinator.gauges import LeadersGauges
+from aliquot.coordinator.means import Means
+from aliquot.coordinator.reading.metrics import Metrics
+from aliquot.coordinator.reading.outbox import Outbox
+from aliquot.coordinator.reading.telemetry import Telemetry
+from aliquot.coordinator.reading.usage import ObservedUse
+from aliquot.coordinator.reading.view import View
+from aliquot.coordinator.reading.waiting import Waiters
+from aliquot.coordinator.reading.watch import WatchHub
+from aliquot.coordinator.rpc.admin_service import AdminService
+from aliquot.coordinator.rpc.gate import Gate, Services
+from aliquot.coordinator.rpc.lease_service import LeaseService
+from aliquot.coordinator.rpc.pool_service import PoolService
+from aliquot.coordinator.rpc.server import Serving
+from aliquot.coordinator.rpc.watch_service import WatchService
+from aliquot.coordinator.settings.config import Settings
+from aliquot.coordinator.settings.stores import make_compaction
+from aliquot.coordinator.upkeep.background import Background
+from aliquot.coordinator.upkeep.bookkeeping import close_books
+from aliquot.coordinator.upkeep.collector import GarbageCollector
+from aliquot.coordinator.upkeep.fragmentation import follow_fragmentation
+from aliquot.coordinator.upkeep.keepalive import KeepAlive
+from aliquot.coordinator.upkeep.price_learner import PriceLearner
+from aliquot.coordinator.upkeep.pulse import Pulse
+from aliquot.coordinator.upkeep.warming import compile_when_busy
+from aliquot.coordinator.wire.nodes import NodeWriter
+from aliquot.coordinator.writing.commits import whole_state
+from aliquot.coordinator.writing.journal.base import Journal
+from aliquot.coordinator.writing.writer import Health, Writer
+from aliquot.v1 import admin_pb2_grpc, leases_pb2_grpc, pool_pb2_grpc
+
+if TYPE_CHECKING:
+    from aliquot.coordinator.writing.leadership.expiring import ExpiringLeadership  # psycopg is an extra
+
+log = logging.getLogger(__name__)
+
+STOP_GRACE_S = 1.0
+_SEAT_LOOK_S = 0.05
+
+
+class Leading:
+    """`start` it, open the gate to its `services`, then `keep_up`; at the end `stop` it. All on one event loop."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        journal: Journal,
+        state: State,
+        leader_epoch: int,
+        *,
+        seat: ExpiringLeadership | None,
+        relay_rules: RelayRules,
+        gate: Gate,
+        server: Serving,
+        view: View,
+        metrics: Metrics,
+        garbage_collector: GarbageCollector,
+        means: Means,
+        reload: Callable[[], State],
+        ended: Callable[[], None],
+    ) -> None:
+        """`state` is all that is durable; `reload` reads it again. `seat` is what must be kept to lead, where several
+        could. `view` is still empty. `ended` is called when it can't go on.
+        """
+        state.config = settings.core()  # a standby has followed under those that it began with
+        clock = means.clock(state.now_ms)
+        self._settings = settings
+        self._journal = journal
+        self._leader_epoch = leader_epoch
+        self._seat = seat
+        self._gate = gate
+        self._server = server
+        self._metrics = metrics
+        self._garbage_collector = garbage_collector
+        self._clock = clock
+        self._ended = ended
+        self._background = Background(ended)
+
+        # Those who hear of what is durable, and begin with what is so already.
+        view.apply(whole_state(state))
+        telemetry = Telemetry()
+        self.hub = WatchHub(ring_events=settings.limits.watch_events, seq=state.seq, at_ms=state.now_ms)
+        self.waiters = Waiters()
+        self.keepalive = KeepAlive(clock, view.leases.values())
+        self.observed = ObservedUse(clock, view.leases.get)
+        self.roster = Roster(view, clock, telemetry, settings.agents.sessions())
+        followers = (self.keepalive, metrics, self.observed, self.roster)
+
+        self.writer = Writer(
+            state=state,
+            journal=journal,
+            clock=clock,
+            publisher=Outbox(view, self.hub, self.waiters, followers),
+            meter=metrics,
+            health=_HealthTeller(server, self.roster),
+            reload=reload,
+            thread=means.journal_thread(),
+            perf_ns=means.perf_ns,
+            config=settings.writer(),
+        )
+
+        # Those who have something to be decided.
+        self.sessions = Sessions(
+            writer=self.writer,
+            view=view,
+            clock=clock,
+            telemetry=telemetry,
+            observed=self.observed,
+            metrics=metrics,
+            roster=self.roster,
+            pool_secret=journal.pool_secret,
+            version=means.version,
+            config=settings.agents.sessions(),
+            allowed=settings.agents.allowed(),
+        )
+        self.relays = RelayService(self.sessions, relay_rules, metrics, means.version)
+        self.pulse = Pulse(
+            clock,
+            sweeps=[self.sessions.sweep, self._sweep_leases, self.writer.look_at_journal],
+            paused=[self.roster.start_again, self.keepalive.start_again],
+            pressure=self.roster.set_pressure,
+        )
+        self.gauges = LeadersGauges(self.writer, self.roster, self.relays, self.hub, self.pulse)
+        self.services = self._make_services(view, NodeWriter(view, telemetry, self.roster.last_heard_ms), means)
+        self._writing = asyncio.create_task(self.writer.run(), name="writer")
+        self._writing.add_done_callback(self._writing_ended)
+
+    def _make_services(self, view: View, nodes: NodeWriter, means: Means) -> list[grpc.GenericRpcHandler]:
+        leases = LeaseService(
+            writer=self.writer,
+            view=view,
+            waiters=self.waiters,
+            keepalive=self.keepalive,
+            metrics=self._metrics,
+            ids=means.ids(),
+            pool_secret=self._journal.pool_secret,
+            observed=self.observed,
+            watch=WatchService(self.hub, view, nodes, self._metrics),
+        )
+        pool = PoolService(writer=self.writer, view=view, nodes=nodes, metrics=self._metrics, version=means.version)
+        admin = AdminService(writer=self.writer, metrics=self._metrics)
+        services = Services([agent_handler(self.sessions), self.relays.handler()])
+        leases_pb2_grpc.add_LeaseServiceServicer_to_server(leases, services)  # type: ignore[arg-type]
+        pool_pb2_grpc.add_PoolServiceServicer_to_server(pool, services)  # type: ignore[arg-type]
+        admin_pb2_grpc.add_AdminServiceServicer_to_server(admin, services)  # type: ignore[arg-type]
+        return services.handlers
+
+    # -- from beginning to end
+
+    async def start(self) -> None:
+        """Make it durable that we lead. Raises NotLeader, and the errors of a journal that can't be written."""
+        if self._seat is not None:
+            self._background.run("seat", self._keep_seat(self._seat))
+        await self.writer.submit(c.StartLeading(self._leader_epoch))
+        self.roster.start_again()  # that may have taken long, and agents could not be heard meanwhile
+
+    async def keep_up(self) -> None:
+        """From now on callers and agents can be heard: count their silence, and begin what is done by the clock."""
+        self.keepalive.start_again()
+        await self._server.set_granting(granting=True)
+        settings, writer, run = self._settings, self.writer, self._background.run
+        run("pulse", self.pulse.run())
+        run("fragmentation", follow_fragmentation(self._engine, self._metrics))
+        telling = self.observed.run(writer.submit, lambda: self._settings.agents.use_told_every, self._note_busy)
+        run("observed use", telling)
+        compaction = make_compaction(
+            settings, self._journal, durable_seq=lambda: writer.durable_seq, prune=writer.prune
+        )
+        if compaction is not None:
+            run("compaction", compaction.run())
+        if settings.limits.ledger_days:
+            run("closing the books", close_books(writer, self._clock, keep_days=settings.limits.ledger_days))
+        if settings.policy == Price.name:
+            prices = writer.state.prices if writer.state is not None else None
+            known = prices.version if prices is not None else 0
+            run("price learner", PriceLearner(self._arrivals, self._learn, version=known).run())
+            run("compiled scoring", compile_when_busy(self._scoring_passes, self._garbage_collector.settle))
+
+    def adopt(self, settings: Settings) -> None:
+        """Go on under these, which differ from those of before only in what may change while it runs."""
+        self._settings = settings
+        self.writer.adopt(settings.core(), settings.writer())
+
+    async def stop(self) -> None:
+        """Tell everybody, answer what is under way, and write what is decided."""
+        await self._background.end()
+        stopping = asyncio.create_task(self._server.stop(STOP_GRACE_S))
+        await self.roster.goodbye()
+        await self.relays.goodbye()
+        self.waiters.wake_all()
+        await stopping
+        self.writer.close()
+        await asyncio.gather(self._writing, return_exceptions=True)
+        self.writer.stop_thread()
+
+    @property
+    def failure(self) -> BaseException | None:
+        """Why it has ended, unless it was told to."""
+        if self._writing.done() and not self._writing.cancelled() and (error := self._writing.exception()) is not None:
+            return error
+        return self._background.failure
+
+    def _writing_ended(self, writing: asyncio.Task[None]) -> None:
+        if not writing.cancelled() and isinstance(writing.exception(), NotLeader):
+            self._gate.close()
+        self._ended()
+
+    async def _keep_seat(self, seat: ExpiringLeadership) -> None:
+        """Stop granting the moment the seat may be another's. The fence would refuse our commits, but not our reads."""
+        while not seat.lost:  # noqa: ASYNC110
+            await asyncio.sleep(_SEAT_LOOK_S)  # it expires as time passes, which sets no event
+        log.error("leadership is lost: %s", seat.why_lost)
+        self._gate.close()
+        self.writer.lose_leadership(NotLeader(seat.why_lost, hint="it starts again as a standby"))
+
+    # -- what is done by the clock
+
+    def _sweep_leases(self) -> None:
+        self.keepalive.sweep(self._expire)
+
+    def _expire(self, lease_id: str, ttl_ms: int) -> bool:
+        return offer(self.writer, c.Release(lease_id, EndReason.EXPIRED, f"no keep-alive for {ttl_ms} ms"))
+
+    def _note_busy(self, busy_permille: dict[str, int]) -> None:
+        """Volatile like every measurement: what is decided by it is a fact."""
+        if self.writer.state is not None:
+            self.writer.state.busy_permille = busy_permille
+
+    def _arrivals(self) -> MixSummary:
+        """What the price learner learns from."""
+        state = self.writer.state
+        return MixSummary(0, (), 0) if state is None else state.engine.mix.summary(state.inventory)
+
+    def _engine(self) -> Engine | None:
+        return self.writer.state.engine if self.writer.state is not None else None
+
+    def _scoring_passes(self) -> int:
+        engine = self._engine()
+        return engine.scoring_passes if engine is not None else 0
+
+    async def _learn(self, table: PriceTable) -> None:
+        """Its result is a command like any other. One that can't be carried out now is made again later."""
+        with contextlib.suppress(AliquotError):
+            await self.writer.submit(c.LearnPrices(table))
+
+
+class _HealthTeller(Health):
+    """Tells health checks whether anything is granted, and has agents say everything again after a recovery."""
+
+    def __init__(self, server: Serving, roster: Roster) -> None:
+        self._server = server
+        self._roster = roster
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def granting_changed(self, *, granting: bool) -> None:
+        """See `Health.granting_changed`."""
+        self._run(self._server.set_granting(granting=granting))
+
+    def recovered(self) -> None:
+        """See `Health.recovered`."""
+        self._run(self._roster.ask_all("JOURNAL_RECOVERED"))
+
+    def _run(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
