@@ -332,6 +332,7 @@ def _lease_requeued(state: State, fact: f.LeaseRequeued) -> None:
         requeue=False,
         note=fact.reason,
         requeues=lease.requeues + 1,
+        moves=lease.moves + fact.moved,
         not_before_ms=fact.not_before_ms,
         avoid_device_uuids=fact.avoid_device_uuids,
         acknowledged_shape=lease.shape,  # there is nothing left to adapt to

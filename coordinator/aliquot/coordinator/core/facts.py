@@ -267,6 +267,8 @@ class LeaseRequeued(Fact, frozen=True, tag="requeued"):
     reason: str
     not_before_ms: int = 0
     avoid_device_uuids: tuple[str, ...] = ()
+    moved: bool = False
+    """It is granted elsewhere in the same group, because its place was wanted, or is no good any more."""
 
 
 class LeaseEnded(Fact, frozen=True, tag="ended"):

@@ -51,9 +51,6 @@ class SliceEvent(enum.Enum):
     LOSE = "lose"
 
 
-MOVED = "moved: "
-"""How the note of a grant begins that takes a lease to another place."""
-
 TERMINAL = frozenset({SliceState.GONE, SliceState.FAILED})
 """Nothing is held in these; in every other state the slice's capacity is reserved."""
 
@@ -206,6 +203,8 @@ class Lease(msgspec.Struct, frozen=True):
     """How many slices this grant has had so far: numbers the next one."""
     resized_ms: int = 0
     """When an elastic lease last grew, or gave something back."""
+    moves: int = 0
+    """How often it was taken to another place; these are among `requeues`."""
 
     @property
     def state(self) -> LeaseState:

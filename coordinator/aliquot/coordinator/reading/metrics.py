@@ -20,7 +20,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from aliquot.coordinator.core.leases import MOVED, Lease
+from aliquot.coordinator.core.leases import Lease
 from aliquot.coordinator.core.placement.fragmentation import Fragmentation
 from aliquot.coordinator.core.tenancy.lending import NodeMove
 from aliquot.coordinator.reading.outbox import Follower
@@ -111,9 +111,10 @@ class Metrics(Collector, Follower):
             return
         if new.granted_ms and (old is None or old.granted_ms != new.granted_ms):
             self.granted += 1
-            self.moved += new.note.startswith(MOVED)
             if new.requeues == 0:
                 self.queue_wait.observe((new.granted_ms - new.created_ms) / 1000)
+        if old is not None:
+            self.moved += new.moves - old.moves
         if new.active_ms and (old is None or old.active_ms != new.active_ms):
             self.grant_to_active.observe((new.active_ms - new.granted_ms) / 1000)
         if new.ended_ms and (old is None or not old.ended_ms):

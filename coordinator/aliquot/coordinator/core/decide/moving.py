@@ -17,7 +17,7 @@ from aliquot.coordinator.core.decide.outcomes import Decision, DefragmentView, M
 from aliquot.coordinator.core.facts import Fact, HoldCreated, LeaseRequeued, SliceGone, SlicesReleasing
 from aliquot.coordinator.core.granting import chain_of, exhausted, forbidden, granted
 from aliquot.coordinator.core.holds import HoldKind
-from aliquot.coordinator.core.leases import MOVED, Lease, SliceState, lease_id_of
+from aliquot.coordinator.core.leases import Lease, SliceState, lease_id_of
 from aliquot.coordinator.core.placement.defragmentation import propose
 from aliquot.coordinator.core.placement.evacuation import evacuate
 from aliquot.coordinator.core.placement.fragmentation import typical
@@ -99,7 +99,7 @@ def move(state: State, planned: Move, why: str, now_ms: int) -> list[Fact] | Non
     chain = chain_of(state, request)
     if exhausted(state, request.tenant, now_ms) or forbidden(state, request, chain, planned.target, now_ms, ()):
         return None
-    reason = MOVED + why
+    reason = f"moved: {why}"
     old = [piece for piece in lease.slices if piece.holds_capacity]
     ids = tuple(piece.slice_id for piece in old)
     facts: list[Fact] = [SlicesReleasing(at_ms=now_ms, lease_id=lease.lease_id, slice_ids=ids, reason=reason)]
@@ -108,7 +108,7 @@ def move(state: State, planned: Move, why: str, now_ms: int) -> list[Fact] | Non
         for piece in old
         if lifecycle.is_agentless(state, piece)
     ]
-    facts.append(LeaseRequeued(at_ms=now_ms, lease_id=lease.lease_id, reason=reason))
+    facts.append(LeaseRequeued(at_ms=now_ms, lease_id=lease.lease_id, reason=reason, moved=True))
     target = Placement(planned.target.members, planned.target.node_ids, reason)
     facts.append(granted(lease.lease_id, lease.lease_epoch + 2, target, now_ms))
     return facts
