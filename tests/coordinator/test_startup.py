@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import sqlite3
+import threading
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -50,6 +52,20 @@ async def test_two_coordinators_on_one_journal_or_port(tmp_path: Path) -> None:
         assert "another coordinator" in said
         said = await refused("--listen", first.address, "--journal", "memory:")
         assert "can't listen" in said
+
+
+async def test_one_that_could_not_start_leaves_nothing_behind(tmp_path: Path) -> None:
+    from aliquot.coordinator.coordinator import Coordinator
+    from aliquot.coordinator.rpc.server import ListenError
+    from tests.coordinator.pool import running, settings_for
+
+    async with running() as first:
+        taken = dataclasses.replace(settings_for(sqlite(tmp_path / "j.db")), listen=first.address)
+        with pytest.raises(ListenError):
+            await Coordinator(taken).start()
+    async with running(settings_for(sqlite(tmp_path / "j.db"))) as pool:
+        await pool.declare(1)
+        assert [thread.name for thread in threading.enumerate()].count("journal") == 1
 
 
 async def test_a_journal_of_a_newer_version_is_refused(tmp_path: Path) -> None:
