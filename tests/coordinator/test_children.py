@@ -14,7 +14,7 @@ uvloop = pytest.importorskip("uvloop")
 
 _SPAWNING = """
 import asyncio, sys
-from aliquot.coordinator.program import event_loop_factory
+from aliquot.coordinator.runtime import event_loop_factory
 import grpc, grpc.aio
 
 async def main():

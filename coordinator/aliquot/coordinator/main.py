@@ -20,7 +20,7 @@ from aliquot.common import logging as common_logging
 from aliquot.common.errors import AliquotError
 from aliquot.common.notify import notify, watchdog_s
 from aliquot.coordinator.coordinator import Coordinator
-from aliquot.coordinator.program import allow_many_connections, event_loop_factory, version
+from aliquot.coordinator.runtime import allow_many_connections, event_loop_factory, version
 from aliquot.coordinator.settings.arguments import parse_settings
 from aliquot.coordinator.settings.config import Settings
 from aliquot.coordinator.settings.reloading import read_again

@@ -14,8 +14,8 @@ import grpc
 
 from aliquot.common.clock import Clock, SystemClock
 from aliquot.common.ids import IdGenerator
-from aliquot.coordinator.program import version
 from aliquot.coordinator.rpc.server import Server, Serving
+from aliquot.coordinator.runtime import version
 from aliquot.coordinator.upkeep.collector import GarbageCollector, PythonCollector
 from aliquot.coordinator.writing.journal.thread import JournalThread, JournalWorker
 

@@ -20,7 +20,7 @@ from aliquot.common import logging as common_logging
 from aliquot.common.clock import SystemClock
 from aliquot.common.errors import AliquotError
 from aliquot.common.notify import notify
-from aliquot.coordinator.program import allow_many_connections, event_loop_factory, version
+from aliquot.coordinator.runtime import allow_many_connections, event_loop_factory, version
 from aliquot.relay.config import Settings, parse_settings
 from aliquot.relay.supervisor import Ready, Supervisor
 from aliquot.relay.worker import Worker

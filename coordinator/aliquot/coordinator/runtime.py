@@ -1,4 +1,4 @@
-"""What the coordinator's program and the relay's have in common."""
+"""What the processes of the coordinator and of relays need of their interpreter and system: version, event loop, files."""
 
 from __future__ import annotations
 
