@@ -1,4 +1,4 @@
-"""What the processes of the coordinator and of relays need of their interpreter and system: version, event loop, files."""
+"""What the processes of coordinators and relays need of interpreter and system: version, event loop, open files."""
 
 from __future__ import annotations
 
