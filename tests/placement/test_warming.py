@@ -50,7 +50,7 @@ async def test_it_is_compiled_in_another_process(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(warming, "LOOK_S", 0.001)
     monkeypatch.setattr(accelerated, "_loaded", [])
     turn_s = sys.getswitchinterval()
-    await warming.compile_when_busy(iter([0, warming.BUSY_PASSES_PER_LOOK]).__next__)
+    await warming.compile_when_busy(iter([0, warming.BUSY_PASSES_PER_LOOK]).__next__, lambda: None)
     assert any("price_kernel.score-" in name for _, _, names in os.walk(tmp_path) for name in names)
     assert accelerated.kernel() is not None
     assert sys.getswitchinterval() == turn_s
