@@ -218,7 +218,7 @@ class Coordinator:
         self.metrics.gauges += gauges_of(self.writer, self.sessions, self.relays, self.hub, self.pulse)
         self.metrics.watch = self.hub
         self._follow_health()
-        self.gate.open(self._services(NodeWriter(self.view, telemetry, self.sessions.last_heard_ms)))
+        self.gate.open(self._services(NodeWriter(self.view, telemetry, self.sessions.last_heard_ms), clock))
         if self._shared is not None:
             self.server.leading = True
             await self.server.show_services()
@@ -298,7 +298,7 @@ class Coordinator:
         )
         return replayed.state
 
-    def _services(self, nodes: NodeWriter) -> list[grpc.GenericRpcHandler]:
+    def _services(self, nodes: NodeWriter, clock: Clock) -> list[grpc.GenericRpcHandler]:
         leases = LeaseService(
             writer=self.writer,
             view=self.view,
@@ -314,7 +314,7 @@ class Coordinator:
         services = Services([agent_handler(self.sessions), self.relays.handler()])
         leases_pb2_grpc.add_LeaseServiceServicer_to_server(leases, services)  # type: ignore[arg-type]
         pool_pb2_grpc.add_PoolServiceServicer_to_server(pool, services)  # type: ignore[arg-type]
-        admin = AdminService(writer=self.writer, metrics=self.metrics)
+        admin = AdminService(writer=self.writer, view=self.view, clock=clock, metrics=self.metrics)
         admin_pb2_grpc.add_AdminServiceServicer_to_server(admin, services)  # type: ignore[arg-type]
         return services.handlers
 

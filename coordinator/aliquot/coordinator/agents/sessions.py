@@ -38,7 +38,6 @@ from aliquot.coordinator.reading.usage import ObservedUse
 from aliquot.coordinator.reading.view import View
 from aliquot.coordinator.wire import errors as rpc_errors
 from aliquot.coordinator.wire.nodes import read_registered
-from aliquot.coordinator.writing.groups import Reply
 from aliquot.coordinator.writing.writer import Writer
 from aliquot.v1 import agent_pb2, types_pb2
 
@@ -379,10 +378,10 @@ class Sessions:
         elif not session.ended:
             session.note_reports(reports.reports)
 
-    async def _submit(self, command: c.Command) -> None:
+    async def _submit(self, command: c.Command[None]) -> None:
         await (await self._accepted(command))
 
-    async def _accepted(self, command: c.Command) -> Reply:
+    async def _accepted(self, command: c.Command[None]) -> asyncio.Future[None]:
         """Submit when there is room: not reading meanwhile is the back-pressure."""
         while True:
             try:
@@ -390,7 +389,7 @@ class Sessions:
             except Overloaded:
                 await asyncio.sleep(0.1)
 
-    def _tell(self, command: c.Command) -> bool:
+    def _tell(self, command: c.Command[None]) -> bool:
         """Submit without waiting; whether it was accepted. What is lost is said again sooner or later."""
         try:
             self._writer.submit(command)

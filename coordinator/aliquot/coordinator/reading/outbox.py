@@ -84,6 +84,7 @@ class Outbox:
             nodes=tuple((node_id, None) for node_id in self.view.nodes if node_id not in known_nodes)
             + tuple(pair for pair in commit.nodes if self.view.nodes.get(pair[0]) != pair[1]),
             devices=tuple((uuid, None) for uuid in self.view.devices if uuid not in known_devices) + commit.devices,
+            books=commit.books,
         )
         self.hub.restart(commit.seq, commit.at_ms)
         self.publish(gone)
