@@ -27,7 +27,7 @@ from aliquot.coordinator.rpc.advice import name_near_models
 from aliquot.coordinator.rpc.watch_service import WatchService
 from aliquot.coordinator.upkeep.keepalive import KeepAlive
 from aliquot.coordinator.wire import errors as rpc_errors
-from aliquot.coordinator.wire.calls import Context, Service, page_size, unary
+from aliquot.coordinator.wire.calls import Context, Service, page_size, readable, unary
 from aliquot.coordinator.wire.leases import (
     explanation_message,
     lease_message,
@@ -195,7 +195,7 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
                 if too_many:  # only now: who is refused while it still writes hears nothing of why
                     said = f"{KEEPERS_MAX} launchers keep leases alive, which is the bound"
                     raise Overloaded(said, retry_after_ms=5_000)
-                yield await self._keep(request.lease_ids)
+                yield await self._keep(readable(request).lease_ids)
         except AliquotError as error:
             self.metrics.refused[rpc_errors.reason_of(error)] += 1
             await rpc_errors.abort(context, error)
