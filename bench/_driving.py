@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import time
+from typing import TypeVar
 
 from aliquot.coordinator.core import commands as c
-from aliquot.coordinator.core.decide import AdmitOutcome, Decision, TickOutcome, decide
+from aliquot.coordinator.core.decide import Decision, decide
 from aliquot.coordinator.core.evolve import evolve
 from aliquot.coordinator.core.facts import Fact
 from aliquot.coordinator.core.state import CoreConfig, State
 from aliquot.coordinator.core.types import DeviceSpec, NodeSpec
+
+T = TypeVar("T")
 
 GIB = 1 << 30
 
@@ -42,7 +45,7 @@ class Core:
         """The same without what neighbours on the machine took."""
         self.do(c.StartLeading(1))
 
-    def do(self, command: c.Command) -> Decision:
+    def do(self, command: c.Command[T]) -> Decision[T]:
         """Decide and apply."""
         started, started_cpu = time.perf_counter_ns(), time.thread_time_ns()
         decision = decide(self.state, command, self.now_ms)
@@ -59,14 +62,12 @@ class Core:
             due_ms = self.state.next_due_ms()
             if due_ms is None or due_ms > self.now_ms:
                 break
-            outcome = self.do(c.Tick()).outcome
-            assert isinstance(outcome, TickOutcome)
+            self.do(c.Tick())
         while self.state.wants_admission():
             started, started_cpu = time.perf_counter_ns(), time.thread_time_ns()
-            outcome = self.do(c.Admit(attempts)).outcome
+            self.do(c.Admit(attempts))
             self.turns_ns.append(time.perf_counter_ns() - started)
             self.turns_cpu_ns.append(time.thread_time_ns() - started_cpu)
-            assert isinstance(outcome, AdmitOutcome)
 
     def connect(self, spec: NodeSpec) -> None:
         """Register a node whose agent holds nothing yet."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
+from typing import TypeVar
 
 from aliquot.coordinator.core import commands as c
-from aliquot.coordinator.core.decide import TickOutcome, decide
-from aliquot.coordinator.core.decide.outcomes import AllocateOutcome
+from aliquot.coordinator.core.decide import decide
 from aliquot.coordinator.core.errors import DomainError
 from aliquot.coordinator.core.evolve import evolve
 from aliquot.coordinator.core.evolving.counting import FOLDED_AT_ONCE
@@ -19,6 +19,8 @@ from aliquot.coordinator.core.state import CoreConfig, State
 from aliquot.coordinator.core.tenancy.specs import Budget, Period, TenantSpec
 from tests.bounded.counting import everything_in
 from tests.core.harness import GIB, node, request
+
+T = TypeVar("T")
 
 BEGAN_MS = 1_790_000_000_000
 CONFIG = CoreConfig(retain_ended_ms=60_000, retain_ended_max=1_000, ledger_entries_max=64)
@@ -44,7 +46,7 @@ class Pool:
     def new_id(self) -> str:
         return f"l-{next(self._ids):013d}"
 
-    def do(self, command: c.Command) -> object:
+    def do(self, command: c.Command[T]) -> T:
         decision = decide(self.state, command, self.now_ms)
         for fact in decision.facts:
             evolve(self.state, fact)
@@ -54,9 +56,7 @@ class Pool:
     def advance(self, milliseconds: int) -> None:
         self.now_ms += milliseconds
         while True:
-            outcome = self.do(c.Tick())
-            assert isinstance(outcome, TickOutcome)
-            if not outcome.more:
+            if not self.do(c.Tick()).more:
                 break
         for _ in range(100):
             if not self.state.wants_admission():
@@ -66,8 +66,7 @@ class Pool:
     def lease(self, spec: RequestSpec, *, key: str = "") -> None:
         """One that is granted, runs for a minute and ends."""
         lease_id = self.new_id()
-        outcome = self.do(c.Allocate(lease_id, spec, key=key, body_sha256=b"x" * 32))
-        assert isinstance(outcome, AllocateOutcome)
+        self.do(c.Allocate(lease_id, spec, key=key, body_sha256=b"x" * 32))
         self.advance(1_000)
         for status in (c.ReportStatus.ACTIVE, c.ReportStatus.GONE):
             lease = self.state.leases[lease_id]

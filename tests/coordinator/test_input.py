@@ -139,10 +139,29 @@ async def test_messages_too_large_or_undecodable_are_refused() -> None:
         with pytest.raises(grpc.aio.AioRpcError) as refusal:
             await send(bytes(5 << 20))
         assert refusal.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
-        with pytest.raises(grpc.aio.AioRpcError):
-            await send(b"\xff\xff\xff\xff")
         await pool.declare(1)
         assert (await pool.allocate("1")).slices
+
+
+@pytest.mark.parametrize("sent", [b"\xff\xff\xff\xff", b"\x0a\xff", b"\x08" + b"\xff" * 1000])
+async def test_what_can_not_be_decoded_is_an_invalid_argument_and_no_defect(
+    sent: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with running() as pool:
+        service = "/aliquot.v1.LeaseService/"
+        channel: Any = pool.channel
+        calls: list[Any] = [
+            channel.unary_unary(service + "Allocate")(sent),
+            channel.unary_unary("/aliquot.v1.AdminService/Apply")(sent),
+            channel.unary_stream(service + "Watch")(sent).read(),
+            channel.stream_stream(service + "KeepAlive")(iter([sent])).read(),
+        ]
+        for call in calls:
+            with pytest.raises(grpc.aio.AioRpcError) as refusal:
+                await call
+            assert refusal.value.code() == grpc.StatusCode.INVALID_ARGUMENT
+            assert fields_of(refusal.value) == ["message"]
+        assert not caplog.records
 
 
 @pytest.mark.parametrize(

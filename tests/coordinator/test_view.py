@@ -51,7 +51,7 @@ class World:
         self.made = 0
         self.epochs = 0
 
-    def carry_out(self, command: c.Command) -> None:
+    def carry_out(self, command: c.Command[Any]) -> None:
         try:
             decision = decide(self.state, command, self.now_ms)
         except DomainError:

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import itertools
+from typing import TypeVar
 
 import msgspec
 
 from aliquot.coordinator.core import commands as c
-from aliquot.coordinator.core.decide import AdmitOutcome, AllocateOutcome, Decision, TickOutcome, decide
+from aliquot.coordinator.core.decide import Decision, answer, decide
 from aliquot.coordinator.core.evolve import evolve
 from aliquot.coordinator.core.facts import AnyFact, Fact, RequestSpec
 from aliquot.coordinator.core.invariants import check
 from aliquot.coordinator.core.leases import Lease, SliceState
+from aliquot.coordinator.core.queries import Query
 from aliquot.coordinator.core.snapshot import from_snapshot, state_hash, to_snapshot
 from aliquot.coordinator.core.state import CoreConfig, State
 from aliquot.coordinator.core.types import Demand, DeviceSpec, NodeSpec
+from aliquot.coordinator.reading.view import View
+from aliquot.coordinator.writing.commits import whole_state
+
+T = TypeVar("T")
 
 GIB = 1 << 30
 SETTLE_STEPS_MAX = 1_000
@@ -57,7 +63,7 @@ class Books:
         self._ids = itertools.count(1)
         self.do(c.StartLeading(1))
 
-    def do(self, command: c.Command) -> Decision:
+    def do(self, command: c.Command[T]) -> Decision[T]:
         """Decide and apply, then check everything."""
         before = state_hash(self.state)
         decision = decide(self.state, command, self.now_ms)
@@ -68,20 +74,30 @@ class Books:
         check(self.state)
         return decision
 
+    def ask(self, query: Query[T]) -> T:
+        """Answer a question, which must change nothing."""
+        before = state_hash(self.state)
+        found = answer(self.state, query, self.now_ms)
+        assert state_hash(self.state) == before, "answering changed the books"
+        check(self.state)
+        return found
+
+    def read(self) -> View:
+        """What a reader would see if everything were durable."""
+        view = View()
+        view.apply(whole_state(self.state))
+        return view
+
     def settle(self) -> None:
         """What the writer does between commands: everything due, then everything admissible. It must come to an end."""
         steps = 0
         while True:
-            outcome = self.do(c.Tick()).outcome
-            assert isinstance(outcome, TickOutcome)
-            if not outcome.more:
+            if not self.do(c.Tick()).outcome.more:
                 break
         while self.state.wants_admission():
             steps += 1
             assert steps < SETTLE_STEPS_MAX, f"the core goes in circles: {self.facts[-6:]}"
-            outcome = self.do(c.Admit()).outcome
-            assert isinstance(outcome, AdmitOutcome)
-            if not outcome.more:
+            if not self.do(c.Admit()).outcome.more:
                 break
 
     def advance(self, milliseconds: int) -> None:
@@ -93,7 +109,6 @@ class Books:
         """Ask for a lease; its record afterwards."""
         lease_id = f"l-{next(self._ids):013d}"
         outcome = self.do(c.Allocate(lease_id, spec, **more)).outcome  # type: ignore[arg-type]
-        assert isinstance(outcome, AllocateOutcome)
         return self.state.leases[outcome.lease_id]
 
     def connect(self, spec: NodeSpec, reports: tuple[c.SliceReport, ...] = ()) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from typing import Any
 
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import RuleBasedStateMachine, rule
@@ -38,7 +39,7 @@ class BooksMachine(RuleBasedStateMachine):
             if not spec.agentless:
                 self.books.connect(spec)
 
-    def refused(self, command: c.Command) -> bool:
+    def refused(self, command: c.Command[Any]) -> bool:
         """Whether it was, with a reason and without a trace."""
         before = state_hash(self.books.state)
         try:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from aliquot.coordinator.core import commands as c
-from aliquot.coordinator.core.decide.outcomes import Explained
 from aliquot.coordinator.core.leases import LeaseState
+from aliquot.coordinator.core.queries import ExplainLease
 from tests.core.harness import Books, node, request
 
 
@@ -41,8 +41,7 @@ def test_the_explanation_says_that_the_failed_device_will_be_tried_again() -> No
     lease = books.allocate(request(500))
     books.report(lease, c.ReportStatus.FAILED)
 
-    explained = books.do(c.ExplainLease(lease.lease_id)).outcome
+    explained = books.ask(ExplainLease(lease.lease_id))
 
-    assert isinstance(explained, Explained)
     assert explained.fits_now
     assert "in back-off" in explained.summary

@@ -14,6 +14,7 @@ from aliquot.coordinator.core.errors import (
 )
 from aliquot.coordinator.core.facts import EndReason
 from aliquot.coordinator.core.leases import LeaseState, SliceState
+from aliquot.coordinator.core.queries import Explain, ExplainLease
 from aliquot.coordinator.core.state import CoreConfig
 from tests.core.harness import GIB, Books, node, request
 
@@ -253,15 +254,11 @@ def test_a_gang_comes_whole_or_not_at_all(books: Books) -> None:
 
 
 def test_explaining_changes_nothing_and_says_what_is_missing(books: Books) -> None:
-    from aliquot.coordinator.core.decide import Explained
-
     books.allocate(request(1000, count=4))
     waiting = books.allocate(request(500))
-    told = books.do(c.ExplainLease(waiting.lease_id)).outcome
-    assert isinstance(told, Explained)
+    told = books.ask(ExplainLease(waiting.lease_id))
     assert not told.fits_now
     assert told.queue_position == 1
     assert told.missing
-    dry = books.do(c.Explain(request(1000, count=8))).outcome
-    assert isinstance(dry, Explained)
+    dry = books.ask(Explain(request(1000, count=8)))
     assert dry.impossible

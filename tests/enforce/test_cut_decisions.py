@@ -7,14 +7,13 @@ from msgspec.structs import replace
 
 from aliquot.common.tiers import Tier
 from aliquot.coordinator.core import commands as c
-from aliquot.coordinator.core.decide.outcomes import Explained
 from aliquot.coordinator.core.errors import NeverFits, QuotaExceeded
 from aliquot.coordinator.core.facts import CutOrdered, CutSettled
 from aliquot.coordinator.core.leases import Lease
-from aliquot.coordinator.core.ledger.books import Extract
 from aliquot.coordinator.core.ledger.folding import DAY_MS
 from aliquot.coordinator.core.ledger.invoice import make_invoice
 from aliquot.coordinator.core.ledger.rates import ModelRate, RateCard
+from aliquot.coordinator.core.queries import ExplainLease
 from aliquot.coordinator.core.snapshot import state_hash
 from aliquot.coordinator.core.state import CoreConfig
 from aliquot.coordinator.core.tenancy.limits import usable_capacity
@@ -84,8 +83,7 @@ def answer(books: Books, name: str, cut: Cut, problem: str = "") -> None:
 
 
 def why(books: Books, lease: Lease) -> str:
-    explained = books.do(c.ExplainLease(lease.lease_id)).outcome
-    assert isinstance(explained, Explained)
+    explained = books.ask(ExplainLease(lease.lease_id))
     return "; ".join((explained.summary, *explained.notes))
 
 
@@ -288,8 +286,7 @@ def test_the_same_figures_are_in_capacity_quotas_and_bills() -> None:
     assert books.state.tenancy.account("t", "a").share_milli == 285
     books.activate(first)
     books.now_ms += 3_600_000
-    extract = books.do(c.ExtractLedger("a", 0, 1 << 50)).outcome
-    assert isinstance(extract, Extract)
+    extract = books.read().extract("a", 0, 1 << 50, books.now_ms)
     assert make_invoice(extract).total_micro == round(2_000_000 * 0.285 + 10_000 * 10)
 
 

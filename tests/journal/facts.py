@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from aliquot.coordinator.core import commands as c
 from aliquot.coordinator.core.decide import decide
@@ -24,7 +25,7 @@ class Story:
         self.state = State.fresh(CoreConfig())
         self.now_ms = 1_000
 
-    def tell(self, *commands: c.Command) -> None:
+    def tell(self, *commands: c.Command[Any]) -> None:
         """Decide the commands, and commit what they give as one group."""
         first = self.state.seq + 1
         facts: list[Fact] = []

@@ -152,6 +152,6 @@ def test_the_core_keeps_so_many_entries_and_folds_the_rest() -> None:
     assert line.billable_share_milli_ms == 2 * used, "the minimum is a minute"
     assert state_hash(books.restored()) == state_hash(books.replayed()) == state_hash(books.state)
     with pytest.raises(PeriodClosed, match="whole hours"):
-        books.do(c.ExtractLedger("a", BEGAN_MS + 1, books.now_ms))
-    books.do(c.ExtractLedger("a", BEGAN_MS, books.now_ms))
-    books.do(c.ExtractLedger("a", ledger.folded_up_to_ms, books.now_ms))
+        books.read().extract("a", BEGAN_MS + 1, books.now_ms, books.now_ms)
+    books.read().extract("a", BEGAN_MS, books.now_ms, books.now_ms)
+    books.read().extract("a", ledger.folded_up_to_ms, books.now_ms, books.now_ms)

@@ -37,9 +37,7 @@ def books() -> Books:
 
 
 def extract(books: Books, from_ms: int = 0, to_ms: int = 1 << 50, tenant: str = "a") -> Extract:
-    outcome = books.do(c.ExtractLedger(tenant, from_ms, to_ms)).outcome
-    assert isinstance(outcome, Extract)
-    return outcome
+    return books.read().extract(tenant, from_ms, to_ms, books.now_ms)
 
 
 def invoice(books: Books, from_ms: int = 0, to_ms: int = 1 << 50, tenant: str = "a") -> Invoice:

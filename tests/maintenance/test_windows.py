@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from aliquot.coordinator.core import commands as c
-from aliquot.coordinator.core.decide.outcomes import Explained, MaintenanceView
 from aliquot.coordinator.core.errors import (
     DomainError,
     InvalidField,
@@ -20,8 +19,11 @@ from aliquot.coordinator.core.facts import EndReason, RequestSpec
 from aliquot.coordinator.core.leases import Lease, LeaseState
 from aliquot.coordinator.core.maintenance.calendar import wall_time
 from aliquot.coordinator.core.maintenance.windows import Phase, WindowSpec
+from aliquot.coordinator.core.outcomes import Explained
+from aliquot.coordinator.core.queries import Explain
 from aliquot.coordinator.core.snapshot import state_hash
 from aliquot.coordinator.core.types import DeviceSpec, NodeSpec
+from aliquot.coordinator.reading.books import WindowView
 from tests.core.harness import GIB, Books, node, request
 
 S = 1000
@@ -62,14 +64,10 @@ class Stage:
         return self.books.state.windows[name].phase
 
     def explain(self, **more: object) -> Explained:
-        outcome = self.books.do(c.Explain(request(**more))).outcome  # type: ignore[arg-type]
-        assert isinstance(outcome, Explained)
-        return outcome
+        return self.books.ask(Explain(request(**more)))  # type: ignore[arg-type]
 
-    def read(self) -> MaintenanceView:
-        outcome = self.books.do(c.ReadMaintenance()).outcome
-        assert isinstance(outcome, MaintenanceView)
-        return outcome
+    def read(self) -> tuple[WindowView, ...]:
+        return self.books.read().windows()
 
     def same_after_a_restart(self) -> None:
         """The journal and a snapshot alone lead to the same books, and to the same work that is due."""
@@ -248,7 +246,7 @@ def test_nodes_are_named_or_chosen_by_label_and_pool(selector: dict[str, Any], e
     rack = (("rack", "r7"),)
     s = stage(node("two", labels=rack), node("three", labels=rack, pool="night"))
     s.declare(window(**selector))
-    (view,) = s.read().windows
+    (view,) = s.read()
     assert set(view.node_ids) == expected
     s.at(NOON_MS)
     assert {node_id for node_id, found in s.books.state.nodes.items() if found.closure is not None} == expected

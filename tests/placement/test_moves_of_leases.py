@@ -6,9 +6,9 @@ import pytest
 
 from aliquot.coordinator.core import commands as c
 from aliquot.coordinator.core.commands import ReportStatus
-from aliquot.coordinator.core.decide.outcomes import DefragmentView
 from aliquot.coordinator.core.facts import LeaseGranted
 from aliquot.coordinator.core.leases import Lease, LeaseState, SliceState
+from aliquot.coordinator.core.outcomes import DefragmentView
 from aliquot.coordinator.core.placement import Engine, make_policy
 from aliquot.coordinator.core.placement.budget import (
     DEMAND_REST_MS,

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from aliquot.coordinator.core import commands as c
 from aliquot.coordinator.core.decide import Explained
 from aliquot.coordinator.core.facts import RequestSpec
+from aliquot.coordinator.core.queries import Explain, ExplainLease
 from tests.core.harness import Books, node, request
 from tests.tenancy.declaring import declare, tenant
 
 
 def explain(books: Books, subject: RequestSpec | str) -> Explained:
-    command = c.ExplainLease(subject) if isinstance(subject, str) else c.Explain(subject)
-    decision = books.do(command)
-    assert decision.facts == ()
-    assert isinstance(decision.outcome, Explained)
-    return decision.outcome
+    return books.ask(ExplainLease(subject) if isinstance(subject, str) else Explain(subject))
 
 
 def full_pool(**more: object) -> Books:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 from unittest import mock
 
-from aliquot.coordinator.core.decide.outcomes import Decision
+from aliquot.coordinator.core.outcomes import Decision
 
 Put = Callable[..., Any]
 
@@ -48,7 +48,7 @@ def mutant(
     return register
 
 
-def decide_by(put: Put, command: str, decide: Callable[..., Decision]) -> None:
+def decide_by(put: Put, command: str, decide: Callable[..., Decision[Any]]) -> None:
     """Let another function decide about a kind of command."""
     from aliquot.coordinator.core import commands
     from aliquot.coordinator.core import decide as package

@@ -22,7 +22,6 @@ from aliquot.agent.core.reservations import Step
 from aliquot.coordinator.agents import greeting, listening, session
 from aliquot.coordinator.core import evolve, facts
 from aliquot.coordinator.core.decide import allocate, lifecycle, nodes, reconcile
-from aliquot.coordinator.core.decide.outcomes import Decision
 from aliquot.coordinator.core.evolving import counting
 from aliquot.coordinator.core.evolving import partitioning as cutting
 from aliquot.coordinator.core.inventory import inventory
@@ -30,6 +29,7 @@ from aliquot.coordinator.core.inventory.changes import ChangeLog
 from aliquot.coordinator.core.inventory.records import DeviceRecord, resolve_slice
 from aliquot.coordinator.core.leases import SliceState
 from aliquot.coordinator.core.ledger.books import CHARGED
+from aliquot.coordinator.core.outcomes import AllocateOutcome, Decision
 from aliquot.coordinator.core.placement import picking
 from aliquot.coordinator.core.state import Node
 from aliquot.coordinator.core.types import DeviceSpec, SlicePlan
@@ -122,7 +122,7 @@ def _cordoned(put: Put) -> None:
 
 @mutant("lost means gone", "the slices of a lost node are given away at once")
 def _lost(put: Put) -> None:
-    def silent(state: Any, command: Any, now_ms: int) -> Decision:
+    def silent(state: Any, command: Any, now_ms: int) -> Decision[None]:
         decision = original(state, command, now_ms)
         found = list(decision.facts)
         if command.lost and found:
@@ -138,7 +138,7 @@ def _lost(put: Put) -> None:
 
 @mutant("adoption without looking", "a node that returns is believed to hold what the books say")
 def _adopts(put: Put) -> None:
-    def reconcile_blindly(state: Any, command: Any, now_ms: int) -> Decision:
+    def reconcile_blindly(state: Any, command: Any, now_ms: int) -> Decision[None]:
         return original(state, replace(command, reports=()), now_ms)
 
     original = reconcile.reconcile
@@ -159,7 +159,7 @@ def _unfenced(put: Put) -> None:
 
 @mutant("session number reused", "a new leader gives session numbers that were given before, and they are accepted")
 def _session_epochs(put: Put) -> None:
-    def register(state: Any, command: Any, now_ms: int) -> Decision:
+    def register(state: Any, command: Any, now_ms: int) -> Decision[None]:
         node = state.nodes.get(command.spec.node_id)
         if node is not None:
             state.nodes[command.spec.node_id] = msgspec.structs.replace(node, session_epoch=0)
@@ -244,7 +244,7 @@ def _unsynced(put: Put) -> None:
 def _twice(put: Put) -> None:
     original = allocate.allocate
 
-    def keyless(state: Any, command: Any, now_ms: int) -> Decision:
+    def keyless(state: Any, command: Any, now_ms: int) -> Decision[AllocateOutcome]:
         return original(state, replace(command, key=""), now_ms)
 
     decide_by(put, "Allocate", keyless)
@@ -325,7 +325,7 @@ def _charged(put: Put) -> None:
 def _assumed(put: Put) -> None:
     original = allocate.allocate
 
-    def assume(state: Any, command: Any, now_ms: int) -> Decision:
+    def assume(state: Any, command: Any, now_ms: int) -> Decision[AllocateOutcome]:
         decision = original(state, command, now_ms)
         active = [
             facts.SliceActive(at_ms=now_ms, lease_id=fact.lease_id, slice_id=grant.slice_id, tier=0)

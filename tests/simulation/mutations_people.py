@@ -9,11 +9,11 @@ import msgspec
 from aliquot.coordinator.agents import desired
 from aliquot.coordinator.core import elastic
 from aliquot.coordinator.core.decide import balancing, bookkeeping, maintaining, moving, resizing
-from aliquot.coordinator.core.decide.outcomes import Decision
 from aliquot.coordinator.core.ledger import books, folding
 from aliquot.coordinator.core.ledger.meters import Meter
 from aliquot.coordinator.core.ledger.rates import PriceHistory
 from aliquot.coordinator.core.maintenance import closing
+from aliquot.coordinator.core.outcomes import Decision
 from aliquot.coordinator.core.preemption import plan, victims
 from aliquot.coordinator.core.state import Node
 from aliquot.coordinator.core.tenancy import books as tenancy_books
@@ -175,7 +175,7 @@ def _reach_back(put: Put) -> None:
 
 @mutant("paid twice", "a payment that is posted again counts again", kinds=("money.credit",))
 def _paid(put: Put) -> None:
-    def post_credit(state: Any, command: Any, now_ms: int) -> Decision:
+    def post_credit(state: Any, command: Any, now_ms: int) -> Decision[None]:
         state.ledger.references.discard(command.reference)
         return bookkeeping.post_credit(state, command, now_ms)
 

@@ -7,12 +7,13 @@ from typing import Any
 import pytest
 
 from aliquot.coordinator.core import commands as c
-from aliquot.coordinator.core.decide import Explained, giving_back
+from aliquot.coordinator.core.decide import giving_back
 from aliquot.coordinator.core.elastic import members_of
 from aliquot.coordinator.core.errors import InvalidField
 from aliquot.coordinator.core.facts import LeaseGrown, LeaseReleasing, PreemptionStarted, SlicesKept, SlicesShed
 from aliquot.coordinator.core.leases import Lease, LeaseState, SliceState
 from aliquot.coordinator.core.ledger.books import open_entries
+from aliquot.coordinator.core.queries import Explain, ExplainLease
 from aliquot.coordinator.core.snapshot import state_hash
 from tests.core.harness import Books, node, request
 from tests.tenancy.declaring import declare, tenant
@@ -280,9 +281,8 @@ def test_replay_and_snapshot_give_the_same_books_in_the_middle_of_it(books: Book
 def test_why_says_what_would_be_given_back_and_when_it_can_start_then(books: Books) -> None:
     grow(books, start(books, grace_ms=10_000))
     asked = request(count=2, tenant="b")
-    for command in (c.Explain(asked), c.ExplainLease(books.allocate(asked).lease_id)):
-        found = books.do(command).outcome
-        assert isinstance(found, Explained)
+    for query in (Explain(asked), ExplainLease(books.allocate(asked).lease_id)):
+        found = books.ask(query)
         assert found.expected_start_ms == books.now_ms + 15_000
         assert not found.would_preempt
         assert "elastic leases give back 2 slices" in found.notes[-1]

@@ -16,6 +16,9 @@ ALPHABET: Final = "0123456789abcdefghjkmnpqrstvwxyz"
 ID_CHARS: Final = 13
 SECRET_CHARS: Final = 26
 _BITS_PER_CHAR: Final = 5
+_PAIRS = tuple(first + second for first in ALPHABET for second in ALPHABET)
+_PAIR = len(_PAIRS) - 1
+"""Two characters at a time: an id is made for each lease."""
 
 
 class RandomBits(Protocol):
@@ -64,7 +67,13 @@ class IdGenerator:
     def token(self, chars: int = ID_CHARS) -> str:
         """So many random base32 characters."""
         bits = self._source.getrandbits(chars * _BITS_PER_CHAR)
-        return "".join(ALPHABET[bits >> shift & 31] for shift in range(chars * _BITS_PER_CHAR - 5, -1, -5))
+        pairs, odd = divmod(chars, 2)
+        shift = pairs * 2 * _BITS_PER_CHAR
+        text = [ALPHABET[bits >> shift]] if odd else []
+        while shift:
+            shift -= 2 * _BITS_PER_CHAR
+            text.append(_PAIRS[bits >> shift & _PAIR])
+        return "".join(text)
 
 
 def secret_sha256(secret: str) -> bytes:

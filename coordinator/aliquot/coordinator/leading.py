@@ -170,7 +170,7 @@ class Leading:
             watch=WatchService(self.hub, view, nodes, self._metrics),
         )
         pool = PoolService(writer=self.writer, view=view, nodes=nodes, metrics=self._metrics, version=means.version)
-        admin = AdminService(writer=self.writer, metrics=self._metrics)
+        admin = AdminService(writer=self.writer, view=view, clock=self._clock, metrics=self._metrics)
         services = Services([agent_handler(self.sessions), self.relays.handler()])
         leases_pb2_grpc.add_LeaseServiceServicer_to_server(leases, services)  # type: ignore[arg-type]
         pool_pb2_grpc.add_PoolServiceServicer_to_server(pool, services)  # type: ignore[arg-type]

@@ -15,12 +15,12 @@ import heapq
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
 from aliquot.coordinator.core import commands as c
-from aliquot.coordinator.core.decide import AdmitOutcome, Decision, TickOutcome, decide
+from aliquot.coordinator.core.decide import Decision, decide
 from aliquot.coordinator.core.errors import DomainError
 from aliquot.coordinator.core.evolve import evolve
 from aliquot.coordinator.core.facts import LeaseGranted, LeaseRequeued, RequestSpec
@@ -30,6 +30,8 @@ from aliquot.coordinator.core.tenancy.specs import DEFAULT_QUEUE, QueuePolicy, Q
 from aliquot.coordinator.core.types import Demand, NodeSpec, Placement
 from aliquot.plan.learning import Lessons
 from aliquot.plan.replay import capacity_milli, demanded_milli
+
+T = TypeVar("T")
 
 LIFETIME_MS = 3_600_000
 """The mean lifetime, in the core's clock."""
@@ -170,8 +172,7 @@ class Churn:
         self._now = to
         due_ms = self.state.next_due_ms()
         while due_ms is not None and due_ms <= self.now_ms:
-            outcome = self._do(c.Tick()).outcome
-            if not isinstance(outcome, TickOutcome) or not outcome.more:
+            if not self._do(c.Tick()).outcome.more:
                 break
         self._admit()
 
@@ -236,11 +237,10 @@ class Churn:
     def _admit(self) -> None:
         """Offer along the line what is free, as the writer does between commands."""
         while self.state.wants_admission():
-            outcome = self._do(c.Admit(attempts=256)).outcome
-            if not isinstance(outcome, AdmitOutcome) or not outcome.more:
+            if not self._do(c.Admit(attempts=256)).outcome.more:
                 break
 
-    def _do(self, command: c.Command) -> Decision:
+    def _do(self, command: c.Command[T]) -> Decision[T]:
         decision = decide(self.state, command, self.now_ms)
         for fact in decision.facts:
             evolve(self.state, fact)

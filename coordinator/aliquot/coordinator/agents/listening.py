@@ -210,7 +210,7 @@ class Listener:
         elif not session.ended:
             session.note_reports(reports.reports)
 
-    async def _submit(self, command: c.Command) -> None:
+    async def _submit(self, command: c.Command[None]) -> None:
         await (await submit_when_room(self._writer, command))
 
 

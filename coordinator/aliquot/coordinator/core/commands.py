@@ -1,38 +1,56 @@
 """What somebody wants: the inputs of `decide`. Never journalled; ids and times come in with them.
 
 A command names everything that `decide` can't know by itself: fresh ids, the agent's report, the launcher's wish. It is
-either carried out as facts or refused with a `DomainError`.
+either carried out as facts or refused with a `DomainError`. Its type says what its caller is told when it is durable:
+a `Command[T]` is answered with a T. What changes nothing is no command but a `Query` (`queries`).
 """
 
 from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 from aliquot.coordinator.core.facts import EndReason, RequestSpec
 from aliquot.coordinator.core.ledger.rates import RateCard
 from aliquot.coordinator.core.maintenance.windows import WindowSpec
+from aliquot.coordinator.core.outcomes import (
+    AdmitOutcome,
+    AllocateOutcome,
+    ApplyOutcome,
+    BalanceView,
+    DefragmentView,
+    TickOutcome,
+)
 from aliquot.coordinator.core.placement.prices import PriceTable
 from aliquot.coordinator.core.tenancy.specs import PoolSpec, QueueSpec, TenantSpec
 from aliquot.coordinator.core.types import NodeSpec
 
+T_co = TypeVar("T_co", covariant=True)
+
+
+class Command(Generic[T_co]):
+    """A wish to change something, and what its caller is told: `Command[T]` gives a T, `Command[None]` nothing."""
+
+    __slots__ = ()
+
 
 @dataclass(frozen=True, slots=True)
-class StartLeading:
+class StartLeading(Command[None]):
     """A coordinator has taken over with this epoch, which must be higher than any before."""
 
     leader_epoch: int
 
 
 @dataclass(frozen=True, slots=True)
-class RaiseEpoch:
+class RaiseEpoch(Command[None]):
     """The coordinator that leads goes on in a higher epoch."""
 
     leader_epoch: int
 
 
 @dataclass(frozen=True, slots=True)
-class Allocate:
+class Allocate(Command[AllocateOutcome]):
     """Ask for a lease. `lease_id` is fresh; with a known (tenant, key) the old lease is the answer instead."""
 
     lease_id: str
@@ -43,21 +61,7 @@ class Allocate:
 
 
 @dataclass(frozen=True, slots=True)
-class Explain:
-    """What would become of this request now? Ends before anything changes."""
-
-    request: RequestSpec
-
-
-@dataclass(frozen=True, slots=True)
-class ExplainLease:
-    """Why is this lease where it is?"""
-
-    lease_id: str
-
-
-@dataclass(frozen=True, slots=True)
-class Release:
+class Release(Command[None]):
     """End a lease for this reason. Ending a lease that has ended is answered with that lease."""
 
     lease_id: str
@@ -66,7 +70,7 @@ class Release:
 
 
 @dataclass(frozen=True, slots=True)
-class AcknowledgeShape:
+class AcknowledgeShape(Command[None]):
     """The launcher of an elastic lease has adapted to this shape: what it gives back need not wait any longer."""
 
     lease_id: str
@@ -74,28 +78,28 @@ class AcknowledgeShape:
 
 
 @dataclass(frozen=True, slots=True)
-class Admit:
+class Admit(Command[AdmitOutcome]):
     """Try the next waiting requests; `attempts` bounds the turn."""
 
     attempts: int = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Tick:
+class Tick(Command[TickOutcome]):
     """Carry out what is due by now: time limits, back-offs, confirmations overdue, records to forget."""
 
     limit: int = 256
 
 
 @dataclass(frozen=True, slots=True)
-class DeclareNode:
+class DeclareNode(Command[None]):
     """An administrator describes a node."""
 
     spec: NodeSpec
 
 
 @dataclass(frozen=True, slots=True)
-class RemoveNode:
+class RemoveNode(Command[None]):
     """Forget a node that holds nothing; with `force` also a LOST one, whose slices are written off."""
 
     node_id: str
@@ -103,7 +107,7 @@ class RemoveNode:
 
 
 @dataclass(frozen=True, slots=True)
-class Cordon:
+class Cordon(Command[None]):
     """Close (or with `cordoned=False` open) a node for new grants; `drain` also ends its leases."""
 
     node_id: str
@@ -115,7 +119,7 @@ class Cordon:
 
 
 @dataclass(frozen=True, slots=True)
-class DeclareMaintenance:
+class DeclareMaintenance(Command[None]):
     """An administrator says when nodes are to be left alone. Nodes may be named by id or name.
 
     The same again changes nothing; something else under the same name is refused.
@@ -125,15 +129,10 @@ class DeclareMaintenance:
 
 
 @dataclass(frozen=True, slots=True)
-class EndMaintenance:
+class EndMaintenance(Command[None]):
     """Withdraw a window. Nodes that only it closed are open again at once."""
 
     name: str
-
-
-@dataclass(frozen=True, slots=True)
-class ReadMaintenance:
-    """The windows there are, with the nodes they are over. Changes nothing."""
 
 
 class ReportStatus(enum.IntEnum):
@@ -159,7 +158,7 @@ class SliceReport:
 
 
 @dataclass(frozen=True, slots=True)
-class RegisterNode:
+class RegisterNode(Command[None]):
     """An agent has connected and described its node; the session layer gave it this epoch."""
 
     spec: NodeSpec
@@ -167,7 +166,7 @@ class RegisterNode:
 
 
 @dataclass(frozen=True, slots=True)
-class ReconcileNode:
+class ReconcileNode(Command[None]):
     """The agent's full list of slices: adopt, revoke or quarantine each, then the node is READY."""
 
     node_id: str
@@ -176,7 +175,7 @@ class ReconcileNode:
 
 
 @dataclass(frozen=True, slots=True)
-class ReportSlices:
+class ReportSlices(Command[None]):
     """Confirmations on a running session."""
 
     node_id: str
@@ -185,7 +184,7 @@ class ReportSlices:
 
 
 @dataclass(frozen=True, slots=True)
-class NodeSilent:
+class NodeSilent(Command[None]):
     """The node has not been heard: SUSPECT, or with `lost` LOST."""
 
     node_id: str
@@ -195,7 +194,7 @@ class NodeSilent:
 
 
 @dataclass(frozen=True, slots=True)
-class NodeHeard:
+class NodeHeard(Command[None]):
     """A SUSPECT node spoke again on the same session."""
 
     node_id: str
@@ -203,7 +202,7 @@ class NodeHeard:
 
 
 @dataclass(frozen=True, slots=True)
-class ReportDevice:
+class ReportDevice(Command[None]):
     """What a device can give has changed."""
 
     node_id: str
@@ -215,7 +214,7 @@ class ReportDevice:
 
 
 @dataclass(frozen=True, slots=True)
-class ReportCut:
+class ReportCut(Command[None]):
     """An agent has carried out an order to cut a card, or says why not."""
 
     node_id: str
@@ -240,7 +239,7 @@ class Declared(enum.StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Apply:
+class Apply(Command[ApplyOutcome]):
     """Declare all of these, or nothing. Each comes with the version that it replaces: 0 for new, `ANY_VERSION`."""
 
     pools: tuple[tuple[PoolSpec, int], ...] = ()
@@ -252,7 +251,7 @@ class Apply:
 
 
 @dataclass(frozen=True, slots=True)
-class Withdraw:
+class Withdraw(Command[None]):
     """Forget a declaration."""
 
     kind: Declared
@@ -261,7 +260,7 @@ class Withdraw:
 
 
 @dataclass(frozen=True, slots=True)
-class Balance:
+class Balance(Command[BalanceView]):
     """Which nodes of a pool should change hands between its projects; with `carry_out` they do."""
 
     pool: str
@@ -271,7 +270,7 @@ class Balance:
 
 
 @dataclass(frozen=True, slots=True)
-class Defragment:
+class Defragment(Command[DefragmentView]):
     """Which movable leases should be granted elsewhere so that more fits; with `carry_out` they are. A bounded step."""
 
     carry_out: bool = False
@@ -280,7 +279,7 @@ class Defragment:
 
 
 @dataclass(frozen=True, slots=True)
-class PostCredit:
+class PostCredit(Command[None]):
     """A tenant paid (or, below zero, was paid back)."""
 
     tenant: str
@@ -290,7 +289,7 @@ class PostCredit:
 
 
 @dataclass(frozen=True, slots=True)
-class CorrectUsage:
+class CorrectUsage(Command[None]):
     """Usage that was charged wrongly; decimals, because quantities know no bound."""
 
     tenant: str
@@ -303,7 +302,7 @@ class CorrectUsage:
 
 
 @dataclass(frozen=True, slots=True)
-class ObserveUse:
+class ObserveUse(Command[None]):
     """What a lease, or all leases of a tenant, were measured to use over an interval."""
 
     lease_id: str
@@ -316,65 +315,14 @@ class ObserveUse:
 
 
 @dataclass(frozen=True, slots=True)
-class CloseBooks:
+class CloseBooks(Command[None]):
     """Sum up by day what ended before this midnight."""
 
     up_to_ms: int
 
 
 @dataclass(frozen=True, slots=True)
-class ExtractLedger:
-    """What an invoice for a tenant and a period is made from (`ledger.invoice.make_invoice`). Changes nothing."""
-
-    tenant: str
-    from_ms: int
-    to_ms: int
-
-
-@dataclass(frozen=True, slots=True)
-class ReadTenancy:
-    """Everything declared, with what is held and waits. Changes nothing."""
-
-
-@dataclass(frozen=True, slots=True)
-class LearnPrices:
+class LearnPrices(Command[None]):
     """New prices for the placement policy, with a version that rises."""
 
     table: PriceTable
-
-
-Command = (
-    StartLeading
-    | RaiseEpoch
-    | Allocate
-    | Explain
-    | ExplainLease
-    | Release
-    | AcknowledgeShape
-    | Admit
-    | Tick
-    | DeclareNode
-    | RemoveNode
-    | Cordon
-    | DeclareMaintenance
-    | EndMaintenance
-    | ReadMaintenance
-    | RegisterNode
-    | ReconcileNode
-    | ReportSlices
-    | NodeSilent
-    | NodeHeard
-    | ReportDevice
-    | ReportCut
-    | Apply
-    | Withdraw
-    | Balance
-    | Defragment
-    | PostCredit
-    | CorrectUsage
-    | ObserveUse
-    | CloseBooks
-    | ExtractLedger
-    | ReadTenancy
-    | LearnPrices
-)

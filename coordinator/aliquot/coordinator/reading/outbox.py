@@ -60,6 +60,7 @@ class Outbox:
             nodes=tuple((node_id, None) for node_id in view.nodes if node_id not in known_nodes)
             + tuple(pair for pair in commit.nodes if view.nodes.get(pair[0]) != pair[1]),
             devices=tuple((uuid, None) for uuid in view.devices if uuid not in known_devices) + commit.devices,
+            books=commit.books,
         )
         changes = view.apply(changed)
         self._hub.restart(commit.seq, commit.at_ms)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from aliquot.coordinator.core.leases import Lease, LeaseState, Slice
+from aliquot.coordinator.core.state import Node
+from aliquot.coordinator.core.tenancy.specs import Amount
 from aliquot.coordinator.core.types import DeviceSpec, NodeSpec
+
+_NOTHING = Amount()
 
 
 @dataclass(slots=True)
@@ -49,6 +53,34 @@ class DeviceUse:
     slices: int = 0
 
 
+class UsableCapacity:
+    """What could be leased now: the devices of grantable nodes that are well."""
+
+    def __init__(self) -> None:
+        self._by_node: dict[str, Amount] = {}
+        self.share_milli = 0
+        self.memory_bytes = 0
+
+    @property
+    def amount(self) -> Amount:
+        """All of it."""
+        return Amount(self.share_milli, self.memory_bytes)
+
+    def put(self, node_id: str, node: Node | None, healthy: Callable[[str], bool]) -> None:
+        """A node, or the health of one of its devices (`healthy`, by UUID), may have changed."""
+        share = memory = 0
+        if node is not None and node.grantable:
+            for device in node.spec.devices:
+                if healthy(device.uuid):
+                    share += device.compute_milli
+                    memory += device.leasable_bytes
+        old = self._by_node.pop(node_id, _NOTHING)
+        if node is not None:
+            self._by_node[node_id] = Amount(share, memory)
+        self.share_milli += share - old.share_milli
+        self.memory_bytes += memory - old.memory_bytes
+
+
 class Totals:
     """The sums. `View` calls it with each record's old and new form."""
 
@@ -56,6 +88,7 @@ class Totals:
         self.classes: dict[tuple[str, str], ClassTotals] = {}
         self.queues: dict[tuple[str, str], QueueTotals] = {}
         self.devices: dict[str, DeviceUse] = {}
+        self.usable = UsableCapacity()
         self.queued = 0
         self.live = 0
         """Leases that have not ended."""

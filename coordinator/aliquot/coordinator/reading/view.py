@@ -9,7 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from aliquot.coordinator.core.leases import Lease
+from aliquot.coordinator.core.ledger.books import Extract
+from aliquot.coordinator.core.maintenance.windows import Window
 from aliquot.coordinator.core.state import Device, Node
+from aliquot.coordinator.reading.books import DurableBooks, TenancyView, WindowView
 from aliquot.coordinator.reading.paging import ArrivalOrder
 from aliquot.coordinator.reading.totals import Totals
 from aliquot.coordinator.writing.commits import Commit
@@ -28,6 +31,7 @@ class View:
         self.nodes: dict[str, Node] = {}
         self.devices: dict[str, Device] = {}
         self.totals = Totals()
+        self.books = DurableBooks()
         self._node_ids_by_name: dict[str, str] = {}
         self._slices_by_node: dict[str, dict[str, str]] = {}
         self._all = ArrivalOrder()
@@ -52,8 +56,21 @@ class View:
                 self.devices.pop(uuid, None)
             else:
                 self.devices[uuid] = device
+        if commit.nodes or commit.devices:
+            self._count_usable(commit)
+        self.books.apply(commit.books)
         self.seq, self.at_ms, self.leader_epoch = commit.seq, commit.at_ms, commit.leader_epoch
         return changes
+
+    def _count_usable(self, commit: Commit) -> None:
+        uses = self.totals.devices
+        looked_at = dict.fromkeys(node_id for node_id, _ in commit.nodes)
+        looked_at |= dict.fromkeys(uses[uuid].node_id for uuid, _ in commit.devices if uuid in uses)
+        for node_id in looked_at:
+            self.totals.usable.put(node_id, self.nodes.get(node_id), self._healthy)
+
+    def _healthy(self, uuid: str) -> bool:
+        return self.device(uuid).healthy
 
     def _put_node(self, node_id: str, node: Node) -> None:
         old = self.nodes.get(node_id)
@@ -123,6 +140,25 @@ class View:
                     self._slices_by_node[piece.plan.node_id][piece.slice_id] = new.lease_id
 
     # -- reading
+
+    def tenancy(self, now_ms: int) -> TenancyView:
+        """Everything declared, with what is held and waits. O(tenants and queues)."""
+        return self.books.tenancy(self.totals, max(now_ms, self.at_ms))
+
+    def windows(self) -> tuple[WindowView, ...]:
+        """All maintenance windows, the next one first."""
+        return tuple(self._window(window) for window in self.books.windows)
+
+    def _window(self, window: Window) -> WindowView:
+        covered = tuple(node_id for node_id, node in self.nodes.items() if window.spec.covers(node.spec))
+        return WindowView(window, covered, sum(len(self.slices_on(node_id)) for node_id in covered))
+
+    def extract(self, tenant: str, from_ms: int, to_ms: int, now_ms: int) -> Extract:
+        """What an invoice for a tenant and a period is made from (`ledger.invoice.make_invoice`); of what is charged
+        this moment, too. O(the tenant's live leases and entries). Raises PeriodClosed.
+        """
+        live = self.leases_after(0, tenant=tenant, live_only=True)
+        return self.books.extract(tenant, live, from_ms, to_ms, max(now_ms, self.at_ms))
 
     def node_named(self, name: str) -> Node | None:
         """A node by its id or, failing that, by its name."""

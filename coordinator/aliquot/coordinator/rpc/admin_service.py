@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+from typing import TypeVar
 
 from aliquot.common import limits, names
+from aliquot.common.clock import Clock
 from aliquot.common.errors import InvalidFieldError
 from aliquot.coordinator.core import commands as c
-from aliquot.coordinator.core.decide.outcomes import (
-    ApplyOutcome,
-    BalanceView,
-    DefragmentView,
-    MaintenanceView,
-    TenancyView,
-    WindowView,
-)
-from aliquot.coordinator.core.ledger.books import Extract
 from aliquot.coordinator.core.ledger.invoice import balance_micro, make_invoice
+from aliquot.coordinator.core.queries import DryRun
 from aliquot.coordinator.reading.metrics import Metrics
+from aliquot.coordinator.reading.view import View
 from aliquot.coordinator.wire import administration as messages
 from aliquot.coordinator.wire import maintenance
 from aliquot.coordinator.wire.calls import Context, Service, unary
 from aliquot.coordinator.writing.writer import Writer
 from aliquot.v1 import admin_pb2, admin_pb2_grpc
+
+T = TypeVar("T")
 
 _DEFAULT_POOL = "default"
 _FOR_EVER_MS = 1 << 62
@@ -32,9 +29,15 @@ _MOVES = 8
 class AdminService(Service, admin_pb2_grpc.AdminServiceServicer):
     """See the module's docstring."""
 
-    def __init__(self, *, writer: Writer, metrics: Metrics) -> None:
+    def __init__(self, *, writer: Writer, view: View, clock: Clock, metrics: Metrics) -> None:
         super().__init__(metrics)
         self._writer = writer
+        self._view = view
+        self._clock = clock
+
+    async def _carry_out(self, command: c.Command[T], *, dry_run: bool) -> T:
+        """What is only tried changes nothing, and waits in no queue."""
+        return await (self._writer.query(DryRun(command)) if dry_run else self._writer.submit(command))
 
     # -- declaring
 
@@ -43,8 +46,8 @@ class AdminService(Service, admin_pb2_grpc.AdminServiceServicer):
         self, request: admin_pb2.ApplyRequest, context: Context
     ) -> admin_pb2.ApplyResponse:
         """Everything is checked before anything is declared."""
-        outcome = await self._writer.submit(messages.read_apply(request))
-        assert isinstance(outcome, ApplyOutcome)
+        command = messages.read_apply(request)
+        outcome = await self._carry_out(command, dry_run=command.dry_run)
         return admin_pb2.ApplyResponse(changed=dict(outcome.changed), unchanged=outcome.unchanged)
 
     @unary
@@ -64,10 +67,8 @@ class AdminService(Service, admin_pb2_grpc.AdminServiceServicer):
     async def GetTenancy(  # noqa: N802
         self, request: admin_pb2.GetTenancyRequest, context: Context
     ) -> admin_pb2.Tenancy:
-        """Everything declared, as of a durable moment: the question goes through the writer like a command."""
-        view = await self._writer.submit(c.ReadTenancy())
-        assert isinstance(view, TenancyView)
-        return messages.tenancy_message(view)
+        """Everything declared, with what is held and waits."""
+        return messages.tenancy_message(self._view.tenancy(self._clock.now_ms()))
 
     @unary
     async def Balance(  # noqa: N802
@@ -75,8 +76,8 @@ class AdminService(Service, admin_pb2_grpc.AdminServiceServicer):
     ) -> admin_pb2.BalanceResponse:
         """A plan, or a plan that is carried out."""
         pool = names.validate_pool(request.pool or _DEFAULT_POOL)
-        view = await self._writer.submit(c.Balance(pool, request.carry_out, tuple(request.home)))
-        assert isinstance(view, BalanceView)
+        command = c.Balance(pool, request.carry_out, tuple(request.home))
+        view = await self._carry_out(command, dry_run=not command.carry_out)
         return messages.balance_message(view)
 
     @unary
@@ -87,8 +88,8 @@ class AdminService(Service, admin_pb2_grpc.AdminServiceServicer):
         if request.moves_max > limits.MAX_MOVES:
             raise InvalidFieldError("moves_max", f"{request.moves_max}; at most {limits.MAX_MOVES} in one step")
         moves_max = request.moves_max or _MOVES
-        view = await self._writer.submit(c.Defragment(request.carry_out, moves_max, request.cursor))
-        assert isinstance(view, DefragmentView)
+        command = c.Defragment(request.carry_out, moves_max, request.cursor)
+        view = await self._carry_out(command, dry_run=not command.carry_out)
         return messages.defragment_message(view)
 
     # -- maintenance windows
@@ -100,7 +101,7 @@ class AdminService(Service, admin_pb2_grpc.AdminServiceServicer):
         """A window, and what it is over now."""
         spec = maintenance.read_window(request.window)
         await self._writer.submit(c.DeclareMaintenance(spec))
-        (view,) = [view for view in await self._windows() if view.window.spec.name == spec.name] or (None,)
+        (view,) = [view for view in self._view.windows() if view.window.spec.name == spec.name] or (None,)
         return admin_pb2.DeclareMaintenanceResponse(maintenance=maintenance.view_message(view) if view else None)
 
     @unary
@@ -115,13 +116,8 @@ class AdminService(Service, admin_pb2_grpc.AdminServiceServicer):
     async def ListMaintenance(  # noqa: N802
         self, request: admin_pb2.ListMaintenanceRequest, context: Context
     ) -> admin_pb2.ListMaintenanceResponse:
-        """All of them, as of a durable moment."""
-        return admin_pb2.ListMaintenanceResponse(windows=map(maintenance.view_message, await self._windows()))
-
-    async def _windows(self) -> tuple[WindowView, ...]:
-        view = await self._writer.submit(c.ReadMaintenance())
-        assert isinstance(view, MaintenanceView)
-        return view.windows
+        """All of them."""
+        return admin_pb2.ListMaintenanceResponse(windows=map(maintenance.view_message, self._view.windows()))
 
     # -- the ledger
 
@@ -129,10 +125,9 @@ class AdminService(Service, admin_pb2_grpc.AdminServiceServicer):
     async def GetInvoice(  # noqa: N802
         self, request: admin_pb2.GetInvoiceRequest, context: Context
     ) -> admin_pb2.Invoice:
-        """Taken from the books in the writer's turn, made beside it."""
+        """Taken from the durable books at one moment, made beside the event loop."""
         tenant = names.validate_tenant(request.tenant)
-        extract = await self._writer.submit(c.ExtractLedger(tenant, request.from_ms, request.to_ms))
-        assert isinstance(extract, Extract)
+        extract = self._view.extract(tenant, request.from_ms, request.to_ms, self._clock.now_ms())
         invoice = await asyncio.to_thread(make_invoice, extract)
         return messages.invoice_message(invoice)
 
@@ -144,8 +139,7 @@ class AdminService(Service, admin_pb2_grpc.AdminServiceServicer):
         tenant = names.validate_tenant(request.tenant)
         note = names.validate_text(request.note, "note", limits.MAX_REASON_CHARS)
         await self._writer.submit(c.PostCredit(tenant, request.money_micro, request.reference, note))
-        extract = await self._writer.submit(c.ExtractLedger(tenant, 0, _FOR_EVER_MS))
-        assert isinstance(extract, Extract)
+        extract = self._view.extract(tenant, 0, _FOR_EVER_MS, self._clock.now_ms())
         balance = await asyncio.to_thread(balance_micro, extract)
         return admin_pb2.PostCreditResponse(balance_micro=str(balance))
 

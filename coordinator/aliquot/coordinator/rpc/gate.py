@@ -7,12 +7,13 @@ where the coordinators are. Launchers find the leader's address in the error's m
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import grpc
 import grpc.aio
 from google.rpc import error_details_pb2, status_pb2
 
-from aliquot.coordinator.wire.calls import Context
+from aliquot.coordinator.wire.calls import Context, tolerant
 from aliquot.coordinator.wire.errors import DETAILS_KEY, DOMAIN
 from aliquot.coordinator.wire.hearing import hear_first
 
@@ -33,6 +34,8 @@ class Gate(grpc.GenericRpcHandler):
 
     def __init__(self) -> None:
         self._services: Sequence[grpc.GenericRpcHandler] = ()
+        self._methods: dict[str, grpc.RpcMethodHandler[Any, Any]] = {}
+        """Those that were called, by name."""
         self._open = False
         self.leader = ""
         """The address to name; empty while nobody is known to lead."""
@@ -52,6 +55,7 @@ class Gate(grpc.GenericRpcHandler):
     def open(self, services: Sequence[grpc.GenericRpcHandler]) -> None:
         """We lead: these answer from now on."""
         self._services, self._open = services, True
+        self._methods.clear()
 
     def close(self) -> None:
         """We do not lead, or no longer."""
@@ -59,14 +63,19 @@ class Gate(grpc.GenericRpcHandler):
 
     def service(self, handler_call_details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler[bytes, bytes] | None:
         """See `grpc.GenericRpcHandler`."""
-        if not handler_call_details.method.startswith(_PACKAGE):
+        method = handler_call_details.method
+        if not method.startswith(_PACKAGE):
             return None
         if not self._open:
-            return self._agents if handler_call_details.method.startswith((_AGENTS, _RELAYS)) else self._refusal
+            return self._agents if method.startswith((_AGENTS, _RELAYS)) else self._refusal
+        known = self._methods.get(method)
+        if known is not None:
+            return known
         for service in self._services:
             handler: grpc.RpcMethodHandler[bytes, bytes] | None = service.service(handler_call_details)
             if handler is not None:
-                return handler
+                self._methods[method] = tolerant(handler)
+                return self._methods[method]
         return None
 
     async def _refuse(self, _: object, context: Context) -> None:

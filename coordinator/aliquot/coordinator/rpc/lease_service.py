@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from asyncio import Future
 from collections.abc import AsyncIterator, Iterable
 
 from aliquot.common import limits, names
@@ -13,9 +14,10 @@ from aliquot.common.errors import AliquotError, InvalidFieldError
 from aliquot.common.ids import IdGenerator
 from aliquot.coordinator.agents.lease_secrets import lease_secret
 from aliquot.coordinator.core import commands as c
-from aliquot.coordinator.core.decide import AllocateOutcome, Explained
 from aliquot.coordinator.core.errors import LeaseNotFound, NeverFits
 from aliquot.coordinator.core.leases import Lease, LeaseState
+from aliquot.coordinator.core.outcomes import AllocateOutcome
+from aliquot.coordinator.core.queries import Explain, ExplainLease
 from aliquot.coordinator.errors import JournalUnavailable, Overloaded, ShuttingDown
 from aliquot.coordinator.reading.metrics import Metrics
 from aliquot.coordinator.reading.usage import ObservedUse
@@ -25,7 +27,7 @@ from aliquot.coordinator.rpc.advice import name_near_models
 from aliquot.coordinator.rpc.watch_service import WatchService
 from aliquot.coordinator.upkeep.keepalive import KeepAlive
 from aliquot.coordinator.wire import errors as rpc_errors
-from aliquot.coordinator.wire.calls import Context, Service, page_size, unary
+from aliquot.coordinator.wire.calls import Context, Service, page_size, readable, unary
 from aliquot.coordinator.wire.leases import (
     explanation_message,
     lease_message,
@@ -34,7 +36,6 @@ from aliquot.coordinator.wire.leases import (
     preempting_deadline_ms,
 )
 from aliquot.coordinator.wire.requests import ReadRequest, read_request
-from aliquot.coordinator.writing.groups import Reply
 from aliquot.coordinator.writing.writer import Writer
 from aliquot.v1 import leases_pb2, leases_pb2_grpc, types_pb2
 
@@ -124,14 +125,14 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
                 result.error.CopyFrom(rpc_errors.status_of(error))
         return response
 
-    def _ask(self, request: leases_pb2.AllocateRequest) -> tuple[Reply, ReadRequest] | AliquotError:
+    def _ask(self, request: leases_pb2.AllocateRequest) -> tuple[Future[AllocateOutcome], ReadRequest] | AliquotError:
         try:
             read = _read(request)
             return self._submit(request, read), read
         except AliquotError as error:
             return error
 
-    def _submit(self, request: leases_pb2.AllocateRequest, read: ReadRequest) -> Reply:
+    def _submit(self, request: leases_pb2.AllocateRequest, read: ReadRequest) -> Future[AllocateOutcome]:
         return self._writer.ask(
             c.Allocate(
                 lease_id=self._ids.lease_id(),
@@ -142,14 +143,12 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
             )
         )
 
-    async def _outcome(self, reply: Reply, read: ReadRequest) -> AllocateOutcome:
+    async def _outcome(self, reply: Future[AllocateOutcome], read: ReadRequest) -> AllocateOutcome:
         try:
-            outcome = await reply
+            return await reply
         except NeverFits as error:
             name_near_models(error, read.spec.demand, self._view.totals)
             raise
-        assert isinstance(outcome, AllocateOutcome)
-        return outcome
 
     def _seen_message(self, lease: Lease) -> types_pb2.Lease:
         """With what its slices really use: for who looks at it."""
@@ -171,8 +170,7 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
             why.notes.extend(notes_on_tiers(seen.slices))
             return leases_pb2.ExplainResponse(explanation=why, lease=seen)
         read = read_request(request.request)
-        explained = await self._writer.ask(c.Explain(read.spec))
-        assert isinstance(explained, Explained)
+        explained = await self._writer.query(Explain(read.spec))
         return leases_pb2.ExplainResponse(explanation=explanation_message(explained, self._view))
 
     async def _explain_wait(self, lease: Lease, message: types_pb2.Lease) -> None:
@@ -182,9 +180,7 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
                 message.waiting.CopyFrom(await self._why(lease.lease_id))
 
     async def _why(self, lease_id: str) -> types_pb2.Explanation:
-        explained = await self._writer.submit(c.ExplainLease(lease_id))
-        assert isinstance(explained, Explained)
-        return explanation_message(explained, self._view)
+        return explanation_message(await self._writer.query(ExplainLease(lease_id)), self._view)
 
     # -- keeping
 
@@ -199,7 +195,7 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
                 if too_many:  # only now: who is refused while it still writes hears nothing of why
                     said = f"{KEEPERS_MAX} launchers keep leases alive, which is the bound"
                     raise Overloaded(said, retry_after_ms=5_000)
-                yield await self._keep(request.lease_ids)
+                yield await self._keep(readable(request).lease_ids)
         except AliquotError as error:
             self.metrics.refused[rpc_errors.reason_of(error)] += 1
             await rpc_errors.abort(context, error)
@@ -326,7 +322,7 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
             )
         return lease
 
-    def _end(self, lease_id: str) -> Reply | AliquotError:
+    def _end(self, lease_id: str) -> Future[None] | AliquotError:
         try:
             return self._writer.submit(c.Release(lease_id))
         except AliquotError as error:

@@ -11,7 +11,7 @@ from aliquot.coordinator.reading.metrics import Metrics
 from aliquot.coordinator.reading.view import View
 from aliquot.coordinator.reading.watch import Change, WatchHub
 from aliquot.coordinator.wire import errors as rpc_errors
-from aliquot.coordinator.wire.calls import Context
+from aliquot.coordinator.wire.calls import Context, readable
 from aliquot.coordinator.wire.leases import lease_message
 from aliquot.coordinator.wire.nodes import NodeWriter
 from aliquot.v1 import leases_pb2
@@ -33,6 +33,7 @@ class WatchService:
     ) -> AsyncGenerator[leases_pb2.WatchEvent, None]:
         """Until the caller leaves or falls behind."""
         try:
+            request = readable(request)
             if len(request.lease_ids) > limits.MAX_WATCHED_LEASES:
                 raise InvalidFieldError(
                     "lease_ids", f"{len(request.lease_ids)} leases; at most {limits.MAX_WATCHED_LEASES}"

@@ -7,14 +7,15 @@ from typing import TypeVar
 from aliquot.common.errors import InvalidFieldError
 from aliquot.coordinator.core import commands as c
 from aliquot.coordinator.core.balancing import Move
-from aliquot.coordinator.core.decide.outcomes import AccountView, BalanceView, DefragmentView, TenancyView
 from aliquot.coordinator.core.holds import Hold
 from aliquot.coordinator.core.ledger.invoice import Invoice
 from aliquot.coordinator.core.ledger.rates import ModelRate, RateCard, Tier
+from aliquot.coordinator.core.outcomes import BalanceView, DefragmentView
 from aliquot.coordinator.core.tenancy import specs
 from aliquot.coordinator.core.tenancy.lending import NodeMove
 from aliquot.coordinator.core.tenancy.scaling import Keep, ScaleRule
 from aliquot.coordinator.core.tenancy.specs import UNLIMITED
+from aliquot.coordinator.reading.books import AccountView, TenancyView
 from aliquot.v1 import admin_pb2
 
 _Item = TypeVar("_Item", admin_pb2.PoolItem, admin_pb2.TenantItem, admin_pb2.QueueItem)
@@ -268,7 +269,7 @@ def _move_message(move: Move | NodeMove, at_ms: int) -> admin_pb2.NodeMove:
     )
 
 
-def _use_message(view: AccountView) -> admin_pb2.AccountUse:
+def _use_message(view: AccountView[specs.TenantSpec] | AccountView[specs.QueueSpec]) -> admin_pb2.AccountUse:
     return admin_pb2.AccountUse(
         share_milli=view.share_milli,
         memory_bytes=view.memory_bytes,
@@ -309,7 +310,6 @@ def tenancy_message(view: TenancyView) -> admin_pb2.Tenancy:
             spec.balancing.CopyFrom(_balancing_message(pool.spec.balancing))
         message.pools.add(spec=spec, version=pool.version)
     for tenant in view.tenants:
-        assert isinstance(tenant.spec, specs.TenantSpec)
         message.tenants.add(
             spec=_tenant_message(tenant.spec),
             version=tenant.version,
@@ -317,7 +317,6 @@ def tenancy_message(view: TenancyView) -> admin_pb2.Tenancy:
             budget_permille=tenant.budget_permille,
         )
     for queue in view.queues:
-        assert isinstance(queue.spec, specs.QueueSpec)
         message.queues.add(spec=_queue_message(queue.spec), version=queue.version, use=_use_message(queue))
     if view.rates is not None:
         message.rates.currency = view.rates.currency

@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from functools import wraps
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
+import grpc
 import grpc.aio
+from google.protobuf.message import DecodeError
 
+from aliquot.common.errors import InvalidFieldError
 from aliquot.coordinator.reading.metrics import Metrics
 from aliquot.coordinator.wire import errors as rpc_errors
 
@@ -32,7 +35,7 @@ def unary(
     @wraps(method)
     async def call(service: Service, request: Request, context: Context) -> Response:
         try:
-            return await method(service, request, context)
+            return await method(service, readable(request), context)
         except (grpc.aio.AbortError, asyncio.CancelledError):
             raise
         except Exception as error:  # noqa: BLE001 - whatever it is, the caller gets a status that says so
@@ -40,6 +43,44 @@ def unary(
             await rpc_errors.abort(context, error)
 
     return call
+
+
+class Undecodable(NamedTuple):
+    """Stands for a message that can't be decoded until somebody can answer that."""
+
+    why: str
+
+
+def tolerant(handler: grpc.RpcMethodHandler[Any, Any]) -> grpc.RpcMethodHandler[Any, Any]:
+    """The same method, which is called with Undecodable where gRPC itself would answer UNKNOWN and log a traceback."""
+    decode = handler.request_deserializer
+    if decode is None:
+        return handler
+
+    def read(data: bytes) -> object:
+        try:
+            return decode(data)
+        except DecodeError as error:
+            return Undecodable(str(error))
+
+    if handler.request_streaming and handler.stream_stream is not None:
+        return grpc.stream_stream_rpc_method_handler(handler.stream_stream, read, handler.response_serializer)
+    if handler.unary_stream is not None:
+        return grpc.unary_stream_rpc_method_handler(handler.unary_stream, read, handler.response_serializer)
+    if handler.unary_unary is not None:
+        return grpc.unary_unary_rpc_method_handler(handler.unary_unary, read, handler.response_serializer)
+    return handler
+
+
+def readable(request: Request) -> Request:
+    """What was sent. Raises InvalidFieldError where it can't be decoded."""
+    if isinstance(request, Undecodable):
+        raise InvalidFieldError(
+            "message",
+            f"can't be decoded: {request.why}",
+            hint="is something between that changes messages, or does the caller speak another protocol?",
+        )
+    return request
 
 
 def page_size(asked: int, default: int, most: int) -> int:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from aliquot.common import limits, names
 from aliquot.common.errors import InvalidFieldError
-from aliquot.coordinator.core.decide.outcomes import WindowView
 from aliquot.coordinator.core.maintenance.windows import Closure, WindowSpec
+from aliquot.coordinator.reading.books import WindowView
 from aliquot.v1 import admin_pb2, types_pb2
 
 _TIME_CHARS_MAX = 32

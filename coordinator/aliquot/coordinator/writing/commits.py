@@ -7,11 +7,37 @@ group is already being decided.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 
+from aliquot.coordinator.core.holds import Hold
 from aliquot.coordinator.core.leases import Lease
+from aliquot.coordinator.core.ledger.books import Change
+from aliquot.coordinator.core.ledger.meters import Meter
+from aliquot.coordinator.core.maintenance.windows import Window
 from aliquot.coordinator.core.state import Device, Node, State
+from aliquot.coordinator.core.tenancy.books import Declarations, Held
 from aliquot.coordinator.core.tenancy.lending import NodeMove
+
+
+@dataclass(frozen=True, slots=True)
+class BooksChange:
+    """What became of declarations, accounts, budgets, holds, maintenance windows and the ledger."""
+
+    declared: Declarations | None = None
+    """All declarations, where one of them changed."""
+    accounts: tuple[Held, ...] = ()
+    meters: tuple[tuple[str, Meter], ...] = ()
+    """Of tenants with a budget: those that changed, or all of them."""
+    all_meters: bool = False
+    holds: tuple[Hold, ...] = ()
+    """All there are: they are few."""
+    windows: tuple[Window, ...] = ()
+    """All there are."""
+    ledger: tuple[Change, ...] = ()
+
+
+_UNCHANGED = BooksChange()
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +52,7 @@ class Commit:
     devices: tuple[tuple[str, Device | None], ...]
     node_moves: tuple[NodeMove, ...] = ()
     """Nodes that changed hands between projects."""
+    books: BooksChange = _UNCHANGED
 
 
 def take_commit(state: State) -> Commit:
@@ -40,6 +67,26 @@ def take_commit(state: State) -> Commit:
         nodes=tuple([(node_id, nodes.get(node_id)) for node_id in touched.nodes]),
         devices=tuple([(uuid, devices.get(uuid)) for uuid in touched.devices]),
         node_moves=touched.node_moves,
+        books=_take_books(state, touched.leases),
+    )
+
+
+def _take_books(state: State, lease_ids: Iterable[str], *, whole: bool = False) -> BooksChange:
+    """What changed of the books when these leases did."""
+    declared, accounts = state.tenancy.take_changes(whole=whole)
+    meters, all_meters = state.meters, declared is not None or state.ledger.repriced
+    names: Iterable[str] = meters
+    if not all_meters:
+        changed = [state.leases[lease_id] for lease_id in lease_ids if lease_id in state.leases] if meters else ()
+        names = {lease.request.tenant for lease in changed} & meters.keys()
+    return BooksChange(
+        declared=declared,
+        accounts=accounts,
+        meters=tuple([(name, replace(meters[name])) for name in names]),
+        all_meters=all_meters,
+        holds=tuple(state.holds.values()),
+        windows=tuple(state.windows.values()),
+        ledger=state.ledger.take_changes(whole=whole),
     )
 
 
@@ -57,4 +104,5 @@ def whole_state(state: State) -> Commit:
         leases=tuple((lease.lease_id, lease) for lease in sorted(state.leases.values(), key=_arrival)),
         nodes=tuple(state.nodes.items()),
         devices=tuple(state.devices.items()),
+        books=_take_books(state, (), whole=True),
     )

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field
+from typing import Any
 
-from aliquot.coordinator.core.decide.outcomes import Outcome
 from aliquot.coordinator.core.facts import Fact
 
-Reply = asyncio.Future[Outcome]
+Reply = asyncio.Future[Any]
+"""Somebody who waits for the outcome of a command: of which type, the command says."""
 
 
 @dataclass(slots=True)
@@ -20,7 +21,7 @@ class OpenGroup:
     """
 
     facts: list[Fact] = field(default_factory=list)
-    answers: list[tuple[Reply, Outcome]] = field(default_factory=list)
+    answers: list[tuple[Reply, Any]] = field(default_factory=list)
     refusals: list[tuple[Reply, Exception]] = field(default_factory=list)
     opened_ns: int = 0
 

@@ -1,9 +1,9 @@
 """The single writer: the one task that owns the State, and the only way anything changes.
 
-Commands queue up. In turns of a few milliseconds each is decided on the current State and its facts are applied at
-once, so that the next command of the same group sees them. While one group is being synced in the journal thread,
-the next is being decided. Answers, refusals and dry runs alike, are given only when everything they were decided on
-is durable.
+Only what changes something is a command, and queues up. In turns of a few milliseconds each command is decided on the
+current State and its facts are applied at once, so that the next command of the same group sees them. While one group
+is being synced in the journal thread, the next is being decided. Answers and refusals alike are given only when
+everything they were decided on is durable. Questions are answered beside them (`questions`).
 
 When a commit fails, memory is ahead of the disk: every caller of the open groups is told so, the State is thrown
 away and read again from the journal, and nothing is granted until a real write has worked.
@@ -17,22 +17,25 @@ import logging
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol, TypeVar
 
 from aliquot.common.clock import Clock
 from aliquot.coordinator.core.commands import Admit, Command, RaiseEpoch, Tick
-from aliquot.coordinator.core.decide import AdmitOutcome, TickOutcome, decide
-from aliquot.coordinator.core.decide.outcomes import Outcome
+from aliquot.coordinator.core.decide import decide
 from aliquot.coordinator.core.errors import DomainError
 from aliquot.coordinator.core.evolve import evolve
+from aliquot.coordinator.core.queries import Query
 from aliquot.coordinator.core.state import CoreConfig, State
 from aliquot.coordinator.errors import JournalUnavailable, NotLeader, Overloaded, ShuttingDown
 from aliquot.coordinator.writing.commits import Commit, take_commit, whole_state
 from aliquot.coordinator.writing.groups import OpenGroup, Reply, fail
 from aliquot.coordinator.writing.journal.base import Group, Journal
 from aliquot.coordinator.writing.journal.thread import JournalWorker
+from aliquot.coordinator.writing.questions import Questions
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 _PRUNE_EVERY_NS = 200_000_000
 _CROWD = 4
@@ -123,8 +126,9 @@ class Writer:
         self._config = config
         self._thread = thread
         self._perf_ns = perf_ns
-        self._queue: deque[tuple[Command, Reply, int]] = deque()
+        self._queue: deque[tuple[Command[Any], Reply, int]] = deque()
         """With when each came, in nanoseconds."""
+        self._questions = Questions(perf_ns)
         self._open = OpenGroup()
         self._in_flight: OpenGroup | None = None
         self._wake = asyncio.Event()
@@ -168,7 +172,7 @@ class Writer:
         if self.state is not None:
             self.state.config = core
 
-    def submit(self, command: Command) -> Reply:
+    def submit(self, command: Command[T]) -> asyncio.Future[T]:
         """Queue a command; the future gives its outcome once that is durable, or raises why it was refused.
 
         Raises Overloaded, JournalUnavailable or ShuttingDown at once where there is no point in waiting.
@@ -179,7 +183,7 @@ class Writer:
             raise self._unavailable()
         if len(self._queue) >= self._config.queue_max:
             raise Overloaded(f"{len(self._queue)} commands wait already, which is the bound (`queue_max`)")
-        reply: Reply = asyncio.get_running_loop().create_future()
+        reply: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         self._queue.append((command, reply, self._perf_ns()))
         if self._company < _CROWD or self._stopping:
             self._wake.set()
@@ -187,7 +191,7 @@ class Writer:
             self._linger = asyncio.get_running_loop().call_later(self._config.linger_ms / 1000, self._end_linger)
         return reply
 
-    def ask(self, command: Command) -> Reply:
+    def ask(self, command: Command[T]) -> asyncio.Future[T]:
         """As `submit`, for what asks for more and can come later: refused too while what is queued waits long already.
         What agents report and callers give back is never refused for that, since it makes room.
         """
@@ -196,6 +200,19 @@ class Writer:
             if waited_ms > self._config.wait_max_ms:
                 raise Overloaded(f"commands wait {waited_ms} ms to be decided", retry_after_ms=waited_ms)
         return self.submit(command)
+
+    def query(self, query: Query[T]) -> asyncio.Future[T]:
+        """Ask what could become of things, beside the commands; the future gives the answer once everything that it was
+        found on is durable. Raises Overloaded, JournalUnavailable or ShuttingDown.
+        """
+        if self._stopping:
+            raise ShuttingDown("this coordinator is shutting down", hint="try again in a moment")
+        if not self.granting:
+            raise self._unavailable()
+        reply = self._questions.ask(query)
+        if self._linger is None:
+            self._wake.set()
+        return reply
 
     def prune(self, up_to_seq: int) -> None:
         """Let go of journal records up to there when there is time; a snapshot holds what they said."""
@@ -226,6 +243,8 @@ class Writer:
         if stuck == self._stuck:
             return
         self._stuck = stuck
+        if stuck:
+            self._questions.refuse(self._unavailable())
         if self.state is not None:
             if stuck:
                 log.error("nothing is granted: %s", self.not_granting_reason)
@@ -251,6 +270,7 @@ class Writer:
                 self._take_turn(self.state)
                 await asyncio.sleep(0)  # what is ready to come in now still gets into this group
                 self._commit_if_ready()
+                self._answer_some()
                 if self._stopping and self._in_flight is None:
                     self._wake.set()
 
@@ -258,6 +278,7 @@ class Writer:
         """Refuse what comes from now on; `run` ends when what was queued is durable."""
         self._stopping = True
         self._prune_up_to = 0  # whoever leads next lets go of old records
+        self._questions.refuse(ShuttingDown("this coordinator is shutting down", hint="try again in a moment"))
         self._wake.set()
 
     def lose_leadership(self, error: NotLeader) -> None:
@@ -293,13 +314,13 @@ class Writer:
         due_ms = state.next_due_ms()
         more = due_ms is not None and due_ms <= now_ms
         while more and len(self._open.facts) < room:
-            outcome = self._carry_out(state, Tick(), None, now_ms)
-            more = isinstance(outcome, TickOutcome) and outcome.more
+            ticked = self._carry_out(state, Tick(), None, now_ms)
+            more = ticked is not None and ticked.more
             if self._perf_ns() > deadline:
                 break
         while self._collapse is None and state.wants_admission() and len(self._open.facts) < room:
-            outcome = self._carry_out(state, Admit(), None, now_ms)
-            more = more or (isinstance(outcome, AdmitOutcome) and outcome.more)
+            admitted = self._carry_out(state, Admit(), None, now_ms)
+            more = more or (admitted is not None and admitted.more)
             if self._perf_ns() > deadline:
                 break
         if self._collapse is not None:
@@ -310,7 +331,7 @@ class Writer:
         else:
             self._set_alarm(state, now_ms)
 
-    def _carry_out(self, state: State, command: Command, reply: Reply | None, now_ms: int) -> Outcome:
+    def _carry_out(self, state: State, command: Command[T], reply: Reply | None, now_ms: int) -> T | None:
         """Decide one command and apply its facts. Nobody is answered yet."""
         started = self._perf_ns()
         group = self._open
@@ -343,6 +364,14 @@ class Writer:
             group.answers.append((reply, decision.outcome))
         self._meter.decided(self._perf_ns() - started)
         return decision.outcome
+
+    def _answer_some(self) -> None:
+        """Questions, while a commit is under way or nothing is to be done."""
+        if self._questions and self.state is not None and not self._stopping:
+            now_ms = max(self._clock.now_ms(), self.state.now_ms)
+            self._questions.answer_some(self.state, now_ms, self.durable_seq, commands_wait=bool(self._queue))
+            if self._questions and self._linger is None:
+                self._wake.set()
 
     def _set_alarm(self, state: State, now_ms: int) -> None:
         due_ms = state.next_due_ms()
@@ -391,6 +420,7 @@ class Writer:
                 self.durable_seq = commit.seq
                 self._publisher.publish(commit)
                 group.resolve()
+                self._questions.give(self.durable_seq)
                 if self.state is not None:
                     self._commit_if_ready()
             else:
@@ -428,7 +458,7 @@ class Writer:
 
     def _unavailable(self) -> JournalUnavailable:
         return JournalUnavailable(
-            f"nothing is granted: {self._down_reason}",
+            f"nothing is granted: {self.not_granting_reason}",
             hint="running jobs are not affected; it is retried by itself, so send the request again",
         )
 
@@ -441,6 +471,7 @@ class Writer:
             self._down_reason = str(error)
         self.state = None
         self._open.fail(self._unavailable())
+        self._questions.refuse(self._unavailable())
         self._open = OpenGroup()
         while self._queue:
             fail(self._queue.popleft()[1], self._unavailable())
@@ -487,7 +518,7 @@ class Writer:
             self._publisher.load(whole_state(state))
             self.durable_seq = state.seq
         else:
-            state.take_touched()
+            take_commit(state)  # everything in it was published before
         self._health.granting_changed(granting=True)
         self._health.recovered()
         self._wake.set()

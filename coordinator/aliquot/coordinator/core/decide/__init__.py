@@ -9,7 +9,7 @@ the timers and the walk over the waiting lines. Whoever carries out a decision a
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 from aliquot.coordinator.core import commands as c
 from aliquot.coordinator.core.decide import (
@@ -25,25 +25,27 @@ from aliquot.coordinator.core.decide import (
     nodes,
     partitioning,
     pricing,
-    reading,
     reconcile,
     reports,
     resizing,
     tick,
 )
-from aliquot.coordinator.core.decide.outcomes import (
+from aliquot.coordinator.core.outcomes import (
     AdmitOutcome,
     AllocateOutcome,
     Decision,
     Explained,
     TickOutcome,
 )
+from aliquot.coordinator.core.queries import DryRun, Explain, ExplainLease, Query
 from aliquot.coordinator.core.state import State
 
-__all__ = ["AdmitOutcome", "AllocateOutcome", "Decision", "Explained", "TickOutcome", "decide"]
+T = TypeVar("T")
+
+__all__ = ["AdmitOutcome", "AllocateOutcome", "Decision", "Explained", "TickOutcome", "answer", "decide"]
 
 
-def decide(state: State, command: c.Command, now_ms: int) -> Decision:
+def decide(state: State, command: c.Command[T], now_ms: int) -> Decision[T]:
     """What to do about `command`. Raises DomainError when it is refused.
 
     `now_ms` is never below the time of the last fact: the writer's clock sees to it, and it is enforced here once more.
@@ -51,12 +53,25 @@ def decide(state: State, command: c.Command, now_ms: int) -> Decision:
     return _DECIDE[type(command)](state, command, max(now_ms, state.now_ms))
 
 
-_DECIDE: dict[type[Any], Callable[[State, Any, int], Decision]] = {
+def answer(state: State, query: Query[T], now_ms: int) -> T:
+    """What the books have to say to `query`. Raises DomainError where it asks for what is not there."""
+    found: T = _ANSWER[type(query)](state, query, max(now_ms, state.now_ms))
+    return found
+
+
+def _dry_run(state: State, query: DryRun[T], now_ms: int) -> T:
+    return decide(state, query.command, now_ms).outcome
+
+
+_ANSWER: dict[type[Any], Callable[[State, Any, int], Any]] = {
+    Explain: explain.explain_request,
+    ExplainLease: explain.explain_lease,
+    DryRun: _dry_run,
+}
+_DECIDE: dict[type[Any], Callable[[State, Any, int], Decision[Any]]] = {
     c.StartLeading: nodes.start_leading,
     c.RaiseEpoch: nodes.raise_epoch,
     c.Allocate: allocate.allocate,
-    c.Explain: explain.explain_request,
-    c.ExplainLease: explain.explain_lease,
     c.Release: lifecycle.release,
     c.AcknowledgeShape: resizing.acknowledge,
     c.Admit: admission.admit,
@@ -66,7 +81,6 @@ _DECIDE: dict[type[Any], Callable[[State, Any, int], Decision]] = {
     c.Cordon: nodes.cordon,
     c.DeclareMaintenance: maintaining.declare,
     c.EndMaintenance: maintaining.end,
-    c.ReadMaintenance: maintaining.read,
     c.RegisterNode: nodes.register,
     c.NodeSilent: nodes.silent,
     c.NodeHeard: nodes.heard,
@@ -82,7 +96,5 @@ _DECIDE: dict[type[Any], Callable[[State, Any, int], Decision]] = {
     c.CorrectUsage: bookkeeping.correct_usage,
     c.ObserveUse: bookkeeping.observe_use,
     c.CloseBooks: bookkeeping.close_books,
-    c.ExtractLedger: reading.extract_ledger,
-    c.ReadTenancy: reading.read_tenancy,
     c.LearnPrices: pricing.learn,
 }

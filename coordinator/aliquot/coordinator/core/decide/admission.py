@@ -5,9 +5,9 @@ from __future__ import annotations
 from aliquot.coordinator.core.commands import Admit
 from aliquot.coordinator.core.decide import below_limits, giving_back, holding, moving
 from aliquot.coordinator.core.decide.making_room import backfill, make_room, reserve
-from aliquot.coordinator.core.decide.outcomes import AdmitOutcome, Decision
 from aliquot.coordinator.core.facts import Fact
 from aliquot.coordinator.core.granting import granted, is_entitled, offer, offer_before, whole_pool
+from aliquot.coordinator.core.outcomes import AdmitOutcome, Decision
 from aliquot.coordinator.core.queueing import AdmissionPass, Head
 from aliquot.coordinator.core.state import State
 
@@ -19,7 +19,7 @@ BEHIND_MAX = 64
 """So many of a line are looked at for one that ends before maintenance begins."""
 
 
-def admit(state: State, command: Admit, now_ms: int) -> Decision:
+def admit(state: State, command: Admit, now_ms: int) -> Decision[AdmitOutcome]:
     """Grant at most one request, trying at most `attempts` lines.
 
     A pass runs to its end before the next begins, so that a pool where something is freed all the time still reaches

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from aliquot.coordinator.core.commands import Allocate
 from aliquot.coordinator.core.decide.making_room import backfill
-from aliquot.coordinator.core.decide.outcomes import AllocateOutcome, Decision
 from aliquot.coordinator.core.decide.partitioning import conceivable
 from aliquot.coordinator.core.errors import (
     IdempotencyMismatch,
@@ -16,11 +15,12 @@ from aliquot.coordinator.core.errors import (
 from aliquot.coordinator.core.facts import LeaseQueued
 from aliquot.coordinator.core.granting import check_access, granted, offer, offer_before
 from aliquot.coordinator.core.maintenance.closing import why_not
+from aliquot.coordinator.core.outcomes import AllocateOutcome, Decision
 from aliquot.coordinator.core.queueing import LineKey
 from aliquot.coordinator.core.state import State
 
 
-def allocate(state: State, command: Allocate, now_ms: int) -> Decision:
+def allocate(state: State, command: Allocate, now_ms: int) -> Decision[AllocateOutcome]:
     """One atomic group: the request is accepted, and granted where that jumps nobody's turn."""
     request = command.request
     if command.key:
@@ -63,7 +63,7 @@ def allocate(state: State, command: Allocate, now_ms: int) -> Decision:
     return Decision((queued,), outcome)
 
 
-def _replayed(state: State, command: Allocate, lease_id: str) -> Decision:
+def _replayed(state: State, command: Allocate, lease_id: str) -> Decision[AllocateOutcome]:
     if state.leases[lease_id].body_sha256 != command.body_sha256:
         raise IdempotencyMismatch(
             f"the idempotency key {command.key!r} was used for another request (lease {lease_id})",

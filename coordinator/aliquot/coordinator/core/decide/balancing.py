@@ -11,10 +11,10 @@ from msgspec.structs import replace
 
 from aliquot.coordinator.core.balancing import Move, Project, ProjectNode, plan
 from aliquot.coordinator.core.commands import Balance
-from aliquot.coordinator.core.decide.outcomes import BalanceView, Decision, ProjectView
 from aliquot.coordinator.core.errors import InvalidField
 from aliquot.coordinator.core.facts import Fact, NodePut
 from aliquot.coordinator.core.granting import chain_of, exhausted, least_held
+from aliquot.coordinator.core.outcomes import BalanceView, Decision, ProjectView
 from aliquot.coordinator.core.state import Node, State
 from aliquot.coordinator.core.tenancy.facts import NodeLent
 from aliquot.coordinator.core.tenancy.limits import over_limit
@@ -24,7 +24,7 @@ HEADS_MAX = 16
 """Kinds of waiting requests of one tenant and queue that are looked at for how long they have waited."""
 
 
-def balance(state: State, command: Balance, now_ms: int) -> Decision:
+def balance(state: State, command: Balance, now_ms: int) -> Decision[BalanceView]:
     """The plan for a pool, or that nodes named in `home` go home instead; with `carry_out` these moves are made."""
     spec = _spec_of(state, command.pool)
     projects = _projects(state, command.pool, spec, now_ms)

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping
 from typing import TypeVar
 
 from aliquot.coordinator.core import commands as c
-from aliquot.coordinator.core.decide.outcomes import ApplyOutcome, Decision
 from aliquot.coordinator.core.errors import (
     Conflict,
     InvalidField,
@@ -19,6 +18,7 @@ from aliquot.coordinator.core.evolving.counting import owner_of, parts_of, queue
 from aliquot.coordinator.core.facts import Fact
 from aliquot.coordinator.core.ledger.checks import check_rates
 from aliquot.coordinator.core.ledger.facts import RatesApplied
+from aliquot.coordinator.core.outcomes import ApplyOutcome, Decision
 from aliquot.coordinator.core.state import State
 from aliquot.coordinator.core.tenancy import checks
 from aliquot.coordinator.core.tenancy.books import Tenancy, recount
@@ -46,7 +46,7 @@ _Spec = TypeVar("_Spec", PoolSpec, TenantSpec, QueueSpec)
 _ITEMS_MAX = 10_000
 
 
-def apply(state: State, command: c.Apply, now_ms: int) -> Decision:
+def apply(state: State, command: c.Apply, now_ms: int) -> Decision[ApplyOutcome]:
     """Declare what differs from what is declared. Raises Conflict, InvalidField; nothing is half done."""
     if len(command.pools) + len(command.tenants) + len(command.queues) > _ITEMS_MAX:
         raise InvalidField("items", f"more than {_ITEMS_MAX} at once")
@@ -82,7 +82,7 @@ def apply(state: State, command: c.Apply, now_ms: int) -> Decision:
     return Decision(() if command.dry_run else tuple(facts), outcome)
 
 
-def remove(state: State, command: c.Withdraw, now_ms: int) -> Decision:
+def remove(state: State, command: c.Withdraw, now_ms: int) -> Decision[None]:
     """Withdraw a declaration that nobody needs any more."""
     tenancy, name = state.tenancy, command.name
     fact: Fact
@@ -120,7 +120,7 @@ def remove(state: State, command: c.Withdraw, now_ms: int) -> Decision:
         if any(queue.spec.pool == name for queue in tenancy.queues.values()):
             raise QueueInUse(f"queues are bound to pool {name}", hint="bind them to another pool first")
         fact = PoolRemoved(at_ms=now_ms, name=name)
-    return Decision((fact,), ApplyOutcome(((f"{command.kind.value} {name}", 0),), ()))
+    return Decision((fact,))
 
 
 def _check_unused(state: State, name: str) -> None:

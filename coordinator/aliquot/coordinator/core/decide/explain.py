@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from aliquot.coordinator.core.commands import Explain, ExplainLease
 from aliquot.coordinator.core.decide import giving_back
-from aliquot.coordinator.core.decide.outcomes import Decision, Explained
 from aliquot.coordinator.core.decide.outlook import look_ahead, notes_on_ahead, notes_on_order
 from aliquot.coordinator.core.decide.partitioning import as_profiles, conceivable, served_by
 from aliquot.coordinator.core.decide.partitioning import notes as cuts_for
 from aliquot.coordinator.core.granting import is_entitled, offer
 from aliquot.coordinator.core.leases import Lease
 from aliquot.coordinator.core.maintenance.closing import why_not
+from aliquot.coordinator.core.outcomes import Explained
+from aliquot.coordinator.core.queries import Explain, ExplainLease
 from aliquot.coordinator.core.state import State
 from aliquot.coordinator.core.types import Demand, Missing
 
@@ -19,22 +19,22 @@ QUOTA = "QUOTA"
 """The reason where a limit, a budget or a bound stands against a request, and no lack of devices."""
 
 
-def explain_request(state: State, command: Explain, now_ms: int) -> Decision:
+def explain_request(state: State, query: Explain, now_ms: int) -> Explained:
     """What would become of this request if it were sent now?"""
-    request = command.request
+    request = query.request
     if not state.engine.possible(request.demand) and not conceivable(state, request.demand):
         shortfall = state.engine.explain(request.demand)
-        return Decision((), Explained(False, True, shortfall.summary, missing=shortfall.missing))
+        return Explained(False, True, shortfall.summary, missing=shortfall.missing)
     lease = Lease("", state.next_arrival, request, created_ms=now_ms)
-    return Decision((), _explain(state, lease, request.demand, now_ms))
+    return _explain(state, lease, request.demand, now_ms)
 
 
-def explain_lease(state: State, command: ExplainLease, now_ms: int) -> Decision:
+def explain_lease(state: State, query: ExplainLease, now_ms: int) -> Explained:
     """Why is this lease where it is?"""
-    lease = state.lease(command.lease_id)
+    lease = state.lease(query.lease_id)
     if not lease.waiting or lease.ended:
-        return Decision((), Explained(False, False, _story(lease), queue_length=len(state.lines)))
-    return Decision((), _explain(state, lease, lease.request.demand.avoiding(lease.avoid_device_uuids), now_ms))
+        return Explained(False, False, _story(lease), queue_length=len(state.lines))
+    return _explain(state, lease, lease.request.demand.avoiding(lease.avoid_device_uuids), now_ms)
 
 
 def _explain(state: State, lease: Lease, demand: Demand, now_ms: int) -> Explained:

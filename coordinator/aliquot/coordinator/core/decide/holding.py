@@ -7,17 +7,17 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from aliquot.coordinator.core.decide import resizing
-from aliquot.coordinator.core.decide.outcomes import Decision
 from aliquot.coordinator.core.evolving.holds import can_complete, is_complete
 from aliquot.coordinator.core.facts import EndReason, Fact, HoldBroken, HoldReleased, LeaseReprieved
 from aliquot.coordinator.core.granting import chain_of, exhausted, forbidden, granted, is_entitled
 from aliquot.coordinator.core.holds import Hold, HoldKind
 from aliquot.coordinator.core.leases import Lease, SliceState
+from aliquot.coordinator.core.outcomes import Decision
 from aliquot.coordinator.core.placement.validity import objection
 from aliquot.coordinator.core.state import State
 
 
-def use_complete(state: State, now_ms: int) -> Decision | None:
+def use_complete(state: State, now_ms: int) -> Decision[None] | None:
     """Grant the first hold that is complete, or give it up where its owner may not have it any more: a limit forbids
     it, or what is kept has changed, and is not what the request asks for.
     """

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping
 
 from aliquot.coordinator.core.commands import Release
 from aliquot.coordinator.core.decide import holding, resizing
-from aliquot.coordinator.core.decide.outcomes import NOTHING, Decision
 from aliquot.coordinator.core.facts import (
     EndReason,
     Fact,
@@ -18,10 +17,11 @@ from aliquot.coordinator.core.facts import (
     SlicesReleasing,
 )
 from aliquot.coordinator.core.leases import Lease, Slice
+from aliquot.coordinator.core.outcomes import NOTHING, Decision
 from aliquot.coordinator.core.state import State
 
 
-def release(state: State, command: Release, now_ms: int) -> Decision:
+def release(state: State, command: Release, now_ms: int) -> Decision[None]:
     """End a lease. One that has ended, or is ending for good, is left as it is."""
     lease = state.lease(command.lease_id)
     if lease.ended or (lease.ending and not lease.requeue):

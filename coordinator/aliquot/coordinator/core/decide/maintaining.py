@@ -12,13 +12,13 @@ from msgspec.structs import replace
 from aliquot.coordinator.core import commands as c
 from aliquot.coordinator.core.decide import moving
 from aliquot.coordinator.core.decide.nodes import drain_lease
-from aliquot.coordinator.core.decide.outcomes import NOTHING, Decision, MaintenanceView, WindowView
 from aliquot.coordinator.core.errors import InvalidField, MaintenanceExists, MaintenanceNotFound
 from aliquot.coordinator.core.fact import Fact
 from aliquot.coordinator.core.leases import lease_id_of
 from aliquot.coordinator.core.maintenance.calendar import moved_on, next_occurrence, shown, wall_time, zone_of
 from aliquot.coordinator.core.maintenance.facts import MaintenanceDeclared, MaintenanceEnded, MaintenanceMoved
 from aliquot.coordinator.core.maintenance.windows import Occurrence, Phase, Window, WindowSpec
+from aliquot.coordinator.core.outcomes import NOTHING, Decision
 from aliquot.coordinator.core.state import State
 from aliquot.coordinator.core.timers import Due
 
@@ -32,7 +32,7 @@ LOOK_AGAIN_MS = 5_000
 """While leases end on nodes under maintenance: one that was to be preempted may have been reprieved since."""
 
 
-def declare(state: State, command: c.DeclareMaintenance, now_ms: int) -> Decision:
+def declare(state: State, command: c.DeclareMaintenance, now_ms: int) -> Decision[None]:
     """Make a window known. What it asks for now, if it is held already, follows in the ticks after this."""
     spec = command.spec
     spec = replace(spec, node_ids=tuple(sorted({state.node(name).spec.node_id for name in spec.node_ids})))
@@ -90,22 +90,10 @@ def _checked(spec: WindowSpec, now_ms: int) -> Occurrence:
     return held
 
 
-def end(state: State, command: c.EndMaintenance, now_ms: int) -> Decision:
+def end(state: State, command: c.EndMaintenance, now_ms: int) -> Decision[None]:
     """Withdraw a window. What was told to go for it goes."""
     _named(state, command.name)
     return Decision((MaintenanceEnded(now_ms, command.name, "withdrawn"),))
-
-
-def read(state: State, command: c.ReadMaintenance, now_ms: int) -> Decision:
-    """The windows, the next one first."""
-    del command, now_ms
-    windows = sorted(state.windows.values(), key=lambda window: (window.starts_ms, window.spec.name))
-    return Decision((), MaintenanceView(tuple(_view(state, window) for window in windows)))
-
-
-def _view(state: State, window: Window) -> WindowView:
-    covered = [node_id for node_id, node in state.nodes.items() if window.spec.covers(node.spec)]
-    return WindowView(window, tuple(covered), sum(len(state.slice_ids_by_node[node_id]) for node_id in covered))
 
 
 def _named(state: State, name: str) -> Window:

@@ -13,11 +13,11 @@ from collections.abc import Sequence
 
 from aliquot.coordinator.core.commands import Defragment
 from aliquot.coordinator.core.decide import holding, lifecycle
-from aliquot.coordinator.core.decide.outcomes import Decision, DefragmentView, MovedLease
 from aliquot.coordinator.core.facts import Fact, HoldCreated, LeaseRequeued, SliceGone, SlicesReleasing
 from aliquot.coordinator.core.granting import chain_of, exhausted, forbidden, granted
 from aliquot.coordinator.core.holds import HoldKind
 from aliquot.coordinator.core.leases import Lease, SliceState, lease_id_of
+from aliquot.coordinator.core.outcomes import Decision, DefragmentView, MovedLease
 from aliquot.coordinator.core.placement.defragmentation import propose
 from aliquot.coordinator.core.placement.evacuation import evacuate
 from aliquot.coordinator.core.placement.fragmentation import typical
@@ -165,7 +165,7 @@ def make_room(state: State, lease: Lease, demand: Demand, now_ms: int) -> list[F
     return facts
 
 
-def defragment(state: State, command: Defragment, now_ms: int) -> Decision:
+def defragment(state: State, command: Defragment, now_ms: int) -> Decision[DefragmentView]:
     """One step: a few leases are looked at, so that a turn stays short whatever the pool's size."""
     engine = state.engine
     mix = typical(by_share(engine.mix.counts, reference_bytes(state.inventory)))

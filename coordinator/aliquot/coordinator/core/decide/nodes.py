@@ -6,7 +6,6 @@ from msgspec.structs import replace
 
 from aliquot.coordinator.core import commands as c
 from aliquot.coordinator.core.decide import lifecycle, resizing
-from aliquot.coordinator.core.decide.outcomes import NOTHING, Decision
 from aliquot.coordinator.core.errors import (
     DeviceClaimed,
     InvalidField,
@@ -30,11 +29,12 @@ from aliquot.coordinator.core.facts import (
     SliceGone,
 )
 from aliquot.coordinator.core.leases import Lease, lease_id_of
+from aliquot.coordinator.core.outcomes import NOTHING, Decision
 from aliquot.coordinator.core.state import Node, State
 from aliquot.coordinator.core.types import NodeSpec
 
 
-def start_leading(state: State, command: c.StartLeading, now_ms: int) -> Decision:
+def start_leading(state: State, command: c.StartLeading, now_ms: int) -> Decision[None]:
     """Every take-over has an epoch of its own. Nodes that were connected must register again."""
     if command.leader_epoch <= state.leader_epoch:
         raise StaleLeader(
@@ -52,14 +52,14 @@ def start_leading(state: State, command: c.StartLeading, now_ms: int) -> Decisio
     return Decision(tuple(facts))
 
 
-def raise_epoch(state: State, command: c.RaiseEpoch, now_ms: int) -> Decision:
+def raise_epoch(state: State, command: c.RaiseEpoch, now_ms: int) -> Decision[None]:
     """Nothing else changes: sessions go on, and what agents are told from now on carries the higher epoch."""
     if command.leader_epoch <= state.leader_epoch:
         return NOTHING
     return Decision((LeaderStarted(at_ms=now_ms, leader_epoch=command.leader_epoch),))
 
 
-def declare(state: State, command: c.DeclareNode, now_ms: int) -> Decision:
+def declare(state: State, command: c.DeclareNode, now_ms: int) -> Decision[None]:
     """Make a node known without its agent. What an agent has registered is not overwritten but for pool and labels."""
     spec = command.spec
     _check_claims(state, spec)
@@ -74,7 +74,7 @@ def declare(state: State, command: c.DeclareNode, now_ms: int) -> Decision:
     return Decision(tuple(facts))
 
 
-def register(state: State, command: c.RegisterNode, now_ms: int) -> Decision:
+def register(state: State, command: c.RegisterNode, now_ms: int) -> Decision[None]:
     """An agent has connected: its word on the hardware replaces any declaration, and it must reconcile first."""
     spec = command.spec
     facts: list[Fact] = []
@@ -118,7 +118,7 @@ def _as_held(state: State, spec: NodeSpec) -> NodeSpec:
     return replace(spec, devices=tuple(devices))
 
 
-def silent(state: State, command: c.NodeSilent, now_ms: int) -> Decision:
+def silent(state: State, command: c.NodeSilent, now_ms: int) -> Decision[None]:
     """A node has not been heard. SUSPECT stops new grants; LOST makes its slices UNREACHABLE."""
     node = state.nodes.get(command.node_id)
     if node is None or node.session_epoch != command.session_epoch:
@@ -129,7 +129,7 @@ def silent(state: State, command: c.NodeSilent, now_ms: int) -> Decision:
     return _changed(command.node_id, target, command.session_epoch, command.reason, now_ms)
 
 
-def heard(state: State, command: c.NodeHeard, now_ms: int) -> Decision:
+def heard(state: State, command: c.NodeHeard, now_ms: int) -> Decision[None]:
     """A SUSPECT node spoke on the session it had: nothing was missed, it goes on. A LOST one must register again."""
     node = state.nodes.get(command.node_id)
     if node is None or node.session_epoch != command.session_epoch or node.state is not NodeState.SUSPECT:
@@ -137,12 +137,12 @@ def heard(state: State, command: c.NodeHeard, now_ms: int) -> Decision:
     return _changed(command.node_id, NodeState.READY, command.session_epoch, "", now_ms)
 
 
-def _changed(node_id: str, target: NodeState, session_epoch: int, reason: str, now_ms: int) -> Decision:
+def _changed(node_id: str, target: NodeState, session_epoch: int, reason: str, now_ms: int) -> Decision[None]:
     fact = NodeStateChanged(at_ms=now_ms, node_id=node_id, state=target, session_epoch=session_epoch, reason=reason)
     return Decision((fact,))
 
 
-def cordon(state: State, command: c.Cordon, now_ms: int) -> Decision:
+def cordon(state: State, command: c.Cordon, now_ms: int) -> Decision[None]:
     """Open or close a node. Draining also ends its leases: preemptible ones go back to their queue."""
     node = state.node(command.node_id)
     node_id = node.spec.node_id
@@ -182,7 +182,7 @@ def drain_lease(state: State, lease: Lease, node_id: str, detail: str, grace_ms:
     return lifecycle.end(state, lease, EndReason.DRAINED, now_ms, detail=detail, grace_ms=grace_ms)
 
 
-def remove(state: State, command: c.RemoveNode, now_ms: int) -> Decision:
+def remove(state: State, command: c.RemoveNode, now_ms: int) -> Decision[None]:
     """Forget a node. With `force`, one that is lost for good takes what it held with it."""
     node = state.node(command.node_id)
     node_id = node.spec.node_id
@@ -204,7 +204,7 @@ def remove(state: State, command: c.RemoveNode, now_ms: int) -> Decision:
     return Decision(tuple(facts))
 
 
-def report_device(state: State, command: c.ReportDevice, now_ms: int) -> Decision:
+def report_device(state: State, command: c.ReportDevice, now_ms: int) -> Decision[None]:
     """A device's health or foreign memory changed; the session layer has applied its deadband."""
     node = state.nodes.get(command.node_id)
     if node is None or node.session_epoch != command.session_epoch:

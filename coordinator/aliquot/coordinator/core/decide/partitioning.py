@@ -12,11 +12,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from aliquot.coordinator.core.commands import ReportCut
-from aliquot.coordinator.core.decide.outcomes import NOTHING, Decision
 from aliquot.coordinator.core.decide.partitioning_plan import Recut, Room, emptied, fits, left, plan, recut
 from aliquot.coordinator.core.facts import CutOrdered, CutSettled, Fact, NodeState
 from aliquot.coordinator.core.granting import offer
 from aliquot.coordinator.core.leases import Lease
+from aliquot.coordinator.core.outcomes import NOTHING, Decision
 from aliquot.coordinator.core.placement.matching import may_serve
 from aliquot.coordinator.core.placement.obstacles import charge
 from aliquot.coordinator.core.state import Node, State
@@ -55,7 +55,7 @@ def look(state: State, _: str, now_ms: int) -> list[Fact]:
     return []
 
 
-def report(state: State, command: ReportCut, now_ms: int) -> Decision:
+def report(state: State, command: ReportCut, now_ms: int) -> Decision[None]:
     """What an agent says became of an order. Of an order that is not under way, nothing follows."""
     node = state.nodes.get(command.node_id)
     if node is None or node.session_epoch != command.session_epoch:

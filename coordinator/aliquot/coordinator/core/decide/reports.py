@@ -6,13 +6,13 @@ from collections.abc import Iterable
 
 from aliquot.coordinator.core.commands import ReportSlices, ReportStatus, SliceReport
 from aliquot.coordinator.core.decide import lifecycle
-from aliquot.coordinator.core.decide.outcomes import NOTHING, Decision
 from aliquot.coordinator.core.facts import Fact, SliceActive
 from aliquot.coordinator.core.leases import Lease, SliceState, lease_id_of
+from aliquot.coordinator.core.outcomes import NOTHING, Decision
 from aliquot.coordinator.core.state import State
 
 
-def report_slices(state: State, command: ReportSlices, now_ms: int) -> Decision:
+def report_slices(state: State, command: ReportSlices, now_ms: int) -> Decision[None]:
     """Confirmations. Those of an older session, or of a slice or epoch that is no more, are not believed."""
     node = state.nodes.get(command.node_id)
     if node is None or node.session_epoch != command.session_epoch:

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from aliquot.coordinator.core.commands import AcknowledgeShape
-from aliquot.coordinator.core.decide.outcomes import NOTHING, Decision
 from aliquot.coordinator.core.elastic import (
     bounds_of,
     free_numbers,
@@ -35,6 +34,7 @@ from aliquot.coordinator.core.facts import (
 from aliquot.coordinator.core.granting import offer
 from aliquot.coordinator.core.hints import Ceiling, ceiling_of
 from aliquot.coordinator.core.leases import Lease, Slice, SliceState, lease_id_of, slice_id_of
+from aliquot.coordinator.core.outcomes import NOTHING, Decision
 from aliquot.coordinator.core.preemption.victims import NEVER_MS
 from aliquot.coordinator.core.state import GrowthRound, State
 
@@ -145,7 +145,7 @@ def _give_back(state: State, lease: Lease, ceiling: Ceiling, now_ms: int) -> lis
     ]
 
 
-def acknowledge(state: State, command: AcknowledgeShape, now_ms: int) -> Decision:
+def acknowledge(state: State, command: AcknowledgeShape, now_ms: int) -> Decision[None]:
     """The launcher has adapted: what it gives back is stopped now. An older shape than the present changes nothing."""
     lease = state.lease(command.lease_id)
     if not 0 < command.shape <= lease.shape:

@@ -6,18 +6,18 @@ from aliquot.coordinator.core.commands import Tick
 from aliquot.coordinator.core.decide import holding, lifecycle, resizing
 from aliquot.coordinator.core.decide.balancing import look as look_at_projects
 from aliquot.coordinator.core.decide.maintaining import look as look_at_window
-from aliquot.coordinator.core.decide.outcomes import Decision, TickOutcome
 from aliquot.coordinator.core.decide.partitioning import look as look_at_cards
 from aliquot.coordinator.core.evolving.counting import FOLDED_AT_ONCE, watch_budget
 from aliquot.coordinator.core.facts import EndReason, Fact, LeasesForgotten
 from aliquot.coordinator.core.leases import SliceState
 from aliquot.coordinator.core.ledger.facts import BudgetCrossed, UsageFolded
 from aliquot.coordinator.core.ledger.meters import ALERT_PERMILLE
+from aliquot.coordinator.core.outcomes import Decision, TickOutcome
 from aliquot.coordinator.core.state import State
 from aliquot.coordinator.core.timers import Due
 
 
-def tick(state: State, command: Tick, now_ms: int) -> Decision:
+def tick(state: State, command: Tick, now_ms: int) -> Decision[TickOutcome]:
     """Look at due entries until one of them asks for something, or `limit` asked for nothing."""
     for _ in range(command.limit):
         entry = state.timers.take_due(now_ms)

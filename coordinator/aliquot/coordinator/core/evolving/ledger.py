@@ -57,12 +57,14 @@ def _use_observed(state: State, fact: f.UseObserved) -> None:
     tenant = fact.tenant or state.leases[fact.lease_id].request.tenant
     day_start_ms = fact.at_ms - fact.at_ms % DAY_MS
     old = state.ledger.observed.get((tenant, day_start_ms), Observed(tenant))
-    state.ledger.observed[tenant, day_start_ms] = Observed(
-        tenant,
-        str(int(old.busy_milli_ms) + int(fact.busy_milli_ms)),
-        str(int(old.memory_byte_ms) + int(fact.memory_byte_ms)),
-        old.interval_ms + fact.interval_ms,
-        day_start_ms,
+    state.ledger.observe(
+        Observed(
+            tenant,
+            str(int(old.busy_milli_ms) + int(fact.busy_milli_ms)),
+            str(int(old.memory_byte_ms) + int(fact.memory_byte_ms)),
+            old.interval_ms + fact.interval_ms,
+            day_start_ms,
+        )
     )
 
 

@@ -45,6 +45,10 @@ class Ledger:
         self.usage_entries = 0
         """How many of the entries are usage that is not folded."""
         self.references: set[str] = set()
+        self._done: list[Change] | None = None
+        """What was done since `take_changes`; None while nobody follows."""
+        self.repriced = False
+        """Whether prices have changed since."""
 
     # -- writing
 
@@ -54,6 +58,7 @@ class Ledger:
             raise BrokenInvariant(f"entry {entry.number} follows entry {self.next_number - 1}")
         self.next_number += 1
         self._index(entry)
+        self.note(lambda copy: copy.post(entry))
 
     def restore(self, entries: Iterable[Entry]) -> None:
         """Entries as a snapshot has them."""
@@ -74,6 +79,13 @@ class Ledger:
     def set_rates(self, at_ms: int, card: RateCard, version: int) -> None:
         """Prices that hold from this moment."""
         self.prices = PriceHistory((*self.prices.dated, DatedRates(at_ms, card, version)))
+        self.repriced = True
+        self.note(lambda copy: copy.set_rates(at_ms, card, version))
+
+    def observe(self, day: Observed) -> None:
+        """What was measured of a tenant's use on a day, in all."""
+        self.observed[day.tenant, day.day_start_ms] = day
+        self.note(lambda copy: copy.observe(day))
 
     def nth_usage(self, count: int) -> int:
         """The number of the entry with which there are `count` of usage, the oldest first; 0: there are not so many."""
@@ -96,6 +108,41 @@ class Ledger:
         self.usage_entries -= len(folded)
         if folded:
             self.folded_up_to_ms = max(self.folded_up_to_ms, folded[-1].to_ms)
+        self.note(lambda copy: copy.fold(up_to_number))
+
+    # -- for those who follow
+
+    def note(self, change: Change) -> None:
+        """Something was done, which others that follow have to do too."""
+        if self._done is not None:
+            self._done.append(change)
+
+    def take_changes(self, *, whole: bool = False) -> tuple[Change, ...]:
+        """What was done since this was last called: done to a copy in the same order, it makes the copy equal. The
+        first time, and with `whole`, this makes any ledger a copy.
+        """
+        done, self._done, self.repriced = self._done, [], False
+        if done is None or whole:
+            entries = tuple(self.entries)
+            hours = {tenant: dict(buckets) for tenant, buckets in self.hours.items()}
+            closed, observed = dict(self.closed), dict(self.observed)
+            sums = (self.next_number, self.prices, self.folded_up_to_ms, self.closed_up_to_ms)
+            return (lambda copy: copy.become(entries, hours, closed, observed, sums),)
+        return tuple(done)
+
+    def become(
+        self,
+        entries: tuple[Entry, ...],
+        hours: dict[str, dict[Bucket, Sums]],
+        closed: dict[tuple[int, str, str, str], DayTotal],
+        observed: dict[tuple[str, int], Observed],
+        rest: tuple[int, PriceHistory, int, int],
+    ) -> None:
+        """Be a copy of another with these: `take_changes` says so."""
+        self.entries, self.by_tenant, self.references, self.usage_entries = [], {}, set(), 0
+        self.restore(entries)
+        self.hours, self.closed, self.observed = hours, closed, observed
+        self.next_number, self.prices, self.folded_up_to_ms, self.closed_up_to_ms = rest
 
     # -- reading
 
@@ -141,6 +188,10 @@ class Ledger:
         )
 
 
+Change = Callable[[Ledger], None]
+"""Something that was done to a ledger, to be done to a copy of it."""
+
+
 def _ended(entry: Entry) -> int:
     return entry.to_ms
 
@@ -158,7 +209,7 @@ def _cut_out(entries: list[Entry], up_to_number: int) -> list[Entry]:
 
 
 class Extract(NamedTuple):
-    """What an invoice is made from; immutable, so that making it never holds up the writer."""
+    """What an invoice is made from; immutable, so that it can be made while the books go on."""
 
     tenant: str
     from_ms: int

@@ -32,3 +32,4 @@ def close(ledger: Ledger, up_to_ms: int) -> None:
         known = ledger.closed.get(key)
         ledger.closed[key] = day_total(*key, sums.plus(sums_of(known)) if known is not None else sums)
     ledger.closed_up_to_ms = up_to_ms
+    ledger.note(lambda copy: close(copy, up_to_ms))

@@ -6,7 +6,7 @@ index over the leases: kept up to date by `evolve`, recounted by `rebuild`, comp
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -66,6 +66,8 @@ class Account:
     average_ms: int = 0
     version: int = 0
     """Moves with every change of what is held."""
+    published: bool = False
+    """Whether nothing has changed since `Tenancy.take_changes`."""
     holders: dict[str, int] = field(default_factory=dict)
     """Leases that hold something, and how many slices each; kept only where there is a limit."""
     ranked: RankedHoldings = field(default_factory=RankedHoldings)
@@ -97,6 +99,29 @@ class Account:
     def held(self) -> tuple[int, int, int, dict[str, list[int]]]:
         """Everything that is recounted from the leases, for comparison."""
         return self.share_milli, self.memory_bytes, self.slices, self.by_model
+
+
+class Held(NamedTuple):
+    """What an account holds in all, and its averages, as of one moment; see `Account`."""
+
+    kind: str
+    name: str
+    quota: Quota
+    share_milli: int
+    memory_bytes: int
+    slices: int
+    share_average: int
+    memory_average: int
+    average_ms: int
+
+
+class Declarations(NamedTuple):
+    """Everything that is declared, as of one moment."""
+
+    pools: Mapping[str, Pool]
+    tenants: Mapping[str, Tenant]
+    queues: Mapping[str, Queue]
+    loans: Mapping[str, Loan]
 
 
 class Chain(NamedTuple):
@@ -134,6 +159,8 @@ class Tenancy:
         """Whether anything is guaranteed to anybody."""
         self.budgets = False
         self._chains: dict[tuple[str, str], Chain] = {}
+        self._taken_version = -1
+        self._changed: list[Account] = []
 
     # -- declarations
 
@@ -171,6 +198,7 @@ class Tenancy:
         self._chains.clear()
         for account in self.accounts.values():
             account.quota = self._quota(account.kind, account.name)
+            self._note(account)
         quotas = [t.spec.quota for t in self.tenants.values()] + [q.spec.quota for q in self.queues.values()]
         self.guarantees = any(quota.guarantees for quota in quotas)
         self.budgets = any(bool(tenant.spec.budget) for tenant in self.tenants.values())
@@ -193,6 +221,7 @@ class Tenancy:
         if account is None:
             account = self.accounts[kind, name] = Account(kind, name, self._quota(kind, name))
             account.forget_held()
+            self._changed.append(account)
         return account
 
     def chain(self, tenant: str, queue: str) -> Chain:
@@ -217,6 +246,8 @@ class Tenancy:
         for account in chain.accounts:
             _bring_up(account, at_ms, half_life_ms)
             _count(account, parts, sign)
+            if account.published:
+                self._note(account)
         for account in chain.limited:
             _enlist(account, owner.lease_id, sign * len(parts))
         if chain.guaranteed:
@@ -242,6 +273,7 @@ class Tenancy:
         """Set everything that is held to nothing, before it is recounted. Averages stay."""
         for account in self.accounts.values():
             account.forget_held()
+            self._note(account)
 
     def bring_up(self, at_ms: int) -> None:
         """Bring every average up to this time."""
@@ -249,6 +281,38 @@ class Tenancy:
         for account in self.accounts.values():
             if account.average_ms:  # others never held anything, and may exist only because somebody asked
                 _bring_up(account, at_ms, half_life_ms)
+
+    # -- for those who follow
+
+    def _note(self, account: Account) -> None:
+        if account.published:
+            account.published = False
+            self._changed.append(account)
+
+    def take_changes(self, *, whole: bool = False) -> tuple[Declarations | None, tuple[Held, ...]]:
+        """The declarations, if any has changed since this was last called, and what those accounts hold that have.
+        `whole`: everything.
+        """
+        declared = None
+        if whole or self._taken_version != self.version:
+            self._taken_version = self.version
+            declared = Declarations(dict(self.pools), dict(self.tenants), dict(self.queues), dict(self.loans))
+        changed = self.accounts.values() if whole else self._changed
+        taken = tuple([_published(account) for account in changed])
+        self._changed.clear()
+        return declared, taken
+
+    def follow(self, declared: Declarations | None, held: Iterable[Held]) -> None:
+        """Be as `take_changes` of another says. Of what is held by model and by whom, nothing is known then."""
+        if declared is not None:
+            self.pools, self.tenants = dict(declared.pools), dict(declared.tenants)
+            self.queues, self.loans = dict(declared.queues), dict(declared.loans)
+            self.redeclared()
+        for change in held:
+            account = self.account(change.kind, change.name)
+            account.quota = change.quota
+            account.share_milli, account.memory_bytes, account.slices = change[3:6]
+            account.share_average, account.memory_average, account.average_ms = change[6:]
 
     # -- averages
 
@@ -274,6 +338,21 @@ class Tenancy:
             account = self.account(average.kind, average.name)
             account.share_average, account.memory_average = average.share, average.memory
             account.average_ms = average.at_ms
+
+
+def _published(account: Account) -> Held:
+    account.published = True
+    return Held(
+        account.kind,
+        account.name,
+        account.quota,
+        account.share_milli,
+        account.memory_bytes,
+        account.slices,
+        account.share_average,
+        account.memory_average,
+        account.average_ms,
+    )
 
 
 def _limited(quota: Quota) -> bool:

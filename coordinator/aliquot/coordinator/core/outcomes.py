@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Generic, TypeVar, overload
 
 from aliquot.coordinator.core.balancing import Move
 from aliquot.coordinator.core.facts import Fact
-from aliquot.coordinator.core.holds import Hold
-from aliquot.coordinator.core.ledger.books import Extract
-from aliquot.coordinator.core.ledger.rates import RateCard
-from aliquot.coordinator.core.maintenance.windows import Window
 from aliquot.coordinator.core.tenancy.lending import NodeMove
-from aliquot.coordinator.core.tenancy.specs import Amount, Balancing, Pool, QueueSpec, TenantSpec
+from aliquot.coordinator.core.tenancy.specs import Balancing
 from aliquot.coordinator.core.types import Missing, Placement
 
 
@@ -67,41 +64,6 @@ class ApplyOutcome:
     unchanged: tuple[str, ...]
 
 
-_NOTHING = Amount()
-
-
-@dataclass(frozen=True, slots=True)
-class AccountView:
-    """What a tenant or queue was promised, holds and waits for."""
-
-    name: str
-    spec: TenantSpec | QueueSpec
-    version: int
-    """0: never declared; it exists because it has, or had, leases."""
-    share_milli: int
-    memory_bytes: int
-    waiting: int
-    fair_share_billionths: int
-    """Decayed and present dominant share over weight: what `fair_share` compares."""
-    guaranteed_scaled: Amount = _NOTHING
-    """What of the guarantee the pool can keep now."""
-    budget_permille: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class TenancyView:
-    """Everything declared, as of now."""
-
-    pools: tuple[Pool, ...]
-    tenants: tuple[AccountView, ...]
-    queues: tuple[AccountView, ...]
-    rates: RateCard | None
-    rates_version: int
-    guarantee_scale_millionths: int
-    alerts: tuple[str, ...]
-    holds: tuple[Hold, ...]
-
-
 @dataclass(frozen=True, slots=True)
 class ProjectView:
     """A project of a pool that is balanced."""
@@ -150,57 +112,25 @@ class DefragmentView:
     mix_known: bool
 
 
-@dataclass(frozen=True, slots=True)
-class WindowView:
-    """A maintenance window with the nodes it is over."""
-
-    window: Window
-    node_ids: tuple[str, ...]
-    slices: int
-    """What is held on them."""
+T_co = TypeVar("T_co", covariant=True)
 
 
-@dataclass(frozen=True, slots=True)
-class MaintenanceView:
-    """All windows."""
+@dataclass(frozen=True, slots=True, init=False)
+class Decision(Generic[T_co]):
+    """Facts to journal and apply together, or not at all, and what the caller is told once they are durable."""
 
-    windows: tuple[WindowView, ...]
+    facts: tuple[Fact, ...]
+    outcome: T_co
 
+    @overload
+    def __init__(self: Decision[None], facts: tuple[Fact, ...] = ()) -> None: ...
 
-Outcome = (
-    AllocateOutcome
-    | AdmitOutcome
-    | TickOutcome
-    | Explained
-    | ApplyOutcome
-    | TenancyView
-    | BalanceView
-    | DefragmentView
-    | MaintenanceView
-    | Extract
-    | None
-)
+    @overload
+    def __init__(self, facts: tuple[Fact, ...], outcome: T_co) -> None: ...
 
-
-@dataclass(frozen=True, slots=True)
-class Decision:
-    """Facts to journal and apply together, or not at all."""
-
-    facts: tuple[Fact, ...] = ()
-    outcome: Outcome = None
+    def __init__(self, facts: tuple[Fact, ...] = (), outcome: object = None) -> None:
+        object.__setattr__(self, "facts", facts)
+        object.__setattr__(self, "outcome", outcome)
 
 
 NOTHING = Decision()
-
-__all__ = [
-    "NOTHING",
-    "AccountView",
-    "AdmitOutcome",
-    "AllocateOutcome",
-    "ApplyOutcome",
-    "Decision",
-    "Explained",
-    "Outcome",
-    "TenancyView",
-    "TickOutcome",
-]

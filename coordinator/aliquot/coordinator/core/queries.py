@@ -1,0 +1,42 @@
+"""What somebody wants to know of what could become of things. Answered from the State, and nothing is changed.
+
+Only what has to try placements is asked so; what is the case is read from the View. A `Query[T]` is answered with a T.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from aliquot.coordinator.core.commands import Command
+from aliquot.coordinator.core.facts import RequestSpec
+from aliquot.coordinator.core.outcomes import Explained
+
+T_co = TypeVar("T_co", covariant=True)
+
+
+class Query(Generic[T_co]):
+    """A question, and what it is answered with. Equal queries have equal answers at one moment."""
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Explain(Query[Explained]):
+    """What would become of this request now? Ends before anything changes."""
+
+    request: RequestSpec
+
+
+@dataclass(frozen=True, slots=True)
+class ExplainLease(Query[Explained]):
+    """Why is this lease where it is?"""
+
+    lease_id: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DryRun(Query[T_co]):
+    """What would this command's caller be told? It costs what deciding the command costs."""
+
+    command: Command[T_co]

@@ -1,0 +1,172 @@
+"""The durable books beside leases and nodes: declarations, accounts, budgets, holds, maintenance windows, the ledger.
+
+They follow the State's by what each group changed, so that whoever asks for them asks no writer and sees nothing that
+a crash could take back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from aliquot.coordinator.core.holds import Hold
+from aliquot.coordinator.core.leases import Lease
+from aliquot.coordinator.core.ledger.books import Extract, Ledger, open_entries
+from aliquot.coordinator.core.ledger.invoice import check_period
+from aliquot.coordinator.core.ledger.meters import Meter
+from aliquot.coordinator.core.ledger.rates import RateCard
+from aliquot.coordinator.core.maintenance.windows import Window
+from aliquot.coordinator.core.queueing.order import fair_share
+from aliquot.coordinator.core.tenancy.books import AccountKey, Tenancy
+from aliquot.coordinator.core.tenancy.limits import MILLIONTHS, guaranteed_in_all, promised, scale_of
+from aliquot.coordinator.core.tenancy.specs import Amount, Pool, Queue, QueueSpec, Quota, Tenant, TenantSpec
+from aliquot.coordinator.core.types import WHOLE_SHARE_MILLI
+from aliquot.coordinator.reading.totals import Totals
+from aliquot.coordinator.writing.commits import BooksChange
+
+Spec = TypeVar("Spec", TenantSpec, QueueSpec)
+
+
+@dataclass(frozen=True, slots=True)
+class AccountView(Generic[Spec]):
+    """What a tenant or queue was promised, holds and waits for."""
+
+    spec: Spec
+    version: int
+    """0: never declared; it exists because it has, or had, leases."""
+    share_milli: int
+    memory_bytes: int
+    waiting: int
+    fair_share_billionths: int
+    """Decayed and present dominant share over weight: what `fair_share` compares."""
+    guaranteed_scaled: Amount
+    """What of the guarantee the pool can keep now."""
+    budget_permille: int
+
+
+@dataclass(frozen=True, slots=True)
+class TenancyView:
+    """Everything declared, as of one durable moment."""
+
+    pools: tuple[Pool, ...]
+    tenants: tuple[AccountView[TenantSpec], ...]
+    queues: tuple[AccountView[QueueSpec], ...]
+    rates: RateCard | None
+    rates_version: int
+    guarantee_scale_millionths: int
+    alerts: tuple[str, ...]
+    holds: tuple[Hold, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class WindowView:
+    """A maintenance window with the nodes it is over."""
+
+    window: Window
+    node_ids: tuple[str, ...]
+    slices: int
+    """What is held on them."""
+
+
+class DurableBooks:
+    """See the module's docstring."""
+
+    def __init__(self) -> None:
+        self.ledger = Ledger()
+        self.windows: list[Window] = []
+        """The next one first."""
+        self._tenancy = Tenancy()
+        self._meters: dict[str, Meter] = {}
+        self._holds: tuple[Hold, ...] = ()
+
+    def apply(self, change: BooksChange) -> None:
+        """Include a durable group."""
+        self._tenancy.follow(change.declared, change.accounts)
+        if change.all_meters:
+            self._meters.clear()
+        self._meters.update(change.meters)
+        self._holds = change.holds
+        self.windows = sorted(change.windows, key=_start)
+        for done in change.ledger:
+            done(self.ledger)
+
+    def extract(self, tenant: str, live: Iterable[Lease], from_ms: int, to_ms: int, now_ms: int) -> Extract:
+        """See `View.extract`."""
+        open_now = open_entries(live, self._queue_of, now_ms)
+        extract = self.ledger.extract(tenant, open_now, from_ms, to_ms, now_ms)
+        check_period(extract)
+        return extract
+
+    def _queue_of(self, lease: Lease) -> str:
+        return self._tenancy.queue_of(lease.request.tenant, lease.request.queue)
+
+    def tenancy(self, totals: Totals, now_ms: int) -> TenancyView:
+        """See `View.tenancy`."""
+        books = self._tenancy
+        waiting: dict[AccountKey, int] = {}
+        for (tenant, queue), there in totals.queues.items():
+            if there.queued:
+                for key in (("t", tenant), *(("q", name) for name in books.path(books.queue_of(tenant, queue)))):
+                    waiting[key] = waiting.get(key, 0) + there.queued
+        used = {key for key, account in books.accounts.items() if account.slices} | set(waiting)
+        tenants = sorted({*books.tenants, *(name for kind, name in used if kind == "t")})
+        queues = sorted({*books.queues, *(name for kind, name in used if kind == "q")})
+        usable, whole = totals.usable.amount, _whole(totals)
+        promise = promised(books)
+        scale = scale_of(promise, usable)
+
+        def account(key: AccountKey, spec: Spec, declared: Tenant | Queue | None) -> AccountView[Spec]:
+            account = books.account(*key)
+            meter = self._meters.get(spec.name) if key[0] == "t" else None
+            return AccountView(
+                spec=spec,
+                version=declared.version if declared is not None else 0,
+                share_milli=account.share_milli,
+                memory_bytes=account.memory_bytes,
+                waiting=waiting.get(key, 0),
+                fair_share_billionths=fair_share(books, account, whole, now_ms),
+                guaranteed_scaled=_scaled(account.quota, scale),
+                budget_permille=meter.permille(now_ms) if meter is not None else 0,
+            )
+
+        return TenancyView(
+            pools=tuple(pool for _, pool in sorted(books.pools.items())),
+            tenants=tuple(account(("t", name), books.tenant_spec(name), books.tenants.get(name)) for name in tenants),
+            queues=tuple(account(("q", name), books.queue_spec(name), books.queues.get(name)) for name in queues),
+            rates=self.ledger.prices.latest,
+            rates_version=self.ledger.prices.version,
+            guarantee_scale_millionths=scale,
+            alerts=(*_reduced(promise, usable, scale), *self._budget_alerts(now_ms)),
+            holds=self._holds,
+        )
+
+    def _budget_alerts(self, now_ms: int) -> Iterable[str]:
+        for name, meter in sorted(self._meters.items()):
+            permille = meter.permille(now_ms)
+            if permille >= 800:
+                word = "BUDGET_USED_UP" if permille >= 1000 else "BUDGET_NEARLY_USED_UP"
+                yield f"{word}: tenant {name} has used {permille / 10:g} % of its budget of this {meter.budget.period}"
+
+
+def _reduced(promise: Amount, usable: Amount, scale: int) -> Iterable[str]:
+    if scale < MILLIONTHS:
+        yield (
+            f"GUARANTEES_REDUCED: {promise.share_milli / 1000:g} devices are guaranteed, "
+            f"{usable.share_milli / 1000:g} are usable: every guarantee counts for {scale / 10_000:.1f} % of itself"
+        )
+
+
+def _whole(totals: Totals) -> Amount:
+    share = sum(of_class.capacity_share_milli for of_class in totals.classes.values())
+    memory = sum(of_class.capacity_memory_bytes for of_class in totals.classes.values())
+    return Amount(max(share, WHOLE_SHARE_MILLI), max(memory, 1))
+
+
+def _scaled(quota: Quota, scale: int) -> Amount:
+    whole = guaranteed_in_all(quota.guaranteed, quota.models)
+    return Amount(whole.share_milli * scale // MILLIONTHS, whole.memory_bytes * scale // MILLIONTHS)
+
+
+def _start(window: Window) -> tuple[int, str]:
+    return window.starts_ms, window.spec.name

@@ -1,0 +1,114 @@
+"""Questions that only the State can answer: asked beside the commands, and never in their way.
+
+Some of what is asked has to be tried on the State: what would become of a request, a dry run. Such a question is
+answered between two of the writer's turns: one after each turn while commands wait, and for a bounded time while none
+do. So however many are asked, a command waits for one of them at most. What has no answer yet is asked once for all who
+ask the same, and what was answered lately is not asked again until something changes.
+
+An answer is given when everything that it was found on is durable.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from aliquot.coordinator.core.decide import answer
+from aliquot.coordinator.core.errors import DomainError
+from aliquot.coordinator.core.queries import Query
+from aliquot.coordinator.core.state import State
+from aliquot.coordinator.errors import Overloaded
+from aliquot.coordinator.writing.groups import Reply, fail
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+QUESTIONS_MAX = 4_096
+"""Questions that wait to be answered; beyond it callers are told to come back."""
+_IDLE_NS = 2_000_000
+"""How long questions may take in one go while no command waits."""
+_FRESH_MS = 1_000
+"""While nothing changes, equal questions are given the same answer for so long: answers name times."""
+
+
+class Questions:
+    """See the module's docstring."""
+
+    def __init__(self, perf_ns: Callable[[], int]) -> None:
+        self._perf_ns = perf_ns
+        self._waiting: dict[Query[Any], list[Reply]] = {}
+        self._asked = 0
+        self._found: deque[tuple[int, list[Reply], Callable[[Reply], None]]] = deque()
+        """Answers, with the fact that must be durable before they are given."""
+        self._known: dict[Query[Any], Callable[[Reply], None]] = {}
+        self._known_seq = -1
+        self._known_ms = 0
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def ask(self, query: Query[T]) -> asyncio.Future[T]:
+        """The future gives the answer, or raises why there is none. Raises Overloaded."""
+        if self._asked >= QUESTIONS_MAX:
+            raise Overloaded(f"{self._asked} questions wait already, which is the bound")
+        reply: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(query, []).append(reply)
+        self._asked += 1
+        return reply
+
+    def answer_some(self, state: State, now_ms: int, durable_seq: int, *, commands_wait: bool) -> None:
+        """Answer one question, or while no command waits as many as there is time for."""
+        if state.seq != self._known_seq or now_ms - self._known_ms >= _FRESH_MS:
+            self._known.clear()
+            self._known_seq, self._known_ms = state.seq, now_ms
+        started = self._perf_ns()
+        while self._waiting:
+            query = next(iter(self._waiting))
+            replies = self._waiting.pop(query)
+            self._asked -= len(replies)
+            if all(reply.done() for reply in replies):
+                continue  # whoever asked has left
+            give = self._known.get(query)
+            if give is None:
+                give = self._known[query] = _answer(state, query, now_ms)
+            self._found.append((state.seq, replies, give))
+            if commands_wait or self._perf_ns() - started > _IDLE_NS:
+                break
+        self.give(durable_seq)
+
+    def give(self, durable_seq: int) -> None:
+        """Everything up to this fact is durable: answers that were found on no more are given."""
+        while self._found and self._found[0][0] <= durable_seq:
+            _, replies, give = self._found.popleft()
+            for reply in replies:
+                if not reply.done():
+                    give(reply)
+
+    def refuse(self, error: Exception) -> None:
+        """There will be no answers: what they were, or would be, found on is not durable."""
+        replies = [reply for _, asked, _ in self._found for reply in asked]
+        replies += [reply for asked in self._waiting.values() for reply in asked]
+        self._found.clear()
+        self._waiting.clear()
+        self._known.clear()
+        self._asked = 0
+        for reply in replies:
+            fail(reply, error)
+
+
+def _answer(state: State, query: Query[T], now_ms: int) -> Callable[[asyncio.Future[T]], None]:
+    """What tells somebody the answer."""
+    try:
+        found = answer(state, query, now_ms)
+    except DomainError as error:
+        refusal: Exception = error.with_traceback(None)
+    except Exception as error:
+        log.exception("answering %s failed", type(query).__name__)
+        refusal = error
+    else:
+        return lambda reply: reply.set_result(found)
+    return lambda reply: fail(reply, refusal)

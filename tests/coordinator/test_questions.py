@@ -1,0 +1,252 @@
+"""Questions are answered beside commands, never in their way; reads of what is durable need no journal that works."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import grpc
+import pytest
+
+from aliquot.common.clock import ManualClock
+from aliquot.coordinator.core import commands as c
+from aliquot.coordinator.core.decide import answer, decide
+from aliquot.coordinator.core.errors import LeaseNotFound
+from aliquot.coordinator.core.queries import DryRun, Explain, ExplainLease, Query
+from aliquot.coordinator.core.state import State
+from aliquot.coordinator.core.tenancy.specs import TenantSpec
+from aliquot.coordinator.errors import JournalUnavailable, Overloaded, ShuttingDown
+from aliquot.coordinator.writing import questions, writer
+from aliquot.coordinator.writing.commits import Commit
+from aliquot.coordinator.writing.journal.thread import JournalThread
+from aliquot.coordinator.writing.writer import Writer, WriterConfig
+from aliquot.v1 import admin_pb2, admin_pb2_grpc, leases_pb2, types_pb2
+from tests.coordinator.journals import FailingJournal, HeldJournal
+from tests.coordinator.pool import Pool, eventually, reason_of, running
+from tests.core.harness import node, request
+
+
+class Silent:
+    """Nobody who follows, and nothing measured."""
+
+    def publish(self, commit: Commit) -> None: ...
+
+    def load(self, commit: Commit) -> None: ...
+
+    def decided(self, took_ns: int) -> None: ...
+
+    def committed(self, took_ns: int, facts: int) -> None: ...
+
+    def commit_failed(self) -> None: ...
+
+    def granting_changed(self, *, granting: bool) -> None: ...
+
+    def recovered(self) -> None: ...
+
+
+@pytest.fixture
+def order(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What the writer did, in order: "c" for a caller's command, "q" for a question."""
+    happened: list[str] = []
+
+    def noted(word: str, really: Callable[..., Any]) -> Callable[..., Any]:
+        def note(state: State, subject: object, now_ms: int) -> Any:
+            if not isinstance(subject, c.Tick | c.Admit):
+                happened.append(word)
+            return really(state, subject, now_ms)
+
+        return note
+
+    monkeypatch.setattr(writer, "decide", noted("c", decide))
+    monkeypatch.setattr(questions, "answer", noted("q", answer))
+    return happened
+
+
+@contextlib.asynccontextmanager
+async def writing(journal: HeldJournal, config: WriterConfig | None = None) -> AsyncIterator[Writer]:
+    def reload() -> State:
+        raise AssertionError("the journal works")
+
+    silent = Silent()
+    made = Writer(
+        state=State.fresh(),
+        journal=journal,
+        clock=ManualClock(1_000_000),
+        publisher=silent,
+        meter=silent,
+        health=silent,
+        thread=JournalThread(),
+        perf_ns=time.perf_counter_ns,
+        reload=reload,
+        config=config or WriterConfig(),
+    )
+    run = asyncio.create_task(made.run())
+    try:
+        await made.submit(c.StartLeading(1))
+        await made.submit(c.RegisterNode(node("one"), 1))
+        await made.submit(c.ReconcileNode("n-one", 1, ()))
+        yield made
+    finally:
+        journal.let_go()
+        made.close()
+        await run
+        made.stop_thread()
+
+
+def storm(made: Writer, count: int) -> list[asyncio.Future[Any]]:
+    return [made.query(Explain(request(1000, name=str(number)))) for number in range(count)]
+
+
+async def test_a_storm_of_questions_delays_no_command_by_more_than_one_of_them(order: list[str]) -> None:
+    config = WriterConfig(turn_ms=0)  # one command a turn
+    async with writing(HeldJournal(), config) as made:
+        order.clear()
+        asked = storm(made, 300)
+        done = [made.submit(c.DeclareNode(node(f"more-{number}"))) for number in range(100)]
+        await asyncio.gather(*done)
+        await asyncio.gather(*asked)
+    assert order.count("c") == 100
+    assert order.count("q") == 300
+    until_the_last = "".join(order)[: "".join(order).rindex("c")]
+    assert "qq" not in until_the_last
+
+
+async def test_what_many_ask_alike_is_found_once_until_something_changes(order: list[str]) -> None:
+    async with writing(HeldJournal()) as made:
+        order.clear()
+        same: Query[Any] = Explain(request(1000))
+        answers = await asyncio.gather(*(made.query(same) for _ in range(50)))
+        assert order == ["q"]
+        assert await made.query(Explain(request(1000))) is answers[0]
+        await made.submit(c.DeclareNode(node("two")))
+        await made.query(same)
+        assert order == ["q", "c", "q"]
+
+
+async def test_who_has_left_is_not_answered(order: list[str]) -> None:
+    async with writing(HeldJournal()) as made:
+        order.clear()
+        left = storm(made, 10)
+        for reply in left:
+            reply.cancel()
+        with pytest.raises(LeaseNotFound):
+            await made.query(ExplainLease("none"))
+    assert order == ["q"]
+
+
+async def test_beyond_the_bound_who_asks_is_told_to_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(questions, "QUESTIONS_MAX", 10)
+    async with writing(HeldJournal()) as made:
+        asked = storm(made, questions.QUESTIONS_MAX)
+        with pytest.raises(Overloaded):
+            made.query(Explain(request(500)))
+        await asyncio.gather(*asked)
+        assert (await made.query(Explain(request(500)))).fits_now
+
+
+async def test_a_dry_run_tells_what_the_command_would_and_changes_nothing() -> None:
+    async with writing(HeldJournal()) as made:
+        command = c.Apply(tenants=((TenantSpec("vision"), c.ANY_VERSION),))
+        assert made.state is not None
+        before = made.state.seq
+        tried = await made.query(DryRun(command))
+        assert made.state.seq == before
+        assert await made.submit(command) == tried
+
+
+async def test_no_answer_tells_of_what_is_not_durable_and_a_stuck_journal_refuses_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    journal = HeldJournal()
+    async with writing(journal) as made:
+        journal.hold()
+        changing = made.submit(c.DeclareNode(node("two")))
+        await eventually(journal.waiting.is_set, "the commit is under way")
+        asked = made.query(Explain(request(1000)))
+        await asyncio.sleep(0.05)
+        assert not asked.done()
+        monkeypatch.setattr(writer, "_STUCK_NS", 0)
+        made.look_at_journal()
+        with pytest.raises(JournalUnavailable, match="longer than"):
+            await asked
+        with pytest.raises(JournalUnavailable):
+            made.query(Explain(request(1000)))
+        journal.let_go()
+        await changing
+        assert (await made.query(Explain(request(1000)))).fits_now
+
+
+async def test_what_was_asked_before_a_stop_is_refused() -> None:
+    async with writing(HeldJournal()) as made:
+        asked = made.query(Explain(request(1000)))
+        made.close()
+        with pytest.raises(ShuttingDown):
+            await asked
+
+
+async def test_a_stuck_journal_stops_no_reading_of_what_is_durable(monkeypatch: pytest.MonkeyPatch) -> None:
+    journal = HeldJournal()
+    async with running(journal=journal) as pool:
+        waiting = await _prepared(pool)
+        journal.hold()
+        changing = asyncio.ensure_future(_admin(pool).Apply(_tenant("c")))
+        await eventually(journal.waiting.is_set, "the commit is under way")
+        monkeypatch.setattr(writer, "_STUCK_NS", 0)
+        pool.leading.writer.look_at_journal()
+        await _reads_go_on(pool, waiting)
+        journal.let_go()
+        await changing
+        assert "c" in await _tenants(pool)
+
+
+async def test_a_journal_that_fails_stops_no_reading_of_what_is_durable() -> None:
+    journal = FailingJournal()
+    async with running(journal=journal) as pool:
+        waiting = await _prepared(pool)
+        journal.broken = True
+        with pytest.raises(grpc.aio.AioRpcError):
+            await _admin(pool).Apply(_tenant("c"))
+        await _reads_go_on(pool, waiting)
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await pool.leases.Explain(leases_pb2.ExplainRequest(lease_id=waiting))
+        assert reason_of(refused.value) == "JOURNAL_UNAVAILABLE"
+        journal.broken = False
+        await eventually(lambda: pool.leading.writer.granting, "it goes on by itself")
+        await _admin(pool).Apply(_tenant("d"))
+        assert await _tenants(pool) == ["a", "d", "team"]
+        assert (await pool.get(waiting)).waiting.summary
+
+
+async def _prepared(pool: Pool) -> str:
+    await pool.declare(1)
+    await _admin(pool).Apply(_tenant("a"))
+    await _admin(pool).PostCredit(admin_pb2.PostCreditRequest(tenant="a", money_micro=7, reference="one"))
+    await pool.allocate("1")
+    return (await pool.allocate("1", wait_until=leases_pb2.WAIT_UNTIL_QUEUED)).lease_id
+
+
+async def _reads_go_on(pool: Pool, waiting: str) -> None:
+    async with asyncio.timeout(20):
+        assert await _tenants(pool) == ["a", "team"]
+        assert not (await _admin(pool).ListMaintenance(admin_pb2.ListMaintenanceRequest())).windows
+        invoice = await _admin(pool).GetInvoice(admin_pb2.GetInvoiceRequest(tenant="a", from_ms=0, to_ms=1 << 60))
+        assert invoice.tenant == "a"
+        lease = await pool.get(waiting)
+        assert lease.state == types_pb2.LEASE_STATE_QUEUED
+        assert not lease.HasField("waiting")
+
+
+async def _tenants(pool: Pool) -> list[str]:
+    tenancy = await _admin(pool).GetTenancy(admin_pb2.GetTenancyRequest())
+    return [item.spec.name for item in tenancy.tenants]
+
+
+def _tenant(name: str) -> admin_pb2.ApplyRequest:
+    return admin_pb2.ApplyRequest(tenants=[admin_pb2.TenantItem(spec=admin_pb2.TenantSpec(name=name))])
+
+
+def _admin(pool: Pool) -> admin_pb2_grpc.AdminServiceAsyncStub:
+    return admin_pb2_grpc.AdminServiceStub(pool.channel)
