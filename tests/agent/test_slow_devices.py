@@ -1,0 +1,196 @@
+"""A device whose driver does not come back delays its own slices only: orders to the others are carried out."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import AsyncIterator, Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from aliquot.agent.attachments import Attachments
+from aliquot.agent.checkpoint import Checkpoint
+from aliquot.agent.containment import Containment
+from aliquot.agent.controller import Controller
+from aliquot.agent.core.desired import Batch, Order
+from aliquot.agent.core.model import SliceSpec
+from aliquot.agent.core.reports import SliceReport
+from aliquot.agent.core.reservations import SliceStatus
+from aliquot.agent.core.samples import DeviceInfo
+from aliquot.agent.devices.guard import DeviceGuard
+from aliquot.agent.ending import Ender
+from aliquot.agent.enforce.base import EnforcementError, Limited
+from aliquot.agent.enforce.chooser import Chooser
+from aliquot.agent.identity import Identity
+from aliquot.agent.limits_setter import LimitSetter
+from aliquot.agent.signals import Signaller
+from aliquot.agent.state import DeviceState, NodeState
+from aliquot.common.clock import SystemClock
+from aliquot.common.tiers import Tier
+from tests.agent.harness import GIB, auntil
+
+SLOW, QUICK = "GPU-slow", "GPU-quick"
+A_MINUTE_S = 60.0
+
+
+class SlowTier:
+    """A tier that takes as long as it is told to on one of the devices, and says which limits are there."""
+
+    tier = Tier.WATCHDOG
+
+    def __init__(self) -> None:
+        self.go_on = threading.Event()
+        self.reading_hangs = False
+        self.refuses = ""
+        self.begun: list[str] = []
+        self.limits: set[str] = set()
+
+    def available(self, limited: Limited) -> str:
+        return ""
+
+    def apply(self, limited: Limited) -> None:
+        self.begun.append(limited.spec.slice_id)
+        self._hang(limited)
+        if self.refuses:
+            raise EnforcementError(self.refuses)
+        self.limits.add(limited.spec.slice_id)
+
+    def read_back(self, limited: Limited) -> bool:
+        if self.reading_hangs:
+            self._hang(limited)
+        return limited.spec.slice_id in self.limits
+
+    def clear(self, limited: Limited) -> None:
+        self.limits.discard(limited.spec.slice_id)
+
+    def environment(self, limited: Limited) -> Mapping[str, str]:
+        return {}
+
+    def _hang(self, limited: Limited) -> None:
+        if limited.device.uuid == SLOW:
+            assert self.go_on.wait(A_MINUTE_S)
+
+
+class World:
+    """A controller on two devices, and what it has told."""
+
+    def __init__(self, directory: Path) -> None:
+        clock = SystemClock()
+        state = NodeState("node", "node", "boot")
+        for index, uuid in enumerate((SLOW, QUICK)):
+            state.devices[uuid] = DeviceState(DeviceInfo(uuid, index, "GPU", "GPU", "any", 8 * GIB, 0))
+        self.tier = SlowTier()
+        self.guard = DeviceGuard(A_MINUTE_S)
+        self.checkpoint = Checkpoint.open(directory, "boot")
+        attachments = Attachments(self.checkpoint)
+        containment = Containment(None, state.holders, attachments.all)
+        self.controller = Controller(
+            state=state,
+            identity=Identity.open(self.checkpoint.node_record, "node", []),
+            checkpoint=self.checkpoint,
+            containment=containment,
+            attachments=attachments,
+            limits=LimitSetter(state, Chooser([self.tier]), self.guard, containment),
+            ender=Ender(state, containment, Signaller(containment.belongs, state.held)),
+            clock=clock,
+        )
+        self._reports: list[SliceReport] = []
+
+    def told(self, slice_id: str) -> list[SliceStatus]:
+        """What was told of a slice so far, in order."""
+        self._reports += self.controller.reports.take()
+        return [report.status for report in self._reports if report.slice_id == slice_id]
+
+    async def order(self, slice_id: str, device_uuid: str, *, stop: bool = False) -> None:
+        spec = SliceSpec(slice_id, f"lease-{slice_id}", 1, device_uuid, 250, GIB)
+        await self.controller.obey(Batch(1, 1, full=False, orders=(Order(spec, stop),)), 1)
+
+    def close(self) -> None:
+        self.tier.go_on.set()
+        self.guard.close()
+        self.checkpoint.close()
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    made = World(tmp_path)
+    yield made
+    made.close()
+
+
+@contextlib.asynccontextmanager
+async def at_work(world: World) -> AsyncIterator[None]:
+    task = asyncio.create_task(world.controller.run())
+    yield
+    task.cancel()
+    await asyncio.wait([task])
+
+
+async def test_a_stop_is_carried_out_while_the_driver_hangs_on_another_device(world: World) -> None:
+    async with at_work(world):
+        await world.order("quick", QUICK)
+        await auntil(lambda: SliceStatus.ACTIVE in world.told("quick"), "a limit is set")
+        await world.order("slow", SLOW)
+        await auntil(lambda: world.tier.begun == ["quick", "slow"], "the driver has begun with the slow device")
+        await world.order("quick", QUICK, stop=True)
+        await auntil(lambda: SliceStatus.GONE in world.told("quick"), "the stop was carried out")
+        await world.order("other", QUICK)
+        await auntil(lambda: SliceStatus.ACTIVE in world.told("other"), "and a new slice was set up")
+        assert world.told("slow") == []
+        world.tier.go_on.set()
+        await auntil(lambda: SliceStatus.ACTIVE in world.told("slow"), "the slow device goes on when it can")
+
+
+async def test_a_stop_on_the_slow_device_itself_ends_processes_at_once(world: World) -> None:
+    """Of its other slices: signals need no driver."""
+    async with at_work(world):
+        world.tier.go_on.set()
+        await world.order("first", SLOW)
+        await auntil(lambda: SliceStatus.ACTIVE in world.told("first"), "a limit is set")
+        world.tier.go_on.clear()
+        await world.order("slow", SLOW)
+        await auntil(lambda: "slow" in world.tier.begun, "the driver has begun")
+        await world.order("first", SLOW, stop=True)
+        await auntil(lambda: SliceStatus.STOPPING in world.told("first"), "it is being stopped")
+        world.tier.go_on.set()
+        await auntil(lambda: SliceStatus.GONE in world.told("first"), "its limit is cleared when the driver can")
+
+
+async def test_a_limit_that_is_gone_is_noticed_while_another_device_hangs(world: World) -> None:
+    async with at_work(world):
+        world.tier.go_on.set()
+        await world.order("slow", SLOW)
+        await world.order("quick", QUICK)
+        await auntil(lambda: len(world.tier.limits) == 2, "limits are set")
+        world.tier.go_on.clear()
+        world.tier.reading_hangs = True
+        world.tier.limits.discard("quick")
+        await auntil(lambda: SliceStatus.PENDING in world.told("quick"), "it was told that nothing holds it")
+        await auntil(lambda: world.told("quick")[-1] is SliceStatus.ACTIVE, "and set again")
+
+
+@pytest.mark.parametrize("refuses", ["", "no room"])
+async def test_an_order_to_stop_that_comes_while_the_limit_is_being_set(world: World, refuses: str) -> None:
+    """Whatever becomes of the limit: the slice is gone, and did not fail."""
+    async with at_work(world):
+        world.tier.refuses = refuses
+        await world.order("slow", SLOW)
+        await auntil(lambda: world.tier.begun == ["slow"], "the driver has begun")
+        await world.order("slow", SLOW, stop=True)
+        world.tier.go_on.set()
+        await auntil(lambda: SliceStatus.GONE in world.told("slow"), "it is gone")
+        assert SliceStatus.FAILED not in world.told("slow")
+        assert not world.tier.limits
+
+
+async def test_a_slice_that_is_reprieved_while_its_limit_is_cleared_gets_it_back(world: World) -> None:
+    async with at_work(world):
+        world.tier.go_on.set()
+        await world.order("slow", SLOW)
+        await auntil(lambda: SliceStatus.ACTIVE in world.told("slow"), "a limit is set")
+        await world.order("slow", SLOW, stop=True)
+        await world.order("slow", SLOW)
+        await auntil(lambda: world.told("slow")[-1] in (SliceStatus.ACTIVE, SliceStatus.GONE), "it is settled")
+        assert world.told("slow")[-1] is SliceStatus.GONE or world.tier.limits == {"slow"}
