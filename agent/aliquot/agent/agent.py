@@ -22,6 +22,7 @@ from aliquot.agent.ending import Ender
 from aliquot.agent.enforce.assembly import assemble
 from aliquot.agent.enforce.base import Enforcer
 from aliquot.agent.enforce.chooser import Chooser
+from aliquot.agent.enforce.means import CudaDriver
 from aliquot.agent.events import EventWatcher
 from aliquot.agent.limits_setter import LimitSetter
 from aliquot.agent.local.server import LocalServer
@@ -279,5 +280,6 @@ def _enforcers(settings: Settings, state: NodeState, containment: Containment, p
         why_no_cgroups=lambda: containment.note,
         blind=blind,
         powerless=lambda: powerless,
+        no_cuda=CudaDriver().why_not,
         tell=tell,
     )

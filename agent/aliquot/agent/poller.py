@@ -26,6 +26,7 @@ from aliquot.agent.core.enforcement import agreed
 from aliquot.agent.core.samples import DeviceEvent, HealthSample, LoadSample, MemorySample, ProcessList
 from aliquot.agent.devices.base import DeviceBackend, DeviceError, DeviceLost
 from aliquot.agent.devices.guard import DeviceGuard, DeviceHung
+from aliquot.agent.enforce.means import UNTOLD, why_untold
 from aliquot.agent.police import Police
 from aliquot.agent.sampling import Attribution
 from aliquot.agent.state import DeviceState, NodeState
@@ -38,6 +39,8 @@ FAILURES_TOLERATED = 2
 """Calls that fail otherwise than by hanging or a lost device, in a row, before the device counts as
 unhealthy.
 """
+UNTOLD_POLLS = 3
+"""So many lists of processes without their memory: this driver does not tell it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +65,8 @@ class _Asked:
     health_s: float = NEVER
     failures: int = 0
     """In a row."""
+    untold: int = 0
+    """Lists of processes in a row without the memory of any of them."""
 
 
 class _Answer(msgspec.Struct, frozen=True):
@@ -305,12 +310,24 @@ class Poller:
                 usage = self._attribution.usage(uuid, answer.memory, listed)
                 judged = agreed(judged, usage)
         device.memory = answer.memory
-        device.blind = answer.blind
+        device.blind = answer.blind or self._untold(device, listed)
         device.usage = usage
         device.sampled_ms = self._clock.now_ms()
         device.sampled_monotonic_ms = self._clock.monotonic_ms()
         self._police.patrol(judged)
         return usage
+
+    def _untold(self, device: DeviceState, listed: ProcessList) -> str:
+        """Why processes can't be measured here, when their memory was not told so many times in a row; true until one
+        process's memory is told: that nobody is there proves nothing.
+        """
+        asked = self._asked.setdefault(device.info.uuid, _Asked())
+        if problem := why_untold(listed):
+            asked.untold += 1
+            return problem if asked.untold >= UNTOLD_POLLS else ""
+        if listed.processes:
+            asked.untold = 0
+        return UNTOLD if asked.untold >= UNTOLD_POLLS else ""
 
     def _failed(self, device: DeviceState, asked: _Asked, error: DeviceError) -> None:
         asked.failures += 1
