@@ -39,6 +39,7 @@ async def test_a_device_has_gone_and_its_slice_has_not_yet(monkeypatch: pytest.M
         attachments=nobody,
         chooser=unused,
         limits=LimitSetter(state, unused, guard, containment),
+        processes=processes,
         look=unused,
         socket_path="",
         version="",

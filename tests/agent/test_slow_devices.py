@@ -25,9 +25,10 @@ from aliquot.agent.enforce.base import EnforcementError, Limited
 from aliquot.agent.enforce.chooser import Chooser
 from aliquot.agent.identity import Identity
 from aliquot.agent.limits_setter import LimitSetter
+from aliquot.agent.mailbox import Mailbox
 from aliquot.agent.signals import Signaller
 from aliquot.agent.state import DeviceState, NodeState
-from aliquot.common.clock import SystemClock
+from aliquot.agent.world import World
 from aliquot.common.tiers import Tier
 from tests.agent.harness import GIB, auntil
 
@@ -73,11 +74,21 @@ class SlowTier:
             assert self.go_on.wait(A_MINUTE_S)
 
 
-class World:
+class Idle:
+    """Nobody looks at the devices."""
+
+    def poll_soon(self, uuid: str) -> None:
+        pass
+
+    def mark_unusable(self, reason: str) -> None:
+        raise AssertionError(reason)
+
+
+class Two:
     """A controller on two devices, and what it has told."""
 
     def __init__(self, directory: Path) -> None:
-        clock = SystemClock()
+        world = World()
         state = NodeState("node", "node", "boot")
         for index, uuid in enumerate((SLOW, QUICK)):
             state.devices[uuid] = DeviceState(DeviceInfo(uuid, index, "GPU", "GPU", "any", 8 * GIB, 0))
@@ -85,6 +96,7 @@ class World:
         self.guard = DeviceGuard(A_MINUTE_S)
         self.checkpoint = Checkpoint.open(directory, "boot")
         attachments = Attachments(self.checkpoint)
+        self.mailbox = Mailbox(state, world.clock)
         containment = Containment(None, state.holders, attachments.all)
         self.controller = Controller(
             state=state,
@@ -93,14 +105,22 @@ class World:
             containment=containment,
             attachments=attachments,
             limits=LimitSetter(state, Chooser([self.tier]), self.guard, containment),
-            ender=Ender(state, containment, Signaller(containment.belongs, state.held)),
-            clock=clock,
+            ender=Ender(
+                state,
+                containment,
+                Signaller(containment.belongs, state.held),
+                world.processes,
+                world.monotonic_s,
+            ),
+            poller=Idle(),
+            mailbox=self.mailbox,
+            world=world,
         )
         self._reports: list[SliceReport] = []
 
     def told(self, slice_id: str) -> list[SliceStatus]:
         """What was told of a slice so far, in order."""
-        self._reports += self.controller.reports.take()
+        self._reports += self.mailbox.take_confirmations()
         return [report.status for report in self._reports if report.slice_id == slice_id]
 
     async def order(self, slice_id: str, device_uuid: str, *, stop: bool = False) -> None:
@@ -114,83 +134,83 @@ class World:
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    made = World(tmp_path)
+def two(tmp_path: Path) -> Iterator[Two]:
+    made = Two(tmp_path)
     yield made
     made.close()
 
 
 @contextlib.asynccontextmanager
-async def at_work(world: World) -> AsyncIterator[None]:
-    task = asyncio.create_task(world.controller.run())
+async def at_work(two: Two) -> AsyncIterator[None]:
+    task = asyncio.create_task(two.controller.run())
     yield
     task.cancel()
     await asyncio.wait([task])
 
 
-async def test_a_stop_is_carried_out_while_the_driver_hangs_on_another_device(world: World) -> None:
-    async with at_work(world):
-        await world.order("quick", QUICK)
-        await auntil(lambda: SliceStatus.ACTIVE in world.told("quick"), "a limit is set")
-        await world.order("slow", SLOW)
-        await auntil(lambda: world.tier.begun == ["quick", "slow"], "the driver has begun with the slow device")
-        await world.order("quick", QUICK, stop=True)
-        await auntil(lambda: SliceStatus.GONE in world.told("quick"), "the stop was carried out")
-        await world.order("other", QUICK)
-        await auntil(lambda: SliceStatus.ACTIVE in world.told("other"), "and a new slice was set up")
-        assert world.told("slow") == []
-        world.tier.go_on.set()
-        await auntil(lambda: SliceStatus.ACTIVE in world.told("slow"), "the slow device goes on when it can")
+async def test_a_stop_is_carried_out_while_the_driver_hangs_on_another_device(two: Two) -> None:
+    async with at_work(two):
+        await two.order("quick", QUICK)
+        await auntil(lambda: SliceStatus.ACTIVE in two.told("quick"), "a limit is set")
+        await two.order("slow", SLOW)
+        await auntil(lambda: two.tier.begun == ["quick", "slow"], "the driver has begun with the slow device")
+        await two.order("quick", QUICK, stop=True)
+        await auntil(lambda: SliceStatus.GONE in two.told("quick"), "the stop was carried out")
+        await two.order("other", QUICK)
+        await auntil(lambda: SliceStatus.ACTIVE in two.told("other"), "and a new slice was set up")
+        assert two.told("slow") == []
+        two.tier.go_on.set()
+        await auntil(lambda: SliceStatus.ACTIVE in two.told("slow"), "the slow device goes on when it can")
 
 
-async def test_a_stop_on_the_slow_device_itself_ends_processes_at_once(world: World) -> None:
+async def test_a_stop_on_the_slow_device_itself_ends_processes_at_once(two: Two) -> None:
     """Of its other slices: signals need no driver."""
-    async with at_work(world):
-        world.tier.go_on.set()
-        await world.order("first", SLOW)
-        await auntil(lambda: SliceStatus.ACTIVE in world.told("first"), "a limit is set")
-        world.tier.go_on.clear()
-        await world.order("slow", SLOW)
-        await auntil(lambda: "slow" in world.tier.begun, "the driver has begun")
-        await world.order("first", SLOW, stop=True)
-        await auntil(lambda: SliceStatus.STOPPING in world.told("first"), "it is being stopped")
-        world.tier.go_on.set()
-        await auntil(lambda: SliceStatus.GONE in world.told("first"), "its limit is cleared when the driver can")
+    async with at_work(two):
+        two.tier.go_on.set()
+        await two.order("first", SLOW)
+        await auntil(lambda: SliceStatus.ACTIVE in two.told("first"), "a limit is set")
+        two.tier.go_on.clear()
+        await two.order("slow", SLOW)
+        await auntil(lambda: "slow" in two.tier.begun, "the driver has begun")
+        await two.order("first", SLOW, stop=True)
+        await auntil(lambda: SliceStatus.STOPPING in two.told("first"), "it is being stopped")
+        two.tier.go_on.set()
+        await auntil(lambda: SliceStatus.GONE in two.told("first"), "its limit is cleared when the driver can")
 
 
-async def test_a_limit_that_is_gone_is_noticed_while_another_device_hangs(world: World) -> None:
-    async with at_work(world):
-        world.tier.go_on.set()
-        await world.order("slow", SLOW)
-        await world.order("quick", QUICK)
-        await auntil(lambda: len(world.tier.limits) == 2, "limits are set")
-        world.tier.go_on.clear()
-        world.tier.reading_hangs = True
-        world.tier.limits.discard("quick")
-        await auntil(lambda: SliceStatus.PENDING in world.told("quick"), "it was told that nothing holds it")
-        await auntil(lambda: world.told("quick")[-1] is SliceStatus.ACTIVE, "and set again")
+async def test_a_limit_that_is_gone_is_noticed_while_another_device_hangs(two: Two) -> None:
+    async with at_work(two):
+        two.tier.go_on.set()
+        await two.order("slow", SLOW)
+        await two.order("quick", QUICK)
+        await auntil(lambda: len(two.tier.limits) == 2, "limits are set")
+        two.tier.go_on.clear()
+        two.tier.reading_hangs = True
+        two.tier.limits.discard("quick")
+        await auntil(lambda: SliceStatus.PENDING in two.told("quick"), "it was told that nothing holds it")
+        await auntil(lambda: two.told("quick")[-1] is SliceStatus.ACTIVE, "and set again")
 
 
 @pytest.mark.parametrize("refuses", ["", "no room"])
-async def test_an_order_to_stop_that_comes_while_the_limit_is_being_set(world: World, refuses: str) -> None:
+async def test_an_order_to_stop_that_comes_while_the_limit_is_being_set(two: Two, refuses: str) -> None:
     """Whatever becomes of the limit: the slice is gone, and did not fail."""
-    async with at_work(world):
-        world.tier.refuses = refuses
-        await world.order("slow", SLOW)
-        await auntil(lambda: world.tier.begun == ["slow"], "the driver has begun")
-        await world.order("slow", SLOW, stop=True)
-        world.tier.go_on.set()
-        await auntil(lambda: SliceStatus.GONE in world.told("slow"), "it is gone")
-        assert SliceStatus.FAILED not in world.told("slow")
-        assert not world.tier.limits
+    async with at_work(two):
+        two.tier.refuses = refuses
+        await two.order("slow", SLOW)
+        await auntil(lambda: two.tier.begun == ["slow"], "the driver has begun")
+        await two.order("slow", SLOW, stop=True)
+        two.tier.go_on.set()
+        await auntil(lambda: SliceStatus.GONE in two.told("slow"), "it is gone")
+        assert SliceStatus.FAILED not in two.told("slow")
+        assert not two.tier.limits
 
 
-async def test_a_slice_that_is_reprieved_while_its_limit_is_cleared_gets_it_back(world: World) -> None:
-    async with at_work(world):
-        world.tier.go_on.set()
-        await world.order("slow", SLOW)
-        await auntil(lambda: SliceStatus.ACTIVE in world.told("slow"), "a limit is set")
-        await world.order("slow", SLOW, stop=True)
-        await world.order("slow", SLOW)
-        await auntil(lambda: world.told("slow")[-1] in (SliceStatus.ACTIVE, SliceStatus.GONE), "it is settled")
-        assert world.told("slow")[-1] is SliceStatus.GONE or world.tier.limits == {"slow"}
+async def test_a_slice_that_is_reprieved_while_its_limit_is_cleared_gets_it_back(two: Two) -> None:
+    async with at_work(two):
+        two.tier.go_on.set()
+        await two.order("slow", SLOW)
+        await auntil(lambda: SliceStatus.ACTIVE in two.told("slow"), "a limit is set")
+        await two.order("slow", SLOW, stop=True)
+        await two.order("slow", SLOW)
+        await auntil(lambda: two.told("slow")[-1] in (SliceStatus.ACTIVE, SliceStatus.GONE), "it is settled")
+        assert two.told("slow")[-1] is SliceStatus.GONE or two.tier.limits == {"slow"}

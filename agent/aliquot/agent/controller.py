@@ -1,9 +1,8 @@
 """Turns desired state into reservations, limits and ended processes: the shell around `core.desired` and
 `core.reservations`.
 
-Orders are written to disk before they are acted on. From there on `core.reservations.next_step` names one
-action after the other, each of which may be repeated, so it does not matter where a crash falls: the next
-start asks again.
+Orders are written to disk before they are acted on. From there on `core.reservations.next_step` names one action after
+the other, each of which may be repeated, so it does not matter where a crash falls: the next start asks again.
 
 Each slice is taken on by a task of its own, so that a driver that does not answer delays the slices that wait for it
 and nobody else. What a task does with a reservation is decided by what the book says after each wait, never before.
@@ -13,31 +12,31 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol
 
 from msgspec.structs import replace
 
 from aliquot.agent.attachments import Attachments
-from aliquot.agent.bell import Bell
 from aliquot.agent.checkpoint import Checkpoint
 from aliquot.agent.containment import Containment
 from aliquot.agent.core import reservations
 from aliquot.agent.core.desired import Batch, Fence, Verdict, judge
 from aliquot.agent.core.model import Actual, Ending, Intent, Reservation
-from aliquot.agent.core.reports import ReportLine, report_of
+from aliquot.agent.core.reports import report_of
 from aliquot.agent.core.reservations import Step
 from aliquot.agent.ending import Ender
 from aliquot.agent.identity import Identity
 from aliquot.agent.limits_setter import Check, LimitSetter
+from aliquot.agent.mailbox import Mailbox
 from aliquot.agent.state import NodeState
-from aliquot.common.clock import Clock
+from aliquot.agent.wakeup import Wakeup
+from aliquot.agent.world import World
 
 log = logging.getLogger(__name__)
 
 MAX_ENDED = 10_000
-"""Endings kept until they are settled; the oldest beyond that are forgotten, and asked about again by the
-coordinator.
+"""Endings kept until they are settled; the oldest beyond that are forgotten, and asked about again by the coordinator.
 """
 
 RETRY_S = 2.0
@@ -55,6 +54,19 @@ WATCH_PART = 4
 end is known of at most this part of the time later that it took.
 """
 
+WAITING_STEPS = frozenset({Step.SET_LIMIT, Step.CLEAR_LIMIT, Step.CONCLUDE})
+"""Those that wait for a driver or a disk."""
+
+
+class Polling(Protocol):
+    """What is asked of who looks at the devices."""
+
+    def poll_soon(self, uuid: str) -> None:
+        """There is a new reservation of this device: it is looked at more often from now on."""
+
+    def mark_unusable(self, reason: str) -> None:
+        """Nothing new can be held on this node."""
+
 
 class Controller:
     """The only writer of reservations. Use from one event loop."""
@@ -69,7 +81,9 @@ class Controller:
         attachments: Attachments,
         limits: LimitSetter,
         ender: Ender,
-        clock: Clock,
+        poller: Polling,
+        mailbox: Mailbox,
+        world: World,
     ) -> None:
         self._state = state
         self._identity = identity
@@ -78,10 +92,13 @@ class Controller:
         self._attachments = attachments
         self._limits = limits
         self._ender = ender
-        self._clock = clock
+        self._poller = poller
+        self._mailbox = mailbox
+        self._world = world
+        self._clock = world.clock
         self._writing = asyncio.Lock()
         """Held while the book changes with what is on disk; never while a driver is asked."""
-        self._kicked = Bell()
+        self._wakeup = Wakeup()
         self._tasks: dict[str, asyncio.Task[None]] = {}
         """Slices that are being taken on."""
         self._due_s: dict[str, float] = {}
@@ -89,16 +106,7 @@ class Controller:
         self._verifying: dict[str, asyncio.Task[None]] = {}
         """By the lane that reads limits back."""
         self._lived: set[str] = set()
-        """Slices whose limit was set once, or may have been before this agent started: processes may run on
-        them.
-        """
-        self.reports = ReportLine()
-        self.on_report: Callable[[], None] = lambda: None
-        """Called when there is something to send."""
-        self.on_reserved: Callable[[str], None] = lambda device_uuid: None
-        """Called with a device of which there is a new reservation."""
-        self.on_unwritable: Callable[[str], None] = lambda reason: None
-        """Called when new reservations can't be written down."""
+        """Slices whose limit was set once, or may have been before this agent started: processes may run on them."""
 
     # ----------------------------------------------------------------------------------------------------
     # orders
@@ -156,7 +164,7 @@ class Controller:
             detail = f"{self._checkpoint.directory}: {error.strerror}"
             if any(record.slice_id not in self._state.book for record in held):
                 # Or the emptiest node of the pool would go on failing one lease after the other.
-                self.on_unwritable(f"reservations can't be written down: {detail}")
+                self._poller.mark_unusable(f"reservations can't be written down: {detail}")
             return [
                 record
                 if not record.holds or record.slice_id in self._state.book
@@ -173,7 +181,7 @@ class Controller:
             self._ender.forget(record.slice_id)
         self._state.book.put(record)
         if known is None and record.holds:
-            self.on_reserved(record.spec.device_uuid)
+            self._poller.poll_soon(record.spec.device_uuid)
         if len(self._state.book) > MAX_ENDED:
             ended = [other.slice_id for other in self._state.book if not other.holds]
             for slice_id in ended[: max(0, len(ended) - MAX_ENDED)]:
@@ -200,14 +208,14 @@ class Controller:
         verify_at = 0.0
         try:
             while True:
-                self._kicked.hush()
+                self._wakeup.clear()
                 wait_s = self._take_on_all()
-                if time.monotonic() >= verify_at:
+                if self._world.monotonic_s() >= verify_at:
                     self._verify()
-                    verify_at = time.monotonic() + VERIFY_S
+                    verify_at = self._world.monotonic_s() + VERIFY_S
                 if self._state.book.holders():  # else there is nothing to look after until an order comes
-                    wait_s = min(wait_s, verify_at - time.monotonic())
-                await self._kicked.wait(wait_s)
+                    wait_s = min(wait_s, verify_at - self._world.monotonic_s())
+                await self._wakeup.wait(wait_s)
         finally:
             for task in (*self._tasks.values(), *self._verifying.values()):
                 task.cancel()
@@ -250,7 +258,7 @@ class Controller:
     def _look_again(self) -> None:
         """Something has changed: every slice that is not at rest is looked at now."""
         self._due_s.clear()
-        self._kicked.ring()
+        self._wakeup.set()
 
     def _take_on_all(self) -> float:
         """Take on every slice of which there is something to do now. Returns after how many seconds to look again."""
@@ -262,11 +270,27 @@ class Controller:
             if self._at_rest(record):
                 self._due_s.pop(slice_id, None)
                 continue
-            wait_s = self._due_s.get(slice_id, 0.0) - time.monotonic()
-            if wait_s > 0:
-                again_s = min(again_s, wait_s)
-                continue
-            self._tasks[slice_id] = asyncio.create_task(self._take_on(slice_id), name=f"slice {slice_id}")
+            wait_s = self._due_s.get(slice_id, 0.0) - self._world.monotonic_s()
+            if wait_s <= 0:
+                wait_s = self._begin(record)
+            again_s = min(again_s, wait_s)
+        return again_s
+
+    def _begin(self, record: Reservation) -> float:
+        """Do at once what needs no waiting, and have a task do what does. Returns after how many seconds to look at the
+        slice again.
+        """
+        try:
+            step = reservations.next_step(record, self._observed(record), self._clock.monotonic_ms())
+            if step in WAITING_STEPS:
+                task = asyncio.create_task(self._take_on(record.slice_id), name=f"slice {record.slice_id}")
+                self._tasks[record.slice_id] = task
+                return LOOK_AGAIN_S
+            again_s = self._end_processes(record, step)
+        except Exception:  # what is wrong with one slice must not keep the others from being served
+            log.exception("processes of slice %s can't be ended", record.slice_id)
+            again_s = RETRY_S
+        self._due_s[record.slice_id] = self._world.monotonic_s() + again_s
         return again_s
 
     def _at_rest(self, record: Reservation) -> bool:
@@ -285,8 +309,8 @@ class Controller:
             log.exception("slice %s can't be advanced", slice_id)
         finally:
             del self._tasks[slice_id]
-        self._due_s[slice_id] = time.monotonic() + again_s
-        self._kicked.ring()
+        self._due_s[slice_id] = self._world.monotonic_s() + again_s
+        self._wakeup.set()
 
     async def _advance(self, slice_id: str) -> float:
         """Returns after how many seconds to look at the slice again."""
@@ -304,8 +328,7 @@ class Controller:
             elif step is Step.CONCLUDE:
                 done = await self._finish(slice_id, self._concluded)
             else:
-                self._end_processes(current, step)
-                return self._watch_s(current, step)
+                return self._end_processes(current, step)
             # An order that came during the wait is not put off: then it is another record.
             if not done and self._state.book.get(slice_id) is current:
                 return RETRY_S
@@ -330,15 +353,17 @@ class Controller:
             return min(WATCH_MAX_S, max(WATCH_S, (ending_s - grace_s) / WATCH_PART))
         return min(WATCH_MAX_S, max(WATCH_S, ending_s / WATCH_PART), max(WATCH_S, grace_s - ending_s))
 
-    def _end_processes(self, record: Reservation, step: Step) -> None:
+    def _end_processes(self, record: Reservation, step: Step) -> float:
+        """Returns for how many seconds they are left alone then."""
         if step is Step.KILL:
             self._ender.kill(record)
             self._tell_stubborn(record)
-            return
+            return self._watch_s(record, step)
         # Asked once each, also those that were born after the first were asked.
         self._ender.ask(record)
         if step is Step.ASK_TO_END:
             self._note(record.slice_id, asked_to_end=True)
+        return self._watch_s(record, step)
 
     def _tell_stubborn(self, record: Reservation) -> None:
         subject = f"stubborn {record.slice_id}"
@@ -346,8 +371,7 @@ class Controller:
         if text and self._state.notes.get(subject) != text:
             self._state.notes[subject] = text
             log.error("slice %s: %s", record.slice_id, text)
-            self.reports.add([report_of(record, self._state.actual_of(record.slice_id), detail=text)])
-            self.on_report()
+            self._mailbox.confirm([report_of(record, self._state.actual_of(record.slice_id), detail=text)])
 
     async def _set_limit(self, record: Reservation) -> bool:
         """Returns whether it came to something; else it is to be tried again."""
@@ -410,5 +434,4 @@ class Controller:
 
     def _report(self, *records: Reservation) -> None:
         if records:
-            self.reports.add(report_of(record, self._state.actual_of(record.slice_id)) for record in records)
-            self.on_report()
+            self._mailbox.confirm(report_of(record, self._state.actual_of(record.slice_id)) for record in records)

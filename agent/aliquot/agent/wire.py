@@ -1,5 +1,4 @@
-"""Between the agent's values and the contract's messages. The only module, with `stream` and `local`, that
-knows both.
+"""Between the agent's values and the contract's messages. The only module, with `stream` and `local`, that knows both.
 
 Absent is unknown: an optional field is set only where something is known.
 """
@@ -206,9 +205,7 @@ def batch_from_wire(message: agent_pb2.Desired) -> tuple[Batch, list[str]]:
 
 
 def _problem(entry: agent_pb2.DesiredSlice) -> str:
-    """What keeps an entry from being obeyed; empty: nothing. Ids become file names and cgroups, so they are
-    bounded.
-    """
+    """What keeps an entry from being obeyed; empty: nothing. Ids become file names and cgroups, so they are bounded."""
     if entry.state == agent_pb2.DESIRED_STATE_UNSPECIFIED:
         return f"slice {entry.slice_id!r} has no state"
     if not LEASE_ID.fullmatch(entry.lease_id):

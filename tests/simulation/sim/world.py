@@ -159,7 +159,7 @@ class World:
         gc.collect()
         gc.disable()  # what is garbage in cycles is little: a run of the whole pool stays below 700 MB
         try:
-            patches = simulated(self.loop, self.network, self.store, self._fork("patches"), self.table)
+            patches = simulated(self.loop, self.store, self._fork("patches"))
             with patches as self.time, self.loop.running():
                 self._start()
                 self._run()

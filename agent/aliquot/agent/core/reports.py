@@ -1,6 +1,4 @@
-"""What is told of a slice, and the line in which confirmations wait to be sent: none is ever merged with
-another.
-"""
+"""What is told of a slice, and the line in which confirmations wait to be sent: none is ever merged with another."""
 
 from __future__ import annotations
 

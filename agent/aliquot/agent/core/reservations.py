@@ -4,9 +4,8 @@
     RUN --can't be set up-----------------------------------> ENDED (failed) --settled--> forgotten
     STOP --run ordered again (a reprieve)--> RUN
 
-`next_step` compares what is ordered with what is true and names one action. It is asked again after each
-action and after every restart, so that nothing depends on remembering which actions were already under way
-when the agent died.
+`next_step` compares what is ordered with what is true and names one action. It is asked again after each action and
+after every restart, so that nothing depends on remembering which actions were already under way when the agent died.
 """
 
 from __future__ import annotations

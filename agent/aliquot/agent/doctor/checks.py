@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from aliquot.agent import signals
 from aliquot.agent.cgroups import CgroupTree, ContainmentError
 from aliquot.agent.core.partitioning import Card
 from aliquot.agent.core.samples import DeviceInfo, DriverInfo
@@ -18,6 +17,7 @@ from aliquot.agent.devices.base import DeviceBackend, DeviceError, Discovery
 from aliquot.agent.enforce.means import CUDA_LIBRARY, CudaDriver, why_untold
 from aliquot.agent.enforce.mps_control import PROGRAM
 from aliquot.agent.enforce.preload import built_library
+from aliquot.agent.signals import PidFds
 
 NODE_NAME = "doctor"
 
@@ -55,7 +55,7 @@ def look(backend: DeviceBackend, why_no_driver: str, found: Discovery) -> Iterat
     yield Finding("kernel", Mark.GOOD, platform.release())
     yield _user()
     yield _cgroups()
-    missing = signals.available()
+    missing = PidFds().available()
     yield Finding("signals", Mark.BAD if missing else Mark.GOOD, missing or "processes can be signalled by pidfd")
     yield _pid_namespace()
     yield _file("preload library", built_library(), "build it with `make native`")

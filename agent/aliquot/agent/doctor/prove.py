@@ -16,7 +16,7 @@ import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from aliquot.agent import processes, signals
+from aliquot.agent import processes
 from aliquot.agent.cgroups import CgroupTree, ContainmentError
 from aliquot.agent.core.model import Holder, ProcessKey, SliceSpec
 from aliquot.agent.core.samples import DeviceInfo
@@ -26,7 +26,7 @@ from aliquot.agent.doctor.cuda import OUT_OF_MEMORY
 from aliquot.agent.enforce.assembly import assemble
 from aliquot.agent.enforce.base import EnforcementError, Enforcer, Limited
 from aliquot.agent.enforce.means import CudaDriver, why_untold
-from aliquot.agent.signals import Outcome, Signaller, Target
+from aliquot.agent.signals import Outcome, PidFds, Signaller, Target
 from aliquot.common.tiers import Tier
 
 LIMIT_BYTES = 1 << 30
@@ -49,7 +49,7 @@ def prove(backend: DeviceBackend, device: DeviceInfo, directory: Path, names: tu
         throttle=False,
         why_no_cgroups=lambda: why_not,
         blind=lambda uuid: why_untold(backend.processes(uuid)),
-        powerless=signals.available,
+        powerless=PidFds().available,
         no_cuda=CudaDriver().why_not,
     )
     cgroup = tree.path_of(HOLDER) if tree is not None else None

@@ -31,8 +31,7 @@ class Granted:
 def environment(
     granted: Sequence[Granted], present: Mapping[str, str], socket_path: str
 ) -> tuple[dict[str, str], list[str]]:
-    """Variables to set before the program starts, and notes for people. `present`: what the process has set
-    already.
+    """Variables to set before the program starts, and notes for people. `present`: what the process has set already.
 
     Lists are in the order of the devices, the order in which CUDA numbers them from 0.
     """

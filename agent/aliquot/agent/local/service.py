@@ -7,7 +7,6 @@ import hmac
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 
-from aliquot.agent import processes
 from aliquot.agent.attachments import Attachments
 from aliquot.agent.containment import Containment, ContainmentKind
 from aliquot.agent.core.accounting import DeviceUsage
@@ -20,6 +19,7 @@ from aliquot.agent.limits_setter import LimitSetter
 from aliquot.agent.local.environment import Granted, environment
 from aliquot.agent.local.errors import LeaseNotHere, NotActive, StillUsing, UidMismatch, WrongSecret
 from aliquot.agent.local.peer import Peer, target_of
+from aliquot.agent.processes import Processes
 from aliquot.agent.state import NodeState
 from aliquot.agent.wire import device_report, device_to_wire
 from aliquot.common.ids import secret_sha256
@@ -43,6 +43,7 @@ class LocalService:
         attachments: Attachments,
         chooser: Chooser,
         limits: LimitSetter,
+        processes: Processes,
         look: Callable[[str], Awaitable[DeviceUsage]],
         socket_path: str,
         version: str,
@@ -52,6 +53,7 @@ class LocalService:
         self._attachments = attachments
         self._chooser = chooser
         self._limits = limits
+        self._processes = processes
         self._look = look
         self._socket_path = socket_path
         self._version = version
@@ -112,16 +114,15 @@ class LocalService:
         """Make a process, and what it starts from now on, part of a lease."""
         self._authenticate(request.lease_id, request.secret)
         records = self._running(request.lease_id, request.member)
-        process = target_of(peer, request.pid)
+        process = target_of(peer, request.pid, self._processes)
         self._authorise(request.lease_id, peer)
         records = await self._when_active(request.lease_id, request.member, records)
         holder = records[0].spec.holder
         owner = self._uid_of(process, peer)
-        origin = processes.cgroup_of(process.pid) or ""
+        origin = self._processes.cgroup_of(process.pid) or ""
         before = self._containment.belonging(process.pid)
-        # Registered before it is moved: whatever happens in between, it is known to be the lease's. What it
-        # belonged to before it still belongs to, though what it starts from now on is not born into that
-        # one's cgroup.
+        # Registered before it is moved: whatever happens in between, it is known to be the lease's. What it belonged to
+        # before it still belongs to, though what it starts from now on is not born into that one's cgroup.
         for other in before.holders if before is not None else ():
             if other != holder:
                 self._attachments.follow(self._attachments.add(other, process, owner, origin), contained=False)
@@ -130,7 +131,7 @@ class LocalService:
         if placed.kind is ContainmentKind.CGROUP:
             self._attachments.follow(added, contained=True)
         else:
-            owns_session, owns_group = processes.alone_in(process)
+            owns_session, owns_group = self._processes.alone_in(process)
             self._attachments.follow(added, owns_session=owns_session, owns_group=owns_group)
         variables, notes = environment(
             [granted for record in records if (granted := self._granted(record, request, owner)) is not None],
@@ -229,12 +230,11 @@ class LocalService:
             await asyncio.sleep(_LOOK_AGAIN_S)
             records = self._running(lease_id, member)
 
-    @staticmethod
-    def _uid_of(process: ProcessKey, peer: Peer) -> int:
+    def _uid_of(self, process: ProcessKey, peer: Peer) -> int:
         """Whose the lease becomes: the process's user, also where root attaches it."""
         if peer.uid != 0:
             return peer.uid
-        return max(processes.uids_of(process.pid) or {0})
+        return max(self._processes.uids_of(process.pid) or {0})
 
     def _granted(self, record: Reservation, request: local_pb2.AttachRequest, uid: int) -> Granted | None:
         limited = self._limits.limited(record)
