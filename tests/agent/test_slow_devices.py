@@ -15,7 +15,7 @@ from aliquot.agent.checkpoint import Checkpoint
 from aliquot.agent.containment import Containment
 from aliquot.agent.controller import Controller
 from aliquot.agent.core.desired import Batch, Order
-from aliquot.agent.core.model import SliceSpec
+from aliquot.agent.core.model import Holder, SliceSpec
 from aliquot.agent.core.reports import SliceReport
 from aliquot.agent.core.reservations import SliceStatus
 from aliquot.agent.core.samples import DeviceInfo
@@ -23,6 +23,7 @@ from aliquot.agent.devices.guard import DeviceGuard
 from aliquot.agent.ending import Ender
 from aliquot.agent.enforce.base import EnforcementError, Limited
 from aliquot.agent.enforce.chooser import Chooser
+from aliquot.agent.hosting.base import HostError
 from aliquot.agent.identity import Identity
 from aliquot.agent.limits_setter import LimitSetter
 from aliquot.agent.mailbox import Mailbox
@@ -75,13 +76,25 @@ class SlowTier:
 
 
 class Idle:
-    """Nobody looks at the devices."""
+    """Nobody looks at the devices, and nothing is served."""
 
     def poll_soon(self, uuid: str) -> None:
         pass
 
     def mark_unusable(self, reason: str) -> None:
         raise AssertionError(reason)
+
+    def offered(self) -> frozenset[str]:
+        return frozenset()
+
+    async def start(self, holder: Holder, name: str) -> str:
+        raise HostError("nothing is served")
+
+    async def health(self, holder: Holder) -> str:
+        return ""
+
+    async def stop(self, holder: Holder) -> None:
+        pass
 
 
 class Two:
@@ -112,6 +125,7 @@ class Two:
                 world.processes,
                 world.monotonic_s,
             ),
+            host=Idle(),
             poller=Idle(),
             mailbox=self.mailbox,
             world=world,

@@ -8,6 +8,7 @@ import logging
 from collections.abc import Callable
 from typing import TypeVar
 
+from aliquot.agent.attaching import Attacher
 from aliquot.agent.attachments import Attachments
 from aliquot.agent.cgroups import CgroupTree, ContainmentError
 from aliquot.agent.checkpoint import Checkpoint
@@ -102,6 +103,24 @@ class Agent:
             world=world,
             intervals=_intervals(settings),
         )
+        attacher = Attacher(
+            state=state,
+            containment=containment,
+            attachments=attachments,
+            chooser=chooser,
+            limits=limits,
+            processes=world.processes,
+            socket_path=str(settings.socket),
+        )
+        host = world.make_host(
+            state=state,
+            attacher=attacher,
+            containment=containment,
+            signaller=signaller,
+            processes=world.processes,
+            directory=settings.enforcement_dir / "hosts",
+            user=settings.hosting.uid,
+        )
         self.controller = Controller(
             state=state,
             identity=identity,
@@ -110,6 +129,7 @@ class Agent:
             attachments=attachments,
             limits=limits,
             ender=Ender(state, containment, signaller, world.processes, world.monotonic_s),
+            host=host,
             poller=self.poller,
             mailbox=mailbox,
             world=world,
@@ -138,6 +158,7 @@ class Agent:
                 identity=identity,
                 limits=limits,
                 partitions=self.partitions,
+                host=host,
                 mailbox=mailbox,
                 description=description,
                 machine=world.machine,
@@ -156,11 +177,10 @@ class Agent:
             state=state,
             containment=containment,
             attachments=attachments,
-            chooser=chooser,
+            attacher=attacher,
             limits=limits,
             processes=world.processes,
             look=self.poller.look,
-            socket_path=str(settings.socket),
             version=world.version(),
         )
         self.local = world.make_server(service, settings.socket)

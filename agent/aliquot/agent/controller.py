@@ -22,10 +22,11 @@ from aliquot.agent.checkpoint import Checkpoint
 from aliquot.agent.containment import Containment
 from aliquot.agent.core import reservations
 from aliquot.agent.core.desired import Batch, Fence, Verdict, judge
-from aliquot.agent.core.model import Actual, Ending, Intent, Reservation
+from aliquot.agent.core.model import Actual, Ending, Holder, Intent, Reservation
 from aliquot.agent.core.reports import report_of
 from aliquot.agent.core.reservations import Step
 from aliquot.agent.ending import Ender
+from aliquot.agent.hosting.base import Host, HostError
 from aliquot.agent.identity import Identity
 from aliquot.agent.limits_setter import Check, LimitSetter
 from aliquot.agent.mailbox import Mailbox
@@ -54,8 +55,8 @@ WATCH_PART = 4
 end is known of at most this part of the time later that it took.
 """
 
-WAITING_STEPS = frozenset({Step.SET_LIMIT, Step.CLEAR_LIMIT, Step.CONCLUDE})
-"""Those that wait for a driver or a disk."""
+WAITING_STEPS = frozenset({Step.SET_LIMIT, Step.SERVE, Step.CLEAR_LIMIT, Step.CONCLUDE})
+"""Those that wait for a driver, a disk or a process."""
 
 
 class Polling(Protocol):
@@ -81,6 +82,7 @@ class Controller:
         attachments: Attachments,
         limits: LimitSetter,
         ender: Ender,
+        host: Host,
         poller: Polling,
         mailbox: Mailbox,
         world: World,
@@ -92,6 +94,7 @@ class Controller:
         self._attachments = attachments
         self._limits = limits
         self._ender = ender
+        self._host = host
         self._poller = poller
         self._mailbox = mailbox
         self._world = world
@@ -105,6 +108,10 @@ class Controller:
         """When slices are to be looked at again, by the monotonic clock; those that are not here: at once."""
         self._verifying: dict[str, asyncio.Task[None]] = {}
         """By the lane that reads limits back."""
+        self._served: set[str] = set()
+        """Slices that were served once."""
+        self._unwell: set[Holder] = set()
+        """Whose process did not answer when it was last looked at."""
         self._lived: set[str] = set()
         """Slices whose limit was set once, or may have been before this agent started: processes may run on them."""
 
@@ -228,6 +235,10 @@ class Controller:
         for lane, of_lane in checks.items():
             if lane not in self._verifying:
                 self._verifying[lane] = asyncio.create_task(self._verify_lane(lane, of_lane), name=f"verify {lane}")
+        for holder in {record.spec.holder for record in holding if self._state.actual_of(record.slice_id).endpoint}:
+            name = f"process {holder}"
+            if name not in self._verifying:
+                self._verifying[name] = asyncio.create_task(self._look_at_process(holder), name=name)
 
     async def _verify_lane(self, lane: str, checks: Sequence[Check]) -> None:
         try:
@@ -323,6 +334,10 @@ class Controller:
                 return LOOK_AGAIN_S
             if step is Step.SET_LIMIT:
                 done = await self._set_limit(current)
+            elif step is Step.SERVE:
+                if not all(self._is_set(record) for record in self._state.running(current.spec.holder)):
+                    return WATCH_S  # one process serves all slices of a member
+                done = await self._serve(current)
             elif step is Step.CLEAR_LIMIT:
                 done = await self._clear_limit(current)
             elif step is Step.CONCLUDE:
@@ -383,7 +398,8 @@ class Controller:
         if outcome.tier is not None:
             self._note(slice_id, limit_set=True, tier=outcome.tier, tier_notes=outcome.tier_notes)
             self._lived.add(slice_id)
-            self._report(current)
+            if not current.spec.serve:  # else it is not over with that
+                self._report(current)
             return True
         if slice_id in self._lived:
             # Its processes may be there, so it can't be said that nothing is held.
@@ -393,6 +409,50 @@ class Controller:
                 self._report(current)
             return False
         return await self._finish(slice_id, lambda now: reservations.fail(now, outcome.reason, outcome.detail))
+
+    async def _serve(self, record: Reservation) -> bool:
+        """Returns whether it came to something; else it is to be tried again."""
+        slice_id, holder = record.slice_id, record.spec.holder
+        try:
+            endpoint = await self._host.start(holder, record.spec.serve)
+        except HostError as error:
+            current = self._state.book.get(slice_id)
+            if current is None or current.intent is not Intent.RUN:
+                return True
+            log.error("slice %s can't be served: %s", slice_id, error.message)  # noqa: TRY400
+            if slice_id in self._served:
+                return False  # it was, and will be again: clients of it come back
+            problem = error.message
+            if not await self._clear_limit(current):
+                return False
+            return await self._finish(slice_id, lambda now: reservations.fail(now, "HOST_FAILED", problem))
+        current = self._state.book.get(slice_id)
+        if current is None or not self._is_set(current):
+            return True
+        self._served.add(slice_id)
+        self._note(slice_id, endpoint=endpoint)
+        self._report(current)
+        return True
+
+    async def _look_at_process(self, holder: Holder) -> None:
+        """Have a process that does not answer any more started again."""
+        try:
+            problem = await self._host.health(holder)
+            if not problem:
+                self._unwell.discard(holder)
+            elif holder not in self._unwell:
+                self._unwell.add(holder)  # one that is busy for a moment is asked once more
+            else:
+                self._unwell.discard(holder)
+                for record in self._state.running(holder):
+                    log.error("slice %s is not served any more: %s", record.slice_id, problem)
+                    self._note(record.slice_id, endpoint="")
+                    self._report(record)
+                self._look_again()
+        except Exception:  # a defect here must not end the care for this process
+            log.exception("the process that serves lease %s can't be looked at", holder.lease_id)
+        finally:
+            del self._verifying[f"process {holder}"]
 
     async def _clear_limit(self, record: Reservation) -> bool:
         if not await self._limits.clear(record, self._state.actual_of(record.slice_id)):
@@ -418,10 +478,13 @@ class Controller:
                 log.error("the record of slice %s could not be removed: %s", slice_id, error)  # noqa: TRY400
             self._put(ended)
             self._lived.discard(slice_id)
+            self._served.discard(slice_id)
             self._ender.forget(slice_id)
             self._state.notes.pop(f"stubborn {slice_id}", None)
             self._state.actual.pop(slice_id, None)
             if not self._state.held(ended.spec.holder):
+                if ended.spec.serve:
+                    await self._host.stop(ended.spec.holder)
                 self._containment.release(ended.spec.holder)
             if not self._state.book.of_lease(ended.spec.lease_id):
                 self._attachments.forget(ended.spec.lease_id)

@@ -6,12 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from aliquot.agent.core.reports import report_of
+from aliquot.agent.hosting.base import Host
 from aliquot.agent.identity import Identity
 from aliquot.agent.limits_setter import LimitSetter
 from aliquot.agent.mailbox import Mailbox
 from aliquot.agent.partitions import Partitions
 from aliquot.agent.state import NodeState
 from aliquot.agent.wire import (
+    HOST_NAMES,
     card_to_wire,
     delta_to_wire,
     device_report,
@@ -43,6 +45,7 @@ class Reporter:
         identity: Identity,
         limits: LimitSetter,
         partitions: Partitions,
+        host: Host,
         mailbox: Mailbox,
         description: Description,
         machine: Machine,
@@ -51,6 +54,7 @@ class Reporter:
         self._identity = identity
         self._limits = limits
         self._partitions = partitions
+        self._host = host
         self._mailbox = mailbox
         self._description = description
         self._machine = machine
@@ -84,6 +88,7 @@ class Reporter:
                 agent_version=self._description.version,
                 driver_version=self._state.driver.driver_version,
                 reason="; ".join(self._state.notes.values()),
+                serves=[serve for serve, name in HOST_NAMES.items() if name in self._host.offered()],
             ),
             slices=[slice_report_to_wire(record) for record in records],
             leader_epoch=self._identity.leader_epoch,

@@ -27,6 +27,8 @@ from aliquot.agent.enforce import mig_geometry
 from aliquot.agent.enforce.assembly import assemble
 from aliquot.agent.enforce.base import Enforcer
 from aliquot.agent.events import EventWatcher
+from aliquot.agent.hosting.base import Host
+from aliquot.agent.hosting.processes import ProcessHost
 from aliquot.agent.local.server import LocalServer
 from aliquot.agent.local.service import LocalService
 from aliquot.agent.metrics import Metrics
@@ -122,5 +124,6 @@ class World:
     make_guard: Callable[[float], DeviceGuard] = DeviceGuard
     make_tiers: Callable[..., list[Enforcer]] = assemble
     make_events: Callable[[DeviceBackend, Callable[[DeviceEvent], Coroutine[Any, Any, None]]], Events] = EventWatcher
+    make_host: Callable[..., Host] = ProcessHost
     make_server: Callable[[LocalService, Path], Server] = LocalServer
     make_metrics: Callable[[], Metrics] = Metrics

@@ -15,9 +15,11 @@ import grpc.aio
 
 from aliquot.agent.cgroups import ContainmentError
 from aliquot.agent.connection import Coordinators
+from aliquot.agent.core.model import Holder
 from aliquot.agent.enforce.base import Enforcer
 from aliquot.agent.enforce.none import NoEnforcer
 from aliquot.agent.enforce.watchdog import WatchdogEnforcer
+from aliquot.agent.hosting.base import HostError
 from aliquot.agent.local.service import LocalService
 from aliquot.agent.signals import Outcome, Signaller, Target
 from aliquot.agent.world import World
@@ -62,6 +64,7 @@ def world_of(node: SimNode) -> World:
         make_guard=lambda timeout_s: _guard(node, timeout_s),
         make_tiers=lambda names, **needed: _tiers(node, **needed),
         make_events=lambda backend, take: SimEvents(node, take),
+        make_host=lambda **_: NothingServed(),
         make_server=lambda service, path: SimLocalServer(node, service),
         make_metrics=_no_metrics,
     )
@@ -93,6 +96,25 @@ def _tiers(node: SimNode, *, blind: Callable[[str], str], powerless: Callable[[]
 @contextlib.asynccontextmanager
 async def _session(network: Network, address: str, coordinators: Coordinators) -> AsyncIterator[Any]:
     yield SimCall(network, address)
+
+
+class NothingServed:
+    """No service is installed on simulated machines."""
+
+    def offered(self) -> frozenset[str]:
+        """None."""
+        return frozenset()
+
+    async def start(self, holder: Holder, name: str) -> str:
+        """Raises HostError."""
+        raise HostError(f"{name} is not installed")
+
+    async def health(self, holder: Holder) -> str:
+        """There is no process."""
+        return ""
+
+    async def stop(self, holder: Holder) -> None:
+        """There was no process."""
 
 
 class SimHost:

@@ -47,6 +47,8 @@ class SliceSpec(msgspec.Struct, frozen=True):
     secret_sha256: bytes = b""
     tenant: str = ""
     queue: str = ""
+    serve: str = ""
+    """The name of what is to serve it; empty: its processes attach themselves."""
 
     @property
     def holder(self) -> Holder:
@@ -122,6 +124,8 @@ class Actual(msgspec.Struct, frozen=True):
     """SIGTERM has been sent to what ran when it was told to stop."""
     live_processes: int | None = 0
     """None: not known at the moment."""
+    endpoint: str = ""
+    """Where it is served, once its process has answered; empty: not yet, or it is not to be."""
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -156,6 +156,7 @@ class SliceReport:
     tier: int = 0
     reason: str = ""
     detail: str = ""
+    endpoint: str = ""
 
 
 @dataclass(frozen=True, slots=True)
