@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shutil
 import signal
 import socket
 from pathlib import Path
@@ -32,6 +33,8 @@ class Echo:
     async def start(self):
         if os.path.exists(os.environ["TEST_FOLDER"] + "/broken"):
             raise RuntimeError("the framework is not there")
+        if os.path.exists(os.environ["TEST_FOLDER"] + "/slow"):
+            await asyncio.sleep(3600)
         self.server = await asyncio.start_server(self.answer, "127.0.0.1", 0)
         port = self.server.sockets[0].getsockname()[1]
         return f"127.0.0.1:{port}"
@@ -172,6 +175,33 @@ async def test_without_a_service_nothing_is_offered_and_the_order_fails(node: No
     coordinator.desire(remote(node.uuids[0], memory_bytes=2 * GIB))
     report = await coordinator.until_status("l-1.1.0", FAILED)
     assert report.reason == "HOST_FAILED"
+
+
+async def test_a_stop_does_not_wait_for_a_process_that_is_starting(
+    serving: Node, coordinator: Coordinator, tmp_path: Path
+) -> None:
+    (tmp_path / "slow").touch()
+    await grant(serving, coordinator)
+    coordinator.desire(remote(serving.uuids[0]))
+    await auntil(lambda: '"message":"serving"' in serving.log, "it was started")
+    coordinator.desire(remote(serving.uuids[0], stop=True))
+    await coordinator.until_status("l-1.1.0", GONE)
+    assert coordinator.last("l-1.1.0").reason == ""  # type: ignore[union-attr]
+
+
+async def test_a_limit_that_is_lost_is_set_again_and_its_process_goes_on(
+    serving: Node, coordinator: Coordinator
+) -> None:
+    serving.environment["ALIQUOT_AGENT_ENFORCEMENT_TIERS"] = "preload"
+    await grant(serving, coordinator, remote(serving.uuids[0]))
+    before = coordinator.last("l-1.1.0")
+    assert before is not None
+    told = await asyncio.to_thread(ask, before.endpoint)
+    shutil.rmtree(serving.state_dir.with_name("state-enforcement") / "preload")
+    await coordinator.until_status("l-1.1.0", agent_pb2.SLICE_STATUS_PENDING)
+    after = await coordinator.until_status("l-1.1.0", ACTIVE)
+    assert after.endpoint == before.endpoint
+    assert (await asyncio.to_thread(ask, after.endpoint))["pid"] == told["pid"]
 
 
 @pytest.mark.parametrize(

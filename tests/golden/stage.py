@@ -55,7 +55,7 @@ class Stage:
         logging.disable(logging.CRITICAL)
         with ExitStack() as stack:
             stack.callback(logging.disable, logging.NOTSET)
-            patches = simulated(world.loop, world.network, world.store, Random(2), world.table)
+            patches = simulated(world.loop, world.store, Random(2))
             world.time = stack.enter_context(patches)
             stack.enter_context(world.loop.running())
             try:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from typing import Protocol
 
 from msgspec.structs import replace
@@ -28,9 +28,10 @@ from aliquot.agent.core.reservations import Step
 from aliquot.agent.ending import Ender
 from aliquot.agent.hosting.base import Host, HostError
 from aliquot.agent.identity import Identity
-from aliquot.agent.limits_setter import Check, LimitSetter
+from aliquot.agent.limits_setter import LimitSetter
 from aliquot.agent.mailbox import Mailbox
 from aliquot.agent.state import NodeState
+from aliquot.agent.verification import Verifier
 from aliquot.agent.wakeup import Wakeup
 from aliquot.agent.world import World
 
@@ -106,12 +107,9 @@ class Controller:
         """Slices that are being taken on."""
         self._due_s: dict[str, float] = {}
         """When slices are to be looked at again, by the monotonic clock; those that are not here: at once."""
-        self._verifying: dict[str, asyncio.Task[None]] = {}
-        """By the lane that reads limits back."""
+        self._verifier = Verifier(state, limits, host, limit_lost=self._limit_lost, not_served=self._not_served)
         self._served: set[str] = set()
         """Slices that were served once."""
-        self._unwell: set[Holder] = set()
-        """Whose process did not answer when it was last looked at."""
         self._lived: set[str] = set()
         """Slices whose limit was set once, or may have been before this agent started: processes may run on them."""
 
@@ -218,46 +216,28 @@ class Controller:
                 self._wakeup.clear()
                 wait_s = self._take_on_all()
                 if self._world.monotonic_s() >= verify_at:
-                    self._verify()
+                    self._verifier.begin()
                     verify_at = self._world.monotonic_s() + VERIFY_S
                 if self._state.book.holders():  # else there is nothing to look after until an order comes
                     wait_s = min(wait_s, verify_at - self._world.monotonic_s())
                 await self._wakeup.wait(wait_s)
         finally:
-            for task in (*self._tasks.values(), *self._verifying.values()):
+            self._verifier.cancel()
+            for task in self._tasks.values():
                 task.cancel()
 
-    def _verify(self) -> None:
-        """Have every limit read back that is to be in force. A lane that has not answered yet is not asked again."""
-        holding = [record for record in self._state.book.holding() if record.intent is Intent.RUN]
-        checks, lost = self._limits.checks([record for record in holding if self._is_set(record)])
-        self._take_note(lost)
-        for lane, of_lane in checks.items():
-            if lane not in self._verifying:
-                self._verifying[lane] = asyncio.create_task(self._verify_lane(lane, of_lane), name=f"verify {lane}")
-        for holder in {record.spec.holder for record in holding if self._state.actual_of(record.slice_id).endpoint}:
-            name = f"process {holder}"
-            if name not in self._verifying:
-                self._verifying[name] = asyncio.create_task(self._look_at_process(holder), name=name)
+    def _limit_lost(self, record: Reservation) -> None:
+        log.error("the limit of slice %s is not in force any more", record.slice_id)
+        self._note(record.slice_id, limit_set=False, tier=None)
+        self._report(record)
+        self._look_again()
 
-    async def _verify_lane(self, lane: str, checks: Sequence[Check]) -> None:
-        try:
-            self._take_note(await self._limits.broken(lane, checks))
-        except Exception:  # a defect here must not end the verification of this device
-            log.exception("limits of %s can't be read back", lane)
-        finally:
-            del self._verifying[lane]
-
-    def _take_note(self, broken: Iterable[Reservation]) -> None:
-        """The limits of these slices are not in force any more: told, and set again."""
-        for record in broken:
-            current = self._state.book.get(record.slice_id)
-            if current is None or current.intent is not Intent.RUN or not self._is_set(current):
-                continue
-            log.error("the limit of slice %s is not in force any more", record.slice_id)
-            self._note(record.slice_id, limit_set=False, tier=None)
-            self._report(current)
-            self._look_again()
+    def _not_served(self, holder: Holder, problem: str) -> None:
+        for record in self._state.running(holder):
+            log.error("slice %s is not served any more: %s", record.slice_id, problem)
+            self._note(record.slice_id, endpoint="")
+            self._report(record)
+        self._look_again()
 
     def _is_set(self, record: Reservation) -> bool:
         return self._state.actual_of(record.slice_id).limit_set
@@ -336,7 +316,7 @@ class Controller:
                 done = await self._set_limit(current)
             elif step is Step.SERVE:
                 if not all(self._is_set(record) for record in self._state.running(current.spec.holder)):
-                    return WATCH_S  # one process serves all slices of a member
+                    return RETRY_S  # one process serves all slices of a member: the last of them goes on
                 done = await self._serve(current)
             elif step is Step.CLEAR_LIMIT:
                 done = await self._clear_limit(current)
@@ -398,8 +378,10 @@ class Controller:
         if outcome.tier is not None:
             self._note(slice_id, limit_set=True, tier=outcome.tier, tier_notes=outcome.tier_notes)
             self._lived.add(slice_id)
-            if not current.spec.serve:  # else it is not over with that
+            if reservations.is_served(current, self._state.actual_of(slice_id)):
                 self._report(current)
+            else:
+                self._look_again()  # this may have been the last slice of its member
             return True
         if slice_id in self._lived:
             # Its processes may be there, so it can't be said that nothing is held.
@@ -433,26 +415,6 @@ class Controller:
         self._note(slice_id, endpoint=endpoint)
         self._report(current)
         return True
-
-    async def _look_at_process(self, holder: Holder) -> None:
-        """Have a process that does not answer any more started again."""
-        try:
-            problem = await self._host.health(holder)
-            if not problem:
-                self._unwell.discard(holder)
-            elif holder not in self._unwell:
-                self._unwell.add(holder)  # one that is busy for a moment is asked once more
-            else:
-                self._unwell.discard(holder)
-                for record in self._state.running(holder):
-                    log.error("slice %s is not served any more: %s", record.slice_id, problem)
-                    self._note(record.slice_id, endpoint="")
-                    self._report(record)
-                self._look_again()
-        except Exception:  # a defect here must not end the care for this process
-            log.exception("the process that serves lease %s can't be looked at", holder.lease_id)
-        finally:
-            del self._verifying[f"process {holder}"]
 
     async def _clear_limit(self, record: Reservation) -> bool:
         if not await self._limits.clear(record, self._state.actual_of(record.slice_id)):

@@ -169,6 +169,8 @@ class ProcessHost:
                 raise HostError(f"{name}: {answer.problem}")
             if answer is not None and answer.endpoint:
                 return answer.endpoint
+            if not self._state.running(holder):
+                raise HostError("its lease is being ended")
             child = self._children.get(holder)
             if child is not None and child.poll() is not None:
                 raise HostError(f"{name} has ended with {child.returncode} before it answered")
