@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import pwd
 import shutil
 import signal
 import socket
@@ -14,6 +15,8 @@ import pytest
 
 from aliquot.agent import processes
 from aliquot.agent.hosting.base import valid_endpoint
+from aliquot.agent.settings import HostingSettings
+from aliquot.common.errors import ConfigError
 from aliquot.v1 import agent_pb2, types_pb2
 from tests.agent.coordinator import Coordinator
 from tests.agent.harness import GIB, Node, auntil, desired
@@ -210,3 +213,11 @@ async def test_a_limit_that_is_lost_is_set_again_and_its_process_goes_on(
 )
 def test_what_counts_as_an_endpoint(text: str, valid: bool) -> None:
     assert valid_endpoint(text) is valid
+
+
+@pytest.mark.root("to run processes as somebody else")
+def test_whom_processes_run_as() -> None:
+    assert HostingSettings().uid == pwd.getpwnam("nobody").pw_uid, "whoever reaches an endpoint can have code run"
+    assert HostingSettings("1234").uid == 1234
+    with pytest.raises(ConfigError, match="no user of this machine"):
+        assert HostingSettings("who-ever").uid
