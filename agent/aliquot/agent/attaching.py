@@ -10,8 +10,8 @@ from aliquot.agent.containment import Containment, ContainmentKind, Placement
 from aliquot.agent.core.model import Holder, ProcessKey, Reservation
 from aliquot.agent.enforce.assembly import environment_of
 from aliquot.agent.enforce.chooser import Chooser
+from aliquot.agent.environment import Granted, environment
 from aliquot.agent.limits_setter import LimitSetter
-from aliquot.agent.local.environment import Granted, environment
 from aliquot.agent.processes import Processes
 from aliquot.agent.state import NodeState
 
