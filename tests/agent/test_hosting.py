@@ -160,6 +160,20 @@ async def test_one_that_dies_is_started_again(serving: Node, coordinator: Coordi
     assert (await asyncio.to_thread(ask, after.endpoint))["ALIQUOT_LEASE_ID"] == "l-1"
 
 
+async def test_one_that_hangs_is_ended_and_started_again(serving: Node, coordinator: Coordinator) -> None:
+    await grant(serving, coordinator, remote(serving.uuids[0]))
+    before = coordinator.last("l-1.1.0")
+    assert before is not None
+    hung = int((await asyncio.to_thread(ask, before.endpoint))["pid"])
+    attached = serving.job("sleep", "120")
+    os.kill(hung, signal.SIGSTOP)
+    await coordinator.until_status("l-1.1.0", agent_pb2.SLICE_STATUS_PENDING)
+    after = await coordinator.until_status("l-1.1.0", ACTIVE)
+    assert (await asyncio.to_thread(ask, after.endpoint))["pid"] != hung
+    assert processes.key_of(hung) is None
+    assert attached.poll() is None, "what attached itself goes on"
+
+
 async def test_one_that_can_not_start_fails_the_slice_and_leaves_nothing(
     serving: Node, coordinator: Coordinator, tmp_path: Path
 ) -> None:

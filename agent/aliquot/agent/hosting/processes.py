@@ -34,6 +34,7 @@ log = logging.getLogger(__name__)
 START_TIMEOUT_S = 120.0
 """A service may have a framework to import and a device to initialise."""
 ASK_TIMEOUT_S = 5.0
+REAP_TIMEOUT_S = 5.0
 _LOOK_AGAIN_S = 0.05
 _HANDED_ON = ("PATH", "LD_LIBRARY_PATH", "PYTHONPATH", "LANG")
 """What a process gets of the agent's own environment."""
@@ -81,25 +82,26 @@ class ProcessHost:
         if name not in self._installed:
             raise HostError(f"no service named {name} is installed on this node", hint=f"install what provides {name}")
         async with self._starting[holder]:
-            answer = await self._ask(holder)
-            if answer is None:
-                try:
-                    await self._spawn(holder, name)
-                except (OSError, AliquotError) as error:
-                    raise HostError(f"{name} can't be started: {error}") from error
             try:
+                if await self._ask(holder) is None:
+                    await self._end(holder, f"what served its lease by {name} does not answer any more")
+                    await self._spawn(holder, name)
                 async with asyncio.timeout(START_TIMEOUT_S):
                     return await self._until_it_answers(holder, name)
             except TimeoutError:
                 problem = f"{name} has not answered within {START_TIMEOUT_S:g} s"
             except HostError as error:
                 problem = error.message
+            except (OSError, AliquotError) as error:
+                problem = f"{name} can't be started: {error}"
             await self._end(holder, problem)
             raise HostError(problem)
 
     async def health(self, holder: Holder) -> str:
         """See `Host`."""
-        self._reap(holder)
+        child = self._children.get(holder)
+        if child is not None:
+            child.poll()  # one that has ended is not left as a zombie
         answer = await self._ask(holder)
         if answer is None:
             return "its process does not answer"
@@ -110,7 +112,7 @@ class ProcessHost:
         self._starting.pop(holder, None)
         child = self._children.pop(holder, None)
         if child is not None:
-            await asyncio.to_thread(child.wait)
+            await _reap(child)
         await asyncio.to_thread(shutil.rmtree, self._folder(holder), ignore_errors=True)
 
     # -- starting
@@ -177,17 +179,17 @@ class ProcessHost:
             await asyncio.sleep(_LOOK_AGAIN_S)
 
     async def _end(self, holder: Holder, why: str) -> None:
-        """Leave nothing of what was started."""
-        for process in self._containment.members(holder):
-            self._signaller.send(Target(process, holder, why), signal.SIGKILL)
+        """Leave nothing of what was started: the child, and whatever it has started in its session. Others of the
+        member's processes have attached themselves, and go on.
+        """
         child = self._children.pop(holder, None)
-        if child is not None:
-            await asyncio.to_thread(child.wait)
-
-    def _reap(self, holder: Holder) -> None:
-        child = self._children.get(holder)
-        if child is not None and child.poll() is not None:
-            del self._children[holder]
+        if child is None:
+            return
+        for process in self._containment.members(holder):
+            facts = self._processes.facts_of(process.pid)
+            if facts is not None and facts.key == process and facts.session_id == child.pid:
+                self._signaller.send(Target(process, holder, why), signal.SIGKILL)
+        await _reap(child)
 
     # -- asking
 
@@ -221,3 +223,9 @@ class ProcessHost:
     def _folder(self, holder: Holder) -> Path:
         name = f"{holder.lease_id}\n{holder.lease_epoch}\n{holder.member}"
         return self._directory / sha256(name.encode()).hexdigest()[:32]
+
+
+async def _reap(child: subprocess.Popen[bytes]) -> None:
+    """Wait for the end of a process that was killed; one that hangs in the kernel is given up."""
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        await asyncio.to_thread(child.wait, REAP_TIMEOUT_S)
