@@ -8,7 +8,8 @@ MAKEFLAGS += --no-print-directory
 
 PYTHON ?= python3
 BIN := .venv/bin
-NATIVE := agent/aliquot/agent/native
+# Folders with a Makefile of their own that builds C parts; hatch_build.py names the same.
+NATIVE := agent/aliquot/agent/native/preload agent/aliquot/simgpu/native
 SOURCES := $(wildcard agent client common coordinator tests tools bench examples hatch_build.py)
 
 # Pytest's own arguments, as in: make test ARGS='-k placement'
@@ -41,7 +42,7 @@ proto: venv ## generate the Python stubs of proto/aliquot/v1 (only what changed)
 	@$(BIN)/python hatch_build.py
 
 native: venv ## compile the C parts (only what changed)
-	@$(MAKE) --silent -C $(NATIVE)
+	@for part in $(NATIVE); do $(MAKE) --silent -C $$part; done
 
 sync: venv ## write the SDK for threads from the one for asyncio
 	@$(BIN)/python tools/unasync.py
@@ -90,7 +91,7 @@ bench: proto native ## run every benchmark in bench/ for a few seconds each (one
 	done
 
 clean: ## remove .venv, stubs, compiled parts and caches
-	@$(MAKE) --silent -C $(NATIVE) clean
+	@for part in $(NATIVE); do $(MAKE) --silent -C $$part clean; done
 	rm -rf .venv .venv.lock build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage*
 	rm -f proto/aliquot/v1/*_pb2.py proto/aliquot/v1/*_pb2.pyi proto/aliquot/v1/*_pb2_grpc.py proto/aliquot/v1/*_pb2_grpc.pyi
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

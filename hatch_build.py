@@ -27,7 +27,7 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 PROTO_ROOT = Path("proto")
 # Folders with a Makefile, each of which builds into a folder `lib` of its package's `native`.
-NATIVE_DIRS = (Path("agent/aliquot/agent/native"),)
+NATIVE_DIRS = (Path("agent/aliquot/agent/native/preload"), Path("agent/aliquot/simgpu/native"))
 PLUGINS = ("protoc-gen-mypy", "protoc-gen-mypy_grpc")
 NATIVE_VARIABLE = "ALIQUOT_NATIVE"
 

@@ -24,7 +24,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from aliquot.agent import simgpu  # noqa: E402
+from aliquot import simgpu  # noqa: E402
 from aliquot.agent.enforce.preload import built_library  # noqa: E402
 from aliquot.agent.enforce.preload_files import DeviceLimit, LeaseFiles  # noqa: E402
 from aliquot.common.tiers import Tier  # noqa: E402

@@ -29,7 +29,8 @@ from pathlib import Path
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from aliquot.agent import identity, simgpu
+from aliquot import simgpu
+from aliquot.agent import identity
 from aliquot.agent.checkpoint import Checkpoint
 from aliquot.agent.core.model import Reservation, SliceSpec
 from aliquot.client.local import LocalAgent

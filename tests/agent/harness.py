@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
 
-from aliquot.agent import simgpu
+from aliquot import simgpu
 from aliquot.agent.cgroups import BASE_NAME, MOUNTINFO, find_mount
 from aliquot.agent.durable import read_record
 from aliquot.agent.processes import cgroup_of
@@ -268,7 +268,7 @@ def burn_command(memory: str, *arguments: str) -> list[str]:
     return [
         sys.executable,
         "-m",
-        "aliquot.agent.simgpu.burn",
+        "aliquot.simgpu.burn",
         *("--bytes", memory),
         *("--seconds", "120"),
         *arguments,
@@ -278,7 +278,7 @@ def burn_command(memory: str, *arguments: str) -> list[str]:
 OBSTINATE = """
 import signal, sys
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
-from aliquot.agent.simgpu.burn import main
+from aliquot.simgpu.burn import main
 sys.exit(main())
 """
 

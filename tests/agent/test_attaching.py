@@ -37,10 +37,10 @@ async def test_a_device_has_gone_and_its_slice_has_not_yet(monkeypatch: pytest.M
         state=state,
         containment=containment,
         attachments=nobody,
-        chooser=unused,
+        attacher=unused,
         limits=LimitSetter(state, unused, guard, containment),
+        processes=processes,
         look=unused,
-        socket_path="",
         version="",
     )
     process = processes.key_of(os.getpid())

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from aliquot.agent import simgpu
+from aliquot import simgpu
 from aliquot.agent.durable import read_record
 from aliquot.v1 import agent_pb2, types_pb2
 from tests.agent.coordinator import Coordinator

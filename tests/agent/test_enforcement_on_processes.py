@@ -100,7 +100,7 @@ async def test_a_process_on_a_device_it_has_not_leased_is_stopped(node: Node, co
 
 TWO_LEASES = """
 import os, sys, time
-from aliquot.agent.simgpu.cuda import Cuda
+from aliquot.simgpu.cuda import Cuda
 from aliquot.v1 import local_pb2
 from tests.agent.localclient import ask
 request = local_pb2.AttachRequest(lease_id="l-2", secret=sys.argv[2])

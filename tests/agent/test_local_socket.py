@@ -195,7 +195,7 @@ async def test_too_many_connections_of_one_user_are_refused(node: Node, coordina
 async def test_a_process_leaves_its_lease_only_without_device_memory(node: Node, coordinator: Coordinator) -> None:
     await grant(node, coordinator, desired(node.uuids[0]))
     script = (
-        "import sys; from aliquot.agent.simgpu.cuda import Cuda\n"
+        "import sys; from aliquot.simgpu.cuda import Cuda\n"
         "from aliquot.v1 import local_pb2\n"
         "from tests.agent.localclient import ask\n"
         "def detach():\n"

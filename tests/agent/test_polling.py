@@ -22,10 +22,11 @@ from aliquot.agent.core.samples import (
 )
 from aliquot.agent.devices.base import Discovery
 from aliquot.agent.devices.guard import DeviceGuard
+from aliquot.agent.mailbox import Mailbox
 from aliquot.agent.poller import Intervals, Poller
 from aliquot.agent.sampling import Attribution
 from aliquot.agent.state import NodeState
-from aliquot.common.clock import SystemClock
+from aliquot.agent.world import World
 from tests.agent.harness import GIB, auntil
 
 NEVER_S = 3600.0
@@ -74,15 +75,17 @@ class Counting:
 async def polling(backend: Any) -> AsyncIterator[tuple[Poller, NodeState]]:
     """A poller that asks for a leased device's memory all the time, and for nothing else twice."""
     state = NodeState("node", "node", "boot")
-    guard = DeviceGuard(5.0)
-    police: Any = SimpleNamespace(doubts=lambda usage: False, patrol=lambda usage: [], forget=lambda uuid: None)
+    guard, world = DeviceGuard(5.0), World()
+    watchdog: Any = SimpleNamespace(doubts=lambda usage: False, check=lambda usage: [], forget=lambda uuid: None)
     poller = Poller(
         state=state,
         backend=backend,
         guard=guard,
         attribution=Attribution(state, Containment(None, state.holders, list)),
-        police=police,
-        clock=SystemClock(),
+        watchdog=watchdog,
+        mailbox=Mailbox(state, world.clock),
+        observe_poll=lambda seconds: None,
+        world=world,
         intervals=Intervals(0.01, NEVER_S, NEVER_S, NEVER_S, NEVER_S, NEVER_S),
     )
     await poller.discover()
@@ -101,7 +104,7 @@ async def test_a_device_is_asked_more_often_as_soon_as_it_is_leased() -> None:
     async with polling(backend) as (poller, state):
         assert backend.asked == {"GPU-a": 1, "GPU-b": 1}
         state.book.put(Reservation(SliceSpec("l-1.1.0", "l-1", 1, "GPU-a", 250, GIB)))
-        poller.hurry("GPU-a")
+        poller.poll_soon("GPU-a")
         await auntil(lambda: backend.asked["GPU-a"] > 3, "a device with a lease is asked all the time")
         assert backend.asked["GPU-b"] == 1
 
@@ -112,7 +115,7 @@ async def test_devices_that_come_are_watched_at_once_and_those_that_go_are_left_
         backend.uuids = ["GPU-b"]
         await poller.discover()
         await auntil(lambda: backend.asked["GPU-b"] == 1, "the new device is asked")
-        poller.hurry("GPU-a")
+        poller.poll_soon("GPU-a")
         backend.uuids = ["GPU-a", "GPU-b"]
         await poller.discover()
         await auntil(lambda: backend.asked["GPU-a"] == 2, "one that comes back is asked again")

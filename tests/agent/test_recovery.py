@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from aliquot.agent import simgpu
+from aliquot import simgpu
 from aliquot.v1 import agent_pb2
 from tests.agent.coordinator import Coordinator
 from tests.agent.harness import GIB, Node, auntil, burn_command, desired, ended_by, wait_for_output

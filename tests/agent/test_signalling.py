@@ -134,7 +134,7 @@ def test_without_the_right_to_it_is_an_outcome_and_not_a_crash(start: Start) -> 
 
 
 def test_signals_can_be_sent_safely_here() -> None:
-    assert signals.available() == ""
+    assert signals.PidFds().available() == ""
 
 
 def test_a_command_with_blanks_and_brackets_in_its_name_is_read(tmp_path: Path, start: Start) -> None:

@@ -20,7 +20,7 @@ from aliquot.cli._exits import Exit
 from tests.cli.conftest import PROGRAM, Cli
 from tests.polling import eventually
 
-BURN = [sys.executable, "-m", "aliquot.agent.simgpu.burn"]
+BURN = [sys.executable, "-m", "aliquot.simgpu.burn"]
 
 
 @pytest.mark.parametrize("code", [0, 7])

@@ -30,7 +30,7 @@ from tests.client.conftest import FAST
 from tests.client.real_pool import real_pool
 from tests.polling import eventually
 
-BURN = [sys.executable, "-m", "aliquot.agent.simgpu.burn", "--bytes", "1Gi"]
+BURN = [sys.executable, "-m", "aliquot.simgpu.burn", "--bytes", "1Gi"]
 
 
 def held(lease: Lease) -> list[tuple[object, ...]]:

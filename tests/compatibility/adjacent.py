@@ -17,7 +17,8 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
-_LIBRARIES = Path("agent/aliquot/agent/native/lib")
+# Where a version looks for the libraries of the simulated GPU; the second as it was before they had a package.
+_LIBRARIES = (Path("agent/aliquot/simgpu/native/lib"), Path("agent/aliquot/agent/native/lib"))
 ROOTS = ("proto", "common", "client", "coordinator", "agent")
 
 
@@ -80,7 +81,11 @@ def previous(folder: Path) -> Version:
         tar.extractall(folder, filter="data")
     version = Version(revision, folder)
     # The simulated GPUs stand for the machine's, which are no part of a version: both see the same.
-    (folder / _LIBRARIES).symlink_to(ROOT / _LIBRARIES)
+    for place in _LIBRARIES:
+        if (folder / place).parent.is_dir():
+            (folder / place).mkdir()
+            for library in [each for built in _LIBRARIES for each in (ROOT / built).glob("*.so*")]:
+                (folder / place / library.name).symlink_to(library)
     built = subprocess.run(
         [sys.executable, "hatch_build.py"], cwd=folder, capture_output=True, text=True, check=False, env={**os.environ}
     )

@@ -15,7 +15,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from aliquot.agent import native
+from aliquot import simgpu
 from aliquot.agent.doctor.cuda import OUT_OF_MEMORY
 from aliquot.agent.doctor.ways import WAYS
 from aliquot.common.tiers import Tier
@@ -25,7 +25,7 @@ from tests.enforce.world import LIMIT_BYTES, NEIGHBOUR, STRANGER, Program, World
 
 Case = Callable[[World], Verdict]
 PROGRAMS = Path(__file__).parent / "programs"
-NATIVE = Path(native.__file__).parent
+SIMULATED = Path(simgpu.__file__).parent / "native"
 MIB = 1 << 20
 STRANGER_UID = 65534
 CASES: dict[str, Case] = {}
@@ -133,7 +133,7 @@ def static(world: World) -> Verdict:
     """No dynamic linker takes part: the program has the (simulated) driver's own code in it, as one has that talks to
     the kernel by itself.
     """
-    sources = [str(path) for folder in ("common", "cuda") for path in sorted((NATIVE / folder).glob("*.c"))]
+    sources = [str(path) for folder in ("common", "cuda") for path in sorted((SIMULATED / folder).glob("*.c"))]
     if not sources:
         return not_run("needs the sources of the simulated driver")
     flags = ("-std=c11", "-D_GNU_SOURCE", "-DLINKED", "-static", "-pthread")

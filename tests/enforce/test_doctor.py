@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from aliquot.agent import simgpu
+from aliquot import simgpu
 from aliquot.agent.doctor.checks import Mark
 
 PROGRAM = """

@@ -9,7 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from aliquot.agent import simgpu
+from aliquot import simgpu
 from aliquot.agent.core.model import SliceSpec
 from aliquot.agent.core.samples import DeviceInfo
 from aliquot.agent.enforce import preload_files

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from aliquot.agent import simgpu
+from aliquot import simgpu
 from tests.agent.harness import ROOT
 from tests.enforce.test_mps import control_program
 

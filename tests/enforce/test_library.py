@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from aliquot.agent import native, simgpu
+from aliquot import simgpu
+from aliquot.agent import native
 from aliquot.agent.enforce import preload_files
 from aliquot.agent.enforce.preload import built_library
 from aliquot.agent.enforce.preload_files import DeviceLimit, LeaseFiles, merged_preload

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aliquot.agent import simgpu
+from aliquot import simgpu
 from aliquot.agent.core.partitioning import Instance, Part, Profile, difference
 from aliquot.coordinator.core.decide.partitioning_plan import recut
 from aliquot.coordinator.core.types import MigCard, MigPart, MigProfile

@@ -17,7 +17,8 @@ from pathlib import Path
 
 import pytest
 
-from aliquot.agent import durable, simgpu
+from aliquot import simgpu
+from aliquot.agent import durable
 from aliquot.common.duration import DurationMs
 from aliquot.coordinator.settings.config import MigSettings
 from aliquot.v1 import leases_pb2, pool_pb2, types_pb2

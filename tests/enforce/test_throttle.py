@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from aliquot.agent import simgpu
+from aliquot import simgpu
 from aliquot.agent.enforce.preload import built_library
 from aliquot.agent.enforce.preload_files import DeviceLimit, LeaseFiles
 
 LAUNCHING = """
 import time
-from aliquot.agent.simgpu.cuda import SPIN_KERNEL, Cuda
+from aliquot.simgpu.cuda import SPIN_KERNEL, Cuda
 cuda = Cuda()
 kernel = cuda.load_kernel(SPIN_KERNEL, "spin")
 

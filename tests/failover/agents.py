@@ -17,7 +17,7 @@ from typing import Any
 import grpc
 import grpc.aio
 
-from aliquot.agent.stream import SessionEnded, connect, ended_with
+from aliquot.agent.connection import SessionEnded, connect, ended_with
 from aliquot.common.addresses import Addresses
 from aliquot.common.backoff import Backoff
 from aliquot.v1 import agent_pb2, agent_pb2_grpc

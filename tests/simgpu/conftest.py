@@ -16,9 +16,9 @@ from typing import Any
 
 import pytest
 
-from aliquot.agent import simgpu
+from aliquot import simgpu
 
-NATIVE = Path(simgpu.__file__).parent.parent / "native"
+NATIVE = Path(simgpu.__file__).parent / "native"
 GIB = 1 << 30
 MIB = 1 << 20
 

@@ -183,7 +183,7 @@ def test_kernels_keep_the_device_busy_and_processes_share_it(machine: Machine) -
         job.exec(
             """
 import time
-from aliquot.agent.simgpu.cuda import SPIN_KERNEL, Cuda
+from aliquot.simgpu.cuda import SPIN_KERNEL, Cuda
 cuda = Cuda()
 spin = cuda.load_kernel(SPIN_KERNEL, "spin")
 def work(until):
@@ -210,7 +210,7 @@ def test_events_measure_simulated_time(machine: Machine) -> None:
     job = machine.child()
     job.exec(
         """
-from aliquot.agent.simgpu.cuda import SPIN_KERNEL, Cuda
+from aliquot.simgpu.cuda import SPIN_KERNEL, Cuda
 cuda = Cuda()
 spin = cuda.load_kernel(SPIN_KERNEL, "spin")
 start, end = (cu.out("cuEventCreate", 0)[1] for _ in range(2))

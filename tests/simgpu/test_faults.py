@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from aliquot.agent import simgpu
+from aliquot import simgpu
 from tests.simgpu.conftest import MIB, ChildError, Machine
 
 MEMORY = "n.nvmlDeviceGetMemoryInfo(h[{}], version=n.nvmlMemory_v2).used"
@@ -103,7 +103,7 @@ def test_there_is_room_for_many_rules_but_not_for_any_number(machine: Machine) -
 
 
 def control(machine: Machine, command: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    words = [sys.executable, "-m", "aliquot.agent.simgpu", command, str(machine.scenario.path), *arguments]
+    words = [sys.executable, "-m", "aliquot.simgpu", command, str(machine.scenario.path), *arguments]
     return subprocess.run(words, check=False, capture_output=True, text=True)
 
 
@@ -138,7 +138,7 @@ def test_the_command_line_explains_what_it_refuses(machine: Machine) -> None:
 
 def test_a_machine_made_by_the_command_line_is_used_through_its_environment(machine: Machine) -> None:
     path = machine.scenario.path.with_name("made")
-    words = [sys.executable, "-m", "aliquot.agent.simgpu"]
+    words = [sys.executable, "-m", "aliquot.simgpu"]
     subprocess.run([*words, "create", str(path), "--models", "t4,H200"], check=True, capture_output=True)
     exports = subprocess.run([*words, "env", str(path)], check=True, capture_output=True, text=True).stdout
     shell = f"{exports}\n{sys.executable} -c 'import pynvml; pynvml.nvmlInit(); print(pynvml.nvmlDeviceGetCount())'"

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from aliquot.agent import simgpu
-from aliquot.agent.simgpu import layout
+from aliquot import simgpu
+from aliquot.simgpu import layout
 from tests.simgpu.conftest import NATIVE
 
 STRUCTURES: dict[str, type[ctypes.Structure]] = {

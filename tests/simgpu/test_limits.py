@@ -94,7 +94,7 @@ def test_children_are_within_the_limit_too(machine: Machine, cgroup: Path) -> No
     job = machine.child()
     (cgroup / "cgroup.procs").write_text(str(job.pid))
     job.exec(
-        "import subprocess, sys; out = subprocess.run([sys.executable, '-m', 'aliquot.agent.simgpu.burn', "
+        "import subprocess, sys; out = subprocess.run([sys.executable, '-m', 'aliquot.simgpu.burn', "
         "'--bytes', '2Gi', '--seconds', '0'], stdout=subprocess.DEVNULL).returncode"
     )
     assert job.eval("out") == 3

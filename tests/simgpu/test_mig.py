@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from aliquot.agent.simgpu import MODELS, ScenarioError
+from aliquot.simgpu import MODELS, ScenarioError
 from tests.simgpu.conftest import GIB, MIB, Machine
 
 pytestmark = pytest.mark.root("to cut a card")

@@ -9,8 +9,8 @@ from pathlib import Path
 import pynvml
 import pytest
 
-from aliquot.agent.simgpu import MODELS
 from aliquot.common.catalog import canonical_model, memory_total_bytes
+from aliquot.simgpu import MODELS
 from tests.simgpu.conftest import GIB, MIB, ChildError, Machine
 
 NOT_SUPPORTED, INVALID_ARGUMENT, NOT_FOUND, DRIVER_NOT_LOADED = 3, 2, 6, 9

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 
-from aliquot.agent.simgpu import FIRST_SYNTHETIC_PID
+from aliquot.simgpu import FIRST_SYNTHETIC_PID
 from tests.polling import eventually
 from tests.simgpu.conftest import GIB, MIB, Machine
 

@@ -21,7 +21,7 @@ def run(machine: Machine, *words: str) -> subprocess.CompletedProcess[str]:
 
 
 def burn(machine: Machine, *arguments: str) -> subprocess.Popen[str]:
-    words = [sys.executable, "-m", "aliquot.agent.simgpu.burn", *arguments]
+    words = [sys.executable, "-m", "aliquot.simgpu.burn", *arguments]
     return subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env={**os.environ, **machine.environment})
 
 

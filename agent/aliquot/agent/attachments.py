@@ -5,10 +5,11 @@ from __future__ import annotations
 import logging
 from dataclasses import replace
 
-from aliquot.agent import processes
+from aliquot.agent import processes as real_processes
 from aliquot.agent.checkpoint import Checkpoint
 from aliquot.agent.core.attribution import Attachment
 from aliquot.agent.core.model import Holder, ProcessKey
+from aliquot.agent.processes import Processes
 from aliquot.common.errors import AliquotError
 
 log = logging.getLogger(__name__)
@@ -25,8 +26,9 @@ class TooManyAttachments(AliquotError):
 class Attachments:
     """The register of attached processes."""
 
-    def __init__(self, checkpoint: Checkpoint) -> None:
+    def __init__(self, checkpoint: Checkpoint, processes: Processes = real_processes) -> None:
         self._checkpoint = checkpoint
+        self._processes = processes
         self._owners, attachments = checkpoint.load_attachments()
         self._by_lease: dict[str, list[Attachment]] = {}
         for item in attachments:
@@ -51,7 +53,7 @@ class Attachments:
         if known is not None:
             return known
         if len(items) >= MAX_PER_LEASE:
-            items = [item for item in items if processes.alive(item.process)]
+            items = [item for item in items if self._processes.alive(item.process)]
         if len(items) >= MAX_PER_LEASE:
             raise TooManyAttachments(
                 f"{len(items)} processes are attached to lease {holder.lease_id}",
@@ -62,7 +64,7 @@ class Attachments:
             holder=holder,
             process=process,
             order=self._order,
-            since_ticks=processes.now_ticks(),
+            since_ticks=self._processes.now_ticks(),
             origin_cgroup=origin_cgroup,
         )
         owner = self._owners.get(holder.lease_id, uid)

@@ -1,9 +1,8 @@
 """The cgroup v2 hierarchy: where it is mounted, and a directory for each holder of a lease.
 
-Many machines run hybrid hierarchies, where version 2 is mounted beside version 1 (`/sys/fs/cgroup/unified`),
-and containers see a part of it; so nothing here assumes a path: /proc/self/mountinfo says. No controller is
-switched on. The directories only follow processes: whoever is born in one stays in it, and only who may write
-to it can leave.
+Many machines run hybrid hierarchies, where version 2 is mounted beside version 1 (`/sys/fs/cgroup/unified`), and
+containers see a part of it; so nothing here assumes a path: /proc/self/mountinfo says. No controller is switched on.
+The directories only follow processes: whoever is born in one stays in it, and only who may write to it can leave.
 """
 
 from __future__ import annotations
@@ -42,9 +41,7 @@ class Mount:
     """The cgroup that is mounted there: "/" unless a container sees a part."""
 
     def directory_of(self, cgroup: str) -> Path | None:
-        """The directory of a cgroup, as /proc/pid/cgroup names it; None where it lies outside of what is
-        mounted.
-        """
+        """The directory of a cgroup, as /proc/pid/cgroup names it; None where it lies outside of what is mounted."""
         if self.root == "/":
             return self.directory / cgroup.lstrip("/")
         if cgroup == self.root or cgroup.startswith(self.root + "/"):
@@ -81,9 +78,8 @@ class CgroupTree:
 
     @classmethod
     def open(cls, node_id: str, configured_base: str = "") -> CgroupTree:
-        """Find a place where directories can be made: the configured one, the top (as root), or below the
-        agent's own cgroup (when that is delegated). Raises `ContainmentError` that says what stands in the
-        way of each.
+        """Find a place where directories can be made: the configured one, the top (as root), or below the agent's own
+        cgroup (when that is delegated). Raises `ContainmentError` that says what stands in the way of each.
         """
         mount = find_mount(MOUNTINFO.read_text(encoding="utf-8", errors="surrogateescape"))
         if mount is None:
@@ -160,9 +156,7 @@ class CgroupTree:
             (self.directory_of(holder) / "cgroup.freeze").write_text("1" if frozen else "0", encoding="ascii")
 
     def remove(self, holder: Holder) -> None:
-        """Remove the leaf and, when it was the last one, its lease's directory. One that is still in use
-        stays.
-        """
+        """Remove the leaf and, when it was the last one, its lease's directory. One that is still in use stays."""
         leaf = self.directory_of(holder)
         for directory in [*reversed(list(_walk(leaf))), leaf.parent]:
             with contextlib.suppress(OSError):
@@ -211,9 +205,7 @@ def _children(directory: Path) -> list[Path]:
 
 
 def _walk(directory: Path) -> Iterator[Path]:
-    """A directory and everything below it, parents first. Tenants may have made cgroups of their own below a
-    leaf.
-    """
+    """A directory and everything below it, parents first. Tenants may have made cgroups of their own below a leaf."""
     yield directory
     for child in _children(directory):
         yield from _walk(child)

@@ -201,9 +201,7 @@ class Checkpoint:
         return owners, found
 
     def save_attachments(self, lease_id: str, uid: int, attachments: Sequence[Attachment]) -> None:
-        """Write down who is attached to a lease. Survives this process, not a loss of power. Raises
-        `OSError`.
-        """
+        """Write down who is attached to a lease. Survives this process, not a loss of power. Raises `OSError`."""
         stored = StoredLease(
             boot_id=self._boot_id,
             lease_id=lease_id,

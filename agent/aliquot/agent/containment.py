@@ -1,5 +1,4 @@
-"""Following a lease's processes: by cgroup where that can be had, else by session, process group and
-ancestry.
+"""Following a lease's processes: by cgroup where that can be had, else by session, process group and ancestry.
 
 Both answer the same questions: put this process under a holder, who is under it now, whose is this process.
 The second one is weaker and says so: a process that leaves its session while no proven relative of it lives
@@ -13,10 +12,11 @@ import logging
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
-from aliquot.agent import processes
+from aliquot.agent import processes as real_processes
 from aliquot.agent.cgroups import CgroupTree, ContainmentError
 from aliquot.agent.core.attribution import Attachment, Attributor, Belonging
 from aliquot.agent.core.model import Holder, ProcessKey
+from aliquot.agent.processes import Processes
 
 log = logging.getLogger(__name__)
 
@@ -49,8 +49,10 @@ class Containment:
         holders: Callable[[], frozenset[Holder]],
         attachments: Callable[[], Collection[Attachment]],
         why_no_tree: str = "",
+        processes: Processes = real_processes,
     ) -> None:
         self._tree = tree
+        self._processes = processes
         self._holders = holders
         self._attachments = attachments
         self._why_no_tree = why_no_tree
@@ -79,14 +81,14 @@ class Containment:
 
     def put_back(self, item: Attachment) -> None:
         """Move a process that leaves its holder to where it was before."""
-        if self._tree is not None and item.origin_cgroup and processes.alive(item.process):
+        if self._tree is not None and item.origin_cgroup and self._processes.alive(item.process):
             self._tree.put_back(item.process.pid, item.origin_cgroup)
 
     def attributor(self) -> Attributor:
         """For one scan: ask it about pids, then hand it to `learn`."""
         held = self._holders()
         return Attributor(
-            lookup=processes.facts_of,
+            lookup=self._processes.facts_of,
             cgroups={path: holder for path, holder in self._leaves.items() if holder in held},
             attachments=[item for item in self._attachments() if item.holder in held],
             proven={key: kept for key, known in self._proven.items() if (kept := _kept(known, held))},
@@ -94,7 +96,7 @@ class Containment:
 
     def learn(self, scan: Attributor) -> None:
         """Remember members a scan has proven, as long as they live: they prove their relatives later."""
-        alive = {key: holders for key, holders in self._proven.items() if processes.alive(key)}
+        alive = {key: holders for key, holders in self._proven.items() if self._processes.alive(key)}
         self._proven = alive | scan.found
 
     def belongs(self, pid: int, holder: Holder) -> bool:
@@ -124,18 +126,18 @@ class Containment:
         """
         found = set(self._in_cgroup(holder))
         attached = [item for item in self._attachments() if item.holder == holder]
-        found |= {item.process.pid for item in attached if processes.alive(item.process)}
+        found |= {item.process.pid for item in attached if self._processes.alive(item.process)}
         if not all(item.contained for item in attached):
             scan = self.attributor()
-            for pid in processes.pids():
+            for pid in self._processes.pids():
                 if pid in found:
                     continue
                 belonging = scan.belonging(pid)
                 if belonging is not None and holder in belonging.holders:
                     found.add(pid)
             self.learn(scan)
-        keys = (processes.key_of(pid) for pid in sorted(found))
-        return [key for key in keys if key is not None and processes.alive(key)]
+        keys = (self._processes.key_of(pid) for pid in sorted(found))
+        return [key for key in keys if key is not None and self._processes.alive(key)]
 
     def freeze(self, holder: Holder, *, frozen: bool) -> None:
         """Keep the holder's processes from forking while they are being ended, where there is a cgroup."""

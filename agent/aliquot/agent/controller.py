@@ -1,43 +1,51 @@
 """Turns desired state into reservations, limits and ended processes: the shell around `core.desired` and
 `core.reservations`.
 
-Orders are written to disk before they are acted on. From there on `core.reservations.next_step` names one
-action after the other, each of which may be repeated, so it does not matter where a crash falls: the next
-start asks again.
+Orders are written to disk before they are acted on. From there on `core.reservations.next_step` names one action after
+the other, each of which may be repeated, so it does not matter where a crash falls: the next start asks again.
+
+Each slice is taken on by a task of its own, so that a driver that does not answer delays the slices that wait for it
+and nobody else. What a task does with a reservation is decided by what the book says after each wait, never before.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Callable
+from typing import Protocol
 
 from msgspec.structs import replace
 
 from aliquot.agent.attachments import Attachments
-from aliquot.agent.bell import Bell
 from aliquot.agent.checkpoint import Checkpoint
 from aliquot.agent.containment import Containment
 from aliquot.agent.core import reservations
 from aliquot.agent.core.desired import Batch, Fence, Verdict, judge
-from aliquot.agent.core.model import Actual, Ending, Intent, Reservation
-from aliquot.agent.core.reports import ReportLine, report_of
+from aliquot.agent.core.model import Actual, Ending, Holder, Intent, Reservation
+from aliquot.agent.core.reports import report_of
 from aliquot.agent.core.reservations import Step
 from aliquot.agent.ending import Ender
+from aliquot.agent.hosting.base import Host, HostError
 from aliquot.agent.identity import Identity
 from aliquot.agent.limits_setter import LimitSetter
+from aliquot.agent.mailbox import Mailbox
 from aliquot.agent.state import NodeState
-from aliquot.common.clock import Clock
+from aliquot.agent.verification import Verifier
+from aliquot.agent.wakeup import Wakeup
+from aliquot.agent.world import World
 
 log = logging.getLogger(__name__)
 
 MAX_ENDED = 10_000
-"""Endings kept until they are settled; the oldest beyond that are forgotten, and asked about again by the
-coordinator.
+"""Endings kept until they are settled; the oldest beyond that are forgotten, and asked about again by the coordinator.
 """
 
 RETRY_S = 2.0
+LOOK_AGAIN_S = 60.0
+"""How often slices are looked at of which there seems to be nothing to do."""
+RESTORE_S = 10.0
+"""How long the start waits for limits to be set again; a device that is slower must not keep the others waiting."""
 VERIFY_S = 1.0
 """How often limits are read back."""
 WATCH_S = 0.05
@@ -47,6 +55,19 @@ WATCH_PART = 4
 """Those that take their time are looked at less often: each look may cost one at all processes of the machine. Their
 end is known of at most this part of the time later that it took.
 """
+
+WAITING_STEPS = frozenset({Step.SET_LIMIT, Step.SERVE, Step.CLEAR_LIMIT, Step.CONCLUDE})
+"""Those that wait for a driver, a disk or a process."""
+
+
+class Polling(Protocol):
+    """What is asked of who looks at the devices."""
+
+    def poll_soon(self, uuid: str) -> None:
+        """There is a new reservation of this device: it is looked at more often from now on."""
+
+    def mark_unusable(self, reason: str) -> None:
+        """Nothing new can be held on this node."""
 
 
 class Controller:
@@ -62,7 +83,10 @@ class Controller:
         attachments: Attachments,
         limits: LimitSetter,
         ender: Ender,
-        clock: Clock,
+        host: Host,
+        poller: Polling,
+        mailbox: Mailbox,
+        world: World,
     ) -> None:
         self._state = state
         self._identity = identity
@@ -71,20 +95,23 @@ class Controller:
         self._attachments = attachments
         self._limits = limits
         self._ender = ender
-        self._clock = clock
-        self._lock = asyncio.Lock()
-        self._kicked = Bell()
+        self._host = host
+        self._poller = poller
+        self._mailbox = mailbox
+        self._world = world
+        self._clock = world.clock
+        self._writing = asyncio.Lock()
+        """Held while the book changes with what is on disk; never while a driver is asked."""
+        self._wakeup = Wakeup()
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        """Slices that are being taken on."""
+        self._due_s: dict[str, float] = {}
+        """When slices are to be looked at again, by the monotonic clock; those that are not here: at once."""
+        self._verifier = Verifier(state, limits, host, limit_lost=self._limit_lost, not_served=self._not_served)
+        self._served: set[str] = set()
+        """Slices that were served once."""
         self._lived: set[str] = set()
-        """Slices whose limit was set once, or may have been before this agent started: processes may run on
-        them.
-        """
-        self.reports = ReportLine()
-        self.on_report: Callable[[], None] = lambda: None
-        """Called when there is something to send."""
-        self.on_reserved: Callable[[str], None] = lambda device_uuid: None
-        """Called with a device of which there is a new reservation."""
-        self.on_unwritable: Callable[[str], None] = lambda reason: None
-        """Called when new reservations can't be written down."""
+        """Slices whose limit was set once, or may have been before this agent started: processes may run on them."""
 
     # ----------------------------------------------------------------------------------------------------
     # orders
@@ -96,12 +123,12 @@ class Controller:
 
     async def follow(self, leader_epoch: int) -> None:
         """A coordinator leads in this epoch: from now on no lower one is obeyed."""
-        async with self._lock:
+        async with self._writing:
             await self._obey_leader(leader_epoch)
 
     async def obey(self, batch: Batch, session_epoch: int) -> Verdict:
         """Carry out one message of desired state: durable when this returns, acted on soon after."""
-        async with self._lock:
+        async with self._writing:
             fence = Fence(self._identity.leader_epoch, session_epoch)
             now_ms = self._clock.monotonic_ms()
             verdict = judge(self._state.book, fence, batch, self._state.infos(), now_ms)
@@ -120,7 +147,7 @@ class Controller:
             told = [record for record in records if record.intent is not Intent.RUN or record.slice_id in known]
             repeated = [self._state.book.get(slice_id) for slice_id in verdict.repeats]
             self._report(*told, *(record for record in repeated if record is not None))
-        self._kicked.ring()
+        self._look_again()
         return verdict
 
     async def _obey_leader(self, leader_epoch: int) -> None:
@@ -142,7 +169,7 @@ class Controller:
             detail = f"{self._checkpoint.directory}: {error.strerror}"
             if any(record.slice_id not in self._state.book for record in held):
                 # Or the emptiest node of the pool would go on failing one lease after the other.
-                self.on_unwritable(f"reservations can't be written down: {detail}")
+                self._poller.mark_unusable(f"reservations can't be written down: {detail}")
             return [
                 record
                 if not record.holds or record.slice_id in self._state.book
@@ -155,12 +182,11 @@ class Controller:
         known = self._state.book.get(record.slice_id)
         if known is not None and known.intent is Intent.STOP and record.intent is Intent.RUN:
             log.info("slice %s is reprieved", record.slice_id)
-            actual = self._state.actual_of(record.slice_id)
-            self._state.actual[record.slice_id] = replace(actual, asked_to_end=False)
+            self._note(record.slice_id, asked_to_end=False)
             self._ender.forget(record.slice_id)
         self._state.book.put(record)
         if known is None and record.holds:
-            self.on_reserved(record.spec.device_uuid)
+            self._poller.poll_soon(record.spec.device_uuid)
         if len(self._state.book) > MAX_ENDED:
             ended = [other.slice_id for other in self._state.book if not other.holds]
             for slice_id in ended[: max(0, len(ended) - MAX_ENDED)]:
@@ -178,50 +204,84 @@ class Controller:
         self._state.happened.extend(self._checkpoint.notes)
         if records:
             log.info("%d reservations taken up from %s", len(records), self._checkpoint.directory)
-        await self._settle()
+        self._take_on_all()
+        if self._tasks:
+            await asyncio.wait(self._tasks.values(), timeout=RESTORE_S)
 
     async def run(self) -> None:
         """Carry out what is to be done, for ever."""
         verify_at = 0.0
-        while True:
-            self._kicked.hush()
-            wait_s = await self._settle()
-            if time.monotonic() >= verify_at:
-                await self.verify()
-                verify_at = time.monotonic() + VERIFY_S
-            if self._state.book.holders():  # else there is nothing to look after until an order comes
-                wait_s = min(wait_s, verify_at - time.monotonic())
-            await self._kicked.wait(wait_s)
+        try:
+            while True:
+                self._wakeup.clear()
+                wait_s = self._take_on_all()
+                if self._world.monotonic_s() >= verify_at:
+                    self._verifier.begin()
+                    verify_at = self._world.monotonic_s() + VERIFY_S
+                if self._state.book.holders():  # else there is nothing to look after until an order comes
+                    wait_s = min(wait_s, verify_at - self._world.monotonic_s())
+                await self._wakeup.wait(wait_s)
+        finally:
+            self._verifier.cancel()
+            for task in self._tasks.values():
+                task.cancel()
 
-    async def verify(self) -> None:
-        """Look whether every limit is still in force; one that is not is told of, and set again."""
-        holding = [record for record in self._state.book.holding() if record.intent is Intent.RUN]
-        for record in await self._limits.broken([record for record in holding if self._is_set(record)]):
-            async with self._lock:
-                current = self._state.book.get(record.slice_id)
-                if current is None or current.intent is not Intent.RUN or not self._is_set(current):
-                    continue
-                log.error("the limit of slice %s is not in force any more", record.slice_id)
-                actual = self._state.actual_of(record.slice_id)
-                self._state.actual[record.slice_id] = replace(actual, limit_set=False, tier=None)
-                self._report(current)
-                self._kicked.ring()
+    def _limit_lost(self, record: Reservation) -> None:
+        log.error("the limit of slice %s is not in force any more", record.slice_id)
+        self._note(record.slice_id, limit_set=False, tier=None)
+        self._report(record)
+        self._look_again()
+
+    def _not_served(self, holder: Holder, problem: str) -> None:
+        for record in self._state.running(holder):
+            log.error("slice %s is not served any more: %s", record.slice_id, problem)
+            self._note(record.slice_id, endpoint="")
+            self._report(record)
+        self._look_again()
 
     def _is_set(self, record: Reservation) -> bool:
         return self._state.actual_of(record.slice_id).limit_set
 
-    async def _settle(self) -> float:
-        """Do all there is to do now. Returns after how many seconds to look again."""
-        async with self._lock:
-            again_s = 60.0
-            for record in self._state.book:
-                if self._at_rest(record):
-                    continue
-                try:
-                    again_s = min(again_s, await self._advance(record))
-                except Exception:  # what is wrong with one slice must not keep the others from being served
-                    log.exception("slice %s can't be advanced", record.slice_id)
-                    again_s = min(again_s, RETRY_S)
+    def _note(self, slice_id: str, **changed: object) -> None:
+        """Something about a slice has become true. What else is true of it may have changed during a wait."""
+        self._state.actual[slice_id] = replace(self._state.actual_of(slice_id), **changed)
+
+    def _look_again(self) -> None:
+        """Something has changed: every slice that is not at rest is looked at now."""
+        self._due_s.clear()
+        self._wakeup.set()
+
+    def _take_on_all(self) -> float:
+        """Take on every slice of which there is something to do now. Returns after how many seconds to look again."""
+        again_s = LOOK_AGAIN_S
+        for record in self._state.book:
+            slice_id = record.slice_id
+            if slice_id in self._tasks:
+                continue
+            if self._at_rest(record):
+                self._due_s.pop(slice_id, None)
+                continue
+            wait_s = self._due_s.get(slice_id, 0.0) - self._world.monotonic_s()
+            if wait_s <= 0:
+                wait_s = self._begin(record)
+            again_s = min(again_s, wait_s)
+        return again_s
+
+    def _begin(self, record: Reservation) -> float:
+        """Do at once what needs no waiting, and have a task do what does. Returns after how many seconds to look at the
+        slice again.
+        """
+        try:
+            step = reservations.next_step(record, self._observed(record), self._clock.monotonic_ms())
+            if step in WAITING_STEPS:
+                task = asyncio.create_task(self._take_on(record.slice_id), name=f"slice {record.slice_id}")
+                self._tasks[record.slice_id] = task
+                return LOOK_AGAIN_S
+            again_s = self._end_processes(record, step)
+        except Exception:  # what is wrong with one slice must not keep the others from being served
+            log.exception("processes of slice %s can't be ended", record.slice_id)
+            again_s = RETRY_S
+        self._due_s[record.slice_id] = self._world.monotonic_s() + again_s
         return again_s
 
     def _at_rest(self, record: Reservation) -> bool:
@@ -231,30 +291,42 @@ class Controller:
         actual = self._state.actual_of(record.slice_id)
         return reservations.next_step(record, actual, self._clock.monotonic_ms()) is Step.NOTHING
 
-    async def _advance(self, record: Reservation) -> float:
-        """Take one slice as far as it goes. Returns after how many seconds to look at it again."""
-        slice_id = record.slice_id
+    async def _take_on(self, slice_id: str) -> None:
+        """Take one slice as far as it goes now."""
+        again_s = RETRY_S
+        try:
+            again_s = await self._advance(slice_id)
+        except Exception:  # what is wrong with one slice must not keep the others from being served
+            log.exception("slice %s can't be advanced", slice_id)
+        finally:
+            del self._tasks[slice_id]
+        self._due_s[slice_id] = self._world.monotonic_s() + again_s
+        self._wakeup.set()
+
+    async def _advance(self, slice_id: str) -> float:
+        """Returns after how many seconds to look at the slice again."""
         while True:
             current = self._state.book.get(slice_id)
             if current is None:
-                return 60.0
-            actual = self._observed(current)
-            step = reservations.next_step(current, actual, self._clock.monotonic_ms())
+                return LOOK_AGAIN_S
+            step = reservations.next_step(current, self._observed(current), self._clock.monotonic_ms())
             if step is Step.NOTHING:
-                return 60.0
+                return LOOK_AGAIN_S
             if step is Step.SET_LIMIT:
-                if not await self._set_limit(current, actual):
-                    return RETRY_S
+                done = await self._set_limit(current)
+            elif step is Step.SERVE:
+                if not all(self._is_set(record) for record in self._state.running(current.spec.holder)):
+                    return RETRY_S  # one process serves all slices of a member: the last of them goes on
+                done = await self._serve(current)
             elif step is Step.CLEAR_LIMIT:
-                if not await self._limits.clear(current, actual):
-                    return RETRY_S
-                self._state.actual[slice_id] = replace(actual, limit_set=False)
+                done = await self._clear_limit(current)
             elif step is Step.CONCLUDE:
-                await self._conclude(current)
-                return 60.0
+                done = await self._finish(slice_id, self._concluded)
             else:
-                self._end_processes(current, step)
-                return self._watch_s(current, step)
+                return self._end_processes(current, step)
+            # An order that came during the wait is not put off: then it is another record.
+            if not done and self._state.book.get(slice_id) is current:
+                return RETRY_S
 
     def _observed(self, record: Reservation) -> Actual:
         """What is true of a slice now; its processes are only looked for while it is being stopped."""
@@ -263,9 +335,8 @@ class Controller:
             live = self._ender.live(record)
             live_processes = None if live is None else len(live)
             if live_processes != actual.live_processes:
-                actual = replace(actual, live_processes=live_processes)
-                self._state.actual[record.slice_id] = actual
-        return actual
+                self._note(record.slice_id, live_processes=live_processes)
+        return self._state.actual_of(record.slice_id)
 
     def _watch_s(self, record: Reservation, step: Step) -> float:
         """For how long processes that are being ended are left alone."""
@@ -277,16 +348,17 @@ class Controller:
             return min(WATCH_MAX_S, max(WATCH_S, (ending_s - grace_s) / WATCH_PART))
         return min(WATCH_MAX_S, max(WATCH_S, ending_s / WATCH_PART), max(WATCH_S, grace_s - ending_s))
 
-    def _end_processes(self, record: Reservation, step: Step) -> None:
+    def _end_processes(self, record: Reservation, step: Step) -> float:
+        """Returns for how many seconds they are left alone then."""
         if step is Step.KILL:
             self._ender.kill(record)
             self._tell_stubborn(record)
-            return
+            return self._watch_s(record, step)
         # Asked once each, also those that were born after the first were asked.
         self._ender.ask(record)
         if step is Step.ASK_TO_END:
-            actual = self._state.actual_of(record.slice_id)
-            self._state.actual[record.slice_id] = replace(actual, asked_to_end=True)
+            self._note(record.slice_id, asked_to_end=True)
+        return self._watch_s(record, step)
 
     def _tell_stubborn(self, record: Reservation) -> None:
         subject = f"stubborn {record.slice_id}"
@@ -294,52 +366,97 @@ class Controller:
         if text and self._state.notes.get(subject) != text:
             self._state.notes[subject] = text
             log.error("slice %s: %s", record.slice_id, text)
-            self.reports.add([report_of(record, self._state.actual_of(record.slice_id), detail=text)])
-            self.on_report()
+            self._mailbox.confirm([report_of(record, self._state.actual_of(record.slice_id), detail=text)])
 
-    async def _set_limit(self, record: Reservation, actual: Actual) -> bool:
+    async def _set_limit(self, record: Reservation) -> bool:
+        """Returns whether it came to something; else it is to be tried again."""
+        slice_id = record.slice_id
         outcome = await self._limits.set(record)
-        if outcome.actual is not None:
-            self._state.actual[record.slice_id] = outcome.actual
-            self._lived.add(record.slice_id)
-            self._report(record)
+        current = self._state.book.get(slice_id)
+        if current is None:
             return True
-        if record.slice_id in self._lived:
+        if outcome.tier is not None:
+            self._note(slice_id, limit_set=True, tier=outcome.tier, tier_notes=outcome.tier_notes)
+            self._lived.add(slice_id)
+            if reservations.is_served(current, self._state.actual_of(slice_id)):
+                self._report(current)
+            else:
+                self._look_again()  # this may have been the last slice of its member
+            return True
+        if slice_id in self._lived:
             # Its processes may be there, so it can't be said that nothing is held.
-            if actual.tier_notes != (outcome.detail,):
-                log.error("the limit of slice %s can't be set again: %s", record.slice_id, outcome.detail)
-                self._state.actual[record.slice_id] = replace(actual, tier_notes=(outcome.detail,))
-                self._report(record)
+            if self._state.actual_of(slice_id).tier_notes != (outcome.detail,):
+                log.error("the limit of slice %s can't be set again: %s", slice_id, outcome.detail)
+                self._note(slice_id, tier_notes=(outcome.detail,))
+                self._report(current)
             return False
-        await self._finish(reservations.fail(record, outcome.reason, outcome.detail))
+        return await self._finish(slice_id, lambda now: reservations.fail(now, outcome.reason, outcome.detail))
+
+    async def _serve(self, record: Reservation) -> bool:
+        """Returns whether it came to something; else it is to be tried again."""
+        slice_id, holder = record.slice_id, record.spec.holder
+        try:
+            endpoint = await self._host.start(holder, record.spec.serve)
+        except HostError as error:
+            current = self._state.book.get(slice_id)
+            if current is None or current.intent is not Intent.RUN:
+                return True
+            log.error("slice %s can't be served: %s", slice_id, error.message)  # noqa: TRY400
+            if slice_id in self._served:
+                return False  # it was, and will be again: clients of it come back
+            problem = error.message
+            if not await self._clear_limit(current):
+                return False
+            return await self._finish(slice_id, lambda now: reservations.fail(now, "HOST_FAILED", problem))
+        current = self._state.book.get(slice_id)
+        if current is None or not self._is_set(current):
+            return True
+        self._served.add(slice_id)
+        self._note(slice_id, endpoint=endpoint)
+        self._report(current)
         return True
 
-    async def _conclude(self, record: Reservation) -> None:
-        await self._finish(reservations.conclude(record))
+    async def _clear_limit(self, record: Reservation) -> bool:
+        if not await self._limits.clear(record, self._state.actual_of(record.slice_id)):
+            return False
+        self._note(record.slice_id, limit_set=False)
+        return True
 
-    async def _finish(self, ended: Reservation) -> None:
-        """Nothing is held any more: off the disk, then told."""
-        try:
-            await asyncio.to_thread(self._checkpoint.forget, [ended.slice_id])
-        except OSError as error:
-            # After a crash it would be taken up again and, being unknown to the coordinator, stopped again.
-            log.error("the record of slice %s could not be removed: %s", ended.slice_id, error)  # noqa: TRY400
-        self._put(ended)
-        self._lived.discard(ended.slice_id)
-        self._ender.forget(ended.slice_id)
-        self._state.notes.pop(f"stubborn {ended.slice_id}", None)
-        self._state.actual.pop(ended.slice_id, None)
-        if not self._state.held(ended.spec.holder):
-            self._containment.release(ended.spec.holder)
-        if not self._state.book.of_lease(ended.spec.lease_id):
-            self._attachments.forget(ended.spec.lease_id)
+    def _concluded(self, record: Reservation) -> Reservation:
+        """The record as it is when nothing of it is left; unchanged while something is."""
+        step = reservations.next_step(record, self._observed(record), self._clock.monotonic_ms())
+        return reservations.conclude(record) if step is Step.CONCLUDE else record
+
+    async def _finish(self, slice_id: str, end: Callable[[Reservation], Reservation]) -> bool:
+        """Nothing is held any more: off the disk, then told. False: an order that came meanwhile wants otherwise."""
+        async with self._writing:
+            current = self._state.book.get(slice_id)
+            if current is None or not current.holds or (ended := end(current)).holds:
+                return False
+            try:
+                await asyncio.to_thread(self._checkpoint.forget, [slice_id])
+            except OSError as error:
+                # After a crash it would be taken up again and, being unknown to the coordinator, stopped again.
+                log.error("the record of slice %s could not be removed: %s", slice_id, error)  # noqa: TRY400
+            self._put(ended)
+            self._lived.discard(slice_id)
+            self._served.discard(slice_id)
+            self._ender.forget(slice_id)
+            self._state.notes.pop(f"stubborn {slice_id}", None)
+            self._state.actual.pop(slice_id, None)
+            if not self._state.held(ended.spec.holder):
+                if ended.spec.serve:
+                    await self._host.stop(ended.spec.holder)
+                self._containment.release(ended.spec.holder)
+            if not self._state.book.of_lease(ended.spec.lease_id):
+                self._attachments.forget(ended.spec.lease_id)
         if ended.ending is Ending.FAILED:
-            log.error("slice %s failed: %s: %s", ended.slice_id, ended.reason, ended.detail)
+            log.error("slice %s failed: %s: %s", slice_id, ended.reason, ended.detail)
         else:
-            log.info("slice %s is gone", ended.slice_id)
+            log.info("slice %s is gone", slice_id)
         self._report(ended)
+        return True
 
     def _report(self, *records: Reservation) -> None:
         if records:
-            self.reports.add(report_of(record, self._state.actual_of(record.slice_id)) for record in records)
-            self.on_report()
+            self._mailbox.confirm(report_of(record, self._state.actual_of(record.slice_id)) for record in records)

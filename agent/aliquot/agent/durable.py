@@ -5,9 +5,8 @@ A record is one line that says what it is, and the payload:
     aliquot <kind> <version> <sha256 of the payload>
     {json}
 
-It is written to a temporary file beside it, fsynced, renamed over the old one, and the directory is fsynced.
-Reading checks the sum. A record of a newer version is not damaged, it is unknown: the message says which
-agent to run.
+It is written to a temporary file beside it, fsynced, renamed over the old one, and the directory is fsynced. Reading
+checks the sum. A record of a newer version is not damaged, it is unknown: the message says which agent to run.
 """
 
 from __future__ import annotations

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import signal
-import time
+from collections.abc import Callable
 
-from aliquot.agent import processes
 from aliquot.agent.containment import Containment
 from aliquot.agent.core.model import ProcessKey, Reservation
+from aliquot.agent.processes import Processes
 from aliquot.agent.signals import Signaller, Target
 from aliquot.agent.state import NodeState
 
@@ -22,8 +22,17 @@ class Ender:
     the stopping slice's device are ended.
     """
 
-    def __init__(self, state: NodeState, containment: Containment, signaller: Signaller) -> None:
+    def __init__(
+        self,
+        state: NodeState,
+        containment: Containment,
+        signaller: Signaller,
+        processes: Processes,
+        monotonic_s: Callable[[], float],
+    ) -> None:
         self._state = state
+        self._processes = processes
+        self._monotonic_s = monotonic_s
         self._containment = containment
         self._signaller = signaller
         self._asked: dict[str, set[ProcessKey]] = {}
@@ -40,7 +49,7 @@ class Ender:
             return None
         listed = next((piece for piece in device.usage.slices if piece.reservation.slice_id == record.slice_id), None)
         keys = [use.process for use in listed.uses if use.process is not None] if listed is not None else []
-        return [key for key in keys if processes.alive(key)]
+        return [key for key in keys if self._processes.alive(key)]
 
     def ask(self, record: Reservation) -> None:
         """SIGTERM to every process that has to go and was not asked before."""
@@ -53,7 +62,7 @@ class Ender:
     def kill(self, record: Reservation) -> None:
         """SIGKILL to every process that has to go; where there is a cgroup, nothing in it can fork meanwhile."""
         holder = record.spec.holder
-        self._killed_s.setdefault(record.slice_id, time.monotonic())
+        self._killed_s.setdefault(record.slice_id, self._monotonic_s())
         alone = not self._state.running(holder)
         if alone:
             self._containment.freeze(holder, frozen=True)
@@ -69,7 +78,7 @@ class Ender:
         the kernel, usually for a device that does not answer.
         """
         since_s = self._killed_s.get(record.slice_id)
-        if since_s is None or time.monotonic() - since_s < STUBBORN_S:
+        if since_s is None or self._monotonic_s() - since_s < STUBBORN_S:
             return ""
         pids = ", ".join(str(process.pid) for process in self.live(record) or [])
         return f"still alive long after SIGKILL, probably waiting for a device in the kernel: {pids}" if pids else ""

@@ -30,9 +30,10 @@ MPS_TIMEOUT_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How an attempt went: `actual` when the limit is in force, else a stable word and a sentence."""
+    """How an attempt went: the tier when the limit is in force, else a stable word and a sentence."""
 
-    actual: Actual | None = None
+    tier: Tier | None = None
+    tier_notes: tuple[str, ...] = ()
     reason: str = ""
     detail: str = ""
 
@@ -70,7 +71,7 @@ class LimitSetter:
             try:
                 lane, timeout_s = _lane(choice.enforcer, limited.device.uuid)
                 if await self._guard.run(lane, partial(_apply, choice.enforcer, limited), timeout_s):
-                    return Outcome(Actual(limit_set=True, tier=tier, tier_notes=(*notes, *choice.notes)))
+                    return Outcome(tier, (*notes, *choice.notes))
                 problem = "the limit was set, but is not there when read back"
             except (EnforcementError, DeviceError) as error:
                 problem = error.message
@@ -78,11 +79,11 @@ class LimitSetter:
             notes.append(f"{tier.word}: {problem}")
             weaker_than = tier
 
-    async def broken(self, records: Sequence[Reservation]) -> list[Reservation]:
-        """Those of these slices whose limit is not there any more, as the enforcing part says. A device that
-        does not answer can't say so. One call for each device.
+    def checks(self, records: Sequence[Reservation]) -> tuple[dict[str, list[Check]], list[Reservation]]:
+        """How the limits of these slices are read back, by the lane that does it, and those of which there is nothing
+        to be read: their device or their tier is gone.
         """
-        checks: dict[tuple[str, float | None], list[_Check]] = {}
+        checks: dict[str, list[Check]] = {}
         lost: list[Reservation] = []
         for record in records:
             limited = self.limited(record)
@@ -91,13 +92,17 @@ class LimitSetter:
             if limited is None or enforcer is None:
                 lost.append(record)
             else:
-                checks.setdefault(_lane(enforcer, record.spec.device_uuid), []).append(
-                    _Check(record, enforcer, limited, self._pids_of(record))
-                )
-        for (lane, timeout_s), of_lane in checks.items():
-            with contextlib.suppress(DeviceError):
-                lost += await self._guard.run(lane, partial(_not_in_force, of_lane), timeout_s)
-        return lost
+                lane, timeout_s = _lane(enforcer, record.spec.device_uuid)
+                checks.setdefault(lane, []).append(Check(record, enforcer, limited, self._pids_of(record), timeout_s))
+        return checks, lost
+
+    async def broken(self, lane: str, checks: Sequence[Check]) -> list[Reservation]:
+        """Those slices whose limit is not there any more, as the enforcing part says: in one call. A device that does
+        not answer can't say so.
+        """
+        with contextlib.suppress(DeviceError):
+            return await self._guard.run(lane, partial(_not_in_force, checks), checks[0].timeout_s)
+        return []
 
     def _pids_of(self, record: Reservation) -> frozenset[int]:
         device = self._state.devices.get(record.spec.device_uuid)
@@ -150,16 +155,17 @@ def _lane(enforcer: Enforcer, device_uuid: str) -> tuple[str, float | None]:
     return (f"mps {device_uuid}", MPS_TIMEOUT_S) if enforcer.tier is Tier.MPS else (device_uuid, None)
 
 
-class _Check(msgspec.Struct, frozen=True):
+class Check(msgspec.Struct, frozen=True):
     """A limit to be read back, and who must be under it."""
 
     record: Reservation
     enforcer: Enforcer
     limited: Limited
     pids: frozenset[int]
+    timeout_s: float | None = None
 
 
-def _not_in_force(checks: Sequence[_Check]) -> list[Reservation]:
+def _not_in_force(checks: Sequence[Check]) -> list[Reservation]:
     found = []
     for check in checks:
         try:

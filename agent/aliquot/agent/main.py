@@ -17,10 +17,11 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from aliquot.agent.agent import Agent, version
+from aliquot.agent.agent import Agent
 from aliquot.agent.devices.base import DeviceBackend
 from aliquot.agent.reloading import read_again
 from aliquot.agent.settings import ENV_PREFIX, Settings
+from aliquot.agent.world import version
 from aliquot.common import config
 from aliquot.common import logging as logs
 from aliquot.common.errors import AliquotError, ConfigError
@@ -33,9 +34,7 @@ EXIT_USAGE = 2
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run an agent until it is told to end. Exit codes: 0 ended by a signal, 1 refused with the reason, 2
-    usage.
-    """
+    """Run an agent until it is told to end. Exit codes: 0 ended by a signal, 1 refused with the reason, 2 usage."""
     parsed = vars(_parser().parse_args(arguments))
     file: Path | None = parsed.pop("config")
 
@@ -59,7 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 async def _run(settings: Settings, read: Callable[[], Settings]) -> None:
-    agent = Agent(settings, make_backend(settings.devices))
+    backend = make_backend(settings.devices)
     ended = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -70,13 +69,13 @@ async def _run(settings: Settings, read: Callable[[], Settings]) -> None:
         settings = read_again(settings, read)
 
     loop.add_signal_handler(signal.SIGHUP, hang_up)
-    starting = asyncio.create_task(agent.start(), name="start")
+    starting = asyncio.create_task(_start(settings, backend), name="start")
     waiting = asyncio.create_task(ended.wait(), name="wait for a signal")
     await asyncio.wait({starting, waiting}, return_when=asyncio.FIRST_COMPLETED)
     if not starting.done():
         starting.cancel()
         return
-    starting.result()
+    agent = starting.result()
     # What start-up has loaded stays. Beside it the little that comes and goes would never be the quarter from which on
     # Python looks through all there is, and what is unreachable in it would pile up.
     gc.collect()
@@ -100,6 +99,12 @@ async def _run(settings: Settings, read: Callable[[], Settings]) -> None:
         with contextlib.suppress(asyncio.CancelledError):
             await running
         await agent.close()
+
+
+async def _start(settings: Settings, backend: DeviceBackend) -> Agent:
+    agent = await Agent.open(settings, backend)
+    await agent.start()
+    return agent
 
 
 async def _beat() -> None:

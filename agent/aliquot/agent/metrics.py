@@ -14,9 +14,9 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from aliquot.agent.core.accounting import SliceUsage
-from aliquot.agent.police import Police
 from aliquot.agent.signals import Signaller
 from aliquot.agent.state import DeviceState, NodeState
+from aliquot.agent.watchdog import Watchdog
 from aliquot.agent.wire import slice_percent
 
 _POLL_BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
@@ -78,21 +78,19 @@ class NodeCollector(Collector):
     def __init__(
         self,
         state: NodeState,
-        police: Police,
+        watchdog: Watchdog,
         signaller: Signaller,
         sessions: Callable[[], int],
         calls: Callable[[], int],
     ) -> None:
         self._calls = calls
         self._state = state
-        self._police = police
+        self._watchdog = watchdog
         self._signaller = signaller
         self._sessions = sessions
 
     def collect(self) -> Iterable[Metric]:
-        """See `prometheus_client`. Runs in the server's thread: everything is copied before it is walked
-        through.
-        """
+        """See `prometheus_client`. Runs in the server's thread: everything is copied before it is walked through."""
         devices = list(self._state.devices.values())
         yield from self._devices(devices)
         yield from self._slices(devices)
@@ -167,7 +165,7 @@ class NodeCollector(Collector):
 
     def _agent(self) -> Iterator[Metric]:
         acts = CounterMetricFamily("aliquot_agent_enforcement", "Decisions of the watchdog.", labels=("node", "act"))
-        for act, count in list(self._police.acts.items()):
+        for act, count in list(self._watchdog.acts.items()):
             acts.add_metric([self._state.name, act.value], count)
         sent = CounterMetricFamily(
             "aliquot_agent_signals", "Signals, by what became of them.", labels=("node", "signal", "outcome")

@@ -10,19 +10,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import defaultdict
 from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
 
 import msgspec
 
-from aliquot.agent import durable
 from aliquot.agent.core.partitioning import Card, CutOrder, CutResult, Part, difference
 from aliquot.agent.devices.base import DeviceError
 from aliquot.agent.devices.guard import DeviceGuard
-from aliquot.agent.enforce import mig_geometry
+from aliquot.agent.durable import Damaged
 from aliquot.agent.enforce.base import EnforcementError
+from aliquot.agent.mailbox import Mailbox
 from aliquot.agent.state import NodeState
+from aliquot.agent.world import World
 
 log = logging.getLogger(__name__)
 
@@ -46,18 +48,22 @@ class Partitions:
         guard: DeviceGuard,
         record: Path,
         discover: Callable[[], Awaitable[None]],
+        mailbox: Mailbox,
+        world: World,
         *,
         allowed: bool,
     ) -> None:
         self._state = state
+        self._mailbox = mailbox
+        self._world = world
         self._guard = guard
         self._record = record
         self._discover = discover
         self._allowed = allowed
-        self._one = asyncio.Lock()
+        self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        """Orders about one card are carried out one after the other."""
+        self._writing = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
-        self.on_result: Callable[[], None] = lambda: None
-        """Called when there is a result to tell."""
 
     def offer(self) -> list[Card]:
         """The cards that the coordinator may have cut. Where that is allowed but can't be done, the node says so."""
@@ -102,7 +108,7 @@ class Partitions:
             await asyncio.wait(self._tasks)
 
     async def _obey(self, order: CutOrder) -> None:
-        async with self._one:
+        async with self._locks[order.card_uuid]:
             known = self._state.cuts.get(order.card_uuid, CutResult(0))
             if order.number > known.number:
                 card = self._state.cards.get(order.card_uuid)
@@ -117,7 +123,7 @@ class Partitions:
                 parts = known.parts if problem else order.parts
                 self._state.cuts[order.card_uuid] = CutResult(order.number, problem, parts)
                 await self._write_down()
-        self.on_result()
+        self._mailbox.tell_all()
 
     async def _carry_out(self, card: Card | None, order: CutOrder) -> str:
         """Returns why it can't be done, or an empty text."""
@@ -145,14 +151,15 @@ class Partitions:
 
     async def _write_down(self) -> None:
         try:
-            await asyncio.to_thread(self._save)
+            async with self._writing:
+                await asyncio.to_thread(self._save)
         except OSError as error:
             log.error("how cards are cut could not be written down: %s", error)  # noqa: TRY400
 
     async def _apply(self, card: Card, parts: tuple[Part, ...]) -> str:
         reserved = [part.start for part, uuid in card.parts if uuid and self._state.leased(uuid)]
         try:
-            await self._guard.run(card.uuid, partial(_cut, card, parts, reserved), timeout_s=CUT_TIMEOUT_S)
+            await self._guard.run(card.uuid, partial(self._cut, card, parts, reserved), timeout_s=CUT_TIMEOUT_S)
         except (EnforcementError, DeviceError) as error:
             return error.message
         except Exception as error:  # a defect must not leave an order without an answer
@@ -160,27 +167,27 @@ class Partitions:
             return f"{type(error).__name__}: {error}"
         return ""
 
+    def _cut(self, card: Card, parts: tuple[Part, ...], reserved: list[int]) -> None:
+        """Runs in a worker thread: what is there is read in the same breath in which it is changed."""
+        geometry = self._world.geometry
+        existing = geometry.read_instances(card.uuid, card.profiles)
+        geometry.apply(card.uuid, difference(card.profiles, existing, parts, reserved))
+
     def _load(self) -> _Stored:
         try:
-            return msgspec.json.decode(durable.read_bytes(self._record, _KIND), type=_Stored)
+            return msgspec.json.decode(self._world.records.read_bytes(self._record, _KIND), type=_Stored)
         except FileNotFoundError:
             return _Stored("")
-        except (OSError, durable.Damaged, msgspec.DecodeError) as error:
+        except (OSError, Damaged, msgspec.DecodeError) as error:
             self._note("record", f"how cards were cut is not known any more: {self._record}: {error}")
             return _Stored("")
 
     def _save(self) -> None:
-        durable.write_record(self._record, _KIND, _Stored(self._state.boot_id, dict(self._state.cuts)))
+        self._world.records.write_record(self._record, _KIND, _Stored(self._state.boot_id, dict(self._state.cuts)))
 
     def _note(self, subject: str, text: str) -> None:
         log.error("%s", text)
         self._state.notes[f"cut {subject}"] = text
-
-
-def _cut(card: Card, parts: tuple[Part, ...], reserved: list[int]) -> None:
-    """Runs in a worker thread: what is there is read in the same breath in which it is changed."""
-    existing = mig_geometry.read_instances(card.uuid, card.profiles)
-    mig_geometry.apply(card.uuid, difference(card.profiles, existing, parts, reserved))
 
 
 def _words(parts: tuple[Part, ...]) -> str:

@@ -1,9 +1,8 @@
 """Looks at the devices: each thing as often as it is worth its price.
 
-Memory and processes of a device with leases every `memory_s`, of the others every `idle_s`; load every
-`load_s`; health every `health_s`; what devices there are every `discovery_s`. All that is due for a device is
-asked in one go, so that a poll costs one hop to the worker thread, and what was seen is judged before
-anything else happens.
+Memory and processes of a device with leases every `memory_s`, of the others every `idle_s`; load every `load_s`; health
+every `health_s`; what devices there are every `discovery_s`. All that is due for a device is asked in one go, so that a
+poll costs one hop to the worker thread, and what was seen is judged before anything else happens.
 """
 
 from __future__ import annotations
@@ -12,32 +11,33 @@ import asyncio
 import contextlib
 import logging
 import math
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
 import msgspec
 
-from aliquot.agent.bell import Bell
 from aliquot.agent.core import health
 from aliquot.agent.core.accounting import DeviceUsage
 from aliquot.agent.core.enforcement import agreed
 from aliquot.agent.core.samples import DeviceEvent, HealthSample, LoadSample, MemorySample, ProcessList
 from aliquot.agent.devices.base import DeviceBackend, DeviceError, DeviceLost
 from aliquot.agent.devices.guard import DeviceGuard, DeviceHung
-from aliquot.agent.police import Police
+from aliquot.agent.enforce.means import UNTOLD, why_untold
+from aliquot.agent.mailbox import Mailbox
 from aliquot.agent.sampling import Attribution
 from aliquot.agent.state import DeviceState, NodeState
-from aliquot.common.clock import Clock
+from aliquot.agent.wakeup import Wakeup
+from aliquot.agent.watchdog import Watchdog
+from aliquot.agent.world import World
 
 log = logging.getLogger(__name__)
 
 NEVER = float("-inf")
 FAILURES_TOLERATED = 2
-"""Calls that fail otherwise than by hanging or a lost device, in a row, before the device counts as
-unhealthy.
-"""
+"""Calls that fail otherwise than by hanging or a lost device, in a row, before the device counts as unhealthy."""
+UNTOLD_POLLS = 3
+"""So many lists of processes without their memory: this driver does not tell it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +62,8 @@ class _Asked:
     health_s: float = NEVER
     failures: int = 0
     """In a row."""
+    untold: int = 0
+    """Lists of processes in a row without the memory of any of them."""
 
 
 class _Answer(msgspec.Struct, frozen=True):
@@ -83,37 +85,37 @@ class Poller:
         backend: DeviceBackend,
         guard: DeviceGuard,
         attribution: Attribution,
-        police: Police,
-        clock: Clock,
+        watchdog: Watchdog,
+        mailbox: Mailbox,
+        observe_poll: Callable[[float], None],
+        world: World,
         intervals: Intervals,
     ) -> None:
         self._state = state
         self._backend = backend
         self._guard = guard
         self._attribution = attribution
-        self._police = police
-        self._clock = clock
+        self._watchdog = watchdog
+        self._mailbox = mailbox
+        self._observe_poll = observe_poll
+        """Told how many seconds a device took to answer."""
+        self._world = world
+        self._clock = world.clock
         self._intervals = intervals
         self._asked: dict[str, _Asked] = {}
         self._discover_at = 0.0
-        self._discovered = Bell()
-        self._bells: dict[str, Bell] = {}
+        self._discovered = Wakeup()
+        self._wakeups: dict[str, Wakeup] = {}
         """For who watches each device: something may be due sooner than it was."""
         self._watching: dict[str, asyncio.Task[None]] = {}
         self._polled: set[str] = set()
         self.first_round = asyncio.Event()
         """Set when every device has been looked at once (or did not answer)."""
-        self.on_look: Callable[[str], None] = lambda uuid: None
-        """Called with a device that was looked at, when there may be something to tell of it."""
-        self.on_devices: Callable[[], None] = lambda: None
-        """Called when devices have come or gone."""
-        self.on_poll: Callable[[float], None] = lambda seconds: None
-        """Called with how long a device took to answer."""
 
     async def discover(self) -> None:
         """Find the devices. Raises `DeviceError`."""
         found = await self._guard.run("", self._backend.discover, timeout_s=max(30.0, self._guard.timeout_s))
-        self._discover_at = time.monotonic() + self._intervals.discovery_s
+        self._discover_at = self._world.monotonic_s() + self._intervals.discovery_s
         known = self._state.devices
         devices = {info.uuid: known[info.uuid] if info.uuid in known else DeviceState(info) for info in found.devices}
         for info in found.devices:
@@ -128,7 +130,7 @@ class Poller:
         changed = {uuid: device.info for uuid, device in devices.items()} != self._state.infos() or not known
         changed = changed or cards != self._state.cards
         self._state.devices, self._state.cards = devices, cards
-        self._discovered.ring()
+        self._discovered.set()
         self._state.card_problems = found.card_problems
         if found.problems:
             self._state.notes["devices"] = "; ".join(found.problems)
@@ -136,17 +138,17 @@ class Poller:
         else:
             self._state.notes.pop("devices", None)
         if changed:
-            self.on_devices()
+            self._mailbox.tell_all()
 
     async def run(self) -> None:
         """Poll for ever: each device by a task of its own, so that one that is slow or hangs holds up nobody."""
         try:
             while True:
-                if time.monotonic() >= self._discover_at:
+                if self._world.monotonic_s() >= self._discover_at:
                     await self._rediscover()
                 self._watch_all()
-                self._discovered.hush()
-                await self._discovered.wait(max(0.0, self._discover_at - time.monotonic()))
+                self._discovered.clear()
+                await self._discovered.wait(max(0.0, self._discover_at - self._world.monotonic_s()))
         finally:
             for task in self._watching.values():
                 task.cancel()
@@ -155,33 +157,32 @@ class Poller:
         try:
             await self.discover()
         except DeviceError as error:
-            self._discover_at = time.monotonic() + self._intervals.health_s
+            self._discover_at = self._world.monotonic_s() + self._intervals.health_s
             log.warning("devices can't be listed: %s", error.message)
 
     def _watch_all(self) -> None:
         devices = self._state.devices
         for uuid in [uuid for uuid in self._watching if uuid not in devices]:
             self._watching.pop(uuid).cancel()
-            del self._bells[uuid]
+            del self._wakeups[uuid]
             # The parts of a card have new names each time that it is cut.
             self._asked.pop(uuid, None)
             self._polled.discard(uuid)
-            self._police.forget(uuid)
+            self._watchdog.forget(uuid)
             self._guard.forget(uuid)
         for number, uuid in enumerate(devices):
             if uuid not in self._watching:
-                # The driver serves one call at a time: devices take turns within the interval instead of
-                # queueing up.
+                # The driver serves one call at a time: devices take turns within the interval instead of queueing up.
                 turn_s = self._shortest_s() * number / len(devices)
-                self._bells[uuid] = Bell()
+                self._wakeups[uuid] = Wakeup()
                 self._watching[uuid] = asyncio.create_task(self._watch(uuid, turn_s), name=f"poll {uuid}")
         if not devices:
             self.first_round.set()
 
     async def _watch(self, uuid: str, turn_s: float) -> None:
         """Poll one device for ever: at once, then in its turns when there is something to ask."""
-        next_s = time.monotonic() + turn_s
-        bell = self._bells[uuid]
+        next_s = self._world.monotonic_s() + turn_s
+        wakeup = self._wakeups[uuid]
         while (device := self._state.devices.get(uuid)) is not None:
             try:
                 await self._poll(device)
@@ -190,27 +191,27 @@ class Poller:
             self._polled.add(uuid)
             if self._polled >= self._state.devices.keys():
                 self.first_round.set()
-            next_s = max(next_s + self._shortest_s(), time.monotonic())
-            bell.hush()
+            next_s = max(next_s + self._shortest_s(), self._world.monotonic_s())
+            wakeup.clear()
             turn_s = self._turn_s(device, next_s)
-            while (wait_s := turn_s - time.monotonic()) > 0:
-                await bell.wait(wait_s)
-                bell.hush()
+            while (wait_s := turn_s - self._world.monotonic_s()) > 0:
+                await wakeup.wait(wait_s)
+                wakeup.clear()
                 turn_s = min(turn_s, self._turn_s(device, next_s))
             next_s = turn_s
 
-    def hurry(self, uuid: str) -> None:
+    def poll_soon(self, uuid: str) -> None:
         """Something has become of a device for which it is asked more often than before."""
-        bell = self._bells.get(uuid)
-        if bell is not None:
-            bell.ring()
+        wakeup = self._wakeups.get(uuid)
+        if wakeup is not None:
+            wakeup.set()
 
     def _shortest_s(self) -> float:
         return min(self._intervals.memory_s, self._intervals.idle_s)
 
     def _turn_s(self, device: DeviceState, next_s: float) -> float:
         """The device's first turn, `next_s` or later, at which there is something to ask."""
-        late_s = max(min(self._due_s(device)), time.monotonic()) - next_s
+        late_s = max(min(self._due_s(device)), self._world.monotonic_s()) - next_s
         return next_s + math.ceil(late_s / self._shortest_s()) * self._shortest_s() if late_s > 0 else next_s
 
     def _due_s(self, device: DeviceState) -> tuple[float, float, float]:
@@ -238,7 +239,7 @@ class Poller:
     async def _poll(self, device: DeviceState) -> None:
         uuid = device.info.uuid
         asked = self._asked.setdefault(uuid, _Asked())
-        now = time.monotonic()
+        now = self._world.monotonic_s()
         want_memory, want_load, want_health = (now >= due_s for due_s in self._due_s(device))
         if not (want_memory or want_load or want_health):
             return
@@ -250,16 +251,16 @@ class Poller:
             )
         except DeviceError as error:
             self._failed(device, asked, error)
-            self.on_look(uuid)
+            self._mailbox.looked_at(uuid)
             return
         finally:
-            self.on_poll(time.monotonic() - begun)
+            self._observe_poll(self._world.monotonic_s() - begun)
         asked.failures = 0
         asked.memory_s = now if want_memory else asked.memory_s
         asked.load_s = now if want_load else asked.load_s
         asked.health_s = now if want_health else asked.health_s
         await self._take(device, answer)
-        self.on_look(uuid)
+        self._mailbox.looked_at(uuid)
 
     def _ask(self, uuid: str, *, want_memory: bool, want_load: bool, want_health: bool) -> _Answer:
         """Runs in a worker thread."""
@@ -298,19 +299,31 @@ class Poller:
         uuid = device.info.uuid
         listed = answer.processes if answer.processes is not None else ProcessList((), complete=False)
         usage = judged = self._attribution.usage(uuid, answer.memory, listed)
-        if self._police.doubts(usage):
+        if self._watchdog.doubts(usage):
             # A driver that can't answer twice is judged by its first answer.
             with contextlib.suppress(DeviceError):
                 listed = await self._guard.run(uuid, partial(self._backend.processes, uuid))
                 usage = self._attribution.usage(uuid, answer.memory, listed)
                 judged = agreed(judged, usage)
         device.memory = answer.memory
-        device.blind = answer.blind
+        device.blind = answer.blind or self._untold(device, listed)
         device.usage = usage
         device.sampled_ms = self._clock.now_ms()
         device.sampled_monotonic_ms = self._clock.monotonic_ms()
-        self._police.patrol(judged)
+        self._watchdog.check(judged)
         return usage
+
+    def _untold(self, device: DeviceState, listed: ProcessList) -> str:
+        """Why processes can't be measured here, when their memory was not told so many times in a row; true until one
+        process's memory is told: that nobody is there proves nothing.
+        """
+        asked = self._asked.setdefault(device.info.uuid, _Asked())
+        if problem := why_untold(listed):
+            asked.untold += 1
+            return problem if asked.untold >= UNTOLD_POLLS else ""
+        if listed.processes:
+            asked.untold = 0
+        return UNTOLD if asked.untold >= UNTOLD_POLLS else ""
 
     def _failed(self, device: DeviceState, asked: _Asked, error: DeviceError) -> None:
         asked.failures += 1
@@ -333,12 +346,12 @@ class Poller:
             log.error("device %s is unhealthy: %s", device.info.uuid, now.reason)
             self._state.happened.append(f"{device.info.uuid}: {now.reason}")
 
-    def take_out(self, reason: str) -> None:
+    def mark_unusable(self, reason: str) -> None:
         """Nothing new can be held on this node: its devices rest as after any failure, then it is tried again."""
         for uuid, device in self._state.devices.items():
             self._set_health(device, health.on_failure(device.health, reason, self._clock.monotonic_ms()))
-            self.hurry(uuid)
-            self.on_look(uuid)
+            self.poll_soon(uuid)
+            self._mailbox.looked_at(uuid)
 
     async def take_event(self, event: DeviceEvent) -> None:
         """An XID was reported: remember it, and ask the driver whether the device needs recovery."""
@@ -362,5 +375,5 @@ class Poller:
             now_ms = self._clock.monotonic_ms()
             self._set_health(device, health.on_xid(device.health, event.xid, sample.recovery_action, now_ms))
             self._asked.setdefault(info.uuid, _Asked()).health_s = NEVER
-            self.hurry(info.uuid)
-            self.on_look(info.uuid)
+            self.poll_soon(info.uuid)
+            self._mailbox.looked_at(info.uuid)

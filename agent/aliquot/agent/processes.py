@@ -10,6 +10,7 @@ import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Protocol
 
 from aliquot.agent.core.attribution import ProcessFacts
 from aliquot.agent.core.model import ProcessKey
@@ -19,6 +20,37 @@ _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _ZOMBIE_STATES = frozenset("ZXx")
 # Positions in /proc/pid/stat after the command's closing parenthesis, counted from the state (field 3) as 0.
 _STATE, _PARENT, _GROUP, _SESSION, _THREADS, _START = 0, 1, 2, 3, 17, 19
+
+
+class Processes(Protocol):
+    """What is asked of processes. This module is one: the real ones."""
+
+    def key_of(self, pid: int) -> ProcessKey | None:
+        """The process that has this pid now."""
+
+    def alive(self, process: ProcessKey) -> bool:
+        """Whether this very process runs."""
+
+    def facts_of(self, pid: int) -> ProcessFacts | None:
+        """What attribution needs to know."""
+
+    def cgroup_of(self, pid: int) -> str | None:
+        """Its path in the cgroup hierarchy."""
+
+    def uids_of(self, pid: int) -> frozenset[int] | None:
+        """Its user ids."""
+
+    def pids(self) -> Iterator[int]:
+        """All that can be seen."""
+
+    def now_ticks(self) -> int:
+        """The present, as start times count it."""
+
+    def alone_in(self, process: ProcessKey) -> tuple[bool, bool]:
+        """Whether it is alone in its session, and in its process group."""
+
+    def ancestors(self, pid: int) -> frozenset[int]:
+        """The pids above this one."""
 
 
 def _stat(pid: int) -> list[str] | None:
@@ -38,11 +70,9 @@ def key_of(pid: int) -> ProcessKey | None:
 
 
 def alive(process: ProcessKey) -> bool:
-    """Whether this very process still runs. A zombie does not: it has given back its files and its device
-    memory.
+    """Whether this very process still runs. A zombie does not: it has given back its files and its device memory.
 
-    A process whose first thread has ended while others go on shows as a zombie with more than one thread: it
-    runs.
+    A process whose first thread has ended while others go on shows as a zombie with more than one thread: it runs.
     """
     fields = _stat(process.pid)
     if fields is None or int(fields[_START]) != process.start_ticks:
@@ -65,9 +95,7 @@ def facts_of(pid: int) -> ProcessFacts | None:
 
 
 def cgroup_of(pid: int) -> str | None:
-    """Its path in the cgroup v2 hierarchy, as seen from the agent's cgroup namespace; None where there is
-    none.
-    """
+    """Its path in the cgroup v2 hierarchy, as seen from the agent's cgroup namespace; None where there is none."""
     try:
         text = (PROC / str(pid) / "cgroup").read_text(encoding="utf-8", errors="surrogateescape")
     except OSError:

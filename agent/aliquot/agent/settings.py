@@ -1,11 +1,10 @@
-"""What can be set, with its defaults: by flags, variables (`ALIQUOT_AGENT_…`) or the `[agent]` table of a
-TOML file.
-"""
+"""What can be set, with its defaults: by flags, variables (`ALIQUOT_AGENT_…`) or the `[agent]` table of a TOML file."""
 
 from __future__ import annotations
 
 import enum
 import os
+import pwd
 from pathlib import Path
 
 import msgspec
@@ -100,6 +99,23 @@ class MigSettings(msgspec.Struct, frozen=True):
     """Let the coordinator have idle parts of them cut anew, for requests that no part fits."""
 
 
+class HostingSettings(msgspec.Struct, frozen=True):
+    """Processes that the agent starts for leases which are served."""
+
+    user: str = "nobody"
+    """Whom they run as, by name or number, where the agent is root; else they run as the agent's user."""
+
+    @property
+    def uid(self) -> int | None:
+        """The user's number; None: the agent's own. Raises `ConfigError`."""
+        if os.geteuid() != 0:
+            return None
+        try:
+            return int(self.user) if self.user.isdecimal() else pwd.getpwnam(self.user).pw_uid
+        except KeyError:
+            raise ConfigError(f"hosting.user {self.user!r} is no user of this machine") from None
+
+
 class Settings(msgspec.Struct, frozen=True):
     """All of an agent's settings."""
 
@@ -134,6 +150,7 @@ class Settings(msgspec.Struct, frozen=True):
     watchdog: WatchdogSettings = msgspec.field(default_factory=WatchdogSettings)
     enforcement: EnforcementSettings = msgspec.field(default_factory=EnforcementSettings)
     mig: MigSettings = msgspec.field(default_factory=MigSettings)
+    hosting: HostingSettings = msgspec.field(default_factory=HostingSettings)
 
     @property
     def enforcement_dir(self) -> Path:

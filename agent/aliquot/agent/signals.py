@@ -18,9 +18,11 @@ import signal
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
-from aliquot.agent import processes
+from aliquot.agent import processes as real_processes
 from aliquot.agent.core.model import Holder, ProcessKey
+from aliquot.agent.processes import Processes
 
 REPEAT_S = 5.0
 """The same signal goes to the same process no more often: it has it, and the log should stay readable."""
@@ -52,34 +54,91 @@ class Target:
     slice_id: str = ""
 
 
-def available() -> str:
-    """Empty when processes can be signalled safely here, else what is missing."""
-    if not hasattr(os, "pidfd_open") or not hasattr(signal, "pidfd_send_signal"):
-        return "this Python was built without pidfd support"
-    try:
-        os.close(os.pidfd_open(os.getpid()))
-    except OSError as error:
-        return f"the kernel offers no pidfd ({error.strerror}); Linux 5.3 and newer do"
-    return ""
+class Kernel(Protocol):
+    """Processes pinned by a descriptor, so that a pid can't come to mean another one."""
+
+    def available(self) -> str:
+        """Empty when processes can be signalled safely here, else what is missing."""
+
+    def own_pid(self) -> int:
+        """The agent's."""
+
+    def pin(self, pid: int) -> int:
+        """A descriptor of the process. Raises `OSError`."""
+
+    def ended(self, pinned: int) -> bool:
+        """Whether it has ended."""
+
+    def send(self, pinned: int, what: signal.Signals) -> None:
+        """Deliver a signal. Raises `OSError`."""
+
+    def unpin(self, pinned: int) -> None:
+        """Close the descriptor. Raises `OSError`."""
+
+
+class PidFds:
+    """Linux' own."""
+
+    def available(self) -> str:
+        """See `Kernel`."""
+        if not hasattr(os, "pidfd_open") or not hasattr(signal, "pidfd_send_signal"):
+            return "this Python was built without pidfd support"
+        try:
+            os.close(os.pidfd_open(os.getpid()))
+        except OSError as error:
+            return f"the kernel offers no pidfd ({error.strerror}); Linux 5.3 and newer do"
+        return ""
+
+    def own_pid(self) -> int:
+        """See `Kernel`."""
+        return os.getpid()
+
+    def pin(self, pid: int) -> int:
+        """See `Kernel`."""
+        return os.pidfd_open(pid)
+
+    def ended(self, pinned: int) -> bool:
+        """A pidfd becomes readable when its process has ended."""
+        poll = select.poll()
+        poll.register(pinned, select.POLLIN)
+        return bool(poll.poll(0))
+
+    def send(self, pinned: int, what: signal.Signals) -> None:
+        """See `Kernel`."""
+        signal.pidfd_send_signal(pinned, what)
+
+    def unpin(self, pinned: int) -> None:
+        """See `Kernel`."""
+        os.close(pinned)
 
 
 class Signaller:
     """Sends signals, each checked and written down.
 
-    `belongs(pid, holder)` looks at the process afresh; `held(holder)` says whether a reservation stands
-    behind it.
+    `belongs(pid, holder)` looks at the process afresh; `held(holder)` says whether a reservation stands behind it.
     """
 
-    def __init__(self, belongs: Callable[[int, Holder], bool], held: Callable[[Holder], bool]) -> None:
+    def __init__(
+        self,
+        belongs: Callable[[int, Holder], bool],
+        held: Callable[[Holder], bool],
+        *,
+        processes: Processes = real_processes,
+        kernel: Kernel | None = None,
+        monotonic_s: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._belongs = belongs
         self._held = held
+        self._processes = processes
+        self._kernel: Kernel = kernel or PidFds()
+        self._monotonic_s = monotonic_s
         self.outcomes: dict[tuple[str, Outcome], int] = {}
         """(signal name, outcome) -> how often, for metrics."""
         self._sent_s: dict[tuple[ProcessKey, signal.Signals], float] = {}
 
     def send(self, target: Target, what: signal.Signals) -> Outcome:
         """Check, send, write down. Raises nothing: a signal that can't be sent is an outcome."""
-        now_s = time.monotonic()
+        now_s = self._monotonic_s()
         if now_s - self._sent_s.get((target.process, what), float("-inf")) < REPEAT_S:
             return Outcome.REPEATED
         outcome = self._send(target, what)
@@ -112,10 +171,11 @@ class Signaller:
 
     def _send(self, target: Target, what: signal.Signals) -> Outcome:
         pid = target.process.pid
-        if pid <= 1 or pid == os.getpid() or pid in processes.ancestors(os.getpid()):
+        own_pid = self._kernel.own_pid()
+        if pid <= 1 or pid == own_pid or pid in self._processes.ancestors(own_pid):
             return Outcome.PROTECTED
         try:
-            pidfd = os.pidfd_open(pid)
+            pinned = self._kernel.pin(pid)
         except ProcessLookupError:
             return Outcome.GONE
         except OSError:
@@ -123,7 +183,7 @@ class Signaller:
         try:
             # From here on the process can't be replaced unnoticed: all that is read of the pid is read of the
             # process that the pidfd pins, or of nobody.
-            now = processes.key_of(pid)
+            now = self._processes.key_of(pid)
             if now is None:
                 return Outcome.GONE
             if now != target.process:
@@ -132,21 +192,14 @@ class Signaller:
                 return Outcome.NOT_HELD
             if not self._belongs(pid, target.holder):
                 return Outcome.NOT_ITS_LEASE
-            if _ended(pidfd):
+            if self._kernel.ended(pinned):
                 return Outcome.GONE
-            signal.pidfd_send_signal(pidfd, what)
+            self._kernel.send(pinned, what)
         except ProcessLookupError:
             return Outcome.GONE
         except PermissionError:
             return Outcome.FORBIDDEN
         finally:
             with contextlib.suppress(OSError):
-                os.close(pidfd)
+                self._kernel.unpin(pinned)
         return Outcome.SENT
-
-
-def _ended(pidfd: int) -> bool:
-    """A pidfd becomes readable when its process has ended."""
-    poll = select.poll()
-    poll.register(pidfd, select.POLLIN)
-    return bool(poll.poll(0))

@@ -1,5 +1,4 @@
-"""What the agent knows of its node at the moment: one mutable object, owned by the event loop, read by all
-parts.
+"""What the agent knows of its node at the moment: one mutable object, owned by the event loop, read by all parts.
 
 Only the poller writes samples, only the controller writes reservations. `None` is "not known".
 """

@@ -1,5 +1,4 @@
-"""The connection to the coordinator: handshake, snapshot, then deltas and confirmations up, desired state
-down.
+"""The connection to the coordinator: handshake, snapshot, then deltas and confirmations up, desired state down.
 
 It is only ever a connection. While there is none, reservations stay, limits are enforced, processes run on;
 nothing ends because a coordinator is away. On a new connection everything is told anew, so nothing depends on
@@ -11,25 +10,23 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import random
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
+from typing import Protocol
 
 import grpc
 
-from aliquot.agent.bell import Bell
-from aliquot.agent.controller import Controller
+from aliquot.agent.connection import Call, Coordinators, SessionEnded, end_of, ended_by
+from aliquot.agent.core.desired import Batch, Verdict
 from aliquot.agent.core.partitioning import CutOrder
+from aliquot.agent.mailbox import Mailbox
 from aliquot.agent.reporting import Reporter
 from aliquot.agent.state import NodeState
 from aliquot.agent.wire import batch_from_wire, cut_from_wire
+from aliquot.agent.world import World
 from aliquot.common.addresses import Addresses
 from aliquot.common.backoff import Backoff
-from aliquot.common.errors import AliquotError, SecurityError
-from aliquot.common.limits import MAX_MESSAGE_BYTES
-from aliquot.common.reaching import CONNECT_TIMEOUT_S, reach, refusal_of
-from aliquot.common.tls import ClientTls, channel_credentials, is_local_address
-from aliquot.v1 import agent_pb2, agent_pb2_grpc
+from aliquot.common.errors import SecurityError
+from aliquot.v1 import agent_pb2
 
 log = logging.getLogger(__name__)
 
@@ -40,14 +37,6 @@ DEFAULT_HEARTBEAT_MS = 5_000
 DEFAULT_DELTA_MS = 1_000
 MIN_HEARTBEAT_MS = 100
 
-CHANNEL_OPTIONS = (
-    ("grpc.keepalive_time_ms", 20_000),
-    ("grpc.keepalive_timeout_ms", 10_000),
-    ("grpc.http2.max_pings_without_data", 0),
-    ("grpc.max_receive_message_length", 4 * MAX_MESSAGE_BYTES),
-    ("grpc.enable_retries", 0),
-)
-
 HOPELESS = {
     "PROTOCOL_VERSION": "agent and coordinator are too far apart in version: update the older one",
     "NODE_NAME_TAKEN": "another node has this name: give this one another with --node-name",
@@ -57,64 +46,54 @@ HOPELESS = {
 """Reasons that trying again at once does not change, and what an administrator should do."""
 HOPELESS_WAIT_S = 30.0
 
-Call = grpc.aio.StreamStreamCall[agent_pb2.AgentMessage, agent_pb2.CoordinatorMessage]
+
+class Orders(Protocol):
+    """Who carries out what the coordinator orders about slices."""
+
+    @property
+    def leader_epoch(self) -> int:
+        """The highest obeyed."""
+
+    async def follow(self, leader_epoch: int) -> None:
+        """A coordinator leads in this epoch: from now on no lower one is obeyed."""
+
+    async def obey(self, batch: Batch, session_epoch: int) -> Verdict:
+        """Carry out one message of desired state: durable when this returns."""
 
 
-class SessionEnded(AliquotError):
-    """The connection is over. `reason` of the instance is the coordinator's stable word, where it gave one."""
+class Cards(Protocol):
+    """Who cuts cards."""
 
-    reason = "SESSION_ENDED"
-
-    def __init__(self, message: str, *, word: str = "", leader: str = "", wait_s: float = 0.0) -> None:
-        super().__init__(message)
-        self.word = word
-        self.leader = leader
-        self.wait_s = wait_s
-
-
-@dataclass(frozen=True, slots=True)
-class Coordinators:
-    """Where the coordinators are, and how to talk to them."""
-
-    addresses: Sequence[str]
-    tls: ClientTls | None = None
-    insecure: bool = False
-    """In the clear also to other machines."""
+    def obey(self, order: CutOrder) -> None:
+        """Carry out an order, in its turn."""
 
 
 class Stream:
     """Keeps one session with the leading coordinator, for ever. Use from one event loop."""
 
     def __init__(
-        self, state: NodeState, controller: Controller, reporter: Reporter, coordinators: Coordinators
+        self,
+        *,
+        state: NodeState,
+        orders: Orders,
+        cards: Cards,
+        reporter: Reporter,
+        mailbox: Mailbox,
+        coordinators: Coordinators,
+        world: World,
     ) -> None:
         self._state = state
-        self._controller = controller
+        self._orders = orders
+        self._cards = cards
         self._reporter = reporter
+        self._mailbox = mailbox
         self._coordinators = coordinators
+        self._world = world
         self._addresses = Addresses(coordinators.addresses)
-        self._backoff = Backoff()
-        self._wake = Bell()
-        self._snapshot_wanted = False
+        self._backoff = Backoff(random=world.random)
         self._heartbeat_ms = DEFAULT_HEARTBEAT_MS
         self.sessions = 0
         """Handshakes that succeeded, for metrics."""
-        self.on_cut: Callable[[CutOrder], None] = lambda order: None
-        """Called with an order to cut a card."""
-
-    def wake(self) -> None:
-        """There may be something to send."""
-        self._wake.ring()
-
-    def seen(self, uuid: str) -> None:
-        """A device was looked at: there may be something to tell of it."""
-        if self._reporter.seen(uuid):
-            self._wake.ring()
-
-    def refresh(self) -> None:
-        """What the node has changed: send a snapshot."""
-        self._snapshot_wanted = True
-        self._wake.ring()
 
     async def run(self) -> None:
         """Connect, talk, connect again."""
@@ -146,14 +125,12 @@ class Stream:
         log.warning("no session with coordinator %s: %s", address, ended.message)
         return 0.0 if self._addresses.referred else ended.wait_s
 
-    # -------------------------------------------------------------------------------------------------- a
-    # session
+    # ----------------------------------------------------------------------------------------------------
+    # a session
 
     async def _session(self, address: str) -> None:
         """One connection from beginning to end; always raises `SessionEnded` (or `SecurityError`)."""
-        async with self._channel(address) as channel:
-            await connect(channel)
-            call: Call = agent_pb2_grpc.AgentServiceStub(channel).Session()
+        async with self._world.open_session(address, self._coordinators) as call:
             try:
                 welcome = await self._handshake(call)
                 log.info(
@@ -162,31 +139,20 @@ class Stream:
                     address,
                     welcome.leader_epoch,
                 )
-                await self._controller.follow(welcome.leader_epoch)
+                await self._orders.follow(welcome.leader_epoch)
                 self._addresses.worked(address)
                 self._backoff.succeeded()
                 self.sessions += 1
                 self._state.connected, self._state.coordinator = True, address
                 self._set_intervals(welcome.intervals)
-                self._snapshot_wanted = True
+                self._mailbox.tell_all()
                 await self._talk(call, welcome.session_epoch)
             except grpc.aio.AioRpcError as error:
-                raise _ended_by(error) from error
+                raise ended_by(error) from error
             except asyncio.InvalidStateError as error:  # written to after its end
-                raise await _end_of(call) from error
+                raise await end_of(call) from error
             finally:
                 call.cancel()
-
-    def _channel(self, address: str) -> grpc.aio.Channel:
-        tls = self._coordinators.tls
-        if tls is not None:
-            return grpc.aio.secure_channel(address, channel_credentials(tls), options=CHANNEL_OPTIONS)
-        if not self._coordinators.insecure and not is_local_address(address):
-            raise SecurityError(
-                f"refusing to obey {address} without TLS: anybody on the way could end jobs on this node",
-                hint="give the coordinator's CA certificate, or say --insecure",
-            )
-        return grpc.aio.insecure_channel(address, options=CHANNEL_OPTIONS)
 
     async def _handshake(self, call: Call) -> agent_pb2.Welcome:
         hello = agent_pb2.Hello(
@@ -195,7 +161,7 @@ class Stream:
             agent_version=self._reporter.version,
             node_id=self._state.node_id,
             boot_id=self._state.boot_id,
-            leader_epoch=self._controller.leader_epoch,
+            leader_epoch=self._orders.leader_epoch,
         )
         try:
             async with asyncio.timeout(WELCOME_TIMEOUT_S):
@@ -204,7 +170,7 @@ class Stream:
         except TimeoutError:
             raise SessionEnded(f"no welcome within {WELCOME_TIMEOUT_S:g} s") from None
         if not isinstance(message, agent_pb2.CoordinatorMessage):  # the end of the stream
-            raise await _end_of(call)
+            raise await end_of(call)
         if message.HasField("goodbye"):
             raise _goodbye(message.goodbye)
         if not message.HasField("welcome"):
@@ -215,9 +181,9 @@ class Stream:
                 f"the coordinator speaks protocol {welcome.protocol}, this agent {PROTOCOL_MIN} to {PROTOCOL_MAX}",
                 word="PROTOCOL_VERSION",
             )
-        if welcome.leader_epoch < self._controller.leader_epoch:
+        if welcome.leader_epoch < self._orders.leader_epoch:
             raise SessionEnded(
-                f"it leads in epoch {welcome.leader_epoch}, but this node has obeyed {self._controller.leader_epoch}: "
+                f"it leads in epoch {welcome.leader_epoch}, but this node has obeyed {self._orders.leader_epoch}: "
                 "a leader that was replaced and does not know it yet, or a coordinator older than this agent, which "
                 "can't go past an epoch that its journal does not know"
             )
@@ -243,18 +209,18 @@ class Stream:
         while True:
             message = await call.read()
             if not isinstance(message, agent_pb2.CoordinatorMessage):  # the end of the stream
-                raise await _end_of(call)
+                raise await end_of(call)
             kind = message.WhichOneof("message")
             if kind == "desired":
                 batch, complaints = batch_from_wire(message.desired)
                 for complaint in complaints:
                     log.error("an order can't be read: %s", complaint)
-                await self._controller.obey(batch, session_epoch)
+                await self._orders.obey(batch, session_epoch)
             elif kind == "snapshot_request":
                 log.info("the coordinator asks for a snapshot: %s", message.snapshot_request.reason)
-                self.refresh()
-            elif kind == "cut" and message.cut.leader_epoch >= self._controller.leader_epoch:
-                self.on_cut(cut_from_wire(message.cut))
+                self._mailbox.tell_all()
+            elif kind == "cut" and message.cut.leader_epoch >= self._orders.leader_epoch:
+                self._cards.obey(cut_from_wire(message.cut))
             elif kind == "intervals":
                 self._set_intervals(message.intervals)
             elif kind == "goodbye":
@@ -264,28 +230,24 @@ class Stream:
         loop = asyncio.get_running_loop()
         heartbeat_at = 0.0
         while True:
-            self._wake.hush()
+            self._mailbox.wakeup.clear()
             sent = False
             for message in self._pending(session_epoch):
                 await call.write(message)
                 sent = True
             if not sent and loop.time() >= heartbeat_at:
-                heartbeat = agent_pb2.Heartbeat(seq=self._reporter.seq)
+                heartbeat = agent_pb2.Heartbeat(seq=self._mailbox.seq)
                 await call.write(agent_pb2.AgentMessage(heartbeat=heartbeat))
                 sent = True
             if sent:
-                # Whatever was sent shows that this node lives. Jitter keeps a pool's agents from beating as
-                # one.
-                heartbeat_at = loop.time() + self._heartbeat_ms / 1000 * random.uniform(0.9, 1.0)  # noqa: S311
-            wait_s = min(heartbeat_at - loop.time(), self._reporter.delta_in_s())
-            await self._wake.wait(max(0.01, wait_s))
+                # Whatever was sent shows that this node lives. Jitter keeps a pool's agents from beating as one.
+                heartbeat_at = loop.time() + self._heartbeat_ms / 1000 * self._world.random.uniform(0.9, 1.0)
+            wait_s = min(heartbeat_at - loop.time(), self._mailbox.devices_in_s())
+            await self._mailbox.wakeup.wait(max(0.01, wait_s))
 
     def _pending(self, session_epoch: int) -> Iterator[agent_pb2.AgentMessage]:
-        """What there is to send now, made one message at a time, so that each tells what is true when it is
-        sent.
-        """
-        if self._snapshot_wanted or self._controller.reports.overflowed:
-            self._snapshot_wanted = False
+        """What there is to send now, made one message at a time, so that each tells what is true when it is sent."""
+        if self._mailbox.wants_snapshot:
             yield agent_pb2.AgentMessage(snapshot=self._reporter.snapshot(session_epoch))
         while (reports := self._reporter.confirmations(session_epoch)) is not None:
             yield agent_pb2.AgentMessage(reports=reports)
@@ -295,33 +257,8 @@ class Stream:
 
     def _set_intervals(self, intervals: agent_pb2.Intervals) -> None:
         self._heartbeat_ms = max(MIN_HEARTBEAT_MS, intervals.heartbeat_ms or DEFAULT_HEARTBEAT_MS)
-        self._reporter.set_interval(intervals.delta_min_ms or DEFAULT_DELTA_MS)
-
-
-async def connect(channel: grpc.aio.Channel) -> None:
-    """Until there is a connection, or is known to be none: the call says why, then. Raises SessionEnded when nothing at
-    all is heard.
-    """
-    try:
-        await reach(channel)
-    except TimeoutError:
-        raise SessionEnded(f"no connection within {CONNECT_TIMEOUT_S:g} s") from None
+        self._mailbox.set_interval(intervals.delta_min_ms or DEFAULT_DELTA_MS)
 
 
 def _goodbye(message: agent_pb2.Goodbye) -> SessionEnded:
     return SessionEnded(f"goodbye: {message.reason}", word=message.reason, wait_s=message.reconnect_after_ms / 1000)
-
-
-async def _end_of(call: Call) -> SessionEnded:
-    """Why a stream ended that was not ended by us."""
-    return ended_with(await call.code(), await call.details(), await call.trailing_metadata())
-
-
-def _ended_by(error: grpc.aio.AioRpcError) -> SessionEnded:
-    return ended_with(error.code(), error.details(), error.trailing_metadata())
-
-
-def ended_with(code: grpc.StatusCode, details: str | None, metadata: grpc.aio.Metadata | None) -> SessionEnded:
-    """What a refusal says: the reason, who leads, how long to stay away."""
-    said = refusal_of(code, details, metadata)
-    return SessionEnded(str(said), word=said.reason, leader=said.leader, wait_s=said.wait_s)

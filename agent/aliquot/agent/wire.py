@@ -1,5 +1,4 @@
-"""Between the agent's values and the contract's messages. The only module, with `stream` and `local`, that
-knows both.
+"""Between the agent's values and the contract's messages. The only module, with `stream` and `local`, that knows both.
 
 Absent is unknown: an optional field is set only where something is known.
 """
@@ -22,6 +21,11 @@ from aliquot.common.names import validate_slice_id
 from aliquot.common.tiers import Tier
 from aliquot.v1 import agent_pb2, types_pb2
 
+HOST_NAMES = {types_pb2.SERVE_REMOTE: "remote"}
+"""Entry points by what leases want to be served as."""
+UNKNOWN_HOST = "unknown"
+"""Of a way to serve that is newer than this agent: nothing installed has this name, so it fails with a reason."""
+_NOT_SERVED = (types_pb2.SERVE_UNSPECIFIED, types_pb2.SERVE_LOCAL)
 LEASE_ID = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,62}[A-Za-z0-9])?")
 
 
@@ -168,6 +172,7 @@ def slice_report_to_wire(report: SliceReport) -> agent_pb2.SliceReport:
         share_milli=report.share_milli,
         memory_bytes=report.memory_bytes,
         tier_notes=report.tier_notes,
+        endpoint=report.endpoint,
     )
 
 
@@ -193,6 +198,7 @@ def batch_from_wire(message: agent_pb2.Desired) -> tuple[Batch, list[str]]:
             secret_sha256=entry.secret_sha256,
             tenant=entry.tenant,
             queue=entry.queue,
+            serve="" if entry.serve in _NOT_SERVED else HOST_NAMES.get(entry.serve, UNKNOWN_HOST),
         )
         orders.append(Order(spec, stop=entry.state == agent_pb2.DESIRED_STATE_STOP, reason=entry.reason))
     batch = Batch(
@@ -206,9 +212,7 @@ def batch_from_wire(message: agent_pb2.Desired) -> tuple[Batch, list[str]]:
 
 
 def _problem(entry: agent_pb2.DesiredSlice) -> str:
-    """What keeps an entry from being obeyed; empty: nothing. Ids become file names and cgroups, so they are
-    bounded.
-    """
+    """What keeps an entry from being obeyed; empty: nothing. Ids become file names and cgroups, so they are bounded."""
     if entry.state == agent_pb2.DESIRED_STATE_UNSPECIFIED:
         return f"slice {entry.slice_id!r} has no state"
     if not LEASE_ID.fullmatch(entry.lease_id):

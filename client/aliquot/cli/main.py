@@ -30,7 +30,7 @@ EPILOG = f"""exit codes:
 
 first steps:
   aliquot up                               a pool of simulated GPUs on this machine (Ctrl-C stops it)
-  aliquot run --gpu 0.25,8Gi -- python -m aliquot.agent.simgpu.burn --bytes 4Gi
+  aliquot run --gpu 0.25,8Gi -- python -m aliquot.simgpu.burn --bytes 4Gi
   aliquot top                              watch it
 """
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypedDict
 
-from aliquot.client._values import Tier, Topology
+from aliquot.client._values import Serve, Tier, Topology
 from aliquot.common import catalog
 from aliquot.common.errors import InvalidFieldError
 from aliquot.common.request import GpuRequest, format_request, parse_request
@@ -47,6 +47,7 @@ class RequestOptions(TypedDict, total=False):
     no_queue: bool
     min_count: int
     max_count: int
+    serve: Serve
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +98,8 @@ class Request:
     """Slices that an elastic lease keeps in any case; a multiple of a member's. 0: what is asked for."""
     max_count: int = 0
     """Slices that it can use at most, where they are idle; a multiple of a member's. 0: what is asked for."""
+    serve: Serve = Serve.UNSPECIFIED
+    """REMOTE: granted only where an agent can serve it, and ACTIVE once it answers; its slices name endpoints."""
 
 
 def as_request(gpu: str | Request, options: RequestOptions, default_tenant: str) -> Request:
@@ -144,6 +147,7 @@ def to_proto(request: Request) -> types_pb2.LeaseRequest:
         no_queue=request.no_queue,
         min_count=request.min_count,
         max_count=request.max_count,
+        serve=types_pb2.Serve.Value(f"SERVE_{request.serve}"),
     )
 
 

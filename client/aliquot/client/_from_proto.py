@@ -64,6 +64,7 @@ def slice_of(message: types_pb2.Slice) -> values.Slice:
         observed_ms=message.observed_ms,
         mig_profile=message.mig_profile,
         tier_notes=tuple(message.tier_notes),
+        endpoint=message.endpoint,
     )
 
 

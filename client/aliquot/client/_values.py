@@ -74,6 +74,17 @@ class WaitUntil(_Word):
     """Every agent has set its limits and read them back."""
 
 
+class Serve(_Word):
+    """Where the programs that use a lease run."""
+
+    UNSPECIFIED = "UNSPECIFIED"
+    """As LOCAL."""
+    LOCAL = "LOCAL"
+    """On its nodes, where they attach themselves."""
+    REMOTE = "REMOTE"
+    """Anywhere: an agent starts a process for each member, whose endpoint its slices name."""
+
+
 class Topology(_Word):
     """What the links between a member's devices should be."""
 
@@ -113,6 +124,8 @@ class Slice:
     """Of the MIG instance that its device is; empty: it is none."""
     tier_notes: tuple[str, ...] = ()
     """Why no stronger tier holds it, a line for each; empty also where it was not asked for (`get`, `leases`)."""
+    endpoint: str = ""
+    """Where it is served, once it is ACTIVE; empty: programs attach on its node."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,9 +19,9 @@ from aliquot.coordinator.means import Means
 from aliquot.coordinator.settings.config import LimitSettings, Settings
 from aliquot.coordinator.upkeep.collector import GarbageCollector
 from aliquot.coordinator.writing.journal.replay import replay
+from tests.simulation.sim.clocks import SimTime, WallClock
 from tests.simulation.sim.loop import US_PER_S, Process, SimLoop, current
 from tests.simulation.sim.network import Network
-from tests.simulation.sim.patches import SimTime, WallClock
 from tests.simulation.sim.server import SimServer
 from tests.simulation.sim.store import SNAPSHOTS_KEPT, SimJournal, SimJournalThread, Store
 

@@ -1,7 +1,7 @@
 """A simulated machine with GPUs: devices that fail in the ways they do, a process table, cgroups, and signals.
 
 The agent's production code sees it through `SimBackend`, `SimGuard` and `SimTree`, and through the functions of
-`aliquot.agent.processes` (see `patches`). What is true here is the ground truth that the auditor judges by.
+`aliquot.agent.processes` (see `agent_world`). What is true here is the ground truth that the auditor judges by.
 """
 
 from __future__ import annotations

@@ -138,9 +138,6 @@ def apply(uuid: str, plan: Plan) -> None:
 class SimRecords:
     """Where agents write down how cards were cut. It stands in for `aliquot.agent.durable` there."""
 
-    def __init__(self, damaged: type[Exception]) -> None:
-        self.Damaged = damaged
-
     def read_bytes(self, path: object, kind: str) -> bytes:
         """As written. Raises FileNotFoundError."""
         data: bytes | None = current().host.disk.cuts

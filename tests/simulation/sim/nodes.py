@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from copy import copy
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -12,12 +13,13 @@ from aliquot.agent.agent import Agent
 from aliquot.agent.core.samples import DeviceEvent, DeviceInfo
 from aliquot.agent.settings import MigSettings, PollSettings, Settings
 from aliquot.common.duration import DurationMs
+from tests.simulation.sim.agent_world import world_of
 from tests.simulation.sim.checkpoint import StateDisk
+from tests.simulation.sim.clocks import WallClock
 from tests.simulation.sim.loop import US_PER_S, Process, SimLoop, current
 from tests.simulation.sim.machine import ProcessTable, SimBackend, SimMachine
 from tests.simulation.sim.mig import BEGINNINGS, SimCard
 from tests.simulation.sim.network import Network
-from tests.simulation.sim.patches import WallClock
 
 GIB = 1 << 30
 MODELS = (
@@ -65,6 +67,8 @@ class SimNode(SimMachine):
         self.number = number
         self.network = network
         self.clock = WallClock(loop)
+        self.jitter = Random(copy(random).getrandbits(64))
+        """For the agent: it draws nothing from the machine's own randomness."""
         self.disk = StateDisk(random)
         self.agent: Agent | None = None
         self.process: Process | None = None
@@ -117,8 +121,8 @@ class SimNode(SimMachine):
 
     async def _run(self) -> None:
         process = current()
-        self.agent = agent = Agent(self._settings, SimBackend(self))
         try:
+            self.agent = agent = await Agent.open(self._settings, SimBackend(self), world_of(self))
             await agent.start()
             self.on_agent_start(self)
             await agent.run()

@@ -18,6 +18,7 @@ from time import perf_counter, process_time
 from tests.simulation.auditor import Auditor
 from tests.simulation.faults import Fault, Injector, schedule
 from tests.simulation.faults.office_faults import settle_accounts
+from tests.simulation.sim.clocks import SimTime
 from tests.simulation.sim.coordinators import Cluster
 from tests.simulation.sim.defects import found_in_logs
 from tests.simulation.sim.launchers import Launcher
@@ -25,7 +26,6 @@ from tests.simulation.sim.loop import US_PER_MS, US_PER_S, SimLoop
 from tests.simulation.sim.machine import ProcessTable
 from tests.simulation.sim.network import Network
 from tests.simulation.sim.nodes import SimNode, devices_of
-from tests.simulation.sim.patches import SimTime, simulated
 from tests.simulation.sim.store import Store
 from tests.simulation.sim.workload import Workload
 
@@ -175,9 +175,8 @@ class World:
 
     @contextmanager
     def simulated(self) -> Iterator[None]:
-        """For the length of a block, agents run in this world, on its event loop, and their defects are its errors."""
-        patches = simulated(self.loop, self.network, self.chances, self.time, self.table)
-        with found_in_logs(self.loop.errors), patches, self.loop.running():
+        """For the length of a block, this world's loop runs, and defects that production code logs are its errors."""
+        with found_in_logs(self.loop.errors), self.loop.running():
             yield
 
     def _start(self) -> None:

@@ -89,9 +89,7 @@ Lookup = Callable[[int], ProcessFacts | None]
 
 @dataclass(slots=True)
 class Attributor:
-    """Attributes processes of one scan. Members proven in it are remembered for the next, by pid and start
-    time.
-    """
+    """Attributes processes of one scan. Members proven in it are remembered for the next, by pid and start time."""
 
     lookup: Lookup
     cgroups: Mapping[str, Holder]
@@ -120,8 +118,7 @@ class Attributor:
         by_cgroup = self._by_cgroup(facts.cgroup)
         if by_cgroup is None:
             return self._without_cgroup(facts)
-        # Looking for others costs a walk through the ancestors, and is in vain unless somebody has several
-        # leases.
+        # Looking for others costs a walk through the ancestors, and is in vain unless somebody has several leases.
         others = self._membership(facts) if self._several else self._joined.get(facts.key, {})
         return Belonging(facts.key, tuple(dict.fromkeys((by_cgroup, *others))), Evidence.CGROUP)
 

@@ -1,8 +1,7 @@
 """What is worth telling the coordinator: a snapshot, then only what has changed enough, at most so often.
 
-Deadbands keep a thousand jittering devices quiet. A value is compared with what was last *sent*, so that slow
-drift gets through, and a difference within its deadband is sent after `SETTLE_MS` all the same, so that
-readers end up exact.
+Deadbands keep a thousand jittering devices quiet. A value is compared with what was last *sent*, so that slow drift
+gets through, and a difference within its deadband is sent after `SETTLE_MS` all the same, so that readers end up exact.
 """
 
 from __future__ import annotations

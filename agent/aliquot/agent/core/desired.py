@@ -1,9 +1,8 @@
 """What an order of the coordinator does to the book: fencing first, then one record at a time.
 
-Three numbers fence. A lower `leader_epoch` than the highest obeyed comes from a deposed coordinator: refused
-whole. A `session_epoch` that is not this connection's was meant for an earlier one: refused whole. A lower
-`lease_epoch` than recorded concerns an earlier shape of the lease: refused per slice. Equal numbers are
-repetitions, which are harmless.
+Three numbers fence. A lower `leader_epoch` than the highest obeyed comes from a deposed coordinator: refused whole. A
+`session_epoch` that is not this connection's was meant for an earlier one: refused whole. A lower `lease_epoch` than
+recorded concerns an earlier shape of the lease: refused per slice. Equal numbers are repetitions, which are harmless.
 """
 
 from __future__ import annotations
@@ -141,8 +140,7 @@ def _stale(book: Book, known: Reservation | None, order: Order) -> Refusal | Non
         return None
     if order.stop:
         return None
-    # A slice of an earlier shape must not come to life beside a later one; leftovers of it may still be
-    # stopped.
+    # A slice of an earlier shape must not come to life beside a later one; leftovers of it may still be stopped.
     newest = max((record.spec.lease_epoch for record in book.of_lease(order.spec.lease_id)), default=0)
     if epoch < newest:
         detail = f"lease {order.spec.lease_id} is at epoch {newest}; a slice of epoch {epoch} is too late"

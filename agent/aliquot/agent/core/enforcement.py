@@ -1,5 +1,4 @@
-"""The watchdog's decisions: who is over a limit, who is told to end, who is ended. Pure; signalling is
-elsewhere.
+"""The watchdog's decisions: who is over a limit, who is told to end, who is ended. Pure; signalling is elsewhere.
 
 The rules, as README and the audit log state them:
 
@@ -46,9 +45,7 @@ class Rules:
     """What an administrator may set."""
 
     grace_max_ms: int = 5_000
-    """Longest time between SIGTERM and SIGKILL for a process over its limit; a lease's own grace may be
-    shorter.
-    """
+    """Longest time between SIGTERM and SIGKILL for a process over its limit; a lease's own grace may be shorter."""
     stop_strays: bool = True
     """False: strays are reported only."""
 
@@ -127,9 +124,7 @@ def agreed(first: DeviceUsage, second: DeviceUsage) -> DeviceUsage:
 def judge(
     watch: Watch, usage: DeviceUsage, tiers: Mapping[str, Tier], rules: Rules, now_ms: int
 ) -> tuple[Watch, list[Decision]]:
-    """Decide about one poll of one device. `tiers`: the tier that holds each slice now (absent: none is set
-    yet).
-    """
+    """Decide about one poll of one device. `tiers`: the tier that holds each slice now (absent: none is set yet)."""
     decisions: list[Decision] = []
     offences: dict[str, Offence] = {}
     warned: set[str] = set()
@@ -171,8 +166,7 @@ def _judge_slice(
         f"of {human_bytes(spec.memory_bytes)}"
     )
     decisions = []
-    # Processes already asked are expected to go; only what would still be too much without them is asked as
-    # well.
+    # Processes already asked are expected to go; only what would still be too much without them is asked as well.
     excess = over_bytes - sum(use.memory_bytes or 0 for use in piece.uses if use.process in asked)
     for use in _victims(piece.uses, asked):
         if excess <= 0:

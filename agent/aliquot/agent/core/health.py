@@ -38,9 +38,7 @@ def on_failure(health: Health, reason: str, now_ms: int) -> Health:
 
 
 def on_xid(health: Health, xid: int, recovery: RecoveryAction | None, now_ms: int) -> Health:
-    """The driver reported an XID. `recovery` is the recovery action read right after it, where the driver has
-    one.
-    """
+    """The driver reported an XID. `recovery` is the recovery action read right after it, where the driver has one."""
     action = action_of(xid)
     if action not in UNSCHEDULABLE or (xid in DISPUTED and recovery in (None, RecoveryAction.NONE)):
         return health

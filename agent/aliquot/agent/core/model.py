@@ -1,9 +1,8 @@
 """Values the agent's core speaks in: what a slice is, what is recorded of it, and what is true of it now.
 
-A `Reservation` is what must survive a crash: the slice as it was ordered, and whether it is to run or to
-stop. Whether its limit is set is never written down; it is read back from the device after every start, so
-that the record cannot lie about it. All times are milliseconds of the machine's monotonic clock unless a name
-says otherwise.
+A `Reservation` is what must survive a crash: the slice as it was ordered, and whether it is to run or to stop. Whether
+its limit is set is never written down; it is read back from the device after every start, so that the record cannot lie
+about it. All times are milliseconds of the machine's monotonic clock unless a name says otherwise.
 """
 
 from __future__ import annotations
@@ -48,6 +47,8 @@ class SliceSpec(msgspec.Struct, frozen=True):
     secret_sha256: bytes = b""
     tenant: str = ""
     queue: str = ""
+    serve: str = ""
+    """The name of what is to serve it; empty: its processes attach themselves."""
 
     @property
     def holder(self) -> Holder:
@@ -123,6 +124,8 @@ class Actual(msgspec.Struct, frozen=True):
     """SIGTERM has been sent to what ran when it was told to stop."""
     live_processes: int | None = 0
     """None: not known at the moment."""
+    endpoint: str = ""
+    """Where it is served, once its process has answered; empty: not yet, or it is not to be."""
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -1,6 +1,4 @@
-"""What is told of a slice, and the line in which confirmations wait to be sent: none is ever merged with
-another.
-"""
+"""What is told of a slice, and the line in which confirmations wait to be sent: none is ever merged with another."""
 
 from __future__ import annotations
 
@@ -31,6 +29,7 @@ class SliceReport:
     share_milli: int
     memory_bytes: int
     tier_notes: tuple[str, ...] = ()
+    endpoint: str = ""
 
 
 def report_of(record: Reservation, actual: Actual, detail: str = "") -> SliceReport:
@@ -48,6 +47,7 @@ def report_of(record: Reservation, actual: Actual, detail: str = "") -> SliceRep
         share_milli=spec.share_milli,
         memory_bytes=spec.memory_bytes,
         tier_notes=actual.tier_notes,
+        endpoint=actual.endpoint,
     )
 
 

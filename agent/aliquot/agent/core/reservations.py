@@ -4,9 +4,8 @@
     RUN --can't be set up-----------------------------------> ENDED (failed) --settled--> forgotten
     STOP --run ordered again (a reprieve)--> RUN
 
-`next_step` compares what is ordered with what is true and names one action. It is asked again after each
-action and after every restart, so that nothing depends on remembering which actions were already under way
-when the agent died.
+`next_step` compares what is ordered with what is true and names one action. It is asked again after each action and
+after every restart, so that nothing depends on remembering which actions were already under way when the agent died.
 """
 
 from __future__ import annotations
@@ -56,7 +55,12 @@ def status_of(reservation: Reservation, actual: Actual) -> SliceStatus:
         return SliceStatus.FAILED if reservation.ending is Ending.FAILED else SliceStatus.GONE
     if reservation.intent is Intent.STOP:
         return SliceStatus.STOPPING
-    return SliceStatus.ACTIVE if actual.limit_set else SliceStatus.PENDING
+    return SliceStatus.ACTIVE if actual.limit_set and is_served(reservation, actual) else SliceStatus.PENDING
+
+
+def is_served(reservation: Reservation, actual: Actual) -> bool:
+    """Whether the process that is to serve it answers; True where none is to."""
+    return bool(actual.endpoint) or not reservation.spec.serve
 
 
 class Step(enum.Enum):
@@ -64,6 +68,7 @@ class Step(enum.Enum):
 
     NOTHING = "nothing"
     SET_LIMIT = "set the limit"
+    SERVE = "have its process started"
     ASK_TO_END = "send SIGTERM"
     WAIT = "wait for the grace to pass"
     KILL = "send SIGKILL"
@@ -74,7 +79,9 @@ class Step(enum.Enum):
 def next_step(reservation: Reservation, actual: Actual, now_ms: int) -> Step:
     """What to do about a slice, given what is true of it. `now_ms` is the monotonic clock."""
     if reservation.intent is Intent.RUN:
-        return Step.NOTHING if actual.limit_set else Step.SET_LIMIT
+        if not actual.limit_set:
+            return Step.SET_LIMIT
+        return Step.NOTHING if is_served(reservation, actual) else Step.SERVE
     if reservation.intent is Intent.ENDED:
         return Step.NOTHING
     if actual.live_processes is None:

@@ -1,8 +1,7 @@
 """What the driver's XID numbers mean for who may use a device.
 
-Source: the vendor's XID catalogue. Most XIDs are a program's own fault (a bad address, an assertion in a
-kernel): they say nothing about the device, and taking a device out of service for them lets one user's bug
-take hardware from all.
+Source: the vendor's XID catalogue. Most XIDs are a program's own fault (a bad address, an assertion in a kernel): they
+say nothing about the device, and taking a device out of service for them lets one user's bug take hardware from all.
 """
 
 from __future__ import annotations

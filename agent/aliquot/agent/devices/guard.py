@@ -1,10 +1,9 @@
 """Calls into a driver that may hang for ever, made so that the agent never does.
 
-Each device has a worker thread of its own (a *lane*), in which its calls run one after the other. A call is
-waited for at most `timeout_s` from when it began; when it does not come back, its lane is *stuck*: further
-calls for that device fail at once until the lost one returns, and the other devices' lanes go on. So at most
-one thread hangs per device, whatever the driver does, and one bad device does not blind the agent to the
-others.
+Each device has a worker thread of its own (a *lane*), in which its calls run one after the other. A call is waited for
+at most `timeout_s` from when it began; when it does not come back, its lane is *stuck*: further calls for that device
+fail at once until the lost one returns, and the other devices' lanes go on. So at most one thread hangs per device,
+whatever the driver does, and one bad device does not blind the agent to the others.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """NVIDIA devices, through NVML and the real pynvml only.
 
-Handles are looked up once and kept; what a driver does not offer is asked once. A device in MIG mode is
-answered as its instances, each a device of its own that names its parent; the parent itself can't be leased
-then.
+Handles are looked up once and kept; what a driver does not offer is asked once. A device in MIG mode is answered as its
+instances, each a device of its own that names its parent; the parent itself can't be leased then.
 """
 
 from __future__ import annotations
@@ -234,8 +233,7 @@ class NvmlBackend:
             return {} if self._query.offers(uuid, question) else None  # nobody did anything
         found: dict[int, list[int]] = {}
         for sample in samples:
-            # The driver also answers entries that it has not filled in, and some from before what was asked
-            # for.
+            # The driver also answers entries that it has not filled in, and some from before what was asked for.
             if sample.pid and sample.timeStamp > since and sample.smUtil <= 100:
                 found.setdefault(sample.pid, []).append(sample.smUtil)
                 self._process_samples_us[uuid] = max(self._process_samples_us.get(uuid, 0), sample.timeStamp)

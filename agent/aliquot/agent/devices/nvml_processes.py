@@ -99,9 +99,7 @@ class ProcessLists:
 
 
 def _plausible(memory_bytes: int, total_bytes: int) -> int | None:
-    """None for "not available", and for what can't be: some drivers answer garbage for processes that just
-    ended.
-    """
+    """None for "not available", and for what can't be: some drivers answer garbage for processes that just ended."""
     return None if memory_bytes == _UNKNOWN_BYTES or memory_bytes > total_bytes else memory_bytes
 
 

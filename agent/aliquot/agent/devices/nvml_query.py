@@ -1,9 +1,8 @@
 """Asking NVML so that nothing a driver does not offer is an error, or is asked twice.
 
-`Query.ask` answers None where a driver, a device or our rights don't offer something, and remembers it.
-Errors that say the device is in trouble are raised as `DeviceLost`, others as `DeviceError`. pynvml also
-raises exceptions that are no `NVMLError` (a version mismatch) and, for an empty success, an `NVMLError` of
-code 0.
+`Query.ask` answers None where a driver, a device or our rights don't offer something, and remembers it. Errors that say
+the device is in trouble are raised as `DeviceLost`, others as `DeviceError`. pynvml also raises exceptions that are no
+`NVMLError` (a version mismatch) and, for an empty success, an `NVMLError` of code 0.
 """
 
 from __future__ import annotations

@@ -1,6 +1,4 @@
-"""How a node's devices are linked: which of them reach one another over NVLink, and on which NUMA node each
-sits.
-"""
+"""How a node's devices are linked: which of them reach one another over NVLink, and on which NUMA node each sits."""
 
 from __future__ import annotations
 
@@ -60,9 +58,7 @@ def islands(query: Query, handles: Mapping[str, object], bus_ids: Mapping[str, s
 
 
 def _peers(query: Query, uuid: str, handle: object) -> set[str]:
-    """Bus ids at the far ends of a device's active links; `switch` for NVSwitches, which join all that reach
-    one.
-    """
+    """Bus ids at the far ends of a device's active links; `switch` for NVSwitches, which join all that reach one."""
     found: set[str] = set()
     for link in range(_LINKS_MAX):
         try:

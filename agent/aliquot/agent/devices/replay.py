@@ -1,5 +1,4 @@
-"""Devices as they were recorded: a trace of samples played back in real time, for studying what an agent
-would do.
+"""Devices as they were recorded: a trace of samples played back in real time, for studying what an agent would do.
 
 A trace is a JSON object `{"format": "aliquot-device-trace", "version": 1, "driver": {...}, "devices": [...],
 "frames": [{"at_ms": 0, "samples": {"<uuid>": {...}}, "events": [{"uuid": ..., "xid": ...}]}, ...]}` in the

@@ -6,17 +6,18 @@ import enum
 import os
 import platform
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from aliquot.agent import signals
 from aliquot.agent.cgroups import CgroupTree, ContainmentError
 from aliquot.agent.core.partitioning import Card
 from aliquot.agent.core.samples import DeviceInfo, DriverInfo
 from aliquot.agent.devices.base import DeviceBackend, DeviceError, Discovery
+from aliquot.agent.enforce.means import CUDA_LIBRARY, CudaDriver, why_untold
 from aliquot.agent.enforce.mps_control import PROGRAM
 from aliquot.agent.enforce.preload import built_library
+from aliquot.agent.signals import PidFds
 
 NODE_NAME = "doctor"
 
@@ -44,6 +45,9 @@ def look(backend: DeviceBackend, why_no_driver: str, found: Discovery) -> Iterat
     yield _driver(backend, why_no_driver)
     for device in found.devices:
         yield _device(backend, device)
+    if found.devices:
+        missing = CudaDriver().why_not(found.devices[0])
+        yield Finding("CUDA", Mark.NOTE if missing else Mark.GOOD, missing or f"{CUDA_LIBRARY} can be loaded")
     for card in found.cards:
         yield _card(card)
     for problem in found.card_problems:
@@ -51,7 +55,7 @@ def look(backend: DeviceBackend, why_no_driver: str, found: Discovery) -> Iterat
     yield Finding("kernel", Mark.GOOD, platform.release())
     yield _user()
     yield _cgroups()
-    missing = signals.available()
+    missing = PidFds().available()
     yield Finding("signals", Mark.BAD if missing else Mark.GOOD, missing or "processes can be signalled by pidfd")
     yield _pid_namespace()
     yield _file("preload library", built_library(), "build it with `make native`")
@@ -77,9 +81,12 @@ def _device(backend: DeviceBackend, device: DeviceInfo) -> Finding:
     parts = [f"{device.product_name}, {device.leasable_bytes >> 20} MiB leasable"]
     if device.mig_profile:
         parts.append(f"MIG {device.mig_profile}")
-    problem = _tried(lambda: backend.processes(device.uuid))
-    if problem:
-        return Finding(subject, Mark.BAD, f"{parts[0]}; its processes can't be seen: {problem}")
+    try:
+        untold = why_untold(backend.processes(device.uuid))
+    except DeviceError as error:
+        return Finding(subject, Mark.BAD, f"{parts[0]}; its processes can't be seen: {error.message}")
+    if untold:
+        return Finding(subject, Mark.NOTE, f"{parts[0]}; {untold}: the watchdog tier can't be had")
     return Finding(subject, Mark.GOOD, ", ".join(parts))
 
 
@@ -87,14 +94,6 @@ def _card(card: Card) -> Finding:
     parts = ", ".join(f"{part.profile} from {part.start}" for part, _ in card.parts) or "no parts yet"
     ways = ", ".join(sorted(profile.name for profile in card.profiles))
     return Finding("MIG", Mark.GOOD, f"{card.uuid}: {parts}; with `mig.repartition` it may be cut anew into {ways}")
-
-
-def _tried(call: Callable[[], object]) -> str:
-    try:
-        call()
-    except DeviceError as error:
-        return error.message
-    return ""
 
 
 def _user() -> Finding:

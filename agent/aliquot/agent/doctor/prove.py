@@ -25,7 +25,8 @@ from aliquot.agent.doctor.checks import NODE_NAME, Finding, Mark
 from aliquot.agent.doctor.cuda import OUT_OF_MEMORY
 from aliquot.agent.enforce.assembly import assemble
 from aliquot.agent.enforce.base import EnforcementError, Enforcer, Limited
-from aliquot.agent.signals import Outcome, Signaller, Target
+from aliquot.agent.enforce.means import CudaDriver, why_untold
+from aliquot.agent.signals import Outcome, PidFds, Signaller, Target
 from aliquot.common.tiers import Tier
 
 LIMIT_BYTES = 1 << 30
@@ -47,8 +48,9 @@ def prove(backend: DeviceBackend, device: DeviceInfo, directory: Path, names: tu
         directory=directory,
         throttle=False,
         why_no_cgroups=lambda: why_not,
-        blind=lambda uuid: "",
-        powerless=lambda: "",
+        blind=lambda uuid: why_untold(backend.processes(uuid)),
+        powerless=PidFds().available,
+        no_cuda=CudaDriver().why_not,
     )
     cgroup = tree.path_of(HOLDER) if tree is not None else None
     whole = SliceSpec("doctor.1.0", "doctor", 1, device.uuid, 1000, device.leasable_bytes)
@@ -65,10 +67,10 @@ def prove(backend: DeviceBackend, device: DeviceInfo, directory: Path, names: tu
 
 def _prove_one(backend: DeviceBackend, enforcer: Enforcer, limited: Limited, tree: CgroupTree | None) -> Finding:
     subject = f"tier {enforcer.tier.word}"
-    problem = enforcer.available(limited)
-    if problem:
-        return Finding(subject, Mark.NOTE, f"can't be had: {problem}")
     try:
+        problem = enforcer.available(limited)
+        if problem:
+            return Finding(subject, Mark.NOTE, f"can't be had: {problem}")
         enforcer.apply(limited)
         if not enforcer.read_back(limited):
             return Finding(subject, Mark.BAD, "the limit was set, but is not there when read back")
@@ -78,7 +80,7 @@ def _prove_one(backend: DeviceBackend, enforcer: Enforcer, limited: Limited, tre
     except (EnforcementError, DeviceError) as error:
         return Finding(subject, Mark.BAD, error.message)
     finally:
-        with contextlib.suppress(EnforcementError):  # what was found says more than this
+        with contextlib.suppress(EnforcementError, DeviceError):  # what was found says more than this
             enforcer.clear(limited)
 
 

@@ -1,6 +1,4 @@
-"""Every way of taking device memory that a program has. Each way takes one piece and answers how to give it
-back.
-"""
+"""Every way of taking device memory that a program has. Each way takes one piece and answers how to give it back."""
 
 from __future__ import annotations
 

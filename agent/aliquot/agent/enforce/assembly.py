@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import TypeGuard
 
+from aliquot.agent.core.samples import DeviceInfo
 from aliquot.agent.enforce.base import Enforcer, Limited
 from aliquot.agent.enforce.driver import DriverEnforcer
 from aliquot.agent.enforce.mig import MigEnforcer
@@ -27,18 +28,19 @@ def assemble(
     why_no_cgroups: Callable[[], str],
     blind: Callable[[str], str],
     powerless: Callable[[], str],
+    no_cuda: Callable[[DeviceInfo], str],
     tell: Callable[[str], None] = lambda text: None,
 ) -> list[Enforcer]:
     """The enforcers of the named tiers; whole devices are always held by `none`. `directory`: where tiers keep what
-    the lease's processes load or connect to. `tell`: takes what people should know of. Raises `InvalidFieldError` for
-    a name that is no tier.
+    the lease's processes load or connect to. `no_cuda`: see `means.CudaDriver.why_not`. `tell`: takes what people
+    should know of. Raises `InvalidFieldError` for a name that is no tier.
     """
     makers: Mapping[Tier, Callable[[], Enforcer]] = {
         Tier.MIG: MigEnforcer,
         Tier.DRIVER: lambda: DriverEnforcer(why_no_cgroups),
-        Tier.MPS: lambda: MpsEnforcer(directory / "mps", tell),
-        Tier.PRELOAD: lambda: PreloadEnforcer(directory / "preload", throttle=throttle),
-        Tier.WATCHDOG: lambda: WatchdogEnforcer(blind, powerless),
+        Tier.MPS: lambda: MpsEnforcer(directory / "mps", no_cuda, tell),
+        Tier.PRELOAD: lambda: PreloadEnforcer(directory / "preload", no_cuda, throttle=throttle),
+        Tier.WATCHDOG: lambda: WatchdogEnforcer(blind, powerless, no_cuda),
     }
     wanted = {parse_tier(name, "enforcement.tiers") for name in names} - {Tier.NONE}
     return [NoEnforcer(), *(makers[tier]() for tier in sorted(wanted))]

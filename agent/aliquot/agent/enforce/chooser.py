@@ -71,9 +71,7 @@ class Chooser:
         return tuple(sorted(found))
 
     def _fitting(self, limited: Limited) -> list[Tier]:
-        """Strongest first. A whole MIG instance is held by the hardware; any other whole device needs no
-        holding.
-        """
+        """Strongest first. A whole MIG instance is held by the hardware; any other whole device needs no holding."""
         fitting = {Tier.NONE, Tier.MIG} if limited.whole_device else set(Tier) - {Tier.NONE}
         return sorted(fitting, reverse=True)
 

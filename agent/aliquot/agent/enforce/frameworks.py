@@ -1,12 +1,10 @@
-"""Settings that make machine-learning frameworks keep within a lease by themselves, so that they never meet
-its limit.
+"""Settings that make machine-learning frameworks keep within a lease by themselves, so that they never meet its limit.
 
-The fraction's denominator is what the framework sees as the device: the lease where a tier shows it that
-(preload, driver, mig), the physical device where it does not (watchdog, mps). The CUDA context is charged to
-the lease but not counted by the frameworks' allocators, so room is left for it. What the user has set already
-is kept where it asks for less, and lowered where it asks for more. PyTorch raises an error for keys it
-doesn't know, so its key is only set when the caller says, in `ALIQUOT_TORCH_VERSION`, that its PyTorch knows
-it.
+The fraction's denominator is what the framework sees as the device: the lease where a tier shows it that (preload,
+driver, mig), the physical device where it does not (watchdog, mps). The CUDA context is charged to the lease but not
+counted by the frameworks' allocators, so room is left for it. What the user has set already is kept where it asks for
+less, and lowered where it asks for more. PyTorch raises an error for keys it doesn't know, so its key is only set when
+the caller says, in `ALIQUOT_TORCH_VERSION`, that its PyTorch knows it.
 """
 
 from __future__ import annotations

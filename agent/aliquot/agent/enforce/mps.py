@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from urllib.parse import quote
 
+from aliquot.agent.core.samples import DeviceInfo
 from aliquot.agent.enforce.base import EnforcementError, Limited
 from aliquot.agent.enforce.mps_control import PROGRAM, MpsControl, installed
 from aliquot.common.tiers import Tier
@@ -24,9 +25,15 @@ class MpsEnforcer:
 
     tier = Tier.MPS
 
-    def __init__(self, directory: Path, tell: Callable[[str], None] = lambda text: None) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        no_cuda: Callable[[DeviceInfo], str] = lambda device: "",
+        tell: Callable[[str], None] = lambda text: None,
+    ) -> None:
         """`tell` takes what people should know of, a sentence each; from any thread."""
         self._directory = directory
+        self._no_cuda = no_cuda
         self._tell = tell
         self._limits: dict[_Domain, dict[str, int]] = {}
         self._outside: dict[str, frozenset[int]] = {}
@@ -43,7 +50,7 @@ class MpsEnforcer:
             return "this agent runs no MPS within MIG instances"
         if limited.spec.memory_bytes < 1 << 20:
             return "MPS limits memory in whole MiB"
-        return ""
+        return self._no_cuda(limited.device)
 
     def apply(self, limited: Limited) -> None:
         """Have a daemon running that allows its clients no more than its largest lease. Raises `EnforcementError`."""

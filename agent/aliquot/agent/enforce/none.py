@@ -21,9 +21,7 @@ class NoEnforcer:
         """Nothing to set."""
 
     def read_back(self, limited: Limited) -> bool:
-        """Exclusive holding is the coordinator's and the book's doing; there is nothing on the device to
-        read.
-        """
+        """Exclusive holding is the coordinator's and the book's doing; there is nothing on the device to read."""
         return limited.whole_device
 
     def clear(self, limited: Limited) -> None:

@@ -9,13 +9,14 @@ a lease whose account says less than the driver does. That excess is taken off w
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
 from aliquot.agent import native
 from aliquot.agent.core.model import Holder
+from aliquot.agent.core.samples import DeviceInfo
 from aliquot.agent.enforce.base import EnforcementError, Limited
 from aliquot.agent.enforce.preload_files import LIBRARY, DeviceLimit, LeaseFiles, merged_preload
 from aliquot.common.tiers import Tier
@@ -47,8 +48,16 @@ class PreloadEnforcer:
 
     tier = Tier.PRELOAD
 
-    def __init__(self, directory: Path, library: Path | None = None, *, throttle: bool = False) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        no_cuda: Callable[[DeviceInfo], str] = lambda device: "",
+        library: Path | None = None,
+        *,
+        throttle: bool = False,
+    ) -> None:
         self._directory = directory
+        self._no_cuda = no_cuda
         self._library = library or built_library()
         self._throttle = throttle
         self._context_bytes: dict[str, int] = {}
@@ -63,7 +72,7 @@ class PreloadEnforcer:
         existing = next((path for path in (self._directory, *self._directory.parents) if path.exists()), None)
         if existing is not None and os.statvfs(existing).f_flag & os.ST_NOEXEC:
             return f"{existing} is mounted noexec, so nothing can be loaded from it: set another directory"
-        return ""
+        return self._no_cuda(limited.device)
 
     def apply(self, limited: Limited) -> None:
         """Write the limit. Raises `EnforcementError`."""

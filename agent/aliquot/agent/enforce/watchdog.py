@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from aliquot.agent.core.samples import DeviceInfo
 from aliquot.agent.enforce.base import Limited
 from aliquot.common.tiers import Tier
 
@@ -16,18 +17,24 @@ class WatchdogEnforcer:
     """See `base.Enforcer`.
 
     `blind(device_uuid)` answers why the memory of single processes can't be seen there, `powerless()` why
-    processes can't be signalled; both empty when all is well.
+    processes can't be signalled, `no_cuda(device)` why no program can use it; all empty when all is well.
     """
 
     tier = Tier.WATCHDOG
 
-    def __init__(self, blind: Callable[[str], str], powerless: Callable[[], str]) -> None:
+    def __init__(
+        self,
+        blind: Callable[[str], str],
+        powerless: Callable[[], str],
+        no_cuda: Callable[[DeviceInfo], str] = lambda device: "",
+    ) -> None:
         self._blind = blind
         self._powerless = powerless
+        self._no_cuda = no_cuda
 
     def available(self, limited: Limited) -> str:
         """Empty while memory can be seen and processes can be signalled."""
-        return self._powerless() or self._blind(limited.device.uuid)
+        return self._powerless() or self._blind(limited.device.uuid) or self._no_cuda(limited.device)
 
     def apply(self, limited: Limited) -> None:
         """The limit is the reservation itself; the next poll goes by it."""

@@ -1,6 +1,4 @@
-"""Who is at the other end of a Unix socket, as the kernel says: nothing that the peer says of itself is
-believed.
-"""
+"""Who is at the other end of a Unix socket, as the kernel says: nothing that the peer says of itself is believed."""
 
 from __future__ import annotations
 
@@ -11,9 +9,9 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from aliquot.agent import processes
 from aliquot.agent.core.model import ProcessKey
 from aliquot.agent.local.errors import PeerUnknown, PidNotYours, ProcessGone
+from aliquot.agent.processes import Processes, key_of
 
 _CREDENTIALS = struct.Struct("3i")
 _SO_PEERPIDFD = 77  # Linux 6.5
@@ -38,7 +36,7 @@ def peer_of(connection: socket.socket) -> Peer:
             hint="it runs in another PID namespace: run the agent with hostPID, or the program on the host",
         )
     with _pinned(connection, pid):
-        key = processes.key_of(pid)
+        key = key_of(pid)
     if key is None:
         raise PeerUnknown("the process that connected has ended")
     return Peer(key, uid, gid)
@@ -63,7 +61,7 @@ def _pinned(connection: socket.socket, pid: int) -> Iterator[None]:
             os.close(descriptor)
 
 
-def target_of(peer: Peer, pid: int) -> ProcessKey:
+def target_of(peer: Peer, pid: int, processes: Processes) -> ProcessKey:
     """The process that a peer asks to attach: itself (0), or another one that is wholly of its own user.
 
     Raises `PidNotYours` and `ProcessGone`.

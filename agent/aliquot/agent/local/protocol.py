@@ -1,6 +1,4 @@
-"""Framing of the node-local protocol: 4 bytes of length, big-endian, then one protobuf message of at most 1
-MiB.
-"""
+"""Framing of the node-local protocol: 4 bytes of length, big-endian, then one protobuf message of at most 1 MiB."""
 
 from __future__ import annotations
 
@@ -17,9 +15,7 @@ HEADER = struct.Struct(">I")
 
 
 class LocalProtocolError(AliquotError):
-    """What came is no message of this protocol. The connection can't go on: nobody knows where the next one
-    begins.
-    """
+    """What came is no message of this protocol. The connection can't go on: nobody knows where the next one begins."""
 
     reason = "MALFORMED"
 

@@ -35,9 +35,7 @@ _BACKLOG = 128
 
 
 class SocketUnusable(AliquotError):
-    """The socket can't be made: another agent answers on it, the path is something else, too long, or not
-    writable.
-    """
+    """The socket can't be made: another agent answers on it, the path is something else, too long, or not writable."""
 
     reason = "SOCKET"
 
@@ -52,9 +50,7 @@ class LocalServer:
         self._connections: dict[int, int] = {}
 
     async def start(self) -> None:
-        """Bind the socket, in place of one that nobody answers on any more. Raises `SocketUnusable` and
-        `OSError`.
-        """
+        """Bind the socket, in place of one that nobody answers on any more. Raises `SocketUnusable` and `OSError`."""
         self._path.parent.mkdir(parents=True, exist_ok=True)
         _remove_stale(self._path)
         self._server = await asyncio.start_unix_server(self._connected, sock=_bind(self._path), limit=_BUFFER_BYTES)

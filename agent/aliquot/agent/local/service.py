@@ -4,28 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import hmac
-import logging
 from collections.abc import Awaitable, Callable, Sequence
 
-from aliquot.agent import processes
+from aliquot.agent.attaching import Attacher
 from aliquot.agent.attachments import Attachments
-from aliquot.agent.containment import Containment, ContainmentKind
+from aliquot.agent.containment import Containment
 from aliquot.agent.core.accounting import DeviceUsage
 from aliquot.agent.core.model import Intent, ProcessKey, Reservation
 from aliquot.agent.core.reservations import status_of
 from aliquot.agent.devices.base import DeviceError
-from aliquot.agent.enforce.assembly import environment_of
-from aliquot.agent.enforce.chooser import Chooser
 from aliquot.agent.limits_setter import LimitSetter
-from aliquot.agent.local.environment import Granted, environment
 from aliquot.agent.local.errors import LeaseNotHere, NotActive, StillUsing, UidMismatch, WrongSecret
 from aliquot.agent.local.peer import Peer, target_of
+from aliquot.agent.processes import Processes
 from aliquot.agent.state import NodeState
 from aliquot.agent.wire import device_report, device_to_wire
 from aliquot.common.ids import secret_sha256
 from aliquot.v1 import local_pb2, types_pb2
-
-log = logging.getLogger(__name__)
 
 ACTIVE_WAIT_S = 5.0
 """How long an attach waits for a limit that is just being set."""
@@ -41,19 +36,19 @@ class LocalService:
         state: NodeState,
         containment: Containment,
         attachments: Attachments,
-        chooser: Chooser,
+        attacher: Attacher,
         limits: LimitSetter,
+        processes: Processes,
         look: Callable[[str], Awaitable[DeviceUsage]],
-        socket_path: str,
         version: str,
     ) -> None:
         self._state = state
         self._containment = containment
         self._attachments = attachments
-        self._chooser = chooser
+        self._attacher = attacher
         self._limits = limits
+        self._processes = processes
         self._look = look
-        self._socket_path = socket_path
         self._version = version
 
     def info(self) -> local_pb2.LocalInfo:
@@ -112,41 +107,13 @@ class LocalService:
         """Make a process, and what it starts from now on, part of a lease."""
         self._authenticate(request.lease_id, request.secret)
         records = self._running(request.lease_id, request.member)
-        process = target_of(peer, request.pid)
+        process = target_of(peer, request.pid, self._processes)
         self._authorise(request.lease_id, peer)
         records = await self._when_active(request.lease_id, request.member, records)
         holder = records[0].spec.holder
         owner = self._uid_of(process, peer)
-        origin = processes.cgroup_of(process.pid) or ""
-        before = self._containment.belonging(process.pid)
-        # Registered before it is moved: whatever happens in between, it is known to be the lease's. What it
-        # belonged to before it still belongs to, though what it starts from now on is not born into that
-        # one's cgroup.
-        for other in before.holders if before is not None else ():
-            if other != holder:
-                self._attachments.follow(self._attachments.add(other, process, owner, origin), contained=False)
-        added = self._attachments.add(holder, process, owner, origin)
-        placed = self._containment.place(process, holder)
-        if placed.kind is ContainmentKind.CGROUP:
-            self._attachments.follow(added, contained=True)
-        else:
-            owns_session, owns_group = processes.alone_in(process)
-            self._attachments.follow(added, owns_session=owns_session, owns_group=owns_group)
-        variables, notes = environment(
-            [granted for record in records if (granted := self._granted(record, request, owner)) is not None],
-            dict(request.environment),
-            self._socket_path,
-        )
-        log.info(
-            "attached",
-            extra={
-                "lease_id": holder.lease_id,
-                "member": holder.member,
-                "pid": process.pid,
-                "uid": owner,
-                "containment": placed.kind.value,
-            },
-        )
+        placed = self._attacher.attach(process, holder, owner)
+        variables, notes = self._attacher.environment(records, dict(request.environment), owner)
         return local_pb2.AttachResponse(
             environment=variables,
             slice_ids=[record.slice_id for record in records],
@@ -229,18 +196,8 @@ class LocalService:
             await asyncio.sleep(_LOOK_AGAIN_S)
             records = self._running(lease_id, member)
 
-    @staticmethod
-    def _uid_of(process: ProcessKey, peer: Peer) -> int:
+    def _uid_of(self, process: ProcessKey, peer: Peer) -> int:
         """Whose the lease becomes: the process's user, also where root attaches it."""
         if peer.uid != 0:
             return peer.uid
-        return max(processes.uids_of(process.pid) or {0})
-
-    def _granted(self, record: Reservation, request: local_pb2.AttachRequest, uid: int) -> Granted | None:
-        limited = self._limits.limited(record)
-        tier = self._state.actual_of(record.slice_id).tier
-        enforcer = self._chooser.of(tier) if tier is not None else None
-        if limited is None or tier is None or enforcer is None:
-            return None
-        variables = environment_of(enforcer, limited, dict(request.environment), uid)
-        return Granted(record.spec, limited.device, tier, variables)
+        return max(self._processes.uids_of(process.pid) or {0})

@@ -1,1 +1,1 @@
-"""The C parts and where to find them: the preload library and the simulated GPU."""
+"""The C part, and where to find it: the preload library."""

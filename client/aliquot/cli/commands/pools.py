@@ -38,7 +38,7 @@ def _configure_up(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--model",
         default="A100-40",
-        help="their model (A100-40); `python -m aliquot.agent.simgpu create --help` lists all",
+        help="their model (A100-40); `python -m aliquot.simgpu create --help` lists all",
     )
     parser.add_argument("--real", action="store_true", help="this machine's own GPUs, as one node")
     parser.add_argument(
@@ -143,7 +143,7 @@ def _announce(out: Out, record: PoolRecord, last: str) -> None:
     if Layout.of(None).root != Path(record.state_dir):
         out.show(f"export ALIQUOT_AGENT_SOCKET={':'.join(node.socket for node in record.nodes)}")
     out.show(
-        "try:  aliquot run --gpu 0.25,8Gi -- python -m aliquot.agent.simgpu.burn --bytes 4Gi --seconds 30",
+        "try:  aliquot run --gpu 0.25,8Gi -- python -m aliquot.simgpu.burn --bytes 4Gi --seconds 30",
         "      aliquot top",
         last,
     )

@@ -89,7 +89,7 @@ def start(pool: Pool, plan: JobPlan, logs: Path) -> Job:
     lease = pool.lease(plan.gpu, tenant=plan.tenant, name=plan.name, node_ids=node_ids, grace_s=5, wait_s=30.0)
     job = Job(plan, lease)
     for ordinal, memory in enumerate(plan.uses):
-        command = [sys.executable, "-m", "aliquot.agent.simgpu.burn", "--bytes", memory, "--device", str(ordinal)]
+        command = [sys.executable, "-m", "aliquot.simgpu.burn", "--bytes", memory, "--device", str(ordinal)]
         command += ["--seconds", str(LIFETIME_S), "--percent", str(plan.busy_percent)]
         if plan.grows_by:
             command += ["--grow", plan.grows_by, "--step-seconds", "0.5"]

@@ -273,7 +273,7 @@ class LocalPool:
 
 
 def _simgpu(*arguments: str) -> str:
-    command = [sys.executable, "-m", "aliquot.agent.simgpu", *arguments]
+    command = [sys.executable, "-m", "aliquot.simgpu", *arguments]
     result = subprocess.run(  # noqa: S603 - our own program
         command, check=False, capture_output=True, text=True, env=clean_environment({})
     )

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from aliquot.coordinator.agents.lease_secrets import lease_secret_sha256
 from aliquot.coordinator.core.leases import TERMINAL, Lease, Slice, SliceState
 from aliquot.coordinator.core.types import Cut
+from aliquot.coordinator.wire.serving import serve_of
 from aliquot.v1 import agent_pb2, types_pb2
 
 
@@ -72,6 +73,7 @@ def desired_slice(lease: Lease, piece: Slice, pool_secret: bytes) -> agent_pb2.D
         reason=lease.end_reason or piece.reason,
         member=piece.member,
         queue=request.queue,
+        serve=serve_of(request.demand.node_selector),
     )
 
 

@@ -155,6 +155,7 @@ class SliceReport:
     tier: int = 0
     reason: str = ""
     detail: str = ""
+    endpoint: str = ""
 
 
 @dataclass(frozen=True, slots=True)

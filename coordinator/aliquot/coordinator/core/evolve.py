@@ -252,7 +252,7 @@ def _take(
 
 
 def _slice_active(state: State, fact: f.SliceActive) -> None:
-    lease = _move_slice(state, fact.slice_id, SliceEvent.CONFIRM, fact.at_ms, tier=fact.tier)
+    lease = _move_slice(state, fact.slice_id, SliceEvent.CONFIRM, fact.at_ms, tier=fact.tier, endpoint=fact.endpoint)
     if not lease.active_ms and all(
         piece.state is SliceState.ACTIVE for piece in lease.slices if piece.lease_epoch == lease.lease_epoch
     ):
@@ -412,21 +412,29 @@ def _advance(
     tier: int = 0,
     reason: str = "",
     deadline_ms: int = 0,
+    endpoint: str = "",
 ) -> Slice:
     """The slice after `event`, with what that means for the ledger."""
-    moved = advance(piece, event, at_ms, tier=tier, reason=reason, deadline_ms=deadline_ms)
+    moved = advance(piece, event, at_ms, tier=tier, reason=reason, deadline_ms=deadline_ms, endpoint=endpoint)
     return moved if moved.state is piece.state else counting.moved(state, lease, piece, moved, at_ms)
 
 
 def _move_slice(
-    state: State, slice_id: str, event: SliceEvent, at_ms: int, *, tier: int = 0, reason: str = ""
+    state: State,
+    slice_id: str,
+    event: SliceEvent,
+    at_ms: int,
+    *,
+    tier: int = 0,
+    reason: str = "",
+    endpoint: str = "",
 ) -> Lease:
     """Advance one slice; give its capacity back when it has reached a terminal state."""
     lease = state.leases[lease_id_of(slice_id)]
     piece = lease.find(slice_id)
     if piece is None:
         raise BrokenInvariant(f"lease {lease.lease_id} has no slice {slice_id}")
-    moved = _advance(state, lease, piece, event, at_ms, tier=tier, reason=reason)
+    moved = _advance(state, lease, piece, event, at_ms, tier=tier, reason=reason, endpoint=endpoint)
     if event is not SliceEvent.CONFIRM:
         state.node_touched(piece.plan.node_id)
         if event is SliceEvent.RELEASE and piece.holds_capacity:

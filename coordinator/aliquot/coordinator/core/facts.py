@@ -178,6 +178,8 @@ class SliceActive(Fact, frozen=True, tag="active"):
     lease_id: str
     slice_id: str
     tier: int
+    endpoint: str = ""
+    """Where it is served; empty: programs attach on its node."""
 
 
 class SliceFailed(Fact, frozen=True, tag="failed"):

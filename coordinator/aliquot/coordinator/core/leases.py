@@ -102,6 +102,8 @@ class Slice(msgspec.Struct, frozen=True):
     """Start of the interval that is being charged; 0: none is, because it has not begun or its node is lost."""
     shed: bool = False
     """Its lease is elastic, and goes on without it."""
+    endpoint: str = ""
+    """Where it is served, as its agent last confirmed; empty: programs attach on its node."""
 
     @property
     def holds_capacity(self) -> bool:
@@ -116,7 +118,14 @@ class Slice(msgspec.Struct, frozen=True):
 
 
 def advance(
-    piece: Slice, event: SliceEvent, at_ms: int, *, tier: int = 0, reason: str = "", deadline_ms: int = 0
+    piece: Slice,
+    event: SliceEvent,
+    at_ms: int,
+    *,
+    tier: int = 0,
+    reason: str = "",
+    deadline_ms: int = 0,
+    endpoint: str = "",
 ) -> Slice:
     """The slice after `event`. Raises BrokenInvariant for a pair that the table does not have."""
     if piece.state is SliceState.UNREACHABLE:
@@ -140,6 +149,7 @@ def advance(
         billing=piece.billing,
         billed_from_ms=piece.billed_from_ms,
         shed=piece.shed,
+        endpoint=endpoint or piece.endpoint,
     )
 
 

@@ -125,6 +125,10 @@ class NodeSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     """Those that may be cut anew."""
 
 
+SERVE_LABELS = "serve.aliquot.dev/"
+"""Labels below this say what a node's agent can serve leases as; no other labels may be below it."""
+
+
 class Topology(enum.IntEnum):
     """What several slices of one member want of the links between their devices."""
 

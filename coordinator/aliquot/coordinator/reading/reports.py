@@ -26,6 +26,7 @@ def read_reports(reports: Iterable[agent_pb2.SliceReport]) -> tuple[SliceReport,
             tier=report.tier,
             reason=report.reason[:64],
             detail=report.detail[:_TEXT_MAX],
+            endpoint=report.endpoint[:_TEXT_MAX],
         )
         for report in reports
         if report.status in _STATUSES

@@ -13,6 +13,7 @@ from aliquot.coordinator.core.types import Missing, Placement, Shortfall, Topolo
 from aliquot.coordinator.reading.totals import DeviceUse
 from aliquot.coordinator.reading.usage import Measured, ObservedUse
 from aliquot.coordinator.reading.view import View
+from aliquot.coordinator.wire.serving import plain, serve_of
 from aliquot.v1 import types_pb2
 
 SLICES_NAMED_MAX = 4
@@ -86,6 +87,7 @@ def _slice_message(piece: Slice, view: View) -> types_pb2.Slice:
         deadline_ms=piece.deadline_ms,
         reason=piece.reason,
         shed=piece.shed,
+        endpoint=piece.endpoint,
     )
 
 
@@ -116,7 +118,8 @@ def request_message(spec: RequestSpec) -> types_pb2.LeaseRequest:
         grace_s=spec.grace_ms // 1000,
         preemptible=spec.preemptible,
         movable=spec.movable,
-        node_selector=dict(demand.node_selector),
+        node_selector=plain(demand.node_selector),
+        serve=serve_of(demand.node_selector),
         node_ids=demand.node_ids,
         avoid_node_ids=demand.avoid_node_ids,
         affinity_group=demand.affinity_group,

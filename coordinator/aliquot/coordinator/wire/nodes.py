@@ -16,6 +16,7 @@ from aliquot.coordinator.reading.totals import DeviceUse
 from aliquot.coordinator.reading.view import View
 from aliquot.coordinator.wire.maintenance import closure_message
 from aliquot.coordinator.wire.requests import MAX_HOST_CPU_MILLI, MAX_HOST_MEMORY_BYTES
+from aliquot.coordinator.wire.serving import SERVES_MAX, labels_of, plain, serves_of, without_serving
 from aliquot.v1 import types_pb2
 
 DEFAULT_POOL = "default"
@@ -60,11 +61,13 @@ def _read_node(
         raise InvalidFieldError(f"{field}.cpu_milli", "no machine has that much CPU or memory")
     tiers = [max(device.tiers) for device in message.devices if device.tiers and not device.mig_profile]
     domain = message.failure_domain
+    labels = names.validate_labels(message.labels, f"{field}.labels")
+    serves = () if agentless else message.serves[:SERVES_MAX]
     return NodeSpec(
         node_id=node_id,
         name=names.validate_node(message.name or node_id, f"{field}.name"),
         devices=tuple(devices),
-        labels=tuple(sorted(names.validate_labels(message.labels, f"{field}.labels").items())),
+        labels=tuple(sorted((*without_serving(labels, f"{field}.labels").items(), *labels_of(serves)))),
         pool=names.validate_pool(message.pool, f"{field}.pool") if message.pool else DEFAULT_POOL,
         failure_domain=names.validate_tenant(domain, f"{field}.failure_domain") if domain else "",
         cpu_milli=cpu_milli,
@@ -173,7 +176,8 @@ class NodeWriter:
             draining=node.draining,
             reason=node.reason,
             pool=spec.pool,
-            labels=dict(spec.labels),
+            labels=plain(spec.labels),
+            serves=serves_of(spec.labels),
             devices=self.device_messages(node) if with_devices else (),
             agentless=spec.agentless,
             session_epoch=node.session_epoch,

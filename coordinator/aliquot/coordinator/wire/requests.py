@@ -17,6 +17,7 @@ from aliquot.common.request import GpuRequest, parse_request
 from aliquot.common.tiers import Tier
 from aliquot.coordinator.core.facts import RequestSpec
 from aliquot.coordinator.core.types import Demand, Topology
+from aliquot.coordinator.wire.serving import selector_of, without_serving
 from aliquot.v1 import types_pb2
 
 DEFAULT_TENANT = "default"
@@ -188,7 +189,7 @@ def _demand(message: types_pb2.LeaseRequest, gpu: GpuRequest) -> Demand:
         gang_size=message.gang_size or 1,
         cpu_milli=_range(message.cpu_milli, "request.cpu_milli", MAX_HOST_CPU_MILLI),
         host_memory_bytes=_range(message.host_memory_bytes, "request.host_memory_bytes", MAX_HOST_MEMORY_BYTES),
-        node_selector=_pairs(names.validate_labels(message.node_selector, "request.node_selector")),
+        node_selector=_node_selector(message),
         node_ids=_node_ids(message.node_ids, "request.node_ids"),
         avoid_node_ids=_node_ids(message.avoid_node_ids, "request.avoid_node_ids"),
         affinity_group=names.validate_tenant(group, "request.affinity_group") if group else "",
@@ -197,6 +198,11 @@ def _demand(message: types_pb2.LeaseRequest, gpu: GpuRequest) -> Demand:
         topology=_TOPOLOGIES[message.topology],
         min_tier=message.min_tier,
     )
+
+
+def _node_selector(message: types_pb2.LeaseRequest) -> tuple[tuple[str, str], ...]:
+    labels = names.validate_labels(message.node_selector, "request.node_selector")
+    return tuple(sorted((*without_serving(labels, "request.node_selector").items(), *selector_of(message.serve))))
 
 
 def _with_families(models: tuple[str, ...]) -> tuple[str, ...]:

@@ -43,9 +43,16 @@ def _settle_lease(state: State, lease: Lease, reports: dict[str, SliceReport], n
         if report.status is ReportStatus.ACTIVE:
             state_now = piece.resume or piece.state
             fresh = state_now is SliceState.GRANTED
-            if fresh or (state_now is SliceState.ACTIVE and report.tier not in (0, piece.tier)):
+            changed = report.tier not in (0, piece.tier) or report.endpoint not in ("", piece.endpoint)
+            if fresh or (state_now is SliceState.ACTIVE and changed):
                 facts.append(
-                    SliceActive(at_ms=now_ms, lease_id=lease.lease_id, slice_id=piece.slice_id, tier=report.tier)
+                    SliceActive(
+                        at_ms=now_ms,
+                        lease_id=lease.lease_id,
+                        slice_id=piece.slice_id,
+                        tier=report.tier,
+                        endpoint=report.endpoint,
+                    )
                 )
         elif report.status is ReportStatus.GONE and piece.ending:
             gone.append(piece.slice_id)

@@ -17,7 +17,7 @@ from aliquot.coordinator.core.placement.capacity import (
 from aliquot.coordinator.core.placement.matching import Match, is_part
 from aliquot.coordinator.core.placement.reasons import Reason
 from aliquot.coordinator.core.placement.shapes import Bools, Ints, ShapeTable, shape_of
-from aliquot.coordinator.core.types import WHOLE_SHARE_MILLI, Demand, Missing, Topology
+from aliquot.coordinator.core.types import SERVE_LABELS, WHOLE_SHARE_MILLI, Demand, Missing, Topology
 
 GIB = 1 << 30
 
@@ -144,6 +144,13 @@ class ClassObstacles:
         return None
 
     def _unselected(self) -> Missing:
+        keys = [key for key, _ in self._shape.node_selector]
+        if keys and all(key.startswith(SERVE_LABELS) for key in keys):
+            return self._missing(
+                Reason.SELECTOR,
+                f"no agent of these devices can serve {keys[0].removeprefix(SERVE_LABELS)} leases",
+                "ask for a local lease, or install what serves it on these nodes",
+            )
         labels = ", ".join(f"{key}={value}" for key, value in self._shape.node_selector)
         if labels:
             return self._missing(

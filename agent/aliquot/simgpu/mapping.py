@@ -15,11 +15,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from aliquot.agent.simgpu import layout
-from aliquot.agent.simgpu.errors import ScenarioError
+from aliquot.simgpu import layout
+from aliquot.simgpu.errors import ScenarioError
 
 _libc = ctypes.CDLL(None, use_errno=True)
-_MAKE_ONE = "make one with `python -m aliquot.agent.simgpu create PATH`"
+_MAKE_ONE = "make one with `python -m aliquot.simgpu create PATH`"
 _PROCESS_SHARED, _ROBUST = 1, 1
 _FUTEX_WAKE = 1
 _SYS_FUTEX = {"x86_64": 202, "aarch64": 98}.get(platform.machine())

@@ -1,9 +1,9 @@
 /*
  * The layout of the scenario file: one simulated machine's GPUs, shared by every process that loads the simulated
- * libraries and by the Python control tool (aliquot.agent.simgpu). The file is the hardware: what a process
+ * libraries and by the Python control tool (aliquot.simgpu). The file is the hardware: what a process
  * allocates through libcuda is booked here, and libnvidia-ml answers from here.
  *
- * Everything has a fixed size and natural alignment, so that the ctypes mirror in simgpu/layout.py has the same
+ * Everything has a fixed size and natural alignment, so that the ctypes mirror in layout.py has the same
  * offsets. Change a structure here and there together, and raise SCENARIO_VERSION.
  *
  * All fields are read and written under `mutex`, except the ones marked (atomic).

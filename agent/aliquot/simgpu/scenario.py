@@ -14,11 +14,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from aliquot.agent.simgpu import faults, layout
-from aliquot.agent.simgpu.creation import DRIVER_VERSION, write_scenario
-from aliquot.agent.simgpu.errors import ScenarioError, UnknownDeviceError
-from aliquot.agent.simgpu.mapping import Mapping
-from aliquot.agent.simgpu.snapshot import DeviceState, device_state, process_start_ticks
+from aliquot.simgpu import faults, layout
+from aliquot.simgpu.creation import DRIVER_VERSION, write_scenario
+from aliquot.simgpu.errors import ScenarioError, UnknownDeviceError
+from aliquot.simgpu.mapping import Mapping
+from aliquot.simgpu.snapshot import DeviceState, device_state, process_start_ticks
 
 EVENT_SINGLE_BIT_ECC = 0x1
 EVENT_DOUBLE_BIT_ECC = 0x2

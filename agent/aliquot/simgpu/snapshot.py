@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from aliquot.agent.simgpu import layout
+from aliquot.simgpu import layout
 
 
 @dataclass(frozen=True, slots=True)

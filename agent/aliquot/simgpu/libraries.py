@@ -6,12 +6,12 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from aliquot.agent.simgpu.errors import NotBuiltError
+from aliquot.simgpu.errors import NotBuiltError
 
 SCENARIO_VARIABLE = "ALIQUOT_SIMGPU"
 LIBRARIES = ("libnvidia-ml.so.1", "libcuda.so.1")
 
-_NATIVE = Path(__file__).resolve().parent.parent / "native"
+_NATIVE = Path(__file__).resolve().parent / "native"
 
 
 def library_directory() -> Path:

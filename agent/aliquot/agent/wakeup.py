@@ -9,32 +9,32 @@ from __future__ import annotations
 import asyncio
 
 
-class Bell:
-    """Anybody rings it, one task waits for it. Use from one event loop."""
+class Wakeup:
+    """Anybody sets it, one task waits for it. Use from one event loop."""
 
-    __slots__ = ("_rung", "_waiter")
+    __slots__ = ("_set", "_waiter")
 
     def __init__(self) -> None:
-        self._rung = False
+        self._set = False
         self._waiter: asyncio.Future[None] | None = None
 
-    def ring(self) -> None:
+    def set(self) -> None:
         """There is something to do: whoever waits, or waits next, goes on at once."""
-        self._rung = True
+        self._set = True
         if self._waiter is not None:
-            _rouse(self._waiter)
+            _end(self._waiter)
 
-    def hush(self) -> None:
-        """What it was rung for is about to be done."""
-        self._rung = False
+    def clear(self) -> None:
+        """What it was set for is about to be done."""
+        self._set = False
 
     async def wait(self, at_most_s: float) -> None:
-        """Until it is rung, or so long."""
-        if self._rung:
+        """Until it is set, or so long."""
+        if self._set:
             return
         loop = asyncio.get_running_loop()
         self._waiter = waiter = loop.create_future()
-        timer = loop.call_later(at_most_s, _rouse, waiter)
+        timer = loop.call_later(at_most_s, _end, waiter)
         try:
             await waiter
         finally:
@@ -42,6 +42,6 @@ class Bell:
             timer.cancel()
 
 
-def _rouse(waiter: asyncio.Future[None]) -> None:
+def _end(waiter: asyncio.Future[None]) -> None:
     if not waiter.done():
         waiter.set_result(None)

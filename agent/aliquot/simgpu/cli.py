@@ -1,8 +1,8 @@
 """Simulated GPUs from the command line.
 
-    python -m aliquot.agent.simgpu create /tmp/gpus --models A100-40,A100-40,T4 --host node1
-    eval "$(python -m aliquot.agent.simgpu env /tmp/gpus)" && nvitop
-    python -m aliquot.agent.simgpu lose /tmp/gpus 2
+    python -m aliquot.simgpu create /tmp/gpus --models A100-40,A100-40,T4 --host node1
+    eval "$(python -m aliquot.simgpu env /tmp/gpus)" && nvitop
+    python -m aliquot.simgpu lose /tmp/gpus 2
 
 Every command takes the scenario file first and a device by index or UUID; `--json` prints the state afterwards as
 JSON. Exit codes: 0 done, 1 refused (with the reason), 2 wrong arguments.
@@ -17,13 +17,13 @@ import shlex
 import sys
 from collections.abc import Callable
 
-from aliquot.agent.simgpu.faults import CALL_CLASSES
-from aliquot.agent.simgpu.libraries import environment
-from aliquot.agent.simgpu.models import MODELS
-from aliquot.agent.simgpu.scenario import Scenario, create
-from aliquot.agent.simgpu.snapshot import DeviceState
 from aliquot.common.errors import AliquotError
 from aliquot.common.quantity import human_bytes, parse_bytes
+from aliquot.simgpu.faults import CALL_CLASSES
+from aliquot.simgpu.libraries import environment
+from aliquot.simgpu.models import MODELS
+from aliquot.simgpu.scenario import Scenario, create
+from aliquot.simgpu.snapshot import DeviceState
 
 Action = Callable[[Scenario, argparse.Namespace], None]
 
@@ -91,7 +91,7 @@ def _foreign(scenario: Scenario, options: argparse.Namespace) -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m aliquot.agent.simgpu", description="Control simulated GPUs.")
+    parser = argparse.ArgumentParser(prog="python -m aliquot.simgpu", description="Control simulated GPUs.")
     commands = parser.add_subparsers(dest="command", required=True)
 
     def command(name: str, text: str, action: Action, *, device: bool = True) -> argparse.ArgumentParser:

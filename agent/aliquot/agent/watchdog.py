@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 _SIGNALS = {Act.TERMINATE: signal.SIGTERM, Act.KILL: signal.SIGKILL}
 
 
-class Police:
+class Watchdog:
     """Remembers each device's offences between polls."""
 
     def __init__(
@@ -42,7 +42,7 @@ class Police:
         self.acts: dict[Act, int] = dict.fromkeys(Act, 0)
         """How often each kind of decision was taken, for metrics."""
 
-    def patrol(self, usage: DeviceUsage) -> list[Decision]:
+    def check(self, usage: DeviceUsage) -> list[Decision]:
         """Decide about a poll of a device and act at once. Returns what was decided."""
         for piece in usage.slices:
             self._observe(piece)

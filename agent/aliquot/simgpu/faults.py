@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from aliquot.agent.simgpu import layout
-from aliquot.agent.simgpu.errors import ScenarioError
+from aliquot.simgpu import layout
+from aliquot.simgpu.errors import ScenarioError
 
 CALL_CLASSES = (
     "init", "system", "count", "handle", "identity", "modes", "memory", "limits", "processes", "process_utilization",

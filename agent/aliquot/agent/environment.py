@@ -7,13 +7,15 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from aliquot.agent.core.model import SliceSpec
 from aliquot.agent.core.samples import DeviceInfo
 from aliquot.agent.enforce.frameworks import Part, settings
-from aliquot.agent.simgpu.libraries import SCENARIO_VARIABLE
-from aliquot.agent.simgpu.libraries import environment as simulated
 from aliquot.common.tiers import Tier
+
+# Set where the devices are simulated; names the file that stands for the hardware.
+SIMULATED = "ALIQUOT_SIMGPU"
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +31,7 @@ class Granted:
 def environment(
     granted: Sequence[Granted], present: Mapping[str, str], socket_path: str
 ) -> tuple[dict[str, str], list[str]]:
-    """Variables to set before the program starts, and notes for people. `present`: what the process has set
-    already.
+    """Variables to set before the program starts, and notes for people. `present`: what the process has set already.
 
     Lists are in the order of the devices, the order in which CUDA numbers them from 0.
     """
@@ -50,11 +51,17 @@ def environment(
         "ALIQUOT_TIER": ",".join(each.tier.word for each in ordered),
         "ALIQUOT_AGENT_SOCKET": socket_path,
     }
-    if scenario := os.environ.get(SCENARIO_VARIABLE):
-        # This agent's devices are simulated, so whoever is to use them needs the simulated driver too.
-        result |= simulated(scenario, base=present)
+    if scenario := os.environ.get(SIMULATED):
+        # Whoever is to use this agent's devices needs the driver that the agent was started with.
+        result |= {SIMULATED: scenario, "LD_LIBRARY_PATH": _own_driver_first(present.get("LD_LIBRARY_PATH", ""))}
     for each in ordered:
         result |= each.tier_environment
     parts = [Part(each.spec.memory_bytes, each.device.memory_total_bytes, each.tier) for each in ordered]
     frameworks, notes = settings(parts, present)
     return result | frameworks, notes
+
+
+def _own_driver_first(present: str) -> str:
+    """A library path on which the driver of this agent comes before whatever the process names."""
+    own = [each for each in os.environ.get("LD_LIBRARY_PATH", "").split(":") if (Path(each) / "libcuda.so.1").is_file()]
+    return ":".join([*own, *(each for each in present.split(":") if each and each not in own)])

@@ -1,11 +1,11 @@
 """Simulated GPUs: a scenario file that the simulated libnvidia-ml and libcuda share, and its control.
 
 `create` makes a machine, `environment` gives the variables with which any program (real pynvml, nvitop, a training
-job) uses it, and a `Scenario` changes its hardware under them. `python -m aliquot.agent.simgpu` does the same from
+job) uses it, and a `Scenario` changes its hardware under them. `python -m aliquot.simgpu` does the same from
 the command line.
 """
 
-from aliquot.agent.simgpu.errors import (
+from aliquot.simgpu.errors import (
     CudaError,
     NotBuiltError,
     ScenarioError,
@@ -13,11 +13,11 @@ from aliquot.agent.simgpu.errors import (
     UnknownDeviceError,
     UnknownModelError,
 )
-from aliquot.agent.simgpu.faults import CALL_CLASSES, MEASURED_LATENCY_NS, Fault
-from aliquot.agent.simgpu.libraries import SCENARIO_VARIABLE, environment, library_directory
-from aliquot.agent.simgpu.models import MODELS, Model
-from aliquot.agent.simgpu.scenario import FIRST_SYNTHETIC_PID, Scenario, create
-from aliquot.agent.simgpu.snapshot import DeviceState, ProcessState
+from aliquot.simgpu.faults import CALL_CLASSES, MEASURED_LATENCY_NS, Fault
+from aliquot.simgpu.libraries import SCENARIO_VARIABLE, environment, library_directory
+from aliquot.simgpu.models import MODELS, Model
+from aliquot.simgpu.scenario import FIRST_SYNTHETIC_PID, Scenario, create
+from aliquot.simgpu.snapshot import DeviceState, ProcessState
 
 __all__ = [
     "CALL_CLASSES",

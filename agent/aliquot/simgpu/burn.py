@@ -1,7 +1,7 @@
 """A training job in miniature: holds device memory, keeps the device busy, ends.
 
-    python -m aliquot.agent.simgpu.burn --bytes 4Gi --seconds 10
-    python -m aliquot.agent.simgpu.burn --bytes 4Gi --grow 1Gi --step-seconds 0.5 --percent 60
+    python -m aliquot.simgpu.burn --bytes 4Gi --seconds 10
+    python -m aliquot.simgpu.burn --bytes 4Gi --grow 1Gi --step-seconds 0.5 --percent 60
 
 It says on standard output what it holds, one line for each step. Exit codes: 0 done, 3 the driver refused memory
 (with what it held until then), 4 no usable device, 2 wrong arguments.
@@ -14,10 +14,10 @@ import os
 import sys
 import time
 
-from aliquot.agent.simgpu.cuda import OUT_OF_MEMORY, SPIN_KERNEL, Cuda
-from aliquot.agent.simgpu.errors import CudaError, SimGpuError
 from aliquot.common.errors import AliquotError
 from aliquot.common.quantity import human_bytes, parse_bytes
+from aliquot.simgpu.cuda import OUT_OF_MEMORY, SPIN_KERNEL, Cuda
+from aliquot.simgpu.errors import CudaError, SimGpuError
 
 EXIT_OUT_OF_MEMORY = 3
 EXIT_NO_DEVICE = 4
@@ -78,7 +78,7 @@ def _say(text: str) -> None:
 
 def _parse(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        prog="python -m aliquot.agent.simgpu.burn", description="Hold device memory and keep the device busy."
+        prog="python -m aliquot.simgpu.burn", description="Hold device memory and keep the device busy."
     )
     parser.add_argument("--bytes", type=_bytes, required=True, help="memory to hold beside the context, as 4Gi")
     parser.add_argument("--seconds", type=float, default=10.0, help="how long to run (default %(default)s)")

@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from ctypes import sizeof
 from pathlib import Path
 
-from aliquot.agent.simgpu import layout
-from aliquot.agent.simgpu.errors import ScenarioError
-from aliquot.agent.simgpu.mapping import initialise_mutex
-from aliquot.agent.simgpu.models import MIB, MigProfile, Model, model
+from aliquot.simgpu import layout
+from aliquot.simgpu.errors import ScenarioError
+from aliquot.simgpu.mapping import initialise_mutex
+from aliquot.simgpu.models import MIB, MigProfile, Model, model
 
 DRIVER_VERSION = "615.71.05"
 CUDA_VERSION = 13040

@@ -8,7 +8,7 @@ from __future__ import annotations
 import ctypes
 from ctypes import byref, c_char_p, c_int, c_size_t, c_uint, c_uint64, c_void_p
 
-from aliquot.agent.simgpu.errors import CudaError, SimGpuError
+from aliquot.simgpu.errors import CudaError, SimGpuError
 
 OUT_OF_MEMORY = 2
 

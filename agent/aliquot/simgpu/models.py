@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from aliquot.agent.simgpu.errors import UnknownModelError
+from aliquot.simgpu.errors import UnknownModelError
 
 MIB = 1 << 20
 

@@ -1,0 +1,87 @@
+"""Makes a process part of a lease: one that asks for it over the local socket, or one that the agent has started."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+
+from aliquot.agent.attachments import Attachments
+from aliquot.agent.containment import Containment, ContainmentKind, Placement
+from aliquot.agent.core.model import Holder, ProcessKey, Reservation
+from aliquot.agent.enforce.assembly import environment_of
+from aliquot.agent.enforce.chooser import Chooser
+from aliquot.agent.environment import Granted, environment
+from aliquot.agent.limits_setter import LimitSetter
+from aliquot.agent.processes import Processes
+from aliquot.agent.state import NodeState
+
+log = logging.getLogger(__name__)
+
+
+class Attacher:
+    """Use from one event loop."""
+
+    def __init__(
+        self,
+        *,
+        state: NodeState,
+        containment: Containment,
+        attachments: Attachments,
+        chooser: Chooser,
+        limits: LimitSetter,
+        processes: Processes,
+        socket_path: str,
+    ) -> None:
+        self._state = state
+        self._containment = containment
+        self._attachments = attachments
+        self._chooser = chooser
+        self._limits = limits
+        self._processes = processes
+        self._socket_path = socket_path
+
+    def attach(self, process: ProcessKey, holder: Holder, owner: int) -> Placement:
+        """Have a process, and what it starts from now on, be the holder's. Raises `TooManyAttachments`, `OSError`."""
+        origin = self._processes.cgroup_of(process.pid) or ""
+        before = self._containment.belonging(process.pid)
+        # Registered before it is moved: whatever happens in between, it is known to be the lease's. What it belonged to
+        # before it still belongs to, though what it starts from now on is not born into that one's cgroup.
+        for other in before.holders if before is not None else ():
+            if other != holder:
+                self._attachments.follow(self._attachments.add(other, process, owner, origin), contained=False)
+        added = self._attachments.add(holder, process, owner, origin)
+        placed = self._containment.place(process, holder)
+        if placed.kind is ContainmentKind.CGROUP:
+            self._attachments.follow(added, contained=True)
+        else:
+            owns_session, owns_group = self._processes.alone_in(process)
+            self._attachments.follow(added, owns_session=owns_session, owns_group=owns_group)
+        log.info(
+            "attached",
+            extra={
+                "lease_id": holder.lease_id,
+                "member": holder.member,
+                "pid": process.pid,
+                "uid": owner,
+                "containment": placed.kind.value,
+            },
+        )
+        return placed
+
+    def environment(
+        self, records: Sequence[Reservation], present: Mapping[str, str], uid: int
+    ) -> tuple[dict[str, str], list[str]]:
+        """What a process of these slices must have set, which has `present`, and notes for people. Raises
+        `EnforcementError`.
+        """
+        found = [self._granted(record, present, uid) for record in records]
+        return environment([each for each in found if each is not None], present, self._socket_path)
+
+    def _granted(self, record: Reservation, present: Mapping[str, str], uid: int) -> Granted | None:
+        limited = self._limits.limited(record)
+        tier = self._state.actual_of(record.slice_id).tier
+        enforcer = self._chooser.of(tier) if tier is not None else None
+        if limited is None or tier is None or enforcer is None:
+            return None
+        variables = environment_of(enforcer, limited, dict(present), uid)
+        return Granted(record.spec, limited.device, tier, variables)

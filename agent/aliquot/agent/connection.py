@@ -1,0 +1,94 @@
+"""How an agent reaches a coordinator: the channel, and the call that a session is."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+
+import grpc
+
+from aliquot.common.errors import AliquotError, SecurityError
+from aliquot.common.limits import MAX_MESSAGE_BYTES
+from aliquot.common.reaching import CONNECT_TIMEOUT_S, reach, refusal_of
+from aliquot.common.tls import ClientTls, channel_credentials, is_local_address
+from aliquot.v1 import agent_pb2, agent_pb2_grpc
+
+CHANNEL_OPTIONS = (
+    ("grpc.keepalive_time_ms", 20_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.http2.max_pings_without_data", 0),
+    ("grpc.max_receive_message_length", 4 * MAX_MESSAGE_BYTES),
+    ("grpc.enable_retries", 0),
+)
+
+Call = grpc.aio.StreamStreamCall[agent_pb2.AgentMessage, agent_pb2.CoordinatorMessage]
+
+
+class SessionEnded(AliquotError):
+    """The connection is over. `reason` of the instance is the coordinator's stable word, where it gave one."""
+
+    reason = "SESSION_ENDED"
+
+    def __init__(self, message: str, *, word: str = "", leader: str = "", wait_s: float = 0.0) -> None:
+        super().__init__(message)
+        self.word = word
+        self.leader = leader
+        self.wait_s = wait_s
+
+
+@dataclass(frozen=True, slots=True)
+class Coordinators:
+    """Where the coordinators are, and how to talk to them."""
+
+    addresses: Sequence[str]
+    tls: ClientTls | None = None
+    insecure: bool = False
+    """In the clear also to other machines."""
+
+
+@contextlib.asynccontextmanager
+async def open_session(address: str, coordinators: Coordinators) -> AsyncIterator[Call]:
+    """A call to the coordinator at this address. Raises `SessionEnded` when nothing at all is heard of it, and
+    `SecurityError` when it may not be talked to like that.
+    """
+    async with _channel(address, coordinators) as channel:
+        await connect(channel)
+        yield agent_pb2_grpc.AgentServiceStub(channel).Session()
+
+
+async def connect(channel: grpc.aio.Channel) -> None:
+    """Until there is a connection, or is known to be none: the call says why, then. Raises `SessionEnded` when nothing
+    at all is heard.
+    """
+    try:
+        await reach(channel)
+    except TimeoutError:
+        raise SessionEnded(f"no connection within {CONNECT_TIMEOUT_S:g} s") from None
+
+
+def _channel(address: str, coordinators: Coordinators) -> grpc.aio.Channel:
+    if coordinators.tls is not None:
+        return grpc.aio.secure_channel(address, channel_credentials(coordinators.tls), options=CHANNEL_OPTIONS)
+    if not coordinators.insecure and not is_local_address(address):
+        raise SecurityError(
+            f"refusing to obey {address} without TLS: anybody on the way could end jobs on this node",
+            hint="give the coordinator's CA certificate, or say --insecure",
+        )
+    return grpc.aio.insecure_channel(address, options=CHANNEL_OPTIONS)
+
+
+async def end_of(call: Call) -> SessionEnded:
+    """Why a stream ended that was not ended by us."""
+    return ended_with(await call.code(), await call.details(), await call.trailing_metadata())
+
+
+def ended_by(error: grpc.aio.AioRpcError) -> SessionEnded:
+    """The same, of a call that raised."""
+    return ended_with(error.code(), error.details(), error.trailing_metadata())
+
+
+def ended_with(code: grpc.StatusCode, details: str | None, metadata: grpc.aio.Metadata | None) -> SessionEnded:
+    """What a refusal says: the reason, who leads, how long to stay away."""
+    said = refusal_of(code, details, metadata)
+    return SessionEnded(str(said), word=said.reason, leader=said.leader, wait_s=said.wait_s)

@@ -1,0 +1,66 @@
+"""What tiers need of the driver, beside themselves: the agent and `aliquot doctor` go by the same answers."""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+
+from aliquot.agent.core.samples import DeviceInfo, ProcessList
+
+log = logging.getLogger(__name__)
+
+CUDA_LIBRARY = "libcuda.so.1"
+AGAIN_S = 60.0
+"""How long it is taken for granted that the library is missing: a driver may be installed meanwhile."""
+_TRY_TIMEOUT_S = 30.0
+_TRY = "import ctypes, sys; ctypes.CDLL(sys.argv[1])"
+UNTOLD = "the driver does not tell how much memory the processes on it hold"
+
+
+def why_untold(listed: ProcessList) -> str:
+    """Why a device's list of processes is of no use to who measures them; empty where it is, or where nothing speaks
+    against it. One process without an answer may be one that has just ended.
+    """
+    untold = [process for process in listed.processes if process.memory_bytes is None]
+    return UNTOLD if untold and len(untold) == len(listed.processes) else ""
+
+
+class CudaDriver:
+    """Whether programs on this node find CUDA's driver. Without it no process allocates anything, so nothing that is
+    said of limits on processes could be shown to hold.
+    """
+
+    def __init__(self, clock_s: Callable[[], float] = time.monotonic) -> None:
+        self._clock_s = clock_s
+        self._problem: str | None = None
+        self._tried_s = 0.0
+
+    def why_not(self, device: DeviceInfo) -> str:
+        """Empty where it can be loaded, and for devices of other vendors. The first call takes tens of milliseconds."""
+        if device.vendor.upper() not in ("", "NVIDIA"):
+            return ""
+        if self._problem is None or (self._problem and self._clock_s() - self._tried_s >= AGAIN_S):
+            self._tried_s = self._clock_s()
+            self._problem = _try_to_load()
+        return self._problem
+
+
+def _try_to_load() -> str:
+    # In a process of its own: loaded into the agent, the driver would take memory there for ever.
+    command = [sys.executable, "-I", "-S", "-c", _TRY, CUDA_LIBRARY]
+    try:
+        done = subprocess.run(  # noqa: S603 - our own words only
+            command, check=False, capture_output=True, text=True, timeout=_TRY_TIMEOUT_S
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        log.warning("whether %s can be loaded could not be tried: %s", CUDA_LIBRARY, error)
+        return ""
+    if done.returncode == 0:
+        return ""
+    return (
+        f"{CUDA_LIBRARY} can't be loaded here, so no program can use the device: install the driver's CUDA library, "
+        "or give the agent's container the driver capability `compute`"
+    )

@@ -1,0 +1,93 @@
+"""What waits to be told to the coordinator: confirmations of slices, devices of which there is news, the whole node.
+
+The parts of the agent put it in; the stream waits for it and takes it out. So none of them knows the others.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+
+from aliquot.agent.core.deltas import DeltaTracker, DeviceReport
+from aliquot.agent.core.reports import ReportLine, SliceReport
+from aliquot.agent.state import NodeState
+from aliquot.agent.wakeup import Wakeup
+from aliquot.agent.wire import device_report
+from aliquot.common.clock import Clock
+
+
+class Mailbox:
+    """See the module's docstring. Use from one event loop."""
+
+    def __init__(self, state: NodeState, clock: Clock) -> None:
+        self._state = state
+        self._clock = clock
+        self._reports = ReportLine()
+        self._tracker = DeltaTracker(min_interval_ms=1000)
+        self._devices: set[str] = set()
+        """Those of which there is something to tell. The others need no look when something is sent."""
+        self._whole = False
+        self.wakeup = Wakeup()
+        """Set when there is something to take out."""
+
+    @property
+    def seq(self) -> int:
+        """Of the last snapshot or delta that was taken out."""
+        return self._tracker.seq
+
+    @property
+    def wants_snapshot(self) -> bool:
+        """Whether only the whole node tells the truth now."""
+        return self._whole or self._reports.overflowed
+
+    def set_interval(self, min_interval_ms: int) -> None:
+        """The coordinator says how often it can listen."""
+        self._tracker.min_interval_ms = min_interval_ms
+
+    # -- put in
+
+    def confirm(self, reports: Iterable[SliceReport]) -> None:
+        """What has become true of slices: told one by one, in this order."""
+        self._reports.add(reports)
+        self.wakeup.set()
+
+    def looked_at(self, uuid: str) -> None:
+        """A device was looked at: there may be something to tell of it."""
+        device = self._state.devices.get(uuid)
+        if device is None or uuid in self._devices:
+            return
+        if self._tracker.worth(device_report(device), self._clock.monotonic_ms()):
+            self._devices.add(uuid)
+            self.wakeup.set()
+
+    def tell_all(self) -> None:
+        """What the node has changed: a snapshot is to be sent."""
+        self._whole = True
+        self.wakeup.set()
+
+    # -- taken out
+
+    def take_confirmations(self) -> list[SliceReport]:
+        """The next ones in line."""
+        return self._reports.take()
+
+    def take_all(self, reports: Mapping[str, DeviceReport]) -> int:
+        """A snapshot with these reports is about to be sent; what waited is in it. Returns its sequence number."""
+        self._whole = False
+        self._reports.clear()
+        self._devices.clear()
+        return self._tracker.reset(reports.values(), self._clock.monotonic_ms())
+
+    def take_devices(self) -> tuple[DeviceReport, ...]:
+        """What has changed enough since the last message; empty: nothing, or it is too early."""
+        now_ms = self._clock.monotonic_ms()
+        if not self._devices or self._tracker.wait_ms(now_ms):
+            return ()
+        devices = self._state.devices
+        reports = {uuid: device_report(devices[uuid]) for uuid in devices if uuid in self._devices}
+        self._devices.clear()
+        return self._tracker.offer(reports, now_ms)
+
+    def devices_in_s(self) -> float:
+        """How long to wait before taking devices out; infinite while there is nothing to tell of any."""
+        return self._tracker.wait_ms(self._clock.monotonic_ms()) / 1000 if self._devices else math.inf

@@ -1,0 +1,92 @@
+"""Looks whether what was set up for slices is still there: their limits, and the processes that serve them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from functools import partial
+from typing import Any
+
+from aliquot.agent.core.model import Holder, Intent, Reservation
+from aliquot.agent.hosting.base import Host
+from aliquot.agent.limits_setter import Check, LimitSetter
+from aliquot.agent.state import NodeState
+
+log = logging.getLogger(__name__)
+
+
+class Verifier:
+    """One task for each device and for each process that is asked: none waits for another.
+
+    `limit_lost` is told of slices whose limit is not in force any more, `not_served` of members whose process does not
+    answer, and why.
+    """
+
+    def __init__(
+        self,
+        state: NodeState,
+        limits: LimitSetter,
+        host: Host,
+        *,
+        limit_lost: Callable[[Reservation], None],
+        not_served: Callable[[Holder, str], None],
+    ) -> None:
+        self._state = state
+        self._limits = limits
+        self._host = host
+        self._limit_lost = limit_lost
+        self._not_served = not_served
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._silent: set[Holder] = set()
+        """Whose process did not answer when it was last asked."""
+
+    def begin(self) -> None:
+        """Ask everybody who is not being asked already."""
+        running = [record for record in self._state.book.holding() if record.intent is Intent.RUN]
+        checks, lost = self._limits.checks(
+            [record for record in running if self._state.actual_of(record.slice_id).limit_set]
+        )
+        self._tell(lost)
+        for lane, of_lane in checks.items():
+            self._ask(f"limits of {lane}", partial(self._read_back, lane, of_lane))
+        for holder in sorted({each.spec.holder for each in running if self._state.actual_of(each.slice_id).endpoint}):
+            self._ask(f"process of {holder}", partial(self._look_at, holder))
+
+    def cancel(self) -> None:
+        """Ask no more."""
+        for task in self._tasks.values():
+            task.cancel()
+
+    def _ask(self, what: str, look: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        async def ask() -> None:
+            try:
+                await look()
+            except Exception:  # a defect here must not end the verification of everything else
+                log.exception("%s can't be verified", what)
+            finally:
+                del self._tasks[what]
+
+        if what not in self._tasks:
+            self._tasks[what] = asyncio.create_task(ask(), name=f"verify {what}")
+
+    async def _read_back(self, lane: str, checks: Sequence[Check]) -> None:
+        self._tell(await self._limits.broken(lane, checks))
+
+    def _tell(self, lost: Iterable[Reservation]) -> None:
+        for record in lost:
+            current = self._state.book.get(record.slice_id)
+            if current is None or current.intent is not Intent.RUN:
+                continue
+            if self._state.actual_of(record.slice_id).limit_set:
+                self._limit_lost(current)
+
+    async def _look_at(self, holder: Holder) -> None:
+        problem = await self._host.health(holder)
+        if not problem:
+            self._silent.discard(holder)
+        elif holder not in self._silent:
+            self._silent.add(holder)  # one that is busy for a moment is asked once more
+        else:
+            self._silent.discard(holder)
+            self._not_served(holder, problem)

@@ -1,0 +1,129 @@
+"""What an agent needs of the machine that it runs on, in one place: clocks, processes, signals, files, the driver's
+threads, connections. Production has the defaults; who simulates a machine gives its own.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import time
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import SystemRandom
+from typing import Any, Protocol
+
+import msgspec
+
+from aliquot.agent import durable, identity, machine, processes
+from aliquot.agent.cgroups import CgroupTree
+from aliquot.agent.checkpoint import Checkpoint
+from aliquot.agent.connection import Call, Coordinators, open_session
+from aliquot.agent.core.partitioning import Instance, Plan, Profile
+from aliquot.agent.core.samples import DeviceEvent
+from aliquot.agent.devices.base import DeviceBackend
+from aliquot.agent.devices.guard import DeviceGuard
+from aliquot.agent.enforce import mig_geometry
+from aliquot.agent.enforce.assembly import assemble
+from aliquot.agent.enforce.base import Enforcer
+from aliquot.agent.events import EventWatcher
+from aliquot.agent.hosting.base import Host
+from aliquot.agent.hosting.processes import ProcessHost
+from aliquot.agent.local.server import LocalServer
+from aliquot.agent.local.service import LocalService
+from aliquot.agent.metrics import Metrics
+from aliquot.agent.processes import Processes
+from aliquot.agent.signals import Kernel, PidFds, Signaller
+from aliquot.common.backoff import Uniform
+from aliquot.common.clock import Clock, SystemClock
+
+
+def version() -> str:
+    """The installed distribution's version."""
+    try:
+        return importlib.metadata.version("aliquot")
+    except importlib.metadata.PackageNotFoundError:
+        return "unknown"
+
+
+class Machine(Protocol):
+    """What the machine has beside devices: see the module `machine`."""
+
+    def host_name(self) -> str:
+        """Its name for people."""
+
+    def in_pid_namespace(self) -> bool:
+        """Whether other pids are seen here than the driver tells."""
+
+    def cpu_milli(self) -> int:
+        """Processors, in thousandths."""
+
+    def memory_bytes(self) -> int | None:
+        """None where that is not known."""
+
+
+class Geometry(Protocol):
+    """How cards are cut: see the module `enforce.mig_geometry`."""
+
+    def read_instances(self, uuid: str, profiles: Collection[Profile]) -> tuple[Instance, ...]:
+        """How a card is cut."""
+
+    def apply(self, uuid: str, plan: Plan) -> None:
+        """Cut it. Raises `EnforcementError`."""
+
+
+class Records(Protocol):
+    """Small files that are whole or not there: see the module `durable`."""
+
+    def read_bytes(self, path: Path, kind: str) -> bytes:
+        """What was written. Raises `OSError` and `Damaged`."""
+
+    def write_record(self, path: Path, kind: str, payload: Mapping[str, Any] | msgspec.Struct) -> None:
+        """Durable when it returns. Raises `OSError`."""
+
+
+class Events(Protocol):
+    """Hands over what devices report of their own accord: see `EventWatcher`."""
+
+    async def run(self) -> None:
+        """Until cancelled."""
+
+    async def gone(self) -> bool:
+        """Whether nothing of it is in the driver any more."""
+
+
+class Server(Protocol):
+    """Where programs of this node ask to be attached: see `LocalServer`."""
+
+    async def start(self) -> None:
+        """Listen. Raises `AliquotError`."""
+
+    async def close(self) -> None:
+        """Stop listening."""
+
+
+@dataclass(frozen=True)
+class World:
+    """See the module's docstring. One for each agent: its clock is anchored when it is made."""
+
+    clock: Clock = field(default_factory=SystemClock)
+    monotonic_s: Callable[[], float] = time.monotonic
+    random: Uniform = field(default_factory=SystemRandom)
+    machine: Machine = machine
+    processes: Processes = processes
+    kernel: Kernel = field(default_factory=PidFds)
+    signaller: Callable[..., Signaller] = Signaller
+    geometry: Geometry = mig_geometry
+    records: Records = durable
+    boot_id: Callable[[], str] = identity.boot_id
+    version: Callable[[], str] = version
+    open_identity: Callable[[Path, str, Iterable[str]], identity.Identity] = identity.Identity.open
+    open_checkpoint: Callable[[Path, str], Checkpoint] = Checkpoint.open
+    open_cgroups: Callable[[str, str], CgroupTree] = CgroupTree.open
+    open_session: Callable[[str, Coordinators], AbstractAsyncContextManager[Call]] = open_session
+    make_guard: Callable[[float], DeviceGuard] = DeviceGuard
+    make_tiers: Callable[..., list[Enforcer]] = assemble
+    make_events: Callable[[DeviceBackend, Callable[[DeviceEvent], Coroutine[Any, Any, None]]], Events] = EventWatcher
+    make_host: Callable[..., Host] = ProcessHost
+    make_server: Callable[[LocalService, Path], Server] = LocalServer
+    make_metrics: Callable[[], Metrics] = Metrics

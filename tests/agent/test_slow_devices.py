@@ -1,0 +1,230 @@
+"""A device whose driver does not come back delays its own slices only: orders to the others are carried out."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import AsyncIterator, Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from aliquot.agent.attachments import Attachments
+from aliquot.agent.checkpoint import Checkpoint
+from aliquot.agent.containment import Containment
+from aliquot.agent.controller import Controller
+from aliquot.agent.core.desired import Batch, Order
+from aliquot.agent.core.model import Holder, SliceSpec
+from aliquot.agent.core.reports import SliceReport
+from aliquot.agent.core.reservations import SliceStatus
+from aliquot.agent.core.samples import DeviceInfo
+from aliquot.agent.devices.guard import DeviceGuard
+from aliquot.agent.ending import Ender
+from aliquot.agent.enforce.base import EnforcementError, Limited
+from aliquot.agent.enforce.chooser import Chooser
+from aliquot.agent.hosting.base import HostError
+from aliquot.agent.identity import Identity
+from aliquot.agent.limits_setter import LimitSetter
+from aliquot.agent.mailbox import Mailbox
+from aliquot.agent.signals import Signaller
+from aliquot.agent.state import DeviceState, NodeState
+from aliquot.agent.world import World
+from aliquot.common.tiers import Tier
+from tests.agent.harness import GIB, auntil
+
+SLOW, QUICK = "GPU-slow", "GPU-quick"
+A_MINUTE_S = 60.0
+
+
+class SlowTier:
+    """A tier that takes as long as it is told to on one of the devices, and says which limits are there."""
+
+    tier = Tier.WATCHDOG
+
+    def __init__(self) -> None:
+        self.go_on = threading.Event()
+        self.reading_hangs = False
+        self.refuses = ""
+        self.begun: list[str] = []
+        self.limits: set[str] = set()
+
+    def available(self, limited: Limited) -> str:
+        return ""
+
+    def apply(self, limited: Limited) -> None:
+        self.begun.append(limited.spec.slice_id)
+        self._hang(limited)
+        if self.refuses:
+            raise EnforcementError(self.refuses)
+        self.limits.add(limited.spec.slice_id)
+
+    def read_back(self, limited: Limited) -> bool:
+        if self.reading_hangs:
+            self._hang(limited)
+        return limited.spec.slice_id in self.limits
+
+    def clear(self, limited: Limited) -> None:
+        self.limits.discard(limited.spec.slice_id)
+
+    def environment(self, limited: Limited) -> Mapping[str, str]:
+        return {}
+
+    def _hang(self, limited: Limited) -> None:
+        if limited.device.uuid == SLOW:
+            assert self.go_on.wait(A_MINUTE_S)
+
+
+class Idle:
+    """Nobody looks at the devices, and nothing is served."""
+
+    def poll_soon(self, uuid: str) -> None:
+        pass
+
+    def mark_unusable(self, reason: str) -> None:
+        raise AssertionError(reason)
+
+    def offered(self) -> frozenset[str]:
+        return frozenset()
+
+    async def start(self, holder: Holder, name: str) -> str:
+        raise HostError("nothing is served")
+
+    async def health(self, holder: Holder) -> str:
+        return ""
+
+    async def stop(self, holder: Holder) -> None:
+        pass
+
+
+class Two:
+    """A controller on two devices, and what it has told."""
+
+    def __init__(self, directory: Path) -> None:
+        world = World()
+        state = NodeState("node", "node", "boot")
+        for index, uuid in enumerate((SLOW, QUICK)):
+            state.devices[uuid] = DeviceState(DeviceInfo(uuid, index, "GPU", "GPU", "any", 8 * GIB, 0))
+        self.tier = SlowTier()
+        self.guard = DeviceGuard(A_MINUTE_S)
+        self.checkpoint = Checkpoint.open(directory, "boot")
+        attachments = Attachments(self.checkpoint)
+        self.mailbox = Mailbox(state, world.clock)
+        containment = Containment(None, state.holders, attachments.all)
+        self.controller = Controller(
+            state=state,
+            identity=Identity.open(self.checkpoint.node_record, "node", []),
+            checkpoint=self.checkpoint,
+            containment=containment,
+            attachments=attachments,
+            limits=LimitSetter(state, Chooser([self.tier]), self.guard, containment),
+            ender=Ender(
+                state,
+                containment,
+                Signaller(containment.belongs, state.held),
+                world.processes,
+                world.monotonic_s,
+            ),
+            host=Idle(),
+            poller=Idle(),
+            mailbox=self.mailbox,
+            world=world,
+        )
+        self._reports: list[SliceReport] = []
+
+    def told(self, slice_id: str) -> list[SliceStatus]:
+        """What was told of a slice so far, in order."""
+        self._reports += self.mailbox.take_confirmations()
+        return [report.status for report in self._reports if report.slice_id == slice_id]
+
+    async def order(self, slice_id: str, device_uuid: str, *, stop: bool = False) -> None:
+        spec = SliceSpec(slice_id, f"lease-{slice_id}", 1, device_uuid, 250, GIB)
+        await self.controller.obey(Batch(1, 1, full=False, orders=(Order(spec, stop),)), 1)
+
+    def close(self) -> None:
+        self.tier.go_on.set()
+        self.guard.close()
+        self.checkpoint.close()
+
+
+@pytest.fixture
+def two(tmp_path: Path) -> Iterator[Two]:
+    made = Two(tmp_path)
+    yield made
+    made.close()
+
+
+@contextlib.asynccontextmanager
+async def at_work(two: Two) -> AsyncIterator[None]:
+    task = asyncio.create_task(two.controller.run())
+    yield
+    task.cancel()
+    await asyncio.wait([task])
+
+
+async def test_a_stop_is_carried_out_while_the_driver_hangs_on_another_device(two: Two) -> None:
+    async with at_work(two):
+        await two.order("quick", QUICK)
+        await auntil(lambda: SliceStatus.ACTIVE in two.told("quick"), "a limit is set")
+        await two.order("slow", SLOW)
+        await auntil(lambda: two.tier.begun == ["quick", "slow"], "the driver has begun with the slow device")
+        await two.order("quick", QUICK, stop=True)
+        await auntil(lambda: SliceStatus.GONE in two.told("quick"), "the stop was carried out")
+        await two.order("other", QUICK)
+        await auntil(lambda: SliceStatus.ACTIVE in two.told("other"), "and a new slice was set up")
+        assert two.told("slow") == []
+        two.tier.go_on.set()
+        await auntil(lambda: SliceStatus.ACTIVE in two.told("slow"), "the slow device goes on when it can")
+
+
+async def test_a_stop_on_the_slow_device_itself_ends_processes_at_once(two: Two) -> None:
+    """Of its other slices: signals need no driver."""
+    async with at_work(two):
+        two.tier.go_on.set()
+        await two.order("first", SLOW)
+        await auntil(lambda: SliceStatus.ACTIVE in two.told("first"), "a limit is set")
+        two.tier.go_on.clear()
+        await two.order("slow", SLOW)
+        await auntil(lambda: "slow" in two.tier.begun, "the driver has begun")
+        await two.order("first", SLOW, stop=True)
+        await auntil(lambda: SliceStatus.STOPPING in two.told("first"), "it is being stopped")
+        two.tier.go_on.set()
+        await auntil(lambda: SliceStatus.GONE in two.told("first"), "its limit is cleared when the driver can")
+
+
+async def test_a_limit_that_is_gone_is_noticed_while_another_device_hangs(two: Two) -> None:
+    async with at_work(two):
+        two.tier.go_on.set()
+        await two.order("slow", SLOW)
+        await two.order("quick", QUICK)
+        await auntil(lambda: len(two.tier.limits) == 2, "limits are set")
+        two.tier.go_on.clear()
+        two.tier.reading_hangs = True
+        two.tier.limits.discard("quick")
+        await auntil(lambda: SliceStatus.PENDING in two.told("quick"), "it was told that nothing holds it")
+        await auntil(lambda: two.told("quick")[-1] is SliceStatus.ACTIVE, "and set again")
+
+
+@pytest.mark.parametrize("refuses", ["", "no room"])
+async def test_an_order_to_stop_that_comes_while_the_limit_is_being_set(two: Two, refuses: str) -> None:
+    """Whatever becomes of the limit: the slice is gone, and did not fail."""
+    async with at_work(two):
+        two.tier.refuses = refuses
+        await two.order("slow", SLOW)
+        await auntil(lambda: two.tier.begun == ["slow"], "the driver has begun")
+        await two.order("slow", SLOW, stop=True)
+        two.tier.go_on.set()
+        await auntil(lambda: SliceStatus.GONE in two.told("slow"), "it is gone")
+        assert SliceStatus.FAILED not in two.told("slow")
+        assert not two.tier.limits
+
+
+async def test_a_slice_that_is_reprieved_while_its_limit_is_cleared_gets_it_back(two: Two) -> None:
+    async with at_work(two):
+        two.tier.go_on.set()
+        await two.order("slow", SLOW)
+        await auntil(lambda: SliceStatus.ACTIVE in two.told("slow"), "a limit is set")
+        await two.order("slow", SLOW, stop=True)
+        await two.order("slow", SLOW)
+        await auntil(lambda: two.told("slow")[-1] in (SliceStatus.ACTIVE, SliceStatus.GONE), "it is settled")
+        assert two.told("slow")[-1] is SliceStatus.GONE or two.tier.limits == {"slow"}
