@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import signal
+import sqlite3
 import subprocess
 import time
 from collections.abc import AsyncIterator, Iterator
@@ -26,13 +27,15 @@ from aliquot.client import (
     WaitUntil,
 )
 from aliquot.client.admin import MaintenanceWindow
+from aliquot.coordinator.writing.journal.sqlite import snapshot_folder_of
 from tests.agent.harness import Node, closing, make_node
 from tests.compatibility.adjacent import NOW, Unavailable, Version, previous
-from tests.coordinator.pool import eventually, sqlite
+from tests.coordinator.pool import eventually, running, settings_for, sqlite
 from tests.coordinator.process import Ended, Running, start
 from tests.failover.audit import audit
 from tests.failover.cluster import Cluster, Log, Replica, free_address, granted_after, load
 from tests.failover.conftest import database, postgres  # noqa: F401 - fixtures
+from tests.journal import saved
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -222,6 +225,25 @@ async def test_going_back_works_until_something_new_was_written_and_then_says_wh
     assert "Traceback" not in refused.said
     async with leading(NOW, journal) as running, sdk(running.address) as pool:
         assert (await pool.get(lease.lease_id)).granted, "the refusal left the journal as it was"
+
+
+@pytest.mark.parametrize("name", sorted(saved.OF_THE_RELEASE))
+async def test_a_journal_of_the_version_before_is_served(tmp_path: Path, name: str) -> None:
+    """As it was in the midst of things, when its snapshot was taken."""
+    path = saved.unpack(name, tmp_path)
+    (snapshot,) = snapshot_folder_of(path).iterdir()
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute("DELETE FROM groups WHERE first_seq > ?", (int(snapshot.stem),))
+    async with running(settings_for(sqlite(path))) as now, sdk(now.address) as pool:
+        leases = [lease async for lease in pool.leases()]
+        assert {lease.state for lease in leases} >= {LeaseState.QUEUED, LeaseState.ACTIVE}
+        for lease in leases:
+            assert (await pool.get(lease.lease_id)).lease_id == lease.lease_id
+            assert await pool.explain("1", tenant=lease.tenant)
+        assert [node async for node in pool.nodes()]
+        await declare(pool)
+        fresh = await pool.allocate("0.5", until=WaitUntil.GRANTED, wait_s=30, detached=True)
+        assert fresh.granted
 
 
 def replica(conninfo: str, version: Version, address: str = "") -> Replica:
