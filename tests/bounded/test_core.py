@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 
+import pytest
+
 from aliquot.coordinator.core import commands as c
 from aliquot.coordinator.core.decide import TickOutcome, decide
 from aliquot.coordinator.core.decide.outcomes import AllocateOutcome
@@ -19,6 +21,9 @@ from aliquot.coordinator.core.state import CoreConfig, State
 from aliquot.coordinator.core.tenancy.specs import Budget, Period, TenantSpec
 from tests.bounded.counting import everything_in
 from tests.core.harness import GIB, node, request
+
+# Watching each line would more than double its time, and short tests reach the same ones.
+pytestmark = pytest.mark.no_cover
 
 BEGAN_MS = 1_790_000_000_000
 CONFIG = CoreConfig(retain_ended_ms=60_000, retain_ended_max=1_000, ledger_entries_max=64)

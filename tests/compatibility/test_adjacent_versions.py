@@ -242,8 +242,8 @@ async def test_a_journal_of_the_version_before_is_served(tmp_path: Path, name: s
             assert await pool.explain("1", tenant=lease.tenant)
         assert [node async for node in pool.nodes()]
         await declare(pool)
-        fresh = await pool.allocate("0.5", until=WaitUntil.GRANTED, wait_s=30, detached=True)
-        assert fresh.granted
+        fresh = await pool.allocate("0.5", until=WaitUntil.GRANTED, wait_s=0, detached=True)
+        assert (await pool.get(fresh.lease_id)).lease_id not in {lease.lease_id for lease in leases}
 
 
 def replica(conninfo: str, version: Version, address: str = "") -> Replica:
