@@ -4,7 +4,7 @@
 
 writes one of the current format; do it once for each new format and each release, and note what `meaning` says of it in
 `MEANINGS`. With `--eventful` it is one with declarations, preemption, holds, money and much else. `busy` writes a
-longer one, by letting the simulation run.
+longer one, which the simulation plays.
 """
 
 from __future__ import annotations
