@@ -29,7 +29,7 @@ from aliquot.client import (
 from aliquot.client.admin import MaintenanceWindow
 from aliquot.coordinator.writing.journal.sqlite import snapshot_folder_of
 from tests.agent.harness import Node, closing, make_node
-from tests.compatibility.adjacent import NOW, Unavailable, Version, previous
+from tests.compatibility.adjacent import NOW, WITHOUT_MAINTENANCE, Unavailable, Version, previous, unpacked
 from tests.coordinator.pool import eventually, running, settings_for, sqlite
 from tests.coordinator.process import Ended, Running, start
 from tests.failover.audit import audit
@@ -42,8 +42,18 @@ pytestmark = pytest.mark.timeout(240)
 
 @pytest.fixture(scope="session")
 def old(tmp_path_factory: pytest.TempPathFactory) -> Version:
+    return _unpacked(previous(), tmp_path_factory.mktemp("previous"))
+
+
+@pytest.fixture(scope="session")
+def lacking(tmp_path_factory: pytest.TempPathFactory) -> Version:
+    """One that lacks something."""
+    return _unpacked(WITHOUT_MAINTENANCE, tmp_path_factory.mktemp("lacking"))
+
+
+def _unpacked(revision: str, folder: Path) -> Version:
     try:
-        return previous(tmp_path_factory.mktemp("previous"))
+        return unpacked(revision, folder)
     except Unavailable as missing:
         pytest.skip(str(missing))
 
@@ -144,9 +154,9 @@ async def test_the_older_command_line_works_with_the_newer_coordinator(old: Vers
 
 
 async def test_the_newer_sdk_says_so_where_the_older_coordinator_does_not_know_a_call(
-    old: Version, tmp_path: Path
+    lacking: Version, tmp_path: Path
 ) -> None:
-    async with leading(old, sqlite(tmp_path / "journal.db")) as running, sdk(running.address) as pool:
+    async with leading(lacking, sqlite(tmp_path / "journal.db")) as running, sdk(running.address) as pool:
         await declare(pool)
         lease = await pool.allocate("0.5", until=WaitUntil.GRANTED, detached=True)
         assert (await pool.get(lease.lease_id)).granted
@@ -207,18 +217,18 @@ async def attached(node: Node, lease: Lease) -> bool:
 
 
 async def test_going_back_works_until_something_new_was_written_and_then_says_what_to_do(
-    old: Version, tmp_path: Path
+    lacking: Version, tmp_path: Path
 ) -> None:
     journal = sqlite(tmp_path / "journal.db")
     async with leading(NOW, journal) as running, sdk(running.address) as pool:
         await declare(pool)
         lease = await pool.allocate("0.5", until=WaitUntil.GRANTED, detached=True)
-    async with leading(old, journal) as running, sdk(running.address) as pool:
+    async with leading(lacking, journal) as running, sdk(running.address) as pool:
         assert (await pool.get(lease.lease_id)).granted, "nothing new was written: it is the same journal"
     async with leading(NOW, journal) as running, sdk(running.address) as pool:
         start, end = (f"{time.gmtime().tm_year + 1}-01-0{day}T00:00" for day in (1, 2))
         await pool.admin.declare_maintenance(MaintenanceWindow("w", start, end, pool="default"))
-    refused = await coordinator(old, journal)
+    refused = await coordinator(lacking, journal)
     assert isinstance(refused, Ended)
     assert refused.code != 0
     assert "start the version that wrote this journal, or a newer one" in refused.said
