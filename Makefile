@@ -14,8 +14,12 @@ SOURCES := $(wildcard agent client common coordinator tests tools bench examples
 
 # Pytest's own arguments, as in: make test ARGS='-k placement'
 ARGS ?=
-# Parallel test processes: our floor is a machine with two cores.
+# Parallel simulations: our floor is a machine with two cores.
 JOBS ?= 2
+# Parallel test processes: most tests that take long wait for other processes, so twice as many as cores keep those busy.
+# Each begins with a part of the folders of its own, so that what a folder shares is rarely started twice.
+WORKERS ?= 4
+PYTEST := -m pytest -n $(WORKERS) --dist worksteal
 # Seeds of `make simulate`: each is a pool of 200 nodes for ten minutes (about 90 s of one processor).
 SEEDS ?= 200
 # Lines and branches of the two pure cores that the tests must reach, in percent.
@@ -56,12 +60,12 @@ demo: proto native ## start a simulated pool, run real processes in it, break th
 	$(BIN)/aliquot demo $(ARGS)
 
 test: proto native ## run the tests, with the coverage gate on the two pure cores
-	$(BIN)/python -m pytest -m 'not slow' -n $(JOBS) \
+	$(BIN)/python $(PYTEST) -m 'not slow' \
 	    --cov=aliquot.coordinator.core --cov=aliquot.agent.core --cov-report=term \
 	    --cov-fail-under=$(COVERAGE_MIN) $(ARGS)
 
 test-long: proto native ## run every test, slow ones too, with many more generated examples
-	HYPOTHESIS_PROFILE=thorough $(BIN)/python -m pytest -n $(JOBS) --timeout=1800 $(ARGS)
+	HYPOTHESIS_PROFILE=thorough $(BIN)/python $(PYTEST) --timeout=1800 $(ARGS)
 
 simulate: proto ## run the whole cluster from SEEDS seeds, with faults, under an auditor (docs/simulation.md)
 	$(BIN)/python -m tests.simulation --seeds $(SEEDS) --jobs $(JOBS) $(ARGS)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,11 @@ from tests.certificates import OPENSSL, Authority
 # terminals sets these for workers even where there is none.
 for _name in ("COLUMNS", "LINES"):
     os.environ.pop(_name, None)
+
+# Tests start hundreds of our programs: where the environment forbids to keep what was compiled, each would compile all
+# its modules anew.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 # No deadlines: tests run on loaded machines and assert behaviour, not times. CI explores the same examples
 # each run, so that a red run is about the change; developers explore new ones, and `make test-long` many.

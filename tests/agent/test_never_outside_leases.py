@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
@@ -18,6 +19,9 @@ from aliquot.agent.core.enforcement import Act, Rules, Watch, judge
 from aliquot.agent.core.model import Holder, ProcessKey, Reservation, SliceSpec
 from aliquot.agent.core.samples import MemorySample
 from aliquot.common.tiers import Tier
+
+# Watching each line would more than double its time, and short tests reach the same ones.
+pytestmark = pytest.mark.no_cover
 
 LEASES = ("l-1", "l-2")
 PIDS = range(2, 6)

@@ -88,6 +88,7 @@ def kept(pool: Pool) -> Counter[str]:
     return found
 
 
+@pytest.mark.no_cover  # would more than double its time
 async def test_days_that_are_over_leave_nothing(tmp_path: Path) -> None:
     clock = ManualClock(1_790_000_000_000)
     async with running(settings_for(sqlite(tmp_path / "j.db"), limits=LIMITS), clock=clock) as pool:

@@ -6,6 +6,8 @@ import itertools
 from collections import Counter
 from typing import TypeVar
 
+import pytest
+
 from aliquot.coordinator.core import commands as c
 from aliquot.coordinator.core.decide import decide
 from aliquot.coordinator.core.errors import DomainError
@@ -21,6 +23,9 @@ from tests.bounded.counting import everything_in
 from tests.core.harness import GIB, node, request
 
 T = TypeVar("T")
+
+# Watching each line would more than double its time, and short tests reach the same ones.
+pytestmark = pytest.mark.no_cover
 
 BEGAN_MS = 1_790_000_000_000
 CONFIG = CoreConfig(retain_ended_ms=60_000, retain_ended_max=1_000, ledger_entries_max=64)

@@ -66,14 +66,20 @@ class Version:
 NOW = Version("now", ROOT)
 
 
-def previous(folder: Path) -> Version:
-    """Put the version before this one into a folder. Raises Unavailable."""
+WITHOUT_MAINTENANCE = "1e3b089d73f839d88717ce73e3c0952694f6eddc"
+"""A version that lacks calls and facts that came later: those about maintenance windows."""
+
+
+def previous() -> str:
+    """The revision before this one."""
+    described = _git("describe", "--tags", "--match", "v*", "--abbrev=0")
+    return described.stdout.decode().strip() if described.returncode == 0 else (HERE / "previous").read_text().strip()
+
+
+def unpacked(revision: str, folder: Path) -> Version:
+    """Put a version into a folder. Raises Unavailable."""
     if not (ROOT / ".git").exists():
         raise Unavailable("needs the repository's history: this is no checkout")
-    described = _git("describe", "--tags", "--match", "v*", "--abbrev=0")
-    revision = (
-        described.stdout.decode().strip() if described.returncode == 0 else (HERE / "previous").read_text().strip()
-    )
     archive = _git("archive", "--format=tar", revision)
     if archive.returncode != 0:
         raise Unavailable(f"needs the repository's history up to {revision}: git fetch --unshallow --tags")

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import signal
+import sqlite3
 import subprocess
 import time
 from collections.abc import AsyncIterator, Iterator
@@ -26,21 +27,33 @@ from aliquot.client import (
     WaitUntil,
 )
 from aliquot.client.admin import MaintenanceWindow
+from aliquot.coordinator.writing.journal.sqlite import snapshot_folder_of
 from tests.agent.harness import Node, closing, make_node
-from tests.compatibility.adjacent import NOW, Unavailable, Version, previous
-from tests.coordinator.pool import eventually, sqlite
+from tests.compatibility.adjacent import NOW, WITHOUT_MAINTENANCE, Unavailable, Version, previous, unpacked
+from tests.coordinator.pool import eventually, running, settings_for, sqlite
 from tests.coordinator.process import Ended, Running, start
 from tests.failover.audit import audit
 from tests.failover.cluster import Cluster, Log, Replica, free_address, granted_after, load
 from tests.failover.conftest import database, postgres  # noqa: F401 - fixtures
+from tests.journal import saved
 
 pytestmark = pytest.mark.timeout(240)
 
 
 @pytest.fixture(scope="session")
 def old(tmp_path_factory: pytest.TempPathFactory) -> Version:
+    return _unpacked(previous(), tmp_path_factory.mktemp("previous"))
+
+
+@pytest.fixture(scope="session")
+def lacking(tmp_path_factory: pytest.TempPathFactory) -> Version:
+    """One that lacks something."""
+    return _unpacked(WITHOUT_MAINTENANCE, tmp_path_factory.mktemp("lacking"))
+
+
+def _unpacked(revision: str, folder: Path) -> Version:
     try:
-        return previous(tmp_path_factory.mktemp("previous"))
+        return unpacked(revision, folder)
     except Unavailable as missing:
         pytest.skip(str(missing))
 
@@ -141,9 +154,9 @@ async def test_the_older_command_line_works_with_the_newer_coordinator(old: Vers
 
 
 async def test_the_newer_sdk_says_so_where_the_older_coordinator_does_not_know_a_call(
-    old: Version, tmp_path: Path
+    lacking: Version, tmp_path: Path
 ) -> None:
-    async with leading(old, sqlite(tmp_path / "journal.db")) as running, sdk(running.address) as pool:
+    async with leading(lacking, sqlite(tmp_path / "journal.db")) as running, sdk(running.address) as pool:
         await declare(pool)
         lease = await pool.allocate("0.5", until=WaitUntil.GRANTED, detached=True)
         assert (await pool.get(lease.lease_id)).granted
@@ -204,24 +217,43 @@ async def attached(node: Node, lease: Lease) -> bool:
 
 
 async def test_going_back_works_until_something_new_was_written_and_then_says_what_to_do(
-    old: Version, tmp_path: Path
+    lacking: Version, tmp_path: Path
 ) -> None:
     journal = sqlite(tmp_path / "journal.db")
     async with leading(NOW, journal) as running, sdk(running.address) as pool:
         await declare(pool)
         lease = await pool.allocate("0.5", until=WaitUntil.GRANTED, detached=True)
-    async with leading(old, journal) as running, sdk(running.address) as pool:
+    async with leading(lacking, journal) as running, sdk(running.address) as pool:
         assert (await pool.get(lease.lease_id)).granted, "nothing new was written: it is the same journal"
     async with leading(NOW, journal) as running, sdk(running.address) as pool:
         start, end = (f"{time.gmtime().tm_year + 1}-01-0{day}T00:00" for day in (1, 2))
         await pool.admin.declare_maintenance(MaintenanceWindow("w", start, end, pool="default"))
-    refused = await coordinator(old, journal)
+    refused = await coordinator(lacking, journal)
     assert isinstance(refused, Ended)
     assert refused.code != 0
     assert "start the version that wrote this journal, or a newer one" in refused.said
     assert "Traceback" not in refused.said
     async with leading(NOW, journal) as running, sdk(running.address) as pool:
         assert (await pool.get(lease.lease_id)).granted, "the refusal left the journal as it was"
+
+
+@pytest.mark.parametrize("name", sorted(saved.OF_THE_RELEASE))
+async def test_a_journal_of_the_version_before_is_served(tmp_path: Path, name: str) -> None:
+    """As it was in the midst of things, when its snapshot was taken."""
+    path = saved.unpack(name, tmp_path)
+    (snapshot,) = snapshot_folder_of(path).iterdir()
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute("DELETE FROM groups WHERE first_seq > ?", (int(snapshot.stem),))
+    async with running(settings_for(sqlite(path))) as now, sdk(now.address) as pool:
+        leases = [lease async for lease in pool.leases()]
+        assert {lease.state for lease in leases} >= {LeaseState.QUEUED, LeaseState.ACTIVE}
+        for lease in leases:
+            assert (await pool.get(lease.lease_id)).lease_id == lease.lease_id
+            await pool.explain("1", tenant=lease.tenant)
+        assert [node async for node in pool.nodes()]
+        await declare(pool)
+        fresh = await pool.allocate("0.5", until=WaitUntil.GRANTED, wait_s=0, detached=True)
+        assert (await pool.get(fresh.lease_id)).lease_id not in {lease.lease_id for lease in leases}
 
 
 def replica(conninfo: str, version: Version, address: str = "") -> Replica:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 import msgspec
+import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, rule
 
@@ -15,6 +16,9 @@ from aliquot.coordinator.core.maintenance.windows import WindowSpec
 from aliquot.coordinator.core.state import CoreConfig
 from tests.core.harness import GIB, node, request
 from tests.core.machine import BooksMachine, walks
+
+# Watching each line would more than double its time, and short tests reach the same ones.
+pytestmark = pytest.mark.no_cover
 
 NODES = ("one", "two", "three")
 SPECS = {

@@ -166,7 +166,7 @@ class Launcher:
         self._gpu = gpu
         self._stop = False
 
-    async def run(self, pause_s: float = 0.01) -> None:
+    async def run(self, pause_s: float = 0.03) -> None:
         held: list[str] = []
         try:
             for number in count():
@@ -206,7 +206,7 @@ class Launcher:
 
 @contextlib.asynccontextmanager
 async def load(
-    addresses: Sequence[str], launchers: int, *, gpu: str = "0.25,1Gi", pause_s: float = 0.01
+    addresses: Sequence[str], launchers: int, *, gpu: str = "0.25,1Gi", pause_s: float = 0.03
 ) -> AsyncIterator[Log]:
     """Launchers at work; at the end each finishes what it is doing."""
     log = Log()

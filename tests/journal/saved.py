@@ -3,33 +3,58 @@
     python -m tests.journal.saved tests/journal/data/sqlite-1.db
 
 writes one of the current format; do it once for each new format and each release, and note what `meaning` says of it in
-`MEANINGS`. With `--eventful` it is one with declarations, preemption, holds, money and much else.
+`MEANINGS`. With `--eventful` it is one with declarations, preemption, holds, money and much else. `busy` writes a
+longer one, which the simulation plays.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 import sys
+import tarfile
 from pathlib import Path
+from typing import Any
+
+import msgspec
 
 from aliquot.coordinator.core import commands as c
 from aliquot.coordinator.core.facts import EndReason, RequestSpec
 from aliquot.coordinator.core.ledger.rates import ModelRate, RateCard
 from aliquot.coordinator.core.placement.prices import PriceTable
+from aliquot.coordinator.core.snapshot import to_snapshot
 from aliquot.coordinator.core.state import State
 from aliquot.coordinator.core.tenancy.specs import UNLIMITED, Amount, PoolSpec, QueueSpec, Quota, TenantSpec
 from aliquot.coordinator.core.types import Demand, DeviceSpec, NodeSpec
 from aliquot.coordinator.writing.journal.snapshotter import take_snapshot
+from aliquot.coordinator.writing.journal.sqlite import snapshot_folder_of
+from tests.compatibility import shapes
 from tests.journal.facts import GIB, Story, opened
 
 DATA = Path(__file__).with_name("data")
 MEANINGS = {
+    "sqlite-1-busy-1.tar.gz": "3d1d722a565d181c57d46589c7319e0d2daf06674595a1d8640dc156de72115c",
+    "sqlite-1-busy-3.tar.gz": "44afe5c9213504fd64d1d598cfcdd4233658204c058d0584d0c5a787294ea74a",
     "sqlite-1-eventful.db": "4a786c6b3b48c8e904774b852aeefcab2c7edf65af1bfba83d37a5d48c961e70",
     "sqlite-1-prerelease.db": "f29e38d95d99895a72aa4970e406e6bfbeb1689aa16dc535142fd2395813fe24",
     "sqlite-1.db": "f29e38d95d99895a72aa4970e406e6bfbeb1689aa16dc535142fd2395813fe24",
 }
 """SHA-256 of `meaning`, by file."""
+OF_THE_RELEASE = {name for name in MEANINGS if "busy" in name}
+"""Written by the last release (before the first: the commit in tests/compatibility/previous)."""
+
+
+def unpack(name: str, folder: Path) -> Path:
+    """A copy of a saved journal in an empty folder, with its snapshots beside it."""
+    path = folder / "journal.db"
+    if name.endswith(".tar.gz"):
+        with tarfile.open(DATA / name) as tar:
+            tar.extractall(folder, filter="data")
+    else:
+        shutil.copy(DATA / name, path)
+        shutil.copytree(DATA / f"{name}.snapshots", snapshot_folder_of(path))
+    return path
 
 
 def meaning(state: State) -> list[object]:
@@ -102,6 +127,21 @@ def eventful(path: Path) -> State:
     story.lease(60)
     story.journal.close()
     return story.state
+
+
+def released(state: State) -> Any:
+    """Its books as far as the last release has them: what is new since is left out."""
+    shape = shapes.saved("snapshot")
+
+    def of(value: Any) -> Any:
+        if isinstance(value, msgspec.Struct):
+            names = shape.get(f"struct {type(value).__name__}", ())
+            return [[name, of(getattr(value, name))] for name in names]
+        if isinstance(value, dict):
+            return {key: of(kept) for key, kept in value.items()}
+        return [of(part) for part in value] if isinstance(value, (list, tuple)) else value
+
+    return of(to_snapshot(state))
 
 
 def hash_of(state: State) -> str:

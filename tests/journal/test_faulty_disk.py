@@ -86,7 +86,7 @@ class Scene:
         assert self.running.state == types_pb2.LEASE_STATE_ACTIVE
 
     async def ask(self, key: str, **fields: int) -> types_pb2.Lease:
-        request = allocation("0.1,1Gi", idempotency_key=key, detached=True, **fields)
+        request = allocation("0.05,1Gi", idempotency_key=key, detached=True, **fields)
         answer = await self.leases.Allocate(request, timeout=60)
         lease: types_pb2.Lease = answer.lease
         return lease

@@ -76,6 +76,7 @@ def invoices(ledger: Ledger, moments: list[int]) -> list[Invoice]:
     ]
 
 
+@pytest.mark.no_cover  # would more than double its time
 @given(
     _USES, _PRICES, st.lists(st.integers(0, 30), max_size=3), st.lists(st.integers(0, 3 * 24), min_size=2, unique=True)
 )
@@ -131,6 +132,7 @@ def test_budgets_know_what_was_folded(
         assert found[0] == found[1]
 
 
+@pytest.mark.no_cover  # would more than double its time
 def test_the_core_keeps_so_many_entries_and_folds_the_rest() -> None:
     books = Books(CoreConfig(ledger_entries_max=10))
     books.now_ms = BEGAN_MS

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
+import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, rule
 
@@ -17,6 +18,9 @@ from aliquot.coordinator.core.maintenance.windows import Phase, WindowSpec
 from aliquot.coordinator.core.state import CoreConfig
 from tests.core.harness import node, request
 from tests.core.machine import BooksMachine, walks
+
+# Watching each line would more than double its time, and short tests reach the same ones.
+pytestmark = pytest.mark.no_cover
 
 RACK = (("rack", "r7"),)
 SPECS = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -37,6 +38,7 @@ def small_pool() -> Inventory:
     return pool(*(node(f"n{i}", 2 + i % 3 * 2, island_size=2, domain=f"d{i % 2}") for i in range(NODES)))
 
 
+@pytest.mark.no_cover  # would more than double its time
 @settings(max_examples=120, deadline=None)
 @given(
     policy=st.sampled_from(sorted(POLICIES)),

@@ -78,6 +78,7 @@ def suppose(inventory: Inventory, gone: Placement, engine: Engine, demand: Deman
         assert fits == (engine.place(demand) is not None)
 
 
+@pytest.mark.no_cover  # would more than double its time
 @pytest.mark.parametrize("name", sorted(POLICIES))
 @pytest.mark.parametrize("compiled", [True, False])
 def test_cached_scores_decide_as_a_full_scan_does(name: str, compiled: bool) -> None:
@@ -111,6 +112,7 @@ def test_cached_scores_decide_as_a_full_scan_does(name: str, compiled: bool) -> 
     assert_sound(inventory)
 
 
+@pytest.mark.no_cover  # would more than double its time
 def test_ten_thousand_events_decide_as_a_full_scan_does() -> None:
     """The default policy on requests like openb's, prices changing on the way, by the kernel where numba is."""
     warm_up()

@@ -191,6 +191,7 @@ def candidates(inventory: Inventory, demand: Demand, model: str) -> Iterator[tup
                 yield (*size, profile.name)
 
 
+@pytest.mark.no_cover  # would more than double its time
 @settings(max_examples=200, deadline=None)
 @given(inventory=pools(), asked=st.lists(demands, min_size=1, max_size=8))
 def test_any_pool_and_any_requests(inventory: Inventory, asked: list[Demand]) -> None:

@@ -200,6 +200,7 @@ def test_arrival_lists_reach_the_ratio_from_either_side() -> None:
         assert arrivals == tuned_arrivals(requests, 20_000, ratio, 7)
 
 
+@pytest.mark.no_cover  # would more than double its time
 def test_the_core_serves_large_requests_under_churn() -> None:
     demands = [Demand(share_milli=1000)] * 30 + [Demand(share_milli=500)] * 30 + [Demand(count=4)] * 4
     demands += [Demand(count=0, cpu_milli=1_000)]

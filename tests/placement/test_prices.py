@@ -83,6 +83,7 @@ def test_places_for_several_devices_have_a_price_where_little_else_is_asked_for(
     assert engine.place(large) is not None
 
 
+@pytest.mark.no_cover  # would more than double its time
 @settings(max_examples=30, deadline=None)
 @given(
     st.dictionaries(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import combinations
 
 import msgspec
+import pytest
 from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 
@@ -16,6 +17,9 @@ from aliquot.coordinator.core.preemption.victims import NEVER_MS
 from aliquot.coordinator.core.snapshot import state_hash
 from aliquot.coordinator.core.types import NodeSpec, Topology
 from tests.core.harness import GIB, Books, node, request
+
+# Watching each line would more than double its time, and short tests reach the same ones.
+pytestmark = pytest.mark.no_cover
 
 PHASES = [Phase.explicit, Phase.reuse, Phase.generate]
 """No shrinking: each example tries every subset of the leases, and a failing one is small already."""

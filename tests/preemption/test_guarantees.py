@@ -27,6 +27,9 @@ from aliquot.coordinator.core.types import Demand
 from tests.core.harness import GIB, Books, node, request
 from tests.tenancy.declaring import declare
 
+# Watching each line would more than double its time, and short tests reach the same ones.
+pytestmark = pytest.mark.no_cover
+
 OWNERS = {"left": 3000, "right": 2500}
 EVERYBODY = (*OWNERS, "guest", "other")
 WITHIN_MS = 60_000

@@ -127,6 +127,7 @@ def test_whom_a_guarantee_covers_comes_before_whoever_borrows() -> None:
     assert served(books, [guest, owner]) == [1]
 
 
+@pytest.mark.no_cover  # would more than double its time
 def test_queues_share_by_weight_level_by_level() -> None:
     books = Books()
     books.connect(node("one", 8))

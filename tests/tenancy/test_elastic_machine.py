@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, rule
 
@@ -17,6 +18,9 @@ from tests.core.harness import node, request
 from tests.core.machine import BooksMachine, walks
 from tests.tenancy.declaring import declare, tenant
 from tests.tenancy.test_machine import Judge
+
+# Watching each line would more than double its time, and short tests reach the same ones.
+pytestmark = pytest.mark.no_cover
 
 SPECS = {"one": node("one", 4), "two": node("two", 3), "bare": node("bare", 2, agentless=True)}
 CONFIG = CoreConfig(confirm_timeout_ms=20_000, growth_rest_ms=10_000, requeues_max=3, preemptions_max=2)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import msgspec
+import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, rule
 
@@ -19,6 +20,9 @@ from aliquot.coordinator.core.state import CoreConfig, State
 from aliquot.coordinator.core.tenancy.specs import Amount, Budget, Period, QueuePolicy, QueueSpec, Quota, TenantSpec
 from tests.core.harness import GIB, node, request
 from tests.core.machine import BooksMachine, walks
+
+# Watching each line would more than double its time, and short tests reach the same ones.
+pytestmark = pytest.mark.no_cover
 
 SPECS = {"one": node("one", 4), "two": node("two", 4), "three": node("three", 2, agentless=True)}
 CONFIG = CoreConfig(
