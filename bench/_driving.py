@@ -5,10 +5,11 @@ from __future__ import annotations
 import time
 
 from aliquot.coordinator.core import commands as c
-from aliquot.coordinator.core.decide import AdmitOutcome, Decision, TickOutcome, decide
-from aliquot.coordinator.core.evolve import evolve
+from aliquot.coordinator.core.config import CoreConfig
+from aliquot.coordinator.core.decide import AdmitOutcome, Decision, TickOutcome
 from aliquot.coordinator.core.facts import Fact
-from aliquot.coordinator.core.state import CoreConfig, State
+from aliquot.coordinator.core.planner import Planner
+from aliquot.coordinator.core.state import State
 from aliquot.coordinator.core.types import DeviceSpec, NodeSpec
 
 GIB = 1 << 30
@@ -28,7 +29,8 @@ class Core:
     """A State and a clock; what the writer does, without the journal."""
 
     def __init__(self, config: CoreConfig | None = None, *, start_ms: int = 1_000_000_000) -> None:
-        self.state = State.fresh(config)
+        self.planner = Planner(State.fresh(), config)
+        self.state = self.planner.state
         self.now_ms = start_ms
         self.fresh: list[Fact] = []
         """Facts since somebody last took them."""
@@ -45,23 +47,22 @@ class Core:
     def do(self, command: c.Command) -> Decision:
         """Decide and apply."""
         started, started_cpu = time.perf_counter_ns(), time.thread_time_ns()
-        decision = decide(self.state, command, self.now_ms)
+        decision = self.planner.decide(command, self.now_ms)
         self.decide_ns += time.perf_counter_ns() - started
         self.decide_cpu_ns += time.thread_time_ns() - started_cpu
-        for fact in decision.facts:
-            evolve(self.state, fact)
+        self.planner.carry_out(decision, self.now_ms)
         self.fresh += decision.facts
         return decision
 
     def settle(self, attempts: int = 16) -> None:
         """Everything due, then everything that can be admitted."""
         while True:
-            due_ms = self.state.next_due_ms()
+            due_ms = self.planner.next_due_ms(self.now_ms)
             if due_ms is None or due_ms > self.now_ms:
                 break
             outcome = self.do(c.Tick()).outcome
             assert isinstance(outcome, TickOutcome)
-        while self.state.wants_admission():
+        while self.planner.wants_admission():
             started, started_cpu = time.perf_counter_ns(), time.thread_time_ns()
             outcome = self.do(c.Admit(attempts)).outcome
             self.turns_ns.append(time.perf_counter_ns() - started)

@@ -22,7 +22,7 @@ def measured(books: Books) -> Metrics:
     """What is measured of these books while they become durable, a fact a group."""
     view = View()
     outbox, metrics = Outbox(view, WatchHub(), Waiters()), Metrics(view)
-    state = State.fresh(books.config)
+    state = State.fresh()
     outbox.load(whole_state(state))
     outbox.follow_leases(metrics)
     outbox.on_node_moved.append(metrics.node_lent)

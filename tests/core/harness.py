@@ -7,13 +7,15 @@ import itertools
 import msgspec
 
 from aliquot.coordinator.core import commands as c
-from aliquot.coordinator.core.decide import AdmitOutcome, AllocateOutcome, Decision, TickOutcome, decide
+from aliquot.coordinator.core.config import CoreConfig
+from aliquot.coordinator.core.decide import AdmitOutcome, AllocateOutcome, Decision, TickOutcome
 from aliquot.coordinator.core.evolve import evolve
 from aliquot.coordinator.core.facts import AnyFact, Fact, RequestSpec
 from aliquot.coordinator.core.invariants import check
 from aliquot.coordinator.core.leases import Lease, SliceState
+from aliquot.coordinator.core.planner import Planner
 from aliquot.coordinator.core.snapshot import from_snapshot, state_hash, to_snapshot
-from aliquot.coordinator.core.state import CoreConfig, State
+from aliquot.coordinator.core.state import State
 from aliquot.coordinator.core.types import Demand, DeviceSpec, NodeSpec
 
 GIB = 1 << 30
@@ -50,21 +52,25 @@ class Books:
 
     def __init__(self, config: CoreConfig | None = None) -> None:
         self.config = config or CoreConfig()
-        self.state = State.fresh(self.config)
+        self.start(State.fresh())
         self.now_ms = 1_000_000
         self.facts: list[Fact] = []
         self.sessions: dict[str, int] = {}
         self._ids = itertools.count(1)
         self.do(c.StartLeading(1))
 
+    def start(self, state: State) -> None:
+        """Go on with this State, and a planner that remembers nothing."""
+        self.state = state
+        self.planner = Planner(state, self.config)
+
     def do(self, command: c.Command) -> Decision:
         """Decide and apply, then check everything."""
         before = state_hash(self.state)
-        decision = decide(self.state, command, self.now_ms)
+        decision = self.planner.decide(command, self.now_ms)
         assert state_hash(self.state) == before, "decide changed the books"
-        for fact in decision.facts:
-            evolve(self.state, fact)
-            self.facts.append(fact)
+        self.planner.carry_out(decision, self.now_ms)
+        self.facts += decision.facts
         check(self.state)
         return decision
 
@@ -76,7 +82,7 @@ class Books:
             assert isinstance(outcome, TickOutcome)
             if not outcome.more:
                 break
-        while self.state.wants_admission():
+        while self.planner.wants_admission():
             steps += 1
             assert steps < SETTLE_STEPS_MAX, f"the core goes in circles: {self.facts[-6:]}"
             outcome = self.do(c.Admit()).outcome
@@ -130,7 +136,7 @@ class Books:
 
     def replayed(self) -> State:
         """A State from the encoded journal alone."""
-        state = State.fresh(self.config)
+        state = State.fresh()
         for fact in _decoder.decode(msgspec.msgpack.encode(self.facts)):
             evolve(state, fact)
         return state
@@ -138,4 +144,4 @@ class Books:
     def restored(self) -> State:
         """A State from an encoded snapshot."""
         snapshot = to_snapshot(self.state)
-        return from_snapshot(msgspec.msgpack.decode(msgspec.msgpack.encode(snapshot), type=type(snapshot)), self.config)
+        return from_snapshot(msgspec.msgpack.decode(msgspec.msgpack.encode(snapshot), type=type(snapshot)))

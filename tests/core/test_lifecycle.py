@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from aliquot.coordinator.core import commands as c
+from aliquot.coordinator.core.config import CoreConfig
 from aliquot.coordinator.core.errors import (
     IdempotencyMismatch,
     LeaseNotFound,
@@ -14,7 +15,6 @@ from aliquot.coordinator.core.errors import (
 )
 from aliquot.coordinator.core.facts import EndReason
 from aliquot.coordinator.core.leases import LeaseState, SliceState
-from aliquot.coordinator.core.state import CoreConfig
 from tests.core.harness import GIB, Books, node, request
 
 

@@ -13,7 +13,6 @@ import pytest
 from aliquot.cli.main import build_parser
 from aliquot.common.errors import ConfigError
 from aliquot.coordinator.core.snapshot import state_hash
-from aliquot.coordinator.core.state import CoreConfig
 from aliquot.coordinator.errors import JournalCorrupt
 from aliquot.coordinator.writing.journal.replay import replay
 from aliquot.coordinator.writing.journal.snapshotter import take_snapshot
@@ -39,7 +38,7 @@ def aliquot(*arguments: object) -> int:
 
 def books(path: Path) -> str:
     journal = SqliteJournal(path)
-    return state_hash(replay(journal, CoreConfig()).state)
+    return state_hash(replay(journal).state)
 
 
 def damage(path: Path, seq: int) -> None:
@@ -139,7 +138,7 @@ def test_a_restored_journal_is_written_on(tmp_path: Path, capsys: Capture) -> No
     story.journal.close()
     tool(capsys, "repair", tmp_path / "j.db", tmp_path / "new.db")
     journal = opened(tmp_path / "new.db")
-    again = replay(journal, CoreConfig())
+    again = replay(journal)
     assert state_hash(again.state) == state_hash(story.state)
     journal.resume_after(again.state.seq, again.digest)
     story.journal = journal
@@ -195,10 +194,10 @@ def test_saved_journals_mean_what_they_always_meant(tmp_path: Path, name: str) -
     path = tmp_path / name
     shutil.copy(saved.DATA / name, path)
     kept = saved.DATA / f"{name}.snapshots"
-    from_facts = replay(SqliteJournal(path), CoreConfig()).state
+    from_facts = replay(SqliteJournal(path)).state
     assert saved.hash_of(from_facts) == saved.MEANINGS[name]
     shutil.copytree(kept, snapshot_folder_of(path))
-    again = replay(SqliteJournal(path), CoreConfig())
+    again = replay(SqliteJournal(path))
     assert saved.hash_of(again.state) == saved.MEANINGS[name]
     assert again.snapshot_seq > 0
     journal = opened(path)  # and it can be written by this version

@@ -145,7 +145,7 @@ class Coordinator:
         def tell(address: str, nodes: int) -> None:
             loop.call_soon_threadsafe(self.gate.refer_to, address, nodes)
 
-        self.standby = Standby(leadership, self.settings.core(), tell)
+        self.standby = Standby(leadership, tell)
         await asyncio.to_thread(self.standby.prepare)
         led = await asyncio.to_thread(self.standby.step)
         if led is not None:
@@ -166,13 +166,13 @@ class Coordinator:
     async def _lead(self, leader_epoch: int, state: State) -> None:
         """From here on this coordinator is the one that decides."""
         settings = self.settings
-        state.config = settings.core()  # a standby has followed under those that it began with
         clock = self._clock or SystemClock(not_before_ms=state.now_ms)
         self.hub = WatchHub(ring_events=settings.limits.watch_events)
         self.waiters = Waiters()
         self.outbox = Outbox(self.view, self.hub, self.waiters)
         self.writer = Writer(
             state=state,
+            core=settings.core(),
             journal=self.journal,
             clock=clock,
             publisher=self.outbox,
@@ -252,16 +252,16 @@ class Coordinator:
 
     def _note_busy(self, busy_permille: dict[str, int]) -> None:
         """Volatile like every measurement: what is decided by it is a fact."""
-        if self.writer.state is not None:
-            self.writer.state.busy_permille = busy_permille
+        if self.writer.planner is not None:
+            self.writer.planner.measured(busy_permille)
 
     def _arrivals(self) -> MixSummary:
         """What the price learner learns from."""
         state = self.writer.state
-        return MixSummary(0, (), 0) if state is None else state.engine.mix.summary(state.inventory)
+        return MixSummary(0, (), 0) if state is None else state.arrivals.summary(state.inventory)
 
     def _engine(self) -> Engine | None:
-        return self.writer.state.engine if self.writer.state is not None else None
+        return self.writer.planner.engine if self.writer.planner is not None else None
 
     def _scoring_passes(self) -> int:
         engine = self._engine()
@@ -286,7 +286,7 @@ class Coordinator:
         self.writer.lose_leadership(NotLeader(leadership.why_lost, hint="it starts again as a standby"))
 
     def _replayed(self) -> State:
-        replayed = replay(self.journal, self.settings.core())
+        replayed = replay(self.journal)
         self.journal.resume_after(replayed.state.seq, replayed.digest)
         log.info(
             "replayed %d facts after the snapshot of %d in %d ms: %d leases, %d nodes",

@@ -10,8 +10,8 @@ import msgspec
 
 from aliquot.common.duration import DurationMs
 from aliquot.common.errors import AliquotError
+from aliquot.coordinator.core.config import CoreConfig
 from aliquot.coordinator.core.snapshot import to_snapshot
-from aliquot.coordinator.core.state import CoreConfig
 from aliquot.coordinator.main import Coordinator
 from aliquot.coordinator.settings.config import LimitSettings, Settings
 from aliquot.coordinator.writing.journal.replay import replay
@@ -170,7 +170,7 @@ class Cluster:
     def take_snapshot(self) -> None:
         """What the snapshotter does in a process of its own: replay what is durable, and write the books."""
         journal = SimJournal(self.store, self.random, self.world)
-        replayed = replay(journal, self.hosts[0].settings.core())
+        replayed = replay(journal)
         encoded = msgspec.msgpack.encode(to_snapshot(replayed.state))
         self.store.snapshots.append((encoded, replayed.digest))
         del self.store.snapshots[:-SNAPSHOTS_KEPT]

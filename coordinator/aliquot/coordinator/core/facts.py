@@ -294,6 +294,8 @@ class PreemptionStarted(Fact, frozen=True, tag="preempt"):
     deadline_ms: int
     reclaim: bool
     """True: a guarantee is being reclaimed from borrowers; False: by priority."""
+    kept: int = 3
+    """So many of the times at which a victim was preempted are remembered."""
 
 
 class HoldCreated(Fact, frozen=True, tag="hold"):

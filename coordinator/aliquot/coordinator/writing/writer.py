@@ -22,11 +22,12 @@ from typing import Protocol
 
 from aliquot.common.clock import Clock
 from aliquot.coordinator.core.commands import Admit, Command, RaiseEpoch, Tick
-from aliquot.coordinator.core.decide import AdmitOutcome, TickOutcome, decide
+from aliquot.coordinator.core.config import CoreConfig
+from aliquot.coordinator.core.decide import AdmitOutcome, TickOutcome
 from aliquot.coordinator.core.decide.outcomes import Outcome
 from aliquot.coordinator.core.errors import DomainError
-from aliquot.coordinator.core.evolve import evolve
-from aliquot.coordinator.core.state import CoreConfig, State
+from aliquot.coordinator.core.planner import Planner
+from aliquot.coordinator.core.state import State
 from aliquot.coordinator.errors import JournalUnavailable, NotLeader, Overloaded, ShuttingDown
 from aliquot.coordinator.writing.commits import Commit, take_commit, whole_state
 from aliquot.coordinator.writing.groups import OpenGroup, Reply, fail
@@ -92,6 +93,7 @@ class Writer:
         self,
         *,
         state: State,
+        core: CoreConfig | None = None,
         journal: Journal,
         clock: Clock,
         publisher: Publisher,
@@ -99,7 +101,8 @@ class Writer:
         reload: Callable[[], State],
         config: WriterConfig | None = None,
     ) -> None:
-        self.state: State | None = state
+        self._core = core or CoreConfig()
+        self.planner: Planner | None = Planner(state, self._core)
         self.durable_seq = state.seq
         self._journal = journal
         self._clock = clock
@@ -131,6 +134,11 @@ class Writer:
     # -- for everybody
 
     @property
+    def state(self) -> State | None:
+        """What is known, ahead of what is durable; `None` while it is being read again. To be read only."""
+        return self.planner.state if self.planner is not None else None
+
+    @property
     def granting(self) -> bool:
         """Whether commands are carried out at all."""
         return self.state is not None and not self._stopping and not self._stuck
@@ -150,10 +158,10 @@ class Writer:
         return len(self._queue)
 
     def adopt(self, core: CoreConfig, config: WriterConfig) -> None:
-        """Decide under these from the next turn on; a State that is read anew comes with its own (`reload`)."""
-        self._config = config
-        if self.state is not None:
-            self.state.config = core
+        """Decide under these from the next turn on."""
+        self._config, self._core = config, core
+        if self.planner is not None:
+            self.planner.adopt(core)
 
     def submit(self, command: Command) -> Reply:
         """Queue a command; the future gives its outcome once that is durable, or raises why it was refused.
@@ -235,8 +243,8 @@ class Writer:
                 await self._recover()
             elif self._stopping and self._in_flight is None and not self._open.facts and not self._queue:
                 return
-            elif self.state is not None:
-                self._take_turn(self.state)
+            elif self.planner is not None:
+                self._take_turn(self.planner)
                 await asyncio.sleep(0)  # what is ready to come in now still gets into this group
                 self._commit_if_ready()
                 if self._stopping and self._in_flight is None:
@@ -262,9 +270,9 @@ class Writer:
 
     # -- turns
 
-    def _take_turn(self, state: State) -> None:
+    def _take_turn(self, planner: Planner) -> None:
         """Decide for at most `turn_ms`: commands first, but what is due and who waits in line is never starved."""
-        now_ms = max(self._clock.now_ms(), state.now_ms)
+        now_ms = max(self._clock.now_ms(), planner.state.now_ms)
         budget_ns = self._config.turn_ms * 1_000_000
         started = time.perf_counter_ns()
         queue, room = self._queue, self._config.group_facts_max
@@ -272,38 +280,38 @@ class Writer:
             command, reply, _ = queue.popleft()
             if reply.cancelled():
                 continue
-            self._carry_out(state, command, reply, now_ms)
+            self._carry_out(planner, command, reply, now_ms)
             if self._collapse is not None:
                 return
             if time.perf_counter_ns() - started > budget_ns * 3 // 4:
                 break
         deadline = started + budget_ns
-        due_ms = state.next_due_ms()
+        due_ms = planner.next_due_ms(now_ms)
         more = due_ms is not None and due_ms <= now_ms
         while more and len(self._open.facts) < room:
-            outcome = self._carry_out(state, Tick(), None, now_ms)
+            outcome = self._carry_out(planner, Tick(), None, now_ms)
             more = isinstance(outcome, TickOutcome) and outcome.more
             if time.perf_counter_ns() > deadline:
                 break
-        while self._collapse is None and state.wants_admission() and len(self._open.facts) < room:
-            outcome = self._carry_out(state, Admit(), None, now_ms)
+        while self._collapse is None and planner.wants_admission() and len(self._open.facts) < room:
+            outcome = self._carry_out(planner, Admit(), None, now_ms)
             more = more or (isinstance(outcome, AdmitOutcome) and outcome.more)
             if time.perf_counter_ns() > deadline:
                 break
         if self._collapse is not None:
             return
-        if queue or more or state.wants_admission():
+        if queue or more or planner.wants_admission():
             if len(self._open.facts) < room:
                 self._wake.set()
         else:
-            self._set_alarm(state, now_ms)
+            self._set_alarm(planner, now_ms)
 
-    def _carry_out(self, state: State, command: Command, reply: Reply | None, now_ms: int) -> Outcome:
+    def _carry_out(self, planner: Planner, command: Command, reply: Reply | None, now_ms: int) -> Outcome:
         """Decide one command and apply its facts. Nobody is answered yet."""
         started = time.perf_counter_ns()
         group = self._open
         try:
-            decision = decide(state, command, now_ms)
+            decision = planner.decide(command, now_ms)
         except DomainError as error:
             if reply is not None:
                 # Without its traceback, which would keep this frame, and with it the State, alive in a cycle.
@@ -315,8 +323,7 @@ class Writer:
                 group.refusals.append((reply, error))
             return None
         try:
-            for fact in decision.facts:
-                evolve(state, fact)
+            planner.carry_out(decision, now_ms)
         except Exception as error:
             log.exception("applying the facts of %s failed: memory is thrown away", type(command).__name__)
             if reply is not None:
@@ -332,8 +339,8 @@ class Writer:
         self._meter.decided(time.perf_counter_ns() - started)
         return decision.outcome
 
-    def _set_alarm(self, state: State, now_ms: int) -> None:
-        due_ms = state.next_due_ms()
+    def _set_alarm(self, planner: Planner, now_ms: int) -> None:
+        due_ms = planner.next_due_ms(now_ms)
         if self._alarm is not None:
             if due_ms == self._alarm_ms:
                 return
@@ -427,7 +434,7 @@ class Writer:
         if not isinstance(self._collapse, NotLeader):
             self._collapse = error
             self._down_reason = str(error)
-        self.state = None
+        self.planner = None
         self._open.fail(self._unavailable())
         self._open = OpenGroup()
         while self._queue:
@@ -470,7 +477,7 @@ class Writer:
 
     def _restart_with(self, state: State) -> None:
         log.warning("the journal can be written again: granting goes on from fact %d", state.seq)
-        self.state = state
+        self.planner = Planner(state, self._core)
         self._down_reason = ""
         if state.seq != self.durable_seq:  # the commit that failed has arrived on disk all the same
             self._publisher.load(whole_state(state))

@@ -1,9 +1,8 @@
-"""`decide(state, command, now_ms)`: what follows from a command, as facts, changing nothing.
+"""`decide(planning, command, now_ms)`: what follows from a command, as facts, changing nothing that is journalled.
 
-Every decision is a function of its arguments: ids and times come in with them. A command that can't be carried out is
-refused with a DomainError. Two work lists of the State are consumed while deciding, because they hold hints and no
-truth:
-the timers and the walk over the waiting lines. Whoever carries out a decision applies its facts at once.
+Every decision is a function of the State and the settings: ids and times come in with the command. A command that can't
+be carried out is refused with a DomainError. Only the planner's memory is written while deciding, which holds nothing
+that could not be found out anew. Whoever carries out a decision applies its facts at once: see `planner`.
 """
 
 from __future__ import annotations
@@ -38,20 +37,21 @@ from aliquot.coordinator.core.decide.outcomes import (
     Explained,
     TickOutcome,
 )
-from aliquot.coordinator.core.state import State
+from aliquot.coordinator.core.planning import Planning
 
 __all__ = ["AdmitOutcome", "AllocateOutcome", "Decision", "Explained", "TickOutcome", "decide"]
 
 
-def decide(state: State, command: c.Command, now_ms: int) -> Decision:
+def decide(planning: Planning, command: c.Command, now_ms: int) -> Decision:
     """What to do about `command`. Raises DomainError when it is refused.
 
     `now_ms` is never below the time of the last fact: the writer's clock sees to it, and it is enforced here once more.
     """
-    return _DECIDE[type(command)](state, command, max(now_ms, state.now_ms))
+    planning.catch_up()
+    return _DECIDE[type(command)](planning, command, max(now_ms, planning.now_ms))
 
 
-_DECIDE: dict[type[Any], Callable[[State, Any, int], Decision]] = {
+_DECIDE: dict[type[Any], Callable[[Planning, Any, int], Decision]] = {
     c.StartLeading: nodes.start_leading,
     c.RaiseEpoch: nodes.raise_epoch,
     c.Allocate: allocate.allocate,

@@ -11,7 +11,7 @@ from aliquot.coordinator.core.decide.partitioning import notes as cuts_for
 from aliquot.coordinator.core.granting import is_entitled, offer
 from aliquot.coordinator.core.leases import Lease
 from aliquot.coordinator.core.maintenance.closing import why_not
-from aliquot.coordinator.core.state import State
+from aliquot.coordinator.core.planning import Planning
 from aliquot.coordinator.core.types import Demand, Missing
 
 AHEAD_SHOWN = 16
@@ -19,7 +19,7 @@ QUOTA = "QUOTA"
 """The reason where a limit, a budget or a bound stands against a request, and no lack of devices."""
 
 
-def explain_request(state: State, command: Explain, now_ms: int) -> Decision:
+def explain_request(state: Planning, command: Explain, now_ms: int) -> Decision:
     """What would become of this request if it were sent now?"""
     request = command.request
     if not state.engine.possible(request.demand) and not conceivable(state, request.demand):
@@ -29,7 +29,7 @@ def explain_request(state: State, command: Explain, now_ms: int) -> Decision:
     return Decision((), _explain(state, lease, request.demand, now_ms))
 
 
-def explain_lease(state: State, command: ExplainLease, now_ms: int) -> Decision:
+def explain_lease(state: Planning, command: ExplainLease, now_ms: int) -> Decision:
     """Why is this lease where it is?"""
     lease = state.lease(command.lease_id)
     if not lease.waiting or lease.ended:
@@ -37,7 +37,7 @@ def explain_lease(state: State, command: ExplainLease, now_ms: int) -> Decision:
     return Decision((), _explain(state, lease, lease.request.demand.avoiding(lease.avoid_device_uuids), now_ms))
 
 
-def _explain(state: State, lease: Lease, demand: Demand, now_ms: int) -> Explained:
+def _explain(state: Planning, lease: Lease, demand: Demand, now_ms: int) -> Explained:
     known = bool(lease.lease_id)
     count, ahead = state.lines.ahead_of(lease, AHEAD_SHOWN) if known else (0, [])
     found = offer(state, lease.request, demand, lease.arrival, now_ms, preempted_at_ms=lease.preempted_at_ms)

@@ -10,6 +10,7 @@ from aliquot.coordinator.core.holds import Hold
 from aliquot.coordinator.core.ledger.books import Extract
 from aliquot.coordinator.core.ledger.rates import RateCard
 from aliquot.coordinator.core.maintenance.windows import Window
+from aliquot.coordinator.core.planning import Work
 from aliquot.coordinator.core.tenancy.lending import NodeMove
 from aliquot.coordinator.core.tenancy.specs import Amount, Balancing, Pool, QueueSpec, TenantSpec
 from aliquot.coordinator.core.types import Missing, Placement
@@ -188,6 +189,8 @@ class Decision:
 
     facts: tuple[Fact, ...] = ()
     outcome: Outcome = None
+    taken: tuple[Work, ...] = ()
+    """What was due and is done with once the facts are applied."""
 
 
 NOTHING = Decision()

@@ -8,8 +8,8 @@ from aliquot.coordinator.core.evolving.counting import queue_of
 from aliquot.coordinator.core.granting import guarantee_scale, whole_pool
 from aliquot.coordinator.core.ledger.books import open_entries
 from aliquot.coordinator.core.ledger.invoice import check_period
+from aliquot.coordinator.core.planning import Planning
 from aliquot.coordinator.core.queueing.order import fair_share
-from aliquot.coordinator.core.state import State
 from aliquot.coordinator.core.tenancy.limits import (
     MILLIONTHS,
     guaranteed_in_all,
@@ -19,7 +19,7 @@ from aliquot.coordinator.core.tenancy.limits import (
 from aliquot.coordinator.core.tenancy.specs import Amount, Quota
 
 
-def extract_ledger(state: State, command: c.ExtractLedger, now_ms: int) -> Decision:
+def extract_ledger(state: Planning, command: c.ExtractLedger, now_ms: int) -> Decision:
     """What an invoice is made from. Raises InvalidField, PeriodClosed."""
     open_now = open_entries(
         (lease for lease in state.leases.values() if lease.request.tenant == command.tenant and not lease.ended),
@@ -31,7 +31,7 @@ def extract_ledger(state: State, command: c.ExtractLedger, now_ms: int) -> Decis
     return Decision((), extract)
 
 
-def read_tenancy(state: State, command: c.ReadTenancy, now_ms: int) -> Decision:
+def read_tenancy(state: Planning, command: c.ReadTenancy, now_ms: int) -> Decision:
     """Everything declared, and what is held and waits."""
     tenancy = state.tenancy
     waiting: dict[tuple[str, str], int] = {}
@@ -56,7 +56,7 @@ def read_tenancy(state: State, command: c.ReadTenancy, now_ms: int) -> Decision:
     return Decision((), view)
 
 
-def alerts(state: State, now_ms: int) -> tuple[str, ...]:
+def alerts(state: Planning, now_ms: int) -> tuple[str, ...]:
     """What an administrator should look at: promises that can't be kept, budgets nearly used up."""
     found = []
     scale = guarantee_scale(state)
@@ -76,7 +76,7 @@ def alerts(state: State, now_ms: int) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _account(state: State, kind: str, name: str, waiting: dict[tuple[str, str], int], now_ms: int) -> AccountView:
+def _account(state: Planning, kind: str, name: str, waiting: dict[tuple[str, str], int], now_ms: int) -> AccountView:
     tenancy = state.tenancy
     account = tenancy.account(kind, name)
     declared = tenancy.tenants.get(name) if kind == "t" else tenancy.queues.get(name)
