@@ -12,10 +12,10 @@ class CoreConfig(msgspec.Struct, frozen=True):
     confirm_timeout_ms: int = 30_000
     """A GRANTED slice that its agent has not confirmed for so long is given up and its lease requeued."""
     requeue_backoff_ms: int = 1_000
-    """Doubled with every requeue of the same lease, up to `requeue_backoff_max_ms`."""
+    """Doubled with every such failure of the same lease in a row, up to `requeue_backoff_max_ms`."""
     requeue_backoff_max_ms: int = 60_000
     requeues_max: int = 16
-    """A lease that failed so often ends as FAILED."""
+    """A lease whose grants failed to come up so often, one after another, ends as FAILED."""
     queued_max: int = 200_000
     retain_ended_ms: int = 600_000
     retain_ended_max: int = 100_000

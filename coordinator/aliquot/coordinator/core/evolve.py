@@ -258,7 +258,7 @@ def _slice_active(state: State, fact: f.SliceActive) -> None:
     if not lease.active_ms and all(
         piece.state is SliceState.ACTIVE for piece in lease.slices if piece.lease_epoch == lease.lease_epoch
     ):
-        _set_lease(state, replace(lease, active_ms=fact.at_ms))
+        _set_lease(state, replace(lease, active_ms=fact.at_ms, failures=0))
     if fact.lease_id in state.elastic:
         state.idle.move(fact.at_ms)
 
@@ -334,6 +334,7 @@ def _lease_requeued(state: State, fact: f.LeaseRequeued) -> None:
         requeue=False,
         note=fact.reason,
         requeues=lease.requeues + 1,
+        failures=lease.failures + fact.failed,
         not_before_ms=fact.not_before_ms,
         avoid_device_uuids=fact.avoid_device_uuids,
         acknowledged_shape=lease.shape,  # there is nothing left to adapt to

@@ -268,6 +268,11 @@ class LeaseRequeued(Fact, frozen=True, tag="requeued"):
     not_before_ms: int = 0
     avoid_device_uuids: tuple[str, ...] = ()
 
+    @property
+    def failed(self) -> bool:
+        """Whether its grant did not come up: nothing else rests before it is tried again."""
+        return self.not_before_ms > 0
+
 
 class LeaseEnded(Fact, frozen=True, tag="ended"):
     """Nothing is held any more. The record stays for a while, for Get, List and the idempotency key."""

@@ -206,6 +206,8 @@ class Lease(msgspec.Struct, frozen=True):
     """How many slices this grant has had so far: numbers the next one."""
     resized_ms: int = 0
     """When an elastic lease last grew, or gave something back."""
+    failures: int = 0
+    """Grants in a row that did not come up; drains, moves and preemptions are none."""
 
     @property
     def state(self) -> LeaseState:

@@ -151,7 +151,7 @@ def _after_failure(
 ) -> list[Fact]:
     reason, detail = failed[lost[0].slice_id]
     story = f"{reason} on device {lost[0].plan.device_uuid}" + (f": {detail}" if detail else "")
-    if lease.active_ms or lease.requeues - lease.preemptions >= state.config.requeues_max:
+    if lease.active_ms or lease.failures >= state.config.requeues_max:
         if not left:
             return [LeaseEnded(at_ms=now_ms, lease_id=lease.lease_id, reason=EndReason.FAILED, detail=story)]
         survivors = [piece for piece in left if is_agentless(state, piece)]
@@ -192,7 +192,7 @@ def retry_elsewhere(
             if is_agentless(state, piece)
         ]
     config = state.config
-    backoff_ms = min(config.requeue_backoff_ms << min(lease.requeues, 16), config.requeue_backoff_max_ms)
+    backoff_ms = min(config.requeue_backoff_ms << min(lease.failures, 16), config.requeue_backoff_max_ms)
     facts.append(
         LeaseRequeued(
             at_ms=now_ms,

@@ -81,8 +81,6 @@ def _may_move(state: Planning, lease: Lease) -> bool:
         return False
     if lease.ending or lease.ended:
         return False
-    if lease.requeues >= state.config.requeues_max // 2:
-        return False  # it has had its share; the rest of its attempts is for devices that fail it
     for piece in lease.slices:
         if piece.lease_epoch != lease.lease_epoch:
             return False

@@ -69,7 +69,7 @@ def _confirm(state: Planning, lease_id: str, now_ms: int) -> list[Fact]:
     if not silent:
         return []
     story = f"not confirmed by the agent of {silent[0].plan.node_id} in {state.config.confirm_timeout_ms} ms"
-    if lease.requeues - lease.preemptions >= state.config.requeues_max:
+    if lease.failures >= state.config.requeues_max:
         return lifecycle.end(state, lease, EndReason.FAILED, now_ms, detail=story)
     avoid = [piece.plan.device_uuid for piece in silent]
     return lifecycle.retry_elsewhere(state, lease, list(lease.holding), avoid, story, now_ms)
