@@ -88,6 +88,16 @@ class Tick:
 
 
 @dataclass(frozen=True, slots=True)
+class RetrySetAside:
+    """Try again what was set aside because deciding about it failed too often."""
+
+    subject: str = ""
+    """The lease, pool, tenant or window that it is about; empty: all of it."""
+    carry_out: bool = True
+    """False: only say what there is."""
+
+
+@dataclass(frozen=True, slots=True)
 class DeclareNode:
     """An administrator describes a node."""
 
@@ -353,6 +363,7 @@ Command = (
     | AcknowledgeShape
     | Admit
     | Tick
+    | RetrySetAside
     | DeclareNode
     | RemoveNode
     | Cordon

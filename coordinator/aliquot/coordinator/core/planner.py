@@ -11,6 +11,7 @@ from aliquot.coordinator.core.placement import Engine
 from aliquot.coordinator.core.planning import Planning
 from aliquot.coordinator.core.state import State
 from aliquot.coordinator.core.timers import Due
+from aliquot.coordinator.core.troubles import Trouble, WorkFailed, WorkKind
 
 
 class Planner:
@@ -31,9 +32,19 @@ class Planner:
 
     def decide(self, command: Command, now_ms: int) -> Decision:
         """What follows from a command. Raises DomainError when it is refused; then, and on any other error, nothing is
-        changed, and what was due stays due.
+        changed, and what was due stays due. Raises WorkFailed where what failed is a piece of the core's own work: it
+        rests then before it is tried again, or is set aside.
         """
-        return decide(self.planning, command, now_ms)
+        troubles = self.planning.memory.troubles
+        try:
+            return decide(self.planning, command, now_ms)
+        except Exception as error:
+            trouble = troubles.failed(error, now_ms)
+            if trouble is None:
+                raise
+            if trouble.work.kind is WorkKind.ADMISSION and trouble.again_ms:
+                self.planning.memory.timers.add(trouble.again_ms, Due.RETRY, trouble.work.subject)
+            raise WorkFailed(trouble) from error
 
     def carry_out(self, decision: Decision, now_ms: int) -> None:
         """Apply the facts of a decision, and take what was due off the list.
@@ -58,6 +69,10 @@ class Planner:
         """When a Tick command will find something to do, or up to four seconds before that where it is not soon."""
         self.planning.catch_up()
         return self.planning.next_due_ms(max(now_ms, self.state.now_ms))
+
+    def set_aside(self) -> tuple[Trouble, ...]:
+        """Work on which deciding failed too often, until somebody has it tried again or the coordinator restarts."""
+        return self.planning.set_aside() if self.planning.memory.troubles else ()
 
     def measured(self, busy_permille: dict[str, int]) -> None:
         """How busy elastic leases were lately, by lease, as far as it is known."""

@@ -20,7 +20,7 @@ from aliquot.coordinator.core.state import Device, Node, State
 from aliquot.coordinator.core.tenancy.books import Tenancy
 from aliquot.coordinator.core.tenancy.lending import NodeMove
 from aliquot.coordinator.core.timers import AFTER, Due, TimersView
-from aliquot.coordinator.core.troubles import WorkKind
+from aliquot.coordinator.core.troubles import Trouble, WorkKey, WorkKind
 
 FOLDED_AT_ONCE = 256
 """Entries of usage that become sums in one step: about a millisecond's work."""
@@ -36,6 +36,15 @@ class Work(NamedTuple):
     """Whose timers hold it, as an index into `Planning.sources`."""
     entry_ms: int
     """Its time there."""
+
+    @property
+    def key(self) -> WorkKey:
+        """By which it is known where deciding about it fails."""
+        return _key(self.kind, self.subject)
+
+
+def _key(kind: int, subject: str) -> WorkKey:
+    return WorkKey(WorkKind.TIMER, subject, Due(kind).name)
 
 
 class Planning:
@@ -133,11 +142,12 @@ class Planning:
     def wants_admission(self) -> bool:
         """Whether an Admit command could find something to grant."""
         memory, state = self.memory, self._state
-        if memory.troubles and memory.troubles.rests(WorkKind.ADMISSION, "", 0, state.now_ms):
+        troubles = memory.troubles
+        if troubles and troubles.rests(""):
             return False
         if memory.admission is not None:
             return True
-        if state.ready_holds and (not memory.troubles or any(not self.rests(owner) for owner in state.ready_holds)):
+        if state.ready_holds and (not troubles or not all(map(troubles.rests, state.ready_holds))):
             return True
         return self.is_offered_anew() and len(state.lines) > state.lines.resting
 
@@ -149,10 +159,6 @@ class Planning:
         """A walk along the lines begins."""
         self.memory.look_again = False
         self.memory.offered_version = self._state.offer_version
-
-    def rests(self, lease_id: str) -> bool:
-        """Whether deciding about this waiting lease failed so lately that it is left alone."""
-        return self.memory.troubles.rests(WorkKind.ADMISSION, lease_id, 0, self._state.now_ms)
 
     @property
     def sources(self) -> tuple[tuple[TimersView, int], ...]:
@@ -168,6 +174,8 @@ class Planning:
     def due(self, now_ms: int, limit: int) -> list[Work]:
         """The earliest that is due, in order; at most so much. It stays due until it is taken."""
         self.memory.timers.open(now_ms)
+        troubles, wanted = self.memory.troubles, limit
+        limit += len(troubles)
         found: list[Work] = []
         of = 0
         for source, (timers, after_ms) in enumerate(self.sources):
@@ -177,10 +185,30 @@ class Planning:
                 found += [Work(at_ms + after_ms, Due(kind), subject, source, at_ms) for at_ms, kind, subject in entries]
         if of > 1:
             found.sort()
-        return found[:limit]
+        return self._untroubled(found, now_ms, limit)[:wanted] if troubles else found[:wanted]
+
+    def _untroubled(self, found: list[Work], now_ms: int, limit: int) -> list[Work]:
+        """Without those that failed and rest. What failed and is not due any more is forgotten."""
+        troubles = self.memory.troubles
+        if len(found) < limit:
+            due = {work.key for work in found}
+            for trouble in troubles.all():
+                work = trouble.work
+                if work.kind is WorkKind.TIMER and work not in due and troubles.is_due(work, now_ms):
+                    troubles.drop(work)
+        return [work for work in found if troubles.is_due(work.key, now_ms)]
 
     def next_due_ms(self, now_ms: int) -> int | None:
         """When the next look is due, or up to four seconds before that where it is not soon."""
+        troubles = self.memory.troubles
+        if troubles:
+            untroubled = [
+                next(
+                    (at + after_ms for at, kind, about in timers.in_order() if _key(kind, about) not in troubles), None
+                )
+                for timers, after_ms in self.sources
+            ]
+            return min((at_ms for at_ms in (*untroubled, troubles.next_due_ms()) if at_ms is not None), default=None)
         times = [timers.next_due_ms(now_ms - after_ms) for timers, after_ms in self.sources]
         return min(
             (at_ms + after_ms for at_ms, (_, after_ms) in zip(times, self.sources, strict=True) if at_ms is not None),
@@ -192,10 +220,24 @@ class Planning:
         state = self._state
         entry = (work.entry_ms, int(work.kind), work.subject)
         (state.timers, *state.since.values(), self.memory.timers)[work.source].take(entry)
+        if self.memory.troubles:
+            self.memory.troubles.drop(work.key)
         if work.kind is Due.RETRY:
             state.lines.wake(work.subject)
         elif work.kind is Due.BUDGET and work.subject in state.meters:
             state.meters[work.subject].armed_ms = 0
+
+    def set_aside(self) -> tuple[Trouble, ...]:
+        """Work that failed too often to be tried again before somebody says so, and that there still is."""
+        return tuple(
+            trouble for trouble in self.memory.troubles.all() if trouble.set_aside and self._exists(trouble.work)
+        )
+
+    def _exists(self, work: WorkKey) -> bool:
+        if work.kind is WorkKind.ADMISSION:
+            lease = self.leases.get(work.subject)
+            return lease is not None and lease.waiting
+        return any(_key(kind, subject) == work for timers, _ in self.sources for _, kind, subject in timers.in_order())
 
     # -- memory
 

@@ -12,6 +12,7 @@ from aliquot.coordinator.core.decide.outcomes import (
     BalanceView,
     DefragmentView,
     MaintenanceView,
+    SetAside,
     TenancyView,
     WindowView,
 )
@@ -122,6 +123,17 @@ class AdminService(Service, admin_pb2_grpc.AdminServiceServicer):
         view = await self._writer.submit(c.ReadMaintenance())
         assert isinstance(view, MaintenanceView)
         return view.windows
+
+    # -- what failed
+
+    @unary
+    async def RetrySetAside(  # noqa: N802
+        self, request: admin_pb2.RetrySetAsideRequest, context: Context
+    ) -> admin_pb2.RetrySetAsideResponse:
+        """What was set aside, and is tried again where that is asked for."""
+        outcome = await self._writer.submit(c.RetrySetAside(request.subject, request.carry_out))
+        assert isinstance(outcome, SetAside)
+        return admin_pb2.RetrySetAsideResponse(found=map(messages.set_aside_message, outcome.found))
 
     # -- the ledger
 

@@ -28,6 +28,7 @@ from aliquot.coordinator.core.decide.outcomes import Outcome
 from aliquot.coordinator.core.errors import DomainError
 from aliquot.coordinator.core.planner import Planner
 from aliquot.coordinator.core.state import State
+from aliquot.coordinator.core.troubles import Trouble, WorkFailed
 from aliquot.coordinator.errors import JournalUnavailable, NotLeader, Overloaded, ShuttingDown
 from aliquot.coordinator.writing.commits import Commit, take_commit, whole_state
 from aliquot.coordinator.writing.groups import OpenGroup, Reply, fail
@@ -137,6 +138,15 @@ class Writer:
     def state(self) -> State | None:
         """What is known, ahead of what is durable; `None` while it is being read again. To be read only."""
         return self.planner.state if self.planner is not None else None
+
+    @property
+    def set_aside(self) -> tuple[Trouble, ...]:
+        """Work on which deciding failed too often: it waits for an administrator, or for a restart."""
+        return self.planner.set_aside() if self.planner is not None else ()
+
+    def set_aside_about(self, lease_id: str) -> tuple[Trouble, ...]:
+        """That of one lease."""
+        return tuple(trouble for trouble in self.set_aside if trouble.work.subject == lease_id)
 
     @property
     def granting(self) -> bool:
@@ -290,7 +300,10 @@ class Writer:
         more = due_ms is not None and due_ms <= now_ms
         while more and len(self._open.facts) < room:
             outcome = self._carry_out(planner, Tick(), None, now_ms)
-            more = isinstance(outcome, TickOutcome) and outcome.more
+            if self._collapse is not None:
+                return
+            due_ms = planner.next_due_ms(now_ms)  # what failed rests, and the rest goes on
+            more = outcome.more if isinstance(outcome, TickOutcome) else due_ms is not None and due_ms <= now_ms
             if time.perf_counter_ns() > deadline:
                 break
         while self._collapse is None and planner.wants_admission() and len(self._open.facts) < room:
@@ -316,6 +329,9 @@ class Writer:
             if reply is not None:
                 # Without its traceback, which would keep this frame, and with it the State, alive in a cycle.
                 group.refusals.append((reply, error.with_traceback(None)))
+            return None
+        except WorkFailed as failure:
+            _tell(failure, now_ms)
             return None
         except Exception as error:
             log.exception("deciding %s failed; nothing was changed", type(command).__name__)
@@ -489,3 +505,14 @@ class Writer:
         for callback in self.on_reload:
             callback()
         self._wake.set()
+
+
+def _tell(failure: WorkFailed, now_ms: int) -> None:
+    """Say so: with its traceback the first time, and as something that needs somebody when it is set aside."""
+    trouble = failure.trouble
+    if trouble.set_aside:
+        log.error("SET ASIDE: %s. It is not tried again before an administrator says so, or a restart", trouble)
+    else:
+        rest_s = (trouble.again_ms - now_ms) / 1000
+        cause = failure.__cause__ if trouble.failures == 1 else None
+        log.error("%s; nothing was changed; it is tried again in %g s", trouble, rest_s, exc_info=cause)

@@ -48,6 +48,7 @@ def decide(planning: Planning, command: c.Command, now_ms: int) -> Decision:
     `now_ms` is never below the time of the last fact: the writer's clock sees to it, and it is enforced here once more.
     """
     planning.catch_up()
+    planning.memory.troubles.at_work = None
     return _DECIDE[type(command)](planning, command, max(now_ms, planning.now_ms))
 
 
@@ -61,6 +62,7 @@ _DECIDE: dict[type[Any], Callable[[Planning, Any, int], Decision]] = {
     c.AcknowledgeShape: resizing.acknowledge,
     c.Admit: admission.admit,
     c.Tick: tick.tick,
+    c.RetrySetAside: tick.retry_set_aside,
     c.DeclareNode: nodes.declare,
     c.RemoveNode: nodes.remove,
     c.Cordon: nodes.cordon,

@@ -15,13 +15,18 @@ from aliquot.coordinator.core.holds import Hold, HoldKind
 from aliquot.coordinator.core.leases import Lease, SliceState
 from aliquot.coordinator.core.placement.validity import objection
 from aliquot.coordinator.core.planning import Planning
+from aliquot.coordinator.core.troubles import WorkKey, WorkKind
 
 
 def use_complete(state: Planning, now_ms: int) -> Decision | None:
     """Grant the first hold that is complete, or give it up where its owner may not have it any more: a limit forbids
     it, or what is kept has changed, and is not what the request asks for.
     """
-    for owner in list(state.ready_holds):
+    troubles = state.memory.troubles
+    for owner in state.ready_holds:
+        if troubles and troubles.rests(owner):
+            continue
+        troubles.at_work = WorkKey(WorkKind.ADMISSION, owner)
         hold, lease = state.holds[owner], state.leases[owner]
         if not is_complete(state, hold):
             continue
@@ -38,7 +43,11 @@ def use_complete(state: Planning, now_ms: int) -> Decision | None:
 def break_lost(state: Planning, now_ms: int) -> list[Fact]:
     """Holds that can't become complete any more: their owners are decided on anew."""
     facts: list[Fact] = []
+    troubles = state.memory.troubles
     for hold in state.holds.values():
+        if troubles and troubles.rests(hold.owner):
+            continue
+        troubles.at_work = WorkKey(WorkKind.ADMISSION, hold.owner)
         if not can_complete(state, hold):
             facts.append(HoldBroken(at_ms=now_ms, owner=hold.owner, reason="a device of it was lost"))
             facts += reprieve(state, hold, now_ms, "the lease it was to make room for needs other devices now")

@@ -13,6 +13,7 @@ from aliquot.coordinator.core.maintenance.windows import Window
 from aliquot.coordinator.core.planning import Work
 from aliquot.coordinator.core.tenancy.lending import NodeMove
 from aliquot.coordinator.core.tenancy.specs import Amount, Balancing, Pool, QueueSpec, TenantSpec
+from aliquot.coordinator.core.troubles import Trouble
 from aliquot.coordinator.core.types import Missing, Placement
 
 
@@ -37,6 +38,13 @@ class TickOutcome:
     """One step of what was due. `more`: call again, something else is due already."""
 
     more: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SetAside:
+    """Work that had been set aside, and may be tried again now."""
+
+    found: tuple[Trouble, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +180,7 @@ Outcome = (
     AllocateOutcome
     | AdmitOutcome
     | TickOutcome
+    | SetAside
     | Explained
     | ApplyOutcome
     | TenancyView
@@ -204,6 +213,7 @@ __all__ = [
     "Decision",
     "Explained",
     "Outcome",
+    "SetAside",
     "TenancyView",
     "TickOutcome",
 ]

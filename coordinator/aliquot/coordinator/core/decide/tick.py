@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from aliquot.coordinator.core.commands import Tick
+from aliquot.coordinator.core.commands import RetrySetAside, Tick
 from aliquot.coordinator.core.decide import holding, lifecycle, resizing
 from aliquot.coordinator.core.decide.balancing import look as look_at_projects
 from aliquot.coordinator.core.decide.maintaining import look as look_at_window
-from aliquot.coordinator.core.decide.outcomes import Decision, TickOutcome
+from aliquot.coordinator.core.decide.outcomes import Decision, SetAside, TickOutcome
 from aliquot.coordinator.core.decide.partitioning import look as look_at_cards
 from aliquot.coordinator.core.facts import EndReason, Fact, LeasesForgotten
 from aliquot.coordinator.core.leases import SliceState
@@ -14,14 +14,13 @@ from aliquot.coordinator.core.ledger.facts import BudgetCrossed, UsageFolded
 from aliquot.coordinator.core.ledger.meters import ALERT_PERMILLE
 from aliquot.coordinator.core.planning import FOLDED_AT_ONCE, Planning, Work
 from aliquot.coordinator.core.timers import Due
-from aliquot.coordinator.core.troubles import WorkKind
 
 
 def tick(state: Planning, command: Tick, now_ms: int) -> Decision:
     """Look at due entries until one of them asks for something, or `limit` asked for nothing."""
     due = state.due(now_ms, command.limit)
     for number, work in enumerate(due, 1):
-        state.memory.troubles.begin(WorkKind.TIMER, work.subject, work.kind)
+        state.memory.troubles.at_work = work.key
         facts = _LOOK[work.kind](state, work.subject, now_ms)
         if facts:
             taken = due[:number]
@@ -33,6 +32,15 @@ def tick(state: Planning, command: Tick, now_ms: int) -> Decision:
             taken = due[:number]
             return Decision((), TickOutcome(_more(state, taken, now_ms)), tuple(taken))
     return Decision((), TickOutcome(_more(state, due, now_ms)), tuple(due))
+
+
+def retry_set_aside(state: Planning, command: RetrySetAside, now_ms: int) -> Decision:
+    """Forget that it failed. Nothing of it is durable, so nothing is journalled."""
+    found = [trouble for trouble in state.set_aside() if command.subject in ("", trouble.work.subject)]
+    for trouble in found if command.carry_out else ():
+        state.memory.troubles.drop(trouble.work)
+        state.memory.look_again = True
+    return Decision((), SetAside(tuple(found)))
 
 
 def _more(state: Planning, taken: list[Work], now_ms: int) -> bool:
@@ -78,6 +86,8 @@ def _confirm(state: Planning, lease_id: str, now_ms: int) -> list[Fact]:
 def _retry(state: Planning, lease_id: str, now_ms: int) -> list[Fact]:
     # Where it was for the sake of one that has gone meanwhile, its equals still waited for the same moment.
     state.memory.look_again = True
+    if state.memory.troubles:
+        state.memory.troubles.wake(lease_id, now_ms)
     return []
 
 
