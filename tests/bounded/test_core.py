@@ -106,7 +106,7 @@ class Pool:
 
 
 def kept(pool: Pool) -> Counter[str]:
-    """What the State and the memory of its planner hold, by type; but for the latest usage and its sums by the hour, which have their own bounds,
+    """What a planner holds, by type; but for the latest usage and its sums by the hour, which have their own bounds,
     and a log that is cut at a fixed length.
     """
     found = everything_in(pool.planner)

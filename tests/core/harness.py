@@ -14,9 +14,10 @@ from aliquot.coordinator.core.facts import AnyFact, Fact, RequestSpec
 from aliquot.coordinator.core.invariants import check
 from aliquot.coordinator.core.leases import Lease, SliceState
 from aliquot.coordinator.core.planner import Planner
-from aliquot.coordinator.core.snapshot import from_snapshot, state_hash, to_snapshot
+from aliquot.coordinator.core.snapshot import from_snapshot, to_snapshot
 from aliquot.coordinator.core.state import State
 from aliquot.coordinator.core.types import Demand, DeviceSpec, NodeSpec
+from tests.core.frozen import contents
 
 GIB = 1 << 30
 SETTLE_STEPS_MAX = 1_000
@@ -66,9 +67,11 @@ class Books:
 
     def do(self, command: c.Command) -> Decision:
         """Decide and apply, then check everything."""
-        before = state_hash(self.state)
-        decision = self.planner.decide(command, self.now_ms)
-        assert state_hash(self.state) == before, "decide changed the books"
+        before = contents(self.state)
+        try:
+            decision = self.planner.decide(command, self.now_ms)
+        finally:
+            assert contents(self.state) == before, f"deciding {type(command).__name__} changed books or indexes"
         self.planner.carry_out(decision, self.now_ms)
         self.facts += decision.facts
         check(self.state)

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from aliquot.coordinator.core import commands as c
+from aliquot.coordinator.core import granting
 from aliquot.coordinator.core.config import CoreConfig
 from aliquot.coordinator.core.decide import admission, tick
 from aliquot.coordinator.core.decide.outcomes import SetAside
@@ -58,7 +59,7 @@ def pass_time(books: Books, seconds: int) -> int:
 
 def poison(monkeypatch: pytest.MonkeyPatch, is_poisoned: Callable[[str], bool]) -> None:
     """Trying to place these leases raises."""
-    right = admission.offer
+    right = granting.offer
 
     def offer(state: Any, request: Any, demand: Any, arrival: int, now_ms: int, **more: Any) -> Any:
         lease = next(lease for lease in state.leases.values() if lease.arrival == arrival)

@@ -74,6 +74,11 @@ class Planner:
         """Work on which deciding failed too often, until somebody has it tried again or the coordinator restarts."""
         return self.planning.set_aside() if self.planning.memory.troubles else ()
 
+    def device_measured(self, uuid: str, utilisation_milli: int) -> None:
+        """How busy a device was lately, in thousandths."""
+        if self.state.inventory.has_device(uuid):
+            self.engine.measured(uuid, utilisation_milli)
+
     def measured(self, busy_permille: dict[str, int]) -> None:
         """How busy elastic leases were lately, by lease, as far as it is known."""
         self.planning.memory.busy_permille = busy_permille

@@ -56,8 +56,11 @@ class Engine:
         self.shapes = ShapeTable(inventory)
         scorer = Scorer(inventory, policy, self.shapes)
         self.index: Index = ScanIndex(scorer) if full_scan else ScoreIndex(scorer, compiled=compiled)
-        self._chooser = Chooser(inventory, policy, self.index)
-        self.mix = mix or ArrivalMix()
+        self._utilisation: dict[str, int] = {}
+        """How busy devices are, in thousandths. Volatile: it decides only between equal places."""
+        self._measured_version = -1
+        self._chooser = Chooser(inventory, policy, self.index, self._utilisation)
+        self.mix = ArrivalMix() if mix is None else mix
         """What has arrived lately. Volatile: prices made of it come back as a fact."""
         self.moves = MoveBudget()
         """What may be moved to make room. Volatile too."""
@@ -128,6 +131,14 @@ class Engine:
         if chosen is None:
             return None
         return Placement((chosen.slices,), (chosen.node_id,), chosen.note)
+
+    def measured(self, uuid: str, utilisation_milli: int) -> None:
+        """How busy a device was lately, in thousandths."""
+        self._utilisation[uuid] = utilisation_milli
+        if self._measured_version != self.inventory.structure_version:
+            self._measured_version = self.inventory.structure_version
+            for gone in [known for known in self._utilisation if not self.inventory.has_device(known)]:
+                del self._utilisation[gone]
 
     def possible(self, demand: Demand) -> bool:
         """Would the demand fit an empty pool with every node ready? Cached until the structure changes."""
