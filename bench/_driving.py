@@ -6,10 +6,11 @@ import time
 from typing import TypeVar
 
 from aliquot.coordinator.core import commands as c
-from aliquot.coordinator.core.decide import Decision, decide
-from aliquot.coordinator.core.evolve import evolve
+from aliquot.coordinator.core.config import CoreConfig
+from aliquot.coordinator.core.decide import Decision
 from aliquot.coordinator.core.facts import Fact
-from aliquot.coordinator.core.state import CoreConfig, State
+from aliquot.coordinator.core.planner import Planner
+from aliquot.coordinator.core.state import State
 from aliquot.coordinator.core.types import DeviceSpec, NodeSpec
 
 T = TypeVar("T")
@@ -31,7 +32,8 @@ class Core:
     """A State and a clock; what the writer does, without the journal."""
 
     def __init__(self, config: CoreConfig | None = None, *, start_ms: int = 1_000_000_000) -> None:
-        self.state = State.fresh(config)
+        self.planner = Planner(State.fresh(), config)
+        self.state = self.planner.state
         self.now_ms = start_ms
         self.fresh: list[Fact] = []
         """Facts since somebody last took them."""
@@ -48,22 +50,21 @@ class Core:
     def do(self, command: c.Command[T]) -> Decision[T]:
         """Decide and apply."""
         started, started_cpu = time.perf_counter_ns(), time.thread_time_ns()
-        decision = decide(self.state, command, self.now_ms)
+        decision = self.planner.decide(command, self.now_ms)
         self.decide_ns += time.perf_counter_ns() - started
         self.decide_cpu_ns += time.thread_time_ns() - started_cpu
-        for fact in decision.facts:
-            evolve(self.state, fact)
+        self.planner.carry_out(decision, self.now_ms)
         self.fresh += decision.facts
         return decision
 
     def settle(self, attempts: int = 16) -> None:
         """Everything due, then everything that can be admitted."""
         while True:
-            due_ms = self.state.next_due_ms()
+            due_ms = self.planner.next_due_ms(self.now_ms)
             if due_ms is None or due_ms > self.now_ms:
                 break
             self.do(c.Tick())
-        while self.state.wants_admission():
+        while self.planner.wants_admission():
             started, started_cpu = time.perf_counter_ns(), time.thread_time_ns()
             self.do(c.Admit(attempts))
             self.turns_ns.append(time.perf_counter_ns() - started)

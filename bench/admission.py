@@ -22,8 +22,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from aliquot.coordinator.core import commands as c
+from aliquot.coordinator.core.config import CoreConfig
 from aliquot.coordinator.core.facts import RequestSpec
-from aliquot.coordinator.core.state import CoreConfig
 from aliquot.coordinator.core.tenancy.specs import Amount, QueuePolicy, QueueSpec, Quota, TenantSpec
 from aliquot.coordinator.core.types import Demand
 from bench._driving import GIB, Core, build_node, percentile
@@ -104,8 +104,8 @@ def main() -> None:
     core.state.free_capacity()
     turns_ns, turns_cpu_ns, allocate_ns, turns = [], [], [], 0
     pass_ns = cpu_ns = 0
-    while core.state.wants_admission():
-        if turns and core.state.admission is None:
+    while core.planner.wants_admission():
+        if turns and core.planner.planning.memory.admission is None:
             break  # where something is guaranteed, the newcomers ask for a pass of their own
         started_ns, started_cpu = time.perf_counter_ns(), time.thread_time_ns()
         core.do(c.Admit())

@@ -34,7 +34,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from aliquot.coordinator.core.state import CoreConfig
+from aliquot.coordinator.core.config import CoreConfig
 from bench._pool import Agents, bare_server, coordinator, declare, declared_nodes, in_process
 from tests.conftest import postgres_bin_dir
 from tests.failover import server

@@ -20,8 +20,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from aliquot.coordinator.core import commands as c
+from aliquot.coordinator.core.config import CoreConfig
 from aliquot.coordinator.core.facts import HoldCreated, LeaseGranted, LeaseReleasing, PreemptionStarted, RequestSpec
-from aliquot.coordinator.core.state import CoreConfig
 from aliquot.coordinator.core.types import Demand
 from bench._driving import GIB, Core, build_node, percentile
 
@@ -100,7 +100,7 @@ def main() -> None:
         spec = RequestSpec(demand=rng.choices(shapes, weights)[0], tenant="urgent", priority=100, ttl_ms=0)
         core.decide_ns = core.decide_cpu_ns = 0
         core.do(c.Allocate(lease_id, spec))
-        while core.state.wants_admission() and lease_id not in core.state.holds:
+        while core.planner.wants_admission() and lease_id not in core.state.holds:
             core.do(c.Admit())
         took_ns, cpu_ns = core.decide_ns, core.decide_cpu_ns
         facts = core.take_facts()

@@ -40,8 +40,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from aliquot.coordinator.core import commands as c
+from aliquot.coordinator.core.config import CoreConfig
 from aliquot.coordinator.core.facts import LeaseGranted, LeaseReleasing, LeaseReprieved, PreemptionStarted, RequestSpec
-from aliquot.coordinator.core.state import CoreConfig
 from aliquot.coordinator.core.tenancy.specs import Amount, QueuePolicy, QueueSpec, Quota, TenantSpec
 from bench._driving import Core, build_node, percentile
 from bench._philly import NODE_DEVICES, Job, guarantees, read_jobs
@@ -97,7 +97,7 @@ class Replay:
         core = self.core
         while self.events:
             at_ms, kind, lease_id, run = self.events[0]
-            due_ms = core.state.next_due_ms()
+            due_ms = core.planner.next_due_ms(core.now_ms)
             is_due = due_ms is not None and due_ms < at_ms
             next_ms = max(core.now_ms, due_ms if is_due and due_ms is not None else at_ms)
             held = core.state.tenancy.account("q", "root").share_milli // 1000

@@ -9,15 +9,15 @@ from typing import TypeVar
 import pytest
 
 from aliquot.coordinator.core import commands as c
-from aliquot.coordinator.core.decide import decide
+from aliquot.coordinator.core.config import CoreConfig
 from aliquot.coordinator.core.errors import DomainError
-from aliquot.coordinator.core.evolve import evolve
-from aliquot.coordinator.core.evolving.counting import FOLDED_AT_ONCE
 from aliquot.coordinator.core.facts import RequestSpec
 from aliquot.coordinator.core.ledger.entries import EntryKind
 from aliquot.coordinator.core.ledger.folding import DAY_MS, HOUR_MS
 from aliquot.coordinator.core.ledger.rates import ModelRate, RateCard
-from aliquot.coordinator.core.state import CoreConfig, State
+from aliquot.coordinator.core.planner import Planner
+from aliquot.coordinator.core.planning import FOLDED_AT_ONCE
+from aliquot.coordinator.core.state import State
 from aliquot.coordinator.core.tenancy.specs import Budget, Period, TenantSpec
 from tests.bounded.counting import everything_in
 from tests.core.harness import GIB, node, request
@@ -36,7 +36,8 @@ class Pool:
     """A core under load, without the checks after each command that would make a long day longer."""
 
     def __init__(self) -> None:
-        self.state = State.fresh(CONFIG)
+        self.planner = Planner(State.fresh(), CONFIG)
+        self.state = self.planner.state
         self.now_ms = BEGAN_MS
         self._ids = itertools.count(1)
         self.do(c.StartLeading(1))
@@ -52,9 +53,8 @@ class Pool:
         return f"l-{next(self._ids):013d}"
 
     def do(self, command: c.Command[T]) -> T:
-        decision = decide(self.state, command, self.now_ms)
-        for fact in decision.facts:
-            evolve(self.state, fact)
+        decision = self.planner.decide(command, self.now_ms)
+        self.planner.carry_out(decision, self.now_ms)
         self.state.take_touched()
         return decision.outcome
 
@@ -64,7 +64,7 @@ class Pool:
             if not self.do(c.Tick()).more:
                 break
         for _ in range(100):
-            if not self.state.wants_admission():
+            if not self.planner.wants_admission():
                 break
             self.do(c.Admit())
 
@@ -109,10 +109,10 @@ class Pool:
 
 
 def kept(pool: Pool) -> Counter[str]:
-    """What the State holds, by type; but for the latest usage and its sums by the hour, which have their own bounds,
+    """What a planner holds, by type; but for the latest usage and its sums by the hour, which have their own bounds,
     and a log that is cut at a fixed length.
     """
-    found = everything_in(pool.state)
+    found = everything_in(pool.planner)
     usage = sum(entry.kind is EntryKind.USAGE for entry in pool.state.ledger.entries)
     assert found["Entry"] == len(pool.state.ledger.entries)
     assert usage < USAGE_MAX

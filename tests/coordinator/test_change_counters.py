@@ -23,7 +23,7 @@ def measured(books: Books) -> Metrics:
     view = View()
     metrics = Metrics(view)
     outbox = Outbox(view, WatchHub(), Waiters(), [metrics])
-    state = State.fresh(books.config)
+    state = State.fresh()
     for fact in books.facts:
         evolve(state, fact)
         outbox.publish(take_commit(state))

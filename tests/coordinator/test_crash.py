@@ -13,7 +13,6 @@ import grpc.aio
 import pytest
 
 from aliquot.coordinator.core import invariants
-from aliquot.coordinator.core.state import CoreConfig
 from aliquot.coordinator.writing.journal.replay import replay
 from aliquot.coordinator.writing.journal.sqlite import SqliteJournal
 from aliquot.v1 import leases_pb2, leases_pb2_grpc, pool_pb2, pool_pb2_grpc, types_pb2
@@ -66,7 +65,7 @@ async def verify(path: Path, log: Log) -> None:
         assert len(everything.leases) == len(KEYS)
     journal = SqliteJournal(path)
     journal.open()
-    invariants.check(replay(journal, CoreConfig()).state)
+    invariants.check(replay(journal).state)
     journal.close()
 
 
@@ -170,7 +169,7 @@ async def test_sigterm_under_load_ends_in_order(tmp_path: Path) -> None:
     assert "Traceback" not in ended.said
     journal = SqliteJournal(path)
     journal.open()
-    state = replay(journal, CoreConfig()).state
+    state = replay(journal).state
     assert set(answered.values()) <= set(state.leases)
     invariants.check(state)
     journal.close()

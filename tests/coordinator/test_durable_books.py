@@ -10,14 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aliquot.coordinator.core import commands as c
+from aliquot.coordinator.core.config import CoreConfig
 from aliquot.coordinator.core.errors import DomainError, PeriodClosed
 from aliquot.coordinator.core.granting import guarantee_scale, whole_pool
 from aliquot.coordinator.core.ledger.books import Extract
 from aliquot.coordinator.core.ledger.folding import DAY_MS
 from aliquot.coordinator.core.ledger.rates import ModelRate, RateCard
 from aliquot.coordinator.core.maintenance.windows import WindowSpec
+from aliquot.coordinator.core.planning import Planning
 from aliquot.coordinator.core.queueing.order import fair_share
-from aliquot.coordinator.core.state import CoreConfig, State
+from aliquot.coordinator.core.state import State
 from aliquot.coordinator.core.tenancy.limits import usable_capacity
 from aliquot.coordinator.core.tenancy.specs import Budget, Period, QueueSpec, TenantSpec
 from aliquot.coordinator.reading.books import TenancyView
@@ -142,7 +144,7 @@ def recounted(state: State, now_ms: int) -> object:
         place = state.lines.place_of(lease_id)
         assert place is not None
         waiting.update([("t", place.tenant), *(("q", name) for name in state.tenancy.path(place.queue))])
-    capacity = whole_pool(state)
+    capacity = whole_pool(Planning(state, CoreConfig()))
     accounts = {
         key: (
             account.share_milli,
@@ -153,7 +155,13 @@ def recounted(state: State, now_ms: int) -> object:
         )
         for key, account in state.tenancy.accounts.items()
     }
-    return accounts, guarantee_scale(state), usable_capacity(state.inventory), set(state.holds), set(state.windows)
+    return (
+        accounts,
+        guarantee_scale(Planning(state, CoreConfig())),
+        usable_capacity(state.inventory),
+        set(state.holds),
+        set(state.windows),
+    )
 
 
 def told(view: View, tenancy: TenancyView, state: State) -> object:
@@ -182,7 +190,9 @@ def told(view: View, tenancy: TenancyView, state: State) -> object:
 
 
 def fair_share_of(state: State, key: tuple[str, str]) -> int:
-    return fair_share(state.tenancy, state.tenancy.accounts[key], whole_pool(state), state.now_ms)
+    return fair_share(
+        state.tenancy, state.tenancy.accounts[key], whole_pool(Planning(state, CoreConfig())), state.now_ms
+    )
 
 
 @given(st.lists(STEPS, max_size=40), st.integers(1, 4))

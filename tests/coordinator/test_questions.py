@@ -13,6 +13,8 @@ import pytest
 
 from aliquot.common.clock import ManualClock
 from aliquot.coordinator.core import commands as c
+from aliquot.coordinator.core import planner
+from aliquot.coordinator.core.config import CoreConfig
 from aliquot.coordinator.core.decide import answer, decide
 from aliquot.coordinator.core.errors import LeaseNotFound
 from aliquot.coordinator.core.queries import DryRun, Explain, ExplainLease, Query
@@ -60,8 +62,8 @@ def order(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
         return note
 
-    monkeypatch.setattr(writer, "decide", noted("c", decide))
-    monkeypatch.setattr(questions, "answer", noted("q", answer))
+    monkeypatch.setattr(planner, "decide", noted("c", decide))
+    monkeypatch.setattr(planner, "answer", noted("q", answer))
     return happened
 
 
@@ -73,6 +75,7 @@ async def writing(journal: HeldJournal, config: WriterConfig | None = None) -> A
     silent = Silent()
     made = Writer(
         state=State.fresh(),
+        core=CoreConfig(),
         journal=journal,
         clock=ManualClock(1_000_000),
         publisher=silent,

@@ -9,12 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aliquot.coordinator.core import commands as c
-from aliquot.coordinator.core.decide import decide
 from aliquot.coordinator.core.errors import DomainError
-from aliquot.coordinator.core.evolve import evolve
 from aliquot.coordinator.core.facts import RequestSpec
 from aliquot.coordinator.core.leases import LeaseState
-from aliquot.coordinator.core.state import CoreConfig, State
+from aliquot.coordinator.core.planner import Planner
+from aliquot.coordinator.core.state import State
 from aliquot.coordinator.core.types import Demand, DeviceSpec, NodeSpec
 from aliquot.coordinator.reading.paging import ArrivalOrder
 from aliquot.coordinator.reading.view import View
@@ -45,7 +44,8 @@ class World:
     """A State, and a View that hears of it group by group."""
 
     def __init__(self) -> None:
-        self.state = State.fresh(CoreConfig())
+        self.planner = Planner(State.fresh())
+        self.state = self.planner.state
         self.view = View()
         self.now_ms = 1_000
         self.made = 0
@@ -53,11 +53,10 @@ class World:
 
     def carry_out(self, command: c.Command[Any]) -> None:
         try:
-            decision = decide(self.state, command, self.now_ms)
+            decision = self.planner.decide(command, self.now_ms)
         except DomainError:
             return
-        for fact in decision.facts:
-            evolve(self.state, fact)
+        self.planner.carry_out(decision, self.now_ms)
 
     def step(self, step: tuple[object, ...]) -> None:
         match step:

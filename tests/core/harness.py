@@ -8,17 +8,20 @@ from typing import TypeVar
 import msgspec
 
 from aliquot.coordinator.core import commands as c
-from aliquot.coordinator.core.decide import Decision, answer, decide
+from aliquot.coordinator.core.config import CoreConfig
+from aliquot.coordinator.core.decide import Decision
 from aliquot.coordinator.core.evolve import evolve
 from aliquot.coordinator.core.facts import AnyFact, Fact, RequestSpec
 from aliquot.coordinator.core.invariants import check
 from aliquot.coordinator.core.leases import Lease, SliceState
+from aliquot.coordinator.core.planner import Planner
 from aliquot.coordinator.core.queries import Query
-from aliquot.coordinator.core.snapshot import from_snapshot, state_hash, to_snapshot
-from aliquot.coordinator.core.state import CoreConfig, State
+from aliquot.coordinator.core.snapshot import from_snapshot, to_snapshot
+from aliquot.coordinator.core.state import State
 from aliquot.coordinator.core.types import Demand, DeviceSpec, NodeSpec
 from aliquot.coordinator.reading.view import View
 from aliquot.coordinator.writing.commits import whole_state
+from tests.core.frozen import contents
 
 T = TypeVar("T")
 
@@ -56,29 +59,35 @@ class Books:
 
     def __init__(self, config: CoreConfig | None = None) -> None:
         self.config = config or CoreConfig()
-        self.state = State.fresh(self.config)
+        self.start(State.fresh())
         self.now_ms = 1_000_000
         self.facts: list[Fact] = []
         self.sessions: dict[str, int] = {}
         self._ids = itertools.count(1)
         self.do(c.StartLeading(1))
 
+    def start(self, state: State) -> None:
+        """Go on with this State, and a planner that remembers nothing."""
+        self.state = state
+        self.planner = Planner(state, self.config)
+
     def do(self, command: c.Command[T]) -> Decision[T]:
         """Decide and apply, then check everything."""
-        before = state_hash(self.state)
-        decision = decide(self.state, command, self.now_ms)
-        assert state_hash(self.state) == before, "decide changed the books"
-        for fact in decision.facts:
-            evolve(self.state, fact)
-            self.facts.append(fact)
+        before = contents(self.state)
+        try:
+            decision = self.planner.decide(command, self.now_ms)
+        finally:
+            assert contents(self.state) == before, f"deciding {type(command).__name__} changed books or indexes"
+        self.planner.carry_out(decision, self.now_ms)
+        self.facts += decision.facts
         check(self.state)
         return decision
 
     def ask(self, query: Query[T]) -> T:
         """Answer a question, which must change nothing."""
-        before = state_hash(self.state)
-        found = answer(self.state, query, self.now_ms)
-        assert state_hash(self.state) == before, "answering changed the books"
+        before = contents(self.state)
+        found = self.planner.answer(query, self.now_ms)
+        assert contents(self.state) == before, "answering changed books or indexes"
         check(self.state)
         return found
 
@@ -94,7 +103,7 @@ class Books:
         while True:
             if not self.do(c.Tick()).outcome.more:
                 break
-        while self.state.wants_admission():
+        while self.planner.wants_admission():
             steps += 1
             assert steps < SETTLE_STEPS_MAX, f"the core goes in circles: {self.facts[-6:]}"
             if not self.do(c.Admit()).outcome.more:
@@ -145,7 +154,7 @@ class Books:
 
     def replayed(self) -> State:
         """A State from the encoded journal alone."""
-        state = State.fresh(self.config)
+        state = State.fresh()
         for fact in _decoder.decode(msgspec.msgpack.encode(self.facts)):
             evolve(state, fact)
         return state
@@ -153,4 +162,4 @@ class Books:
     def restored(self) -> State:
         """A State from an encoded snapshot."""
         snapshot = to_snapshot(self.state)
-        return from_snapshot(msgspec.msgpack.decode(msgspec.msgpack.encode(snapshot), type=type(snapshot)), self.config)
+        return from_snapshot(msgspec.msgpack.decode(msgspec.msgpack.encode(snapshot), type=type(snapshot)))

@@ -10,10 +10,10 @@ from hypothesis import HealthCheck, settings
 from hypothesis.stateful import RuleBasedStateMachine, rule
 
 from aliquot.coordinator.core import commands as c
+from aliquot.coordinator.core.config import CoreConfig
 from aliquot.coordinator.core.errors import DomainError
 from aliquot.coordinator.core.leases import Lease
 from aliquot.coordinator.core.snapshot import state_hash
-from aliquot.coordinator.core.state import CoreConfig
 from aliquot.coordinator.core.types import NodeSpec
 from tests.core.harness import Books
 
@@ -81,7 +81,7 @@ class BooksMachine(RuleBasedStateMachine):
     @rule()
     def restart_from_a_snapshot(self) -> None:
         before = state_hash(self.books.state)
-        self.books.state = self.books.restored()
+        self.books.start(self.books.restored())
         assert state_hash(self.books.state) == before
 
     def teardown(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from aliquot.coordinator.core import commands as c
+from aliquot.coordinator.core.config import CoreConfig
 from aliquot.coordinator.core.errors import (
     IdempotencyMismatch,
     LeaseNotFound,
@@ -15,7 +16,7 @@ from aliquot.coordinator.core.errors import (
 from aliquot.coordinator.core.facts import EndReason
 from aliquot.coordinator.core.leases import LeaseState, SliceState
 from aliquot.coordinator.core.queries import Explain, ExplainLease
-from aliquot.coordinator.core.state import CoreConfig
+from aliquot.coordinator.core.snapshot import state_hash
 from tests.core.harness import GIB, Books, node, request
 
 
@@ -201,6 +202,46 @@ def test_a_lease_that_keeps_failing_ends_as_failed() -> None:
     lease = books.again(lease)
     assert lease.state is LeaseState.ENDED
     assert lease.end_reason == EndReason.FAILED
+
+
+def test_drains_are_no_failures(books: Books) -> None:
+    books.connect(node("two"))
+    lease = books.activate(books.allocate(request(500, preemptible=True)))
+    for _ in range(16):
+        name = books.again(lease).holding[0].plan.node_id.removeprefix("n-")
+        books.do(c.Cordon(name, drain=True))
+        books.report(lease, c.ReportStatus.GONE)
+        books.settle()
+        books.do(c.Cordon(name, cordoned=False))
+        books.settle()
+        books.activate(lease)
+    assert books.again(lease).requeues == 16
+    books.do(c.Cordon("one", drain=True))
+    books.do(c.Cordon("two", drain=True))
+    books.report(lease, c.ReportStatus.GONE)
+    books.do(c.Cordon("one", cordoned=False))
+    books.settle()
+    books.report(lease, c.ReportStatus.FAILED, reason="LIMIT_NOT_SET")
+    assert books.again(lease).state is LeaseState.QUEUED
+    books.advance(1_000)
+    assert books.again(lease).state is LeaseState.GRANTED, "after the first back-off, not the seventeenth"
+    assert state_hash(books.replayed()) == state_hash(books.state)
+
+
+def test_failures_are_counted_from_the_last_time_it_ran() -> None:
+    books = Books(CoreConfig(requeues_max=3))
+    books.connect(node("one", 8))
+    lease = books.allocate(request(1000, preemptible=True))
+    for _ in range(3):
+        for _ in range(2):
+            books.report(lease, c.ReportStatus.FAILED, reason="LIMIT_NOT_SET")
+            books.advance(120_000)
+        assert books.activate(lease).failures == 0
+        books.do(c.Cordon("one", drain=True))
+        books.report(lease, c.ReportStatus.GONE)
+        books.do(c.Cordon("one", cordoned=False))
+        books.settle()
+    assert books.again(lease).state is LeaseState.GRANTED
 
 
 def test_losing_a_device_under_a_running_lease_ends_it(books: Books) -> None:

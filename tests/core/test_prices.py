@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from aliquot.coordinator.core import commands as c
+from aliquot.coordinator.core.config import CoreConfig
 from aliquot.coordinator.core.placement.prices import PriceTable
+from aliquot.coordinator.core.planner import Planner
 from aliquot.coordinator.core.snapshot import state_hash
-from aliquot.coordinator.core.state import CoreConfig
 from tests.core.harness import Books, node, request
 
 
@@ -35,7 +36,7 @@ def test_equal_prices_place_equally_after_a_restart() -> None:
     restored = books.restored()
     for share in (810, 100, 1000, 250):
         demand = request(share).demand
-        assert restored.engine.place(demand) == books.state.engine.place(demand)
+        assert Planner(restored).engine.place(demand) == books.planner.engine.place(demand)
 
 
 def test_what_arrives_is_counted_for_the_learner() -> None:
@@ -43,6 +44,6 @@ def test_what_arrives_is_counted_for_the_learner() -> None:
     books.connect(node("one"))
     books.allocate(request(500))
     books.allocate(request(500, tenant="b"))
-    summary = books.state.engine.mix.summary(books.state.inventory)
+    summary = books.state.arrivals.summary(books.state.inventory)
     assert summary.noted == 2
     assert [count for _, count in summary.types] == [2]

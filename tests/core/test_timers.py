@@ -45,18 +45,23 @@ def test_what_is_due_is_taken_in_order_and_what_was_dropped_long_before_is_not(s
             now_ms += step[1]
             due = sorted(entry for entry in model if entry[0] <= now_ms)
             taken = []
-            while (found := timers.take_due(now_ms)) is not None:
-                taken.append((found[0], int(found[1]), found[2]))
+            while found := timers.due(now_ms, 2):
+                assert timers.due(now_ms, 2) == found, "looking takes nothing"
+                taken += found
+                assert all(timers.take(entry) for entry in found)
             assert taken == due
+            assert not any(timers.take(entry) for entry in due), "each is taken once"
             model -= set(due)
         assert len(timers) == len(model)
-        next_ms = timers.next_due_ms()
+        assert set(timers.in_order()) == model
+        next_ms = timers.next_due_ms(now_ms)
         earliest_ms = min((entry[0] for entry in model), default=None)
         if earliest_ms is None:
             assert next_ms is None
         else:
             assert next_ms is not None
             assert earliest_ms - _BUCKET_MS < next_ms <= earliest_ms
+            assert next_ms > now_ms or next_ms == earliest_ms, "nobody is woken for nothing again and again"
 
 
 def test_buckets_that_come_and_go_leave_nothing() -> None:

@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from aliquot.common.tiers import Tier
 from aliquot.coordinator.core import commands as c
+from aliquot.coordinator.core.config import CoreConfig
 from aliquot.coordinator.core.errors import NeverFits, QuotaExceeded
 from aliquot.coordinator.core.facts import CutOrdered, CutSettled
 from aliquot.coordinator.core.leases import Lease
@@ -15,7 +16,6 @@ from aliquot.coordinator.core.ledger.invoice import make_invoice
 from aliquot.coordinator.core.ledger.rates import ModelRate, RateCard
 from aliquot.coordinator.core.queries import ExplainLease
 from aliquot.coordinator.core.snapshot import state_hash
-from aliquot.coordinator.core.state import CoreConfig
 from aliquot.coordinator.core.tenancy.limits import usable_capacity
 from aliquot.coordinator.core.tenancy.specs import UNLIMITED, Amount, Quota, TenantSpec
 from aliquot.coordinator.core.types import Cut, CutState, DeviceSpec, MigCard, MigPart, MigProfile, NodeSpec

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from aliquot.coordinator.core.snapshot import state_hash
-from aliquot.coordinator.core.state import CoreConfig
 from aliquot.coordinator.errors import JournalUnavailable, NotLeader
 from aliquot.coordinator.writing.journal.base import Journal
 from aliquot.coordinator.writing.journal.memory import MemoryJournal
@@ -54,7 +53,7 @@ def begun(journal: Journal, leases: int = 5) -> Story:
 
 def test_what_was_committed_is_read_back(make: Make) -> None:
     story = begun(make())
-    again = replay(story.journal, CoreConfig())
+    again = replay(story.journal)
     assert state_hash(again.state) == state_hash(story.state)
     assert again.state.seq == story.journal.last_seq
 
@@ -66,11 +65,11 @@ def test_writing_goes_on_after_a_restart(make: Make) -> None:
     second.open()
     epoch = second.raise_leader_epoch()
     assert epoch == 2
-    again = replay(second, CoreConfig())
+    again = replay(second)
     second.resume_after(again.state.seq, again.digest)
     story.journal = second
     story.lease(99)
-    assert state_hash(replay(second, CoreConfig()).state) == state_hash(story.state)
+    assert state_hash(replay(second).state) == state_hash(story.state)
 
 
 def test_groups_are_given_from_any_point_on(make: Make) -> None:
@@ -85,10 +84,10 @@ def test_groups_are_given_from_any_point_on(make: Make) -> None:
 def test_it_goes_on_after_recovering(make: Make) -> None:
     story = begun(make())
     story.journal.recover()
-    again = replay(story.journal, CoreConfig())
+    again = replay(story.journal)
     story.journal.resume_after(again.state.seq, again.digest)
     story.lease(50)
-    assert state_hash(replay(story.journal, CoreConfig()).state) == state_hash(story.state)
+    assert state_hash(replay(story.journal).state) == state_hash(story.state)
 
 
 def test_the_secret_stays(make: Make) -> None:
@@ -103,7 +102,7 @@ def test_the_secret_stays(make: Make) -> None:
 
 def test_a_stale_leader_can_not_commit(make: Make) -> None:
     story = begun(make())
-    before = state_hash(replay(story.journal, CoreConfig()).state)
+    before = state_hash(replay(story.journal).state)
     usurper = make()
     if usurper is story.journal:
         pytest.skip("memory has one handle")
@@ -113,7 +112,7 @@ def test_a_stale_leader_can_not_commit(make: Make) -> None:
         story.lease(50)
     with pytest.raises(NotLeader):
         story.journal.recover()
-    assert state_hash(replay(usurper, CoreConfig()).state) == before
+    assert state_hash(replay(usurper).state) == before
 
 
 def test_a_leader_goes_on_in_a_higher_epoch_and_its_successor_above_that(make: Make) -> None:

@@ -15,7 +15,6 @@ import pytest
 from aliquot.cli.main import build_parser
 from aliquot.common.errors import ConfigError
 from aliquot.coordinator.core.snapshot import state_hash
-from aliquot.coordinator.core.state import CoreConfig
 from aliquot.coordinator.errors import JournalCorrupt, JournalTooNew, JournalUnavailable, NotLeader
 from aliquot.coordinator.writing.journal.postgres import PostgresJournal
 from aliquot.coordinator.writing.journal.replay import replay
@@ -56,7 +55,7 @@ def test_a_snapshot_is_taken_by_another_process_and_replaces_what_is_pruned(data
     while story.journal.prune(done["seq"], 3):
         pass
     story.lease(10)
-    again = replay(story.journal, CoreConfig())
+    again = replay(story.journal)
     assert again.snapshot_seq == done["seq"]
     assert state_hash(again.state) == state_hash(story.state)
     story.journal.close()
@@ -75,7 +74,7 @@ def test_only_the_last_two_snapshots_are_kept_and_a_damaged_one_is_skipped(
     assert len(seqs) == 2
     edit(database, f"UPDATE aliquot.snapshots SET data = set_byte(data, 100, 7) WHERE seq = {seqs[0]}")
     with caplog.at_level(logging.WARNING):
-        again = replay(journal, CoreConfig())
+        again = replay(journal)
     assert "damaged" in caplog.text
     assert again.snapshot_seq == seqs[1]
     assert state_hash(again.state) == state_hash(story.state)
@@ -86,7 +85,7 @@ def test_a_damaged_record_stops_the_replay_and_says_what_to_do(database: str) ->
     story = begun(database)
     edit(database, "UPDATE aliquot.groups SET payload = set_byte(payload, 5, 7) WHERE last_seq = 4")
     with pytest.raises(JournalCorrupt) as refusal:
-        replay(story.journal, CoreConfig())
+        replay(story.journal)
     assert "restore" in refusal.value.hint
     story.journal.close()
 
@@ -171,11 +170,11 @@ def test_a_frozen_server_is_an_error_and_not_a_wait_without_end(
     finally:
         postgres.thaw()
     story.journal.recover()
-    again = replay(story.journal, CoreConfig())
+    again = replay(story.journal)
     story.journal.resume_after(again.state.seq, again.digest)
-    story.state = again.state
+    story.go_on_with(again.state)
     story.lease(51)
-    assert "l-51" in replay(story.journal, CoreConfig()).state.leases
+    assert "l-51" in replay(story.journal).state.leases
     story.journal.close()
 
 
@@ -204,7 +203,7 @@ def test_a_journal_goes_to_a_file_and_back(database: str, postgres: Postgres, tm
         args = tools.parse_args(["journal", *arguments])
         assert args.run(args) == 0
     copy = PostgresJournal(other)
-    assert state_hash(replay(copy, CoreConfig()).state) == state_hash(story.state)
+    assert state_hash(replay(copy).state) == state_hash(story.state)
     assert copy.identity()[0] == story.journal.pool_secret
     copy.close()
     story.journal.close()

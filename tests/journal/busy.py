@@ -16,7 +16,7 @@ from unittest import mock
 
 from aliquot.coordinator.core.evolve import evolve
 from aliquot.coordinator.core.facts import LeaderStarted
-from aliquot.coordinator.core.state import CoreConfig, State
+from aliquot.coordinator.core.state import State
 from aliquot.coordinator.writing.journal import codec
 from aliquot.coordinator.writing.journal.base import Group
 from aliquot.coordinator.writing.journal.snapshotter import take_snapshot
@@ -58,7 +58,7 @@ def variety(state: State) -> int:
 
 def write(groups: list[Group], path: Path) -> State:
     """The journal, and its snapshot."""
-    state, varieties = State.fresh(CoreConfig()), []
+    state, varieties = State.fresh(), []
     for group in groups:
         for fact in group.facts:
             evolve(state, fact)

@@ -6,10 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from aliquot.coordinator.core import commands as c
-from aliquot.coordinator.core.decide import decide
-from aliquot.coordinator.core.evolve import evolve
 from aliquot.coordinator.core.facts import Fact, RequestSpec
-from aliquot.coordinator.core.state import CoreConfig, State
+from aliquot.coordinator.core.planner import Planner
+from aliquot.coordinator.core.state import State
 from aliquot.coordinator.core.types import Demand, DeviceSpec, NodeSpec
 from aliquot.coordinator.writing.journal.base import Group, Journal
 from aliquot.coordinator.writing.journal.sqlite import SqliteJournal
@@ -22,8 +21,14 @@ class Story:
 
     def __init__(self, journal: Journal) -> None:
         self.journal = journal
-        self.state = State.fresh(CoreConfig())
+        self.planner = Planner(State.fresh())
+        self.state = self.planner.state
         self.now_ms = 1_000
+
+    def go_on_with(self, state: State) -> None:
+        """What was read again, by a planner that remembers nothing."""
+        self.planner = Planner(state)
+        self.state = state
 
     def tell(self, *commands: c.Command[Any]) -> None:
         """Decide the commands, and commit what they give as one group."""
@@ -31,9 +36,8 @@ class Story:
         facts: list[Fact] = []
         for command in commands:
             self.now_ms += 1
-            decision = decide(self.state, command, self.now_ms)
-            for fact in decision.facts:
-                evolve(self.state, fact)
+            decision = self.planner.decide(command, self.now_ms)
+            self.planner.carry_out(decision, self.now_ms)
             facts += decision.facts
         self.journal.commit(Group(first, tuple(facts)))
 

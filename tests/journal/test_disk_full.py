@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from aliquot.coordinator.core.state import CoreConfig
 from aliquot.coordinator.errors import JournalUnavailable
 from aliquot.coordinator.writing.journal.replay import replay
 from tests.journal.facts import Story, opened
@@ -54,10 +53,10 @@ def test_a_full_disk_fails_the_commit_and_recovers_with_room(small_disk: Path) -
         story.journal.recover()
     ballast.unlink()
     story.journal.recover()
-    again = replay(story.journal, CoreConfig())
+    again = replay(story.journal)
     assert set(again.state.leases) == {f"l-{n}" for n in range(number)}
     story.journal.resume_after(again.state.seq, again.digest)
-    story.state = again.state
+    story.go_on_with(again.state)
     story.lease(number)
-    assert f"l-{number}" in replay(story.journal, CoreConfig()).state.leases
+    assert f"l-{number}" in replay(story.journal).state.leases
     story.journal.close()

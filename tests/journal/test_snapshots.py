@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 
 from aliquot.coordinator.core.snapshot import state_hash
-from aliquot.coordinator.core.state import CoreConfig
 from aliquot.coordinator.errors import JournalCorrupt, JournalUnavailable
 from aliquot.coordinator.writing.journal.compaction import Compaction
 from aliquot.coordinator.writing.journal.replay import Replayed, replay
@@ -28,7 +27,7 @@ def reread(path: Path) -> Replayed:
     journal = SqliteJournal(path)
     journal.open()
     try:
-        return replay(journal, CoreConfig())
+        return replay(journal)
     finally:
         journal.close()
 
@@ -165,7 +164,7 @@ def test_a_snapshot_survives_the_loss_of_the_record_after_which_it_was_taken(tmp
         connection.execute("UPDATE groups SET payload = x'00' WHERE last_seq = ?", (story.state.seq,))
     connection.close()
     journal = opened(path)
-    again = replay(journal, CoreConfig())
+    again = replay(journal)
     assert state_hash(again.state) == state_hash(story.state)
     journal.resume_after(again.state.seq, again.digest)
     story.journal = journal

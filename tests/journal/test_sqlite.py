@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from aliquot.coordinator.core.snapshot import state_hash
-from aliquot.coordinator.core.state import CoreConfig
 from aliquot.coordinator.errors import JournalCorrupt, JournalLocked, JournalTooNew, NotLeader
 from aliquot.coordinator.writing.journal.base import Group
 from aliquot.coordinator.writing.journal.replay import replay
@@ -38,7 +37,7 @@ def test_replay_gives_the_state_that_was_written(tmp_path: Path) -> None:
     story = written(tmp_path / "j.db", 20)
     journal = SqliteJournal(tmp_path / "j.db")
     journal.open()
-    again = replay(journal, CoreConfig())
+    again = replay(journal)
     assert state_hash(again.state) == state_hash(story.state)
     assert again.state.seq == journal.last_seq == story.state.seq
     journal.resume_after(again.state.seq, again.digest)
@@ -80,7 +79,7 @@ def test_a_damaged_last_record_is_cut_off_loudly_and_kept_aside(
     assert len(aside) == 1
     assert aside[0].read_bytes() == bytes(9)
     assert str(aside[0]) in caplog.text
-    again = replay(journal, CoreConfig())
+    again = replay(journal)
     assert set(again.state.leases) == {f"l-{number}" for number in range(4)}
     journal.close()
 
@@ -103,7 +102,7 @@ def test_a_damaged_record_in_the_middle_stops_the_start_and_says_what_to_do(tmp_
     journal = SqliteJournal(path)
     journal.open()
     with pytest.raises(JournalCorrupt) as refusal:
-        replay(journal, CoreConfig())
+        replay(journal)
     assert "restore" in refusal.value.hint
     journal.close()
     assert rows(path) in (before, before - 1)  # nothing more was thrown away
@@ -127,7 +126,7 @@ def test_records_of_another_journal_do_not_pass(tmp_path: Path) -> None:
     journal = SqliteJournal(tmp_path / "a.db")
     journal.open()
     with pytest.raises(JournalCorrupt):
-        replay(journal, CoreConfig())
+        replay(journal)
     journal.close()
 
 
@@ -151,7 +150,7 @@ def test_facts_that_this_version_does_not_know_are_refused(tmp_path: Path) -> No
 
     journal.commit(Group(1, (FromTheFuture(at_ms=1),)))
     with pytest.raises(JournalTooNew):
-        replay(journal, CoreConfig())
+        replay(journal)
     journal.close()
 
 

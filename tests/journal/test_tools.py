@@ -12,7 +12,6 @@ import pytest
 from aliquot.cli.main import build_parser
 from aliquot.common.errors import ConfigError
 from aliquot.coordinator.core.snapshot import state_hash
-from aliquot.coordinator.core.state import CoreConfig
 from aliquot.coordinator.errors import JournalCorrupt
 from aliquot.coordinator.writing.journal.replay import replay
 from aliquot.coordinator.writing.journal.snapshotter import take_snapshot
@@ -38,7 +37,7 @@ def aliquot(*arguments: object) -> int:
 
 def books(path: Path) -> str:
     journal = SqliteJournal(path)
-    return state_hash(replay(journal, CoreConfig()).state)
+    return state_hash(replay(journal).state)
 
 
 def damage(path: Path, seq: int) -> None:
@@ -138,7 +137,7 @@ def test_a_restored_journal_is_written_on(tmp_path: Path, capsys: Capture) -> No
     story.journal.close()
     tool(capsys, "repair", tmp_path / "j.db", tmp_path / "new.db")
     journal = opened(tmp_path / "new.db")
-    again = replay(journal, CoreConfig())
+    again = replay(journal)
     assert state_hash(again.state) == state_hash(story.state)
     journal.resume_after(again.state.seq, again.digest)
     story.journal = journal
@@ -192,17 +191,18 @@ def test_a_journal_that_is_not_there_is_not_made(tmp_path: Path, capsys: Capture
 @pytest.mark.parametrize("name", sorted(saved.MEANINGS))
 def test_saved_journals_mean_what_they_always_meant(tmp_path: Path, name: str) -> None:
     path = saved.unpack(name, tmp_path)
-    again = replay(SqliteJournal(path), CoreConfig())
+    again = replay(SqliteJournal(path))
     assert saved.hash_of(again.state) == saved.MEANINGS[name]
     assert again.snapshot_seq > 0
     snapshot_folder_of(path).rename(tmp_path / "aside")
-    from_facts = replay(SqliteJournal(path), CoreConfig()).state
+    from_facts = replay(SqliteJournal(path)).state
     assert saved.hash_of(from_facts) == saved.MEANINGS[name]
     if name in saved.OF_THE_RELEASE:
         assert saved.released(from_facts) == saved.released(again.state), "its facts come to what its snapshot says"
     journal = opened(path)  # and it can be written by this version
     journal.resume_after(again.state.seq, again.digest)
     story = Story(journal)
-    story.state, story.now_ms = again.state, again.state.now_ms
+    story.go_on_with(again.state)
+    story.now_ms = again.state.now_ms
     story.lease(777)
     journal.close()

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aliquot.coordinator.core import commands as c
+from aliquot.coordinator.core.config import CoreConfig
 from aliquot.coordinator.core.errors import PeriodClosed
-from aliquot.coordinator.core.evolving.counting import FOLDED_AT_ONCE
 from aliquot.coordinator.core.ledger.books import Ledger
 from aliquot.coordinator.core.ledger.closing import close
 from aliquot.coordinator.core.ledger.entries import Entry, EntryKind
@@ -18,8 +18,8 @@ from aliquot.coordinator.core.ledger.folding import DAY_MS, HOUR_MS
 from aliquot.coordinator.core.ledger.invoice import Invoice, make_invoice
 from aliquot.coordinator.core.ledger.meters import meter_of
 from aliquot.coordinator.core.ledger.rates import ModelRate, RateCard
+from aliquot.coordinator.core.planning import FOLDED_AT_ONCE
 from aliquot.coordinator.core.snapshot import state_hash
-from aliquot.coordinator.core.state import CoreConfig
 from aliquot.coordinator.core.tenancy.specs import Budget, Period
 from tests.core.harness import GIB, Books, node, request
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from aliquot.coordinator.core import commands as c
+from aliquot.coordinator.core.config import CoreConfig
 from aliquot.coordinator.core.leases import Lease
-from aliquot.coordinator.core.state import CoreConfig
 from tests.core.harness import Books, node, request
 
 

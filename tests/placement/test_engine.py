@@ -277,7 +277,7 @@ def test_equal_places_go_to_the_least_busy() -> None:
     inventory = pool(node("a", 2), node("b", 2))
     engine = Engine(inventory, make_policy("spread"))
     for uuid in ("GPU-a-0", "GPU-a-1", "GPU-b-0"):
-        inventory.set_utilisation(uuid, 900)
+        engine.measured(uuid, 900)
     placement = engine.place(Demand(share_milli=100))
     assert placement is not None
     assert placement.members[0][0].device_uuid == "GPU-b-1"

@@ -6,6 +6,7 @@ import pytest
 
 from aliquot.coordinator.core import commands as c
 from aliquot.coordinator.core.commands import ReportStatus
+from aliquot.coordinator.core.config import CoreConfig
 from aliquot.coordinator.core.facts import LeaseGranted
 from aliquot.coordinator.core.leases import Lease, LeaseState, SliceState
 from aliquot.coordinator.core.outcomes import DefragmentView
@@ -18,7 +19,6 @@ from aliquot.coordinator.core.placement.budget import (
     MoveBudget,
 )
 from aliquot.coordinator.core.snapshot import state_hash
-from aliquot.coordinator.core.state import CoreConfig
 from aliquot.coordinator.core.tenancy.specs import Amount, Quota, TenantSpec
 from aliquot.coordinator.core.types import Demand
 from tests.core.harness import Books, node, request
@@ -38,7 +38,7 @@ class Pool:
             else:
                 self.books.connect(node(name, 2))
         self.agentless = agentless
-        self.books.state.engine.moves = MoveBudget(permille=10_000)
+        self.books.planner.engine.moves = MoveBudget(permille=10_000)
 
     def run(self, share: int = 300, **more: object) -> Lease:
         """A lease that runs."""
@@ -143,7 +143,7 @@ def test_nobody_is_moved_twice_in_a_row() -> None:
 
 def test_without_moves_saved_up_nobody_is_moved() -> None:
     pool = Pool()
-    pool.books.state.engine.moves = MoveBudget()
+    pool.books.planner.engine.moves = MoveBudget()
     leases = [pool.run(movable=True) for _ in range(2)]
     assert pool.ask().state is LeaseState.QUEUED
     assert all(pool.books.again(lease).state is LeaseState.ACTIVE for lease in leases)
@@ -196,10 +196,10 @@ def test_defragmentation_is_shown_before_it_is_carried_out() -> None:
     leases = [pool.run(600, movable=True), pool.run(200, movable=True), pool.run(200, movable=False)]
     assert {len(pool.node_of(lease)) for lease in leases} == {1}
     binpack = make_policy("binpack")
-    pool.books.state.engine = Engine(pool.books.state.inventory, binpack)
+    pool.books.planner.planning.engine = Engine(pool.books.state.inventory, binpack)
     assert not step(pool, carry_out=True).mix_known, "nobody knows what would be useful"
     for _ in range(10):
-        pool.books.state.engine.note_demand(Demand(share_milli=1000))
+        pool.books.planner.engine.note_demand(Demand(share_milli=1000))
     shown = step(pool, carry_out=False)
     assert shown.mix_known
     assert shown.gained_milli > 0

@@ -53,7 +53,7 @@ def cost(leases: list[Lease], now_ms: int) -> tuple[int, int]:
 
 def best_by_brute_force(books: Books, spec: RequestSpec) -> tuple[int, int] | None:
     """Of all sets of leases that may end, the best without which the engine itself places the demand."""
-    state = books.state
+    state = books.planner.planning
     placed = [lease for lease in state.leases.values() if lease.holding and lease.request.preemptible]
     best: tuple[int, int] | None = None
     for size in range(len(placed) + 1):
@@ -71,12 +71,12 @@ def best_by_brute_force(books: Books, spec: RequestSpec) -> tuple[int, int] | No
 
 def judge(books: Books, spec: RequestSpec) -> None:
     """What is planned for such a request, against the best there is."""
-    state = books.state
+    state = books.planner.planning
     best = best_by_brute_force(books, spec)
-    before = state_hash(state)
+    before = state_hash(books.state)
     waiting = Lease("l-preemptor", 10**6, spec, books.now_ms)
     plan = Preemption(state).find(waiting, spec.demand, books.now_ms)
-    assert state_hash(state) == before
+    assert state_hash(books.state) == before
     if best is None:
         assert not isinstance(plan, Plan)
         return

@@ -14,14 +14,16 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from aliquot.coordinator.core import commands as c
+from aliquot.coordinator.core.config import CoreConfig
 from aliquot.coordinator.core.decide.making_room import FAILED_REST_MS
 from aliquot.coordinator.core.errors import DomainError
 from aliquot.coordinator.core.granting import guarantee_scale, is_entitled
 from aliquot.coordinator.core.holds import HoldKind
 from aliquot.coordinator.core.leases import Lease
+from aliquot.coordinator.core.planning import Planning
 from aliquot.coordinator.core.preemption.leaving import gone_by, take_off
 from aliquot.coordinator.core.preemption.victims import is_protected
-from aliquot.coordinator.core.state import CoreConfig, State
+from aliquot.coordinator.core.state import State
 from aliquot.coordinator.core.tenancy.specs import Amount, QueueSpec, Quota, TenantSpec
 from aliquot.coordinator.core.types import Demand
 from tests.core.harness import GIB, Books, node, request
@@ -78,6 +80,10 @@ class Guarantees(RuleBasedStateMachine):
     def state(self) -> State:
         return self.books.state
 
+    @property
+    def planning(self) -> Planning:
+        return self.books.planner.planning
+
     # -- what people do
 
     @rule(
@@ -125,7 +131,7 @@ class Guarantees(RuleBasedStateMachine):
         """From one moment at which anything is due to the next."""
         until_ms = self.books.now_ms + seconds * 1000
         while self.books.now_ms < until_ms:
-            due = [self.state.next_due_ms() or until_ms, *self.deadlines(), until_ms]
+            due = [self.books.planner.next_due_ms(self.books.now_ms) or until_ms, *self.deadlines(), until_ms]
             self.books.now_ms = min(max(at, self.books.now_ms + 1) for at in due)
             self.after()
 
@@ -172,11 +178,11 @@ class Guarantees(RuleBasedStateMachine):
         ]
         held = sum(piece.plan.share_milli for other in mine for piece in other.holding)
         asked = sum(share_of(other) for other in mine if other.waiting and other.arrival <= lease.arrival)
-        return lease.waiting and held + asked <= promised and is_entitled(self.state, lease)
+        return lease.waiting and held + asked <= promised and is_entitled(self.planning, lease)
 
     def could_have_room(self, lease: Lease, *, at_once: bool) -> bool:
         """Whether it fits once all borrowers are gone. `at_once`: without those that have not run their minimum yet."""
-        state, scale = self.state, guarantee_scale(self.state)
+        state, scale = self.planning, guarantee_scale(self.planning)
         borrowers = set()
         for other in state.leases.values():
             if other.holding and not is_protected(state, other, scale):
@@ -224,7 +230,7 @@ class Guarantees(RuleBasedStateMachine):
         return held + share_of(lease) > limit >= held - going + share_of(lease)
 
     def judge(self) -> None:
-        now_ms, state = self.books.now_ms, self.state
+        now_ms, state = self.books.now_ms, self.planning
         owed: dict[str, int] = {}
         roomy: dict[str, int] = {}
         for lease in state.leases.values():

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from typing import Any, TypeVar
 
 from aliquot.coordinator.core import commands as c
-from aliquot.coordinator.core.decide import AdmitOutcome, Decision, answer, decide
+from aliquot.coordinator.core.decide import AdmitOutcome, Decision
 from aliquot.coordinator.core.decide.below_limits import LOOKED_AT_MAX
-from aliquot.coordinator.core.evolve import evolve
 from aliquot.coordinator.core.facts import LeaseReleasing, RequestSpec
 from aliquot.coordinator.core.invariants import check
+from aliquot.coordinator.core.planner import Planner
 from aliquot.coordinator.core.queries import ExplainLease
-from aliquot.coordinator.core.state import CoreConfig, State
+from aliquot.coordinator.core.state import State
 from aliquot.coordinator.core.tenancy.specs import Amount, QueueSpec, Quota, TenantSpec
 from tests.core.harness import node, request
 
@@ -45,7 +45,8 @@ class Pool:
     """A State without checks after every step: they look at everything."""
 
     def __init__(self) -> None:
-        self.state = State.fresh(CoreConfig())
+        self.planner = Planner(State.fresh())
+        self.state = self.planner.state
         self.now_ms = 1_000_000
         self.do(c.StartLeading(1))
         self.ids = (f"l-{number}" for number in range(1 << 30))
@@ -54,10 +55,16 @@ class Pool:
             self.do(c.ReconcileNode(f"n-{number:04}", 1, ()))
 
     def do(self, command: c.Command[T]) -> Decision[T]:
-        decision = decide(self.state, command, self.now_ms)
-        for fact in decision.facts:
-            evolve(self.state, fact)
+        decision = self.planner.decide(command, self.now_ms)
+        self.planner.carry_out(decision, self.now_ms)
         return decision
+
+    def counting(self) -> tuple[Counting, Counting]:
+        """The slices by node, and the leases, from now on with a note of what is read of them."""
+        slices, leases = Counting(self.state.slice_ids_by_node), Counting(self.state.leases)
+        self.state.slice_ids_by_node, self.state.leases = slices, leases
+        vars(self.planner.planning).update(slice_ids_by_node=slices, leases=leases)
+        return slices, leases
 
     def declare(self, *specs: TenantSpec | QueueSpec) -> None:
         self.do(
@@ -73,7 +80,7 @@ class Pool:
         return lease_id
 
     def admit(self) -> Iterator[Decision[AdmitOutcome]]:
-        while self.state.wants_admission():
+        while self.planner.wants_admission():
             yield self.do(c.Admit())
 
 
@@ -86,16 +93,15 @@ def test_explaining_what_a_guarantee_gives_looks_at_a_bounded_number_of_nodes_an
     waiting = pool.allocate(request(1000, tenant="owner"))
     list(pool.admit())
     check(pool.state)
-    slices, leases = Counting(pool.state.slice_ids_by_node), Counting(pool.state.leases)
-    pool.state.slice_ids_by_node, pool.state.leases = slices, leases
-    found = answer(pool.state, ExplainLease(waiting), pool.now_ms)
+    slices, leases = pool.counting()
+    found = pool.planner.answer(ExplainLease(waiting), pool.now_ms)
     assert any("once they have run 20 s" in note for note in found.notes), found
     assert len(set(slices.read)) < NODES // 2
     assert len(set(leases.read)) < NODES // 2
     slices.read.clear()
     leases.read.clear()
     pool.now_ms += 1000
-    assert answer(pool.state, ExplainLease(waiting), pool.now_ms).notes == found.notes
+    assert pool.planner.answer(ExplainLease(waiting), pool.now_ms).notes == found.notes
     assert not slices.read
     assert len(leases.read) < 10
 
@@ -115,8 +121,7 @@ def test_room_below_a_limit_is_looked_for_among_those_below_it_and_a_bounded_num
         pool.allocate(request(1000, tenant="guest", queue="shared", min_run_ms=10**7))
     list(pool.admit())
     pool.allocate(request(1000, tenant="owner", queue="shared"))
-    slices, leases = Counting(pool.state.slice_ids_by_node), Counting(pool.state.leases)
-    pool.state.slice_ids_by_node, pool.state.leases = slices, leases
+    slices, leases = pool.counting()
     told: list[str] = []
     turns = 0
     for decision in pool.admit():

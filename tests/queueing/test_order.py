@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aliquot.coordinator.core import commands as c
-from aliquot.coordinator.core.decide import decide
 from aliquot.coordinator.core.leases import Lease, LeaseState
 from aliquot.coordinator.core.queueing.failed import FailedDemands
 from aliquot.coordinator.core.tenancy.decay import FRACTION_BITS, faded, remaining
@@ -164,7 +163,7 @@ def test_equal_requests_are_tried_once(monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(60):
         books.allocate(request(1000, tenant=f"t{number % 6}"))
     books.settle()
-    engine = books.state.engine
+    engine = books.planner.engine
     tried = []
     place = engine.place
 
@@ -174,8 +173,8 @@ def test_equal_requests_are_tried_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(engine, "place", counted)
     books.state.free_capacity()
-    while books.state.wants_admission():
-        decide(books.state, c.Admit(), books.now_ms)
+    while books.planner.wants_admission():
+        books.planner.decide(c.Admit(), books.now_ms)
     assert len(tried) == 1
 
 

@@ -261,7 +261,7 @@ def _partial(put: Put) -> None:
 
 @mutant("snapshot inside a group", "a snapshot lacks the last fact of the group it names")
 def _snapshot(put: Put) -> None:
-    def replay(journal: Any, config: Any) -> Any:
+    def replay(journal: Any) -> Any:
         applied = evolve.evolve
         last = journal.last_seq
 
@@ -274,7 +274,7 @@ def _snapshot(put: Put) -> None:
         from aliquot.coordinator.writing.journal import replay as replay_module
 
         with mock.patch.object(replay_module, "evolve", all_but_the_last):
-            return real_replay(journal, config)
+            return real_replay(journal)
 
     put(coordinators, "replay", replay)
 

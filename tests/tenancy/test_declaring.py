@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from aliquot.coordinator.core import commands as c
+from aliquot.coordinator.core.config import CoreConfig
 from aliquot.coordinator.core.errors import (
     Conflict,
     InvalidField,
@@ -14,7 +15,6 @@ from aliquot.coordinator.core.errors import (
     TenantNotFound,
 )
 from aliquot.coordinator.core.snapshot import state_hash
-from aliquot.coordinator.core.state import CoreConfig
 from aliquot.coordinator.core.tenancy.specs import (
     Amount,
     Budget,

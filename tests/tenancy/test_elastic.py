@@ -272,7 +272,7 @@ def test_replay_and_snapshot_give_the_same_books_in_the_middle_of_it(books: Book
     books.allocate(request(count=2, tenant="b"))
     books.settle()
     assert state_hash(books.replayed()) == state_hash(books.state)
-    books.state = books.restored()
+    books.start(books.restored())
     books.advance(30_000)
     assert [p.state for p in books.again(lease).slices if p.shed] == [SliceState.RELEASING] * 2
     assert list(members_of(books.again(lease))) == [0, 1]

@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import invariant, rule
 
 from aliquot.coordinator.core import commands as c
+from aliquot.coordinator.core.config import CoreConfig
 from aliquot.coordinator.core.elastic import bounds_of, members_of
 from aliquot.coordinator.core.errors import DomainError
 from aliquot.coordinator.core.leases import Lease, SliceState
 from aliquot.coordinator.core.ledger.books import CHARGED, open_entries
-from aliquot.coordinator.core.state import CoreConfig
 from tests.core.harness import node, request
 from tests.core.machine import BooksMachine, walks
 from tests.tenancy.declaring import declare, tenant
@@ -44,7 +44,7 @@ class ElasticMachine(BooksMachine):
         """In steps, so that what is due in between is done when it is due, and charged by the states of then."""
         left = milliseconds
         while left > 0:
-            due_ms = self.books.state.next_due_ms()
+            due_ms = self.books.planner.next_due_ms(self.books.now_ms)
             now_ms = self.books.now_ms
             step = min(left, max(1, (due_ms or now_ms + left) - now_ms))
             for lease in self.books.state.leases.values():

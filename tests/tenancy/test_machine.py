@@ -10,13 +10,15 @@ from hypothesis import strategies as st
 from hypothesis.stateful import invariant, rule
 
 from aliquot.coordinator.core import commands as c
+from aliquot.coordinator.core.config import CoreConfig
 from aliquot.coordinator.core.elastic import bounds_of
 from aliquot.coordinator.core.errors import DomainError
 from aliquot.coordinator.core.evolve import evolve
 from aliquot.coordinator.core.facts import Fact, LeaseGrown, PreemptionStarted, SlicesShed
 from aliquot.coordinator.core.granting import guarantee_scale, is_entitled, offer
+from aliquot.coordinator.core.planning import Planning
 from aliquot.coordinator.core.preemption.victims import is_protected
-from aliquot.coordinator.core.state import CoreConfig, State
+from aliquot.coordinator.core.state import State
 from aliquot.coordinator.core.tenancy.specs import Amount, Budget, Period, QueuePolicy, QueueSpec, Quota, TenantSpec
 from tests.core.harness import GIB, node, request
 from tests.core.machine import BooksMachine, walks
@@ -202,8 +204,8 @@ class TenancyMachine(BooksMachine):
     def offer_to_all(self) -> None:
         """Work conservation: afterwards nobody who waits could use anything that is idle and not kept for somebody."""
         self.books.settle()
-        state = self.books.state
-        state.known_full.clear()
+        state = self.books.planner.planning
+        state.memory.known_full.clear()
         for lease_id in state.lines.ids():
             place = state.lines.place_of(lease_id)
             assert place is not None
@@ -238,23 +240,24 @@ class Judge:
 
     def __init__(self, config: CoreConfig) -> None:
         self.config = config
-        self.state = State.fresh(config)
+        self.state = State.fresh()
+        self.planning = Planning(self.state, config)
         self.seen = 0
 
     def hear(self, facts: Sequence[Fact]) -> None:
         """Judge those of the journal that are new."""
         for fact in facts[self.seen :]:
             if isinstance(fact, LeaseGrown):
-                judge_growth(self.state, fact)
+                judge_growth(self.planning, fact)
             if isinstance(fact, SlicesShed):
-                judge_shedding(self.state, fact)
+                judge_shedding(self.planning, fact)
             if isinstance(fact, PreemptionStarted):
-                judge_preemption(self.state, fact)
+                judge_preemption(self.planning, fact)
             evolve(self.state, fact)
         self.seen = len(facts)
 
 
-def judge_preemption(state: State, fact: PreemptionStarted) -> None:
+def judge_preemption(state: Planning, fact: PreemptionStarted) -> None:
     """Only those who may be ended for it, and nobody too often."""
     config, preemptor = state.config, state.leases[fact.preemptor]
     scale = guarantee_scale(state)
@@ -270,9 +273,9 @@ def judge_preemption(state: State, fact: PreemptionStarted) -> None:
             assert victim.request.preemptible
 
 
-def judge_growth(state: State, fact: LeaseGrown) -> None:
+def judge_growth(state: Planning, fact: LeaseGrown) -> None:
     """Nobody who waits could have used it, and it rested since its last change."""
-    state.known_full.clear()
+    state.memory.known_full.clear()
     lease = state.leases[fact.lease_id]
     assert lease.acknowledged_shape >= lease.shape - 1
     for lease_id in state.lines.ids():
@@ -287,7 +290,7 @@ def judge_growth(state: State, fact: LeaseGrown) -> None:
             assert found.placement is None, f"{lease_id} waits for what {fact.lease_id} grew into"
 
 
-def judge_shedding(state: State, fact: SlicesShed) -> None:
+def judge_shedding(state: Planning, fact: SlicesShed) -> None:
     """Enough stays; below its start only for those who could end it."""
     lease = state.leases[fact.lease_id]
     bounds = bounds_of(lease.request)

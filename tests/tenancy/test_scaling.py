@@ -134,9 +134,9 @@ def test_who_does_not_use_what_it_has_goes_back_to_its_start() -> None:
     books, lease = grown(ScaleRule(busy_below_permille=200))
     books.advance(60_000)
     assert staying(books, lease) == 4, "nobody has measured it"
-    books.state.busy_permille = {lease.lease_id: 200}
+    books.planner.measured({lease.lease_id: 200})
     books.advance(60_000)
     assert staying(books, lease) == 4
-    books.state.busy_permille = {lease.lease_id: 199}
+    books.planner.measured({lease.lease_id: 199})
     books.advance(60_000)
     assert staying(books, lease) == 1

@@ -53,7 +53,7 @@ class Coordinator(Collector):
         self._stop = asyncio.Event()
         self._seat = shared_leadership(settings, self.journal)
         self._leadership: Leadership = self._seat or single_leadership(settings, self.journal)
-        self.standby = Standby(self._seat, settings.core(), self._refer_to) if self._seat is not None else None
+        self.standby = Standby(self._seat, self._refer_to) if self._seat is not None else None
         self._following: asyncio.Task[None] | None = None
         self._scrape: ScrapeServer | None = None
         self._gauges: list[Gauge] = [
@@ -141,7 +141,7 @@ class Coordinator(Collector):
         """All that is durable. Blocks. Raises JournalError."""
         clock = self._means.clock(0)
         began_ms = clock.monotonic_ms()
-        replayed = replay(self.journal, self.settings.core())
+        replayed = replay(self.journal)
         self.journal.resume_after(replayed.state.seq, replayed.digest)
         log.info(
             "replayed %d facts after the snapshot of %d in %d ms: %d leases, %d nodes",

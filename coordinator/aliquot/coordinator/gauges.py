@@ -37,6 +37,11 @@ class LeadersGauges:
             ("aliquot_watch_waiting", "Changes that wait in the watchers' queues", lambda: hub.waiting),
             ("aliquot_watch_kept", "Changes that are kept for watchers who come late", lambda: hub.kept),
             ("aliquot_granting", "1 while anything is granted", lambda: int(writer.granting)),
+            (
+                "aliquot_set_aside",
+                "Requests and due work on which deciding failed too often, until an administrator has them tried again",
+                lambda: len(writer.set_aside),
+            ),
             ("aliquot_loop_lag_seconds", "How late the last regular beat was", lambda: pulse.lag_ms / 1000),
             (
                 "aliquot_ledger_entries",

@@ -94,7 +94,6 @@ class Leading:
         """`state` is all that is durable; `reload` reads it again. `seat` is what must be kept to lead, where several
         could. `view` is still empty. `ended` is called when it can't go on.
         """
-        state.config = settings.core()  # a standby has followed under those that it began with
         clock = means.clock(state.now_ms)
         self._settings = settings
         self._journal = journal
@@ -120,6 +119,7 @@ class Leading:
 
         self.writer = Writer(
             state=state,
+            core=settings.core(),
             journal=journal,
             clock=clock,
             publisher=Outbox(view, self.hub, self.waiters, followers),
@@ -255,16 +255,16 @@ class Leading:
 
     def _note_busy(self, busy_permille: dict[str, int]) -> None:
         """Volatile like every measurement: what is decided by it is a fact."""
-        if self.writer.state is not None:
-            self.writer.state.busy_permille = busy_permille
+        if self.writer.planner is not None:
+            self.writer.planner.measured(busy_permille)
 
     def _arrivals(self) -> MixSummary:
         """What the price learner learns from."""
         state = self.writer.state
-        return MixSummary(0, (), 0) if state is None else state.engine.mix.summary(state.inventory)
+        return MixSummary(0, (), 0) if state is None else state.arrivals.summary(state.inventory)
 
     def _engine(self) -> Engine | None:
-        return self.writer.state.engine if self.writer.state is not None else None
+        return self.writer.planner.engine if self.writer.planner is not None else None
 
     def _scoring_passes(self) -> int:
         engine = self._engine()

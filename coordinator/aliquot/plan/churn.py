@@ -20,12 +20,13 @@ from typing import NamedTuple, TypeVar
 import msgspec
 
 from aliquot.coordinator.core import commands as c
-from aliquot.coordinator.core.decide import Decision, decide
+from aliquot.coordinator.core.config import CoreConfig
+from aliquot.coordinator.core.decide import Decision
 from aliquot.coordinator.core.errors import DomainError
-from aliquot.coordinator.core.evolve import evolve
 from aliquot.coordinator.core.facts import LeaseGranted, LeaseRequeued, RequestSpec
 from aliquot.coordinator.core.placement.moving import hold, let_go
-from aliquot.coordinator.core.state import CoreConfig, State
+from aliquot.coordinator.core.planner import Planner
+from aliquot.coordinator.core.state import State
 from aliquot.coordinator.core.tenancy.specs import DEFAULT_QUEUE, QueuePolicy, QueueSpec
 from aliquot.coordinator.core.types import Demand, NodeSpec, Placement
 from aliquot.plan.learning import Lessons
@@ -98,7 +99,8 @@ class Churn:
         self._rules = rules
         self._demands = demands
         self._rng = random.Random(seed)  # noqa: S311 - a reproducible simulation, nothing secret
-        self.state = State.fresh(CoreConfig(policy=policy))
+        self.planner = Planner(State.fresh(), CoreConfig(policy=policy))
+        self.state = self.planner.state
         self._now = 0.0
         self._do(c.StartLeading(1))
         for spec in nodes:
@@ -106,7 +108,7 @@ class Churn:
         after_ms = round(rules.reserve_after * LIFETIME_MS)
         queue = QueueSpec(DEFAULT_QUEUE, policy=QueuePolicy.FIFO, reserve_after_ms=after_ms)
         self._do(c.Apply(queues=((queue, c.ANY_VERSION),)))
-        self._lessons = Lessons(self.state.engine.policy)
+        self._lessons = Lessons(self.planner.engine.policy)
         self._capacity = capacity_milli(self.state.inventory)
         self._ends: list[tuple[float, str]] = []
         self._giving_up: list[tuple[float, str]] = []
@@ -170,7 +172,7 @@ class Churn:
             self._area += self._held_milli * measured
             self._live_area += len(self._live) * measured
         self._now = to
-        due_ms = self.state.next_due_ms()
+        due_ms = self.planner.next_due_ms(self.now_ms)
         while due_ms is not None and due_ms <= self.now_ms:
             if not self._do(c.Tick()).outcome.more:
                 break
@@ -198,7 +200,7 @@ class Churn:
         self._admit()
 
     def _hold_elsewhere(self, request_id: str, asked: _Asked) -> None:
-        placement = self.state.engine.place(asked.demand)
+        placement = self.planner.engine.place(asked.demand)
         if placement is None:
             return
         hold(self.state.inventory, asked.demand, placement)
@@ -236,14 +238,14 @@ class Churn:
 
     def _admit(self) -> None:
         """Offer along the line what is free, as the writer does between commands."""
-        while self.state.wants_admission():
+        while self.planner.wants_admission():
             if not self._do(c.Admit(attempts=256)).outcome.more:
                 break
 
     def _do(self, command: c.Command[T]) -> Decision[T]:
-        decision = decide(self.state, command, self.now_ms)
+        decision = self.planner.decide(command, self.now_ms)
+        self.planner.carry_out(decision, self.now_ms)
         for fact in decision.facts:
-            evolve(self.state, fact)
             if isinstance(fact, LeaseGranted):
                 self._granted(fact.lease_id)
             elif isinstance(fact, LeaseRequeued) and self._now > self._rules.warm_up:

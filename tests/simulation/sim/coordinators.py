@@ -12,8 +12,8 @@ from aliquot.common.duration import DurationMs
 from aliquot.common.errors import AliquotError
 from aliquot.common.ids import IdGenerator
 from aliquot.coordinator.coordinator import Coordinator
+from aliquot.coordinator.core.config import CoreConfig
 from aliquot.coordinator.core.snapshot import to_snapshot
-from aliquot.coordinator.core.state import CoreConfig
 from aliquot.coordinator.leading import Leading
 from aliquot.coordinator.means import Means
 from aliquot.coordinator.settings.config import LimitSettings, Settings
@@ -220,7 +220,7 @@ class Cluster:
     def take_snapshot(self) -> None:
         """What the snapshotter does in a process of its own: replay what is durable, and write the books."""
         journal = SimJournal(self.store, self.random, self.world)
-        replayed = replay(journal, self.hosts[0].settings.core())
+        replayed = replay(journal)
         encoded = msgspec.msgpack.encode(to_snapshot(replayed.state))
         self.store.snapshots.append((encoded, replayed.digest))
         del self.store.snapshots[:-SNAPSHOTS_KEPT]

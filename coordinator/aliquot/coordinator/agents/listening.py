@@ -172,9 +172,9 @@ class Listener:
         if reading is None or use is None or use.node_id != session.node_id:
             return
         self._telemetry.record(uuid, reading)
-        state = self._writer.state
-        if state is not None and reading.HasField("gpu_utilisation_percent") and state.inventory.has_device(uuid):
-            state.inventory.set_utilisation(uuid, min(reading.gpu_utilisation_percent, 100) * 10)
+        planner = self._writer.planner
+        if planner is not None and reading.HasField("gpu_utilisation_percent"):
+            planner.device_measured(uuid, min(reading.gpu_utilisation_percent, 100) * 10)
 
     def _give(self, session: Session, uuid: str, foreign_bytes: int, *, healthy: bool, reason: str) -> None:
         """What a device can give, if it differs by more than the deadband from what the writer was told."""

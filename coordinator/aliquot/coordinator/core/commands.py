@@ -20,6 +20,7 @@ from aliquot.coordinator.core.outcomes import (
     ApplyOutcome,
     BalanceView,
     DefragmentView,
+    SetAside,
     TickOutcome,
 )
 from aliquot.coordinator.core.placement.prices import PriceTable
@@ -89,6 +90,16 @@ class Tick(Command[TickOutcome]):
     """Carry out what is due by now: time limits, back-offs, confirmations overdue, records to forget."""
 
     limit: int = 256
+
+
+@dataclass(frozen=True, slots=True)
+class RetrySetAside(Command[SetAside]):
+    """Try again what was set aside because deciding about it failed too often."""
+
+    subject: str = ""
+    """The lease, pool, tenant or window that it is about; empty: all of it."""
+    carry_out: bool = True
+    """False: only say what there is."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,7 @@ from aliquot.coordinator.core.leases import (
     lease_id_of,
     readopt,
 )
+from aliquot.coordinator.core.maintenance.windows import Phase
 from aliquot.coordinator.core.state import Device, Node, State
 from aliquot.coordinator.core.timers import Due
 
@@ -48,7 +49,6 @@ def _leader_started(state: State, fact: f.LeaderStarted) -> None:
 
 def _prices_learnt(state: State, fact: f.PricesLearnt) -> None:
     state.prices = fact.table
-    state.engine.set_prices(fact.table)
 
 
 # -- nodes and devices
@@ -115,6 +115,7 @@ def _node_removed(state: State, fact: f.NodeRemoved) -> None:
     state.node_ids_by_name.pop(node.spec.name, None)
     state.closed.pop(fact.node_id, None)
     state.emptying.pop(fact.node_id, None)
+    state.cutting.pop(fact.node_id, None)
     del state.slice_ids_by_node[fact.node_id]
     for device in node.spec.devices:
         state.devices.pop(device.uuid, None)
@@ -122,8 +123,6 @@ def _node_removed(state: State, fact: f.NodeRemoved) -> None:
         holds.look_at_device(state, device.uuid)
     state.capacity_version += 1
     state.node_versions.pop(fact.node_id, None)
-    if state.preemption is not None:
-        state.preemption.forget(fact.node_id)
     balancing.forget_loan(state, fact.node_id, fact.at_ms)
     state.touch_node(fact.node_id)
 
@@ -156,7 +155,7 @@ def _lease_queued(state: State, fact: f.LeaseQueued) -> None:
         state.keys[(fact.request.tenant, fact.key)] = fact.lease_id
     state.leases[fact.lease_id] = lease
     state.lines.add(lease)
-    state.engine.note_demand(fact.request.demand)
+    state.arrivals.note(fact.request.demand)
     state.touch_lease(fact.lease_id)
     counting.be_patient(state, lease)
     if (
@@ -164,7 +163,7 @@ def _lease_queued(state: State, fact: f.LeaseQueued) -> None:
         or state.elastic
         or min(state.holding_by_priority, default=lease.request.priority) < lease.request.priority
     ):
-        state.capacity_freed = True  # others may have to make room for it
+        state.offer_again()  # others may have to make room for it
 
 
 def _lease_granted(state: State, fact: f.LeaseGranted) -> None:
@@ -193,7 +192,7 @@ def _lease_granted(state: State, fact: f.LeaseGranted) -> None:
     resizing.enlist(state, lease)
     if lease.request.time_limit_ms:
         state.timers.add(fact.at_ms + lease.request.time_limit_ms, Due.TIME_LIMIT, fact.lease_id)
-    state.timers.add(fact.at_ms + state.config.confirm_timeout_ms, Due.CONFIRM, fact.lease_id)
+    state.since[Due.CONFIRM].add(fact.at_ms, Due.CONFIRM, fact.lease_id)
 
 
 def _lease_grown(state: State, fact: f.LeaseGrown) -> None:
@@ -210,7 +209,7 @@ def _lease_grown(state: State, fact: f.LeaseGrown) -> None:
         ),
     )
     state.freed_version += 1  # what others may have back from it was not there before
-    state.timers.add(fact.at_ms + state.config.confirm_timeout_ms, Due.CONFIRM, fact.lease_id)
+    state.since[Due.CONFIRM].add(fact.at_ms, Due.CONFIRM, fact.lease_id)
 
 
 def _take(
@@ -220,7 +219,10 @@ def _take(
     made = []
     for grant in grants:
         plan = grant.plan
-        charged = state.nodes[plan.node_id].spec.agentless
+        node = state.nodes[plan.node_id]
+        charged = node.spec.agentless
+        if node.closure is not None and node.closure.phase is Phase.OPEN:
+            state.emptying[plan.node_id] = None
         piece = Slice(
             slice_id=grant.slice_id,
             lease_epoch=lease_epoch,
@@ -256,9 +258,9 @@ def _slice_active(state: State, fact: f.SliceActive) -> None:
     if not lease.active_ms and all(
         piece.state is SliceState.ACTIVE for piece in lease.slices if piece.lease_epoch == lease.lease_epoch
     ):
-        _set_lease(state, replace(lease, active_ms=fact.at_ms))
+        _set_lease(state, replace(lease, active_ms=fact.at_ms, failures=0))
     if fact.lease_id in state.elastic:
-        state.look_for_growth(max(fact.at_ms + state.config.growth_idle_ms, lease.resized_ms))
+        state.idle.move(fact.at_ms)
 
 
 def _slice_failed(state: State, fact: f.SliceFailed) -> None:
@@ -333,6 +335,7 @@ def _lease_requeued(state: State, fact: f.LeaseRequeued) -> None:
         note=fact.reason,
         requeues=lease.requeues + 1,
         moves=lease.moves + fact.moved,
+        failures=lease.failures + fact.failed,
         not_before_ms=fact.not_before_ms,
         avoid_device_uuids=fact.avoid_device_uuids,
         acknowledged_shape=lease.shape,  # there is nothing left to adapt to
@@ -345,12 +348,12 @@ def _lease_requeued(state: State, fact: f.LeaseRequeued) -> None:
         state.ending[fact.lease_id] = None
     resting = fact.not_before_ms > fact.at_ms
     state.lines.add(lease, resting=resting)
-    if len(lease.preempted_at_ms) >= state.config.preemptions_max:
-        state.timers.add(lease.preempted_at_ms[0] + state.config.preemption_period_ms, Due.RETRY, fact.lease_id)
+    if lease.preempted_at_ms:
+        state.since[Due.PREEMPTED].add(lease.preempted_at_ms[0], Due.PREEMPTED, fact.lease_id)
     if resting:
         state.timers.add(fact.not_before_ms, Due.RETRY, fact.lease_id)
     else:
-        state.capacity_freed = True
+        state.offer_again()
 
 
 def _lease_ended(state: State, fact: f.LeaseEnded) -> None:
@@ -369,11 +372,6 @@ def _lease_ended(state: State, fact: f.LeaseEnded) -> None:
         replace(lease, ended_ms=max(fact.at_ms, 1), end_reason=fact.reason, end_detail=fact.detail, requeue=False),
     )
     state.ended.append(fact.lease_id)
-    surplus = len(state.ended) - state.config.retain_ended_max
-    if len(state.ended) == 1:
-        state.timers.add(fact.at_ms + state.config.retain_ended_ms, Due.FORGET, "")
-    elif surplus > state.config.retain_ended_max // 64:  # a little slack, so that they are forgotten by the hundred
-        state.timers.add(fact.at_ms, Due.FORGET, "")
 
 
 def _leases_forgotten(state: State, fact: f.LeasesForgotten) -> None:
@@ -386,9 +384,6 @@ def _leases_forgotten(state: State, fact: f.LeasesForgotten) -> None:
         else:
             state.ended.remove(lease_id)
         state.touch_lease(lease_id)
-    if state.ended:
-        due_ms = state.leases[state.ended[0]].ended_ms + state.config.retain_ended_ms
-        state.timers.add(max(due_ms, fact.at_ms + 1000), Due.FORGET, "")
 
 
 # -- helpers
@@ -455,7 +450,10 @@ def _free(state: State, lease: Lease, piece: Slice, slices: tuple[Slice, ...], a
     counting.freed(state, lease, piece, at_ms)
     state.inventory.release(piece.plan)
     state.node_touched(piece.plan.node_id)
-    del state.slice_ids_by_node[piece.plan.node_id][piece.slice_id]
+    on_node = state.slice_ids_by_node[piece.plan.node_id]
+    del on_node[piece.slice_id]
+    if not on_node:
+        state.emptying.pop(piece.plan.node_id, None)
     if not any(
         other.member == piece.member and other.lease_epoch == piece.lease_epoch and other.holds_capacity
         for other in slices

@@ -272,6 +272,11 @@ class LeaseRequeued(Fact, frozen=True, tag="requeued"):
     moved: bool = False
     """It is granted elsewhere in the same group, because its place was wanted, or is no good any more."""
 
+    @property
+    def failed(self) -> bool:
+        """Whether its grant did not come up: nothing else rests before it is tried again."""
+        return self.not_before_ms > 0
+
 
 class LeaseEnded(Fact, frozen=True, tag="ended"):
     """Nothing is held any more. The record stays for a while, for Get, List and the idempotency key."""
@@ -298,6 +303,8 @@ class PreemptionStarted(Fact, frozen=True, tag="preempt"):
     deadline_ms: int
     reclaim: bool
     """True: a guarantee is being reclaimed from borrowers; False: by priority."""
+    kept: int = 3
+    """So many of the times at which a victim was preempted are remembered."""
 
 
 class HoldCreated(Fact, frozen=True, tag="hold"):

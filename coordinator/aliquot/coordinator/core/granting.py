@@ -12,7 +12,8 @@ from aliquot.coordinator.core.errors import InvalidField, QueueNotFound, QuotaEx
 from aliquot.coordinator.core.facts import LeaseGranted, RequestSpec, SliceGrant
 from aliquot.coordinator.core.leases import Lease, slice_id_of
 from aliquot.coordinator.core.maintenance.closing import place_before
-from aliquot.coordinator.core.state import ENTITLED_KEPT, State
+from aliquot.coordinator.core.memory import ENTITLED_KEPT
+from aliquot.coordinator.core.planning import Planning
 from aliquot.coordinator.core.tenancy.books import Chain
 from aliquot.coordinator.core.tenancy.limits import (
     OverLimit,
@@ -41,18 +42,18 @@ class Offer:
     """A limit, a budget or a bound forbids it; None with no placement: there is no capacity."""
 
 
-def chain_of(state: State, request: RequestSpec) -> Chain:
+def chain_of(state: Planning, request: RequestSpec) -> Chain:
     """The accounts a request would count against."""
     return state.tenancy.chain(request.tenant, request.queue)
 
 
-def least_held(state: State, demand: Demand) -> list[Part]:
+def least_held(state: Planning, demand: Demand) -> list[Part]:
     """The least that a demand will hold, as accounts count it."""
     return least_parts(state.inventory, demand, state.engine.matcher.matches(demand))
 
 
 def offer(
-    state: State,
+    state: Planning,
     request: RequestSpec,
     demand: Demand,
     arrival: int,
@@ -67,7 +68,7 @@ def offer(
         over = over_limit(chain, least_held(state, demand))
     if over is not None:
         return Offer(over=over)
-    full = demand in state.known_full
+    full = demand in state.memory.known_full
     if full and not state.closed:
         return Offer()
     tried = demand
@@ -75,7 +76,7 @@ def offer(
         placement = None if full else state.engine.place(tried, arrival=arrival)
         if placement is None:
             if tried is demand and not full:
-                state.known_full.add(demand)
+                state.memory.known_full.add(demand)
             placement = place_before(state, request, tried, arrival, now_ms) if state.closed else None
             if placement is None:
                 return Offer(over=over)
@@ -90,7 +91,7 @@ def offer(
 
 
 def offer_before(
-    state: State,
+    state: Planning,
     request: RequestSpec,
     demand: Demand,
     arrival: int,
@@ -118,7 +119,7 @@ def granted(lease_id: str, lease_epoch: int, placement: Placement, now_ms: int) 
 
 
 def forbidden(
-    state: State,
+    state: Planning,
     request: RequestSpec,
     chain: Chain,
     placement: Placement,
@@ -147,7 +148,7 @@ def forbidden(
     return None
 
 
-def exhausted(state: State, tenant: str, now_ms: int) -> OverLimit | None:
+def exhausted(state: Planning, tenant: str, now_ms: int) -> OverLimit | None:
     """Whether the tenant's budget for this period is used up."""
     meter = state.meters.get(tenant)
     if meter is None or meter.permille(now_ms) < 1000:
@@ -159,22 +160,22 @@ def exhausted(state: State, tenant: str, now_ms: int) -> OverLimit | None:
     )
 
 
-def recent_preemptions(state: State, preempted_at_ms: tuple[int, ...], now_ms: int) -> int:
+def recent_preemptions(state: Planning, preempted_at_ms: tuple[int, ...], now_ms: int) -> int:
     """How often a lease was preempted within the period for which that is bounded."""
     since_ms = now_ms - state.config.preemption_period_ms
     return sum(at_ms > since_ms for at_ms in preempted_at_ms)
 
 
-def guarantee_scale(state: State) -> int:
+def guarantee_scale(state: Planning) -> int:
     """How much of every guarantee the pool can keep now, in millionths."""
     key = (state.capacity_version, state.tenancy.version)
-    if state.scale_key != key:
-        state.scale_key = key
-        state.scale = scale_of(promised(state.tenancy), usable_capacity(state.inventory))
-    return state.scale
+    if state.memory.scale_key != key:
+        state.memory.scale_key = key
+        state.memory.scale = scale_of(promised(state.tenancy), usable_capacity(state.inventory))
+    return state.memory.scale
 
 
-def is_entitled(state: State, lease: Lease, parts: list[Part] | None = None) -> bool:
+def is_entitled(state: Planning, lease: Lease, parts: list[Part] | None = None) -> bool:
     """Whether a guarantee covers what a lease asks for: `parts`, or as far as is known before it is placed.
 
     An owner's guarantee covers its leases by priority, then by arrival. So what an older request is owed is not used
@@ -189,17 +190,17 @@ def is_entitled(state: State, lease: Lease, parts: list[Part] | None = None) -> 
         parts = least_held(state, lease.request.demand) if parts is None else parts
         return _is_covered(state, lease, chain, parts)
     key = (state.tenancy.covered_version, state.capacity_version, state.inventory.structure_version)
-    if state.entitled_key != key or len(state.entitled) >= ENTITLED_KEPT:
-        state.entitled_key = key
-        state.entitled.clear()
-    known = state.entitled.get(lease.lease_id)
+    if state.memory.entitled_key != key or len(state.memory.entitled) >= ENTITLED_KEPT:
+        state.memory.entitled_key = key
+        state.memory.entitled.clear()
+    known = state.memory.entitled.get(lease.lease_id)
     if known is None:
         known = _is_covered(state, lease, chain, least_held(state, lease.request.demand))
-        state.entitled[lease.lease_id] = known
+        state.memory.entitled[lease.lease_id] = known
     return known
 
 
-def _is_covered(state: State, lease: Lease, chain: Chain, parts: list[Part]) -> bool:
+def _is_covered(state: Planning, lease: Lease, chain: Chain, parts: list[Part]) -> bool:
     """Whether a guarantee covers these parts for a lease, beside what comes before it."""
     scale, rank = guarantee_scale(state), lease.seniority
     for account in chain.guaranteed:
@@ -213,7 +214,7 @@ def _is_covered(state: State, lease: Lease, chain: Chain, parts: list[Part]) -> 
     return False
 
 
-def check_access(state: State, request: RequestSpec) -> RequestSpec:
+def check_access(state: Planning, request: RequestSpec) -> RequestSpec:
     """The request with its queue's pool. Raises for a tenant or queue that is not welcome, and for what is over a limit
     by itself.
     """
@@ -246,7 +247,7 @@ def check_access(state: State, request: RequestSpec) -> RequestSpec:
     return request if demand is request.demand else msgspec.structs.replace(request, demand=demand)
 
 
-def limited_pools(state: State) -> list[str]:
+def limited_pools(state: Planning) -> list[str]:
     """Pools of which a part is kept free."""
     return [
         name
@@ -255,7 +256,7 @@ def limited_pools(state: State) -> list[str]:
     ]
 
 
-def _over_pool(state: State, pool: str, placement: Placement) -> OverLimit | None:
+def _over_pool(state: Planning, pool: str, placement: Placement) -> OverLimit | None:
     share = memory = 0
     for member in placement.members:
         for plan in member:
@@ -274,7 +275,7 @@ def _over_pool(state: State, pool: str, placement: Placement) -> OverLimit | Non
     return None
 
 
-def _without(state: State, demand: Demand, model: str) -> Demand | None:
+def _without(state: Planning, demand: Demand, model: str) -> Demand | None:
     """The demand, but not on this model; None where that leaves nothing."""
     if not model:
         return None
@@ -283,7 +284,7 @@ def _without(state: State, demand: Demand, model: str) -> Demand | None:
     return msgspec.structs.replace(demand, models=left) if left else None
 
 
-def whole_pool(state: State) -> Amount:
+def whole_pool(state: Planning) -> Amount:
     """Capacity of all pools, for comparing parts of it. Never zero."""
     share = memory = 0
     for totals in state.inventory.totals().values():

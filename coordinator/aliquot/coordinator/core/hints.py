@@ -7,7 +7,7 @@ from typing import NamedTuple
 from aliquot.coordinator.core.elastic import bounds_of
 from aliquot.coordinator.core.evolving.counting import queue_of
 from aliquot.coordinator.core.leases import Lease
-from aliquot.coordinator.core.state import State
+from aliquot.coordinator.core.planning import Planning
 from aliquot.coordinator.core.tenancy.scaling import Keep, ScaleRule, in_window
 
 
@@ -18,7 +18,7 @@ class Ceiling(NamedTuple):
     reason: str = ""
 
 
-def ceiling_of(state: State, lease: Lease, now_ms: int) -> Ceiling:
+def ceiling_of(state: Planning, lease: Lease, now_ms: int) -> Ceiling:
     """The lowest of what the rules that apply leave, and the request's own most otherwise."""
     bounds = bounds_of(lease.request)
     found = Ceiling(bounds.most)
@@ -30,18 +30,18 @@ def ceiling_of(state: State, lease: Lease, now_ms: int) -> Ceiling:
     return found
 
 
-def _applies(state: State, lease: Lease, queue: str, rule: ScaleRule, now_ms: int) -> bool:
+def _applies(state: Planning, lease: Lease, queue: str, rule: ScaleRule, now_ms: int) -> bool:
     if not in_window(rule, now_ms):
         return False
     if rule.waiting_at_least and _waiting(state, queue) < rule.waiting_at_least:
         return False
     if rule.busy_below_permille:
-        busy = state.busy_permille.get(lease.lease_id)
+        busy = state.memory.busy_permille.get(lease.lease_id)
         return busy is not None and busy < rule.busy_below_permille
     return True
 
 
-def _waiting(state: State, queue: str) -> int:
+def _waiting(state: Planning, queue: str) -> int:
     """How many requests wait in a queue and below it."""
     return sum(
         lines.size

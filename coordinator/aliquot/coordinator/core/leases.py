@@ -215,6 +215,8 @@ class Lease(msgspec.Struct, frozen=True):
     """When an elastic lease last grew, or gave something back."""
     moves: int = 0
     """How often it was taken to another place; these are among `requeues`."""
+    failures: int = 0
+    """Grants in a row that did not come up; drains, moves and preemptions are none."""
 
     @property
     def state(self) -> LeaseState:

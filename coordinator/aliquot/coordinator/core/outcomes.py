@@ -7,8 +7,10 @@ from typing import Generic, TypeVar, overload
 
 from aliquot.coordinator.core.balancing import Move
 from aliquot.coordinator.core.facts import Fact
+from aliquot.coordinator.core.planning import Work
 from aliquot.coordinator.core.tenancy.lending import NodeMove
 from aliquot.coordinator.core.tenancy.specs import Balancing
+from aliquot.coordinator.core.troubles import Trouble
 from aliquot.coordinator.core.types import Missing, Placement
 
 
@@ -33,6 +35,13 @@ class TickOutcome:
     """One step of what was due. `more`: call again, something else is due already."""
 
     more: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SetAside:
+    """Work that had been set aside, and may be tried again now."""
+
+    found: tuple[Trouble, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,16 +130,19 @@ class Decision(Generic[T_co]):
 
     facts: tuple[Fact, ...]
     outcome: T_co
+    taken: tuple[Work, ...]
+    """What was due and is done with once the facts are applied."""
 
     @overload
     def __init__(self: Decision[None], facts: tuple[Fact, ...] = ()) -> None: ...
 
     @overload
-    def __init__(self, facts: tuple[Fact, ...], outcome: T_co) -> None: ...
+    def __init__(self, facts: tuple[Fact, ...], outcome: T_co, taken: tuple[Work, ...] = ()) -> None: ...
 
-    def __init__(self, facts: tuple[Fact, ...] = (), outcome: object = None) -> None:
+    def __init__(self, facts: tuple[Fact, ...] = (), outcome: object = None, taken: tuple[Work, ...] = ()) -> None:
         object.__setattr__(self, "facts", facts)
         object.__setattr__(self, "outcome", outcome)
+        object.__setattr__(self, "taken", taken)
 
 
 NOTHING = Decision()

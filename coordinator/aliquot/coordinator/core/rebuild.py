@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from aliquot.coordinator.core.evolving.counting import FOLDED_AT_ONCE, be_patient, recount_all
+from aliquot.coordinator.core.evolving.counting import be_patient, recount_all
 from aliquot.coordinator.core.evolving.holds import keep
 from aliquot.coordinator.core.evolving.maintenance import watch
 from aliquot.coordinator.core.evolving.nodes import note_closure
@@ -16,15 +16,11 @@ from aliquot.coordinator.core.timers import Due
 def rebuild_indexes(state: State) -> None:
     """Fill the indexes of a State whose books are set and whose indexes are empty."""
     state.tenancy.redeclared()
-    for name, pool in state.tenancy.pools.items():
-        if pool.spec.balancing.auto:
-            state.look_for_balance(name, state.now_ms + pool.spec.balancing.every_ms)
     for node_id, node in state.nodes.items():
         state.node_ids_by_name[node.spec.name] = node_id
         state.slice_ids_by_node[node_id] = {}
         state.inventory.put_node(node.spec)
         state.inventory.set_grantable(node_id, node.grantable)
-        note_closure(state, node)
     for window in state.windows.values():
         watch(state, window)
     for uuid, device in state.devices.items():
@@ -37,16 +33,12 @@ def rebuild_indexes(state: State) -> None:
         _hold(state, lease)
         _await(state, lease)
     for node in state.nodes.values():
+        note_closure(state, node)
         keep_cuts(state, node)
     for hold in state.holds.values():
         keep(state, hold)
     recount_all(state)
-    if state.ended:
-        oldest = state.leases[state.ended[0]]
-        state.timers.add(oldest.ended_ms + state.config.retain_ended_ms, Due.FORGET, "")
-    if state.ledger.usage_entries - state.config.ledger_entries_max >= FOLDED_AT_ONCE:
-        state.timers.add(state.now_ms, Due.FOLD, "")
-    state.capacity_freed = True
+    state.offer_again()
 
 
 def _hold(state: State, lease: Lease) -> None:
@@ -72,8 +64,8 @@ def _await(state: State, lease: Lease) -> None:
         resting = lease.not_before_ms > state.now_ms
         state.lines.add(lease, resting=resting)
         be_patient(state, lease)
-        if len(lease.preempted_at_ms) >= state.config.preemptions_max:
-            state.timers.add(lease.preempted_at_ms[0] + state.config.preemption_period_ms, Due.RETRY, lease.lease_id)
+        if lease.preempted_at_ms:
+            state.since[Due.PREEMPTED].add(lease.preempted_at_ms[0], Due.PREEMPTED, lease.lease_id)
         if resting:
             state.timers.add(lease.not_before_ms, Due.RETRY, lease.lease_id)
         return
@@ -85,6 +77,6 @@ def _await(state: State, lease: Lease) -> None:
         if piece.shed and piece.deadline_ms:
             state.timers.add(piece.deadline_ms, Due.SHED, lease.lease_id)
     if lease.lease_id in state.elastic:
-        state.timers.add(lease.resized_ms + state.config.confirm_timeout_ms, Due.CONFIRM, lease.lease_id)
+        state.since[Due.CONFIRM].add(lease.resized_ms, Due.CONFIRM, lease.lease_id)
     if not lease.active_ms:
-        state.timers.add(lease.granted_ms + state.config.confirm_timeout_ms, Due.CONFIRM, lease.lease_id)
+        state.since[Due.CONFIRM].add(lease.granted_ms, Due.CONFIRM, lease.lease_id)

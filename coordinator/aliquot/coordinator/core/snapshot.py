@@ -19,7 +19,7 @@ from aliquot.coordinator.core.ledger.rates import DatedRates, PriceHistory
 from aliquot.coordinator.core.maintenance.windows import Window
 from aliquot.coordinator.core.placement.prices import PriceTable
 from aliquot.coordinator.core.rebuild import rebuild_indexes
-from aliquot.coordinator.core.state import CoreConfig, Device, Node, State
+from aliquot.coordinator.core.state import Device, Node, State
 from aliquot.coordinator.core.tenancy.books import Average
 from aliquot.coordinator.core.tenancy.lending import Loan, NodeMove
 from aliquot.coordinator.core.tenancy.specs import Pool, Queue, Tenant
@@ -108,9 +108,9 @@ def to_snapshot(state: State) -> Snapshot:
     )
 
 
-def from_snapshot(snapshot: Snapshot, config: CoreConfig | None = None) -> State:
+def from_snapshot(snapshot: Snapshot) -> State:
     """A State with these books and fresh indexes."""
-    state = State.fresh(config)
+    state = State.fresh()
     state.seq = snapshot.seq
     state.now_ms = snapshot.now_ms
     state.leader_epoch = snapshot.leader_epoch
@@ -140,9 +140,7 @@ def from_snapshot(snapshot: Snapshot, config: CoreConfig | None = None) -> State
     ledger.observed = {(observed.tenant, observed.day_start_ms): observed for observed in snapshot.observed}
     ledger.levels = dict(snapshot.budget_levels)
     rebuild_indexes(state)
-    if snapshot.prices is not None:
-        state.prices = snapshot.prices
-        state.engine.set_prices(snapshot.prices)
+    state.prices = snapshot.prices
     return state
 
 

@@ -1,15 +1,20 @@
 """What is due when: a work list derived from the State, rebuilt by replay, never part of its hash.
 
-Entries are only hints. Whoever takes one looks at the State again, so a stale entry costs a look and nothing else. It
-costs memory, too, for as long as it lies there: a lease of a minute may have a time limit of a year. So what is not
+Entries are only hints. Whoever looks at one looks at the State again, so a stale entry costs a look and nothing else.
+It costs memory, too, for as long as it lies there: a lease of a minute may have a time limit of a year. So what is not
 due soon is kept in buckets of four seconds, from which it can be dropped again; only what is due within these seconds
 is in order.
+
+Looking at what is due takes nothing away: an entry stays until whoever has carried out what followed takes it.
 """
 
 from __future__ import annotations
 
 import enum
 import heapq
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Iterator
+from typing import Protocol
 
 
 class Due(enum.IntEnum):
@@ -33,40 +38,63 @@ class Due(enum.IntEnum):
     """A maintenance window enters its next phase, or what runs on its nodes is to be told to go."""
     FOLD = 12
     """There is more usage entry by entry than is to be kept so."""
+    PREEMPTED = 13
+    """A lease that was preempted as often as is allowed may be again."""
     CUT = 20
     """Perhaps a card in MIG mode should be cut for somebody who waits."""
 
 
-_Entry = tuple[int, int, str]
+AFTER = (Due.CONFIRM, Due.PREEMPTED)
+"""Due some time after something began: the State knows when that was, the planner's settings how long after it."""
+
+TimerEntry = tuple[int, int, str]
 """(due_ms, kind, subject)."""
 
 _BUCKET_BITS = 12
 """A bucket is 4,096 ms."""
+_LAST_KIND = 1 << 30
+
+
+class TimersView(Protocol):
+    """Timers for those who only look."""
+
+    def __len__(self) -> int:
+        """How many entries there are."""
+
+    def next_due_ms(self, now_ms: int) -> int | None:
+        """When the next look is due, or up to four seconds before that where it is not soon."""
+
+    def due(self, now_ms: int, limit: int) -> list[TimerEntry]:
+        """The earliest entries that are due, in order; at most so many."""
+
+    def in_order(self) -> Iterator[TimerEntry]:
+        """All entries, the earliest first."""
 
 
 class Timers:
-    """See the module's docstring. Adding and dropping cost O(1), taking O(log entries of four seconds)."""
+    """See the module's docstring. Adding, dropping and taking cost O(log entries of four seconds), or little more."""
 
-    __slots__ = ("_far", "_near", "_numbers", "_opened")
+    __slots__ = ("_far", "_head", "_near", "_numbers", "_opened")
 
     def __init__(self) -> None:
-        self._near: list[_Entry] = []
-        """A heap of what is in buckets that were opened."""
-        self._far: dict[int, set[_Entry]] = {}
+        self._near: list[TimerEntry] = []
+        """What is in buckets that were opened, in order, from `_head` on."""
+        self._head = 0
+        self._far: dict[int, set[TimerEntry]] = {}
         """By bucket, none of them empty."""
         self._numbers: list[int] = []
-        """A heap of the buckets' numbers; some may be of buckets that are empty by now."""
+        """A heap of the buckets' numbers. The first is of one that there is; others may be of emptied ones."""
         self._opened = -1
 
     def __len__(self) -> int:
-        return len(self._near) + sum(map(len, self._far.values()))
+        return len(self._near) - self._head + sum(map(len, self._far.values()))
 
     def add(self, due_ms: int, kind: Due, subject: str) -> None:
         """Remember to look at `subject` at `due_ms`."""
         number = due_ms >> _BUCKET_BITS
         entry = (due_ms, int(kind), subject)
         if number <= self._opened:
-            heapq.heappush(self._near, entry)
+            insort(self._near, entry, lo=self._head)
             return
         bucket = self._far.get(number)
         if bucket is None:
@@ -85,21 +113,61 @@ class Timers:
             bucket.discard((due_ms, int(kind), subject))
             if not bucket:
                 del self._far[number]
+                self._skip_emptied()
 
-    def next_due_ms(self) -> int | None:
-        """When the next look is due, or up to four seconds before that where it is not soon."""
-        if self._near:
-            return self._near[0][0]
+    def take(self, entry: TimerEntry) -> bool:
+        """Remove an entry that was looked at; False where it is not there any more."""
+        self.open(entry[0])
+        index = bisect_left(self._near, entry, lo=self._head)
+        if index == len(self._near) or self._near[index] != entry:
+            return False
+        if index > self._head:
+            del self._near[index]
+            return True
+        self._head += 1
+        if self._head * 2 > len(self._near):
+            del self._near[: self._head]
+            self._head = 0
+        return True
+
+    def _skip_emptied(self) -> None:
         while self._numbers and self._numbers[0] not in self._far:
             heapq.heappop(self._numbers)
-        return self._numbers[0] << _BUCKET_BITS if self._numbers else None
 
-    def take_due(self, now_ms: int) -> tuple[int, Due, str] | None:
-        """Remove and give the earliest entry that is due, or None."""
-        while not self._near and self._numbers and self._numbers[0] << _BUCKET_BITS <= now_ms:
-            self._opened = heapq.heappop(self._numbers)
-            self._near = sorted(self._far.pop(self._opened, ()))
-        if not self._near or self._near[0][0] > now_ms:
+    def open(self, now_ms: int) -> None:
+        """Put what is due by then in order. From then on the same may be due twice: for a look that is under way, and
+        for the next one.
+        """
+        while self._numbers and self._numbers[0] << _BUCKET_BITS <= now_ms:
+            number = heapq.heappop(self._numbers)
+            bucket = self._far.pop(number, None)
+            if bucket is not None:
+                self._opened = number
+                self._near.extend(sorted(bucket))  # all of them later than what was opened before
+        self._skip_emptied()
+
+    def next_due_ms(self, now_ms: int) -> int | None:
+        """When the next look is due, or up to four seconds before that where it is not soon."""
+        if self._head < len(self._near):
+            return self._near[self._head][0]
+        if not self._numbers:
             return None
-        due_ms, kind, subject = heapq.heappop(self._near)
-        return due_ms, Due(kind), subject
+        start_ms = self._numbers[0] << _BUCKET_BITS
+        return start_ms if start_ms > now_ms else min(self._far[self._numbers[0]])[0]
+
+    def due(self, now_ms: int, limit: int) -> list[TimerEntry]:
+        """The earliest entries that are due, in order; at most so many."""
+        end = bisect_right(self._near, (now_ms, _LAST_KIND, ""), lo=self._head)
+        found = self._near[self._head : min(end, self._head + limit)]
+        if self._numbers and self._numbers[0] << _BUCKET_BITS <= now_ms:
+            for number in sorted(number for number in self._far if number << _BUCKET_BITS <= now_ms):
+                if len(found) >= limit:
+                    break
+                found += sorted(entry for entry in self._far[number] if entry[0] <= now_ms)
+        return found[:limit]
+
+    def in_order(self) -> Iterator[TimerEntry]:
+        """All entries, the earliest first."""
+        yield from self._near[self._head :]
+        for number in sorted(self._far):
+            yield from sorted(self._far[number])

@@ -119,6 +119,16 @@ class AdminService(Service, admin_pb2_grpc.AdminServiceServicer):
         """All of them."""
         return admin_pb2.ListMaintenanceResponse(windows=map(maintenance.view_message, self._view.windows()))
 
+    # -- what failed
+
+    @unary
+    async def RetrySetAside(  # noqa: N802
+        self, request: admin_pb2.RetrySetAsideRequest, context: Context
+    ) -> admin_pb2.RetrySetAsideResponse:
+        """What was set aside, and is tried again where that is asked for."""
+        outcome = await self._writer.submit(c.RetrySetAside(request.subject, request.carry_out))
+        return admin_pb2.RetrySetAsideResponse(found=map(messages.set_aside_message, outcome.found))
+
     # -- the ledger
 
     @unary

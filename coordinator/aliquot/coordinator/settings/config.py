@@ -11,7 +11,7 @@ from aliquot.common.errors import ConfigError
 from aliquot.common.tls import ServerTls
 from aliquot.coordinator.agents.identity import AgentRule, Authorities, RelayRules, any_agent, named_agent
 from aliquot.coordinator.agents.liveness import SessionsConfig
-from aliquot.coordinator.core.state import CoreConfig
+from aliquot.coordinator.core.config import CoreConfig
 from aliquot.coordinator.reading.watch import RING_EVENTS
 from aliquot.coordinator.writing.writer import WriterConfig
 

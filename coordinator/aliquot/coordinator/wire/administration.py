@@ -15,6 +15,7 @@ from aliquot.coordinator.core.tenancy import specs
 from aliquot.coordinator.core.tenancy.lending import NodeMove
 from aliquot.coordinator.core.tenancy.scaling import Keep, ScaleRule
 from aliquot.coordinator.core.tenancy.specs import UNLIMITED
+from aliquot.coordinator.core.troubles import Trouble
 from aliquot.coordinator.reading.books import AccountView, TenancyView
 from aliquot.v1 import admin_pb2
 
@@ -370,4 +371,15 @@ def invoice_message(invoice: Invoice) -> admin_pb2.Invoice:
         observed_busy_milli_ms=str(invoice.observed_busy_milli_ms),
         observed_memory_byte_ms=str(invoice.observed_memory_byte_ms),
         observed_interval_ms=str(invoice.observed_interval_ms),
+    )
+
+
+def set_aside_message(trouble: Trouble) -> admin_pb2.SetAside:
+    """Work on which deciding failed too often."""
+    return admin_pb2.SetAside(
+        work=str(trouble.work),
+        subject=trouble.work.subject,
+        error=trouble.error,
+        failures=trouble.failures,
+        since_ms=trouble.since_ms,
     )

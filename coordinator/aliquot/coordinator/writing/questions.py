@@ -16,10 +16,9 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from aliquot.coordinator.core.decide import answer
 from aliquot.coordinator.core.errors import DomainError
+from aliquot.coordinator.core.planner import Planner
 from aliquot.coordinator.core.queries import Query
-from aliquot.coordinator.core.state import State
 from aliquot.coordinator.errors import Overloaded
 from aliquot.coordinator.writing.groups import Reply, fail
 
@@ -60,11 +59,12 @@ class Questions:
         self._asked += 1
         return reply
 
-    def answer_some(self, state: State, now_ms: int, durable_seq: int, *, commands_wait: bool) -> None:
+    def answer_some(self, planner: Planner, now_ms: int, durable_seq: int, *, commands_wait: bool) -> None:
         """Answer one question, or while no command waits as many as there is time for."""
-        if state.seq != self._known_seq or now_ms - self._known_ms >= _FRESH_MS:
+        seq = planner.state.seq
+        if seq != self._known_seq or now_ms - self._known_ms >= _FRESH_MS:
             self._known.clear()
-            self._known_seq, self._known_ms = state.seq, now_ms
+            self._known_seq, self._known_ms = seq, now_ms
         started = self._perf_ns()
         while self._waiting:
             query = next(iter(self._waiting))
@@ -74,8 +74,8 @@ class Questions:
                 continue  # whoever asked has left
             give = self._known.get(query)
             if give is None:
-                give = self._known[query] = _answer(state, query, now_ms)
-            self._found.append((state.seq, replies, give))
+                give = self._known[query] = _answer(planner, query, now_ms)
+            self._found.append((seq, replies, give))
             if commands_wait or self._perf_ns() - started > _IDLE_NS:
                 break
         self.give(durable_seq)
@@ -100,10 +100,10 @@ class Questions:
             fail(reply, error)
 
 
-def _answer(state: State, query: Query[T], now_ms: int) -> Callable[[asyncio.Future[T]], None]:
+def _answer(planner: Planner, query: Query[T], now_ms: int) -> Callable[[asyncio.Future[T]], None]:
     """What tells somebody the answer."""
     try:
-        found = answer(state, query, now_ms)
+        found = planner.answer(query, now_ms)
     except DomainError as error:
         refusal: Exception = error.with_traceback(None)
     except Exception as error:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from aliquot.coordinator.core.state import CoreConfig, State
+from aliquot.coordinator.core.state import State
 from aliquot.coordinator.errors import JournalCorrupt, JournalError, JournalUnavailable, NotLeader
 from aliquot.coordinator.writing.journal.replay import Replay
 
@@ -43,12 +43,11 @@ class Standby:
     def __init__(
         self,
         leadership: ExpiringLeadership,
-        config: CoreConfig,
         tell: Callable[[str, int], None],
     ) -> None:
         self._journal = journal = leadership.journal
         self._leadership = leadership
-        self._replay = Replay(journal, config)
+        self._replay = Replay(journal)
         self._tell = tell
         self._stop = threading.Event()
         self._warm = False

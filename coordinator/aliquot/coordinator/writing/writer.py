@@ -21,11 +21,12 @@ from typing import Any, Protocol, TypeVar
 
 from aliquot.common.clock import Clock
 from aliquot.coordinator.core.commands import Admit, Command, RaiseEpoch, Tick
-from aliquot.coordinator.core.decide import decide
+from aliquot.coordinator.core.config import CoreConfig
 from aliquot.coordinator.core.errors import DomainError
-from aliquot.coordinator.core.evolve import evolve
+from aliquot.coordinator.core.planner import Planner
 from aliquot.coordinator.core.queries import Query
-from aliquot.coordinator.core.state import CoreConfig, State
+from aliquot.coordinator.core.state import State
+from aliquot.coordinator.core.troubles import Trouble, WorkFailed
 from aliquot.coordinator.errors import JournalUnavailable, NotLeader, Overloaded, ShuttingDown
 from aliquot.coordinator.writing.commits import Commit, take_commit, whole_state
 from aliquot.coordinator.writing.groups import OpenGroup, Reply, fail
@@ -104,6 +105,7 @@ class Writer:
         self,
         *,
         state: State,
+        core: CoreConfig,
         journal: Journal,
         clock: Clock,
         publisher: Publisher,
@@ -115,7 +117,8 @@ class Writer:
         config: WriterConfig,
     ) -> None:
         """`thread` is what the journal is written in, and ended with `stop_thread`; `perf_ns` is a precise counter."""
-        self.state: State | None = state
+        self._core = core
+        self.planner: Planner | None = Planner(state, core)
         self.durable_seq = state.seq
         self._journal = journal
         self._clock = clock
@@ -148,6 +151,20 @@ class Writer:
     # -- for everybody
 
     @property
+    def state(self) -> State | None:
+        """What is known, ahead of what is durable; `None` while it is being read again. To be read only."""
+        return self.planner.state if self.planner is not None else None
+
+    @property
+    def set_aside(self) -> tuple[Trouble, ...]:
+        """Work on which deciding failed too often: it waits for an administrator, or for a restart."""
+        return self.planner.set_aside() if self.planner is not None else ()
+
+    def set_aside_about(self, lease_id: str) -> tuple[Trouble, ...]:
+        """That of one lease."""
+        return tuple(trouble for trouble in self.set_aside if trouble.work.subject == lease_id)
+
+    @property
     def granting(self) -> bool:
         """Whether commands are carried out at all."""
         return self.state is not None and not self._stopping and not self._stuck
@@ -167,10 +184,10 @@ class Writer:
         return len(self._queue)
 
     def adopt(self, core: CoreConfig, config: WriterConfig) -> None:
-        """Decide under these from the next turn on; a State that is read anew comes with its own (`reload`)."""
-        self._config = config
-        if self.state is not None:
-            self.state.config = core
+        """Decide under these from the next turn on."""
+        self._config, self._core = config, core
+        if self.planner is not None:
+            self.planner.adopt(core)
 
     def submit(self, command: Command[T]) -> asyncio.Future[T]:
         """Queue a command; the future gives its outcome once that is durable, or raises why it was refused.
@@ -266,8 +283,8 @@ class Writer:
                 await self._recover()
             elif self._stopping and self._in_flight is None and not self._open.facts and not self._queue:
                 return
-            elif self.state is not None:
-                self._take_turn(self.state)
+            elif self.planner is not None:
+                self._take_turn(self.planner)
                 await asyncio.sleep(0)  # what is ready to come in now still gets into this group
                 self._commit_if_ready()
                 self._answer_some()
@@ -295,9 +312,9 @@ class Writer:
 
     # -- turns
 
-    def _take_turn(self, state: State) -> None:
+    def _take_turn(self, planner: Planner) -> None:
         """Decide for at most `turn_ms`: commands first, but what is due and who waits in line is never starved."""
-        now_ms = max(self._clock.now_ms(), state.now_ms)
+        now_ms = max(self._clock.now_ms(), planner.state.now_ms)
         budget_ns = self._config.turn_ms * 1_000_000
         started = self._perf_ns()
         queue, room = self._queue, self._config.group_facts_max
@@ -305,42 +322,48 @@ class Writer:
             command, reply, _ = queue.popleft()
             if reply.cancelled():
                 continue
-            self._carry_out(state, command, reply, now_ms)
+            self._carry_out(planner, command, reply, now_ms)
             if self._collapse is not None:
                 return
             if self._perf_ns() - started > budget_ns * 3 // 4:
                 break
         deadline = started + budget_ns
-        due_ms = state.next_due_ms()
+        due_ms = planner.next_due_ms(now_ms)
         more = due_ms is not None and due_ms <= now_ms
         while more and len(self._open.facts) < room:
-            ticked = self._carry_out(state, Tick(), None, now_ms)
-            more = ticked is not None and ticked.more
+            ticked = self._carry_out(planner, Tick(), None, now_ms)
+            if self._collapse is not None:
+                return
+            due_ms = planner.next_due_ms(now_ms)  # what failed rests, and the rest goes on
+            more = ticked.more if ticked is not None else due_ms is not None and due_ms <= now_ms
             if self._perf_ns() > deadline:
                 break
-        while self._collapse is None and state.wants_admission() and len(self._open.facts) < room:
-            admitted = self._carry_out(state, Admit(), None, now_ms)
+        while self._collapse is None and planner.wants_admission() and len(self._open.facts) < room:
+            admitted = self._carry_out(planner, Admit(), None, now_ms)
             more = more or (admitted is not None and admitted.more)
             if self._perf_ns() > deadline:
                 break
         if self._collapse is not None:
             return
-        if queue or more or state.wants_admission():
+        if queue or more or planner.wants_admission():
             if len(self._open.facts) < room:
                 self._wake.set()
         else:
-            self._set_alarm(state, now_ms)
+            self._set_alarm(planner, now_ms)
 
-    def _carry_out(self, state: State, command: Command[T], reply: Reply | None, now_ms: int) -> T | None:
+    def _carry_out(self, planner: Planner, command: Command[T], reply: Reply | None, now_ms: int) -> T | None:
         """Decide one command and apply its facts. Nobody is answered yet."""
         started = self._perf_ns()
         group = self._open
         try:
-            decision = decide(state, command, now_ms)
+            decision = planner.decide(command, now_ms)
         except DomainError as error:
             if reply is not None:
                 # Without its traceback, which would keep this frame, and with it the State, alive in a cycle.
                 group.refusals.append((reply, error.with_traceback(None)))
+            return None
+        except WorkFailed as failure:
+            _tell(failure, now_ms)
             return None
         except Exception as error:
             log.exception("deciding %s failed; nothing was changed", type(command).__name__)
@@ -348,8 +371,7 @@ class Writer:
                 group.refusals.append((reply, error))
             return None
         try:
-            for fact in decision.facts:
-                evolve(state, fact)
+            planner.carry_out(decision, now_ms)
         except Exception as error:
             log.exception("applying the facts of %s failed: memory is thrown away", type(command).__name__)
             if reply is not None:
@@ -367,14 +389,14 @@ class Writer:
 
     def _answer_some(self) -> None:
         """Questions, while a commit is under way or nothing is to be done."""
-        if self._questions and self.state is not None and not self._stopping:
-            now_ms = max(self._clock.now_ms(), self.state.now_ms)
-            self._questions.answer_some(self.state, now_ms, self.durable_seq, commands_wait=bool(self._queue))
+        if self._questions and self.planner is not None and not self._stopping:
+            now_ms = max(self._clock.now_ms(), self.planner.state.now_ms)
+            self._questions.answer_some(self.planner, now_ms, self.durable_seq, commands_wait=bool(self._queue))
             if self._questions and self._linger is None:
                 self._wake.set()
 
-    def _set_alarm(self, state: State, now_ms: int) -> None:
-        due_ms = state.next_due_ms()
+    def _set_alarm(self, planner: Planner, now_ms: int) -> None:
+        due_ms = planner.next_due_ms(now_ms)
         if self._alarm is not None:
             if due_ms == self._alarm_ms:
                 return
@@ -469,7 +491,7 @@ class Writer:
         if not isinstance(self._collapse, NotLeader):
             self._collapse = error
             self._down_reason = str(error)
-        self.state = None
+        self.planner = None
         self._open.fail(self._unavailable())
         self._questions.refuse(self._unavailable())
         self._open = OpenGroup()
@@ -512,7 +534,7 @@ class Writer:
 
     def _restart_with(self, state: State) -> None:
         log.warning("the journal can be written again: granting goes on from fact %d", state.seq)
-        self.state = state
+        self.planner = Planner(state, self._core)
         self._down_reason = ""
         if state.seq != self.durable_seq:  # the commit that failed has arrived on disk all the same
             self._publisher.load(whole_state(state))
@@ -522,3 +544,14 @@ class Writer:
         self._health.granting_changed(granting=True)
         self._health.recovered()
         self._wake.set()
+
+
+def _tell(failure: WorkFailed, now_ms: int) -> None:
+    """Say so: with its traceback the first time, and as something that needs somebody when it is set aside."""
+    trouble = failure.trouble
+    if trouble.set_aside:
+        log.error("SET ASIDE: %s. It is not tried again before an administrator says so, or a restart", trouble)
+    else:
+        rest_s = (trouble.again_ms - now_ms) / 1000
+        cause = failure.__cause__ if trouble.failures == 1 else None
+        log.error("%s; nothing was changed; it is tried again in %g s", trouble, rest_s, exc_info=cause)

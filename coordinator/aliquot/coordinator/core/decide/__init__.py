@@ -1,9 +1,8 @@
-"""`decide(state, command, now_ms)`: what follows from a command, as facts, changing nothing.
+"""`decide(planning, command, now_ms)`: what follows from a command, as facts, changing nothing that is journalled.
 
-Every decision is a function of its arguments: ids and times come in with them. A command that can't be carried out is
-refused with a DomainError. Two work lists of the State are consumed while deciding, because they hold hints and no
-truth:
-the timers and the walk over the waiting lines. Whoever carries out a decision applies its facts at once.
+Every decision is a function of the State and the settings: ids and times come in with the command. A command that can't
+be carried out is refused with a DomainError. Only the planner's memory is written while deciding, which holds nothing
+that could not be found out anew. Whoever carries out a decision applies its facts at once: see `planner`.
 """
 
 from __future__ import annotations
@@ -37,38 +36,41 @@ from aliquot.coordinator.core.outcomes import (
     Explained,
     TickOutcome,
 )
+from aliquot.coordinator.core.planning import Planning
 from aliquot.coordinator.core.queries import DryRun, Explain, ExplainLease, Query
-from aliquot.coordinator.core.state import State
 
 T = TypeVar("T")
 
 __all__ = ["AdmitOutcome", "AllocateOutcome", "Decision", "Explained", "TickOutcome", "answer", "decide"]
 
 
-def decide(state: State, command: c.Command[T], now_ms: int) -> Decision[T]:
+def decide(planning: Planning, command: c.Command[T], now_ms: int) -> Decision[T]:
     """What to do about `command`. Raises DomainError when it is refused.
 
     `now_ms` is never below the time of the last fact: the writer's clock sees to it, and it is enforced here once more.
     """
-    return _DECIDE[type(command)](state, command, max(now_ms, state.now_ms))
+    planning.catch_up()
+    planning.memory.troubles.at_work = None
+    return _DECIDE[type(command)](planning, command, max(now_ms, planning.now_ms))
 
 
-def answer(state: State, query: Query[T], now_ms: int) -> T:
+def answer(planning: Planning, query: Query[T], now_ms: int) -> T:
     """What the books have to say to `query`. Raises DomainError where it asks for what is not there."""
-    found: T = _ANSWER[type(query)](state, query, max(now_ms, state.now_ms))
+    planning.catch_up()
+    found: T = _ANSWER[type(query)](planning, query, max(now_ms, planning.now_ms))
     return found
 
 
-def _dry_run(state: State, query: DryRun[T], now_ms: int) -> T:
-    return decide(state, query.command, now_ms).outcome
+def _dry_run(planning: Planning, query: DryRun[T], now_ms: int) -> T:
+    return decide(planning, query.command, now_ms).outcome
 
 
-_ANSWER: dict[type[Any], Callable[[State, Any, int], Any]] = {
+_ANSWER: dict[type[Any], Callable[[Planning, Any, int], Any]] = {
     Explain: explain.explain_request,
     ExplainLease: explain.explain_lease,
     DryRun: _dry_run,
 }
-_DECIDE: dict[type[Any], Callable[[State, Any, int], Decision[Any]]] = {
+_DECIDE: dict[type[Any], Callable[[Planning, Any, int], Decision[Any]]] = {
     c.StartLeading: nodes.start_leading,
     c.RaiseEpoch: nodes.raise_epoch,
     c.Allocate: allocate.allocate,
@@ -76,6 +78,7 @@ _DECIDE: dict[type[Any], Callable[[State, Any, int], Decision[Any]]] = {
     c.AcknowledgeShape: resizing.acknowledge,
     c.Admit: admission.admit,
     c.Tick: tick.tick,
+    c.RetrySetAside: tick.retry_set_aside,
     c.DeclareNode: nodes.declare,
     c.RemoveNode: nodes.remove,
     c.Cordon: nodes.cordon,

@@ -8,8 +8,9 @@ from aliquot.coordinator.core.decide.making_room import backfill, make_room, res
 from aliquot.coordinator.core.facts import Fact
 from aliquot.coordinator.core.granting import granted, is_entitled, offer, offer_before, whole_pool
 from aliquot.coordinator.core.outcomes import AdmitOutcome, Decision
+from aliquot.coordinator.core.planning import Planning
 from aliquot.coordinator.core.queueing import AdmissionPass, Head
-from aliquot.coordinator.core.state import State
+from aliquot.coordinator.core.troubles import WorkKey, WorkKind
 
 SEARCH_ATTEMPTS = 16
 """A search for victims counts as so many attempts of a turn."""
@@ -19,41 +20,61 @@ BEHIND_MAX = 64
 """So many of a line are looked at for one that ends before maintenance begins."""
 
 
-def admit(state: State, command: Admit, now_ms: int) -> Decision[AdmitOutcome]:
+def admit(state: Planning, command: Admit, now_ms: int) -> Decision[AdmitOutcome]:
     """Grant at most one request, trying at most `attempts` lines.
 
     A pass runs to its end before the next begins, so that a pool where something is freed all the time still reaches
     the back of the line.
     """
+    state.memory.troubles.at_work = WorkKey(WorkKind.ADMISSION, "")
     if state.ready_holds:
         used = holding.use_complete(state, now_ms)
         if used is not None:
             return Decision(used.facts, AdmitOutcome(granted=True, more=True))
-    if state.admission is None:
+    if state.memory.admission is None:
         if not state.wants_admission():
             return Decision((), AdmitOutcome(granted=False, more=False))
         broken = holding.break_lost(state, now_ms)
         if broken:
             return Decision(tuple(broken), AdmitOutcome(granted=False, more=True))
-        state.capacity_freed = False
-        state.admission = start_pass(state, now_ms)
-    attempts = command.attempts
+        state.memory.admission = start_pass(state, now_ms)
+        state.offering()
+    attempts, troubles = command.attempts, state.memory.troubles
     while attempts > 0:
-        head = state.admission.head()
+        walk = state.memory.admission
+        head = walk.head()
         if head is None:
-            state.admission = None
+            state.memory.admission = None
             return Decision((), AdmitOutcome(granted=False, more=state.wants_admission()))
-        facts, moved_on, cost = _try(state, state.admission, head, now_ms)
+        if troubles:
+            head = _without_trouble(state, head)
+            if head is None:
+                walk.passed()
+                continue
+        troubles.at_work = WorkKey(WorkKind.ADMISSION, head.lease_id)
+        facts, moved_on, cost = _try(state, walk, head, now_ms)
+        if troubles:
+            troubles.drop(troubles.at_work)
         if moved_on:
             # One that is granted is not passed: its line has another first one once the fact is applied.
-            state.admission.passed()
+            walk.passed()
         if facts:
             return Decision(tuple(facts), AdmitOutcome(granted=True, more=True))
         attempts -= cost
     return Decision((), AdmitOutcome(granted=False, more=True))
 
 
-def _try(state: State, walk: AdmissionPass, head: Head, now_ms: int) -> tuple[list[Fact], bool, int]:
+def _without_trouble(state: Planning, head: Head) -> Head | None:
+    """The first of the same line on which deciding has not failed: whoever stands behind one that fails goes on."""
+    troubles = state.memory.troubles
+    place = state.lines.place_of(head.lease_id)
+    if place is None or not troubles.rests(head.lease_id):
+        return head
+    line = state.lines.queues[place.queue][place.tenant].lines[head.line]
+    return next((Head(rank, i, head.line) for rank, i in line if not troubles.rests(i)), None)
+
+
+def _try(state: Planning, walk: AdmissionPass, head: Head, now_ms: int) -> tuple[list[Fact], bool, int]:
     """(facts, whether the walk goes on to the next line, what it cost in attempts)."""
     lease = state.leases[head.lease_id]
     demand = head.line.demand.avoiding(head.line.avoid)
@@ -89,7 +110,7 @@ def _try(state: State, walk: AdmissionPass, head: Head, now_ms: int) -> tuple[li
     return kept, True, SEARCH_ATTEMPTS if searched else CLOSED_ATTEMPTS if state.closed else 1
 
 
-def _behind(state: State, head: Head, now_ms: int) -> list[Fact]:
+def _behind(state: Planning, head: Head, now_ms: int) -> list[Fact]:
     """The grant of one that stands in the same line and, other than its first, ends before maintenance begins."""
     place = state.lines.place_of(head.lease_id)
     if place is None:
@@ -105,14 +126,23 @@ def _behind(state: State, head: Head, now_ms: int) -> list[Fact]:
     return []
 
 
-def start_pass(state: State, now_ms: int) -> AdmissionPass:
+def start_pass(state: Planning, now_ms: int) -> AdmissionPass:
     """A walk over all that waits, in the order that holds now."""
-    leases = state.leases
+    leases, troubles = state.leases, state.memory.troubles
+
+    def covered(lease_id: str) -> bool:
+        if troubles and troubles.rests(lease_id):
+            return False
+        before, troubles.at_work = troubles.at_work, WorkKey(WorkKind.ADMISSION, lease_id)
+        owed = is_entitled(state, leases[lease_id])
+        troubles.at_work = before
+        return owed
+
     return AdmissionPass(
         state.lines,
         state.tenancy,
         capacity=whole_pool(state),
         now_ms=now_ms,
-        covered=lambda lease_id: is_entitled(state, leases[lease_id]),
+        covered=covered,
         created_ms=lambda lease_id: leases[lease_id].created_ms,
     )

@@ -16,11 +16,11 @@ from aliquot.coordinator.core.facts import LeaseQueued
 from aliquot.coordinator.core.granting import check_access, granted, offer, offer_before
 from aliquot.coordinator.core.maintenance.closing import why_not
 from aliquot.coordinator.core.outcomes import AllocateOutcome, Decision
+from aliquot.coordinator.core.planning import Planning
 from aliquot.coordinator.core.queueing import LineKey
-from aliquot.coordinator.core.state import State
 
 
-def allocate(state: State, command: Allocate, now_ms: int) -> Decision[AllocateOutcome]:
+def allocate(state: Planning, command: Allocate, now_ms: int) -> Decision[AllocateOutcome]:
     """One atomic group: the request is accepted, and granted where that jumps nobody's turn."""
     request = command.request
     if command.key:
@@ -63,7 +63,7 @@ def allocate(state: State, command: Allocate, now_ms: int) -> Decision[AllocateO
     return Decision((queued,), outcome)
 
 
-def _replayed(state: State, command: Allocate, lease_id: str) -> Decision[AllocateOutcome]:
+def _replayed(state: Planning, command: Allocate, lease_id: str) -> Decision[AllocateOutcome]:
     if state.leases[lease_id].body_sha256 != command.body_sha256:
         raise IdempotencyMismatch(
             f"the idempotency key {command.key!r} was used for another request (lease {lease_id})",
@@ -72,7 +72,7 @@ def _replayed(state: State, command: Allocate, lease_id: str) -> Decision[Alloca
     return Decision((), AllocateOutcome(lease_id, replayed=True))
 
 
-def _others_first(state: State, queued: LeaseQueued) -> bool:
+def _others_first(state: Planning, queued: LeaseQueued) -> bool:
     """Whether somebody who waits has the first claim on what is free.
 
     While freed capacity has not been offered along the lines yet, newcomers stand in line too. Once it has been, all

@@ -15,7 +15,8 @@ from aliquot.coordinator.core.errors import InvalidField
 from aliquot.coordinator.core.facts import Fact, NodePut
 from aliquot.coordinator.core.granting import chain_of, exhausted, least_held
 from aliquot.coordinator.core.outcomes import BalanceView, Decision, ProjectView
-from aliquot.coordinator.core.state import Node, State
+from aliquot.coordinator.core.planning import Planning
+from aliquot.coordinator.core.state import Node
 from aliquot.coordinator.core.tenancy.facts import NodeLent
 from aliquot.coordinator.core.tenancy.limits import over_limit
 from aliquot.coordinator.core.tenancy.specs import Amount, Balancing, PoolSpec
@@ -24,7 +25,7 @@ HEADS_MAX = 16
 """Kinds of waiting requests of one tenant and queue that are looked at for how long they have waited."""
 
 
-def balance(state: State, command: Balance, now_ms: int) -> Decision[BalanceView]:
+def balance(state: Planning, command: Balance, now_ms: int) -> Decision[BalanceView]:
     """The plan for a pool, or that nodes named in `home` go home instead; with `carry_out` these moves are made."""
     spec = _spec_of(state, command.pool)
     projects = _projects(state, command.pool, spec, now_ms)
@@ -53,11 +54,11 @@ def balance(state: State, command: Balance, now_ms: int) -> Decision[BalanceView
     return Decision(tuple(fact for move in moves for fact in _carry_out(state, spec, command.pool, move, now_ms)), view)
 
 
-def look(state: State, pool: str, now_ms: int) -> list[Fact]:
+def look(state: Planning, pool: str, now_ms: int) -> list[Fact]:
     """What is due for a pool whose policy is to balance by itself."""
-    if state.balance_due_ms.get(pool, now_ms + 1) > now_ms:
+    if state.memory.balance_due_ms.get(pool, now_ms + 1) > now_ms:
         return []  # an older entry: there is a later one
-    del state.balance_due_ms[pool]
+    state.memory.balance_due_ms.pop(pool, None)
     declared = state.tenancy.pools.get(pool)
     if declared is None or not declared.spec.balancing.auto:
         return []
@@ -67,7 +68,7 @@ def look(state: State, pool: str, now_ms: int) -> list[Fact]:
     return [fact for move in moves for fact in _carry_out(state, spec, pool, move, now_ms)]
 
 
-def _spec_of(state: State, pool: str) -> Balancing:
+def _spec_of(state: Planning, pool: str) -> Balancing:
     spec: PoolSpec | None = state.tenancy.pools[pool].spec if pool in state.tenancy.pools else None
     if spec is None or not spec.balancing.label:
         raise InvalidField(
@@ -78,7 +79,7 @@ def _spec_of(state: State, pool: str) -> Balancing:
     return spec.balancing
 
 
-def _projects(state: State, pool: str, spec: Balancing, now_ms: int) -> list[Project]:
+def _projects(state: Planning, pool: str, spec: Balancing, now_ms: int) -> list[Project]:
     nodes: dict[str, list[ProjectNode]] = {}
     for node_id, node in state.nodes.items():
         name = dict(node.spec.labels).get(spec.label, "")
@@ -88,7 +89,7 @@ def _projects(state: State, pool: str, spec: Balancing, now_ms: int) -> list[Pro
     return [Project(name, tuple(nodes[name]), waited.get(name, 0)) for name in sorted(nodes)]
 
 
-def _node(state: State, node_id: str, node: Node) -> ProjectNode:
+def _node(state: Planning, node_id: str, node: Node) -> ProjectNode:
     record = state.inventory.node(node_id)
     loan = state.tenancy.loans.get(node_id)
     free = (
@@ -106,7 +107,7 @@ def _node(state: State, node_id: str, node: Node) -> ProjectNode:
     )
 
 
-def _waited(state: State, spec: Balancing, pool: str, names: set[str], now_ms: int) -> dict[str, int]:
+def _waited(state: Planning, spec: Balancing, pool: str, names: set[str], now_ms: int) -> dict[str, int]:
     """How long the longest waiting request of each project has waited that another node of the project could help:
     it asks for the project's nodes, and no limit and no budget keeps it waiting.
     """
@@ -126,7 +127,7 @@ def _waited(state: State, spec: Balancing, pool: str, names: set[str], now_ms: i
     return found
 
 
-def _going_home(state: State, pool: str, node_id: str) -> Move:
+def _going_home(state: Planning, pool: str, node_id: str) -> Move:
     node = state.node(node_id)
     loan = state.tenancy.loans.get(node.spec.node_id)
     if loan is None or node.spec.pool != pool:
@@ -134,7 +135,7 @@ def _going_home(state: State, pool: str, node_id: str) -> Move:
     return Move(node.spec.node_id, loan.borrower, loan.home, loan.home, "an administrator asked for it")
 
 
-def _carry_out(state: State, spec: Balancing, pool: str, move: Move, now_ms: int) -> list[Fact]:
+def _carry_out(state: Planning, spec: Balancing, pool: str, move: Move, now_ms: int) -> list[Fact]:
     node = state.nodes[move.node_id]
     labels = tuple(sorted({**dict(node.spec.labels), spec.label: move.borrower}.items()))
     moved = Amount()
@@ -154,7 +155,7 @@ def _carry_out(state: State, spec: Balancing, pool: str, move: Move, now_ms: int
     return [NodePut(at_ms=now_ms, spec=replace(node.spec, labels=labels), registered=False), fact]
 
 
-def _movable(state: State, move: Move) -> Amount:
+def _movable(state: Planning, move: Move) -> Amount:
     """How much of the lender's guarantee goes along: what the node can carry. Guarantees by model stay."""
     quota = state.tenancy.account("t", move.lender).quota
     if any(model.guaranteed for model in quota.models):

@@ -21,9 +21,9 @@ from aliquot.coordinator.core.evolving.counting import parts_of
 from aliquot.coordinator.core.facts import EndReason, Fact, PreemptionStarted
 from aliquot.coordinator.core.granting import chain_of, exhausted, guarantee_scale, is_entitled, least_held
 from aliquot.coordinator.core.leases import Lease
+from aliquot.coordinator.core.planning import Planning
 from aliquot.coordinator.core.preemption.victims import NEVER_MS, Eligibility
 from aliquot.coordinator.core.queueing import AdmissionPass
-from aliquot.coordinator.core.state import State
 from aliquot.coordinator.core.tenancy.books import Account
 from aliquot.coordinator.core.tenancy.limits import covered
 from aliquot.coordinator.core.tenancy.ranking import Part
@@ -44,7 +44,7 @@ class _Unfinished(Exception):
 
 
 def reclaim(
-    state: State, walk: AdmissionPass, lease: Lease, demand: Demand, now_ms: int
+    state: Planning, walk: AdmissionPass, lease: Lease, demand: Demand, now_ms: int
 ) -> tuple[list[Fact], bool, bool]:
     """(one group that tells borrowers below the same limits to end, or nothing where that would not be enough; whether
     a search was made; whether it goes on in the next turn).
@@ -53,7 +53,7 @@ def reclaim(
         return [], False, False
     key = (demand, lease.request.tenant, lease.request.queue, lease.request.priority, None)
     version = state.freed_version + state.tenancy.guaranteed_version
-    failed = state.searched.get(key)
+    failed = state.memory.searched.get(key)
     if failed is not None and failed[0] == version and now_ms < failed[1]:
         return [], False, False
     eligible = Eligibility(
@@ -76,14 +76,14 @@ def reclaim(
     if not chosen:
         # Who borrows from now on may be told to end when it has had its time: not seen by this search.
         again_ms = min(again_ms, now_ms + max(REST_MS, state.config.reclaim_min_run_ms))
-        state.searched_in_vain(key, version, min(now_ms + REST_MS, again_ms))
-        state.timers.add(again_ms, Due.RETRY, lease.lease_id)
+        state.memory.searched_in_vain(key, version, min(now_ms + REST_MS, again_ms))
+        state.memory.timers.add(again_ms, Due.RETRY, lease.lease_id)
         return [], True, False
     return _end(state, lease, chosen, now_ms), True, False
 
 
 def _clear(
-    state: State, walk: AdmissionPass, lease: Lease, parts: list[Part], eligible: Eligibility
+    state: Planning, walk: AdmissionPass, lease: Lease, parts: list[Part], eligible: Eligibility
 ) -> tuple[dict[str, None] | None, int]:
     """(who ends so that all of these parts fit below every limit, when somebody else may). None: it is not enough."""
     ceilings = [ceiling for ceiling in _limits(state, lease) if _asked(parts, ceiling)]
@@ -114,7 +114,7 @@ class _Ceiling(NamedTuple):
         return self.account.kind, self.account.name, self.model
 
 
-def _limits(state: State, lease: Lease) -> list[_Ceiling]:
+def _limits(state: Planning, lease: Lease) -> list[_Ceiling]:
     found = []
     for account in chain_of(state, lease.request).limited:
         found.append(_Ceiling(account, "", account.quota.limit))
@@ -126,7 +126,7 @@ def _asked(parts: list[Part], ceiling: _Ceiling) -> list[Part]:
     return [part for part in parts if ceiling.model in ("", part[0])]
 
 
-def _owed(state: State, lease: Lease, demand: Demand) -> list[Part]:
+def _owed(state: Planning, lease: Lease, demand: Demand) -> list[Part]:
     """What this request asks for, and its equals behind it, as far as the guarantee covers them together."""
     parts = least_held(state, demand)
     place = state.lines.place_of(lease.lease_id)
@@ -141,7 +141,7 @@ def _owed(state: State, lease: Lease, demand: Demand) -> list[Part]:
 
 
 def _enough(
-    state: State,
+    state: Planning,
     walk: AdmissionPass,
     ceiling: _Ceiling,
     parts: list[Part],
@@ -213,7 +213,7 @@ def _largest(candidates: list[tuple[int, int, int, str]], share: int, memory: in
     return found
 
 
-def _end(state: State, lease: Lease, chosen: dict[str, None], now_ms: int) -> list[Fact]:
+def _end(state: Planning, lease: Lease, chosen: dict[str, None], now_ms: int) -> list[Fact]:
     grace_ms = state.config.reclaim_grace_ms
     leases = [state.leases[lease_id] for lease_id in chosen]
     victims = [other for other in leases if not other.end_reason]

@@ -8,14 +8,14 @@ from aliquot.coordinator.core.ledger.entries import Entry, EntryKind
 from aliquot.coordinator.core.ledger.facts import BooksClosed, CreditPosted, UsageCorrected, UseObserved
 from aliquot.coordinator.core.ledger.folding import DAY_MS
 from aliquot.coordinator.core.outcomes import NOTHING, Decision
-from aliquot.coordinator.core.state import State
+from aliquot.coordinator.core.planning import Planning
 
 _MONEY_MAX = 1 << 62
 _DIGITS_MAX = 64
 _REFERENCE_CHARS_MAX = 128
 
 
-def post_credit(state: State, command: c.PostCredit, now_ms: int) -> Decision[None]:
+def post_credit(state: Planning, command: c.PostCredit, now_ms: int) -> Decision[None]:
     """Money for a tenant. The same again changes nothing, so that a retry never pays twice. Raises InvalidField, or
     IdempotencyMismatch where the reference stands for something else: that payment must not vanish.
     """
@@ -37,7 +37,7 @@ def post_credit(state: State, command: c.PostCredit, now_ms: int) -> Decision[No
     return Decision((fact,))
 
 
-def correct_usage(state: State, command: c.CorrectUsage, now_ms: int) -> Decision[None]:
+def correct_usage(state: Planning, command: c.CorrectUsage, now_ms: int) -> Decision[None]:
     """Make good what was charged wrongly, as a new entry. The same again changes nothing. Raises InvalidField, or
     IdempotencyMismatch where the reference stands for something else.
     """
@@ -64,7 +64,7 @@ def correct_usage(state: State, command: c.CorrectUsage, now_ms: int) -> Decisio
     return Decision((fact,))
 
 
-def observe_use(state: State, command: c.ObserveUse, now_ms: int) -> Decision[None]:
+def observe_use(state: Planning, command: c.ObserveUse, now_ms: int) -> Decision[None]:
     """Add what agents measured. Of leases that are gone, and of nothing, nothing is kept."""
     if not command.tenant and command.lease_id not in state.leases:
         return NOTHING
@@ -83,7 +83,7 @@ def observe_use(state: State, command: c.ObserveUse, now_ms: int) -> Decision[No
     return Decision((fact,))
 
 
-def close_books(state: State, command: c.CloseBooks, now_ms: int) -> Decision[None]:
+def close_books(state: Planning, command: c.CloseBooks, now_ms: int) -> Decision[None]:
     """Sum up the entries of days long gone. The moment must be a midnight (UTC) that has passed."""
     if command.up_to_ms % DAY_MS or command.up_to_ms > now_ms:
         raise InvalidField("up_to_ms", "books are closed at a midnight (UTC) that has passed")

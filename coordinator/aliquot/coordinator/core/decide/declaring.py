@@ -19,7 +19,7 @@ from aliquot.coordinator.core.facts import Fact
 from aliquot.coordinator.core.ledger.checks import check_rates
 from aliquot.coordinator.core.ledger.facts import RatesApplied
 from aliquot.coordinator.core.outcomes import ApplyOutcome, Decision
-from aliquot.coordinator.core.state import State
+from aliquot.coordinator.core.planning import Planning
 from aliquot.coordinator.core.tenancy import checks
 from aliquot.coordinator.core.tenancy.books import Tenancy, recount
 from aliquot.coordinator.core.tenancy.facts import (
@@ -46,7 +46,7 @@ _Spec = TypeVar("_Spec", PoolSpec, TenantSpec, QueueSpec)
 _ITEMS_MAX = 10_000
 
 
-def apply(state: State, command: c.Apply, now_ms: int) -> Decision[ApplyOutcome]:
+def apply(state: Planning, command: c.Apply, now_ms: int) -> Decision[ApplyOutcome]:
     """Declare what differs from what is declared. Raises Conflict, InvalidField; nothing is half done."""
     if len(command.pools) + len(command.tenants) + len(command.queues) > _ITEMS_MAX:
         raise InvalidField("items", f"more than {_ITEMS_MAX} at once")
@@ -82,7 +82,7 @@ def apply(state: State, command: c.Apply, now_ms: int) -> Decision[ApplyOutcome]
     return Decision(() if command.dry_run else tuple(facts), outcome)
 
 
-def remove(state: State, command: c.Withdraw, now_ms: int) -> Decision[None]:
+def remove(state: Planning, command: c.Withdraw, now_ms: int) -> Decision[None]:
     """Withdraw a declaration that nobody needs any more."""
     tenancy, name = state.tenancy, command.name
     fact: Fact
@@ -123,7 +123,7 @@ def remove(state: State, command: c.Withdraw, now_ms: int) -> Decision[None]:
     return Decision((fact,))
 
 
-def _check_unused(state: State, name: str) -> None:
+def _check_unused(state: Planning, name: str) -> None:
     below = [queue.spec.name for queue in state.tenancy.queues.values() if queue.spec.parent == name]
     if below and name != ROOT:
         raise QueueInUse(f"queue {name} has queues below it: {', '.join(sorted(below))}", hint="remove those first")
@@ -184,7 +184,7 @@ def _copy(tenancy: Tenancy) -> Tenancy:
     return trial
 
 
-def _check_trial(state: State, trial: Tenancy) -> None:
+def _check_trial(state: Planning, trial: Tenancy) -> None:
     """What would be declared, as a whole: the tree, the promises, and what is held already."""
     checks.check_tree({name: queue.spec for name, queue in trial.queues.items()})
     for name, tenant in trial.tenants.items():

@@ -10,8 +10,8 @@ from aliquot.coordinator.core.granting import is_entitled, offer
 from aliquot.coordinator.core.leases import Lease
 from aliquot.coordinator.core.maintenance.closing import why_not
 from aliquot.coordinator.core.outcomes import Explained
+from aliquot.coordinator.core.planning import Planning
 from aliquot.coordinator.core.queries import Explain, ExplainLease
-from aliquot.coordinator.core.state import State
 from aliquot.coordinator.core.types import Demand, Missing
 
 AHEAD_SHOWN = 16
@@ -19,7 +19,7 @@ QUOTA = "QUOTA"
 """The reason where a limit, a budget or a bound stands against a request, and no lack of devices."""
 
 
-def explain_request(state: State, query: Explain, now_ms: int) -> Explained:
+def explain_request(state: Planning, query: Explain, now_ms: int) -> Explained:
     """What would become of this request if it were sent now?"""
     request = query.request
     if not state.engine.possible(request.demand) and not conceivable(state, request.demand):
@@ -29,7 +29,7 @@ def explain_request(state: State, query: Explain, now_ms: int) -> Explained:
     return _explain(state, lease, request.demand, now_ms)
 
 
-def explain_lease(state: State, query: ExplainLease, now_ms: int) -> Explained:
+def explain_lease(state: Planning, query: ExplainLease, now_ms: int) -> Explained:
     """Why is this lease where it is?"""
     lease = state.lease(query.lease_id)
     if not lease.waiting or lease.ended:
@@ -37,7 +37,7 @@ def explain_lease(state: State, query: ExplainLease, now_ms: int) -> Explained:
     return _explain(state, lease, lease.request.demand.avoiding(lease.avoid_device_uuids), now_ms)
 
 
-def _explain(state: State, lease: Lease, demand: Demand, now_ms: int) -> Explained:
+def _explain(state: Planning, lease: Lease, demand: Demand, now_ms: int) -> Explained:
     known = bool(lease.lease_id)
     count, ahead = state.lines.ahead_of(lease, AHEAD_SHOWN) if known else (0, [])
     found = offer(state, lease.request, demand, lease.arrival, now_ms, preempted_at_ms=lease.preempted_at_ms)

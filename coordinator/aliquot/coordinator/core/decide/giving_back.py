@@ -22,9 +22,9 @@ from aliquot.coordinator.core.holds import Hold, HoldKind
 from aliquot.coordinator.core.inventory import Inventory
 from aliquot.coordinator.core.leases import Lease, Slice, SliceState, lease_id_of
 from aliquot.coordinator.core.placement.moving import hold as hold_placement
+from aliquot.coordinator.core.planning import Planning
 from aliquot.coordinator.core.preemption.leaving import leaves, take_off
 from aliquot.coordinator.core.preemption.victims import is_protected
-from aliquot.coordinator.core.state import State
 from aliquot.coordinator.core.tenancy.limits import over_limit
 from aliquot.coordinator.core.tenancy.specs import Amount
 from aliquot.coordinator.core.timers import Due
@@ -42,26 +42,26 @@ _COMES_BACK = -1
 """Instead of what was freed at the last search: it is made again anyway when its rest is over."""
 
 
-def for_request(state: State, lease: Lease, demand: Demand, now_ms: int, *, owed: bool) -> tuple[list[Fact], bool]:
+def for_request(state: Planning, lease: Lease, demand: Demand, now_ms: int, *, owed: bool) -> tuple[list[Fact], bool]:
     """One group that makes room for a waiting request by shrinking others (nothing where that does not suffice), and
     whether a search was made.
     """
     key = (demand, lease.request.tenant, lease.request.queue, lease.request.priority)
-    version, until_ms, rest_ms = state.shed_searched.get(key, (_COMES_BACK, 0, 0))
+    version, until_ms, rest_ms = state.memory.shed_searched.get(key, (_COMES_BACK, 0, 0))
     if now_ms < until_ms:
         if version not in (state.freed_version, _COMES_BACK):
             # In a crowded pool something is freed all the time, and every time hundreds would search anew in vain.
-            state.shed_searched[key] = (_COMES_BACK, until_ms, rest_ms)
-            state.timers.add(until_ms, Due.RETRY, lease.lease_id)
+            state.memory.shed_searched[key] = (_COMES_BACK, until_ms, rest_ms)
+            state.memory.timers.add(until_ms, Due.RETRY, lease.lease_id)
         return [], False
     found = _search(state, lease, demand, now_ms, owed=owed)
     if found is None:
-        if len(state.shed_searched) > 4096:
-            state.shed_searched.clear()
+        if len(state.memory.shed_searched) > 4096:
+            state.memory.shed_searched.clear()
         rest_ms = min(2 * rest_ms, REST_MAX_MS) if now_ms < until_ms + rest_ms else REST_MS
-        state.shed_searched[key] = (state.freed_version, now_ms + rest_ms, rest_ms)
+        state.memory.shed_searched[key] = (state.freed_version, now_ms + rest_ms, rest_ms)
         return [], True
-    state.shed_searched.pop(key, None)
+    state.memory.shed_searched.pop(key, None)
     placement, given = found
     facts, deadline_ms = _give(state, given, lease, now_ms)
     start_ms = deadline_ms + state.config.shed_stop_ms
@@ -78,7 +78,7 @@ def for_request(state: State, lease: Lease, demand: Demand, now_ms: int, *, owed
     return [*given_up, hold, *facts], True
 
 
-def outlook(state: State, lease: Lease, demand: Demand, now_ms: int, *, owed: bool) -> tuple[tuple[str, ...], int]:
+def outlook(state: Planning, lease: Lease, demand: Demand, now_ms: int, *, owed: bool) -> tuple[tuple[str, ...], int]:
     """Which slices others would give back for this request, and when it could start then; changes nothing.
 
     Nothing, and 0, where that does not suffice.
@@ -90,14 +90,14 @@ def outlook(state: State, lease: Lease, demand: Demand, now_ms: int, *, owed: bo
     if found is None:
         return (), 0
     given = found[1]
-    notice_ms = max(min(other.request.grace_ms, state.config.reclaim_grace_ms) for other, _ in given)
+    notice_ms = max((min(other.request.grace_ms, state.config.reclaim_grace_ms) for other, _ in given), default=0)
     return (
         tuple(piece.slice_id for _, member in given for piece in member),
         now_ms + notice_ms + state.config.shed_stop_ms,
     )
 
 
-def within_limits(state: State, lease: Lease, demand: Demand, now_ms: int) -> list[Fact]:
+def within_limits(state: Planning, lease: Lease, demand: Demand, now_ms: int) -> list[Fact]:
     """Let elastic leases give back what keeps a request of the same tenant or queue from its place below a limit."""
     if exhausted(state, lease.request.tenant, now_ms) is not None:
         return []
@@ -138,13 +138,13 @@ def within_limits(state: State, lease: Lease, demand: Demand, now_ms: int) -> li
     return _give(state, given, lease, now_ms)[0]
 
 
-def _counts_against(state: State, lease: Lease, kind: str, name: str) -> bool:
+def _counts_against(state: Planning, lease: Lease, kind: str, name: str) -> bool:
     if kind == "t":
         return lease.request.tenant == name
     return name in state.tenancy.path(queue_of(state, lease))
 
 
-def _spare(state: State, lease: Lease, now_ms: int, *, owed: bool) -> list[tuple[Lease, Member]]:
+def _spare(state: Planning, lease: Lease, now_ms: int, *, owed: bool) -> list[tuple[Lease, Member]]:
     """What others could give back to this request: of the lowest priority first, of each the highest numbers first."""
     scale = guarantee_scale(state) if state.tenancy.guarantees else 0
     found: list[tuple[Lease, Member]] = []
@@ -162,12 +162,12 @@ def _spare(state: State, lease: Lease, now_ms: int, *, owed: bool) -> list[tuple
     return found[:MEMBERS_MAX]
 
 
-def _of_use(state: State, member: Member) -> bool:
+def _of_use(state: Planning, member: Member) -> bool:
     """Whether somebody else could have its place: nothing is granted on a node that is silent, closed or not there."""
     return state.nodes[member[0].plan.node_id].grantable
 
 
-def _leaving(state: State) -> list[Slice]:
+def _leaving(state: Planning) -> list[Slice]:
     """What is on its way out in any case."""
     return [
         piece
@@ -178,7 +178,7 @@ def _leaving(state: State) -> list[Slice]:
 
 
 def _search(
-    state: State, lease: Lease, demand: Demand, now_ms: int, *, owed: bool
+    state: Planning, lease: Lease, demand: Demand, now_ms: int, *, owed: bool
 ) -> tuple[Placement, list[tuple[Lease, Member]]] | None:
     """Where the request would go, and who gives what back for it."""
     spare = [pair for pair in _spare(state, lease, now_ms, owed=owed) if _of_use(state, pair[1])]
@@ -203,7 +203,7 @@ def _search(
     return placement, given
 
 
-def _enough(state: State, wanted: _Wanted, spare: list[tuple[Lease, Member]]) -> int:
+def _enough(state: Planning, wanted: _Wanted, spare: list[tuple[Lease, Member]]) -> int:
     """The length of the shortest beginning of the list that is enough, so that the lowest priorities and the highest
     numbers go; 0: not even all of it, which is what most searches find, and is looked at first. Otherwise what is
     needed is little as a rule, so short ones are tried.
@@ -225,14 +225,14 @@ class _Wanted(NamedTuple):
     hold: Hold | None
 
 
-def _fits(state: State, wanted: _Wanted, given: list[tuple[Lease, Member]]) -> bool:
+def _fits(state: Planning, wanted: _Wanted, given: list[tuple[Lease, Member]]) -> bool:
     """Whether there would be room for it without these members, and without what leaves anyway."""
     with state.inventory.trial() as inventory:
         _make_way(state, inventory, wanted, given)
         return state.engine.fits(wanted.demand)
 
 
-def _give(state: State, given: Iterable[tuple[Lease, Member]], lease: Lease, now_ms: int) -> tuple[list[Fact], int]:
+def _give(state: Planning, given: Iterable[tuple[Lease, Member]], lease: Lease, now_ms: int) -> tuple[list[Fact], int]:
     """Facts that give notice to all of these, and when the longest notice is over."""
     by_lease: dict[str, list[str]] = {}
     for other, member in given:
@@ -255,7 +255,7 @@ def _give(state: State, given: Iterable[tuple[Lease, Member]], lease: Lease, now
     return facts, longest_ms
 
 
-def _make_way(state: State, inventory: Inventory, wanted: _Wanted, given: list[tuple[Lease, Member]]) -> None:
+def _make_way(state: Planning, inventory: Inventory, wanted: _Wanted, given: list[tuple[Lease, Member]]) -> None:
     """Take off these members and what leaves anyway, and open what is kept for the request, on trial."""
     inventory.open_devices(wanted.hold.device_uuids if wanted.hold is not None else ())
     take_off(state, inventory, chain(_leaving(state), *(member for _, member in given)))

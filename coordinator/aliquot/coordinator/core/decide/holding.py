@@ -14,17 +14,21 @@ from aliquot.coordinator.core.holds import Hold, HoldKind
 from aliquot.coordinator.core.leases import Lease, SliceState
 from aliquot.coordinator.core.outcomes import Decision
 from aliquot.coordinator.core.placement.validity import objection
-from aliquot.coordinator.core.state import State
+from aliquot.coordinator.core.planning import Planning
+from aliquot.coordinator.core.troubles import WorkKey, WorkKind
 
 
-def use_complete(state: State, now_ms: int) -> Decision[None] | None:
+def use_complete(state: Planning, now_ms: int) -> Decision[None] | None:
     """Grant the first hold that is complete, or give it up where its owner may not have it any more: a limit forbids
     it, or what is kept has changed, and is not what the request asks for.
     """
-    for owner in list(state.ready_holds):
+    troubles = state.memory.troubles
+    for owner in state.ready_holds:
+        if troubles and troubles.rests(owner):
+            continue
+        troubles.at_work = WorkKey(WorkKind.ADMISSION, owner)
         hold, lease = state.holds[owner], state.leases[owner]
         if not is_complete(state, hold):
-            del state.ready_holds[owner]
             continue
         over = exhausted(state, lease.request.tenant, now_ms) or forbidden(
             state, lease.request, chain_of(state, lease.request), hold.placement, now_ms, lease.preempted_at_ms
@@ -36,29 +40,33 @@ def use_complete(state: State, now_ms: int) -> Decision[None] | None:
     return None
 
 
-def break_lost(state: State, now_ms: int) -> list[Fact]:
+def break_lost(state: Planning, now_ms: int) -> list[Fact]:
     """Holds that can't become complete any more: their owners are decided on anew."""
     facts: list[Fact] = []
+    troubles = state.memory.troubles
     for hold in state.holds.values():
+        if troubles and troubles.rests(hold.owner):
+            continue
+        troubles.at_work = WorkKey(WorkKind.ADMISSION, hold.owner)
         if not can_complete(state, hold):
             facts.append(HoldBroken(at_ms=now_ms, owner=hold.owner, reason="a device of it was lost"))
             facts += reprieve(state, hold, now_ms, "the lease it was to make room for needs other devices now")
     return facts
 
 
-def give_up(state: State, hold: Hold, now_ms: int, reason: str, taken_over: Collection[str] = ()) -> list[Fact]:
+def give_up(state: Planning, hold: Hold, now_ms: int, reason: str, taken_over: Collection[str] = ()) -> list[Fact]:
     """End a hold, and let victims that have not ended yet go on, but for those on whose end somebody else counts."""
     released = HoldReleased(at_ms=now_ms, owner=hold.owner, reason=reason)
     return [released, *reprieve(state, hold, now_ms, reason, taken_over)]
 
 
-def give_up_of(state: State, lease_id: str, now_ms: int, reason: str) -> list[Fact]:
+def give_up_of(state: Planning, lease_id: str, now_ms: int, reason: str) -> list[Fact]:
     """End the hold of this lease, if it has one."""
     hold = state.holds.get(lease_id)
     return give_up(state, hold, now_ms, reason) if hold is not None else []
 
 
-def reprieve(state: State, hold: Hold, now_ms: int, reason: str, taken_over: Collection[str] = ()) -> list[Fact]:
+def reprieve(state: Planning, hold: Hold, now_ms: int, reason: str, taken_over: Collection[str] = ()) -> list[Fact]:
     """Victims that hold everything still. One that has given up a slice, or is unreachable, goes its way."""
     reprieved: list[Fact] = [
         LeaseReprieved(at_ms=now_ms, lease_id=lease_id, reason=reason)
@@ -79,7 +87,7 @@ def may_be_reprieved(lease: Lease) -> bool:
     )
 
 
-def expired(state: State, owner: str, now_ms: int) -> list[Fact]:
+def expired(state: Planning, owner: str, now_ms: int) -> list[Fact]:
     """A hold's time is up. What was reserved for the head of a line is offered to all again."""
     hold = state.holds.get(owner)
     if hold is None or hold.expires_ms > now_ms:
@@ -87,7 +95,7 @@ def expired(state: State, owner: str, now_ms: int) -> list[Fact]:
     return give_up(state, hold, now_ms, "its time is up")
 
 
-def in_the_way(state: State, lease: Lease, *, owed: bool) -> list[Hold]:
+def in_the_way(state: Planning, lease: Lease, *, owed: bool) -> list[Hold]:
     """Holds that must give way to this request: reservations of whoever comes after it, and, where it is owed a
     guarantee, whatever is kept for somebody who would borrow.
     """

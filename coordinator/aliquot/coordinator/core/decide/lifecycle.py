@@ -18,10 +18,10 @@ from aliquot.coordinator.core.facts import (
 )
 from aliquot.coordinator.core.leases import Lease, Slice
 from aliquot.coordinator.core.outcomes import NOTHING, Decision
-from aliquot.coordinator.core.state import State
+from aliquot.coordinator.core.planning import Planning
 
 
-def release(state: State, command: Release, now_ms: int) -> Decision[None]:
+def release(state: Planning, command: Release, now_ms: int) -> Decision[None]:
     """End a lease. One that has ended, or is ending for good, is left as it is."""
     lease = state.lease(command.lease_id)
     if lease.ended or (lease.ending and not lease.requeue):
@@ -30,7 +30,7 @@ def release(state: State, command: Release, now_ms: int) -> Decision[None]:
 
 
 def end(
-    state: State,
+    state: Planning,
     lease: Lease,
     reason: EndReason,
     now_ms: int,
@@ -59,7 +59,9 @@ def end(
     return facts
 
 
-def send_back(state: State, lease: Lease, reason: EndReason, now_ms: int, *, detail: str, grace_ms: int) -> list[Fact]:
+def send_back(
+    state: Planning, lease: Lease, reason: EndReason, now_ms: int, *, detail: str, grace_ms: int
+) -> list[Fact]:
     """Facts that end a lease's grant and return it to its queue, at its old place, when its slices are gone."""
     facts: list[Fact] = [
         LeaseReleasing(
@@ -91,7 +93,7 @@ def hurry(lease: Lease, now_ms: int, grace_ms: int) -> Fact:
 
 
 def settle(
-    state: State, lease: Lease, gone: Iterable[str], failed: Mapping[str, tuple[str, str]], now_ms: int
+    state: Planning, lease: Lease, gone: Iterable[str], failed: Mapping[str, tuple[str, str]], now_ms: int
 ) -> list[Fact]:
     """Facts for slices of one lease that hold nothing any more, and what follows for the lease.
 
@@ -140,7 +142,7 @@ def _close(lease: Lease, now_ms: int) -> Fact:
 
 
 def _after_failure(
-    state: State,
+    state: Planning,
     lease: Lease,
     lost: list[Slice],
     left: list[Slice],
@@ -149,7 +151,7 @@ def _after_failure(
 ) -> list[Fact]:
     reason, detail = failed[lost[0].slice_id]
     story = f"{reason} on device {lost[0].plan.device_uuid}" + (f": {detail}" if detail else "")
-    if lease.active_ms or lease.requeues - lease.preemptions >= state.config.requeues_max:
+    if lease.active_ms or lease.failures >= state.config.requeues_max:
         if not left:
             return [LeaseEnded(at_ms=now_ms, lease_id=lease.lease_id, reason=EndReason.FAILED, detail=story)]
         survivors = [piece for piece in left if is_agentless(state, piece)]
@@ -170,7 +172,7 @@ def _after_failure(
 
 
 def retry_elsewhere(
-    state: State, lease: Lease, left: list[Slice], avoid: list[str], story: str, now_ms: int
+    state: Planning, lease: Lease, left: list[Slice], avoid: list[str], story: str, now_ms: int
 ) -> list[Fact]:
     """Give up a grant that did not come up: its slices go, the lease waits again and avoids those devices."""
     facts: list[Fact] = []
@@ -190,7 +192,7 @@ def retry_elsewhere(
             if is_agentless(state, piece)
         ]
     config = state.config
-    backoff_ms = min(config.requeue_backoff_ms << min(lease.requeues, 16), config.requeue_backoff_max_ms)
+    backoff_ms = min(config.requeue_backoff_ms << min(lease.failures, 16), config.requeue_backoff_max_ms)
     facts.append(
         LeaseRequeued(
             at_ms=now_ms,
@@ -203,6 +205,6 @@ def retry_elsewhere(
     return facts
 
 
-def is_agentless(state: State, piece: Slice) -> bool:
+def is_agentless(state: Planning, piece: Slice) -> bool:
     """Whether nobody will ever confirm this slice, because its node has no agent."""
     return state.nodes[piece.plan.node_id].spec.agentless

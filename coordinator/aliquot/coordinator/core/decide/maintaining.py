@@ -19,7 +19,7 @@ from aliquot.coordinator.core.maintenance.calendar import moved_on, next_occurre
 from aliquot.coordinator.core.maintenance.facts import MaintenanceDeclared, MaintenanceEnded, MaintenanceMoved
 from aliquot.coordinator.core.maintenance.windows import Occurrence, Phase, Window, WindowSpec
 from aliquot.coordinator.core.outcomes import NOTHING, Decision
-from aliquot.coordinator.core.state import State
+from aliquot.coordinator.core.planning import Planning
 from aliquot.coordinator.core.timers import Due
 
 WINDOWS_MAX = 1_000
@@ -32,7 +32,7 @@ LOOK_AGAIN_MS = 5_000
 """While leases end on nodes under maintenance: one that was to be preempted may have been reprieved since."""
 
 
-def declare(state: State, command: c.DeclareMaintenance, now_ms: int) -> Decision[None]:
+def declare(state: Planning, command: c.DeclareMaintenance, now_ms: int) -> Decision[None]:
     """Make a window known. What it asks for now, if it is held already, follows in the ticks after this."""
     spec = command.spec
     spec = replace(spec, node_ids=tuple(sorted({state.node(name).spec.node_id for name in spec.node_ids})))
@@ -90,13 +90,13 @@ def _checked(spec: WindowSpec, now_ms: int) -> Occurrence:
     return held
 
 
-def end(state: State, command: c.EndMaintenance, now_ms: int) -> Decision[None]:
+def end(state: Planning, command: c.EndMaintenance, now_ms: int) -> Decision[None]:
     """Withdraw a window. What was told to go for it goes."""
     _named(state, command.name)
     return Decision((MaintenanceEnded(now_ms, command.name, "withdrawn"),))
 
 
-def _named(state: State, name: str) -> Window:
+def _named(state: Planning, name: str) -> Window:
     window = state.windows.get(name)
     if window is None:
         raise MaintenanceNotFound(
@@ -105,7 +105,7 @@ def _named(state: State, name: str) -> Window:
     return window
 
 
-def look(state: State, name: str, now_ms: int) -> list[Fact]:
+def look(state: Planning, name: str, now_ms: int) -> list[Fact]:
     """What is due of a window: its next phase, or one lease that is told to go."""
     window = state.windows.get(name)
     if window is None:
@@ -124,17 +124,14 @@ def look(state: State, name: str, now_ms: int) -> list[Fact]:
     return _empty(state, window, now_ms) if phase is Phase.OPEN else []
 
 
-def _empty(state: State, window: Window, now_ms: int) -> list[Fact]:
+def _empty(state: Planning, window: Window, now_ms: int) -> list[Fact]:
     """Facts that send one lease away from a node of the window, or none where all were told to go."""
     again = False
-    for node_id in list(state.emptying):
+    for node_id in state.emptying:
         node = state.nodes[node_id]
         if node.closure is None or node.closure.window != window.spec.name:
             continue
         slice_ids = state.slice_ids_by_node[node_id]
-        if not slice_ids:
-            del state.emptying[node_id]
-            continue
         again = True
         why = f"maintenance until {shown(window.ends_ms)} (window {window.spec.name})"
         for lease_id in dict.fromkeys(map(lease_id_of, slice_ids)):
@@ -145,8 +142,8 @@ def _empty(state: State, window: Window, now_ms: int) -> list[Fact]:
                 state, lease, node_id, f"node {node.spec.name} is under {why}", window.spec.grace_ms, now_ms
             )
             if facts:
-                state.timers.add(now_ms, Due.MAINTENANCE, window.spec.name)
+                state.memory.timers.add(now_ms, Due.MAINTENANCE, window.spec.name)
                 return facts
     if again:
-        state.timers.add(now_ms + LOOK_AGAIN_MS, Due.MAINTENANCE, window.spec.name)
+        state.memory.timers.add(now_ms + LOOK_AGAIN_MS, Due.MAINTENANCE, window.spec.name)
     return []

@@ -11,11 +11,11 @@ from aliquot.coordinator.core.facts import EndReason, Fact, HoldCreated, Preempt
 from aliquot.coordinator.core.granting import chain_of, exhausted, forbidden, is_entitled
 from aliquot.coordinator.core.holds import Hold, HoldKind
 from aliquot.coordinator.core.leases import Lease, lease_id_of
+from aliquot.coordinator.core.planning import Planning
 from aliquot.coordinator.core.preemption.plan import NoPlan, Plan, Preemption
 from aliquot.coordinator.core.preemption.reserving import expect
 from aliquot.coordinator.core.preemption.victims import NEVER_MS
 from aliquot.coordinator.core.queueing import AdmissionPass
-from aliquot.coordinator.core.state import State
 from aliquot.coordinator.core.tenancy.specs import QueuePolicy
 from aliquot.coordinator.core.timers import Due
 from aliquot.coordinator.core.types import Demand, Placement
@@ -27,14 +27,12 @@ _COMES_BACK = -1
 """Instead of the version at which a search found nothing: it is made again anyway when its rest is over."""
 
 
-def preemption_of(state: State) -> Preemption:
-    """The planner of this State: an index, made when it is first needed."""
-    if state.preemption is None:
-        state.preemption = Preemption(state)
-    return state.preemption
+def preemption_of(state: Planning) -> Preemption:
+    """Who plans preemptions, with what it remembers of each node."""
+    return state.memory.part(Preemption, lambda: Preemption(state))
 
 
-def make_room(state: State, lease: Lease, demand: Demand, now_ms: int) -> tuple[list[Fact], bool, bool]:
+def make_room(state: Planning, lease: Lease, demand: Demand, now_ms: int) -> tuple[list[Fact], bool, bool]:
     """(facts, whether a search was made, whether the same request should be tried again at once)."""
     hold = state.holds.get(lease.lease_id)
     if hold is not None and hold.kind is HoldKind.PREEMPTION:
@@ -57,12 +55,12 @@ def make_room(state: State, lease: Lease, demand: Demand, now_ms: int) -> tuple[
     owners = frozenset(hold.owner for hold in blocking)
     key = (demand, lease.request.tenant, lease.request.queue, lease.request.priority, owners)
     version = state.freed_version + state.tenancy.guaranteed_version
-    failed = state.searched.get(key)
+    failed = state.memory.searched.get(key)
     if failed is not None and now_ms < failed[1]:
         if failed[0] not in (version, _COMES_BACK):
             # In a crowded pool something is freed all the time, and every time all who wait would search anew in vain.
-            state.searched_in_vain(key, _COMES_BACK, failed[1])
-            state.timers.add(failed[1], Due.RETRY, lease.lease_id)
+            state.memory.searched_in_vain(key, _COMES_BACK, failed[1])
+            state.memory.timers.add(failed[1], Due.RETRY, lease.lease_id)
         return [], searched, False
     found = planner.find(lease, demand, now_ms, owners)
     if isinstance(found, NoPlan):
@@ -70,9 +68,9 @@ def make_room(state: State, lease: Lease, demand: Demand, now_ms: int) -> tuple[
         if owed:
             # Who borrows what is left from now on may be told to end when it has had its time: not seen by this search.
             again_ms = min(again_ms, now_ms + max(FAILED_REST_MS, state.config.reclaim_min_run_ms))
-        state.searched_in_vain(key, version, min(now_ms + FAILED_REST_MS, again_ms))
+        state.memory.searched_in_vain(key, version, min(now_ms + FAILED_REST_MS, again_ms))
         if again_ms < NEVER_MS:
-            state.timers.add(again_ms, Due.RETRY, lease.lease_id)
+            state.memory.timers.add(again_ms, Due.RETRY, lease.lease_id)
         return [], True, False
     taken_over = _leaving_for_others(state, blocking, found.placement)
     cleared = _clear(state, blocking, found.placement, now_ms, taken_over)
@@ -80,7 +78,7 @@ def make_room(state: State, lease: Lease, demand: Demand, now_ms: int) -> tuple[
 
 
 def _clear(
-    state: State, holds: list[Hold], placement: Placement, now_ms: int, taken_over: Collection[str] = ()
+    state: Planning, holds: list[Hold], placement: Placement, now_ms: int, taken_over: Collection[str] = ()
 ) -> list[Fact]:
     """Give up those of the holds that keep a device of this placement."""
     wanted = _devices_of(placement)
@@ -91,7 +89,7 @@ def _clear(
     return facts
 
 
-def _leaving_for_others(state: State, holds: list[Hold], placement: Placement) -> tuple[str, ...]:
+def _leaving_for_others(state: Planning, holds: list[Hold], placement: Placement) -> tuple[str, ...]:
     """Victims of these holds that sit on devices of this placement: it counts on their end, too."""
     wanted = _devices_of(placement)
     return tuple(
@@ -107,7 +105,7 @@ def _devices_of(placement: Placement) -> set[str]:
     return {plan.device_uuid for member in placement.members for plan in member}
 
 
-def _with_open(state: State, holds: list[Hold], demand: Demand, arrival: int) -> Placement | None:
+def _with_open(state: Planning, holds: list[Hold], demand: Demand, arrival: int) -> Placement | None:
     """Where the demand would go if these holds were not."""
     with state.inventory.trial() as inventory:
         for hold in holds:
@@ -115,7 +113,7 @@ def _with_open(state: State, holds: list[Hold], demand: Demand, arrival: int) ->
         return state.engine.place(demand, arrival=arrival) if state.engine.fits(demand) else None
 
 
-def carry_out(state: State, lease: Lease, plan: Plan, now_ms: int, taken_over: tuple[str, ...] = ()) -> list[Fact]:
+def carry_out(state: Planning, lease: Lease, plan: Plan, now_ms: int, taken_over: tuple[str, ...] = ()) -> list[Fact]:
     """One group: victims chosen, devices kept, every victim told. `taken_over`: they were told for somebody else."""
     config = state.config
     facts: list[Fact] = holding.give_up_of(state, lease.lease_id, now_ms, "others make room instead")
@@ -160,7 +158,7 @@ def carry_out(state: State, lease: Lease, plan: Plan, now_ms: int, taken_over: t
     return facts
 
 
-def _last_to_leave_ms(state: State, plan: Plan, now_ms: int) -> int:
+def _last_to_leave_ms(state: Planning, plan: Plan, now_ms: int) -> int:
     """When the last of those will have left that are leaving its devices anyway."""
     hurried_ms = now_ms + state.config.reclaim_grace_ms
     last_ms = now_ms
@@ -174,7 +172,7 @@ def _last_to_leave_ms(state: State, plan: Plan, now_ms: int) -> int:
     return last_ms
 
 
-def reserve(state: State, walk: AdmissionPass, lease: Lease, demand: Demand, now_ms: int) -> list[Fact]:
+def reserve(state: Planning, walk: AdmissionPass, lease: Lease, demand: Demand, now_ms: int) -> list[Fact]:
     """Keep devices for the first request of a line that does not fit, once it has waited long enough.
 
     A queue that orders by rank has one line; one that orders its tenants by what they hold has a line for each.
@@ -203,7 +201,7 @@ def reserve(state: State, walk: AdmissionPass, lease: Lease, demand: Demand, now
     return [fact]
 
 
-def _line_of(state: State, lease: Lease) -> tuple[str, str]:
+def _line_of(state: Planning, lease: Lease) -> tuple[str, str]:
     """(queue, tenant) of the line that a lease may be the head of; no tenant where all stand in one line."""
     request = lease.request
     queue = state.tenancy.queue_of(request.tenant, request.queue)
@@ -212,7 +210,7 @@ def _line_of(state: State, lease: Lease) -> tuple[str, str]:
 
 
 def backfill(
-    state: State,
+    state: Planning,
     request: RequestSpec,
     demand: Demand,
     now_ms: int,

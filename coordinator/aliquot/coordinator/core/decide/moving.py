@@ -23,7 +23,7 @@ from aliquot.coordinator.core.placement.evacuation import evacuate
 from aliquot.coordinator.core.placement.fragmentation import typical
 from aliquot.coordinator.core.placement.mix import by_share, reference_bytes
 from aliquot.coordinator.core.placement.moving import Move, Occupant
-from aliquot.coordinator.core.state import State
+from aliquot.coordinator.core.planning import Planning
 from aliquot.coordinator.core.types import Demand, Placement
 
 TRIALS_PER_STEP = 16
@@ -36,7 +36,7 @@ MOVED_REST_MS = 600_000
 class Occupants(dict[str, Sequence[Occupant]]):
     """By node, what stands there; made for the nodes that are looked at, and no others."""
 
-    def __init__(self, state: State, now_ms: int) -> None:
+    def __init__(self, state: Planning, now_ms: int) -> None:
         super().__init__()
         self._state = state
         self._now_ms = now_ms
@@ -53,7 +53,7 @@ class Occupants(dict[str, Sequence[Occupant]]):
         return found
 
 
-def occupant_of(state: State, lease: Lease, now_ms: int) -> Occupant:
+def occupant_of(state: Planning, lease: Lease, now_ms: int) -> Occupant:
     """A lease as the planners of moves see it."""
     return Occupant(lease.lease_id, lease.request.demand, placement_of(lease), _movable(state, lease, now_ms))
 
@@ -68,21 +68,19 @@ def placement_of(lease: Lease) -> Placement:
     return Placement(slices, tuple(plans[0].node_id for plans in slices))
 
 
-def _movable(state: State, lease: Lease, now_ms: int) -> bool:
+def _movable(state: Planning, lease: Lease, now_ms: int) -> bool:
     """Whether a lease may be moved now: in a state to be, and not just granted."""
     rest_ms = max(lease.request.min_run_ms, MOVED_REST_MS if lease.requeues else 0)
     return now_ms >= lease.granted_ms + rest_ms and _may_move(state, lease)
 
 
-def _may_move(state: State, lease: Lease) -> bool:
+def _may_move(state: Planning, lease: Lease) -> bool:
     """Whether a lease is marked movable and in a state to be moved: running in peace, and not elastic."""
     request = lease.request
     if not request.movable or request.demand.gang_size > 1 or request.min_count or request.max_count:
         return False
     if lease.ending or lease.ended:
         return False
-    if lease.requeues >= state.config.requeues_max // 2:
-        return False  # it has had its share; the rest of its attempts is for devices that fail it
     for piece in lease.slices:
         if piece.lease_epoch != lease.lease_epoch:
             return False
@@ -92,7 +90,7 @@ def _may_move(state: State, lease: Lease) -> bool:
     return True
 
 
-def move(state: State, planned: Move, why: str, now_ms: int) -> list[Fact] | None:
+def move(state: Planning, planned: Move, why: str, now_ms: int) -> list[Fact] | None:
     """The facts of one move; None where a limit forbids that the lease holds both places for a moment."""
     lease = state.leases[planned.lease_id]
     request = lease.request
@@ -114,7 +112,7 @@ def move(state: State, planned: Move, why: str, now_ms: int) -> list[Fact] | Non
     return facts
 
 
-def move_away(state: State, lease: Lease, why: str, now_ms: int) -> list[Fact] | None:
+def move_away(state: Planning, lease: Lease, why: str, now_ms: int) -> list[Fact] | None:
     """The facts that grant a movable lease elsewhere, since where it is it can't stay; None where it can't be moved."""
     if not _may_move(state, lease):
         return None
@@ -125,7 +123,7 @@ def move_away(state: State, lease: Lease, why: str, now_ms: int) -> list[Fact] |
     return move(state, Move(lease.lease_id, placement_of(lease), target), why, now_ms)
 
 
-def make_room(state: State, lease: Lease, demand: Demand, now_ms: int) -> list[Fact]:
+def make_room(state: Planning, lease: Lease, demand: Demand, now_ms: int) -> list[Fact]:
     """Facts that empty a place for a request that has waited as long as its queue says, and keep it; or none."""
     if not state.movable_slices and lease.lease_id not in state.holds:
         return []  # what is kept for it may be enough together with what is free, whoever may be moved
@@ -165,7 +163,7 @@ def make_room(state: State, lease: Lease, demand: Demand, now_ms: int) -> list[F
     return facts
 
 
-def defragment(state: State, command: Defragment, now_ms: int) -> Decision[DefragmentView]:
+def defragment(state: Planning, command: Defragment, now_ms: int) -> Decision[DefragmentView]:
     """One step: a few leases are looked at, so that a turn stays short whatever the pool's size."""
     engine = state.engine
     mix = typical(by_share(engine.mix.counts, reference_bytes(state.inventory)))

@@ -30,11 +30,12 @@ from aliquot.coordinator.core.facts import (
 )
 from aliquot.coordinator.core.leases import Lease, lease_id_of
 from aliquot.coordinator.core.outcomes import NOTHING, Decision
-from aliquot.coordinator.core.state import Node, State
+from aliquot.coordinator.core.planning import Planning
+from aliquot.coordinator.core.state import Node
 from aliquot.coordinator.core.types import NodeSpec
 
 
-def start_leading(state: State, command: c.StartLeading, now_ms: int) -> Decision[None]:
+def start_leading(state: Planning, command: c.StartLeading, now_ms: int) -> Decision[None]:
     """Every take-over has an epoch of its own. Nodes that were connected must register again."""
     if command.leader_epoch <= state.leader_epoch:
         raise StaleLeader(
@@ -52,14 +53,14 @@ def start_leading(state: State, command: c.StartLeading, now_ms: int) -> Decisio
     return Decision(tuple(facts))
 
 
-def raise_epoch(state: State, command: c.RaiseEpoch, now_ms: int) -> Decision[None]:
+def raise_epoch(state: Planning, command: c.RaiseEpoch, now_ms: int) -> Decision[None]:
     """Nothing else changes: sessions go on, and what agents are told from now on carries the higher epoch."""
     if command.leader_epoch <= state.leader_epoch:
         return NOTHING
     return Decision((LeaderStarted(at_ms=now_ms, leader_epoch=command.leader_epoch),))
 
 
-def declare(state: State, command: c.DeclareNode, now_ms: int) -> Decision[None]:
+def declare(state: Planning, command: c.DeclareNode, now_ms: int) -> Decision[None]:
     """Make a node known without its agent. What an agent has registered is not overwritten but for pool and labels."""
     spec = command.spec
     _check_claims(state, spec)
@@ -74,7 +75,7 @@ def declare(state: State, command: c.DeclareNode, now_ms: int) -> Decision[None]
     return Decision(tuple(facts))
 
 
-def register(state: State, command: c.RegisterNode, now_ms: int) -> Decision[None]:
+def register(state: Planning, command: c.RegisterNode, now_ms: int) -> Decision[None]:
     """An agent has connected: its word on the hardware replaces any declaration, and it must reconcile first."""
     spec = command.spec
     facts: list[Fact] = []
@@ -105,7 +106,7 @@ def register(state: State, command: c.RegisterNode, now_ms: int) -> Decision[Non
     return Decision(tuple(facts))
 
 
-def _as_held(state: State, spec: NodeSpec) -> NodeSpec:
+def _as_held(state: Planning, spec: NodeSpec) -> NodeSpec:
     """The node with no device smaller than what leases hold of it: an agent that has learnt to tell what part of a card
     a MIG instance is says less of those than they were granted at.
     """
@@ -118,7 +119,7 @@ def _as_held(state: State, spec: NodeSpec) -> NodeSpec:
     return replace(spec, devices=tuple(devices))
 
 
-def silent(state: State, command: c.NodeSilent, now_ms: int) -> Decision[None]:
+def silent(state: Planning, command: c.NodeSilent, now_ms: int) -> Decision[None]:
     """A node has not been heard. SUSPECT stops new grants; LOST makes its slices UNREACHABLE."""
     node = state.nodes.get(command.node_id)
     if node is None or node.session_epoch != command.session_epoch:
@@ -129,7 +130,7 @@ def silent(state: State, command: c.NodeSilent, now_ms: int) -> Decision[None]:
     return _changed(command.node_id, target, command.session_epoch, command.reason, now_ms)
 
 
-def heard(state: State, command: c.NodeHeard, now_ms: int) -> Decision[None]:
+def heard(state: Planning, command: c.NodeHeard, now_ms: int) -> Decision[None]:
     """A SUSPECT node spoke on the session it had: nothing was missed, it goes on. A LOST one must register again."""
     node = state.nodes.get(command.node_id)
     if node is None or node.session_epoch != command.session_epoch or node.state is not NodeState.SUSPECT:
@@ -142,7 +143,7 @@ def _changed(node_id: str, target: NodeState, session_epoch: int, reason: str, n
     return Decision((fact,))
 
 
-def cordon(state: State, command: c.Cordon, now_ms: int) -> Decision[None]:
+def cordon(state: Planning, command: c.Cordon, now_ms: int) -> Decision[None]:
     """Open or close a node. Draining also ends its leases: preemptible ones go back to their queue."""
     node = state.node(command.node_id)
     node_id = node.spec.node_id
@@ -165,7 +166,7 @@ def cordon(state: State, command: c.Cordon, now_ms: int) -> Decision[None]:
     return Decision(tuple(facts))
 
 
-def drain_lease(state: State, lease: Lease, node_id: str, detail: str, grace_ms: int, now_ms: int) -> list[Fact]:
+def drain_lease(state: Planning, lease: Lease, node_id: str, detail: str, grace_ms: int, now_ms: int) -> list[Fact]:
     """Facts that end what a lease holds on a node, with its own grace where `grace_ms` is 0.
 
     An elastic lease goes on without it where it can, a preemptible one goes back to its queue.
@@ -182,7 +183,7 @@ def drain_lease(state: State, lease: Lease, node_id: str, detail: str, grace_ms:
     return lifecycle.end(state, lease, EndReason.DRAINED, now_ms, detail=detail, grace_ms=grace_ms)
 
 
-def remove(state: State, command: c.RemoveNode, now_ms: int) -> Decision[None]:
+def remove(state: Planning, command: c.RemoveNode, now_ms: int) -> Decision[None]:
     """Forget a node. With `force`, one that is lost for good takes what it held with it."""
     node = state.node(command.node_id)
     node_id = node.spec.node_id
@@ -204,7 +205,7 @@ def remove(state: State, command: c.RemoveNode, now_ms: int) -> Decision[None]:
     return Decision(tuple(facts))
 
 
-def report_device(state: State, command: c.ReportDevice, now_ms: int) -> Decision[None]:
+def report_device(state: Planning, command: c.ReportDevice, now_ms: int) -> Decision[None]:
     """A device's health or foreign memory changed; the session layer has applied its deadband."""
     node = state.nodes.get(command.node_id)
     if node is None or node.session_epoch != command.session_epoch:
@@ -228,7 +229,7 @@ def report_device(state: State, command: c.ReportDevice, now_ms: int) -> Decisio
     return Decision((fact,))
 
 
-def _check_claims(state: State, spec: NodeSpec, ignoring: Node | None = None) -> None:
+def _check_claims(state: Planning, spec: NodeSpec, ignoring: Node | None = None) -> None:
     """Names and device UUIDs belong to one node each."""
     owner = state.node_ids_by_name.get(spec.name)
     ignored = ignoring.spec.node_id if ignoring is not None else None
@@ -253,7 +254,7 @@ def _check_claims(state: State, spec: NodeSpec, ignoring: Node | None = None) ->
                 )
 
 
-def _placeholder(state: State, spec: NodeSpec) -> Node | None:
+def _placeholder(state: Planning, spec: NodeSpec) -> Node | None:
     """A mere declaration under the same name, which the registering agent stands in for."""
     owner = state.node_ids_by_name.get(spec.name)
     if owner is None or owner == spec.node_id:
@@ -274,7 +275,7 @@ def _inherit(spec: NodeSpec, old: NodeSpec) -> NodeSpec:
     )
 
 
-def _as_lent(state: State, spec: NodeSpec) -> NodeSpec:
+def _as_lent(state: Planning, spec: NodeSpec) -> NodeSpec:
     """A node that is lent to another project keeps that project's label, whatever is declared meanwhile."""
     loan = state.tenancy.loans.get(spec.node_id)
     if loan is None:
@@ -282,7 +283,7 @@ def _as_lent(state: State, spec: NodeSpec) -> NodeSpec:
     return replace(spec, labels=tuple(sorted({**dict(spec.labels), loan.label: loan.borrower}.items())))
 
 
-def _fail_vanished(state: State, old: Node | None, spec: NodeSpec, now_ms: int) -> list[Fact]:
+def _fail_vanished(state: Planning, old: Node | None, spec: NodeSpec, now_ms: int) -> list[Fact]:
     """Slices on devices that the node no longer has are lost with them."""
     if old is None:
         return []
@@ -301,7 +302,7 @@ def _fail_vanished(state: State, old: Node | None, spec: NodeSpec, now_ms: int) 
     return facts
 
 
-def _write_off(state: State, lease_id: str, node_id: str, now_ms: int) -> list[Fact]:
+def _write_off(state: Planning, lease_id: str, node_id: str, now_ms: int) -> list[Fact]:
     """End a lease that has slices on a node that is gone for good; those on other nodes end in their own time."""
     lease = state.leases[lease_id]
     detail = f"node {node_id} was removed"

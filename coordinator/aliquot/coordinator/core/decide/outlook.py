@@ -12,13 +12,14 @@ from aliquot.coordinator.core.decide.making_room import preemption_of
 from aliquot.coordinator.core.granting import guarantee_scale, is_entitled, whole_pool
 from aliquot.coordinator.core.holds import HoldKind
 from aliquot.coordinator.core.leases import Lease, lease_id_of
+from aliquot.coordinator.core.memory import Outlook
 from aliquot.coordinator.core.placement.capacity import listed_rows
+from aliquot.coordinator.core.planning import Planning
 from aliquot.coordinator.core.preemption.leaving import gone_by, take_off
 from aliquot.coordinator.core.preemption.plan import Plan
 from aliquot.coordinator.core.preemption.reserving import expect
 from aliquot.coordinator.core.preemption.victims import NEVER_MS, is_protected
 from aliquot.coordinator.core.queueing.order import BILLIONTHS, fair_share
-from aliquot.coordinator.core.state import Outlook, State
 from aliquot.coordinator.core.tenancy.limits import MILLIONTHS
 from aliquot.coordinator.core.tenancy.specs import QueuePolicy
 from aliquot.coordinator.core.types import Demand
@@ -32,7 +33,7 @@ SLICES_MAX = 400
 """...and no further one once so many slices were: together a few milliseconds."""
 
 
-def look_ahead(state: State, lease: Lease, demand: Demand, now_ms: int) -> Outlook:
+def look_ahead(state: Planning, lease: Lease, demand: Demand, now_ms: int) -> Outlook:
     """The outlook of a request that does not fit, and notes on it."""
     hold = state.holds.get(lease.lease_id)
     if hold is not None and hold.kind is HoldKind.PREEMPTION:
@@ -44,19 +45,19 @@ def look_ahead(state: State, lease: Lease, demand: Demand, now_ms: int) -> Outlo
         )
         return hold.victims, hold.start_ms, 0, (note,)
     key = (demand, lease.request.tenant, lease.request.queue, lease.request.priority)
-    known = state.outlooks.get(key)
+    known = state.memory.outlooks.get(key)
     if known is not None and known[0] <= now_ms < known[0] + OUTLOOK_MS:
         return known[1]
     victims, start_ms, uncertainty_ms = _look(state, lease, demand, now_ms)
     notes = _notes_on(state, lease, demand, victims, now_ms, start_ms=start_ms)
     found = victims, start_ms, uncertainty_ms, notes
-    if len(state.outlooks) >= OUTLOOKS_MAX:
-        state.outlooks.clear()
-    state.outlooks[key] = (now_ms, found)
+    if len(state.memory.outlooks) >= OUTLOOKS_MAX:
+        state.memory.outlooks.clear()
+    state.memory.outlooks[key] = (now_ms, found)
     return found
 
 
-def _look(state: State, lease: Lease, demand: Demand, now_ms: int) -> tuple[tuple[str, ...], int, int]:
+def _look(state: Planning, lease: Lease, demand: Demand, now_ms: int) -> tuple[tuple[str, ...], int, int]:
     planner = preemption_of(state)
     if planner.may(lease):
         owed = is_entitled(state, lease)
@@ -73,7 +74,7 @@ def _look(state: State, lease: Lease, demand: Demand, now_ms: int) -> tuple[tupl
 
 
 def _notes_on(
-    state: State, lease: Lease, demand: Demand, victims: tuple[str, ...], now_ms: int, *, start_ms: int
+    state: Planning, lease: Lease, demand: Demand, victims: tuple[str, ...], now_ms: int, *, start_ms: int
 ) -> tuple[str, ...]:
     if victims:
         number = len(victims)
@@ -92,7 +93,7 @@ def _notes_on(
     return ()
 
 
-def _roomiest(state: State, demand: Demand) -> tuple[list[str], bool]:
+def _roomiest(state: Planning, demand: Demand) -> tuple[list[str], bool]:
     """(nodes that suit a demand, those with most room first, as far as the bounds allow; whether these are all)."""
     inventory, engine = state.inventory, state.engine
     table = inventory.table
@@ -113,7 +114,7 @@ def _roomiest(state: State, demand: Demand) -> tuple[list[str], bool]:
     return list(found), True
 
 
-def _fits_without_borrowers(state: State, demand: Demand, node_ids: list[str]) -> bool:
+def _fits_without_borrowers(state: Planning, demand: Demand, node_ids: list[str]) -> bool:
     """Whether a demand would fit on some of these nodes if all that no guarantee covers were gone there."""
     if not node_ids:
         return False
@@ -125,7 +126,7 @@ def _fits_without_borrowers(state: State, demand: Demand, node_ids: list[str]) -
         return state.engine.fits(msgspec.structs.replace(demand, node_ids=tuple(node_ids)))
 
 
-def notes_on_ahead(state: State, lease: Lease, ahead: Sequence[str], count: int) -> list[str]:
+def notes_on_ahead(state: Planning, lease: Lease, ahead: Sequence[str], count: int) -> list[str]:
     """Why those of the same queue who are ahead are ahead."""
     if not count:
         return []
@@ -141,7 +142,7 @@ def notes_on_ahead(state: State, lease: Lease, ahead: Sequence[str], count: int)
     return [f"ahead of it: {', '.join(text for text in why if text)}{of}"]
 
 
-def notes_on_order(state: State, lease: Lease) -> list[str]:
+def notes_on_order(state: Planning, lease: Lease) -> list[str]:
     """What decides about its turn."""
     tenancy, request = state.tenancy, lease.request
     name = tenancy.queue_of(request.tenant, request.queue)

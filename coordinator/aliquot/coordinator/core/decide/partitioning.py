@@ -19,7 +19,8 @@ from aliquot.coordinator.core.leases import Lease
 from aliquot.coordinator.core.outcomes import NOTHING, Decision
 from aliquot.coordinator.core.placement.matching import may_serve
 from aliquot.coordinator.core.placement.obstacles import charge
-from aliquot.coordinator.core.state import Node, State
+from aliquot.coordinator.core.planning import Planning
+from aliquot.coordinator.core.state import Node
 from aliquot.coordinator.core.timers import Due
 from aliquot.coordinator.core.types import Cut, CutState, Demand, MigCard
 
@@ -34,15 +35,13 @@ CONCEIVABLE_MAX = 64
 BACKOFF_MAX_MS = 3_600_000
 
 
-def look(state: State, _: str, now_ms: int) -> list[Fact]:
+def look(state: Planning, _: str, now_ms: int) -> list[Fact]:
     """Order at most one request's cuts; give up an order that was not answered. Comes again by itself."""
-    state.cuts_due_ms = 0
-    for node_id in [node_id for node_id in state.cutting if not _cards_of(state, node_id)]:
-        del state.cutting[node_id]
+    state.memory.cuts_due_ms = 0
     if not state.cutting:
         return []
-    state.cuts_due_ms = now_ms + state.config.cut_look_ms
-    state.timers.add(state.cuts_due_ms, Due.CUT, "")
+    state.memory.cuts_due_ms = now_ms + state.config.cut_look_ms
+    state.memory.timers.add(state.memory.cuts_due_ms, Due.CUT, "")
     facts = _overdue(state, now_ms)
     if facts:
         return facts
@@ -50,12 +49,12 @@ def look(state: State, _: str, now_ms: int) -> list[Fact]:
         cuts = _for(state, lease, now_ms)
         if cuts:
             return cuts
-    for node_id in list(state.cutting)[: ROOMS_MAX if len(state.cutting) > ROOMS_MAX else 0]:
-        state.cutting[node_id] = state.cutting.pop(node_id)
+    number = len(state.cutting)
+    state.memory.cuts_turn = (state.memory.cuts_turn + ROOMS_MAX) % number if number > ROOMS_MAX else 0
     return []
 
 
-def report(state: State, command: ReportCut, now_ms: int) -> Decision[None]:
+def report(state: Planning, command: ReportCut, now_ms: int) -> Decision[None]:
     """What an agent says became of an order. Of an order that is not under way, nothing follows."""
     node = state.nodes.get(command.node_id)
     if node is None or node.session_epoch != command.session_epoch:
@@ -66,14 +65,14 @@ def report(state: State, command: ReportCut, now_ms: int) -> Decision[None]:
     return NOTHING
 
 
-def as_profiles(state: State, demand: Demand) -> tuple[Demand, ...]:
+def as_profiles(state: Planning, demand: Demand) -> tuple[Demand, ...]:
     """A demand as the profiles that serve it, in order of preference; empty: cutting cards is not what it needs."""
     if demand.mig_profile:
         return (demand,)
     return tuple(match.demand for match in state.engine.matcher.matches(demand)) if state.cutting else ()
 
 
-def served_by(state: State, demand: Demand) -> list[str]:
+def served_by(state: Planning, demand: Demand) -> list[str]:
     """As what a request by share or memory is served where MIG instances serve it, and what it will be charged."""
     return [
         f"it is served by a {match.demand.mig_profile} of {match.demand.models[0][0]}, and charged for all of that: "
@@ -82,12 +81,12 @@ def served_by(state: State, demand: Demand) -> list[str]:
     ]
 
 
-def conceivable(state: State, demand: Demand) -> bool:
+def conceivable(state: Planning, demand: Demand) -> bool:
     """Whether the cards there are, cut for nothing else, could ever serve a demand that no part fits."""
     return bool(state.cutting) and any(_conceivable(state, each) for each in as_profiles(state, demand))
 
 
-def _conceivable(state: State, demand: Demand) -> bool:
+def _conceivable(state: Planning, demand: Demand) -> bool:
     rooms: list[Room] = []
     cuts: list[Recut] = []
     for node_id in state.cutting:
@@ -114,7 +113,7 @@ def _filled(node_id: str, card: MigCard, profile: str) -> Recut | None:
     return next((option for option in options if option is not None), None)
 
 
-def notes(state: State, lease: Lease, demand: Demand, now_ms: int) -> list[str]:
+def notes(state: Planning, lease: Lease, demand: Demand, now_ms: int) -> list[str]:
     """What is done, or could be, about cards that are cut otherwise than a waiting request needs."""
     profiles = as_profiles(state, demand) if state.cutting else ()
     if not profiles:
@@ -139,12 +138,12 @@ def notes(state: State, lease: Lease, demand: Demand, now_ms: int) -> list[str]:
     return [f"{where} could be cut for it, which is done when it has waited {patience_s} s more"]
 
 
-def _cards_of(state: State, node_id: str) -> tuple[MigCard, ...]:
+def _cards_of(state: Planning, node_id: str) -> tuple[MigCard, ...]:
     node = state.nodes.get(node_id)
     return node.spec.cards if node is not None else ()
 
 
-def _overdue(state: State, now_ms: int) -> list[Fact]:
+def _overdue(state: Planning, now_ms: int) -> list[Fact]:
     timeout_ms = state.config.cut_timeout_ms
     return [
         _settled(node, cut, f"its agent did not answer within {timeout_ms // 1000} s", now_ms)
@@ -161,7 +160,7 @@ def _settled(node: Node, cut: Cut, problem: str, now_ms: int) -> CutSettled:
     )
 
 
-def _waiting(state: State, now_ms: int) -> Iterator[Lease]:
+def _waiting(state: Planning, now_ms: int) -> Iterator[Lease]:
     """The first of each line that profiles serve and that has waited long enough, by priority and rank."""
     heads = sorted(
         (-key.priority, *line[0])
@@ -176,7 +175,7 @@ def _waiting(state: State, now_ms: int) -> Iterator[Lease]:
             yield lease
 
 
-def _for(state: State, lease: Lease, now_ms: int) -> list[Fact]:
+def _for(state: Planning, lease: Lease, now_ms: int) -> list[Fact]:
     """Orders with which this request would fit; none where one is under way, or where cutting is not what it needs."""
     under_way = (
         cut for node_id in state.cutting for cut in state.nodes[node_id].cuts if cut.lease_id == lease.lease_id
@@ -204,15 +203,16 @@ def _for(state: State, lease: Lease, now_ms: int) -> list[Fact]:
     return facts
 
 
-def _plan(state: State, profiles: tuple[Demand, ...], now_ms: int) -> tuple[Recut, ...]:
+def _plan(state: Planning, profiles: tuple[Demand, ...], now_ms: int) -> tuple[Recut, ...]:
     """The cuts for the first of these that can have any."""
     return next((cuts for each in profiles if (cuts := plan(_rooms(state, each, now_ms), each))), ())
 
 
-def _rooms(state: State, demand: Demand, now_ms: int) -> list[Room]:
+def _rooms(state: Planning, demand: Demand, now_ms: int) -> list[Room]:
     """Nodes whose cards may be cut now, with what is in use there."""
     rooms: list[Room] = []
-    for node_id in state.cutting:
+    node_ids, turn = list(state.cutting), state.memory.cuts_turn
+    for node_id in (*node_ids[turn:], *node_ids[:turn]):
         if len(rooms) == ROOMS_MAX:
             break
         node = state.nodes.get(node_id)
@@ -232,14 +232,14 @@ def _rooms(state: State, demand: Demand, now_ms: int) -> list[Room]:
     return rooms
 
 
-def _in_use(state: State, uuid: str) -> bool:
+def _in_use(state: Planning, uuid: str) -> bool:
     if not state.inventory.has_device(uuid):
         return True
     record = state.inventory.device_record(uuid)
     return bool(record.slices or record.withheld_for or record.foreign_bytes or not record.healthy)
 
 
-def _rests_until(state: State, cut: Cut) -> int:
+def _rests_until(state: Planning, cut: Cut) -> int:
     doubled = max(0, min(cut.failures - 1, 16))
     rest_ms = min(state.config.cut_rest_ms << doubled, max(BACKOFF_MAX_MS, state.config.cut_rest_ms))
     return cut.settled_ms + rest_ms

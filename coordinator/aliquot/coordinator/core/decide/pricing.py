@@ -5,10 +5,10 @@ from __future__ import annotations
 from aliquot.coordinator.core.commands import LearnPrices
 from aliquot.coordinator.core.facts import PricesLearnt
 from aliquot.coordinator.core.outcomes import NOTHING, Decision
-from aliquot.coordinator.core.state import State
+from aliquot.coordinator.core.planning import Planning
 
 
-def learn(state: State, command: LearnPrices, now_ms: int) -> Decision[None]:
+def learn(state: Planning, command: LearnPrices, now_ms: int) -> Decision[None]:
     """A table made for an older version than the one in force came too late."""
     if state.prices is not None and command.table.version <= state.prices.version:
         return NOTHING

@@ -7,10 +7,10 @@ from aliquot.coordinator.core.decide.reports import settle_reports
 from aliquot.coordinator.core.facts import Fact, NodeState, NodeStateChanged, SlicesAdopted
 from aliquot.coordinator.core.leases import SliceState, lease_id_of
 from aliquot.coordinator.core.outcomes import NOTHING, Decision
-from aliquot.coordinator.core.state import State
+from aliquot.coordinator.core.planning import Planning
 
 
-def reconcile(state: State, command: ReconcileNode, now_ms: int) -> Decision[None]:
+def reconcile(state: Planning, command: ReconcileNode, now_ms: int) -> Decision[None]:
     """Adopt what is held and known; count as gone what was ending and is no longer held; then READY.
 
     A slice that should run and that the agent does not hold stays as it is: the desired state tells the agent to set

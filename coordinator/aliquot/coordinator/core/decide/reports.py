@@ -9,10 +9,10 @@ from aliquot.coordinator.core.decide import lifecycle
 from aliquot.coordinator.core.facts import Fact, SliceActive
 from aliquot.coordinator.core.leases import Lease, SliceState, lease_id_of
 from aliquot.coordinator.core.outcomes import NOTHING, Decision
-from aliquot.coordinator.core.state import State
+from aliquot.coordinator.core.planning import Planning
 
 
-def report_slices(state: State, command: ReportSlices, now_ms: int) -> Decision[None]:
+def report_slices(state: Planning, command: ReportSlices, now_ms: int) -> Decision[None]:
     """Confirmations. Those of an older session, or of a slice or epoch that is no more, are not believed."""
     node = state.nodes.get(command.node_id)
     if node is None or node.session_epoch != command.session_epoch:
@@ -20,7 +20,7 @@ def report_slices(state: State, command: ReportSlices, now_ms: int) -> Decision[
     return Decision(tuple(settle_reports(state, command.node_id, command.reports, now_ms)))
 
 
-def settle_reports(state: State, node_id: str, reports: Iterable[SliceReport], now_ms: int) -> list[Fact]:
+def settle_reports(state: Planning, node_id: str, reports: Iterable[SliceReport], now_ms: int) -> list[Fact]:
     """Facts that follow from reports of one node, lease by lease. Slices are taken as they will be when adopted."""
     by_lease: dict[str, dict[str, SliceReport]] = {}
     for report in reports:
@@ -32,7 +32,7 @@ def settle_reports(state: State, node_id: str, reports: Iterable[SliceReport], n
     return facts
 
 
-def _settle_lease(state: State, lease: Lease, reports: dict[str, SliceReport], now_ms: int) -> list[Fact]:
+def _settle_lease(state: Planning, lease: Lease, reports: dict[str, SliceReport], now_ms: int) -> list[Fact]:
     facts: list[Fact] = []
     gone: list[str] = []
     failed: dict[str, tuple[str, str]] = {}

@@ -34,9 +34,10 @@ from aliquot.coordinator.core.facts import (
 from aliquot.coordinator.core.granting import offer
 from aliquot.coordinator.core.hints import Ceiling, ceiling_of
 from aliquot.coordinator.core.leases import Lease, Slice, SliceState, lease_id_of, slice_id_of
+from aliquot.coordinator.core.memory import GrowthRound
 from aliquot.coordinator.core.outcomes import NOTHING, Decision
+from aliquot.coordinator.core.planning import Planning
 from aliquot.coordinator.core.preemption.victims import NEVER_MS
-from aliquot.coordinator.core.state import GrowthRound, State
 
 TRIED_MAX = 32
 """Leases that one step of a round looks at."""
@@ -44,25 +45,27 @@ LOOK_AGAIN_MS = 60_000
 """What does not announce itself (a budget's next period) is noticed after this long."""
 
 
-def grow(state: State, _: str, now_ms: int) -> list[Fact]:
+def grow(state: Planning, _: str, now_ms: int) -> list[Fact]:
     """Let the next elastic lease of the round grow by a member, or give back what a rule says that it should not have.
 
     A round offers every lease one member, by priority; when anything came of it there is another. A step looks at a
     bounded number of leases, so that many of them never hold up the writer.
     """
-    if state.growth_due_ms > now_ms:
+    if state.memory.growth_due_ms > now_ms:
         return []  # an older entry: there is a later one
-    state.growth_due_ms = 0
+    state.memory.growth_due_ms = 0
     if state.wants_admission():
-        state.growth_round = None
+        state.memory.growth_round = None
         state.look_for_growth(now_ms + 1_000)
         return []
-    if state.growth_round is None:
-        state.growth_round = _begin_round(state, now_ms)
-    walk = state.growth_round
+    if state.memory.growth_round is None:
+        state.memory.growth_round = _begin_round(state, now_ms)
+    walk = state.memory.growth_round
     for _number in range(TRIED_MAX):
         if not walk.lease_ids or walk.grew_priority > _priority(state, walk.lease_ids[-1]):
-            state.growth_round = None  # before a lower priority has its turn, the higher one gets all that it can use
+            state.memory.growth_round = (
+                None  # before a lower priority has its turn, the higher one gets all that it can use
+            )
             if walk.again_ms < NEVER_MS:
                 state.look_for_growth(walk.again_ms)
             return []
@@ -77,7 +80,7 @@ def grow(state: State, _: str, now_ms: int) -> list[Fact]:
     return []
 
 
-def _begin_round(state: State, now_ms: int) -> GrowthRound:
+def _begin_round(state: Planning, now_ms: int) -> GrowthRound:
     """Those that may have more, the first last. Where queues have rules, all of them."""
     rules = any(queue.spec.scaling for queue in state.tenancy.queues.values())
     found: list[tuple[int, int, int, str]] = []
@@ -92,11 +95,11 @@ def _begin_round(state: State, now_ms: int) -> GrowthRound:
     return GrowthRound([lease_id for *_order, lease_id in found], again_ms)
 
 
-def _priority(state: State, lease_id: str) -> int:
+def _priority(state: Planning, lease_id: str) -> int:
     return state.leases[lease_id].request.priority if lease_id in state.elastic else NEVER_MS
 
 
-def _look(state: State, walk: GrowthRound, lease_id: str, now_ms: int) -> list[Fact]:
+def _look(state: Planning, walk: GrowthRound, lease_id: str, now_ms: int) -> list[Fact]:
     if lease_id not in state.elastic:
         return []
     lease = state.leases[lease_id]
@@ -117,7 +120,7 @@ def _look(state: State, walk: GrowthRound, lease_id: str, now_ms: int) -> list[F
     return _one_more(state, lease, now_ms)
 
 
-def _one_more(state: State, lease: Lease, now_ms: int) -> list[Fact]:
+def _one_more(state: Planning, lease: Lease, now_ms: int) -> list[Fact]:
     demand = one_member(lease.request.demand).avoiding(lease.avoid_device_uuids)
     found = offer(state, lease.request, demand, lease.arrival, now_ms)
     if found.placement is None:
@@ -130,7 +133,7 @@ def _one_more(state: State, lease: Lease, now_ms: int) -> list[Fact]:
     return [LeaseGrown(at_ms=now_ms, lease_id=lease.lease_id, slices=grants)]
 
 
-def _give_back(state: State, lease: Lease, ceiling: Ceiling, now_ms: int) -> list[Fact]:
+def _give_back(state: Planning, lease: Lease, ceiling: Ceiling, now_ms: int) -> list[Fact]:
     """Notice to what a rule of its queue says that it should not have now."""
     pieces = [piece for member in spare_members(lease, ceiling.members) for piece in member]
     return [
@@ -145,7 +148,7 @@ def _give_back(state: State, lease: Lease, ceiling: Ceiling, now_ms: int) -> lis
     ]
 
 
-def acknowledge(state: State, command: AcknowledgeShape, now_ms: int) -> Decision[None]:
+def acknowledge(state: Planning, command: AcknowledgeShape, now_ms: int) -> Decision[None]:
     """The launcher has adapted: what it gives back is stopped now. An older shape than the present changes nothing."""
     lease = state.lease(command.lease_id)
     if not 0 < command.shape <= lease.shape:
@@ -158,7 +161,7 @@ def acknowledge(state: State, command: AcknowledgeShape, now_ms: int) -> Decisio
     return Decision((*facts, *_stop(state, lease, _noticed(lease), now_ms)))
 
 
-def notice_over(state: State, lease_id: str, now_ms: int) -> list[Fact]:
+def notice_over(state: Planning, lease_id: str, now_ms: int) -> list[Fact]:
     """A launcher has not acknowledged in time: it loses the slices anyway."""
     lease = state.leases.get(lease_id)
     if lease is None or lease.ended or lease.ending:
@@ -166,7 +169,7 @@ def notice_over(state: State, lease_id: str, now_ms: int) -> list[Fact]:
     return _stop(state, lease, [piece for piece in _noticed(lease) if piece.deadline_ms <= now_ms], now_ms)
 
 
-def unconfirmed(state: State, lease: Lease, now_ms: int) -> list[Fact]:
+def unconfirmed(state: Planning, lease: Lease, now_ms: int) -> list[Fact]:
     """Members that an elastic lease gained and that their agents have not confirmed in time are given up."""
     silent = [
         piece
@@ -181,7 +184,7 @@ def unconfirmed(state: State, lease: Lease, now_ms: int) -> list[Fact]:
 
 
 def go_on_without(
-    state: State, lease: Lease, lost: Iterable[Slice], reason: str, now_ms: int, *, notice_ms: int = 0
+    state: Planning, lease: Lease, lost: Iterable[Slice], reason: str, now_ms: int, *, notice_ms: int = 0
 ) -> list[Fact] | None:
     """Facts that drop the members of these slices, at once or with notice; None where the lease is rigid, or too
     little would be left.
@@ -207,7 +210,7 @@ def go_on_without(
     return [shed, *_gone_without_agent(state, lease, siblings, now_ms)]
 
 
-def keep(state: State, slice_ids: Iterable[str], now_ms: int, reason: str) -> list[Fact]:
+def keep(state: Planning, slice_ids: Iterable[str], now_ms: int, reason: str) -> list[Fact]:
     """Let slices go on whose notice is not over yet."""
     by_lease: dict[str, list[str]] = {}
     for slice_id in slice_ids:
@@ -230,7 +233,7 @@ def _noticed(lease: Lease) -> list[Slice]:
     return [piece for piece in lease.slices if on_notice(piece)]
 
 
-def _stop(state: State, lease: Lease, pieces: list[Slice], now_ms: int) -> list[Fact]:
+def _stop(state: Planning, lease: Lease, pieces: list[Slice], now_ms: int) -> list[Fact]:
     """End slices whose notice is over. Where no agent will say so, they are gone at once."""
     if not pieces:
         return []
@@ -244,7 +247,7 @@ def _stop(state: State, lease: Lease, pieces: list[Slice], now_ms: int) -> list[
     return [shed, *_gone_without_agent(state, lease, pieces, now_ms)]
 
 
-def _gone_without_agent(state: State, lease: Lease, pieces: Iterable[Slice], now_ms: int) -> list[Fact]:
+def _gone_without_agent(state: Planning, lease: Lease, pieces: Iterable[Slice], now_ms: int) -> list[Fact]:
     return [
         SliceGone(at_ms=now_ms, lease_id=lease.lease_id, slice_id=piece.slice_id)
         for piece in pieces
@@ -252,5 +255,5 @@ def _gone_without_agent(state: State, lease: Lease, pieces: Iterable[Slice], now
     ]
 
 
-def _agentless(state: State, piece: Slice) -> bool:
+def _agentless(state: Planning, piece: Slice) -> bool:
     return state.nodes[piece.plan.node_id].spec.agentless

@@ -20,12 +20,10 @@ from aliquot.coordinator.core.tenancy.limits import parts_of_placement
 from aliquot.coordinator.core.tenancy.ranking import Part
 from aliquot.coordinator.core.tenancy.specs import Period
 from aliquot.coordinator.core.timers import Due
-
-FOLDED_AT_ONCE = 256
-"""Entries of usage that become sums in one step: about a millisecond's work."""
+from aliquot.coordinator.core.view import StateView
 
 
-def queue_of(state: State, lease: Lease) -> str:
+def queue_of(state: StateView, lease: Lease) -> str:
     """The queue a lease waits in and counts against."""
     return state.tenancy.queue_of(lease.request.tenant, lease.request.queue)
 
@@ -61,7 +59,6 @@ def moved(state: State, lease: Lease, old: Slice, new: Slice, at_ms: int) -> Sli
         return new
     if at_ms > old.billed_from_ms:
         state.ledger.post_usage(lease, old, queue_of(state, lease), at_ms)
-        fold_soon(state)
     _meter(state, lease, old, -1, at_ms)
     return replace(new, billed_from_ms=0)
 
@@ -126,16 +123,9 @@ def watch_budget(state: State, tenant: str, at_ms: int) -> None:
 def grant_ends(state: State, lease: Lease) -> None:
     """It needs neither be confirmed nor keep to its time limit any more."""
     if lease.granted_ms:
-        state.timers.drop(lease.granted_ms + state.config.confirm_timeout_ms, Due.CONFIRM, lease.lease_id)
+        state.since[Due.CONFIRM].drop(lease.granted_ms, Due.CONFIRM, lease.lease_id)
         if lease.request.time_limit_ms:
             state.timers.drop(lease.granted_ms + lease.request.time_limit_ms, Due.TIME_LIMIT, lease.lease_id)
-
-
-def fold_soon(state: State) -> None:
-    """See that usage is folded once there is enough of it beyond what is kept entry by entry."""
-    surplus = state.ledger.usage_entries - state.config.ledger_entries_max
-    if surplus > 0 and surplus % FOLDED_AT_ONCE == 0:
-        state.timers.add(state.now_ms, Due.FOLD, "")
 
 
 def be_patient(state: State, lease: Lease) -> None:

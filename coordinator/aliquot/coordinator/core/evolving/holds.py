@@ -15,13 +15,13 @@ from aliquot.coordinator.core.leases import SliceEvent, SliceState, advance, lea
 from aliquot.coordinator.core.state import State
 from aliquot.coordinator.core.timers import Due
 from aliquot.coordinator.core.types import Demand
+from aliquot.coordinator.core.view import StateView
 
 
 def _preemption_started(state: State, fact: f.PreemptionStarted) -> None:
-    kept = state.config.preemptions_max
     for lease_id in fact.victims:
         lease = state.leases[lease_id]
-        times = (*lease.preempted_at_ms, fact.at_ms)[-max(kept, 1) :]
+        times = (*lease.preempted_at_ms, fact.at_ms)[-max(fact.kept, 1) :]
         put_lease(state, replace(lease, preemptions=lease.preemptions + 1, preempted_at_ms=times, seq=state.seq))
         if not fact.reclaim:
             state.disrupted(lease.request.tenant, fact.at_ms)
@@ -126,7 +126,7 @@ def look_at_hold(state: State, owner: str) -> None:
         state.ready_holds.pop(owner, None)
 
 
-def is_complete(state: State, hold: Hold) -> bool:
+def is_complete(state: StateView, hold: Hold) -> bool:
     """Whether everything the hold is for could be granted this moment."""
     inventory = state.inventory
     wanted: dict[str, list[int]] = {}
@@ -153,7 +153,7 @@ def is_complete(state: State, hold: Hold) -> bool:
     )
 
 
-def can_complete(state: State, hold: Hold) -> bool:
+def can_complete(state: StateView, hold: Hold) -> bool:
     """Whether it may still become complete: its devices and nodes are there, well, and open."""
     inventory = state.inventory
     for uuid in hold.device_uuids:
@@ -170,7 +170,7 @@ def can_complete(state: State, hold: Hold) -> bool:
     ) and all(_gives_way(state, slice_id) for slice_id in hold.shed)
 
 
-def _gives_way(state: State, slice_id: str) -> bool:
+def _gives_way(state: StateView, slice_id: str) -> bool:
     """Whether a slice of an elastic lease is gone, or on its way out."""
     lease = state.leases.get(lease_id_of(slice_id))
     piece = lease.find(slice_id) if lease is not None else None

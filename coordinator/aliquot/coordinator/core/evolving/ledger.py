@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from aliquot.coordinator.core.evolving.counting import FOLDED_AT_ONCE, recount_meters, watch_budget
+from aliquot.coordinator.core.evolving.counting import recount_meters, watch_budget
 from aliquot.coordinator.core.fact import Fact
 from aliquot.coordinator.core.ledger import facts as f
 from aliquot.coordinator.core.ledger.closing import close
 from aliquot.coordinator.core.ledger.entries import Entry, EntryKind, Observed
 from aliquot.coordinator.core.ledger.folding import DAY_MS
 from aliquot.coordinator.core.state import State
-from aliquot.coordinator.core.timers import Due
 
 
 def _rates_applied(state: State, fact: f.RatesApplied) -> None:
@@ -80,8 +79,6 @@ def _books_closed(state: State, fact: f.BooksClosed) -> None:
 
 def _usage_folded(state: State, fact: f.UsageFolded) -> None:
     state.ledger.fold(fact.up_to_number)
-    if state.ledger.usage_entries - state.config.ledger_entries_max >= FOLDED_AT_ONCE:
-        state.timers.add(fact.at_ms, Due.FOLD, "")
 
 
 APPLY: dict[type[Fact], Callable[[State, Any], None]] = {

@@ -26,7 +26,7 @@ def set_node(state: State, node: Node) -> None:
     if state.hold_of_device:
         for owner in dict.fromkeys(state.hold_of_device.get(device.uuid, "") for device in node.spec.devices):
             if owner:
-                state.capacity_freed = True  # perhaps it is broken, and its owner must be decided on anew
+                state.offer_again()  # perhaps it is broken, and its owner must be decided on anew
                 holds.look_at_hold(state, owner)
     if node.grantable:
         state.free_capacity()
@@ -37,11 +37,12 @@ def note_closure(state: State, node: Node) -> None:
     node_id, closure = node.spec.node_id, node.closure
     if closure is not None and node.open:
         state.closed[node_id] = closure
-        state.full_before.clear()
+        state.closed_version += 1
     else:
         state.closed.pop(node_id, None)
     if closure is not None and closure.phase is Phase.OPEN:
-        state.emptying[node_id] = None
+        if state.slice_ids_by_node.get(node_id):
+            state.emptying[node_id] = None
         state.timers.add(state.now_ms, Due.MAINTENANCE, closure.window)
     else:
         state.emptying.pop(node_id, None)

@@ -9,7 +9,6 @@ from msgspec.structs import replace
 
 from aliquot.coordinator.core import facts as f
 from aliquot.coordinator.core.state import Node, State
-from aliquot.coordinator.core.timers import Due
 from aliquot.coordinator.core.types import Cut, CutState
 
 
@@ -44,15 +43,14 @@ def _put(state: State, node_id: str, cut: Cut) -> None:
 
 
 def keep(state: State, node: Node) -> None:
-    """Place nothing on what is about to go; look from time to time whether a card should be cut."""
+    """Place nothing on what is about to go; remember who has cards."""
     for uuid, owner in withheld(node).items():
         if state.inventory.has_device(uuid):
             state.inventory.withhold(uuid, owner)
     if node.spec.cards:
         state.cutting[node.spec.node_id] = None
-        if not state.cuts_due_ms:
-            state.cuts_due_ms = max(1, state.now_ms + state.config.cut_look_ms)
-            state.timers.add(state.cuts_due_ms, Due.CUT, "")
+    else:
+        state.cutting.pop(node.spec.node_id, None)
 
 
 def withheld(node: Node) -> dict[str, str]:

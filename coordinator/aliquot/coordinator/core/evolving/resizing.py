@@ -41,7 +41,7 @@ def _slices_shed(state: State, fact: f.SlicesShed) -> None:
     counting.put_lease(state, lease)
     if fact.notice:
         state.timers.add(fact.deadline_ms, Due.SHED, fact.lease_id)
-    state.look_for_growth(fact.at_ms + state.config.growth_rest_ms)
+    state.reshaped.move(fact.at_ms)
 
 
 def _shed(state: State, lease: Lease, piece: Slice, fact: f.SlicesShed) -> Slice:
@@ -73,20 +73,19 @@ def _slices_kept(state: State, fact: f.SlicesKept) -> None:
     if not lease.gives_back:
         state.ending.pop(fact.lease_id, None)
     counting.put_lease(state, lease)
-    state.look_for_growth(fact.at_ms + state.config.growth_rest_ms)
+    state.reshaped.move(fact.at_ms)
 
 
 def _shape_acknowledged(state: State, fact: f.ShapeAcknowledged) -> None:
     lease = state.leases[fact.lease_id]
     counting.put_lease(state, replace(lease, acknowledged_shape=fact.shape, seq=state.seq))
-    state.look_for_growth(max(fact.at_ms, lease.resized_ms + state.config.growth_rest_ms))
+    state.reshaped.move(lease.resized_ms)
 
 
 def enlist(state: State, lease: Lease) -> None:
     """A lease has a grant: remember it if it is elastic."""
     if is_elastic(lease.request):
         state.elastic_begins(lease.lease_id)
-        state.look_for_growth(state.now_ms + state.config.growth_idle_ms)
 
 
 APPLY: dict[type[f.Fact], Callable[[State, Any], None]] = {

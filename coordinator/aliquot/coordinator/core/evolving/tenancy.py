@@ -15,8 +15,6 @@ from aliquot.coordinator.core.tenancy.specs import Pool, Queue, Tenant
 
 def _pool_applied(state: State, fact: f.PoolApplied) -> None:
     state.tenancy.pools[fact.spec.name] = Pool(fact.spec, fact.version)
-    if fact.spec.balancing.auto:
-        state.look_for_balance(fact.spec.name, fact.at_ms + fact.spec.balancing.every_ms)
     redeclared(state)
 
 
@@ -67,8 +65,7 @@ def relined(state: State) -> None:
     for lease in waiting:
         place = state.lines.place_of(lease.lease_id)
         lines.add(lease, resting=place is not None and place.resting)
-    state.lines = lines
-    state.admission = None
+    state.lines = lines  # a walk along the old ones is over
 
 
 APPLY: dict[type[Fact], Callable[[State, Any], None]] = {

@@ -44,7 +44,6 @@ class Inventory:
         self.pools: list[str] = []
         self.groups: dict[str, dict[str, int]] = {}
         """Members of each affinity group, by node."""
-        self.reports_utilisation = False
         self._class_ids: dict[DeviceClass, int] = {}
         self._domain_ids: dict[str, int] = {}
         self._pool_ids: dict[str, int] = {}
@@ -266,12 +265,6 @@ class Inventory:
             device.foreign_bytes, device.healthy = foreign_bytes, healthy
             self.table.refresh_device(device)
             self.changes.note(device.row)
-
-    def set_utilisation(self, uuid: str, milli: int) -> None:
-        """How busy the device is, in thousandths. Volatile: it decides only between equal places."""
-        device = self.device_record(uuid)
-        device.utilisation_milli = milli
-        self.reports_utilisation = True
 
     def withhold(self, uuid: str, owner: str) -> None:
         """Place nobody else on the device while it drains for `owner`; an empty owner ends that."""

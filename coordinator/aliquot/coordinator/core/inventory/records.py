@@ -126,7 +126,6 @@ class DeviceRecord:
     present: bool = True
     """False once its node was described without it while slices were still on it; it goes with the last of
     them."""
-    utilisation_milli: int = 0
     withheld_for: str = ""
     """Who waits for this device to drain: nobody else is placed on it. Empty: nobody."""
 
@@ -186,7 +185,6 @@ class DeviceRecord:
             healthy=self.healthy,
             present=self.present,
             grantable=node.grantable,
-            utilisation_milli=self.utilisation_milli,
             withheld_for=self.withheld_for,
         )
 
@@ -270,7 +268,6 @@ class DeviceView:
     healthy: bool
     present: bool
     grantable: bool
-    utilisation_milli: int
     withheld_for: str
 
 

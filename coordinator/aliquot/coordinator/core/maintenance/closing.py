@@ -16,7 +16,7 @@ from aliquot.coordinator.core.maintenance.calendar import shown
 from aliquot.coordinator.core.maintenance.windows import Closure, Phase
 from aliquot.coordinator.core.placement.capacity import listed_rows, slots_per_device
 from aliquot.coordinator.core.placement.shapes import ShapeTable
-from aliquot.coordinator.core.state import State
+from aliquot.coordinator.core.planning import Planning
 from aliquot.coordinator.core.types import Demand, Missing, Placement, Shortfall
 
 _Which = Callable[[Closure], bool]
@@ -32,24 +32,24 @@ def runs_ms(request: RequestSpec) -> int:
     return request.time_limit_ms + request.grace_ms if request.time_limit_ms else 0
 
 
-def place_before(state: State, request: RequestSpec, demand: Demand, arrival: int, now_ms: int) -> Placement | None:
+def place_before(state: Planning, request: RequestSpec, demand: Demand, arrival: int, now_ms: int) -> Placement | None:
     """A place on nodes that close, for a request that ends before maintenance there begins. Changes nothing."""
     if not state.closed or not request.time_limit_ms:
         return None
     ends_ms = now_ms + runs_ms(request)
-    if state.full_before.get(demand, ends_ms + 1) <= ends_ms:
+    if state.memory.full_before.get(demand, ends_ms + 1) <= ends_ms:
         return None
 
     def late(closure: Closure) -> bool:
         return closure.phase is Phase.CLOSING and ends_ms <= closure.starts_ms
 
     placement = _place_on(state, late, demand, arrival)
-    if placement is None and len(state.full_before) < FULL_BEFORE_MAX:
-        state.full_before[demand] = ends_ms
+    if placement is None and len(state.memory.full_before) < FULL_BEFORE_MAX:
+        state.memory.full_before[demand] = ends_ms
     return placement
 
 
-def why_not(state: State, request: RequestSpec, demand: Demand, now_ms: int) -> tuple[Shortfall, int]:
+def why_not(state: Planning, request: RequestSpec, demand: Demand, now_ms: int) -> tuple[Shortfall, int]:
     """What a demand that does not fit lacks, and when a maintenance window that keeps it waiting is over; 0: none does.
 
     The window is the reason where the demand would fit if the nodes that it closes were open.
@@ -75,7 +75,7 @@ def told(name: str, closure: Closure) -> str:
     return f"node {name}: maintenance from {shown(closure.starts_ms)} to {shown(closure.ends_ms)} ({why})"
 
 
-def _missing(state: State, request: RequestSpec, node_id: str, now_ms: int) -> Missing:
+def _missing(state: Planning, request: RequestSpec, node_id: str, now_ms: int) -> Missing:
     closure = state.closed[node_id]
     node = state.inventory.node(node_id)
     left_s = (closure.starts_ms - now_ms - request.grace_ms) // 1000
@@ -86,7 +86,7 @@ def _missing(state: State, request: RequestSpec, node_id: str, now_ms: int) -> M
     return Missing(label, MAINTENANCE, told(node.spec.name, closure), change, len(node.devices))
 
 
-def _place_on(state: State, to_open: _Which, demand: Demand, arrival: int) -> Placement | None:
+def _place_on(state: Planning, to_open: _Which, demand: Demand, arrival: int) -> Placement | None:
     """The best place with such nodes open as well."""
     promising = _promising(state, to_open, demand)
     if not promising:
@@ -97,7 +97,7 @@ def _place_on(state: State, to_open: _Which, demand: Demand, arrival: int) -> Pl
         return state.engine.place(demand, arrival=arrival)
 
 
-def _promising(state: State, to_open: _Which, demand: Demand) -> list[str]:
+def _promising(state: Planning, to_open: _Which, demand: Demand) -> list[str]:
     """Such nodes on which a slice fits, by what is left of their devices; a bounded number."""
     inventory = state.inventory
     rows = inventory.table.rows

@@ -53,9 +53,9 @@ class MoveBudget:
         """Moves that may be made now."""
         return self._saved_milli // 1000
 
-    def earn(self) -> None:
-        """A request has come."""
-        self._saved_milli = min(self._saved_milli + self._permille, SAVED_MAX * 1000)
+    def earn(self, requests: int = 1) -> None:
+        """So many requests have come."""
+        self._saved_milli = min(self._saved_milli + self._permille * requests, SAVED_MAX * 1000)
 
     def spend(self, moves: int) -> None:
         """So many are being made."""

@@ -6,6 +6,7 @@ so they are laid over a copy of the shape's cached scores rather than cached the
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -34,10 +35,12 @@ class Chosen(NamedTuple):
 class Chooser:
     """Chooses for one inventory, policy and index."""
 
-    def __init__(self, inventory: Inventory, policy: Policy, index: Index) -> None:
+    def __init__(self, inventory: Inventory, policy: Policy, index: Index, utilisation: Mapping[str, int]) -> None:
+        """`utilisation`: how busy devices are, in thousandths, as far as it was measured."""
         self.inventory = inventory
         self.policy = policy
         self.index = index
+        self.utilisation = utilisation
 
     def choose(self, demand: Demand, shape: Demand, arrival: int, within: Bools | None = None) -> Chosen | None:
         """The best place for one member of `demand`, or None. `within`: only these rows."""
@@ -57,7 +60,7 @@ class Chooser:
         if self.policy.at_random:
             assert scores is not None
             return self._at_random(demand, shape, scores, arrival)
-        if self.policy.utilisation_ties and self.inventory.reports_utilisation:
+        if self.policy.utilisation_ties and self.utilisation:
             row = self._least_busy(slot, row, score, scores)
         return self._on_row(demand, shape, slot, row)
 
@@ -115,7 +118,7 @@ class Chooser:
         table = self.inventory.table
         return min(
             (first + int(offset) for offset in equals),
-            key=lambda r: (min((busy_class(d) for d in table.devices_of_row[r]), default=0), r),
+            key=lambda r: (min((busy_class(self.utilisation, d) for d in table.devices_of_row[r]), default=0), r),
         )
 
     def _on_row(self, demand: Demand, shape: Demand, slot: int, row: int) -> Chosen | None:
@@ -126,15 +129,15 @@ class Chooser:
         if not shape.count:
             return Chosen(node_id, (), "")
         devices = table.devices_of_row[row]
-        ties = self.policy.utilisation_ties and self.inventory.reports_utilisation
+        ties = self.policy.utilisation_ties and self.utilisation
         if shape.count == 1 and self.policy.per_device and not demand.avoid_device_uuids:
             best = devices[self.index.device_column(row, slot)]
             if ties:
-                best = _least_busy_twin(devices, best)
+                best = _least_busy_twin(self.utilisation, devices, best)
             plan = slice_on(best, shape)
             assert plan is not None, "a cached score said that the slice fits"
             return Chosen(node_id, (plan,), "")
-        picked = pick(devices, shape, avoid=demand.avoid_device_uuids, by_utilisation=ties)
+        picked = pick(devices, shape, avoid=demand.avoid_device_uuids, utilisation=ties or None)
         assert picked is not None, "a cached score said that the member fits"
         return Chosen(node_id, *picked)
 
@@ -181,8 +184,10 @@ def _rows(inventory: Inventory, node_id: str) -> slice:
     return slice(node.first_row, node.first_row + node.row_count)
 
 
-def _least_busy_twin(devices: tuple[DeviceRecord, ...], best: DeviceRecord) -> DeviceRecord:
+def _least_busy_twin(
+    utilisation: Mapping[str, int], devices: tuple[DeviceRecord, ...], best: DeviceRecord
+) -> DeviceRecord:
     """Of the devices in the same state as `best`, the least busy one; the lowest of equals."""
     state = (best.share_left_milli, best.memory_left_bytes)
     twins = [d for d in devices if (d.share_left_milli, d.memory_left_bytes) == state]
-    return min(twins, key=lambda d: (busy_class(d), d.col))
+    return min(twins, key=lambda d: (busy_class(utilisation, d), d.col))

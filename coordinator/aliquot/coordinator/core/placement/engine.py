@@ -39,7 +39,15 @@ LESSON_EVERY_MAX = 8192
 class Engine:
     """Places demands on one inventory by one policy."""
 
-    def __init__(self, inventory: Inventory, policy: Policy, *, full_scan: bool = False, compiled: bool = True) -> None:
+    def __init__(
+        self,
+        inventory: Inventory,
+        policy: Policy,
+        *,
+        mix: ArrivalMix | None = None,
+        full_scan: bool = False,
+        compiled: bool = True,
+    ) -> None:
         """`full_scan` decides without cached scores: the same decisions, slower. `compiled`: score by numba once
         `accelerated.warm_up` has brought it in and where the policy has a kernel.
         """
@@ -48,8 +56,11 @@ class Engine:
         self.shapes = ShapeTable(inventory)
         scorer = Scorer(inventory, policy, self.shapes)
         self.index: Index = ScanIndex(scorer) if full_scan else ScoreIndex(scorer, compiled=compiled)
-        self._chooser = Chooser(inventory, policy, self.index)
-        self.mix = ArrivalMix()
+        self._utilisation: dict[str, int] = {}
+        """How busy devices are, in thousandths. Volatile: it decides only between equal places."""
+        self._measured_version = -1
+        self._chooser = Chooser(inventory, policy, self.index, self._utilisation)
+        self.mix = ArrivalMix() if mix is None else mix
         """What has arrived lately. Volatile: prices made of it come back as a fact."""
         self.moves = MoveBudget()
         """What may be moved to make room. Volatile too."""
@@ -85,13 +96,17 @@ class Engine:
         return any(room(self.inventory, demand, shape) >= demand.gang_size for shape in self.matcher.shapes(demand))
 
     def note_demand(self, demand: Demand) -> None:
-        """Count an arrival, whether it is placed or not: what policies learn from.
+        """Count an arrival, whether it is placed or not: what policies learn from."""
+        self.mix.note(demand)
+        self.arrived(1)
+
+    def arrived(self, number: int) -> None:
+        """So many arrivals were counted in the mix.
 
         A policy that wants the mix is given it anew when the arrivals have doubled, later every few thousand, for all
         cached scores are thrown away with it. Prices are learnt elsewhere (`coordinator.prices`).
         """
-        self.mix.note(demand)
-        self.moves.earn()
+        self.moves.earn(number)
         if self.policy.mix_dependent and self.mix.noted >= self._next_lesson:
             self._next_lesson += min(self.mix.noted, LESSON_EVERY_MAX)
             self.policy.set_mix(typical(by_share(self.mix.counts, reference_bytes(self.inventory))))
@@ -116,6 +131,14 @@ class Engine:
         if chosen is None:
             return None
         return Placement((chosen.slices,), (chosen.node_id,), chosen.note)
+
+    def measured(self, uuid: str, utilisation_milli: int) -> None:
+        """How busy a device was lately, in thousandths."""
+        self._utilisation[uuid] = utilisation_milli
+        if self._measured_version != self.inventory.structure_version:
+            self._measured_version = self.inventory.structure_version
+            for gone in [known for known in self._utilisation if not self.inventory.has_device(known)]:
+                del self._utilisation[gone]
 
     def possible(self, demand: Demand) -> bool:
         """Would the demand fit an empty pool with every node ready? Cached until the structure changes."""

@@ -4,7 +4,7 @@ have decided on the row.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 from aliquot.coordinator.core.inventory.records import DeviceRecord
 from aliquot.coordinator.core.types import UNKNOWN, Demand, SlicePlan, Topology
@@ -21,9 +21,9 @@ def slice_on(device: DeviceRecord, shape: Demand) -> SlicePlan | None:
     return SlicePlan(device.node_id, device.spec.uuid, *size)
 
 
-def busy_class(device: DeviceRecord) -> int:
+def busy_class(utilisation: Mapping[str, int], device: DeviceRecord) -> int:
     """0 low, 1 middle, 2 high utilisation."""
-    return device.utilisation_milli // UTILISATION_STEP_MILLI
+    return utilisation.get(device.spec.uuid, 0) // UTILISATION_STEP_MILLI
 
 
 def pick(
@@ -31,9 +31,10 @@ def pick(
     shape: Demand,
     *,
     avoid: Collection[str] = (),
-    by_utilisation: bool = False,
+    utilisation: Mapping[str, int] | None = None,
 ) -> tuple[tuple[SlicePlan, ...], str] | None:
-    """`count` slices on distinct devices, least share left first, close together where the shape wants that.
+    """`count` slices on distinct devices, least share left first, close together where the shape wants that; among
+    equal ones the least busy, where `utilisation` says how busy they are (in thousandths, by device).
 
     Returns the slices and, where links were known and asked about, what was got; None if too few devices fit.
     """
@@ -45,7 +46,8 @@ def pick(
                 fitting.append((device, plan))
     if len(fitting) < shape.count:
         return None
-    fitting.sort(key=lambda item: (item[0].share_left_milli, busy_class(item[0]) if by_utilisation else 0, item[0].col))
+    busy = utilisation or {}
+    fitting.sort(key=lambda item: (item[0].share_left_milli, busy_class(busy, item[0]), item[0].col))
     if shape.count == 1 or shape.topology == Topology.ANY:
         return tuple(plan for _, plan in fitting[: shape.count]), ""
     return _close_together(fitting, shape)

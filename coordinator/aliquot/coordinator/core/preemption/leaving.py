@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Iterator
 
 from aliquot.coordinator.core.inventory import Inventory
 from aliquot.coordinator.core.leases import Slice, SliceState, lease_id_of
-from aliquot.coordinator.core.state import State
+from aliquot.coordinator.core.planning import Planning
 
 
 def leaves(piece: Slice) -> bool:
@@ -15,7 +15,7 @@ def leaves(piece: Slice) -> bool:
     return piece.ending and piece.state is not SliceState.UNREACHABLE
 
 
-def held_on(state: State, node_ids: Iterable[str]) -> Iterator[Slice]:
+def held_on(state: Planning, node_ids: Iterable[str]) -> Iterator[Slice]:
     """All that is held on these nodes."""
     for node_id in node_ids:
         for slice_id in state.slice_ids_by_node[node_id]:
@@ -24,14 +24,14 @@ def held_on(state: State, node_ids: Iterable[str]) -> Iterator[Slice]:
             yield piece
 
 
-def gone_by(state: State, node_ids: Iterable[str], victims: Collection[str], soon_ms: int) -> Iterator[Slice]:
+def gone_by(state: Planning, node_ids: Iterable[str], victims: Collection[str], soon_ms: int) -> Iterator[Slice]:
     """What these leases hold on these nodes, and all that will have left them by then anyway."""
     for piece in held_on(state, node_ids):
         if lease_id_of(piece.slice_id) in victims or (leaves(piece) and piece.deadline_ms <= soon_ms):
             yield piece
 
 
-def take_off(state: State, inventory: Inventory, pieces: Iterable[Slice]) -> None:
+def take_off(state: Planning, inventory: Inventory, pieces: Iterable[Slice]) -> None:
     """Free what these slices hold, and the host's part of members of which nothing is left."""
     gone: dict[str, Counter[tuple[int, int, str]]] = {}
     for piece in pieces:

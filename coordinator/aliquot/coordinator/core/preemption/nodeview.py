@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from aliquot.coordinator.core.inventory.records import DeviceRecord
 from aliquot.coordinator.core.leases import SliceState, lease_id_of
-from aliquot.coordinator.core.state import State
+from aliquot.coordinator.core.planning import Planning
 
 
 class Occupant(NamedTuple):
@@ -75,7 +75,7 @@ class NodeView(NamedTuple):
 class NodeViews:
     """The views of all nodes, each as fresh as when it was last asked for."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: Planning) -> None:
         self._state = state
         self._views: dict[str, NodeView] = {}
 
@@ -85,11 +85,9 @@ class NodeViews:
         view = self._views.get(node_id)
         if view is None or view.version != version:
             view = self._views[node_id] = self._read(node_id, version)
+            if len(self._views) > len(self._state.nodes):
+                self._views = {known: view for known, view in self._views.items() if known in self._state.nodes}
         return view
-
-    def forget(self, node_id: str) -> None:
-        """A node was removed."""
-        self._views.pop(node_id, None)
 
     def _read(self, node_id: str, version: int) -> NodeView:
         state = self._state

@@ -15,6 +15,7 @@ import msgspec
 
 from aliquot.coordinator.core.granting import chain_of, forbidden, guarantee_scale, is_entitled
 from aliquot.coordinator.core.leases import Lease
+from aliquot.coordinator.core.planning import Planning
 from aliquot.coordinator.core.preemption.choosing import Choice, Chooser
 from aliquot.coordinator.core.preemption.leaving import gone_by, take_off
 from aliquot.coordinator.core.preemption.nodecosts import Known, NodeCosts
@@ -22,7 +23,6 @@ from aliquot.coordinator.core.preemption.nodeview import NodeViews
 from aliquot.coordinator.core.preemption.question import Question
 from aliquot.coordinator.core.preemption.search import Need
 from aliquot.coordinator.core.preemption.victims import NEVER_MS, Eligibility
-from aliquot.coordinator.core.state import State
 from aliquot.coordinator.core.tenancy.limits import parts_of_placement
 from aliquot.coordinator.core.types import Demand, Placement
 
@@ -52,7 +52,7 @@ class Preemption:
     anew.
     """
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: Planning) -> None:
         self._state = state
         self._views = NodeViews(state)
         self._caches: OrderedDict[tuple[object, ...], dict[str, Known]] = OrderedDict()
@@ -104,13 +104,10 @@ class Preemption:
                 self._caches.popitem(last=False)
         else:
             self._caches.move_to_end(key)
+            if len(cache) > len(state.nodes):
+                for node_id in [node_id for node_id in cache if node_id not in state.nodes]:
+                    del cache[node_id]
         return cache
-
-    def forget(self, node_id: str) -> None:
-        """A node was removed."""
-        self._views.forget(node_id)
-        for cache in self._caches.values():
-            cache.pop(node_id, None)
 
     @property
     def views(self) -> NodeViews:
@@ -118,7 +115,7 @@ class Preemption:
         return self._views
 
 
-def by_priority(state: State, lease: Lease) -> bool:
+def by_priority(state: Planning, lease: Lease) -> bool:
     """Whether its queue lets it preempt by priority, and somebody of lower priority holds something."""
     if not state.holding_by_priority or min(state.holding_by_priority) >= lease.request.priority:
         return False

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from aliquot.coordinator.core.leases import Lease
+from aliquot.coordinator.core.planning import Planning
 from aliquot.coordinator.core.preemption.nodeview import NodeViews
 from aliquot.coordinator.core.preemption.search import Need
 from aliquot.coordinator.core.preemption.victims import Eligibility
-from aliquot.coordinator.core.state import State
 from aliquot.coordinator.core.types import Demand
 
 
@@ -16,7 +16,7 @@ from aliquot.coordinator.core.types import Demand
 class Question:
     """About one model alternative of a demand."""
 
-    state: State
+    state: Planning
     views: NodeViews
     need: Need
     lease: Lease

@@ -16,8 +16,8 @@ import numpy as np
 from aliquot.coordinator.core.leases import Lease, Slice, lease_id_of
 from aliquot.coordinator.core.placement.capacity import listed_rows
 from aliquot.coordinator.core.placement.moving import let_go
+from aliquot.coordinator.core.planning import Planning
 from aliquot.coordinator.core.preemption.leaving import held_on, leaves
-from aliquot.coordinator.core.state import State
 from aliquot.coordinator.core.types import Demand, Placement
 
 NODES_MAX = 32
@@ -53,7 +53,7 @@ def end_of(lease: Lease, now_ms: int) -> tuple[int, bool]:
     return now_ms + max(60_000, now_ms - lease.granted_ms), True
 
 
-def expect(state: State, lease: Lease, demand: Demand, now_ms: int) -> Expected | None:
+def expect(state: Planning, lease: Lease, demand: Demand, now_ms: int) -> Expected | None:
     """The earliest start on the nodes looked at, where the engine would place the demand once those have left who are
     expected to; None where it fits none of these nodes whoever leaves.
     """
@@ -93,7 +93,7 @@ def expect(state: State, lease: Lease, demand: Demand, now_ms: int) -> Expected 
     return Expected(placement, gone[-1].ends_ms if gone else now_ms, max(guessed, default=0))
 
 
-def _nodes(state: State, demand: Demand) -> tuple[str, ...]:
+def _nodes(state: Planning, demand: Demand) -> tuple[str, ...]:
     """Nodes that suit one of the demand's shapes, those with most room first."""
     inventory, engine = state.inventory, state.engine
     table = inventory.table
@@ -110,7 +110,7 @@ def _nodes(state: State, demand: Demand) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _leavers(state: State, node_ids: Iterable[str], now_ms: int) -> list[_Leaver]:
+def _leavers(state: Planning, node_ids: Iterable[str], now_ms: int) -> list[_Leaver]:
     """All members on these nodes, those that are expected to leave first at the front."""
     members: dict[tuple[str, int, int], list[Slice]] = {}
     for piece in held_on(state, node_ids):
@@ -125,7 +125,7 @@ def _leavers(state: State, node_ids: Iterable[str], now_ms: int) -> list[_Leaver
     return found
 
 
-def _end_of_slice(state: State, lease: Lease, piece: Slice, now_ms: int) -> tuple[int, bool]:
+def _end_of_slice(state: Planning, lease: Lease, piece: Slice, now_ms: int) -> tuple[int, bool]:
     if not leaves(piece):
         return end_of(lease, now_ms)
     soon = piece.deadline_ms <= now_ms + state.config.reclaim_grace_ms

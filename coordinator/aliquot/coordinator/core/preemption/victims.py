@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Container
 
 from aliquot.coordinator.core.leases import Lease, SliceState
-from aliquot.coordinator.core.state import State
+from aliquot.coordinator.core.planning import Planning
 from aliquot.coordinator.core.tenancy.books import Account
 from aliquot.coordinator.core.tenancy.limits import covered
 
@@ -22,7 +22,9 @@ NEVER_MS = 1 << 62
 class Eligibility:
     """Answers, for one preemptor at one moment, whether a lease may be ended for it. Remembers its answers."""
 
-    def __init__(self, state: State, *, priority: int, preemptor: str, reclaim: bool, scale: int, now_ms: int) -> None:
+    def __init__(
+        self, state: Planning, *, priority: int, preemptor: str, reclaim: bool, scale: int, now_ms: int
+    ) -> None:
         self.state = state
         self.priority = priority
         self.preemptor = preemptor
@@ -116,7 +118,7 @@ def lost_work(lease: Lease) -> tuple[int, int]:
     return share, share * (lease.active_ms or lease.granted_ms)
 
 
-def is_protected(state: State, lease: Lease, scale: int) -> bool:
+def is_protected(state: Planning, lease: Lease, scale: int) -> bool:
     """Whether a guarantee of its owner, or of a queue above it, covers this lease."""
     if not state.tenancy.guarantees:
         return False
@@ -124,7 +126,7 @@ def is_protected(state: State, lease: Lease, scale: int) -> bool:
     return any(lease.lease_id in protected_of(state, account, scale) for account in chain.guaranteed)
 
 
-def protected_of(state: State, account: Account, scale: int) -> Container[str]:
+def protected_of(state: Planning, account: Account, scale: int) -> Container[str]:
     """The leases of an account that together fit into its guarantee, by priority, then by arrival."""
     key = (account.version, account.ranked.version, scale, state.tenancy.version)
     if account.protected_key != key:

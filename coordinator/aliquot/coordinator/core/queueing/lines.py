@@ -223,6 +223,10 @@ class WaitingLines:
         if place is not None and not place.resting:
             self.queues[place.queue][place.tenant].serve(lease_id, place.line, served=served)
 
+    def is_resting(self, lease_id: str) -> bool:
+        """Whether it is in back-off after a failure."""
+        return lease_id in self._resting
+
     def place_of(self, lease_id: str) -> Place | None:
         """Where a lease stands, if it waits."""
         return self._where.get(lease_id)

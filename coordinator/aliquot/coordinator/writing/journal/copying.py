@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Protocol
 
 from aliquot.common.errors import ConfigError
-from aliquot.coordinator.core.state import CoreConfig
 from aliquot.coordinator.errors import JournalCorrupt, JournalError
 from aliquot.coordinator.writing.journal.base import NO_DIGEST, Journal, StoredGroup, StoredSnapshot
 from aliquot.coordinator.writing.journal.replay import Replay
@@ -153,7 +152,7 @@ def _start(source: StoredJournal, up_to: UpTo, *, past_damage: bool) -> StoredSn
 def _write(
     source: StoredJournal, target: StoredJournal, snapshot: StoredSnapshot | None, up_to: UpTo, *, past_damage: bool
 ) -> Copied:
-    checked = Replay(source, CoreConfig())  # also decides and counts anew, so that a copy is never worse than it looks
+    checked = Replay(source)  # also decides and counts anew, so that a copy is never worse than it looks
     checked.start_at(snapshot)
     if snapshot is not None:
         snapshots_of(target).write(snapshot)

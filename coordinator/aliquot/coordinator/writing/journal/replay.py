@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from aliquot.coordinator.core.evolve import evolve
 from aliquot.coordinator.core.snapshot import from_snapshot
-from aliquot.coordinator.core.state import CoreConfig, State
+from aliquot.coordinator.core.state import State
 from aliquot.coordinator.errors import JournalCorrupt
 from aliquot.coordinator.writing.journal.base import NO_DIGEST, Journal, StoredGroup, StoredSnapshot
 
@@ -34,10 +34,9 @@ class Replayed:
 class Replay:
     """A State that follows a journal: `restart` from the newest snapshot, then `catch_up` as often as one likes."""
 
-    def __init__(self, journal: Journal, config: CoreConfig) -> None:
+    def __init__(self, journal: Journal) -> None:
         self._journal = journal
-        self._config = config
-        self.state = State.fresh(config)
+        self.state = State.fresh()
         self.digest = NO_DIGEST
         self.snapshot_seq = 0
 
@@ -47,9 +46,9 @@ class Replay:
 
     def start_at(self, stored: StoredSnapshot | None) -> None:
         """Begin with a given snapshot, or with nothing."""
-        state, self.digest = State.fresh(self._config), NO_DIGEST
+        state, self.digest = State.fresh(), NO_DIGEST
         if stored is not None:
-            state, self.digest = from_snapshot(stored.snapshot, self._config), stored.digest
+            state, self.digest = from_snapshot(stored.snapshot), stored.digest
             log.info("snapshot of fact %d read: %d leases, %d nodes", state.seq, len(state.leases), len(state.nodes))
         self.state, self.snapshot_seq = state, state.seq
 
@@ -92,9 +91,9 @@ class Replay:
             )
 
 
-def replay(journal: Journal, config: CoreConfig) -> Replayed:
+def replay(journal: Journal) -> Replayed:
     """Read all of it. Raises JournalCorrupt or JournalTooNew. Takes long: keep it off the event loop."""
-    reading = Replay(journal, config)
+    reading = Replay(journal)
     reading.restart()
     facts = reading.catch_up()
     return Replayed(reading.state, reading.digest, reading.snapshot_seq, facts)

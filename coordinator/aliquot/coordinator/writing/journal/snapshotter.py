@@ -19,7 +19,6 @@ from typing import Protocol
 
 from aliquot.common.errors import AliquotError
 from aliquot.coordinator.core.snapshot import state_hash, to_snapshot
-from aliquot.coordinator.core.state import CoreConfig
 from aliquot.coordinator.writing.journal.base import Journal, StoredSnapshot
 from aliquot.coordinator.writing.journal.replay import replay
 from aliquot.coordinator.writing.journal.snapshots import SnapshotFolder
@@ -35,7 +34,7 @@ def take_snapshot(journal: Path | str, *, with_hash: bool = False) -> dict[str, 
     """
     source, snapshots = _opened(journal)
     try:
-        replayed = replay(source, CoreConfig())
+        replayed = replay(source)
         size = 0
         if replayed.facts:
             size = snapshots.write(StoredSnapshot(to_snapshot(replayed.state), replayed.digest))

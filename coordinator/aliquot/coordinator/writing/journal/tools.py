@@ -21,7 +21,6 @@ import msgspec
 from aliquot.common.errors import ConfigError
 from aliquot.coordinator.core.facts import Fact
 from aliquot.coordinator.core.snapshot import state_hash, to_snapshot
-from aliquot.coordinator.core.state import CoreConfig
 from aliquot.coordinator.errors import JournalError
 from aliquot.coordinator.writing.journal import copying
 from aliquot.coordinator.writing.journal.replay import Replay, replay
@@ -84,7 +83,7 @@ def verify(args: argparse.Namespace) -> int:
     journal = copying.existing(args.journal)
     said: dict[str, object] = {"journal": args.journal}
     try:
-        replayed = replay(journal, CoreConfig())
+        replayed = replay(journal)
         state = replayed.state
         said |= {
             "seq": state.seq,
@@ -111,7 +110,7 @@ def _compare_snapshots(journal: copying.StoredJournal) -> str | None:
     """Each snapshot must be what the one before it and the facts in between give."""
     snapshots = sorted(journal.snapshots(), key=lambda stored: stored.snapshot.seq)
     for older, newer in itertools.pairwise(snapshots):
-        reading = Replay(journal, CoreConfig())
+        reading = Replay(journal)
         reading.start_at(older)
         seq = newer.snapshot.seq
         reading.catch_up(lambda read, seq=seq: read.group.last_seq <= seq)  # type: ignore[misc]

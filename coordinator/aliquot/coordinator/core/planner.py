@@ -1,0 +1,93 @@
+"""The planner of one State: decides, and carries out what was decided. Whoever owns the State drives it by this."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+from aliquot.coordinator.core.commands import Command
+from aliquot.coordinator.core.config import CoreConfig
+from aliquot.coordinator.core.decide import Decision, answer, decide
+from aliquot.coordinator.core.evolve import evolve
+from aliquot.coordinator.core.evolving.counting import watch_budget
+from aliquot.coordinator.core.placement import Engine
+from aliquot.coordinator.core.planning import Planning
+from aliquot.coordinator.core.queries import Query
+from aliquot.coordinator.core.state import State
+from aliquot.coordinator.core.timers import Due
+from aliquot.coordinator.core.troubles import Trouble, WorkFailed, WorkKind
+
+T = TypeVar("T")
+
+
+class Planner:
+    """A State, the settings that decisions depend on, and the memory of earlier ones."""
+
+    def __init__(self, state: State, config: CoreConfig | None = None) -> None:
+        self.state = state
+        self.planning = Planning(state, config or CoreConfig())
+
+    @property
+    def engine(self) -> Engine:
+        """What places."""
+        return self.planning.engine
+
+    def adopt(self, config: CoreConfig) -> None:
+        """Decide under these settings from now on; the policy stays as it is."""
+        self.planning.config = config
+
+    def decide(self, command: Command[T], now_ms: int) -> Decision[T]:
+        """What follows from a command. Raises DomainError when it is refused; then, and on any other error, nothing is
+        changed, and what was due stays due. Raises WorkFailed where what failed is a piece of the core's own work: it
+        rests then before it is tried again, or is set aside.
+        """
+        troubles = self.planning.memory.troubles
+        try:
+            return decide(self.planning, command, now_ms)
+        except Exception as error:
+            trouble = troubles.failed(error, now_ms)
+            if trouble is None:
+                raise
+            if trouble.work.kind is WorkKind.ADMISSION and trouble.again_ms:
+                self.planning.memory.timers.add(trouble.again_ms, Due.RETRY, trouble.work.subject)
+            raise WorkFailed(trouble) from error
+
+    def answer(self, query: Query[T], now_ms: int) -> T:
+        """What could become of things. Raises DomainError where it asks for what is not there."""
+        return answer(self.planning, query, now_ms)
+
+    def carry_out(self, decision: Decision[Any], now_ms: int) -> None:
+        """Apply the facts of a decision, and take what was due off the list.
+
+        Raises what `evolve` raises; then State and memory are to be thrown away.
+        """
+        state = self.state
+        for work in decision.taken:
+            self.planning.take(work, now_ms)
+        for fact in decision.facts:
+            evolve(state, fact)
+        for work in decision.taken:
+            if work.kind is Due.BUDGET and work.subject in state.meters and not state.meters[work.subject].armed_ms:
+                watch_budget(state, work.subject, now_ms)
+
+    def wants_admission(self) -> bool:
+        """Whether an Admit command could find something to grant."""
+        self.planning.catch_up()
+        return self.planning.wants_admission()
+
+    def next_due_ms(self, now_ms: int = 0) -> int | None:
+        """When a Tick command will find something to do, or up to four seconds before that where it is not soon."""
+        self.planning.catch_up()
+        return self.planning.next_due_ms(max(now_ms, self.state.now_ms))
+
+    def set_aside(self) -> tuple[Trouble, ...]:
+        """Work on which deciding failed too often, until somebody has it tried again or the coordinator restarts."""
+        return self.planning.set_aside() if self.planning.memory.troubles else ()
+
+    def device_measured(self, uuid: str, utilisation_milli: int) -> None:
+        """How busy a device was lately, in thousandths."""
+        if self.state.inventory.has_device(uuid):
+            self.engine.measured(uuid, utilisation_milli)
+
+    def measured(self, busy_permille: dict[str, int]) -> None:
+        """How busy elastic leases were lately, by lease, as far as it is known."""
+        self.planning.memory.busy_permille = busy_permille

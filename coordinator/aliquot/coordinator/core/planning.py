@@ -1,0 +1,328 @@
+"""What a decision is made with: the State, read only; the planner's settings; and its memory, which it may write."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
+
+from aliquot.coordinator.core.config import CoreConfig
+from aliquot.coordinator.core.holds import Hold
+from aliquot.coordinator.core.inventory import Inventory
+from aliquot.coordinator.core.leases import Lease
+from aliquot.coordinator.core.ledger.books import Ledger
+from aliquot.coordinator.core.ledger.meters import Meter
+from aliquot.coordinator.core.maintenance.windows import Closure, Window
+from aliquot.coordinator.core.memory import Memory
+from aliquot.coordinator.core.placement import Engine, make_policy
+from aliquot.coordinator.core.placement.prices import PriceTable
+from aliquot.coordinator.core.queueing import WaitingLines
+from aliquot.coordinator.core.state import Device, Node, State
+from aliquot.coordinator.core.tenancy.books import Tenancy
+from aliquot.coordinator.core.tenancy.lending import NodeMove
+from aliquot.coordinator.core.timers import AFTER, Due, TimersView
+from aliquot.coordinator.core.troubles import Trouble, WorkKey, WorkKind
+
+FOLDED_AT_ONCE = 256
+"""Entries of usage that become sums in one step: about a millisecond's work."""
+
+
+class Work(NamedTuple):
+    """Something that is due."""
+
+    due_ms: int
+    kind: Due
+    subject: str
+    source: int
+    """Whose timers hold it, as an index into `Planning.sources`."""
+    entry_ms: int
+    """Its time there."""
+
+    @property
+    def key(self) -> WorkKey:
+        """By which it is known where deciding about it fails."""
+        return _key(self.kind, self.subject)
+
+
+def _key(kind: int, subject: str) -> WorkKey:
+    return WorkKey(WorkKind.TIMER, subject, Due(kind).name)
+
+
+class Planning:
+    """See the module's docstring. Functions that decide take one and change nothing of it but its `memory`."""
+
+    def __init__(self, state: State, config: CoreConfig, memory: Memory | None = None) -> None:
+        self._state: Final = state
+        self.config = config
+        self.memory: Final = memory or Memory()
+        self.engine = Engine(state.inventory, make_policy(config.policy), mix=state.arrivals)
+
+        self.leases: Final[Mapping[str, Lease]] = state.leases
+        self.nodes: Final[Mapping[str, Node]] = state.nodes
+        self.devices: Final[Mapping[str, Device]] = state.devices
+        self.ended: Final[Sequence[str]] = state.ended
+        self.tenancy: Final[Tenancy] = state.tenancy
+        self.ledger: Final[Ledger] = state.ledger
+        self.holds: Final[Mapping[str, Hold]] = state.holds
+        self.node_moves: Final[Sequence[NodeMove]] = state.node_moves
+        self.node_moved_ms: Final[Mapping[str, int]] = state.node_moved_ms
+        self.disruptions: Final[Mapping[str, tuple[int, ...]]] = state.disruptions
+        self.windows: Final[Mapping[str, Window]] = state.windows
+        self.inventory: Final[Inventory] = state.inventory
+        self.keys: Final[Mapping[tuple[str, str], str]] = state.keys
+        self.node_ids_by_name: Final[Mapping[str, str]] = state.node_ids_by_name
+        self.slice_ids_by_node: Final[Mapping[str, Mapping[str, None]]] = state.slice_ids_by_node
+        self.meters: Final[Mapping[str, Meter]] = state.meters
+        self.hold_of_device: Final[Mapping[str, str]] = state.hold_of_device
+        self.ready_holds: Final[Mapping[str, None]] = state.ready_holds
+        self.holding_by_priority: Final[Mapping[int, int]] = state.holding_by_priority
+        self.ending: Final[Mapping[str, None]] = state.ending
+        self.elastic: Final[Mapping[str, None]] = state.elastic
+        self.closed: Final[Mapping[str, Closure]] = state.closed
+        self.emptying: Final[Mapping[str, None]] = state.emptying
+        self.cutting: Final[Mapping[str, None]] = state.cutting
+        self.node_versions: Final[Mapping[str, int]] = state.node_versions
+
+    # -- what moves in the State
+
+    @property
+    def seq(self) -> int:
+        """Of the last fact."""
+        return self._state.seq
+
+    @property
+    def now_ms(self) -> int:
+        """The time of the last fact."""
+        return self._state.now_ms
+
+    @property
+    def leader_epoch(self) -> int:
+        """Of whoever leads."""
+        return self._state.leader_epoch
+
+    @property
+    def next_arrival(self) -> int:
+        """The number that the next request gets."""
+        return self._state.next_arrival
+
+    @property
+    def lines(self) -> WaitingLines:
+        """Who waits."""
+        return self._state.lines
+
+    @property
+    def prices(self) -> PriceTable | None:
+        """What the price policy believes."""
+        return self._state.prices
+
+    @property
+    def capacity_version(self) -> int:
+        """See `State`."""
+        return self._state.capacity_version
+
+    @property
+    def freed_version(self) -> int:
+        """See `State`."""
+        return self._state.freed_version
+
+    @property
+    def movable_slices(self) -> int:
+        """How many slices are held by leases that were marked movable."""
+        return self._state.movable_slices
+
+    def lease(self, lease_id: str) -> Lease:
+        """The lease of this id. Raises LeaseNotFound."""
+        return self._state.lease(lease_id)
+
+    def node(self, node_id: str) -> Node:
+        """The node of this id or, failing that, of this name. Raises NodeNotFound."""
+        return self._state.node(node_id)
+
+    # -- what is to be done
+
+    def wants_admission(self) -> bool:
+        """Whether an Admit command could find something to grant."""
+        memory, state = self.memory, self._state
+        troubles = memory.troubles
+        if troubles and troubles.rests(""):
+            return False
+        if memory.admission is not None:
+            return True
+        if state.ready_holds and (not troubles or not all(map(troubles.rests, state.ready_holds))):
+            return True
+        return self.is_offered_anew() and len(state.lines) > state.lines.resting
+
+    def is_offered_anew(self) -> bool:
+        """Whether something may fit that did not when the last walk began."""
+        return self.memory.look_again or self.memory.offered_version != self._state.offer_version
+
+    def offering(self) -> None:
+        """A walk along the lines begins."""
+        self.memory.look_again = False
+        self.memory.offered_version = self._state.offer_version
+
+    @property
+    def sources(self) -> tuple[tuple[TimersView, int], ...]:
+        """Whatever holds something that is due, and how long after the time that is written there."""
+        state, config = self._state, self.config
+        return (
+            (state.timers, 0),
+            (state.since[Due.CONFIRM], config.confirm_timeout_ms),
+            (state.since[Due.PREEMPTED], config.preemption_period_ms),
+            (self.memory.timers, 0),
+        )
+
+    def due(self, now_ms: int, limit: int) -> list[Work]:
+        """The earliest that is due, in order; at most so much. It stays due until it is taken."""
+        self.memory.timers.open(now_ms)
+        troubles, wanted = self.memory.troubles, limit
+        limit += len(troubles)
+        found: list[Work] = []
+        of = 0
+        for source, (timers, after_ms) in enumerate(self.sources):
+            entries = timers.due(now_ms - after_ms, limit)
+            if entries:
+                of += 1
+                found += [Work(at_ms + after_ms, Due(kind), subject, source, at_ms) for at_ms, kind, subject in entries]
+        if of > 1:
+            found.sort()
+        return self._untroubled(found, now_ms, limit)[:wanted] if troubles else found[:wanted]
+
+    def _untroubled(self, found: list[Work], now_ms: int, limit: int) -> list[Work]:
+        """Without those that failed and rest. What failed and is not due any more is forgotten."""
+        troubles = self.memory.troubles
+        if len(found) < limit:
+            due = {work.key for work in found}
+            for trouble in troubles.all():
+                work = trouble.work
+                if work.kind is WorkKind.TIMER and work not in due and troubles.is_due(work, now_ms):
+                    troubles.drop(work)
+        return [work for work in found if troubles.is_due(work.key, now_ms)]
+
+    def next_due_ms(self, now_ms: int) -> int | None:
+        """When the next look is due, or up to four seconds before that where it is not soon."""
+        troubles = self.memory.troubles
+        if troubles:
+            untroubled = [
+                next(
+                    (at + after_ms for at, kind, about in timers.in_order() if _key(kind, about) not in troubles), None
+                )
+                for timers, after_ms in self.sources
+            ]
+            return min((at_ms for at_ms in (*untroubled, troubles.next_due_ms()) if at_ms is not None), default=None)
+        times = [timers.next_due_ms(now_ms - after_ms) for timers, after_ms in self.sources]
+        return min(
+            (at_ms + after_ms for at_ms, (_, after_ms) in zip(times, self.sources, strict=True) if at_ms is not None),
+            default=None,
+        )
+
+    def take(self, work: Work, now_ms: int) -> None:
+        """What was due has been looked at, and what followed is being carried out. Not for those who decide."""
+        state = self._state
+        entry = (work.entry_ms, int(work.kind), work.subject)
+        (state.timers, *state.since.values(), self.memory.timers)[work.source].take(entry)
+        if self.memory.troubles:
+            self.memory.troubles.drop(work.key)
+        if work.kind is Due.RETRY:
+            state.lines.wake(work.subject)
+        elif work.kind is Due.BUDGET and work.subject in state.meters:
+            state.meters[work.subject].armed_ms = 0
+
+    def set_aside(self) -> tuple[Trouble, ...]:
+        """Work that failed too often to be tried again before somebody says so, and that there still is."""
+        return tuple(
+            trouble for trouble in self.memory.troubles.all() if trouble.set_aside and self._exists(trouble.work)
+        )
+
+    def _exists(self, work: WorkKey) -> bool:
+        if work.kind is WorkKind.ADMISSION:
+            lease = self.leases.get(work.subject)
+            return lease is not None and lease.waiting
+        return any(_key(kind, subject) == work for timers, _ in self.sources for _, kind, subject in timers.in_order())
+
+    # -- memory
+
+    def look_for_growth(self, due_ms: int) -> None:
+        """Remember to look then, or before, whether an elastic lease may grow."""
+        memory = self.memory
+        if self.elastic and not 0 < memory.growth_due_ms <= due_ms:
+            memory.growth_due_ms = due_ms
+            memory.timers.add(due_ms, Due.GROWTH, "")
+
+    def look_for_balance(self, pool: str, due_ms: int) -> None:
+        """Remember to look then at how a pool's projects use their nodes."""
+        self.memory.balance_due_ms[pool] = due_ms
+        self.memory.timers.add(due_ms, Due.BALANCE, pool)
+
+    def elastic_in_order(self) -> list[str]:
+        """Those that give back first come first: the lowest priority, then the youngest."""
+        memory, version = self.memory, self._state.elastic_version
+        if memory.elastic_key != version:
+            leases = self.leases
+            memory.elastic_key = version
+            memory.elastic_in_order = sorted(
+                self.elastic, key=lambda lease_id: (leases[lease_id].request.priority, -leases[lease_id].arrival)
+            )
+        return memory.elastic_in_order
+
+    def catch_up(self) -> None:
+        """Bring the memory in line with what has happened since: drop what no longer holds, note what is to be done."""
+        state, memory, config = self._state, self.memory, self.config
+        seen = memory.seen
+        if seen.freed != state.freed_version:
+            seen.freed = state.freed_version
+            memory.known_full.clear()
+            memory.full_before.clear()
+        if seen.closed != state.closed_version:
+            seen.closed = state.closed_version
+            memory.full_before.clear()
+        if memory.admission is not None and memory.admission.lines is not state.lines:
+            memory.admission = None
+        if seen.prices is not state.prices and state.prices is not None:
+            seen.prices = state.prices
+            self.engine.set_prices(state.prices)
+        if seen.arrivals != state.arrivals.noted:
+            self.engine.arrived(state.arrivals.noted - seen.arrivals)
+            seen.arrivals = state.arrivals.noted
+        if seen.idle != state.idle.version:
+            seen.idle = state.idle.version
+            self.look_for_growth(state.idle.at_ms + config.growth_idle_ms)
+        if seen.reshaped != state.reshaped.version:
+            seen.reshaped = state.reshaped.version
+            self.look_for_growth(state.reshaped.at_ms + config.growth_rest_ms)
+        if seen.declared != state.tenancy.version:
+            seen.declared = state.tenancy.version
+            self._note_pools()
+        if state.cutting and not memory.cuts_due_ms:
+            memory.cuts_due_ms = max(1, state.now_ms + config.cut_look_ms)
+            memory.timers.add(memory.cuts_due_ms, Due.CUT, "")
+        if state.ended:
+            self._note_ended()
+        if not memory.fold_due and state.ledger.usage_entries - config.ledger_entries_max >= FOLDED_AT_ONCE:
+            memory.fold_due = True
+            memory.timers.add(state.now_ms, Due.FOLD, "")
+
+    def _note_pools(self) -> None:
+        """Look at pools that were declared anew and balance by themselves."""
+        known = self.memory.balanced_versions
+        for name, pool in self.tenancy.pools.items():
+            if pool.spec.balancing.auto and known.get(name) != pool.version:
+                known[name] = pool.version
+                self.look_for_balance(name, self.now_ms + pool.spec.balancing.every_ms)
+
+    def _note_ended(self) -> None:
+        """See that ended leases are forgotten when they are old, or too many."""
+        memory, config = self.memory, self.config
+        surplus = len(self.ended) - config.retain_ended_max
+        if surplus > config.retain_ended_max // 64:  # a little slack, so that they are forgotten by the hundred
+            due_ms = self.now_ms
+        elif memory.forget_due_ms:
+            return
+        else:
+            oldest_ms = self.leases[self.ended[0]].ended_ms
+            due_ms = max(oldest_ms + config.retain_ended_ms, memory.forgot_ms + 1000 if memory.forgot_ms else 0)
+        if not memory.forget_due_ms or due_ms < memory.forget_due_ms:
+            memory.forget_due_ms = due_ms
+            memory.timers.add(due_ms, Due.FORGET, "")
+
+
+assert AFTER == (Due.CONFIRM, Due.PREEMPTED), "every kind that is due some time after something has a source"
