@@ -29,6 +29,7 @@ def _told(value: Any) -> Any:
         parts = dict(vars(value))
         del parts["_chains"]  # which accounts a request counts against, remembered as they are asked for
         parts["accounts"] = {key: account for key, account in value.accounts.items() if account.slices}
+        parts["_changed"] = [account for account in parts["_changed"] if account.slices]
         return _told(parts)
     if isinstance(value, Account):
         return _told({name: getattr(value, name) for name in value.__slots__ if not name.startswith("protected")})
