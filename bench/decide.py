@@ -26,9 +26,9 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import Progress
 
+from aliquot.coordinator.core.moving.plan import hold, let_go
 from aliquot.coordinator.core.placement import Engine, Policy, make_policy
 from aliquot.coordinator.core.placement.accelerated import warm_up
-from aliquot.coordinator.core.placement.moving import hold, let_go
 from aliquot.coordinator.core.types import Demand, DeviceSpec, NodeSpec, Placement
 from aliquot.plan.learning import teach
 from aliquot.plan.replay import capacity_milli, demanded_milli, pool_of

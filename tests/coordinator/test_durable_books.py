@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from aliquot.coordinator.core import commands as c
 from aliquot.coordinator.core.config import CoreConfig
 from aliquot.coordinator.core.errors import DomainError, PeriodClosed
-from aliquot.coordinator.core.granting import guarantee_scale, whole_pool
+from aliquot.coordinator.core.leases.granting import guarantee_scale, whole_pool
 from aliquot.coordinator.core.ledger.books import Extract
 from aliquot.coordinator.core.ledger.folding import DAY_MS
 from aliquot.coordinator.core.ledger.rates import ModelRate, RateCard

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from aliquot.coordinator.core import granting, troubles
-from aliquot.coordinator.core.decide import admission
+from aliquot.coordinator.core import troubles
+from aliquot.coordinator.core.admission import decide as admission
+from aliquot.coordinator.core.leases import granting
 from aliquot.v1 import admin_pb2, admin_pb2_grpc, leases_pb2, types_pb2
 from tests.coordinator.pool import eventually, running
 from tests.coordinator.test_metrics import scrape

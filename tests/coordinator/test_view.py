@@ -10,11 +10,10 @@ from hypothesis import strategies as st
 
 from aliquot.coordinator.core import commands as c
 from aliquot.coordinator.core.errors import DomainError
-from aliquot.coordinator.core.facts import RequestSpec
-from aliquot.coordinator.core.leases import LeaseState
+from aliquot.coordinator.core.leases.records import LeaseState
 from aliquot.coordinator.core.planner import Planner
 from aliquot.coordinator.core.state import State
-from aliquot.coordinator.core.types import Demand, DeviceSpec, NodeSpec
+from aliquot.coordinator.core.types import Demand, DeviceSpec, NodeSpec, RequestSpec
 from aliquot.coordinator.reading.paging import ArrivalOrder
 from aliquot.coordinator.reading.view import View
 from aliquot.coordinator.writing.commits import take_commit, whole_state

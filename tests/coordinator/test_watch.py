@@ -8,9 +8,8 @@ from typing import Any
 import grpc
 import pytest
 
-from aliquot.coordinator.core.facts import RequestSpec
-from aliquot.coordinator.core.leases import Lease
-from aliquot.coordinator.core.types import Demand
+from aliquot.coordinator.core.leases.records import Lease
+from aliquot.coordinator.core.types import Demand, RequestSpec
 from aliquot.coordinator.errors import WatchCompacted
 from aliquot.coordinator.reading.watch import QUEUE_EVENTS, Change, WatchHub
 from aliquot.coordinator.writing.commits import Commit

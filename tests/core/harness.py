@@ -11,14 +11,15 @@ from aliquot.coordinator.core import commands as c
 from aliquot.coordinator.core.config import CoreConfig
 from aliquot.coordinator.core.decide import Decision
 from aliquot.coordinator.core.evolve import evolve
-from aliquot.coordinator.core.facts import AnyFact, Fact, RequestSpec
+from aliquot.coordinator.core.fact import Fact
+from aliquot.coordinator.core.facts import AnyFact
 from aliquot.coordinator.core.invariants import check
-from aliquot.coordinator.core.leases import Lease, SliceState
+from aliquot.coordinator.core.leases.records import Lease, SliceState
 from aliquot.coordinator.core.planner import Planner
 from aliquot.coordinator.core.queries import Query
 from aliquot.coordinator.core.snapshot import from_snapshot, to_snapshot
 from aliquot.coordinator.core.state import State
-from aliquot.coordinator.core.types import Demand, DeviceSpec, NodeSpec
+from aliquot.coordinator.core.types import Demand, DeviceSpec, NodeSpec, RequestSpec
 from aliquot.coordinator.reading.view import View
 from aliquot.coordinator.writing.commits import whole_state
 from tests.core.frozen import contents

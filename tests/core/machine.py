@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, rule
 from aliquot.coordinator.core import commands as c
 from aliquot.coordinator.core.config import CoreConfig
 from aliquot.coordinator.core.errors import DomainError
-from aliquot.coordinator.core.leases import Lease
+from aliquot.coordinator.core.leases.records import Lease
 from aliquot.coordinator.core.snapshot import state_hash
 from aliquot.coordinator.core.types import NodeSpec
 from tests.core.harness import Books

@@ -13,10 +13,10 @@ from aliquot.coordinator.core.errors import (
     NoCapacity,
     QueueFull,
 )
-from aliquot.coordinator.core.facts import EndReason
-from aliquot.coordinator.core.leases import LeaseState, SliceState
+from aliquot.coordinator.core.leases.records import LeaseState, SliceState
 from aliquot.coordinator.core.queries import Explain, ExplainLease
 from aliquot.coordinator.core.snapshot import state_hash
+from aliquot.coordinator.core.types import EndReason
 from tests.core.harness import GIB, Books, node, request
 
 

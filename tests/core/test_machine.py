@@ -12,8 +12,8 @@ from hypothesis.stateful import invariant, rule
 from aliquot.coordinator.core import commands as c
 from aliquot.coordinator.core.config import CoreConfig
 from aliquot.coordinator.core.errors import DomainError
-from aliquot.coordinator.core.facts import EndReason, NodeState
 from aliquot.coordinator.core.maintenance.windows import WindowSpec
+from aliquot.coordinator.core.types import EndReason, NodeState
 from tests.core.harness import GIB, node, request
 from tests.core.machine import BooksMachine, walks
 

@@ -13,8 +13,8 @@ from aliquot.coordinator.core.errors import (
     SessionReplaced,
     StaleLeader,
 )
-from aliquot.coordinator.core.facts import NodeState
-from aliquot.coordinator.core.leases import LeaseState, SliceState
+from aliquot.coordinator.core.leases.records import LeaseState, SliceState
+from aliquot.coordinator.core.types import NodeState
 from tests.core.harness import GIB, Books, node, request
 
 

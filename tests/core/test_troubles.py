@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 from aliquot.coordinator.core import commands as c
-from aliquot.coordinator.core import granting
+from aliquot.coordinator.core import tick
+from aliquot.coordinator.core.admission import decide as admission
 from aliquot.coordinator.core.config import CoreConfig
-from aliquot.coordinator.core.decide import admission, tick
-from aliquot.coordinator.core.leases import Lease, LeaseState
+from aliquot.coordinator.core.leases import granting
+from aliquot.coordinator.core.leases.records import Lease, LeaseState
 from aliquot.coordinator.core.outcomes import SetAside
 from aliquot.coordinator.core.timers import Due
 from aliquot.coordinator.core.troubles import TRIES_MAX, WorkFailed

@@ -9,11 +9,11 @@ from aliquot.common.tiers import Tier
 from aliquot.coordinator.core import commands as c
 from aliquot.coordinator.core.config import CoreConfig
 from aliquot.coordinator.core.errors import NeverFits, QuotaExceeded
-from aliquot.coordinator.core.facts import CutOrdered, CutSettled
-from aliquot.coordinator.core.leases import Lease
+from aliquot.coordinator.core.leases.records import Lease
 from aliquot.coordinator.core.ledger.folding import DAY_MS
 from aliquot.coordinator.core.ledger.invoice import make_invoice
 from aliquot.coordinator.core.ledger.rates import ModelRate, RateCard
+from aliquot.coordinator.core.mig.facts import CutOrdered, CutSettled
 from aliquot.coordinator.core.queries import ExplainLease
 from aliquot.coordinator.core.snapshot import state_hash
 from aliquot.coordinator.core.tenancy.limits import usable_capacity

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from aliquot import simgpu
 from aliquot.agent.core.partitioning import Instance, Part, Profile, difference
-from aliquot.coordinator.core.decide.partitioning_plan import recut
+from aliquot.coordinator.core.mig.plan import recut
 from aliquot.coordinator.core.types import MigCard, MigPart, MigProfile
 
 GIB = 1 << 30

@@ -7,7 +7,16 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
-from aliquot.coordinator.core import facts as f
+from aliquot.coordinator.core.fact import Fact
+from aliquot.coordinator.core.facts import LeaderStarted
+from aliquot.coordinator.core.leases.facts import (
+    LeaseEnded,
+    LeaseGranted,
+    LeaseQueued,
+    SliceFailed,
+    SliceGone,
+    SliceGrant,
+)
 from aliquot.coordinator.writing.journal.base import Journal
 from aliquot.coordinator.writing.journal.postgres import PostgresJournal
 from tests.failover.cluster import Log
@@ -41,24 +50,24 @@ class _Books:
         self.ended: dict[str, str] = {}
         self.findings = Findings()
 
-    def read(self, fact: f.Fact) -> None:
+    def read(self, fact: Fact) -> None:
         match fact:
-            case f.LeaderStarted():
+            case LeaderStarted():
                 self.findings.epochs.append(fact.leader_epoch)
-            case f.LeaseQueued():
+            case LeaseQueued():
                 self.lease_by_key.setdefault(fact.key, set()).add(fact.lease_id)
-            case f.LeaseGranted():
+            case LeaseGranted():
                 self.granted[fact.lease_id, fact.lease_epoch] += 1
                 for grant in fact.slices:
                     self._take(fact.lease_id, grant)
-            case f.SliceGone() | f.SliceFailed():
+            case SliceGone() | SliceFailed():
                 self._give(fact.lease_id, fact.slice_id)
-            case f.LeaseEnded():
+            case LeaseEnded():
                 self.ended[fact.lease_id] = str(fact.reason)
                 for slice_id in list(self.slices.get(fact.lease_id, ())):
                     self._give(fact.lease_id, slice_id)
 
-    def _take(self, lease_id: str, grant: f.SliceGrant) -> None:
+    def _take(self, lease_id: str, grant: SliceGrant) -> None:
         uuid, share = grant.plan.device_uuid, grant.plan.share_milli
         self.held[grant.slice_id] = (uuid, share)
         self.slices.setdefault(lease_id, set()).add(grant.slice_id)

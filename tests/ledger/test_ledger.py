@@ -10,15 +10,25 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aliquot.coordinator.core import commands as c
-from aliquot.coordinator.core import facts as f
 from aliquot.coordinator.core.errors import IdempotencyMismatch, InvalidField, PeriodClosed
-from aliquot.coordinator.core.leases import Lease
+from aliquot.coordinator.core.fact import Fact
+from aliquot.coordinator.core.leases.facts import (
+    LeaseGranted,
+    LeaseQueued,
+    SliceActive,
+    SliceFailed,
+    SliceGone,
+    SlicesAdopted,
+)
+from aliquot.coordinator.core.leases.records import Lease
 from aliquot.coordinator.core.ledger.books import Extract
 from aliquot.coordinator.core.ledger.entries import postings
 from aliquot.coordinator.core.ledger.folding import DAY_MS
 from aliquot.coordinator.core.ledger.invoice import Invoice, balance_micro, make_invoice
 from aliquot.coordinator.core.ledger.rates import ModelRate, RateCard, Tier
+from aliquot.coordinator.core.nodes.facts import NodeStateChanged
 from aliquot.coordinator.core.snapshot import state_hash
+from aliquot.coordinator.core.types import NodeState
 from tests.core.harness import GIB, Books, node, request
 from tests.tenancy.declaring import declare, tenant
 
@@ -258,7 +268,7 @@ def test_periods_must_go_forward(books: Books) -> None:
 
 
 def recompute(  # noqa: C901 - one case a fact
-    journal: list[f.Fact], tenant: str, from_ms: int, to_ms: int, now_ms: int
+    journal: list[Fact], tenant: str, from_ms: int, to_ms: int, now_ms: int
 ) -> int:
     """share_milli·ms of a tenant in a period, from nothing but facts: a second way to the same figure."""
     owner: dict[str, str] = {}
@@ -277,26 +287,26 @@ def recompute(  # noqa: C901 - one case a fact
     paused: set[str] = set()
     for fact in journal:
         match fact:
-            case f.LeaseQueued():
+            case LeaseQueued():
                 owner[fact.lease_id] = fact.request.tenant
-            case f.LeaseGranted():
+            case LeaseGranted():
                 for grant in fact.slices:
                     share[grant.slice_id] = grant.plan.share_milli
                     node_of[grant.slice_id] = grant.plan.node_id
-            case f.SliceActive():
+            case SliceActive():
                 if fact.slice_id not in began and node_of[fact.slice_id] not in dark:
                     began[fact.slice_id] = fact.at_ms
-            case f.SliceGone() | f.SliceFailed():
+            case SliceGone() | SliceFailed():
                 stop(fact.slice_id, fact.at_ms)
                 paused.discard(fact.slice_id)
-            case f.NodeStateChanged() if fact.state is f.NodeState.LOST:
+            case NodeStateChanged() if fact.state is NodeState.LOST:
                 dark.add(fact.node_id)
                 for slice_id in [i for i in began if node_of[i] == fact.node_id]:
                     stop(slice_id, fact.at_ms)
                     paused.add(slice_id)
-            case f.NodeStateChanged():
+            case NodeStateChanged():
                 dark.discard(fact.node_id)
-            case f.SlicesAdopted():
+            case SlicesAdopted():
                 for slice_id in fact.slice_ids:
                     if slice_id in paused:
                         paused.discard(slice_id)

@@ -13,9 +13,11 @@ from hypothesis.stateful import initialize, invariant, rule
 
 from aliquot.coordinator.core import commands as c
 from aliquot.coordinator.core.config import CoreConfig
-from aliquot.coordinator.core.facts import LeaseGranted, LeaseGrown, LeaseQueued, RequestSpec
+from aliquot.coordinator.core.elastic.facts import LeaseGrown
+from aliquot.coordinator.core.leases.facts import LeaseGranted, LeaseQueued
 from aliquot.coordinator.core.maintenance.facts import MaintenanceDeclared, MaintenanceEnded, MaintenanceMoved
 from aliquot.coordinator.core.maintenance.windows import Phase, WindowSpec
+from aliquot.coordinator.core.types import RequestSpec
 from tests.core.harness import node, request
 from tests.core.machine import BooksMachine, walks
 

@@ -15,14 +15,13 @@ from aliquot.coordinator.core.errors import (
     MaintenanceNotFound,
     NoCapacity,
 )
-from aliquot.coordinator.core.facts import EndReason, RequestSpec
-from aliquot.coordinator.core.leases import Lease, LeaseState
+from aliquot.coordinator.core.leases.records import Lease, LeaseState
 from aliquot.coordinator.core.maintenance.calendar import wall_time
 from aliquot.coordinator.core.maintenance.windows import Phase, WindowSpec
 from aliquot.coordinator.core.outcomes import Explained
 from aliquot.coordinator.core.queries import Explain
 from aliquot.coordinator.core.snapshot import state_hash
-from aliquot.coordinator.core.types import DeviceSpec, NodeSpec
+from aliquot.coordinator.core.types import DeviceSpec, EndReason, NodeSpec, RequestSpec
 from aliquot.coordinator.reading.books import WindowView
 from tests.core.harness import GIB, Books, node, request
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from aliquot.coordinator.core import commands as c
 from aliquot.coordinator.core.config import CoreConfig
-from aliquot.coordinator.core.leases import Lease
+from aliquot.coordinator.core.leases.records import Lease
 from tests.core.harness import Books, node, request
 
 

@@ -7,17 +7,17 @@ import pytest
 from aliquot.coordinator.core import commands as c
 from aliquot.coordinator.core.commands import ReportStatus
 from aliquot.coordinator.core.config import CoreConfig
-from aliquot.coordinator.core.facts import LeaseGranted
-from aliquot.coordinator.core.leases import Lease, LeaseState, SliceState
-from aliquot.coordinator.core.outcomes import DefragmentView
-from aliquot.coordinator.core.placement import Engine, make_policy
-from aliquot.coordinator.core.placement.budget import (
+from aliquot.coordinator.core.leases.facts import LeaseGranted
+from aliquot.coordinator.core.leases.records import Lease, LeaseState, SliceState
+from aliquot.coordinator.core.moving.budget import (
     DEMAND_REST_MS,
     MOVES_PERMILLE,
     PLAN_REST_MS,
     SAVED_MAX,
     MoveBudget,
 )
+from aliquot.coordinator.core.outcomes import DefragmentView
+from aliquot.coordinator.core.placement import Engine, make_policy
 from aliquot.coordinator.core.snapshot import state_hash
 from aliquot.coordinator.core.tenancy.specs import Amount, Quota, TenantSpec
 from aliquot.coordinator.core.types import Demand

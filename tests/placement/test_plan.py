@@ -10,7 +10,7 @@ import pytest
 
 from aliquot.common.errors import ConfigError
 from aliquot.coordinator.core.invariants import check
-from aliquot.coordinator.core.placement.budget import MOVES_PERMILLE, SAVED_MAX
+from aliquot.coordinator.core.moving.budget import MOVES_PERMILLE, SAVED_MAX
 from aliquot.coordinator.core.types import Demand
 from aliquot.plan.arrivals import tuned_arrivals
 from aliquot.plan.churn import Churn, ChurnRules

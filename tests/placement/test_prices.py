@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from aliquot.coordinator.core.moving.plan import hold
 from aliquot.coordinator.core.placement import Engine
 from aliquot.coordinator.core.placement.mix import ArrivalMix, MixSummary
-from aliquot.coordinator.core.placement.moving import hold
 from aliquot.coordinator.core.placement.policies.price import Price
 from aliquot.coordinator.core.placement.prices import PriceTable, linear_prices
 from aliquot.coordinator.core.types import Demand

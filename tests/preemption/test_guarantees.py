@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from aliquot.coordinator.core import commands as c
+from aliquot.coordinator.core.admission.making_room import FAILED_REST_MS
 from aliquot.coordinator.core.config import CoreConfig
-from aliquot.coordinator.core.decide.making_room import FAILED_REST_MS
 from aliquot.coordinator.core.errors import DomainError
-from aliquot.coordinator.core.granting import guarantee_scale, is_entitled
-from aliquot.coordinator.core.holds import HoldKind
-from aliquot.coordinator.core.leases import Lease
+from aliquot.coordinator.core.holds.records import HoldKind
+from aliquot.coordinator.core.leases.granting import guarantee_scale, is_entitled
+from aliquot.coordinator.core.leases.records import Lease
 from aliquot.coordinator.core.planning import Planning
 from aliquot.coordinator.core.preemption.leaving import gone_by, take_off
 from aliquot.coordinator.core.preemption.victims import is_protected

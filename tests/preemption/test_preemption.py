@@ -10,8 +10,9 @@ from msgspec.structs import replace
 from aliquot.coordinator.agents.desired import nodes_to_tell
 from aliquot.coordinator.core import commands as c
 from aliquot.coordinator.core.config import CoreConfig
-from aliquot.coordinator.core.facts import HoldBroken, HoldCreated, PreemptionStarted
-from aliquot.coordinator.core.leases import Lease, LeaseState
+from aliquot.coordinator.core.holds.facts import HoldBroken, HoldCreated
+from aliquot.coordinator.core.leases.records import Lease, LeaseState
+from aliquot.coordinator.core.preemption.facts import PreemptionStarted
 from aliquot.coordinator.core.tenancy.specs import QueueSpec
 from tests.core.harness import Books, node, request
 from tests.tenancy.declaring import declare, queue, tenant

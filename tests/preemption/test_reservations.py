@@ -8,8 +8,8 @@ import pytest
 from msgspec.structs import replace
 
 from aliquot.coordinator.core import commands as c
-from aliquot.coordinator.core.facts import HoldBroken, HoldReleased
-from aliquot.coordinator.core.leases import Lease, LeaseState
+from aliquot.coordinator.core.holds.facts import HoldBroken, HoldReleased
+from aliquot.coordinator.core.leases.records import Lease, LeaseState
 from aliquot.coordinator.core.types import NodeSpec, Topology
 from tests.core.harness import Books, node, request
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from aliquot.coordinator.core.decide import Explained
-from aliquot.coordinator.core.facts import RequestSpec
 from aliquot.coordinator.core.queries import Explain, ExplainLease
+from aliquot.coordinator.core.types import RequestSpec
 from tests.core.harness import Books, node, request
 from tests.tenancy.declaring import declare, tenant
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aliquot.coordinator.core import commands as c
-from aliquot.coordinator.core.leases import Lease, LeaseState
+from aliquot.coordinator.core.leases.records import Lease, LeaseState
 from aliquot.coordinator.core.queueing.failed import FailedDemands
 from aliquot.coordinator.core.tenancy.decay import FRACTION_BITS, faded, remaining
 from aliquot.coordinator.core.tenancy.specs import QueuePolicy, QueueSpec

@@ -20,19 +20,22 @@ from aliquot.agent.core import desired as agent_desired
 from aliquot.agent.core import enforcement, reservations
 from aliquot.agent.core.reservations import Step
 from aliquot.coordinator.agents import greeting, listening, session
-from aliquot.coordinator.core import evolve, facts
-from aliquot.coordinator.core.decide import allocate, lifecycle, nodes, reconcile
-from aliquot.coordinator.core.evolving import counting
-from aliquot.coordinator.core.evolving import partitioning as cutting
+from aliquot.coordinator.core import evolve
+from aliquot.coordinator.core.holds.facts import HoldReleased
 from aliquot.coordinator.core.inventory import inventory
 from aliquot.coordinator.core.inventory.changes import ChangeLog
 from aliquot.coordinator.core.inventory.records import DeviceRecord, resolve_slice
-from aliquot.coordinator.core.leases import SliceState
+from aliquot.coordinator.core.leases import allocate, counting, lifecycle
+from aliquot.coordinator.core.leases.facts import LeaseEnded, LeaseGranted, SliceActive, SliceGone
+from aliquot.coordinator.core.leases.records import SliceState
 from aliquot.coordinator.core.ledger.books import CHARGED
+from aliquot.coordinator.core.mig import evolve as cutting
+from aliquot.coordinator.core.nodes import decide as nodes
+from aliquot.coordinator.core.nodes import reconcile
 from aliquot.coordinator.core.outcomes import AllocateOutcome, Decision
 from aliquot.coordinator.core.placement import picking
 from aliquot.coordinator.core.state import Node
-from aliquot.coordinator.core.types import DeviceSpec, SlicePlan
+from aliquot.coordinator.core.types import DeviceSpec, NodeState, SlicePlan
 from aliquot.coordinator.upkeep import keepalive
 from aliquot.coordinator.writing import writer
 from aliquot.coordinator.writing.journal.replay import replay as real_replay
@@ -107,7 +110,7 @@ def _reserve_anything(self: Any, plan: Any) -> None:
 
 @mutant("unreconciled nodes used", "a node that has registered may be granted to before it has reconciled")
 def _reconciling(put: Put) -> None:
-    good = (facts.NodeState.READY, facts.NodeState.RECONCILING, facts.NodeState.SUSPECT)
+    good = (NodeState.READY, NodeState.RECONCILING, NodeState.SUSPECT)
     put(Node, "grantable", property(lambda self: not self.cordoned and (self.state in good or self.spec.agentless)))
 
 
@@ -116,7 +119,7 @@ def _cordoned(put: Put) -> None:
     put(
         Node,
         "grantable",
-        property(lambda self: self.state is facts.NodeState.READY or (self.spec.agentless and int(self.state) == 1)),
+        property(lambda self: self.state is NodeState.READY or (self.spec.agentless and int(self.state) == 1)),
     )
 
 
@@ -127,7 +130,7 @@ def _lost(put: Put) -> None:
         found = list(decision.facts)
         if command.lost and found:
             found += [
-                facts.SliceGone(at_ms=now_ms, lease_id=slice_id.partition(".")[0], slice_id=slice_id)
+                SliceGone(at_ms=now_ms, lease_id=slice_id.partition(".")[0], slice_id=slice_id)
                 for slice_id in state.slice_ids_by_node[command.node_id]
             ]
         return Decision(tuple(found))
@@ -304,7 +307,7 @@ def _ttl(put: Put) -> None:
 
 @mutant("hold leaked on cancel", "the hold of a request that is cancelled stays where it is", size="crowded")
 def _leaked(put: Put) -> None:
-    original = evolve._APPLY[facts.LeaseEnded]
+    original = evolve._APPLY[LeaseEnded]
 
     def lease_ended(state: Any, fact: Any) -> None:
         hold = state.holds.pop(fact.lease_id, None)
@@ -312,7 +315,7 @@ def _leaked(put: Put) -> None:
         if hold is not None:
             state.holds[fact.lease_id] = hold
 
-    released = {facts.HoldReleased: lambda state, fact: None, facts.LeaseEnded: lease_ended}
+    released = {HoldReleased: lambda state, fact: None, LeaseEnded: lease_ended}
     put(evolve, "_APPLY", {**evolve._APPLY, **released})
 
 
@@ -328,9 +331,9 @@ def _assumed(put: Put) -> None:
     def assume(state: Any, command: Any, now_ms: int) -> Decision[AllocateOutcome]:
         decision = original(state, command, now_ms)
         active = [
-            facts.SliceActive(at_ms=now_ms, lease_id=fact.lease_id, slice_id=grant.slice_id, tier=0)
+            SliceActive(at_ms=now_ms, lease_id=fact.lease_id, slice_id=grant.slice_id, tier=0)
             for fact in decision.facts
-            if isinstance(fact, facts.LeaseGranted)
+            if isinstance(fact, LeaseGranted)
             for grant in fact.slices
         ]
         return replace(decision, facts=(*decision.facts, *active))

@@ -7,12 +7,16 @@ from typing import Any
 import msgspec
 
 from aliquot.coordinator.agents import desired
-from aliquot.coordinator.core import elastic
-from aliquot.coordinator.core.decide import balancing, bookkeeping, maintaining, moving, resizing
+from aliquot.coordinator.core.elastic import decide as resizing
+from aliquot.coordinator.core.elastic import members as elastic
 from aliquot.coordinator.core.ledger import books, folding
+from aliquot.coordinator.core.ledger import decide as bookkeeping
 from aliquot.coordinator.core.ledger.meters import Meter
 from aliquot.coordinator.core.ledger.rates import PriceHistory
+from aliquot.coordinator.core.lending import decide as balancing
 from aliquot.coordinator.core.maintenance import closing
+from aliquot.coordinator.core.maintenance import decide as maintaining
+from aliquot.coordinator.core.moving import decide as moving
 from aliquot.coordinator.core.outcomes import Decision
 from aliquot.coordinator.core.preemption import plan, victims
 from aliquot.coordinator.core.state import Node

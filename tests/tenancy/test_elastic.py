@@ -7,12 +7,14 @@ from typing import Any
 import pytest
 
 from aliquot.coordinator.core import commands as c
-from aliquot.coordinator.core.decide import giving_back
-from aliquot.coordinator.core.elastic import members_of
+from aliquot.coordinator.core.elastic import shrinking as giving_back
+from aliquot.coordinator.core.elastic.facts import LeaseGrown, SlicesKept, SlicesShed
+from aliquot.coordinator.core.elastic.members import members_of
 from aliquot.coordinator.core.errors import InvalidField
-from aliquot.coordinator.core.facts import LeaseGrown, LeaseReleasing, PreemptionStarted, SlicesKept, SlicesShed
-from aliquot.coordinator.core.leases import Lease, LeaseState, SliceState
+from aliquot.coordinator.core.leases.facts import LeaseReleasing
+from aliquot.coordinator.core.leases.records import Lease, LeaseState, SliceState
 from aliquot.coordinator.core.ledger.books import open_entries
+from aliquot.coordinator.core.preemption.facts import PreemptionStarted
 from aliquot.coordinator.core.queries import Explain, ExplainLease
 from aliquot.coordinator.core.snapshot import state_hash
 from tests.core.harness import Books, node, request

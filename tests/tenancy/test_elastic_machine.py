@@ -10,9 +10,9 @@ from hypothesis.stateful import invariant, rule
 
 from aliquot.coordinator.core import commands as c
 from aliquot.coordinator.core.config import CoreConfig
-from aliquot.coordinator.core.elastic import bounds_of, members_of
+from aliquot.coordinator.core.elastic.members import bounds_of, members_of
 from aliquot.coordinator.core.errors import DomainError
-from aliquot.coordinator.core.leases import Lease, SliceState
+from aliquot.coordinator.core.leases.records import Lease, SliceState
 from aliquot.coordinator.core.ledger.books import CHARGED, open_entries
 from tests.core.harness import node, request
 from tests.core.machine import BooksMachine, walks

@@ -6,7 +6,7 @@ import pytest
 
 from aliquot.coordinator.core import commands as c
 from aliquot.coordinator.core.errors import InvalidField, QuotaExceeded
-from aliquot.coordinator.core.leases import Lease, LeaseState
+from aliquot.coordinator.core.leases.records import Lease, LeaseState
 from aliquot.coordinator.core.tenancy.specs import (
     NO_LIMIT,
     Amount,

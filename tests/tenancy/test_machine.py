@@ -11,12 +11,14 @@ from hypothesis.stateful import invariant, rule
 
 from aliquot.coordinator.core import commands as c
 from aliquot.coordinator.core.config import CoreConfig
-from aliquot.coordinator.core.elastic import bounds_of
+from aliquot.coordinator.core.elastic.facts import LeaseGrown, SlicesShed
+from aliquot.coordinator.core.elastic.members import bounds_of
 from aliquot.coordinator.core.errors import DomainError
 from aliquot.coordinator.core.evolve import evolve
-from aliquot.coordinator.core.facts import Fact, LeaseGrown, PreemptionStarted, SlicesShed
-from aliquot.coordinator.core.granting import guarantee_scale, is_entitled, offer
+from aliquot.coordinator.core.fact import Fact
+from aliquot.coordinator.core.leases.granting import guarantee_scale, is_entitled, offer
 from aliquot.coordinator.core.planning import Planning
+from aliquot.coordinator.core.preemption.facts import PreemptionStarted
 from aliquot.coordinator.core.preemption.victims import is_protected
 from aliquot.coordinator.core.state import State
 from aliquot.coordinator.core.tenancy.specs import Amount, Budget, Period, QueuePolicy, QueueSpec, Quota, TenantSpec

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from aliquot.coordinator.core import commands as c
 from aliquot.coordinator.core.errors import InvalidField
-from aliquot.coordinator.core.leases import Lease, SliceState
+from aliquot.coordinator.core.leases.records import Lease, SliceState
 from aliquot.coordinator.core.tenancy.scaling import Keep, ScaleRule, civil, in_window, read_cron
 from aliquot.coordinator.core.tenancy.specs import QueueSpec
 from tests.core.harness import Books, node, request

@@ -10,7 +10,7 @@ import enum
 from collections.abc import Iterator
 
 from aliquot.coordinator.agents.lease_secrets import lease_secret_sha256
-from aliquot.coordinator.core.leases import TERMINAL, Lease, Slice, SliceState
+from aliquot.coordinator.core.leases.records import TERMINAL, Lease, Slice, SliceState
 from aliquot.coordinator.core.types import Cut
 from aliquot.coordinator.wire.serving import serve_of
 from aliquot.v1 import agent_pb2, types_pb2

@@ -16,9 +16,9 @@ from aliquot.coordinator.agents.desired import nodes_to_tell
 from aliquot.coordinator.agents.liveness import Liveness, SessionsConfig, Silent
 from aliquot.coordinator.agents.session import Session
 from aliquot.coordinator.core.errors import SessionReplaced
-from aliquot.coordinator.core.facts import NodeState
-from aliquot.coordinator.core.leases import Lease
+from aliquot.coordinator.core.leases.records import Lease
 from aliquot.coordinator.core.state import Node
+from aliquot.coordinator.core.types import NodeState
 from aliquot.coordinator.errors import Overloaded, ShuttingDown
 from aliquot.coordinator.reading.outbox import Follower
 from aliquot.coordinator.reading.telemetry import Telemetry

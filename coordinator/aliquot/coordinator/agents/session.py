@@ -18,7 +18,7 @@ from aliquot.common import limits
 from aliquot.common.errors import AliquotError
 from aliquot.coordinator.agents.desired import Wish, cut_order, desired_slice, stop_stray, wish_of
 from aliquot.coordinator.core.errors import SessionReplaced
-from aliquot.coordinator.core.leases import lease_id_of
+from aliquot.coordinator.core.leases.records import lease_id_of
 from aliquot.coordinator.core.state import Node
 from aliquot.coordinator.core.types import CutState
 from aliquot.coordinator.reading.view import View

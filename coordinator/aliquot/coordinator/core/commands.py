@@ -11,7 +11,6 @@ import enum
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from aliquot.coordinator.core.facts import EndReason, RequestSpec
 from aliquot.coordinator.core.ledger.rates import RateCard
 from aliquot.coordinator.core.maintenance.windows import WindowSpec
 from aliquot.coordinator.core.outcomes import (
@@ -25,7 +24,7 @@ from aliquot.coordinator.core.outcomes import (
 )
 from aliquot.coordinator.core.placement.prices import PriceTable
 from aliquot.coordinator.core.tenancy.specs import PoolSpec, QueueSpec, TenantSpec
-from aliquot.coordinator.core.types import NodeSpec
+from aliquot.coordinator.core.types import EndReason, NodeSpec, RequestSpec
 
 T_co = TypeVar("T_co", covariant=True)
 

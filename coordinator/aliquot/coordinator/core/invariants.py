@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 
-from aliquot.coordinator.core.elastic import bounds_of, core_of, is_elastic
+from aliquot.coordinator.core.elastic.members import bounds_of, core_of, is_elastic
 from aliquot.coordinator.core.errors import BrokenInvariant
-from aliquot.coordinator.core.evolving.counting import parts_of, queue_of
-from aliquot.coordinator.core.evolving.holds import is_complete
-from aliquot.coordinator.core.evolving.partitioning import withheld
-from aliquot.coordinator.core.holds import HoldKind
-from aliquot.coordinator.core.leases import Lease, SliceState
+from aliquot.coordinator.core.holds.readiness import is_complete
+from aliquot.coordinator.core.holds.records import HoldKind
+from aliquot.coordinator.core.leases.accounts import parts_of, queue_of
+from aliquot.coordinator.core.leases.records import Lease, SliceState
 from aliquot.coordinator.core.ledger.books import CHARGED
 from aliquot.coordinator.core.ledger.entries import postings
 from aliquot.coordinator.core.maintenance.windows import closure_of
+from aliquot.coordinator.core.mig.evolve import withheld
 from aliquot.coordinator.core.state import State
 from aliquot.coordinator.core.tenancy.limits import parts_of_placement
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Generic, TypeVar, overload
 
-from aliquot.coordinator.core.balancing import Move
-from aliquot.coordinator.core.facts import Fact
+from aliquot.coordinator.core.fact import Fact
+from aliquot.coordinator.core.lending.loans import NodeMove
+from aliquot.coordinator.core.lending.plan import Move
 from aliquot.coordinator.core.planning import Work
-from aliquot.coordinator.core.tenancy.lending import NodeMove
 from aliquot.coordinator.core.tenancy.specs import Balancing
 from aliquot.coordinator.core.troubles import Trouble
 from aliquot.coordinator.core.types import Missing, Placement

@@ -8,7 +8,7 @@ from aliquot.coordinator.core.commands import Command
 from aliquot.coordinator.core.config import CoreConfig
 from aliquot.coordinator.core.decide import Decision, answer, decide
 from aliquot.coordinator.core.evolve import evolve
-from aliquot.coordinator.core.evolving.counting import watch_budget
+from aliquot.coordinator.core.leases.counting import watch_budget
 from aliquot.coordinator.core.placement import Engine
 from aliquot.coordinator.core.planning import Planning
 from aliquot.coordinator.core.queries import Query

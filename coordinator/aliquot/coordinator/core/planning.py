@@ -6,11 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 from aliquot.coordinator.core.config import CoreConfig
-from aliquot.coordinator.core.holds import Hold
+from aliquot.coordinator.core.holds.records import Hold
 from aliquot.coordinator.core.inventory import Inventory
-from aliquot.coordinator.core.leases import Lease
+from aliquot.coordinator.core.leases.records import Lease
 from aliquot.coordinator.core.ledger.books import Ledger
 from aliquot.coordinator.core.ledger.meters import Meter
+from aliquot.coordinator.core.lending.loans import NodeMove
 from aliquot.coordinator.core.maintenance.windows import Closure, Window
 from aliquot.coordinator.core.memory import Memory
 from aliquot.coordinator.core.placement import Engine, make_policy
@@ -18,7 +19,6 @@ from aliquot.coordinator.core.placement.prices import PriceTable
 from aliquot.coordinator.core.queueing import WaitingLines
 from aliquot.coordinator.core.state import Device, Node, State
 from aliquot.coordinator.core.tenancy.books import Tenancy
-from aliquot.coordinator.core.tenancy.lending import NodeMove
 from aliquot.coordinator.core.timers import AFTER, Due, TimersView
 from aliquot.coordinator.core.troubles import Trouble, WorkKey, WorkKind
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from aliquot.coordinator.core.commands import Command
-from aliquot.coordinator.core.facts import RequestSpec
 from aliquot.coordinator.core.outcomes import Explained
+from aliquot.coordinator.core.types import RequestSpec
 
 T_co = TypeVar("T_co", covariant=True)
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from aliquot.coordinator.core.evolving.counting import be_patient, recount_all
-from aliquot.coordinator.core.evolving.holds import keep
-from aliquot.coordinator.core.evolving.maintenance import watch
-from aliquot.coordinator.core.evolving.nodes import note_closure
-from aliquot.coordinator.core.evolving.partitioning import keep as keep_cuts
-from aliquot.coordinator.core.evolving.resizing import enlist
-from aliquot.coordinator.core.leases import Lease, Slice
+from aliquot.coordinator.core.elastic.evolve import enlist
+from aliquot.coordinator.core.holds.evolve import keep
+from aliquot.coordinator.core.leases.counting import be_patient, recount_all
+from aliquot.coordinator.core.leases.records import Lease, Slice
+from aliquot.coordinator.core.maintenance.evolve import watch
+from aliquot.coordinator.core.mig.evolve import keep as keep_cuts
+from aliquot.coordinator.core.nodes.evolve import note_closure
 from aliquot.coordinator.core.state import State
 from aliquot.coordinator.core.timers import Due
 

@@ -11,17 +11,17 @@ import hashlib
 
 import msgspec
 
-from aliquot.coordinator.core.holds import Hold
-from aliquot.coordinator.core.leases import Lease
+from aliquot.coordinator.core.holds.records import Hold
+from aliquot.coordinator.core.leases.records import Lease
 from aliquot.coordinator.core.ledger.entries import DayTotal, Entry, HourTotal, Observed
 from aliquot.coordinator.core.ledger.folding import hour_totals, hours_from
 from aliquot.coordinator.core.ledger.rates import DatedRates, PriceHistory
+from aliquot.coordinator.core.lending.loans import Loan, NodeMove
 from aliquot.coordinator.core.maintenance.windows import Window
 from aliquot.coordinator.core.placement.prices import PriceTable
 from aliquot.coordinator.core.rebuild import rebuild_indexes
 from aliquot.coordinator.core.state import Device, Node, State
 from aliquot.coordinator.core.tenancy.books import Average
-from aliquot.coordinator.core.tenancy.lending import Loan, NodeMove
 from aliquot.coordinator.core.tenancy.specs import Pool, Queue, Tenant
 
 FORMAT = 3

@@ -14,20 +14,19 @@ from dataclasses import dataclass
 import msgspec
 
 from aliquot.coordinator.core.errors import LeaseNotFound, NodeNotFound
-from aliquot.coordinator.core.facts import NodeState
-from aliquot.coordinator.core.holds import Hold
+from aliquot.coordinator.core.holds.records import Hold
 from aliquot.coordinator.core.inventory import Inventory
-from aliquot.coordinator.core.leases import Lease
+from aliquot.coordinator.core.leases.records import Lease
 from aliquot.coordinator.core.ledger.books import Ledger
 from aliquot.coordinator.core.ledger.meters import Meter
+from aliquot.coordinator.core.lending.loans import NodeMove
 from aliquot.coordinator.core.maintenance.windows import Closure, Window
 from aliquot.coordinator.core.placement.mix import ArrivalMix
 from aliquot.coordinator.core.placement.prices import PriceTable
 from aliquot.coordinator.core.queueing import WaitingLines
 from aliquot.coordinator.core.tenancy.books import Tenancy
-from aliquot.coordinator.core.tenancy.lending import NodeMove
 from aliquot.coordinator.core.timers import AFTER, Timers
-from aliquot.coordinator.core.types import Cut, NodeSpec
+from aliquot.coordinator.core.types import Cut, NodeSpec, NodeState
 
 
 @dataclass(slots=True)

@@ -220,3 +220,48 @@ class Shortfall(msgspec.Struct, frozen=True):
     """True where it would not fit the whole pool even if it were empty and every node were ready."""
     missing: tuple[Missing, ...]
     summary: str
+
+
+class NodeState(enum.IntEnum):
+    """Liveness of a node. Grants go to READY nodes only (and to agentless DECLARED ones)."""
+
+    DECLARED = 1
+    RECONCILING = 2
+    READY = 3
+    SUSPECT = 4
+    LOST = 5
+
+
+class EndReason(enum.StrEnum):
+    """Why a lease ended, or is ending."""
+
+    RELEASED = "RELEASED"
+    EXPIRED = "EXPIRED"
+    TIME_LIMIT = "TIME_LIMIT"
+    PREEMPTED = "PREEMPTED"
+    CANCELLED = "CANCELLED"
+    DRAINED = "DRAINED"
+    FAILED = "FAILED"
+
+
+class RequestSpec(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The body of a request as the journal keeps it: what is demanded, by whom, on what terms."""
+
+    demand: Demand
+    tenant: str
+    queue: str = ""
+    priority: int = 0
+    time_limit_ms: int = 0
+    min_run_ms: int = 0
+    grace_ms: int = 30_000
+    preemptible: bool = False
+    movable: bool = False
+    ttl_ms: int = 60_000
+    """0: detached, ends only by release, time limit or preemption."""
+    min_count: int = 0
+    """Slices that an elastic lease keeps in any case; 0: what it asks for. A multiple of `demand.count`."""
+    max_count: int = 0
+    """Slices that it can use at most; 0: what it asks for. A multiple of `demand.count`."""
+    name: str = ""
+    labels: tuple[tuple[str, str], ...] = ()
+    gpu_text: str = ""

@@ -8,17 +8,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from aliquot.coordinator.core.holds import Hold
+from aliquot.coordinator.core.holds.records import Hold
 from aliquot.coordinator.core.inventory import Inventory
-from aliquot.coordinator.core.leases import Lease
+from aliquot.coordinator.core.leases.records import Lease
 from aliquot.coordinator.core.ledger.books import Ledger
 from aliquot.coordinator.core.ledger.meters import Meter
+from aliquot.coordinator.core.lending.loans import NodeMove
 from aliquot.coordinator.core.maintenance.windows import Closure, Window
 from aliquot.coordinator.core.placement.prices import PriceTable
 from aliquot.coordinator.core.queueing import WaitingLines
 from aliquot.coordinator.core.state import Device, Node
 from aliquot.coordinator.core.tenancy.books import Tenancy
-from aliquot.coordinator.core.tenancy.lending import NodeMove
 
 
 class StateView(Protocol):

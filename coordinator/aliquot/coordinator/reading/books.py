@@ -10,8 +10,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from aliquot.coordinator.core.holds import Hold
-from aliquot.coordinator.core.leases import Lease
+from aliquot.coordinator.core.holds.records import Hold
+from aliquot.coordinator.core.leases.records import Lease
 from aliquot.coordinator.core.ledger.books import Extract, Ledger, open_entries
 from aliquot.coordinator.core.ledger.invoice import check_period
 from aliquot.coordinator.core.ledger.meters import Meter

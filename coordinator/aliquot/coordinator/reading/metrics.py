@@ -20,9 +20,9 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from aliquot.coordinator.core.leases import Lease
+from aliquot.coordinator.core.leases.records import Lease
+from aliquot.coordinator.core.lending.loans import NodeMove
 from aliquot.coordinator.core.placement.fragmentation import Fragmentation
-from aliquot.coordinator.core.tenancy.lending import NodeMove
 from aliquot.coordinator.reading.outbox import Follower
 from aliquot.coordinator.reading.totals import QueueTotals, Totals
 from aliquot.coordinator.reading.view import View

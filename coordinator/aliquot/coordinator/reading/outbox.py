@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from aliquot.coordinator.core.leases import Lease
+from aliquot.coordinator.core.leases.records import Lease
+from aliquot.coordinator.core.lending.loans import NodeMove
 from aliquot.coordinator.core.state import Node
-from aliquot.coordinator.core.tenancy.lending import NodeMove
 from aliquot.coordinator.reading.view import View
 from aliquot.coordinator.reading.waiting import Waiters
 from aliquot.coordinator.reading.watch import WatchHub

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from aliquot.coordinator.core.commands import SliceReport
-from aliquot.coordinator.core.leases import Lease, lease_id_of
+from aliquot.coordinator.core.leases.records import Lease, lease_id_of
 from aliquot.coordinator.reading.reports import read_reports
 from aliquot.v1 import agent_pb2
 

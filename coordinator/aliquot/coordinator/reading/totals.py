@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from aliquot.coordinator.core.leases import Lease, LeaseState, Slice
+from aliquot.coordinator.core.leases.records import Lease, LeaseState, Slice
 from aliquot.coordinator.core.state import Node
 from aliquot.coordinator.core.tenancy.specs import Amount
 from aliquot.coordinator.core.types import DeviceSpec, NodeSpec

@@ -15,8 +15,8 @@ from typing import NamedTuple
 from aliquot.common.clock import Clock
 from aliquot.common.errors import AliquotError
 from aliquot.coordinator.core.commands import ObserveUse
-from aliquot.coordinator.core.elastic import is_elastic
-from aliquot.coordinator.core.leases import Lease, SliceState
+from aliquot.coordinator.core.elastic.members import is_elastic
+from aliquot.coordinator.core.leases.records import Lease, SliceState
 from aliquot.coordinator.reading.outbox import Follower
 from aliquot.coordinator.reading.tier_notes import TierNotes
 from aliquot.v1 import agent_pb2

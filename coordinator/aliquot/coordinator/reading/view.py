@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from aliquot.coordinator.core.leases import Lease
+from aliquot.coordinator.core.leases.records import Lease
 from aliquot.coordinator.core.ledger.books import Extract
 from aliquot.coordinator.core.maintenance.windows import Window
 from aliquot.coordinator.core.state import Device, Node

@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from aliquot.coordinator.core.leases import Lease
+from aliquot.coordinator.core.leases.records import Lease
 from aliquot.coordinator.core.state import Node
 from aliquot.coordinator.errors import Overloaded, WatchCompacted
 from aliquot.coordinator.writing.commits import Commit

@@ -15,7 +15,7 @@ from aliquot.common.ids import IdGenerator
 from aliquot.coordinator.agents.lease_secrets import lease_secret
 from aliquot.coordinator.core import commands as c
 from aliquot.coordinator.core.errors import LeaseNotFound, NeverFits
-from aliquot.coordinator.core.leases import Lease, LeaseState
+from aliquot.coordinator.core.leases.records import Lease, LeaseState
 from aliquot.coordinator.core.outcomes import AllocateOutcome
 from aliquot.coordinator.core.queries import Explain, ExplainLease
 from aliquot.coordinator.errors import JournalUnavailable, Overloaded, ShuttingDown

@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator
 
 from aliquot.common import limits
 from aliquot.common.errors import AliquotError, InvalidFieldError
-from aliquot.coordinator.core.leases import Lease
+from aliquot.coordinator.core.leases.records import Lease
 from aliquot.coordinator.reading.metrics import Metrics
 from aliquot.coordinator.reading.view import View
 from aliquot.coordinator.reading.watch import Change, WatchHub

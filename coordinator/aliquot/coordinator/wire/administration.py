@@ -6,13 +6,13 @@ from typing import TypeVar
 
 from aliquot.common.errors import InvalidFieldError
 from aliquot.coordinator.core import commands as c
-from aliquot.coordinator.core.balancing import Move
-from aliquot.coordinator.core.holds import Hold
+from aliquot.coordinator.core.holds.records import Hold
 from aliquot.coordinator.core.ledger.invoice import Invoice
 from aliquot.coordinator.core.ledger.rates import ModelRate, RateCard, Tier
+from aliquot.coordinator.core.lending.loans import NodeMove
+from aliquot.coordinator.core.lending.plan import Move
 from aliquot.coordinator.core.outcomes import BalanceView, DefragmentView
 from aliquot.coordinator.core.tenancy import specs
-from aliquot.coordinator.core.tenancy.lending import NodeMove
 from aliquot.coordinator.core.tenancy.scaling import Keep, ScaleRule
 from aliquot.coordinator.core.tenancy.specs import UNLIMITED
 from aliquot.coordinator.core.troubles import Trouble

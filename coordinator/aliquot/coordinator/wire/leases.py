@@ -7,9 +7,8 @@ from functools import lru_cache
 
 from aliquot.common.tiers import Tier
 from aliquot.coordinator.core.decide import Explained
-from aliquot.coordinator.core.facts import RequestSpec
-from aliquot.coordinator.core.leases import Lease, LeaseState, Slice
-from aliquot.coordinator.core.types import Missing, Placement, Shortfall, Topology
+from aliquot.coordinator.core.leases.records import Lease, LeaseState, Slice
+from aliquot.coordinator.core.types import Missing, Placement, RequestSpec, Shortfall, Topology
 from aliquot.coordinator.reading.totals import DeviceUse
 from aliquot.coordinator.reading.usage import Measured, ObservedUse
 from aliquot.coordinator.reading.view import View

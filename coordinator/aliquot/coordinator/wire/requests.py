@@ -15,8 +15,7 @@ from aliquot.common import catalog, limits, names
 from aliquot.common.errors import InvalidFieldError
 from aliquot.common.request import GpuRequest, parse_request
 from aliquot.common.tiers import Tier
-from aliquot.coordinator.core.facts import RequestSpec
-from aliquot.coordinator.core.types import Demand, Topology
+from aliquot.coordinator.core.types import Demand, RequestSpec, Topology
 from aliquot.coordinator.wire.serving import selector_of, without_serving
 from aliquot.v1 import types_pb2
 

@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from aliquot.coordinator.core.holds import Hold
-from aliquot.coordinator.core.leases import Lease
+from aliquot.coordinator.core.holds.records import Hold
+from aliquot.coordinator.core.leases.records import Lease
 from aliquot.coordinator.core.ledger.books import Change
 from aliquot.coordinator.core.ledger.meters import Meter
+from aliquot.coordinator.core.lending.loans import NodeMove
 from aliquot.coordinator.core.maintenance.windows import Window
 from aliquot.coordinator.core.state import Device, Node, State
 from aliquot.coordinator.core.tenancy.books import Declarations, Held
-from aliquot.coordinator.core.tenancy.lending import NodeMove
 
 
 @dataclass(frozen=True, slots=True)

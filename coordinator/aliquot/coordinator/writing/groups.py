@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import Any
 
-from aliquot.coordinator.core.facts import Fact
+from aliquot.coordinator.core.fact import Fact
 
 Reply = asyncio.Future[Any]
 """Somebody who waits for the outcome of a command: of which type, the command says."""

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 from aliquot.coordinator.core.errors import BrokenInvariant
-from aliquot.coordinator.core.leases import Lease, Slice, SliceState
+from aliquot.coordinator.core.leases.records import Lease, Slice, SliceState
 from aliquot.coordinator.core.ledger.entries import DayTotal, Entry, EntryKind, Observed
 from aliquot.coordinator.core.ledger.folding import DAY_MS, Bucket, Sums, fold, sums_of
 from aliquot.coordinator.core.ledger.rates import DatedRates, PriceHistory, RateCard

@@ -11,13 +11,12 @@ from collections.abc import Callable
 
 import numpy as np
 
-from aliquot.coordinator.core.facts import RequestSpec
 from aliquot.coordinator.core.maintenance.calendar import shown
 from aliquot.coordinator.core.maintenance.windows import Closure, Phase
 from aliquot.coordinator.core.placement.capacity import listed_rows, slots_per_device
 from aliquot.coordinator.core.placement.shapes import ShapeTable
 from aliquot.coordinator.core.planning import Planning
-from aliquot.coordinator.core.types import Demand, Missing, Placement, Shortfall
+from aliquot.coordinator.core.types import Demand, Missing, Placement, RequestSpec, Shortfall
 
 _Which = Callable[[Closure], bool]
 MAINTENANCE = "MAINTENANCE"

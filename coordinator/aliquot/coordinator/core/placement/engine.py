@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections import OrderedDict
 
 from aliquot.coordinator.core.inventory import Inventory
+from aliquot.coordinator.core.moving.budget import MoveBudget
 from aliquot.coordinator.core.placement import explain
-from aliquot.coordinator.core.placement.budget import MoveBudget
 from aliquot.coordinator.core.placement.capacity import room
 from aliquot.coordinator.core.placement.chooser import Chooser
 from aliquot.coordinator.core.placement.fragmentation import typical

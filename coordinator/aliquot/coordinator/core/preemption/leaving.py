@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 
 from aliquot.coordinator.core.inventory import Inventory
-from aliquot.coordinator.core.leases import Slice, SliceState, lease_id_of
+from aliquot.coordinator.core.leases.records import Slice, SliceState, lease_id_of
 from aliquot.coordinator.core.planning import Planning
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from aliquot.coordinator.core.inventory.records import DeviceRecord
-from aliquot.coordinator.core.leases import SliceState, lease_id_of
+from aliquot.coordinator.core.leases.records import SliceState, lease_id_of
 from aliquot.coordinator.core.planning import Planning
 
 

@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from aliquot.coordinator.core.granting import chain_of, forbidden, guarantee_scale, is_entitled
-from aliquot.coordinator.core.leases import Lease
+from aliquot.coordinator.core.leases.granting import chain_of, forbidden, guarantee_scale, is_entitled
+from aliquot.coordinator.core.leases.records import Lease
 from aliquot.coordinator.core.planning import Planning
 from aliquot.coordinator.core.preemption.choosing import Choice, Chooser
 from aliquot.coordinator.core.preemption.leaving import gone_by, take_off

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from aliquot.coordinator.core.leases import Lease
+from aliquot.coordinator.core.leases.records import Lease
 from aliquot.coordinator.core.planning import Planning
 from aliquot.coordinator.core.preemption.nodeview import NodeViews
 from aliquot.coordinator.core.preemption.search import Need

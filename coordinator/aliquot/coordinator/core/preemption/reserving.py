@@ -13,9 +13,9 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
-from aliquot.coordinator.core.leases import Lease, Slice, lease_id_of
+from aliquot.coordinator.core.leases.records import Lease, Slice, lease_id_of
+from aliquot.coordinator.core.moving.plan import let_go
 from aliquot.coordinator.core.placement.capacity import listed_rows
-from aliquot.coordinator.core.placement.moving import let_go
 from aliquot.coordinator.core.planning import Planning
 from aliquot.coordinator.core.preemption.leaving import held_on, leaves
 from aliquot.coordinator.core.types import Demand, Placement

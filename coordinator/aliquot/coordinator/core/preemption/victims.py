@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Container
 
-from aliquot.coordinator.core.leases import Lease, SliceState
+from aliquot.coordinator.core.leases.records import Lease, SliceState
 from aliquot.coordinator.core.planning import Planning
 from aliquot.coordinator.core.tenancy.books import Account
 from aliquot.coordinator.core.tenancy.limits import covered

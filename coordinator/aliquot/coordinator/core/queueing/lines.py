@@ -22,7 +22,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from aliquot.coordinator.core.leases import Lease
+from aliquot.coordinator.core.leases.records import Lease
 from aliquot.coordinator.core.tenancy.books import Tenancy
 from aliquot.coordinator.core.tenancy.specs import QueuePolicy, QueueSpec
 from aliquot.coordinator.core.types import Demand

@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 import msgspec
 
+from aliquot.coordinator.core.lending.loans import Loan, with_loans
 from aliquot.coordinator.core.tenancy.decay import faded
-from aliquot.coordinator.core.tenancy.lending import Loan, with_loans
 from aliquot.coordinator.core.tenancy.ranking import Part, Rank, RankedHoldings
 from aliquot.coordinator.core.tenancy.specs import (
     DEFAULT_QUEUE,

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
-from aliquot.coordinator.core.facts import Fact
+from aliquot.coordinator.core.fact import Fact
 from aliquot.coordinator.core.snapshot import Snapshot
 
 NO_DIGEST = bytes(32)

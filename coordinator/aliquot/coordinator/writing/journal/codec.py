@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 import msgspec
 
-from aliquot.coordinator.core.facts import AnyFact, Fact
+from aliquot.coordinator.core.fact import Fact
+from aliquot.coordinator.core.facts import AnyFact
 from aliquot.coordinator.errors import JournalCorrupt, JournalTooNew
 from aliquot.coordinator.writing.journal.base import Group
 

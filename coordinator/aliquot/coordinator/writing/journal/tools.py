@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 
 from aliquot.common.errors import ConfigError
-from aliquot.coordinator.core.facts import Fact
+from aliquot.coordinator.core.fact import Fact
 from aliquot.coordinator.core.snapshot import state_hash, to_snapshot
 from aliquot.coordinator.errors import JournalError
 from aliquot.coordinator.writing.journal import copying

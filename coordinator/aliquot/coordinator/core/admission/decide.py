@@ -1,0 +1,151 @@
+"""Admit: offer what is free along the waiting lines, a bounded step at a time; make room where somebody is owed it."""
+
+from __future__ import annotations
+
+from aliquot.coordinator.core.admission import below_limits
+from aliquot.coordinator.core.admission.making_room import backfill, make_room, reserve
+from aliquot.coordinator.core.commands import Admit
+from aliquot.coordinator.core.elastic import shrinking as giving_back
+from aliquot.coordinator.core.fact import Fact
+from aliquot.coordinator.core.holds import decide as holding
+from aliquot.coordinator.core.leases.granting import granted, is_entitled, offer, offer_before, whole_pool
+from aliquot.coordinator.core.moving import decide as moving
+from aliquot.coordinator.core.outcomes import AdmitOutcome, Decision
+from aliquot.coordinator.core.planning import Planning
+from aliquot.coordinator.core.queueing import AdmissionPass, Head
+from aliquot.coordinator.core.troubles import WorkKey, WorkKind
+
+SEARCH_ATTEMPTS = 16
+"""A search for victims counts as so many attempts of a turn."""
+CLOSED_ATTEMPTS = 4
+"""As does a look at nodes that close: a millisecond or two in a large pool."""
+BEHIND_MAX = 64
+"""So many of a line are looked at for one that ends before maintenance begins."""
+
+
+def admit(state: Planning, command: Admit, now_ms: int) -> Decision[AdmitOutcome]:
+    """Grant at most one request, trying at most `attempts` lines.
+
+    A pass runs to its end before the next begins, so that a pool where something is freed all the time still reaches
+    the back of the line.
+    """
+    state.memory.troubles.at_work = WorkKey(WorkKind.ADMISSION, "")
+    if state.ready_holds:
+        used = holding.use_complete(state, now_ms)
+        if used is not None:
+            return Decision(used.facts, AdmitOutcome(granted=True, more=True))
+    if state.memory.admission is None:
+        if not state.wants_admission():
+            return Decision((), AdmitOutcome(granted=False, more=False))
+        broken = holding.break_lost(state, now_ms)
+        if broken:
+            return Decision(tuple(broken), AdmitOutcome(granted=False, more=True))
+        state.memory.admission = start_pass(state, now_ms)
+        state.offering()
+    attempts, troubles = command.attempts, state.memory.troubles
+    while attempts > 0:
+        walk = state.memory.admission
+        head = walk.head()
+        if head is None:
+            state.memory.admission = None
+            return Decision((), AdmitOutcome(granted=False, more=state.wants_admission()))
+        if troubles:
+            head = _without_trouble(state, head)
+            if head is None:
+                walk.passed()
+                continue
+        troubles.at_work = WorkKey(WorkKind.ADMISSION, head.lease_id)
+        facts, moved_on, cost = _try(state, walk, head, now_ms)
+        if troubles:
+            troubles.drop(troubles.at_work)
+        if moved_on:
+            # One that is granted is not passed: its line has another first one once the fact is applied.
+            walk.passed()
+        if facts:
+            return Decision(tuple(facts), AdmitOutcome(granted=True, more=True))
+        attempts -= cost
+    return Decision((), AdmitOutcome(granted=False, more=True))
+
+
+def _without_trouble(state: Planning, head: Head) -> Head | None:
+    """The first of the same line on which deciding has not failed: whoever stands behind one that fails goes on."""
+    troubles = state.memory.troubles
+    place = state.lines.place_of(head.lease_id)
+    if place is None or not troubles.rests(head.lease_id):
+        return head
+    line = state.lines.queues[place.queue][place.tenant].lines[head.line]
+    return next((Head(rank, i, head.line) for rank, i in line if not troubles.rests(i)), None)
+
+
+def _try(state: Planning, walk: AdmissionPass, head: Head, now_ms: int) -> tuple[list[Fact], bool, int]:
+    """(facts, whether the walk goes on to the next line, what it cost in attempts)."""
+    lease = state.leases[head.lease_id]
+    demand = head.line.demand.avoiding(head.line.avoid)
+    found = offer(state, lease.request, demand, lease.arrival, now_ms, preempted_at_ms=lease.preempted_at_ms)
+    if head.line.avoid and found.placement is None and found.over is None:
+        # Its back-off is over, and a device that has failed it is better than none: there may be no other, ever.
+        demand = head.line.demand
+        found = offer(state, lease.request, demand, lease.arrival, now_ms, preempted_at_ms=lease.preempted_at_ms)
+    if found.placement is not None:
+        facts = holding.give_up_of(state, lease.lease_id, now_ms, "the lease was granted elsewhere")
+        return [*facts, granted(lease.lease_id, lease.lease_epoch + 1, found.placement, now_ms)], False, 1
+    if found.over is not None:
+        given = giving_back.within_limits(state, lease, demand, now_ms) if state.elastic else []
+        if given:
+            return given, True, 1
+        reclaimed, searched, goes_on = below_limits.reclaim(state, walk, lease, demand, now_ms)
+        return reclaimed, not goes_on, SEARCH_ATTEMPTS if searched else 1
+    filled = backfill(
+        state, lease.request, demand, now_ms, lease_id=lease.lease_id, preempted_at_ms=lease.preempted_at_ms
+    )
+    if filled is not None:
+        return [granted(lease.lease_id, lease.lease_epoch + 1, filled, now_ms)], False, 1
+    behind = _behind(state, head, now_ms) if state.closed else []
+    if behind:
+        return behind, False, 1
+    room, searched, again = make_room(state, lease, demand, now_ms)
+    if room:
+        return room, not again, SEARCH_ATTEMPTS
+    moved = moving.make_room(state, lease, demand, now_ms)
+    if moved:
+        return moved, True, SEARCH_ATTEMPTS
+    kept = reserve(state, walk, lease, demand, now_ms)
+    return kept, True, SEARCH_ATTEMPTS if searched else CLOSED_ATTEMPTS if state.closed else 1
+
+
+def _behind(state: Planning, head: Head, now_ms: int) -> list[Fact]:
+    """The grant of one that stands in the same line and, other than its first, ends before maintenance begins."""
+    place = state.lines.place_of(head.lease_id)
+    if place is None:
+        return []
+    for _, lease_id in state.lines.queues[place.queue][place.tenant].lines[head.line][:BEHIND_MAX]:
+        lease = state.leases[lease_id]
+        placement = offer_before(
+            state, lease.request, head.line.demand, lease.arrival, now_ms, preempted_at_ms=lease.preempted_at_ms
+        )
+        if placement is not None:
+            given_up = holding.give_up_of(state, lease_id, now_ms, "the lease was granted elsewhere")
+            return [*given_up, granted(lease_id, lease.lease_epoch + 1, placement, now_ms)]
+    return []
+
+
+def start_pass(state: Planning, now_ms: int) -> AdmissionPass:
+    """A walk over all that waits, in the order that holds now."""
+    leases, troubles = state.leases, state.memory.troubles
+
+    def covered(lease_id: str) -> bool:
+        if troubles and troubles.rests(lease_id):
+            return False
+        before, troubles.at_work = troubles.at_work, WorkKey(WorkKind.ADMISSION, lease_id)
+        owed = is_entitled(state, leases[lease_id])
+        troubles.at_work = before
+        return owed
+
+    return AdmissionPass(
+        state.lines,
+        state.tenancy,
+        capacity=whole_pool(state),
+        now_ms=now_ms,
+        covered=covered,
+        created_ms=lambda lease_id: leases[lease_id].created_ms,
+    )

@@ -1,0 +1,97 @@
+"""Explain: the same decisions as Allocate and the walk along the lines, stopped before anything changes."""
+
+from __future__ import annotations
+
+from aliquot.coordinator.core.admission.outlook import look_ahead, notes_on_ahead, notes_on_order
+from aliquot.coordinator.core.elastic import shrinking as giving_back
+from aliquot.coordinator.core.leases.granting import is_entitled, offer
+from aliquot.coordinator.core.leases.records import Lease
+from aliquot.coordinator.core.maintenance.closing import why_not
+from aliquot.coordinator.core.mig.decide import as_profiles, conceivable, served_by
+from aliquot.coordinator.core.mig.decide import notes as cuts_for
+from aliquot.coordinator.core.outcomes import Explained
+from aliquot.coordinator.core.planning import Planning
+from aliquot.coordinator.core.queries import Explain, ExplainLease
+from aliquot.coordinator.core.types import Demand, Missing
+
+AHEAD_SHOWN = 16
+QUOTA = "QUOTA"
+"""The reason where a limit, a budget or a bound stands against a request, and no lack of devices."""
+
+
+def explain_request(state: Planning, query: Explain, now_ms: int) -> Explained:
+    """What would become of this request if it were sent now?"""
+    request = query.request
+    if not state.engine.possible(request.demand) and not conceivable(state, request.demand):
+        shortfall = state.engine.explain(request.demand)
+        return Explained(False, True, shortfall.summary, missing=shortfall.missing)
+    lease = Lease("", state.next_arrival, request, created_ms=now_ms)
+    return _explain(state, lease, request.demand, now_ms)
+
+
+def explain_lease(state: Planning, query: ExplainLease, now_ms: int) -> Explained:
+    """Why is this lease where it is?"""
+    lease = state.lease(query.lease_id)
+    if not lease.waiting or lease.ended:
+        return Explained(False, False, _story(lease), queue_length=len(state.lines))
+    return _explain(state, lease, lease.request.demand.avoiding(lease.avoid_device_uuids), now_ms)
+
+
+def _explain(state: Planning, lease: Lease, demand: Demand, now_ms: int) -> Explained:
+    known = bool(lease.lease_id)
+    count, ahead = state.lines.ahead_of(lease, AHEAD_SHOWN) if known else (0, [])
+    found = offer(state, lease.request, demand, lease.arrival, now_ms, preempted_at_ms=lease.preempted_at_ms)
+    if lease.avoid_device_uuids and found.placement is None and found.over is None:
+        # A device that failed it is avoided only while there is another.
+        found = offer(state, lease.request, lease.request.demand, lease.arrival, now_ms)
+    missing: tuple[Missing, ...] = ()
+    would_preempt: tuple[str, ...] = ()
+    start_ms = uncertainty_ms = 0
+    notes = [*notes_on_ahead(state, lease, ahead, count), *notes_on_order(state, lease)]
+    impossible = False
+    if found.placement is not None:
+        summary = "fits now, and is offered its place in turn" if known else "fits now"
+    elif found.over is not None:
+        summary = found.over.detail
+        missing = (Missing("any", QUOTA, found.over.detail, "wait until some of it is given back"),)
+    else:
+        shortfall, over_ms = why_not(state, lease.request, demand, now_ms)
+        summary, missing = shortfall.summary, shortfall.missing
+        impossible = shortfall.impossible and not conceivable(state, demand)
+        if shortfall.impossible and not impossible:
+            profile = as_profiles(state, demand)[0].mig_profile
+            summary = f"no part of a card is a {profile} now, but cards here can be cut so"
+        notes += [*served_by(state, demand), *cuts_for(state, lease, demand, now_ms)]
+        given, given_ms = giving_back.outlook(state, lease, demand, now_ms, owed=is_entitled(state, lease))
+        if given:
+            start_ms = given_ms
+            notes.append(f"elastic leases give back {len(given)} slices for it: {', '.join(given[:AHEAD_SHOWN])}")
+        else:
+            would_preempt, start_ms, uncertainty_ms, why = look_ahead(state, lease, demand, now_ms)
+            notes += why
+            if over_ms and not start_ms > now_ms:
+                start_ms = over_ms
+    if lease.not_before_ms > now_ms:
+        summary = f"in back-off for {lease.not_before_ms - now_ms} ms more after: {lease.note}; {summary}"
+    return Explained(
+        fits_now=found.placement is not None,
+        impossible=impossible,
+        summary=summary,
+        missing=missing,
+        placement=found.placement,
+        queue_position=count + 1 if known else 0,
+        queue_length=state.lines.length_of(state.tenancy.queue_of(lease.request.tenant, lease.request.queue)),
+        ahead=tuple(ahead),
+        would_preempt=would_preempt,
+        expected_start_ms=start_ms,
+        expected_uncertainty_ms=uncertainty_ms,
+        notes=tuple(notes),
+    )
+
+
+def _story(lease: Lease) -> str:
+    if lease.ended:
+        return f"ended: {lease.end_reason}" + (f" ({lease.end_detail})" if lease.end_detail else "")
+    if lease.ending:
+        return f"ending: {lease.end_reason}; {len(lease.holding)} slices still hold their capacity"
+    return f"{lease.state.name.lower()} on " + ", ".join(sorted({piece.plan.node_id for piece in lease.holding}))

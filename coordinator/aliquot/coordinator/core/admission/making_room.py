@@ -1,0 +1,245 @@
+"""For a request that does not fit: end others that must give way, keep devices for it, or slip it in before a
+reservation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from aliquot.coordinator.core.elastic import shrinking as giving_back
+from aliquot.coordinator.core.fact import Fact
+from aliquot.coordinator.core.holds import decide as holding
+from aliquot.coordinator.core.holds.facts import HoldCreated
+from aliquot.coordinator.core.holds.records import Hold, HoldKind
+from aliquot.coordinator.core.leases import lifecycle
+from aliquot.coordinator.core.leases.granting import chain_of, exhausted, forbidden, is_entitled
+from aliquot.coordinator.core.leases.records import Lease, lease_id_of
+from aliquot.coordinator.core.planning import Planning
+from aliquot.coordinator.core.preemption.facts import PreemptionStarted
+from aliquot.coordinator.core.preemption.plan import NoPlan, Plan, Preemption
+from aliquot.coordinator.core.preemption.reserving import expect
+from aliquot.coordinator.core.preemption.victims import NEVER_MS
+from aliquot.coordinator.core.queueing import AdmissionPass
+from aliquot.coordinator.core.tenancy.specs import QueuePolicy
+from aliquot.coordinator.core.timers import Due
+from aliquot.coordinator.core.types import Demand, EndReason, Placement, RequestSpec
+
+RESERVATIONS_MAX = 8
+FAILED_REST_MS = 1_000
+"""A search that found nothing is not made again for an equal request before this time has passed."""
+_COMES_BACK = -1
+"""Instead of the version at which a search found nothing: it is made again anyway when its rest is over."""
+
+
+def preemption_of(state: Planning) -> Preemption:
+    """Who plans preemptions, with what it remembers of each node."""
+    return state.memory.part(Preemption, lambda: Preemption(state))
+
+
+def make_room(state: Planning, lease: Lease, demand: Demand, now_ms: int) -> tuple[list[Fact], bool, bool]:
+    """(facts, whether a search was made, whether the same request should be tried again at once)."""
+    hold = state.holds.get(lease.lease_id)
+    if hold is not None and hold.kind is HoldKind.PREEMPTION:
+        return [], False, False
+    planner = preemption_of(state)
+    owed = is_entitled(state, lease)
+    blocking = holding.in_the_way(state, lease, owed=owed)
+    if blocking:
+        placement = _with_open(state, blocking, demand, lease.arrival)
+        if placement is not None:
+            # What was kept for somebody who comes later is enough: it is free when this request is tried again.
+            return _clear(state, blocking, placement, now_ms), False, True
+    searched = False
+    if state.elastic:
+        given, searched = giving_back.for_request(state, lease, demand, now_ms, owed=owed)
+        if given:
+            return given, True, False
+    if not planner.may(lease):
+        return [], searched, False
+    owners = frozenset(hold.owner for hold in blocking)
+    key = (demand, lease.request.tenant, lease.request.queue, lease.request.priority, owners)
+    version = state.freed_version + state.tenancy.guaranteed_version
+    failed = state.memory.searched.get(key)
+    if failed is not None and now_ms < failed[1]:
+        if failed[0] not in (version, _COMES_BACK):
+            # In a crowded pool something is freed all the time, and every time all who wait would search anew in vain.
+            state.memory.searched_in_vain(key, _COMES_BACK, failed[1])
+            state.memory.timers.add(failed[1], Due.RETRY, lease.lease_id)
+        return [], searched, False
+    found = planner.find(lease, demand, now_ms, owners)
+    if isinstance(found, NoPlan):
+        again_ms = found.again_ms
+        if owed:
+            # Who borrows what is left from now on may be told to end when it has had its time: not seen by this search.
+            again_ms = min(again_ms, now_ms + max(FAILED_REST_MS, state.config.reclaim_min_run_ms))
+        state.memory.searched_in_vain(key, version, min(now_ms + FAILED_REST_MS, again_ms))
+        if again_ms < NEVER_MS:
+            state.memory.timers.add(again_ms, Due.RETRY, lease.lease_id)
+        return [], True, False
+    taken_over = _leaving_for_others(state, blocking, found.placement)
+    cleared = _clear(state, blocking, found.placement, now_ms, taken_over)
+    return [*cleared, *carry_out(state, lease, found, now_ms, taken_over)], True, False
+
+
+def _clear(
+    state: Planning, holds: list[Hold], placement: Placement, now_ms: int, taken_over: Collection[str] = ()
+) -> list[Fact]:
+    """Give up those of the holds that keep a device of this placement."""
+    wanted = _devices_of(placement)
+    facts: list[Fact] = []
+    for hold in holds:
+        if not wanted.isdisjoint(hold.device_uuids):
+            facts += holding.give_up(state, hold, now_ms, "somebody goes first", taken_over)
+    return facts
+
+
+def _leaving_for_others(state: Planning, holds: list[Hold], placement: Placement) -> tuple[str, ...]:
+    """Victims of these holds that sit on devices of this placement: it counts on their end, too."""
+    wanted = _devices_of(placement)
+    return tuple(
+        lease_id
+        for hold in holds
+        for lease_id in hold.victims
+        if lease_id in state.leases
+        and any(piece.plan.device_uuid in wanted for piece in state.leases[lease_id].holding)
+    )
+
+
+def _devices_of(placement: Placement) -> set[str]:
+    return {plan.device_uuid for member in placement.members for plan in member}
+
+
+def _with_open(state: Planning, holds: list[Hold], demand: Demand, arrival: int) -> Placement | None:
+    """Where the demand would go if these holds were not."""
+    with state.inventory.trial() as inventory:
+        for hold in holds:
+            inventory.open_devices(hold.device_uuids)
+        return state.engine.place(demand, arrival=arrival) if state.engine.fits(demand) else None
+
+
+def carry_out(state: Planning, lease: Lease, plan: Plan, now_ms: int, taken_over: tuple[str, ...] = ()) -> list[Fact]:
+    """One group: victims chosen, devices kept, every victim told. `taken_over`: they were told for somebody else."""
+    config = state.config
+    facts: list[Fact] = holding.give_up_of(state, lease.lease_id, now_ms, "others make room instead")
+    deadlines: dict[str, int] = {}
+    for lease_id in plan.victims:
+        grace_ms = state.leases[lease_id].request.grace_ms
+        deadlines[lease_id] = min(grace_ms, config.reclaim_grace_ms) if plan.reclaim else grace_ms
+    longest_ms = max([*deadlines.values(), config.reclaim_grace_ms] if not plan.victims else deadlines.values())
+    longest_ms = max(longest_ms, _last_to_leave_ms(state, plan, now_ms) - now_ms)
+    if plan.victims:
+        facts.append(
+            PreemptionStarted(
+                at_ms=now_ms,
+                preemptor=lease.lease_id,
+                victims=plan.victims,
+                deadline_ms=now_ms + longest_ms,
+                reclaim=plan.reclaim,
+            )
+        )
+    facts.append(
+        HoldCreated(
+            at_ms=now_ms,
+            owner=lease.lease_id,
+            kind=HoldKind.PREEMPTION,
+            placement=plan.placement,
+            expires_ms=now_ms + longest_ms + config.hold_slack_ms,
+            victims=tuple(dict.fromkeys((*plan.victims, *taken_over))),
+            start_ms=now_ms + longest_ms,
+        )
+    )
+    facts += (lifecycle.hurry(state.leases[i], now_ms, config.reclaim_grace_ms) for i in plan.hurried)
+    why = "a guarantee is reclaimed" if plan.reclaim else f"priority {lease.request.priority}"
+    for lease_id, grace_ms in deadlines.items():
+        facts += lifecycle.send_back(
+            state,
+            state.leases[lease_id],
+            EndReason.PREEMPTED,
+            now_ms,
+            detail=f"for lease {lease.lease_id} of tenant {lease.request.tenant} ({why})",
+            grace_ms=grace_ms,
+        )
+    return facts
+
+
+def _last_to_leave_ms(state: Planning, plan: Plan, now_ms: int) -> int:
+    """When the last of those will have left that are leaving its devices anyway."""
+    hurried_ms = now_ms + state.config.reclaim_grace_ms
+    last_ms = now_ms
+    for uuid in _devices_of(plan.placement):
+        node_id = state.inventory.device_record(uuid).node_id
+        for slice_id in state.slice_ids_by_node[node_id]:
+            lease_id = lease_id_of(slice_id)
+            piece = state.leases[lease_id].find(slice_id)
+            if piece is not None and piece.ending and piece.plan.device_uuid == uuid:
+                last_ms = max(last_ms, hurried_ms if lease_id in plan.hurried else min(piece.deadline_ms, hurried_ms))
+    return last_ms
+
+
+def reserve(state: Planning, walk: AdmissionPass, lease: Lease, demand: Demand, now_ms: int) -> list[Fact]:
+    """Keep devices for the first request of a line that does not fit, once it has waited long enough.
+
+    A queue that orders by rank has one line; one that orders its tenants by what they hold has a line for each.
+    """
+    line = _line_of(state, lease)
+    if line in walk.blocked:
+        return []
+    walk.blocked[line] = None
+    after_ms = state.tenancy.queue_spec(line[0]).reserve_after_ms
+    if not after_ms or now_ms < lease.created_ms + after_ms or lease.lease_id in state.holds:
+        return []
+    reserved = [hold.owner for hold in state.holds.values() if hold.kind is HoldKind.RESERVATION]
+    if len(reserved) >= RESERVATIONS_MAX or any(_line_of(state, state.leases[owner]) == line for owner in reserved):
+        return []
+    found = expect(state, lease, demand, now_ms)
+    if found is None:
+        return []
+    fact = HoldCreated(
+        at_ms=now_ms,
+        owner=lease.lease_id,
+        kind=HoldKind.RESERVATION,
+        placement=found.placement,
+        expires_ms=now_ms + state.config.reservation_ms,
+        start_ms=found.start_ms,
+    )
+    return [fact]
+
+
+def _line_of(state: Planning, lease: Lease) -> tuple[str, str]:
+    """(queue, tenant) of the line that a lease may be the head of; no tenant where all stand in one line."""
+    request = lease.request
+    queue = state.tenancy.queue_of(request.tenant, request.queue)
+    by_rank = state.tenancy.queue_spec(queue).policy in (QueuePolicy.FIFO, QueuePolicy.PRIORITY)
+    return queue, "" if by_rank else request.tenant
+
+
+def backfill(
+    state: Planning,
+    request: RequestSpec,
+    demand: Demand,
+    now_ms: int,
+    *,
+    lease_id: str,
+    preempted_at_ms: tuple[int, ...] = (),
+) -> Placement | None:
+    """A place on reserved devices for a lease that will have ended before their owner can start."""
+    limit_ms = request.time_limit_ms
+    if not limit_ms or not state.holds:
+        return None
+    slack_ms = request.grace_ms
+    later = [
+        hold
+        for hold in state.holds.values()
+        if hold.kind is HoldKind.RESERVATION
+        and hold.owner != lease_id
+        and now_ms + limit_ms + slack_ms <= hold.start_ms
+    ]
+    if not later:
+        return None
+    placement = _with_open(state, later, demand, state.next_arrival)
+    if placement is None or exhausted(state, request.tenant, now_ms) is not None:
+        return None
+    chain = chain_of(state, request)
+    if forbidden(state, request, chain, placement, now_ms, preempted_at_ms) is not None:
+        return None
+    return placement

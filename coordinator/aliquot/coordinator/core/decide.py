@@ -1,0 +1,98 @@
+"""`decide(planning, command, now_ms)`: what follows from a command, as facts, changing nothing that is journalled.
+
+Every decision is a function of the State and the settings: ids and times come in with the command. A command that can't
+be carried out is refused with a DomainError. Only the planner's memory is written while deciding, which holds nothing
+that could not be found out anew. Whoever carries out a decision applies its facts at once: see `planner`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from aliquot.coordinator.core import commands as c
+from aliquot.coordinator.core import pricing, tick
+from aliquot.coordinator.core.admission import decide as admission
+from aliquot.coordinator.core.admission import explain
+from aliquot.coordinator.core.elastic import decide as elastic
+from aliquot.coordinator.core.leases import allocate, lifecycle, reports
+from aliquot.coordinator.core.ledger import decide as ledger
+from aliquot.coordinator.core.lending import decide as lending
+from aliquot.coordinator.core.maintenance import decide as maintenance
+from aliquot.coordinator.core.mig import decide as mig
+from aliquot.coordinator.core.moving import decide as moving
+from aliquot.coordinator.core.nodes import decide as nodes
+from aliquot.coordinator.core.nodes import reconcile
+from aliquot.coordinator.core.outcomes import (
+    AdmitOutcome,
+    AllocateOutcome,
+    Decision,
+    Explained,
+    TickOutcome,
+)
+from aliquot.coordinator.core.planning import Planning
+from aliquot.coordinator.core.queries import DryRun, Explain, ExplainLease, Query
+from aliquot.coordinator.core.tenancy import decide as tenancy
+
+T = TypeVar("T")
+
+__all__ = ["AdmitOutcome", "AllocateOutcome", "Decision", "Explained", "TickOutcome", "answer", "decide"]
+
+
+def decide(planning: Planning, command: c.Command[T], now_ms: int) -> Decision[T]:
+    """What to do about `command`. Raises DomainError when it is refused.
+
+    `now_ms` is never below the time of the last fact: the writer's clock sees to it, and it is enforced here once more.
+    """
+    planning.catch_up()
+    planning.memory.troubles.at_work = None
+    return _DECIDE[type(command)](planning, command, max(now_ms, planning.now_ms))
+
+
+def answer(planning: Planning, query: Query[T], now_ms: int) -> T:
+    """What the books have to say to `query`. Raises DomainError where it asks for what is not there."""
+    planning.catch_up()
+    found: T = _ANSWER[type(query)](planning, query, max(now_ms, planning.now_ms))
+    return found
+
+
+def _dry_run(planning: Planning, query: DryRun[T], now_ms: int) -> T:
+    return decide(planning, query.command, now_ms).outcome
+
+
+_ANSWER: dict[type[Any], Callable[[Planning, Any, int], Any]] = {
+    Explain: explain.explain_request,
+    ExplainLease: explain.explain_lease,
+    DryRun: _dry_run,
+}
+_DECIDE: dict[type[Any], Callable[[Planning, Any, int], Decision[Any]]] = {
+    c.StartLeading: nodes.start_leading,
+    c.RaiseEpoch: nodes.raise_epoch,
+    c.Allocate: allocate.allocate,
+    c.Release: lifecycle.release,
+    c.AcknowledgeShape: elastic.acknowledge,
+    c.Admit: admission.admit,
+    c.Tick: tick.tick,
+    c.RetrySetAside: tick.retry_set_aside,
+    c.DeclareNode: nodes.declare,
+    c.RemoveNode: nodes.remove,
+    c.Cordon: nodes.cordon,
+    c.DeclareMaintenance: maintenance.declare,
+    c.EndMaintenance: maintenance.end,
+    c.RegisterNode: nodes.register,
+    c.NodeSilent: nodes.silent,
+    c.NodeHeard: nodes.heard,
+    c.ReportDevice: nodes.report_device,
+    c.ReportCut: mig.report,
+    c.ReconcileNode: reconcile.reconcile,
+    c.ReportSlices: reports.report_slices,
+    c.Apply: tenancy.apply,
+    c.Withdraw: tenancy.remove,
+    c.Balance: lending.balance,
+    c.Defragment: moving.defragment,
+    c.PostCredit: ledger.post_credit,
+    c.CorrectUsage: ledger.correct_usage,
+    c.ObserveUse: ledger.observe_use,
+    c.CloseBooks: ledger.close_books,
+    c.LearnPrices: pricing.learn,
+}

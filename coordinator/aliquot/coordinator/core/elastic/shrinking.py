@@ -1,0 +1,275 @@
+"""What elastic leases give back for others, before anybody is preempted.
+
+What a lease holds beyond its start is given back to whoever waits and could use it, and to its own tenant or queue
+where their limit is in the way. Down to its least it gives back only to those who could end it: a strictly higher
+priority, or the owner of a guarantee that is reclaimed; and never below what its own owner's guarantee covers. As
+with a preemption the placement is tried first, what is not needed stays, and the devices are kept for the request.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable
+from itertools import chain
+from typing import NamedTuple
+
+from aliquot.coordinator.core.elastic.facts import SlicesShed
+from aliquot.coordinator.core.elastic.members import Member, bounds_of, spare_members
+from aliquot.coordinator.core.fact import Fact
+from aliquot.coordinator.core.holds import decide as holding
+from aliquot.coordinator.core.holds.facts import HoldCreated
+from aliquot.coordinator.core.holds.records import Hold, HoldKind
+from aliquot.coordinator.core.inventory import Inventory
+from aliquot.coordinator.core.leases.accounts import parts_of, queue_of
+from aliquot.coordinator.core.leases.granting import chain_of, exhausted, forbidden, guarantee_scale, least_held
+from aliquot.coordinator.core.leases.records import Lease, Slice, SliceState, lease_id_of
+from aliquot.coordinator.core.moving.plan import hold as hold_placement
+from aliquot.coordinator.core.planning import Planning
+from aliquot.coordinator.core.preemption.leaving import leaves, take_off
+from aliquot.coordinator.core.preemption.victims import is_protected
+from aliquot.coordinator.core.tenancy.limits import over_limit
+from aliquot.coordinator.core.tenancy.specs import Amount
+from aliquot.coordinator.core.timers import Due
+from aliquot.coordinator.core.types import Demand, Placement
+
+_RUNNING = (SliceState.GRANTED, SliceState.ACTIVE)
+
+MEMBERS_MAX = 256
+"""Members of others that one search looks at, those of the lowest priority first."""
+REST_MS = 1_000
+"""A search that found nothing is not made again for an equal request before this time has passed..."""
+REST_MAX_MS = 8_000
+"""...and after each that follows and finds nothing either, twice as long, up to this."""
+_COMES_BACK = -1
+"""Instead of what was freed at the last search: it is made again anyway when its rest is over."""
+
+
+def for_request(state: Planning, lease: Lease, demand: Demand, now_ms: int, *, owed: bool) -> tuple[list[Fact], bool]:
+    """One group that makes room for a waiting request by shrinking others (nothing where that does not suffice), and
+    whether a search was made.
+    """
+    key = (demand, lease.request.tenant, lease.request.queue, lease.request.priority)
+    version, until_ms, rest_ms = state.memory.shed_searched.get(key, (_COMES_BACK, 0, 0))
+    if now_ms < until_ms:
+        if version not in (state.freed_version, _COMES_BACK):
+            # In a crowded pool something is freed all the time, and every time hundreds would search anew in vain.
+            state.memory.shed_searched[key] = (_COMES_BACK, until_ms, rest_ms)
+            state.memory.timers.add(until_ms, Due.RETRY, lease.lease_id)
+        return [], False
+    found = _search(state, lease, demand, now_ms, owed=owed)
+    if found is None:
+        if len(state.memory.shed_searched) > 4096:
+            state.memory.shed_searched.clear()
+        rest_ms = min(2 * rest_ms, REST_MAX_MS) if now_ms < until_ms + rest_ms else REST_MS
+        state.memory.shed_searched[key] = (state.freed_version, now_ms + rest_ms, rest_ms)
+        return [], True
+    state.memory.shed_searched.pop(key, None)
+    placement, given = found
+    facts, deadline_ms = _give(state, given, lease, now_ms)
+    start_ms = deadline_ms + state.config.shed_stop_ms
+    hold = HoldCreated(
+        at_ms=now_ms,
+        owner=lease.lease_id,
+        kind=HoldKind.PREEMPTION,
+        placement=placement,
+        expires_ms=start_ms + state.config.hold_slack_ms,
+        start_ms=start_ms,
+        shed=tuple(piece.slice_id for _, member in given for piece in member),
+    )
+    given_up = holding.give_up_of(state, lease.lease_id, now_ms, "elastic leases make room instead")
+    return [*given_up, hold, *facts], True
+
+
+def outlook(state: Planning, lease: Lease, demand: Demand, now_ms: int, *, owed: bool) -> tuple[tuple[str, ...], int]:
+    """Which slices others would give back for this request, and when it could start then; changes nothing.
+
+    Nothing, and 0, where that does not suffice.
+    """
+    hold = state.holds.get(lease.lease_id)
+    if hold is not None and hold.shed:
+        return hold.shed, hold.start_ms
+    found = _search(state, lease, demand, now_ms, owed=owed) if state.elastic and hold is None else None
+    if found is None:
+        return (), 0
+    given = found[1]
+    notice_ms = max((min(other.request.grace_ms, state.config.reclaim_grace_ms) for other, _ in given), default=0)
+    return (
+        tuple(piece.slice_id for _, member in given for piece in member),
+        now_ms + notice_ms + state.config.shed_stop_ms,
+    )
+
+
+def within_limits(state: Planning, lease: Lease, demand: Demand, now_ms: int) -> list[Fact]:
+    """Let elastic leases give back what keeps a request of the same tenant or queue from its place below a limit."""
+    if exhausted(state, lease.request.tenant, now_ms) is not None:
+        return []
+    parts = least_held(state, demand)
+    chain = chain_of(state, lease.request)
+    over = over_limit(chain, parts)
+    if over is None or over.for_ever:
+        return []
+    account = next(account for account in chain.limited if account.label == over.subject)
+    limits = {"": account.quota.limit, **{model.model: model.limit for model in account.quota.models}}
+    limit = limits[over.model]
+    held = account.by_model.get(over.model, [0, 0, 0]) if over.model else [account.share_milli, account.memory_bytes]
+    asked = [part for part in parts if not over.model or part[0] == over.model]
+    missing = Amount(
+        held[0] + sum(part[1] for part in asked) - limit.share_milli if limit.share_milli >= 0 else 0,
+        held[1] + sum(part[2] for part in asked) - limit.memory_bytes if limit.memory_bytes >= 0 else 0,
+    )
+    for piece in _leaving(state):
+        owner = state.leases[lease_id_of(piece.slice_id)]
+        if _counts_against(state, owner, account.kind, account.name) and over.model in ("", piece.model):
+            missing = Amount(
+                missing.share_milli - piece.plan.share_milli, missing.memory_bytes - piece.plan.memory_bytes
+            )
+    given: list[tuple[Lease, Member]] = []
+    for other, member in _spare(state, lease, now_ms, owed=False):
+        if missing.share_milli <= 0 and missing.memory_bytes <= 0:
+            break
+        if _counts_against(state, other, account.kind, account.name):
+            of_model = [part for part in parts_of(member) if over.model in ("", part[0])]
+            if of_model:
+                given.append((other, member))
+                missing = Amount(
+                    missing.share_milli - sum(part[1] for part in of_model),
+                    missing.memory_bytes - sum(part[2] for part in of_model),
+                )
+    if missing.share_milli > 0 or missing.memory_bytes > 0:
+        return []
+    return _give(state, given, lease, now_ms)[0]
+
+
+def _counts_against(state: Planning, lease: Lease, kind: str, name: str) -> bool:
+    if kind == "t":
+        return lease.request.tenant == name
+    return name in state.tenancy.path(queue_of(state, lease))
+
+
+def _spare(state: Planning, lease: Lease, now_ms: int, *, owed: bool) -> list[tuple[Lease, Member]]:
+    """What others could give back to this request: of the lowest priority first, of each the highest numbers first."""
+    scale = guarantee_scale(state) if state.tenancy.guarantees else 0
+    found: list[tuple[Lease, Member]] = []
+    for lease_id in state.elastic_in_order():
+        other = state.leases[lease_id]
+        bounds = bounds_of(other.request)
+        if len(other.slices) <= bounds.least * other.request.demand.count:
+            continue
+        outranked = owed or other.request.priority < lease.request.priority
+        may_end = bounds.least < bounds.start and outranked and not is_protected(state, other, scale)
+        spare = spare_members(other, bounds.least if may_end else bounds.start)
+        found += ((other, member) for member in spare if all(piece.state in _RUNNING for piece in member))
+        if len(found) >= MEMBERS_MAX:
+            break
+    return found[:MEMBERS_MAX]
+
+
+def _of_use(state: Planning, member: Member) -> bool:
+    """Whether somebody else could have its place: nothing is granted on a node that is silent, closed or not there."""
+    return state.nodes[member[0].plan.node_id].grantable
+
+
+def _leaving(state: Planning) -> list[Slice]:
+    """What is on its way out in any case."""
+    return [
+        piece
+        for lease_id in state.ending
+        for piece in state.leases[lease_id].slices
+        if piece.holds_capacity and leaves(piece)
+    ]
+
+
+def _search(
+    state: Planning, lease: Lease, demand: Demand, now_ms: int, *, owed: bool
+) -> tuple[Placement, list[tuple[Lease, Member]]] | None:
+    """Where the request would go, and who gives what back for it."""
+    spare = [pair for pair in _spare(state, lease, now_ms, owed=owed) if _of_use(state, pair[1])]
+    if not spare:
+        return None
+    wanted = _Wanted(lease, demand, state.holds.get(lease.lease_id))
+    if _fits(state, wanted, []):
+        return None  # what leaves anyway is enough
+    enough = _enough(state, wanted, spare)
+    if not enough:
+        return None
+    with state.inventory.trial() as inventory:
+        _make_way(state, inventory, wanted, spare[:enough])
+        placement = state.engine.place(demand, arrival=lease.arrival)
+        if placement is None:
+            return None
+        over = forbidden(state, lease.request, chain_of(state, lease.request), placement, now_ms, lease.preempted_at_ms)
+        if over is not None:
+            return None
+        hold_placement(inventory, demand, placement)
+        given = [pair for pair in reversed(spare[:enough]) if not _stays(inventory, *pair)]
+    return placement, given
+
+
+def _enough(state: Planning, wanted: _Wanted, spare: list[tuple[Lease, Member]]) -> int:
+    """The length of the shortest beginning of the list that is enough, so that the lowest priorities and the highest
+    numbers go; 0: not even all of it, which is what most searches find, and is looked at first. Otherwise what is
+    needed is little as a rule, so short ones are tried.
+    """
+    if not _fits(state, wanted, spare):
+        return 0
+    low, high = 0, 1
+    while high < len(spare) and not _fits(state, wanted, spare[:high]):
+        low, high = high, 2 * high
+    between = range(low + 1, min(high, len(spare)))
+    return low + 1 + bisect_left(between, True, key=lambda n: _fits(state, wanted, spare[:n]))
+
+
+class _Wanted(NamedTuple):
+    """A request that does not fit, and what is kept for it already."""
+
+    lease: Lease
+    demand: Demand
+    hold: Hold | None
+
+
+def _fits(state: Planning, wanted: _Wanted, given: list[tuple[Lease, Member]]) -> bool:
+    """Whether there would be room for it without these members, and without what leaves anyway."""
+    with state.inventory.trial() as inventory:
+        _make_way(state, inventory, wanted, given)
+        return state.engine.fits(wanted.demand)
+
+
+def _give(state: Planning, given: Iterable[tuple[Lease, Member]], lease: Lease, now_ms: int) -> tuple[list[Fact], int]:
+    """Facts that give notice to all of these, and when the longest notice is over."""
+    by_lease: dict[str, list[str]] = {}
+    for other, member in given:
+        by_lease.setdefault(other.lease_id, []).extend(piece.slice_id for piece in member)
+    facts: list[Fact] = []
+    longest_ms = now_ms
+    for lease_id, slice_ids in by_lease.items():
+        deadline_ms = now_ms + min(state.leases[lease_id].request.grace_ms, state.config.reclaim_grace_ms)
+        longest_ms = max(longest_ms, deadline_ms)
+        facts.append(
+            SlicesShed(
+                at_ms=now_ms,
+                lease_id=lease_id,
+                slice_ids=tuple(slice_ids),
+                deadline_ms=deadline_ms,
+                reason=f"for lease {lease.lease_id} of tenant {lease.request.tenant}",
+                notice=True,
+            )
+        )
+    return facts, longest_ms
+
+
+def _make_way(state: Planning, inventory: Inventory, wanted: _Wanted, given: list[tuple[Lease, Member]]) -> None:
+    """Take off these members and what leaves anyway, and open what is kept for the request, on trial."""
+    inventory.open_devices(wanted.hold.device_uuids if wanted.hold is not None else ())
+    take_off(state, inventory, chain(_leaving(state), *(member for _, member in given)))
+
+
+def _stays(inventory: Inventory, lease: Lease, member: Member) -> bool:
+    """Whether there is room for a member still; if so it is put back."""
+    node_id, demand = member[0].plan.node_id, lease.request.demand
+    room = (
+        inventory.device_record(p.plan.device_uuid).has_room(p.plan.share_milli, p.plan.memory_bytes) for p in member
+    )
+    if not inventory.node(node_id).has_room(demand) or not all(room):
+        return False
+    hold_placement(inventory, demand, Placement((tuple(piece.plan for piece in member),), (node_id,)))
+    return True

@@ -1,1 +1,0 @@
-"""Parts of `evolve`: how facts of one subject change the State."""

@@ -1,0 +1,1 @@
+"""Holds: capacity kept for a named waiting request until a stated time."""

@@ -1,0 +1,137 @@
+"""How holds and preemptions change the State."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from msgspec.structs import replace
+
+from aliquot.coordinator.core.elastic.evolve import enlist
+from aliquot.coordinator.core.fact import Fact
+from aliquot.coordinator.core.holds.facts import HoldBroken, HoldCreated, HoldReleased
+from aliquot.coordinator.core.holds.readiness import is_complete
+from aliquot.coordinator.core.holds.records import Hold, HoldKind
+from aliquot.coordinator.core.leases.counting import expect, put_lease
+from aliquot.coordinator.core.leases.records import SliceEvent, SliceState, advance
+from aliquot.coordinator.core.preemption.facts import LeaseReprieved, PreemptionStarted
+from aliquot.coordinator.core.state import State
+from aliquot.coordinator.core.timers import Due
+from aliquot.coordinator.core.types import Demand
+
+
+def _preemption_started(state: State, fact: PreemptionStarted) -> None:
+    for lease_id in fact.victims:
+        lease = state.leases[lease_id]
+        times = (*lease.preempted_at_ms, fact.at_ms)[-max(fact.kept, 1) :]
+        put_lease(state, replace(lease, preemptions=lease.preemptions + 1, preempted_at_ms=times, seq=state.seq))
+        if not fact.reclaim:
+            state.disrupted(lease.request.tenant, fact.at_ms)
+
+
+def _hold_created(state: State, fact: HoldCreated) -> None:
+    hold = Hold(
+        owner=fact.owner,
+        kind=fact.kind,
+        placement=fact.placement,
+        created_ms=fact.at_ms,
+        expires_ms=fact.expires_ms,
+        victims=fact.victims,
+        start_ms=fact.start_ms,
+        shed=fact.shed,
+    )
+    state.holds[fact.owner] = hold
+    keep(state, hold)
+
+
+def _lease_reprieved(state: State, fact: LeaseReprieved) -> None:
+    lease = state.leases[fact.lease_id]
+    slices = tuple(
+        advance(piece, SliceEvent.REPRIEVE, fact.at_ms) if piece.state is SliceState.PREEMPTING else piece
+        for piece in lease.slices
+    )
+    for piece in slices:
+        state.node_touched(piece.plan.node_id)
+    lease = replace(
+        lease,
+        slices=tuple(replace(piece, deadline_ms=0, reason="") for piece in slices),
+        end_reason="",
+        end_detail="",
+        requeue=False,
+        preemptions=lease.preemptions - 1,
+        preempted_at_ms=lease.preempted_at_ms[:-1],  # it did not happen, so it doesn't count towards the bound
+        seq=state.seq,
+    )
+    if not lease.gives_back:
+        state.ending.pop(fact.lease_id, None)
+    enlist(state, lease)
+    put_lease(state, lease)
+
+
+def keep(state: State, hold: Hold) -> None:
+    """Let nobody else have its devices, and look at it when its time is up."""
+    for uuid in hold.device_uuids:
+        state.hold_of_device[uuid] = hold.owner
+        if not state.inventory.has_device(uuid):
+            continue  # it vanished with its node's last registration: the hold is about to be broken
+        state.inventory.withhold(uuid, hold.owner)
+        state.node_touched(state.inventory.device_record(uuid).node_id)
+    state.timers.add(hold.expires_ms, Due.HOLD, hold.owner)
+    if hold.kind is HoldKind.PREEMPTION:
+        state.lines.serve(hold.owner, served=True)
+    look_at_hold(state, hold.owner)
+
+
+def _hold_released(state: State, fact: HoldReleased) -> None:
+    drop_hold(state, fact.owner)
+
+
+def _hold_broken(state: State, fact: HoldBroken) -> None:
+    drop_hold(state, fact.owner)
+
+
+def drop_hold(state: State, owner: str) -> None:
+    """Its devices are for everybody again."""
+    hold = state.holds.pop(owner)
+    expect(state, owner, None)
+    state.timers.drop(hold.expires_ms, Due.HOLD, owner)
+    state.ready_holds.pop(owner, None)
+    state.lines.serve(owner, served=False)
+    for uuid in hold.device_uuids:
+        del state.hold_of_device[uuid]
+        if state.inventory.has_device(uuid):
+            state.inventory.withhold(uuid, "")
+            state.node_touched(state.inventory.device_record(uuid).node_id)
+    state.free_capacity()
+
+
+def look_at_device(state: State, uuid: str) -> None:
+    """What is held of a device, or its health, has changed: perhaps a hold is complete, or no longer is."""
+    owner = state.hold_of_device.get(uuid)
+    if owner is not None:
+        look_at_hold(state, owner)
+
+
+def look_at_host(state: State, node_id: str, demand: Demand) -> None:
+    """A member of `demand` has come to a node, or left it: perhaps a hold there is complete, or no longer is."""
+    if state.hold_of_device and (demand.cpu_milli or demand.host_memory_bytes or demand.affinity_group):
+        for device in state.inventory.node(node_id).devices:
+            look_at_device(state, device.spec.uuid)
+
+
+def look_at_hold(state: State, owner: str) -> None:
+    """Note whether a hold is complete, and what its owner will be granted."""
+    expect(state, owner, state.holds[owner])
+    if is_complete(state, state.holds[owner]):
+        state.ready_holds[owner] = None
+    else:
+        state.ready_holds.pop(owner, None)
+
+
+APPLY: dict[type[Fact], Callable[[State, Any], None]] = {
+    PreemptionStarted: _preemption_started,
+    HoldCreated: _hold_created,
+    HoldReleased: _hold_released,
+    HoldBroken: _hold_broken,
+    LeaseReprieved: _lease_reprieved,
+}

@@ -1,0 +1,25 @@
+"""Which account a lease counts against, and with what: questions that deciding and counting share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from aliquot.coordinator.core.leases.records import Lease, Slice
+from aliquot.coordinator.core.tenancy.books import Owner
+from aliquot.coordinator.core.tenancy.ranking import Part
+from aliquot.coordinator.core.view import StateView
+
+
+def queue_of(state: StateView, lease: Lease) -> str:
+    """The queue a lease waits in and counts against."""
+    return state.tenancy.queue_of(lease.request.tenant, lease.request.queue)
+
+
+def owner_of(lease: Lease) -> Owner:
+    """Whose slices a lease's are."""
+    return Owner(lease.lease_id, lease.request.tenant, lease.request.queue)
+
+
+def parts_of(slices: Iterable[Slice]) -> list[Part]:
+    """What slices hold, as accounts count it."""
+    return [(piece.model, piece.plan.share_milli, piece.plan.memory_bytes) for piece in slices]

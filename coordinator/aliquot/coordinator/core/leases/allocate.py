@@ -1,0 +1,86 @@
+"""Allocate: grant now, or put in line, or refuse."""
+
+from __future__ import annotations
+
+from aliquot.coordinator.core.admission.making_room import backfill
+from aliquot.coordinator.core.commands import Allocate
+from aliquot.coordinator.core.errors import (
+    IdempotencyMismatch,
+    NeverFits,
+    NoCapacity,
+    QueueFull,
+    QuotaExceeded,
+)
+from aliquot.coordinator.core.leases.facts import LeaseQueued
+from aliquot.coordinator.core.leases.granting import check_access, granted, offer, offer_before
+from aliquot.coordinator.core.maintenance.closing import why_not
+from aliquot.coordinator.core.mig.decide import conceivable
+from aliquot.coordinator.core.outcomes import AllocateOutcome, Decision
+from aliquot.coordinator.core.planning import Planning
+from aliquot.coordinator.core.queueing import LineKey
+
+
+def allocate(state: Planning, command: Allocate, now_ms: int) -> Decision[AllocateOutcome]:
+    """One atomic group: the request is accepted, and granted where that jumps nobody's turn."""
+    request = command.request
+    if command.key:
+        known = state.keys.get((request.tenant, command.key))
+        if known is not None:
+            return _replayed(state, command, known)
+    request = check_access(state, request)
+    if not state.engine.possible(request.demand) and not conceivable(state, request.demand):
+        raise NeverFits(state.engine.explain(request.demand))
+    queued = LeaseQueued(
+        at_ms=now_ms,
+        lease_id=command.lease_id,
+        arrival=state.next_arrival,
+        request=request,
+        key=command.key,
+        body_sha256=command.body_sha256,
+    )
+    outcome = AllocateOutcome(command.lease_id)
+    if command.no_queue or not _others_first(state, queued):
+        found = offer(state, request, request.demand, queued.arrival, now_ms)
+        placement = found.placement
+        if placement is None and found.over is None:
+            placement = backfill(state, request, request.demand, now_ms, lease_id=command.lease_id)
+        if placement is not None:
+            return Decision((queued, granted(command.lease_id, 1, placement, now_ms)), outcome)
+        if command.no_queue and found.over is not None:
+            raise QuotaExceeded(found.over.subject, found.over.detail, "drop `no_queue` to wait until it may be had")
+    elif state.closed and not state.wants_admission():
+        # Whoever waits was tried there as well, so this takes nothing from them.
+        placement = offer_before(state, request, request.demand, queued.arrival, now_ms)
+        if placement is not None:
+            return Decision((queued, granted(command.lease_id, 1, placement, now_ms)), outcome)
+    if command.no_queue:
+        raise NoCapacity(why_not(state, request, request.demand, now_ms)[0])
+    if len(state.lines) >= state.config.queued_max:
+        raise QueueFull(
+            f"{len(state.lines)} requests are waiting, which is the bound (`queued_max`)",
+            hint="try again later, or raise `queued_max`",
+        )
+    return Decision((queued,), outcome)
+
+
+def _replayed(state: Planning, command: Allocate, lease_id: str) -> Decision[AllocateOutcome]:
+    if state.leases[lease_id].body_sha256 != command.body_sha256:
+        raise IdempotencyMismatch(
+            f"the idempotency key {command.key!r} was used for another request (lease {lease_id})",
+            hint="use a fresh key for a new request, or send the very same request to get that lease",
+        )
+    return Decision((), AllocateOutcome(lease_id, replayed=True))
+
+
+def _others_first(state: Planning, queued: LeaseQueued) -> bool:
+    """Whether somebody who waits has the first claim on what is free.
+
+    While freed capacity has not been offered along the lines yet, newcomers stand in line too. Once it has been, all
+    that wait are known not to fit now, so that a newcomer takes nothing from them, except from its equals: those of its
+    own line. Equals elsewhere that wait although something fits are over some limit of their own.
+    """
+    if state.wants_admission():
+        return True
+    request = queued.request
+    key = LineKey(request.demand, (), request.priority, 0)
+    return state.lines.has_line(state.tenancy.queue_of(request.tenant, request.queue), request.tenant, key)

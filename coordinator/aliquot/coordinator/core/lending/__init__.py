@@ -1,0 +1,1 @@
+"""Nodes that one project lends to another: when, which, and what goes with them."""

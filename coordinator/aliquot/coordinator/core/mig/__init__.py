@@ -1,0 +1,1 @@
+"""Cards in MIG mode: whether and how they are cut anew for somebody who waits."""

@@ -1,0 +1,246 @@
+"""Whether cards in MIG mode are cut anew for somebody who waits, on nodes that let the coordinator do so.
+
+A request that no part fits, and that no quota holds back, is given the smallest change of one card (or of several) with
+which it fits: by profile, or by share or memory where MIG instances serve it (`placement.matching`). What keeps cards
+from being cut to and fro: a request must have waited for a while, a card rests after each cut, longer after each that
+failed, a node has the orders of one request at a time, and idle parts of the profile that is wanted are never given up.
+The agent has the last word: it touches nothing in use, and says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from aliquot.coordinator.core.commands import ReportCut
+from aliquot.coordinator.core.fact import Fact
+from aliquot.coordinator.core.leases.granting import offer
+from aliquot.coordinator.core.leases.records import Lease
+from aliquot.coordinator.core.mig.facts import CutOrdered, CutSettled
+from aliquot.coordinator.core.mig.plan import Recut, Room, emptied, fits, left, plan, recut
+from aliquot.coordinator.core.outcomes import NOTHING, Decision
+from aliquot.coordinator.core.placement.matching import may_serve
+from aliquot.coordinator.core.placement.obstacles import charge
+from aliquot.coordinator.core.planning import Planning
+from aliquot.coordinator.core.state import Node
+from aliquot.coordinator.core.timers import Due
+from aliquot.coordinator.core.types import Cut, CutState, Demand, MigCard, NodeState
+
+HEADS_MAX = 64
+"""Lines of equal requests that one look considers."""
+ROOMS_MAX = 32
+"""Nodes that one look considers; the next look goes on with others."""
+MIG_SLICES = 8
+"""Of memory, on any card there is: no more parts of a profile than that."""
+CONCEIVABLE_MAX = 64
+"""Nodes that are asked whether they could ever serve a request; where there are more, it may wait and see."""
+BACKOFF_MAX_MS = 3_600_000
+
+
+def look(state: Planning, _: str, now_ms: int) -> list[Fact]:
+    """Order at most one request's cuts; give up an order that was not answered. Comes again by itself."""
+    state.memory.cuts_due_ms = 0
+    if not state.cutting:
+        return []
+    state.memory.cuts_due_ms = now_ms + state.config.cut_look_ms
+    state.memory.timers.add(state.memory.cuts_due_ms, Due.CUT, "")
+    facts = _overdue(state, now_ms)
+    if facts:
+        return facts
+    for lease in _waiting(state, now_ms):
+        cuts = _for(state, lease, now_ms)
+        if cuts:
+            return cuts
+    number = len(state.cutting)
+    state.memory.cuts_turn = (state.memory.cuts_turn + ROOMS_MAX) % number if number > ROOMS_MAX else 0
+    return []
+
+
+def report(state: Planning, command: ReportCut, now_ms: int) -> Decision[None]:
+    """What an agent says became of an order. Of an order that is not under way, nothing follows."""
+    node = state.nodes.get(command.node_id)
+    if node is None or node.session_epoch != command.session_epoch:
+        return NOTHING
+    for cut in node.cuts:
+        if (cut.card_uuid, cut.number, cut.state) == (command.card_uuid, command.number, CutState.ORDERED):
+            return Decision((_settled(node, cut, command.problem, now_ms),))
+    return NOTHING
+
+
+def as_profiles(state: Planning, demand: Demand) -> tuple[Demand, ...]:
+    """A demand as the profiles that serve it, in order of preference; empty: cutting cards is not what it needs."""
+    if demand.mig_profile:
+        return (demand,)
+    return tuple(match.demand for match in state.engine.matcher.matches(demand)) if state.cutting else ()
+
+
+def served_by(state: Planning, demand: Demand) -> list[str]:
+    """As what a request by share or memory is served where MIG instances serve it, and what it will be charged."""
+    return [
+        f"it is served by a {match.demand.mig_profile} of {match.demand.models[0][0]}, and charged for all of that: "
+        f"{charge(match.compute_milli, match.memory_bytes)}"
+        for match in state.engine.matcher.matches(demand)
+    ]
+
+
+def conceivable(state: Planning, demand: Demand) -> bool:
+    """Whether the cards there are, cut for nothing else, could ever serve a demand that no part fits."""
+    return bool(state.cutting) and any(_conceivable(state, each) for each in as_profiles(state, demand))
+
+
+def _conceivable(state: Planning, demand: Demand) -> bool:
+    rooms: list[Room] = []
+    cuts: list[Recut] = []
+    for node_id in state.cutting:
+        cards = _cards_of(state, node_id)
+        if not cards or not may_serve(state.nodes[node_id].spec, demand):
+            continue
+        made = [option for card in cards if (option := _filled(node_id, card, demand.mig_profile))]
+        if not made:
+            continue
+        if len(rooms) == CONCEIVABLE_MAX:
+            return True
+        room = emptied(state.nodes[node_id].spec)
+        if demand.gang_size == 1 and fits([room], demand, made):
+            return True
+        rooms.append(room)
+        cuts += made
+    return demand.gang_size > 1 and bool(cuts) and fits(rooms, demand, cuts)
+
+
+def _filled(node_id: str, card: MigCard, profile: str) -> Recut | None:
+    """The card with as many parts of a profile as it can have, and no others."""
+    bare = MigCard(card.uuid, card.model, card.profiles)
+    options = (recut(node_id, bare, (), profile, count) for count in range(MIG_SLICES, 0, -1))
+    return next((option for option in options if option is not None), None)
+
+
+def notes(state: Planning, lease: Lease, demand: Demand, now_ms: int) -> list[str]:
+    """What is done, or could be, about cards that are cut otherwise than a waiting request needs."""
+    profiles = as_profiles(state, demand) if state.cutting else ()
+    if not profiles:
+        return []
+    said = []
+    for node_id in state.cutting:
+        node = state.nodes.get(node_id)
+        for cut in node.cuts if node is not None else ():
+            where = f"{cut.card_uuid} on {node.spec.name}" if node is not None else cut.card_uuid
+            if cut.state is CutState.ORDERED and cut.lease_id == lease.lease_id:
+                said.append(f"{where} is being cut for it, since {(now_ms - cut.ordered_ms) // 1000} s")
+            elif cut.state is CutState.FAILED and _rests_until(state, cut) > now_ms:
+                again_s = (_rests_until(state, cut) - now_ms) // 1000
+                said.append(f"{where} could not be cut: {cut.problem}; that may be tried again in {again_s} s")
+    if said:
+        return said
+    cuts = _plan(state, profiles, now_ms)
+    if not cuts:
+        return ["no card was found to be cut for it beside what is in use; those that were just cut rest for a while"]
+    where = ", ".join(f"{cut.card.uuid} on {state.nodes[cut.node_id].spec.name}" for cut in cuts)
+    patience_s = max(0, lease.created_ms + state.config.cut_patience_ms - now_ms) // 1000
+    return [f"{where} could be cut for it, which is done when it has waited {patience_s} s more"]
+
+
+def _cards_of(state: Planning, node_id: str) -> tuple[MigCard, ...]:
+    node = state.nodes.get(node_id)
+    return node.spec.cards if node is not None else ()
+
+
+def _overdue(state: Planning, now_ms: int) -> list[Fact]:
+    timeout_ms = state.config.cut_timeout_ms
+    return [
+        _settled(node, cut, f"its agent did not answer within {timeout_ms // 1000} s", now_ms)
+        for node_id in state.cutting
+        for node in [state.nodes[node_id]]
+        for cut in node.cuts
+        if cut.state is CutState.ORDERED and cut.ordered_ms + timeout_ms <= now_ms
+    ]
+
+
+def _settled(node: Node, cut: Cut, problem: str, now_ms: int) -> CutSettled:
+    return CutSettled(
+        at_ms=now_ms, node_id=node.spec.node_id, card_uuid=cut.card_uuid, number=cut.number, problem=problem
+    )
+
+
+def _waiting(state: Planning, now_ms: int) -> Iterator[Lease]:
+    """The first of each line that profiles serve and that has waited long enough, by priority and rank."""
+    heads = sorted(
+        (-key.priority, *line[0])
+        for tenants in state.lines.queues.values()
+        for lines in tenants.values()
+        for key, line in lines.lines.items()
+        if as_profiles(state, key.demand)
+    )
+    for _, _, lease_id in heads[:HEADS_MAX]:
+        lease = state.leases[lease_id]
+        if lease.created_ms + state.config.cut_patience_ms <= now_ms:
+            yield lease
+
+
+def _for(state: Planning, lease: Lease, now_ms: int) -> list[Fact]:
+    """Orders with which this request would fit; none where one is under way, or where cutting is not what it needs."""
+    under_way = (
+        cut for node_id in state.cutting for cut in state.nodes[node_id].cuts if cut.lease_id == lease.lease_id
+    )
+    if any(cut.state is CutState.ORDERED for cut in under_way) or lease.lease_id in state.holds:
+        return []
+    demand = lease.request.demand.avoiding(lease.avoid_device_uuids)
+    found = offer(state, lease.request, demand, lease.arrival, now_ms, preempted_at_ms=lease.preempted_at_ms)
+    if found.placement is not None or found.over is not None:
+        return []
+    facts: list[Fact] = []
+    for cut in _plan(state, as_profiles(state, demand), now_ms):
+        last = next((old for old in state.nodes[cut.node_id].cuts if old.card_uuid == cut.card.uuid), None)
+        order = Cut(
+            # Also above what the agent has obeyed when the books were begun anew.
+            number=max(now_ms, last.number + 1 if last is not None else 0),
+            card_uuid=cut.card.uuid,
+            parts=cut.parts,
+            lost_uuids=tuple(part.uuid for part in cut.lost if part.uuid),
+            lease_id=lease.lease_id,
+            ordered_ms=now_ms,
+            failures=last.failures if last is not None else 0,
+        )
+        facts.append(CutOrdered(at_ms=now_ms, node_id=cut.node_id, cut=order))
+    return facts
+
+
+def _plan(state: Planning, profiles: tuple[Demand, ...], now_ms: int) -> tuple[Recut, ...]:
+    """The cuts for the first of these that can have any."""
+    return next((cuts for each in profiles if (cuts := plan(_rooms(state, each, now_ms), each))), ())
+
+
+def _rooms(state: Planning, demand: Demand, now_ms: int) -> list[Room]:
+    """Nodes whose cards may be cut now, with what is in use there."""
+    rooms: list[Room] = []
+    node_ids, turn = list(state.cutting), state.memory.cuts_turn
+    for node_id in (*node_ids[turn:], *node_ids[:turn]):
+        if len(rooms) == ROOMS_MAX:
+            break
+        node = state.nodes.get(node_id)
+        if node is None or not node.grantable or node.state is not NodeState.READY:
+            continue
+        if any(cut.state is CutState.ORDERED for cut in node.cuts):
+            continue
+        resting = {cut.card_uuid for cut in node.cuts if _rests_until(state, cut) > now_ms}
+        record = state.inventory.node(node_id)
+        cards = [
+            (card, frozenset(part.uuid for part in card.parts if part.uuid and _in_use(state, part.uuid)))
+            for card in node.spec.cards
+            if card.uuid not in resting
+        ]
+        spec = left(node.spec, record.cpu_left_milli, record.host_memory_left_bytes)
+        rooms.append(Room(spec, tuple(cards), record.groups.get(demand.affinity_group, 0)))
+    return rooms
+
+
+def _in_use(state: Planning, uuid: str) -> bool:
+    if not state.inventory.has_device(uuid):
+        return True
+    record = state.inventory.device_record(uuid)
+    return bool(record.slices or record.withheld_for or record.foreign_bytes or not record.healthy)
+
+
+def _rests_until(state: Planning, cut: Cut) -> int:
+    doubled = max(0, min(cut.failures - 1, 16))
+    rest_ms = min(state.config.cut_rest_ms << doubled, max(BACKOFF_MAX_MS, state.config.cut_rest_ms))
+    return cut.settled_ms + rest_ms

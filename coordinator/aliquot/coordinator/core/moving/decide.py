@@ -1,0 +1,186 @@
+"""Moving leases: to make room for a large request that has waited for long, or to heal fragmentation.
+
+A move is made of facts that exist for other reasons: the old slices are told to go, the lease goes back to its line and
+is granted anew, all in one group. So its new place is held before the old one is given up, its state is never in doubt,
+and a crash between the two finds it granted once. To its launcher it looks like a preemption that was granted again
+at once: the program gets its grace, and starts again under a higher `lease_epoch`. Only leases that were marked movable
+are moved, and each only once in a while.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from aliquot.coordinator.core.commands import Defragment
+from aliquot.coordinator.core.fact import Fact
+from aliquot.coordinator.core.holds import decide as holding
+from aliquot.coordinator.core.holds.facts import HoldCreated
+from aliquot.coordinator.core.holds.records import HoldKind
+from aliquot.coordinator.core.leases import lifecycle
+from aliquot.coordinator.core.leases.facts import LeaseRequeued, SliceGone, SlicesReleasing
+from aliquot.coordinator.core.leases.granting import chain_of, exhausted, forbidden, granted
+from aliquot.coordinator.core.leases.records import Lease, SliceState, lease_id_of
+from aliquot.coordinator.core.moving.defragmentation import propose
+from aliquot.coordinator.core.moving.evacuation import evacuate
+from aliquot.coordinator.core.moving.plan import Move, Occupant
+from aliquot.coordinator.core.outcomes import Decision, DefragmentView, MovedLease
+from aliquot.coordinator.core.placement.fragmentation import typical
+from aliquot.coordinator.core.placement.mix import by_share, reference_bytes
+from aliquot.coordinator.core.planning import Planning
+from aliquot.coordinator.core.types import Demand, Placement
+
+TRIALS_PER_STEP = 16
+"""Leases looked at in one step of defragmentation: some milliseconds."""
+
+MOVED_REST_MS = 600_000
+"""A lease that was granted anew so lately is left alone: nobody is moved twice in a row."""
+
+
+class Occupants(dict[str, Sequence[Occupant]]):
+    """By node, what stands there; made for the nodes that are looked at, and no others."""
+
+    def __init__(self, state: Planning, now_ms: int) -> None:
+        super().__init__()
+        self._state = state
+        self._now_ms = now_ms
+
+    def get(self, node_id: str, default: object = None) -> Sequence[Occupant]:
+        """The leases of one node, by their ids."""
+        del default
+        found = self.setdefault(node_id, ())
+        if not found:
+            lease_ids = dict.fromkeys(lease_id_of(slice_id) for slice_id in self._state.slice_ids_by_node[node_id])
+            found = self[node_id] = tuple(
+                occupant_of(self._state, self._state.leases[lease_id], self._now_ms) for lease_id in sorted(lease_ids)
+            )
+        return found
+
+
+def occupant_of(state: Planning, lease: Lease, now_ms: int) -> Occupant:
+    """A lease as the planners of moves see it."""
+    return Occupant(lease.lease_id, lease.request.demand, placement_of(lease), _movable(state, lease, now_ms))
+
+
+def placement_of(lease: Lease) -> Placement:
+    """What a lease holds, of whatever grant."""
+    members: dict[tuple[int, int], list[int]] = {}
+    for number, piece in enumerate(lease.slices):
+        if piece.holds_capacity:
+            members.setdefault((piece.lease_epoch, piece.member), []).append(number)
+    slices = tuple(tuple(lease.slices[number].plan for number in numbers) for numbers in members.values())
+    return Placement(slices, tuple(plans[0].node_id for plans in slices))
+
+
+def _movable(state: Planning, lease: Lease, now_ms: int) -> bool:
+    """Whether a lease may be moved now: in a state to be, and not just granted."""
+    rest_ms = max(lease.request.min_run_ms, MOVED_REST_MS if lease.requeues else 0)
+    return now_ms >= lease.granted_ms + rest_ms and _may_move(state, lease)
+
+
+def _may_move(state: Planning, lease: Lease) -> bool:
+    """Whether a lease is marked movable and in a state to be moved: running in peace, and not elastic."""
+    request = lease.request
+    if not request.movable or request.demand.gang_size > 1 or request.min_count or request.max_count:
+        return False
+    if lease.ending or lease.ended:
+        return False
+    for piece in lease.slices:
+        if piece.lease_epoch != lease.lease_epoch:
+            return False
+        agentless = lifecycle.is_agentless(state, piece)
+        if piece.state is not SliceState.ACTIVE and not (agentless and piece.state is SliceState.GRANTED):
+            return False
+    return True
+
+
+def move(state: Planning, planned: Move, why: str, now_ms: int) -> list[Fact] | None:
+    """The facts of one move; None where a limit forbids that the lease holds both places for a moment."""
+    lease = state.leases[planned.lease_id]
+    request = lease.request
+    chain = chain_of(state, request)
+    if exhausted(state, request.tenant, now_ms) or forbidden(state, request, chain, planned.target, now_ms, ()):
+        return None
+    reason = f"moved: {why}"
+    old = [piece for piece in lease.slices if piece.holds_capacity]
+    ids = tuple(piece.slice_id for piece in old)
+    facts: list[Fact] = [SlicesReleasing(at_ms=now_ms, lease_id=lease.lease_id, slice_ids=ids, reason=reason)]
+    facts += [
+        SliceGone(at_ms=now_ms, lease_id=lease.lease_id, slice_id=piece.slice_id)
+        for piece in old
+        if lifecycle.is_agentless(state, piece)
+    ]
+    facts.append(LeaseRequeued(at_ms=now_ms, lease_id=lease.lease_id, reason=reason, moved=True))
+    target = Placement(planned.target.members, planned.target.node_ids, reason)
+    facts.append(granted(lease.lease_id, lease.lease_epoch + 2, target, now_ms))
+    return facts
+
+
+def move_away(state: Planning, lease: Lease, why: str, now_ms: int) -> list[Fact] | None:
+    """The facts that grant a movable lease elsewhere, since where it is it can't stay; None where it can't be moved."""
+    if not _may_move(state, lease):
+        return None
+    demand = lease.request.demand
+    target = state.engine.place(demand, arrival=lease.arrival)
+    if target is None:
+        return None
+    return move(state, Move(lease.lease_id, placement_of(lease), target), why, now_ms)
+
+
+def make_room(state: Planning, lease: Lease, demand: Demand, now_ms: int) -> list[Fact]:
+    """Facts that empty a place for a request that has waited as long as its queue says, and keep it; or none."""
+    if not state.movable_slices and lease.lease_id not in state.holds:
+        return []  # what is kept for it may be enough together with what is free, whoever may be moved
+    budget = state.engine.moves
+    if not budget.may_plan(demand, now_ms):
+        return []
+    queue = state.tenancy.queue_of(lease.request.tenant, lease.request.queue)
+    after_ms = state.tenancy.queue_spec(queue).reserve_after_ms
+    if not after_ms or now_ms < lease.created_ms + after_ms:
+        return []
+    hold = state.holds.get(lease.lease_id)
+    with state.inventory.trial() as inventory:
+        inventory.open_devices(hold.device_uuids if hold is not None else ())  # it may be most of the room it needs
+        found = evacuate(state.engine, Occupants(state, now_ms), demand, moves_max=budget.available)
+    facts = holding.give_up_of(state, lease.lease_id, now_ms, "room is made by moving others")
+    for planned in found.moves if found is not None else ():
+        moved = move(state, planned, f"lease {lease.lease_id} needs the room", now_ms)
+        if moved is None:
+            found = None
+            break
+        facts += moved
+    if found is None:
+        budget.rest(demand, now_ms)
+        return []
+    budget.spend(len(found.moves))
+    grace_ms = max((state.leases[planned.lease_id].request.grace_ms for planned in found.moves), default=0)
+    facts.append(
+        HoldCreated(
+            at_ms=now_ms,
+            owner=lease.lease_id,
+            kind=HoldKind.PREEMPTION,
+            placement=found.placement,
+            expires_ms=now_ms + grace_ms + state.config.hold_slack_ms,
+            start_ms=now_ms + grace_ms,
+        )
+    )
+    return facts
+
+
+def defragment(state: Planning, command: Defragment, now_ms: int) -> Decision[DefragmentView]:
+    """One step: a few leases are looked at, so that a turn stays short whatever the pool's size."""
+    engine = state.engine
+    mix = typical(by_share(engine.mix.counts, reference_bytes(state.inventory)))
+    occupants = Occupants(state, now_ms)
+    moves_max = command.moves_max
+    proposal = propose(engine, occupants, mix, moves_max=moves_max, trials_max=TRIALS_PER_STEP, cursor=command.cursor)
+    facts: list[Fact] = []
+    moves: list[MovedLease] = []
+    for planned in proposal.moves:
+        moved = move(state, planned, "defragmentation", now_ms)
+        if moved is not None:
+            facts += moved
+            tenant = state.leases[planned.lease_id].request.tenant
+            moves.append(MovedLease(planned.lease_id, tenant, planned.source, planned.target))
+    gained = proposal.gained_milli if len(moves) == len(proposal.moves) else 0
+    view = DefragmentView(tuple(moves), gained, proposal.cursor, bool(mix))
+    return Decision(tuple(facts) if command.carry_out else (), view)

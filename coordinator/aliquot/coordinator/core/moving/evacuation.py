@@ -1,0 +1,127 @@
+"""Making room for a large request: which leases have to leave a node, and where they go.
+
+Under churn small requests take every gap at once, and a request for many devices of one node never finds them. What
+serves it is room made on purpose; what keeps that cheap is (1) that devices which large requests leave go to the next
+large request first, which is the waiting lines' doing, and (2) that, where they are short, the node is chosen on which
+the fewest leases are in the way, and these are moved.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+
+from aliquot.coordinator.core.moving.plan import Move, Moves, Occupant, Occupants
+from aliquot.coordinator.core.placement.engine import Engine
+from aliquot.coordinator.core.types import WHOLE_SHARE_MILLI, Demand, Placement
+
+NODES_LOOKED_AT = 64
+"""Nodes whose leases are counted, those with the most idle share first."""
+
+NODES_TRIED = 12
+"""Nodes tried, those with the fewest leases to move first: bounds the time of a plan to a few milliseconds."""
+
+
+class Evacuation(NamedTuple):
+    """Moves that let the demand be placed, and where it then goes."""
+
+    moves: tuple[Move, ...]
+    placement: Placement
+
+
+class _Candidate(NamedTuple):
+    leases: tuple[Occupant, ...]
+    """Those on the devices that cost the fewest moves."""
+    others: tuple[Occupant, ...]
+    """Others on the node that may move, should CPU be short; the largest users of it first."""
+    row: int
+    node_id: str
+
+
+def evacuate(engine: Engine, occupants: Occupants, demand: Demand, *, moves_max: int) -> Evacuation | None:
+    """The cheapest way found to make room for one member of `demand` with at most `moves_max` moves; None if none is.
+
+    The inventory is as before on return.
+    """
+    if not demand.count or demand.gang_size > 1 or moves_max < 1:
+        return None
+    for candidate in _candidates(engine, occupants, demand, moves_max):
+        found = _try_node(engine, candidate, demand, moves_max)
+        if found is not None:
+            return found
+    return None
+
+
+def _candidates(engine: Engine, occupants: Occupants, demand: Demand, moves_max: int) -> list[_Candidate]:
+    """Nodes that suit the demand, those where the fewest leases are in the way first."""
+    table = engine.inventory.table
+    suits = np.zeros(table.rows, np.bool_)
+    for shape in engine.matcher.shapes(demand):
+        slot = engine.index.slot(shape)
+        suits |= engine.shapes.eligible_rows(slot)
+    capacity = table.cpu_capacity[: table.rows]
+    suits &= (table.cpu_left[: table.rows] >= 0) & ((capacity < 0) | (capacity >= demand.cpu_milli))
+    rows = np.flatnonzero(suits)
+    idle = table.share_left[rows].sum(axis=1)
+    found: list[_Candidate] = []
+    for row in rows[np.argsort(-idle, kind="stable")][:NODES_LOOKED_AT].tolist():
+        candidate = _in_the_way(engine, occupants, demand, row)
+        if candidate is not None and len(candidate.leases) <= moves_max:
+            found.append(candidate)
+    found.sort(key=lambda c: (len(c.leases), c.row))
+    return found[:NODES_TRIED]
+
+
+def _in_the_way(engine: Engine, occupants: Occupants, demand: Demand, row: int) -> _Candidate | None:
+    """Which leases would have to leave this row; None where too few devices can be had at all."""
+    node = engine.inventory.table.node_of_row[row]
+    assert node is not None
+    on_device: dict[str, list[Occupant]] = {}
+    for occupant in occupants.get(node.spec.node_id, ()):
+        for member in occupant.placement.members:
+            for plan in member:
+                on_device.setdefault(plan.device_uuid, []).append(occupant)
+    costs: list[tuple[int, int, int, list[Occupant]]] = []
+    for device in engine.inventory.table.devices_of_row[row]:
+        leases = on_device.get(device.spec.uuid, [])
+        if device.works and not device.withheld_for and all(_may_leave(o, demand) for o in leases):
+            costs.append((len(leases), -device.share_left_milli, device.col, leases))
+    if len(costs) < demand.count:
+        return None
+    costs.sort(key=lambda cost: cost[:3])
+    leaving = {o.lease_id: o for _, _, _, leases in costs[: demand.count] for o in leases}
+    others = {o.lease_id: o for leases in on_device.values() for o in leases if o.lease_id not in leaving}
+    spare = sorted(
+        (o for o in others.values() if _may_leave(o, demand)), key=lambda o: (-o.demand.cpu_milli, o.lease_id)
+    )
+    return _Candidate(tuple(leaving.values()), tuple(spare), row, node.spec.node_id)
+
+
+def _may_leave(occupant: Occupant, demand: Demand) -> bool:
+    """Leases as large as the demand itself stay: they would be as hard to place."""
+    return occupant.movable and occupant.demand.gang_size == 1 and occupant.demand.count < demand.count
+
+
+def _try_node(engine: Engine, candidate: _Candidate, demand: Demand, moves_max: int) -> Evacuation | None:
+    """Move what is in the way on trial, the largest leases first: they are the hardest to place."""
+    node_id = candidate.node_id
+    wanted = msgspec.structs.replace(demand, node_ids=(node_id,))
+    leases = sorted(candidate.leases, key=lambda o: (-o.demand.count * _share(o.demand), o.lease_id))
+    with engine.inventory.trial():
+        moves = Moves(engine)
+        for occupant in leases:
+            if moves.move(occupant, avoid_node_ids=(node_id,)) is None:
+                return None
+        placement = engine.place(wanted)
+        for occupant in candidate.others:
+            if placement is not None or len(moves.made) == moves_max:
+                break
+            if moves.move(occupant, avoid_node_ids=(node_id,)) is not None:
+                placement = engine.place(wanted)
+        return Evacuation(tuple(moves.made), placement) if placement is not None else None
+
+
+def _share(demand: Demand) -> int:
+    return demand.share_milli or WHOLE_SHARE_MILLI

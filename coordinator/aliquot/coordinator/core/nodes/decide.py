@@ -1,0 +1,321 @@
+"""Nodes: declared, registered, silent, heard again, cordoned, drained, removed; and what their devices can give."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from aliquot.coordinator.core import commands as c
+from aliquot.coordinator.core.elastic import decide as resizing
+from aliquot.coordinator.core.errors import (
+    DeviceClaimed,
+    InvalidField,
+    NodeInUse,
+    NodeNameTaken,
+    SessionReplaced,
+    StaleLeader,
+)
+from aliquot.coordinator.core.fact import Fact
+from aliquot.coordinator.core.facts import LeaderStarted
+from aliquot.coordinator.core.leases import lifecycle
+from aliquot.coordinator.core.leases.facts import LeaseEnded, LeaseReleasing, SliceGone
+from aliquot.coordinator.core.leases.records import Lease, lease_id_of
+from aliquot.coordinator.core.nodes.facts import DeviceChanged, NodeCordoned, NodePut, NodeRemoved, NodeStateChanged
+from aliquot.coordinator.core.outcomes import NOTHING, Decision
+from aliquot.coordinator.core.planning import Planning
+from aliquot.coordinator.core.state import Node
+from aliquot.coordinator.core.types import EndReason, NodeSpec, NodeState
+
+
+def start_leading(state: Planning, command: c.StartLeading, now_ms: int) -> Decision[None]:
+    """Every take-over has an epoch of its own. Nodes that were connected must register again."""
+    if command.leader_epoch <= state.leader_epoch:
+        raise StaleLeader(
+            f"leader epoch {command.leader_epoch} is not above {state.leader_epoch}, which the journal has seen",
+            hint="another coordinator has taken over; this one must stop",
+        )
+    facts: list[Fact] = [LeaderStarted(at_ms=now_ms, leader_epoch=command.leader_epoch)]
+    for node_id, node in state.nodes.items():
+        if node.state in (NodeState.READY, NodeState.RECONCILING):
+            facts.append(
+                NodeStateChanged(
+                    at_ms=now_ms, node_id=node_id, state=NodeState.SUSPECT, reason="the coordinator started"
+                )
+            )
+    return Decision(tuple(facts))
+
+
+def raise_epoch(state: Planning, command: c.RaiseEpoch, now_ms: int) -> Decision[None]:
+    """Nothing else changes: sessions go on, and what agents are told from now on carries the higher epoch."""
+    if command.leader_epoch <= state.leader_epoch:
+        return NOTHING
+    return Decision((LeaderStarted(at_ms=now_ms, leader_epoch=command.leader_epoch),))
+
+
+def declare(state: Planning, command: c.DeclareNode, now_ms: int) -> Decision[None]:
+    """Make a node known without its agent. What an agent has registered is not overwritten but for pool and labels."""
+    spec = command.spec
+    _check_claims(state, spec)
+    old = state.nodes.get(spec.node_id)
+    if old is not None and old.registered:
+        spec = replace(old.spec, pool=spec.pool, labels=spec.labels, failure_domain=spec.failure_domain)
+    spec = _as_lent(state, spec)
+    if old is not None and old.spec == spec:
+        return NOTHING
+    facts = _fail_vanished(state, old, spec, now_ms)
+    facts.append(NodePut(at_ms=now_ms, spec=spec, registered=False))
+    return Decision(tuple(facts))
+
+
+def register(state: Planning, command: c.RegisterNode, now_ms: int) -> Decision[None]:
+    """An agent has connected: its word on the hardware replaces any declaration, and it must reconcile first."""
+    spec = command.spec
+    facts: list[Fact] = []
+    placeholder = _placeholder(state, spec)
+    if placeholder is not None:
+        spec = _inherit(spec, placeholder.spec)
+        facts.append(NodeRemoved(at_ms=now_ms, node_id=placeholder.spec.node_id))
+    _check_claims(state, spec, ignoring=placeholder)
+    old = state.nodes.get(spec.node_id)
+    if old is not None:
+        if command.session_epoch <= old.session_epoch:
+            raise SessionReplaced(
+                f"session {command.session_epoch} of node {spec.name} is not above {old.session_epoch}",
+                hint="another agent with this node id has connected since; two agents must not share a state folder",
+            )
+        spec = _as_held(state, _as_lent(state, _inherit(spec, old.spec)))
+    facts += _fail_vanished(state, old, spec, now_ms)
+    if old is None or old.spec != spec or not old.registered:
+        facts.append(NodePut(at_ms=now_ms, spec=spec, registered=True))
+    facts.append(
+        NodeStateChanged(
+            at_ms=now_ms,
+            node_id=spec.node_id,
+            state=NodeState.RECONCILING,
+            session_epoch=command.session_epoch,
+        )
+    )
+    return Decision(tuple(facts))
+
+
+def _as_held(state: Planning, spec: NodeSpec) -> NodeSpec:
+    """The node with no device smaller than what leases hold of it: an agent that has learnt to tell what part of a card
+    a MIG instance is says less of those than they were granted at.
+    """
+    if not any(device.mig_profile for device in spec.devices):
+        return spec
+    devices = []
+    for device in spec.devices:
+        held = state.inventory.device_record(device.uuid).share_used_milli if device.uuid in state.devices else 0
+        devices.append(replace(device, compute_milli=held) if held > device.compute_milli else device)
+    return replace(spec, devices=tuple(devices))
+
+
+def silent(state: Planning, command: c.NodeSilent, now_ms: int) -> Decision[None]:
+    """A node has not been heard. SUSPECT stops new grants; LOST makes its slices UNREACHABLE."""
+    node = state.nodes.get(command.node_id)
+    if node is None or node.session_epoch != command.session_epoch:
+        return NOTHING
+    target = NodeState.LOST if command.lost else NodeState.SUSPECT
+    if node.state in (target, NodeState.LOST, NodeState.DECLARED):
+        return NOTHING
+    return _changed(command.node_id, target, command.session_epoch, command.reason, now_ms)
+
+
+def heard(state: Planning, command: c.NodeHeard, now_ms: int) -> Decision[None]:
+    """A SUSPECT node spoke on the session it had: nothing was missed, it goes on. A LOST one must register again."""
+    node = state.nodes.get(command.node_id)
+    if node is None or node.session_epoch != command.session_epoch or node.state is not NodeState.SUSPECT:
+        return NOTHING
+    return _changed(command.node_id, NodeState.READY, command.session_epoch, "", now_ms)
+
+
+def _changed(node_id: str, target: NodeState, session_epoch: int, reason: str, now_ms: int) -> Decision[None]:
+    fact = NodeStateChanged(at_ms=now_ms, node_id=node_id, state=target, session_epoch=session_epoch, reason=reason)
+    return Decision((fact,))
+
+
+def cordon(state: Planning, command: c.Cordon, now_ms: int) -> Decision[None]:
+    """Open or close a node. Draining also ends its leases: preemptible ones go back to their queue."""
+    node = state.node(command.node_id)
+    node_id = node.spec.node_id
+    facts: list[Fact] = []
+    wanted = (command.cordoned, command.drain, command.reason)
+    if (node.cordoned, node.draining, node.reason) != wanted:
+        facts.append(
+            NodeCordoned(
+                at_ms=now_ms,
+                node_id=node_id,
+                cordoned=command.cordoned,
+                draining=command.drain,
+                reason=command.reason,
+            )
+        )
+    if command.drain:
+        detail = f"node {node.spec.name} is drained" + (f": {command.reason}" if command.reason else "")
+        for lease_id in dict.fromkeys(lease_id_of(slice_id) for slice_id in state.slice_ids_by_node[node_id]):
+            facts += drain_lease(state, state.leases[lease_id], node_id, detail, command.grace_ms, now_ms)
+    return Decision(tuple(facts))
+
+
+def drain_lease(state: Planning, lease: Lease, node_id: str, detail: str, grace_ms: int, now_ms: int) -> list[Fact]:
+    """Facts that end what a lease holds on a node, with its own grace where `grace_ms` is 0.
+
+    An elastic lease goes on without it where it can, a preemptible one goes back to its queue.
+    """
+    if lease.ending or lease.waiting:
+        return []
+    grace_ms = grace_ms or lease.request.grace_ms
+    there = [piece for piece in lease.current if piece.plan.node_id == node_id]
+    fewer = resizing.go_on_without(state, lease, there, detail, now_ms, notice_ms=grace_ms) if there else []
+    if fewer is not None:
+        return fewer
+    if lease.request.preemptible:
+        return lifecycle.send_back(state, lease, EndReason.DRAINED, now_ms, detail=detail, grace_ms=grace_ms)
+    return lifecycle.end(state, lease, EndReason.DRAINED, now_ms, detail=detail, grace_ms=grace_ms)
+
+
+def remove(state: Planning, command: c.RemoveNode, now_ms: int) -> Decision[None]:
+    """Forget a node. With `force`, one that is lost for good takes what it held with it."""
+    node = state.node(command.node_id)
+    node_id = node.spec.node_id
+    held = state.slice_ids_by_node[node_id]
+    if held and not (command.force and node.state is NodeState.LOST):
+        raise NodeInUse(
+            f"node {node.spec.name} still holds {len(held)} slices",
+            hint="drain it and wait for its leases to end; if it is LOST and will not return, remove it with force",
+        )
+    if node.state in (NodeState.READY, NodeState.SUSPECT, NodeState.RECONCILING):
+        raise NodeInUse(
+            f"the agent of node {node.spec.name} is connected",
+            hint="stop the agent first, then remove the node",
+        )
+    facts: list[Fact] = []
+    for lease_id in dict.fromkeys(lease_id_of(slice_id) for slice_id in held):
+        facts += _write_off(state, lease_id, node_id, now_ms)
+    facts.append(NodeRemoved(at_ms=now_ms, node_id=node_id))
+    return Decision(tuple(facts))
+
+
+def report_device(state: Planning, command: c.ReportDevice, now_ms: int) -> Decision[None]:
+    """A device's health or foreign memory changed; the session layer has applied its deadband."""
+    node = state.nodes.get(command.node_id)
+    if node is None or node.session_epoch != command.session_epoch:
+        return NOTHING
+    known = state.devices.get(command.uuid)
+    if known is None or all(device.uuid != command.uuid for device in node.spec.devices):
+        return NOTHING
+    if (known.foreign_bytes, known.healthy, known.reason) == (
+        command.foreign_bytes,
+        command.healthy,
+        command.reason,
+    ):
+        return NOTHING
+    fact = DeviceChanged(
+        at_ms=now_ms,
+        uuid=command.uuid,
+        foreign_bytes=command.foreign_bytes,
+        healthy=command.healthy,
+        reason=command.reason,
+    )
+    return Decision((fact,))
+
+
+def _check_claims(state: Planning, spec: NodeSpec, ignoring: Node | None = None) -> None:
+    """Names and device UUIDs belong to one node each."""
+    owner = state.node_ids_by_name.get(spec.name)
+    ignored = ignoring.spec.node_id if ignoring is not None else None
+    if owner is not None and owner not in (spec.node_id, ignored):
+        raise NodeNameTaken(
+            f"the name {spec.name!r} belongs to node {owner}",
+            hint="give this node another name (--node-name)",
+        )
+    seen: set[str] = set()
+    for number, device in enumerate(spec.devices):
+        if device.uuid in seen:
+            raise InvalidField(f"devices[{number}].uuid", f"device {device.uuid} is listed twice")
+        if device.memory_total_bytes <= 0 or device.leasable_bytes < 0:
+            raise InvalidField(f"devices[{number}].memory_total_bytes", f"device {device.uuid} has no memory to lease")
+        seen.add(device.uuid)
+        if state.inventory.has_device(device.uuid):
+            other = state.inventory.device(device.uuid).node_id
+            if other not in (spec.node_id, ignored):
+                raise DeviceClaimed(
+                    f"device {device.uuid} belongs to node {other}",
+                    hint="if the card was moved, remove the old node first; UUIDs are never shared",
+                )
+
+
+def _placeholder(state: Planning, spec: NodeSpec) -> Node | None:
+    """A mere declaration under the same name, which the registering agent stands in for."""
+    owner = state.node_ids_by_name.get(spec.name)
+    if owner is None or owner == spec.node_id:
+        return None
+    node = state.nodes[owner]
+    if node.registered or state.slice_ids_by_node[owner]:
+        return None
+    return node
+
+
+def _inherit(spec: NodeSpec, old: NodeSpec) -> NodeSpec:
+    """What an administrator declared outlives a registration that says nothing about it."""
+    return replace(
+        spec,
+        pool=old.pool if spec.pool == "default" else spec.pool,
+        labels=tuple(sorted({**dict(old.labels), **dict(spec.labels)}.items())),
+        failure_domain=spec.failure_domain or old.failure_domain,
+    )
+
+
+def _as_lent(state: Planning, spec: NodeSpec) -> NodeSpec:
+    """A node that is lent to another project keeps that project's label, whatever is declared meanwhile."""
+    loan = state.tenancy.loans.get(spec.node_id)
+    if loan is None:
+        return spec
+    return replace(spec, labels=tuple(sorted({**dict(spec.labels), loan.label: loan.borrower}.items())))
+
+
+def _fail_vanished(state: Planning, old: Node | None, spec: NodeSpec, now_ms: int) -> list[Fact]:
+    """Slices on devices that the node no longer has are lost with them."""
+    if old is None:
+        return []
+    vanished = {device.uuid for device in old.spec.devices} - {device.uuid for device in spec.devices}
+    if not vanished:
+        return []
+    failed: dict[str, dict[str, tuple[str, str]]] = {}
+    for slice_id in state.slice_ids_by_node[spec.node_id]:
+        lease_id = lease_id_of(slice_id)
+        piece = state.leases[lease_id].find(slice_id)
+        if piece is not None and piece.plan.device_uuid in vanished:
+            failed.setdefault(lease_id, {})[slice_id] = ("DEVICE_VANISHED", f"{spec.name} no longer has it")
+    facts: list[Fact] = []
+    for lease_id, of_lease in failed.items():
+        facts += lifecycle.settle(state, state.leases[lease_id], (), of_lease, now_ms)
+    return facts
+
+
+def _write_off(state: Planning, lease_id: str, node_id: str, now_ms: int) -> list[Fact]:
+    """End a lease that has slices on a node that is gone for good; those on other nodes end in their own time."""
+    lease = state.leases[lease_id]
+    detail = f"node {node_id} was removed"
+    facts: list[Fact] = []
+    there = [piece for piece in lease.holding if piece.plan.node_id == node_id]
+    lost = [piece for piece in there if piece in lease.current]
+    fewer = resizing.go_on_without(state, lease, lost, detail, now_ms) if lost else []
+    goes_on = fewer is not None and not lease.ending
+    if goes_on:
+        facts += fewer or ()
+    elif not lease.ending and not lease.waiting:
+        facts.append(
+            LeaseReleasing(
+                at_ms=now_ms,
+                lease_id=lease_id,
+                reason=EndReason.FAILED,
+                detail=detail,
+                deadline_ms=now_ms + lease.request.grace_ms,
+            )
+        )
+    facts += [SliceGone(at_ms=now_ms, lease_id=lease_id, slice_id=piece.slice_id) for piece in there]
+    if len(there) == len(lease.holding) and not lease.waiting and not goes_on:
+        reason = EndReason(lease.end_reason) if lease.end_reason else EndReason.FAILED
+        facts.append(LeaseEnded(at_ms=now_ms, lease_id=lease_id, reason=reason, detail=detail))
+    return facts

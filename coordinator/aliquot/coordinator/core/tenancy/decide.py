@@ -1,0 +1,224 @@
+"""Pools, tenants, queues and prices: declared together or not at all, on the version that was read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TypeVar
+
+from aliquot.coordinator.core import commands as c
+from aliquot.coordinator.core.errors import (
+    Conflict,
+    InvalidField,
+    QueueInUse,
+    QueueNotFound,
+    TenantInUse,
+    TenantNotFound,
+)
+from aliquot.coordinator.core.fact import Fact
+from aliquot.coordinator.core.leases.accounts import owner_of, parts_of, queue_of
+from aliquot.coordinator.core.ledger.checks import check_rates
+from aliquot.coordinator.core.ledger.facts import RatesApplied
+from aliquot.coordinator.core.outcomes import ApplyOutcome, Decision
+from aliquot.coordinator.core.planning import Planning
+from aliquot.coordinator.core.tenancy import checks
+from aliquot.coordinator.core.tenancy.books import Tenancy, recount
+from aliquot.coordinator.core.tenancy.facts import (
+    PoolApplied,
+    PoolRemoved,
+    QueueApplied,
+    QueueRemoved,
+    TenantApplied,
+    TenantRemoved,
+)
+from aliquot.coordinator.core.tenancy.limits import over_limit, promised
+from aliquot.coordinator.core.tenancy.specs import (
+    DEFAULT_QUEUE,
+    ROOT,
+    Pool,
+    PoolSpec,
+    Queue,
+    QueueSpec,
+    Tenant,
+    TenantSpec,
+)
+
+_Spec = TypeVar("_Spec", PoolSpec, TenantSpec, QueueSpec)
+_ITEMS_MAX = 10_000
+
+
+def apply(state: Planning, command: c.Apply, now_ms: int) -> Decision[ApplyOutcome]:
+    """Declare what differs from what is declared. Raises Conflict, InvalidField; nothing is half done."""
+    if len(command.pools) + len(command.tenants) + len(command.queues) > _ITEMS_MAX:
+        raise InvalidField("items", f"more than {_ITEMS_MAX} at once")
+    _check_ranges(command)
+    tenancy = state.tenancy
+    facts: list[Fact] = []
+    unchanged: list[str] = []
+    trial = _copy(tenancy)
+    changed: list[tuple[str, int]] = []
+    for pool, wanted in _differing("pool", command.pools, tenancy.pools, unchanged):
+        trial.pools[pool.name] = Pool(pool, wanted)
+        facts.append(PoolApplied(at_ms=now_ms, spec=pool, version=wanted))
+        changed.append((f"pool {pool.name}", wanted))
+    for queue, wanted in _differing("queue", command.queues, tenancy.queues, unchanged):
+        trial.queues[queue.name] = Queue(queue, wanted)
+        facts.append(QueueApplied(at_ms=now_ms, spec=queue, version=wanted))
+        changed.append((f"queue {queue.name}", wanted))
+    for tenant, wanted in _differing("tenant", command.tenants, tenancy.tenants, unchanged):
+        trial.tenants[tenant.name] = Tenant(tenant, wanted)
+        facts.append(TenantApplied(at_ms=now_ms, spec=tenant, version=wanted))
+        changed.append((f"tenant {tenant.name}", wanted))
+    if facts:
+        _check_trial(state, trial)
+    if command.rates is not None:
+        version = state.ledger.prices.version
+        _expect("rates", command.rates_version, version)
+        if version and state.ledger.prices.latest == command.rates:
+            unchanged.append("rates")
+        else:
+            facts.append(RatesApplied(at_ms=now_ms, card=command.rates, version=version + 1))
+            changed.append(("rates", version + 1))
+    outcome = ApplyOutcome(tuple(changed), tuple(unchanged))
+    return Decision(() if command.dry_run else tuple(facts), outcome)
+
+
+def remove(state: Planning, command: c.Withdraw, now_ms: int) -> Decision[None]:
+    """Withdraw a declaration that nobody needs any more."""
+    tenancy, name = state.tenancy, command.name
+    fact: Fact
+    if command.kind is c.Declared.TENANT:
+        tenant = tenancy.tenants.get(name)
+        if tenant is None:
+            raise TenantNotFound(f"there is no tenant {name!r}", hint="`aliquot tenants` lists those there are")
+        _expect(f"tenant {name}", command.version, tenant.version)
+        live = [lease for lease in state.leases.values() if lease.request.tenant == name and not lease.ended]
+        if live:
+            holding = sum(bool(lease.holding) for lease in live)
+            raise TenantInUse(
+                f"tenant {name} has {holding} leases that hold something and {len(live) - holding} that wait",
+                hint="release them first; its ledger stays in any case",
+            )
+        lends = [loan.node_id for loan in tenancy.loans.values() if name in (loan.home, loan.borrower)]
+        if lends:
+            raise TenantInUse(
+                f"tenant {name} lends or borrows nodes: {', '.join(sorted(lends)[:8])}",
+                hint="have them go home first: `aliquot balance --home NODE --apply`",
+            )
+        fact = TenantRemoved(at_ms=now_ms, name=name)
+    elif command.kind is c.Declared.QUEUE:
+        queue = tenancy.queues.get(name)
+        if queue is None:
+            raise QueueNotFound(f"there is no queue {name!r}", hint="`aliquot queues` lists those there are")
+        _expect(f"queue {name}", command.version, queue.version)
+        _check_unused(state, name)
+        fact = QueueRemoved(at_ms=now_ms, name=name)
+    else:
+        pool = tenancy.pools.get(name)
+        if pool is None:
+            raise InvalidField("name", f"there is no declaration of pool {name!r}")
+        _expect(f"pool {name}", command.version, pool.version)
+        if any(queue.spec.pool == name for queue in tenancy.queues.values()):
+            raise QueueInUse(f"queues are bound to pool {name}", hint="bind them to another pool first")
+        fact = PoolRemoved(at_ms=now_ms, name=name)
+    return Decision((fact,))
+
+
+def _check_unused(state: Planning, name: str) -> None:
+    below = [queue.spec.name for queue in state.tenancy.queues.values() if queue.spec.parent == name]
+    if below and name != ROOT:
+        raise QueueInUse(f"queue {name} has queues below it: {', '.join(sorted(below))}", hint="remove those first")
+    users = [t.spec.name for t in state.tenancy.tenants.values() if t.spec.default_queue == name]
+    if users:
+        raise QueueInUse(f"queue {name} is the default of {', '.join(sorted(users)[:8])}", hint="give them another one")
+    if name in (ROOT, DEFAULT_QUEUE):
+        return
+    live = sum(not lease.ended and queue_of(state, lease) == name for lease in state.leases.values())
+    if live:
+        raise QueueInUse(f"queue {name} has {live} leases", hint="release them, or wait until they have ended")
+
+
+def _check_ranges(command: c.Apply) -> None:
+    for number, (pool, _) in enumerate(command.pools):
+        checks.check_pool(pool, f"pools[{number}]")
+    for number, (tenant, _) in enumerate(command.tenants):
+        checks.check_tenant(tenant, f"tenants[{number}]")
+    for number, (queue, _) in enumerate(command.queues):
+        checks.check_queue(queue, f"queues[{number}]")
+    for kind, items in (("pools", command.pools), ("tenants", command.tenants), ("queues", command.queues)):
+        names = [spec.name for spec, _ in items]
+        if len(set(names)) != len(names):
+            raise InvalidField(kind, "the same name twice")
+    if command.rates is not None:
+        check_rates(command.rates, "rates")
+
+
+def _differing(
+    kind: str, items: Iterable[tuple[_Spec, int]], known: Mapping[str, object], unchanged: list[str]
+) -> list[tuple[_Spec, int]]:
+    """What is new or different, with its next version."""
+    found: list[tuple[_Spec, int]] = []
+    for spec, expected in items:
+        old = known.get(spec.name)
+        version = old.version if isinstance(old, (Pool, Tenant, Queue)) else 0
+        _expect(f"{kind} {spec.name}", expected, version)
+        if isinstance(old, (Pool, Tenant, Queue)) and old.spec == spec:
+            unchanged.append(f"{kind} {spec.name}")
+        else:
+            found.append((spec, version + 1))
+    return found
+
+
+def _expect(what: str, expected: int, version: int) -> None:
+    if expected not in (c.ANY_VERSION, version):
+        now = f"is at version {version}" if version else "does not exist"
+        raise Conflict(
+            f"{what} {now}, not at version {expected}: somebody else has changed it",
+            hint="read it again, and apply your change to what is there now",
+        )
+
+
+def _copy(tenancy: Tenancy) -> Tenancy:
+    trial = Tenancy()
+    trial.pools, trial.tenants, trial.queues = dict(tenancy.pools), dict(tenancy.tenants), dict(tenancy.queues)
+    trial.loans = tenancy.loans
+    return trial
+
+
+def _check_trial(state: Planning, trial: Tenancy) -> None:
+    """What would be declared, as a whole: the tree, the promises, and what is held already."""
+    checks.check_tree({name: queue.spec for name, queue in trial.queues.items()})
+    for name, tenant in trial.tenants.items():
+        default = tenant.spec.default_queue
+        if state.config.strict_tenants and default and default not in trial.queues:
+            raise InvalidField(f"tenants[{name}].default_queue", f"there is no queue {default!r}")
+    for loan in trial.loans.values():
+        guaranteed = trial.tenant_spec(loan.home).quota.guaranteed
+        lent = [other.guaranteed for other in trial.loans.values() if other.home == loan.home]
+        if (
+            sum(amount.share_milli for amount in lent) > guaranteed.share_milli
+            or sum(amount.memory_bytes for amount in lent) > guaranteed.memory_bytes
+        ):
+            raise InvalidField(
+                f"tenants[{loan.home}].guaranteed",
+                f"tenant {loan.home} has lent {len(lent)} nodes, and more of its guarantee with them",
+                hint="have them back first: `aliquot balance --home NODE --apply`",
+            )
+    more, less = promised(trial), promised(state.tenancy)
+    capacity = checks.declared_capacity(trial, state.inventory)
+    before = checks.declared_capacity(state.tenancy, state.inventory)
+    if more != less or capacity != before or _bound_to_pools(trial) != _bound_to_pools(state.tenancy):
+        checks.check_promises(trial, state.inventory)
+    held = [(owner_of(lease), parts_of(lease.holding)) for lease in state.leases.values() if lease.holding]
+    recount(trial, held)
+    for owner, _ in held:
+        over = over_limit(trial.chain(owner.tenant, owner.queue), [])
+        if over is not None:
+            raise InvalidField(
+                "quota.limit",
+                f"{over.detail.partition(';')[0]}: a limit can't be below what is held",
+                hint="release something first, or lower the limit in steps",
+            )
+
+
+def _bound_to_pools(tenancy: Tenancy) -> list[tuple[str, QueueSpec]]:
+    return sorted((name, queue.spec) for name, queue in tenancy.queues.items() if queue.spec.pool)

@@ -1,0 +1,85 @@
+"""How declarations of pools, tenants and queues change the State."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from aliquot.coordinator.core.fact import Fact
+from aliquot.coordinator.core.leases.counting import recount_all
+from aliquot.coordinator.core.queueing import WaitingLines
+from aliquot.coordinator.core.state import State
+from aliquot.coordinator.core.tenancy.facts import (
+    PoolApplied,
+    PoolRemoved,
+    QueueApplied,
+    QueueRemoved,
+    TenantApplied,
+    TenantRemoved,
+)
+from aliquot.coordinator.core.tenancy.specs import Pool, Queue, Tenant
+
+
+def _pool_applied(state: State, fact: PoolApplied) -> None:
+    state.tenancy.pools[fact.spec.name] = Pool(fact.spec, fact.version)
+    redeclared(state)
+
+
+def _tenant_applied(state: State, fact: TenantApplied) -> None:
+    state.tenancy.bring_up(fact.at_ms)
+    state.tenancy.tenants[fact.spec.name] = Tenant(fact.spec, fact.version)
+    redeclared(state)
+
+
+def _queue_applied(state: State, fact: QueueApplied) -> None:
+    state.tenancy.bring_up(fact.at_ms)
+    state.tenancy.queues[fact.spec.name] = Queue(fact.spec, fact.version)
+    redeclared(state)
+
+
+def _pool_removed(state: State, fact: PoolRemoved) -> None:
+    del state.tenancy.pools[fact.name]
+    redeclared(state)
+
+
+def _tenant_removed(state: State, fact: TenantRemoved) -> None:
+    state.tenancy.bring_up(fact.at_ms)
+    del state.tenancy.tenants[fact.name]
+    redeclared(state)
+
+
+def _queue_removed(state: State, fact: QueueRemoved) -> None:
+    state.tenancy.bring_up(fact.at_ms)
+    del state.tenancy.queues[fact.name]
+    redeclared(state)
+
+
+def redeclared(state: State) -> None:
+    """Queues may have moved and orders changed: count and line up anew. Rare, and O(leases).
+
+    Averages were brought up before, with what was held and the half-life that were right until now.
+    """
+    state.tenancy.redeclared()
+    recount_all(state)
+    relined(state)
+    state.free_capacity()
+
+
+def relined(state: State) -> None:
+    """Put everybody in line anew."""
+    waiting = [state.leases[lease_id] for lease_id in state.lines.ids()]
+    lines = WaitingLines(state.tenancy, state.lines.served)
+    for lease in waiting:
+        place = state.lines.place_of(lease.lease_id)
+        lines.add(lease, resting=place is not None and place.resting)
+    state.lines = lines  # a walk along the old ones is over
+
+
+APPLY: dict[type[Fact], Callable[[State, Any], None]] = {
+    PoolApplied: _pool_applied,
+    TenantApplied: _tenant_applied,
+    QueueApplied: _queue_applied,
+    PoolRemoved: _pool_removed,
+    TenantRemoved: _tenant_removed,
+    QueueRemoved: _queue_removed,
+}

@@ -1,0 +1,168 @@
+"""Tick: carry out what is due. One subject a call, so that a turn stays short."""
+
+from __future__ import annotations
+
+from aliquot.coordinator.core.commands import RetrySetAside, Tick
+from aliquot.coordinator.core.elastic import decide as resizing
+from aliquot.coordinator.core.fact import Fact
+from aliquot.coordinator.core.holds import decide as holding
+from aliquot.coordinator.core.leases import lifecycle
+from aliquot.coordinator.core.leases.facts import LeasesForgotten
+from aliquot.coordinator.core.leases.records import SliceState
+from aliquot.coordinator.core.ledger.facts import BudgetCrossed, UsageFolded
+from aliquot.coordinator.core.ledger.meters import ALERT_PERMILLE
+from aliquot.coordinator.core.lending.decide import look as look_at_projects
+from aliquot.coordinator.core.maintenance.decide import look as look_at_window
+from aliquot.coordinator.core.mig.decide import look as look_at_cards
+from aliquot.coordinator.core.outcomes import Decision, SetAside, TickOutcome
+from aliquot.coordinator.core.planning import FOLDED_AT_ONCE, Planning, Work
+from aliquot.coordinator.core.timers import Due
+from aliquot.coordinator.core.types import EndReason
+
+
+def tick(state: Planning, command: Tick, now_ms: int) -> Decision[TickOutcome]:
+    """Look at due entries until one of them asks for something, or `limit` asked for nothing."""
+    due = state.due(now_ms, command.limit)
+    for number, work in enumerate(due, 1):
+        state.memory.troubles.at_work = work.key
+        facts = _LOOK[work.kind](state, work.subject, now_ms)
+        if facts:
+            taken = due[:number]
+            # A window that has moved on is looked at again once it has: its nodes are to be emptied.
+            more = work.kind is Due.MAINTENANCE or _more(state, taken, now_ms)
+            return Decision(tuple(facts), TickOutcome(more), tuple(taken))
+        if work.kind is Due.RETRY and state.lines.is_resting(work.subject):
+            # It stands in line again once this has been carried out, and what is due next should know.
+            taken = due[:number]
+            return Decision((), TickOutcome(_more(state, taken, now_ms)), tuple(taken))
+    return Decision((), TickOutcome(_more(state, due, now_ms)), tuple(due))
+
+
+def retry_set_aside(state: Planning, command: RetrySetAside, now_ms: int) -> Decision[SetAside]:
+    """Forget that it failed. Nothing of it is durable, so nothing is journalled."""
+    found = [trouble for trouble in state.set_aside() if command.subject in ("", trouble.work.subject)]
+    for trouble in found if command.carry_out else ():
+        state.memory.troubles.drop(trouble.work)
+        state.memory.look_again = True
+    return Decision((), SetAside(tuple(found)))
+
+
+def _more(state: Planning, taken: list[Work], now_ms: int) -> bool:
+    """Whether something will still be due when these have been taken."""
+    return len(state.due(now_ms, len(taken) + 1)) > len(taken)
+
+
+def _time_limit(state: Planning, lease_id: str, now_ms: int) -> list[Fact]:
+    lease = state.leases.get(lease_id)
+    if lease is None or lease.ended or lease.ending or lease.waiting:
+        return []
+    due_ms = lease.granted_ms + lease.request.time_limit_ms
+    if not lease.request.time_limit_ms:
+        return []
+    if due_ms > now_ms:  # granted again since
+        return []
+    return lifecycle.end(state, lease, EndReason.TIME_LIMIT, now_ms, detail=f"{lease.request.time_limit_ms} ms")
+
+
+def _confirm(state: Planning, lease_id: str, now_ms: int) -> list[Fact]:
+    """A grant that its agents have not confirmed: try elsewhere. Agentless nodes never confirm, and need not."""
+    lease = state.leases.get(lease_id)
+    if lease is None or lease.ended or lease.ending or lease.waiting:
+        return []
+    if lease.active_ms:
+        return resizing.unconfirmed(state, lease, now_ms)
+    if lease.granted_ms + state.config.confirm_timeout_ms > now_ms:  # granted again since
+        return []
+    silent = [
+        piece
+        for piece in lease.holding
+        if (piece.resume or piece.state) is SliceState.GRANTED and not lifecycle.is_agentless(state, piece)
+    ]
+    if not silent:
+        return []
+    story = f"not confirmed by the agent of {silent[0].plan.node_id} in {state.config.confirm_timeout_ms} ms"
+    if lease.failures >= state.config.requeues_max:
+        return lifecycle.end(state, lease, EndReason.FAILED, now_ms, detail=story)
+    avoid = [piece.plan.device_uuid for piece in silent]
+    return lifecycle.retry_elsewhere(state, lease, list(lease.holding), avoid, story, now_ms)
+
+
+def _retry(state: Planning, lease_id: str, now_ms: int) -> list[Fact]:
+    # Where it was for the sake of one that has gone meanwhile, its equals still waited for the same moment.
+    state.memory.look_again = True
+    if state.memory.troubles:
+        state.memory.troubles.wake(lease_id, now_ms)
+    return []
+
+
+def _preempted(state: Planning, lease_id: str, now_ms: int) -> list[Fact]:
+    """The oldest of its preemptions counts no longer, so that it may start where it would have to give way again."""
+    lease = state.leases.get(lease_id)
+    if lease is None or len(lease.preempted_at_ms) >= state.config.preemptions_max:
+        state.memory.look_again = True
+    return []
+
+
+def _patience(state: Planning, lease_id: str, now_ms: int) -> list[Fact]:
+    """Let the first in line of a tenant be looked at again; of those behind it, nothing follows yet."""
+    if state.lines.is_first(lease_id):
+        state.memory.look_again = True
+    return []
+
+
+def _forget(state: Planning, _: str, now_ms: int) -> list[Fact]:
+    """Drop ended leases that are old enough, or too many. At most 1,000 a step."""
+    config = state.config
+    state.memory.forget_due_ms = 0
+    surplus = len(state.ended) - config.retain_ended_max
+    old: list[str] = []
+    for lease_id in state.ended:
+        overdue = state.leases[lease_id].ended_ms + config.retain_ended_ms <= now_ms
+        if len(old) == 1000 or not (overdue or len(old) < surplus):
+            break
+        old.append(lease_id)
+    if not old:
+        return []  # when the oldest is due is looked up anew
+    state.memory.forgot_ms = now_ms
+    return [LeasesForgotten(at_ms=now_ms, lease_ids=tuple(old))]
+
+
+def _fold(state: Planning, _: str, now_ms: int) -> list[Fact]:
+    """Sum up the oldest usage: a step of those beyond what is kept entry by entry."""
+    state.memory.fold_due = False
+    surplus = state.ledger.usage_entries - state.config.ledger_entries_max
+    if surplus <= 0:
+        return []
+    return [UsageFolded(at_ms=now_ms, up_to_number=state.ledger.nth_usage(min(surplus, FOLDED_AT_ONCE)))]
+
+
+def _budget(state: Planning, tenant: str, now_ms: int) -> list[Fact]:
+    """Say when a budget reaches a level; let who waited for the next period try again."""
+    meter = state.meters.get(tenant)
+    if meter is None:
+        return []
+    period_start_ms = now_ms - now_ms % meter.budget.period.length_ms
+    if period_start_ms > meter.period_start_ms or now_ms == period_start_ms:
+        state.memory.look_again = True
+    reached = max((level for level in ALERT_PERMILLE if meter.permille(now_ms) >= level), default=0)
+    if reached and state.ledger.levels.get(tenant, (0, 0)) < (period_start_ms, reached):
+        return [BudgetCrossed(at_ms=now_ms, tenant=tenant, permille=reached, period_start_ms=period_start_ms)]
+    return []
+
+
+_LOOK = {
+    Due.TIME_LIMIT: _time_limit,
+    Due.CONFIRM: _confirm,
+    Due.RETRY: _retry,
+    Due.PREEMPTED: _preempted,
+    Due.FORGET: _forget,
+    Due.BUDGET: _budget,
+    Due.FOLD: _fold,
+    Due.HOLD: holding.expired,
+    Due.PATIENCE: _patience,
+    Due.CUT: look_at_cards,
+    Due.GROWTH: resizing.grow,
+    Due.SHED: resizing.notice_over,
+    Due.BALANCE: look_at_projects,
+    Due.MAINTENANCE: look_at_window,
+}
