@@ -181,7 +181,7 @@ def test_a_file_that_can_not_be_read_is_said_to_be_so(tmp_path: Path) -> None:
     [
         ("ALIQUOT_AGENT_LISTN", "x", "no such setting", "did you mean ALIQUOT_AGENT_LISTEN?"),
         ("ALIQUOT_AGENT_INSECURE", "maybe", "neither true nor false", "write true or false"),
-        ("ALIQUOT_AGENT_HEARTBEAT", "5", "no duration", "did you mean 5s or 5ms?"),
+        ("ALIQUOT_AGENT_HEARTBEAT", "5", "not a duration", "did you mean 5s or 5ms?"),
         ("ALIQUOT_AGENT_MIN_TIER", "x", "none of them", "one of none"),
         ("ALIQUOT_AGENT_PORTS", "1,x", "", ""),
         ("ALIQUOT_AGENT_JOURNAL_GROUP_MAX", "5000", "<= 4096", ""),

@@ -162,8 +162,8 @@ def test_files_that_can_not_be_used_are_refused_at_once(authority: Authority, tm
         (ServerTls(certificate, tmp_path / "absent.key"), "No such file"),
         (ServerTls(key, key), "no CERTIFICATE in it"),
         (ServerTls(certificate, certificate), "no PRIVATE KEY in it"),
-        (ServerTls(certificate, other_key), "no usable pair"),
-        (ServerTls(certificate, encrypted), "no usable pair"),
+        (ServerTls(certificate, other_key), "not a usable pair"),
+        (ServerTls(certificate, encrypted), "not a usable pair"),
         (ServerTls(certificate, key, empty), "no CERTIFICATE in it"),
     ]:
         with pytest.raises(SecurityError, match=problem):
@@ -172,7 +172,7 @@ def test_files_that_can_not_be_used_are_refused_at_once(authority: Authority, tm
         (ClientTls(empty), "no CERTIFICATE in it"),
         (ClientTls(certificate_file=certificate), "needs its key"),
         (ClientTls(key_file=key), "needs its key"),
-        (ClientTls(None, certificate, other_key), "no usable pair"),
+        (ClientTls(None, certificate, other_key), "not a usable pair"),
     ]:
         with pytest.raises(SecurityError, match=problem):
             channel_credentials(client)

@@ -1,4 +1,4 @@
-"""The value that a request text stands for, always valid, and the one text that stands for it."""
+"""A parsed GPU request, always valid, and its canonical text."""
 
 from __future__ import annotations
 
@@ -12,17 +12,16 @@ from aliquot.common.errors import InvalidFieldError
 from aliquot.common.quantity import format_bytes, format_milli
 
 MIG_PROFILE: Final = re.compile(r"[1-9][0-9]?g\.[1-9][0-9]{0,3}gb(?:\+me\.all|\+me|\+gfx|-me)?")
-"""As NVML names profiles; which of them exist is for the device to say, not for a table."""
+"""The form of NVML's profile names. Which profiles exist depends on the device."""
 
 
 @dataclass(frozen=True, slots=True)
 class GpuRequest:
     """`count` slices, each on its own device of one node.
 
-    `share_milli` and `memory_bytes` are per slice; None means proportional to the other on the device
-    chosen, and at least one is given. `models` holds sets in order of preference, empty for any. A MIG
-    request asks for whole instances: share 1000 and no memory. Raises `InvalidFieldError` when made with
-    anything else; `build` makes one from raw values.
+    `share_milli` and `memory_bytes` are per slice. At least one is given; None means proportional to the other on the
+    device chosen. `models` holds sets in order of preference; empty means any. A MIG request asks for whole instances:
+    share 1000 and no memory. The constructor raises `InvalidFieldError` for anything else; `build` accepts raw values.
     """
 
     count: int = 1
@@ -46,7 +45,9 @@ class GpuRequest:
 
     def _check_mig(self, profile: str) -> None:
         if not MIG_PROFILE.fullmatch(profile):
-            raise InvalidFieldError("mig_profile", f"{profile!r} is no MIG profile", hint="write one such as 1g.10gb")
+            raise InvalidFieldError(
+                "mig_profile", f"{profile!r} is not a MIG profile", hint="write one such as 1g.10gb"
+            )
         if self.share_milli != limits.WHOLE_SHARE_MILLI:
             raise InvalidFieldError("share_milli", "a MIG instance is held whole", hint="leave the share out")
         if self.memory_bytes is not None:
@@ -68,14 +69,15 @@ class GpuRequest:
         vendor: str | None = None,
         mig_profile: str | None = None,
     ) -> GpuRequest:
-        """Makes a request from values as they come over the wire: names in any spelling, zero and empty for
-        unset.
+        """Makes a request from wire values: names in any spelling, zero and empty for unset.
 
-        A MIG profile brings its share of 1000 along. Raises `InvalidFieldError`.
+        A MIG profile implies a share of 1000. Raises `InvalidFieldError`.
         """
         known_vendor = catalog.parse_vendor(vendor) if vendor else None
         if vendor and known_vendor is None:
-            raise InvalidFieldError("vendor", f"{vendor!r} is no vendor", hint=f"one of {', '.join(catalog.VENDORS)}")
+            raise InvalidFieldError(
+                "vendor", f"{vendor!r} is not a vendor", hint=f"one of {', '.join(catalog.VENDORS)}"
+            )
         return cls(
             count=count or 1,
             share_milli=share_milli or (limits.WHOLE_SHARE_MILLI if mig_profile else None),
@@ -87,10 +89,9 @@ class GpuRequest:
 
 
 def canonical_models(models: Iterable[Iterable[str]]) -> tuple[tuple[str, ...], ...]:
-    """Model sets with canonical names, sorted, each name only where it is preferred most.
+    """Model sets with canonical names, sorted; each name only in the most preferred set that has it.
 
-    Two requests that mean the same are thereby equal. Raises `InvalidFieldError` for an empty or endless
-    name.
+    So two requests that mean the same are equal. Raises `InvalidFieldError` for a name that is empty or too long.
     """
     seen: set[str] = set()
     preferences: list[tuple[str, ...]] = []
@@ -110,7 +111,7 @@ def format_request(request: GpuRequest) -> str:
     times = f"{request.count}x" if request.count > 1 else ""
     if request.mig_profile is not None:
         return f"{times}{request.mig_profile}{brackets}"
-    # Never bare: a bare number counts GPUs here.
+    # Always with a suffix: a bare number counts GPUs here.
     memory = None if request.memory_bytes is None else format_bytes(request.memory_bytes, bare=False)
     if request.share_milli is None:
         return f"{times}{memory}{brackets}"
@@ -125,7 +126,7 @@ def _canonical(name: str, field: str) -> str:
     mistake = catalog.mistaken_model(name)
     if mistake is not None:
         hint = f"did you mean {mistake.suggestion}?" if mistake.suggestion else ""
-        raise InvalidFieldError(field, f"{name!r} is no model's name", hint=hint)
+        raise InvalidFieldError(field, f"{name!r} is not a model's name", hint=hint)
     return catalog.canonical_name(name)
 
 
@@ -135,7 +136,7 @@ def _check_models(models: tuple[tuple[str, ...], ...], vendor: str | None) -> No
     if models != canonical_models(models):
         raise InvalidFieldError("models", "not in canonical form", hint="make the request with GpuRequest.build")
     if vendor is not None and vendor not in catalog.VENDORS:
-        raise InvalidFieldError("vendor", f"{vendor!r} is no vendor", hint=f"one of {', '.join(catalog.VENDORS)}")
+        raise InvalidFieldError("vendor", f"{vendor!r} is not a vendor", hint=f"one of {', '.join(catalog.VENDORS)}")
     for level, names in enumerate(models):
         if len(names) > limits.MAX_MODELS_PER_SET:
             raise InvalidFieldError(f"models[{level}]", f"{len(names)} models; at most {limits.MAX_MODELS_PER_SET}")
@@ -146,8 +147,8 @@ def _check_models(models: tuple[tuple[str, ...], ...], vendor: str | None) -> No
 
 
 def _check_range(value: object, field: str, least: int, most: int) -> None:
-    # bool is an int, and True GPUs would be one GPU.
+    # bool is an int: True would be accepted as 1.
     if not isinstance(value, int) or isinstance(value, bool):
-        raise InvalidFieldError(field, f"{value!r} is no integer")
+        raise InvalidFieldError(field, f"{value!r} is not an integer")
     if not least <= value <= most:
         raise InvalidFieldError(field, f"{value} is not within {least}..{most}")

@@ -1,10 +1,10 @@
-"""The table behind `catalog`: the GPU models that have a name of their own here.
+"""The table behind `catalog`: the GPU models that it knows.
 
-`memory_mib` is the total that a recent NVIDIA or AMD driver reports (ECC on where it is the default), and
-the nominal figure for other vendors; it stands in only where nobody has reported the device itself.
-`products` are regular expressions against the driver's product name, upper-cased and without the vendor's;
-the table is searched from top to bottom, so the more special product comes first. Where one product name
-covers several sizes, `by_memory` says that the reported memory decides.
+`memory_mib` is the total that a recent NVIDIA or AMD driver reports (ECC on where it is the default), and the nominal
+figure for other vendors. It is used only until the device itself is reported. `products` are regular expressions for
+the driver's product name, upper-cased and without the vendor's name. The table is searched from top to bottom, so the
+more specific product comes first. With `by_memory`, one product name covers several sizes and the reported memory
+decides.
 """
 
 from __future__ import annotations

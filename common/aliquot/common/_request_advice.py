@@ -1,6 +1,4 @@
-"""What somebody who wrote a request wrongly probably meant. Only words: nothing here decides what is
-accepted.
-"""
+"""Suggestions for requests that can't be read. Nothing here decides what is accepted."""
 
 from __future__ import annotations
 
@@ -13,7 +11,7 @@ from aliquot.common import catalog, limits
 from aliquot.common.errors import QuantityError
 from aliquot.common.quantity import format_bytes, format_milli, parse_bytes, suggest_suffix
 
-# What the geometries on sale offer; a profile that is not here is accepted all the same.
+# Profiles of devices on the market, for suggestions only: a profile that is missing here is accepted too.
 _MIG_MEMORY_GB: Final = {
     1: (5, 6, 10, 12, 18, 20, 23, 35, 45),
     2: (10, 12, 20, 35, 45),
@@ -41,7 +39,7 @@ def no_number(token: str) -> Advice:
 
 
 def suffix(number: str, written: str) -> Advice:
-    """For a number followed by something that is no memory suffix."""
+    """For a number followed by something other than a memory suffix."""
     if written == "%":
         return "a share as a decimal", _percent(number)
     if written == "m":
@@ -67,16 +65,14 @@ def suffix(number: str, written: str) -> Advice:
 
 
 def mig_profile(written: str) -> str | None:
-    """The profile most like this one; None for too little to go by."""
+    """The most similar profile; None when nothing is similar enough."""
     if len(written) < len("1g.5gb") - 1:
         return None
     return next(iter(difflib.get_close_matches(written.lower(), _MIG_PROFILES, n=1, cutoff=0.6)), None)
 
 
 def equal_parts(share: Fraction) -> str | None:
-    """More than one GPU and not a whole number of them: equal parts that make it up, or the next whole
-    number.
-    """
+    """For more than one GPU and not a whole number: equal parts of the same sum, or the next whole number."""
     least = -(-share // limits.WHOLE_SHARE_MILLI)
     for parts in range(least, _MAX_PARTS + 1):
         each = share / parts

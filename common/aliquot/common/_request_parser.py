@@ -1,8 +1,7 @@
 """Reads the request grammar by recursive descent, one function per rule of `request`'s docstring.
 
-Written by hand and not with a generator, because the answers to wrong input are most of what it does: each
-names the position, what was expected there, and where it can what was probably meant (`_request_advice`).
-It works in one pass over at most 256 characters, without backtracking.
+Written by hand, because most of it is answers to wrong input: each names the position, what was expected there, and
+if possible what was probably meant (`_request_advice`). One pass over at most 256 characters, without backtracking.
 """
 
 from __future__ import annotations
@@ -17,7 +16,8 @@ from aliquot.common._gpu_request import MIG_PROFILE, GpuRequest, canonical_model
 from aliquot.common.errors import RequestSyntaxError
 from aliquot.common.quantity import BYTE_SUFFIXES, exact_decimal
 
-# Full-width forms, the ideographic blank and comma, and the multiplication sign, one for one: positions stay.
+# Full-width forms, the ideographic blank and comma, and the multiplication sign. One for one, so positions stay the
+# same.
 _ASCII_TWINS: Final = {0xFF01 + i: 0x21 + i for i in range(94)} | {0x3000: " ", 0x3001: ",", 0xD7: "x"}
 
 _BLANKS = re.compile(r"\s*")
@@ -31,9 +31,7 @@ _TOKEN = re.compile(r"[^\s(),|>]+|.", re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class _Amount:
-    """One amount and where it stands: thousandths, bytes or a MIG profile, times a count where one is
-    written.
-    """
+    """One amount and its position: thousandths, bytes or a MIG profile, times a count if one is written."""
 
     kind: Literal["compute", "memory", "mig"]
     count: int | None
@@ -45,7 +43,7 @@ class _Amount:
 
 @dataclass(slots=True)
 class _Where:
-    """What a pair of brackets says."""
+    """The content of a pair of brackets."""
 
     vendor: str | None = None
     models: tuple[tuple[str, ...], ...] = ()
@@ -62,8 +60,7 @@ class _Parser:
         self._text = text.translate(_ASCII_TWINS)
         self._at = 0
 
-    # -------------------------------------------------------------------------------------------------
-    # amounts
+    # ---------------------------------------------------------------------------------------------------------- amounts
 
     def request(self) -> GpuRequest:
         amounts: list[_Amount] = []
@@ -131,7 +128,7 @@ class _Parser:
         return _Amount("memory", count, self._memory(number, suffix, number_at), None, start, self._at)
 
     def _share(self, number: str, start: int, count: int | None) -> tuple[int, int | None]:
-        """Thousandths per slice, and the count where the number is one of whole GPUs."""
+        """Thousandths per slice, and the count if the number is of whole GPUs."""
         end = start + len(number)
         share = exact_decimal(number) * limits.WHOLE_SHARE_MILLI
         if share == 0:
@@ -166,8 +163,7 @@ class _Parser:
             self._fail(start, end, f"at most {limits.MAX_SLICES_PER_REQUEST} slices")
         return count
 
-    # ------------------------------------------------------------------------------------------------
-    # brackets
+    # --------------------------------------------------------------------------------------------------------- brackets
 
     def _where(self) -> _Where:
         self._at += 1
@@ -192,7 +188,7 @@ class _Parser:
         if vendor is None:
             models = self._models(name, start)
             if where.models:
-                self._fail(start, self._at, "models only once: part alternatives by | or >")
+                self._fail(start, self._at, "models only once: separate alternatives with | or >")
             where.models = models
         elif where.vendor is None:
             where.vendor = vendor
@@ -235,8 +231,7 @@ class _Parser:
             self._fail_here(expected)
         return name
 
-    # -------------------------------------------------------------------------------------------- the whole
-    # text
+    # --------------------------------------------------------------------------------------------------- the whole text
 
     def _combined(self, amounts: list[_Amount], where: _Where) -> GpuRequest:
         by_kind: dict[str, _Amount] = {}
@@ -264,15 +259,14 @@ class _Parser:
         if other is not None and amount.kind == "memory":
             self._fail(amount.start, amount.end, "memory only once, per slice")
         if other is not None:
-            # Of `8,0.5` the whole number is the one that lacks its suffix.
+            # In `8,0.5` the whole number is the one that lacks its suffix.
             wrong = other if other.count and not amount.count else amount
             suggestion = f"{wrong.count}G or {wrong.count}Gi" if wrong.count else None
             self._fail(wrong.start, wrong.end, "memory with a suffix beside the share", suggestion)
         if amount.count is not None and any(each.count is not None for each in others.values()):
             self._fail(amount.start, amount.end, "the count only once")
 
-    # ----------------------------------------------------------------------------------------------
-    # characters
+    # ------------------------------------------------------------------------------------------------------- characters
 
     def _peek(self) -> str:
         return self._text[self._at : self._at + 1]
@@ -282,7 +276,7 @@ class _Parser:
         return match[0] if match else ""
 
     def _skip(self, pattern: re.Pattern[str]) -> str:
-        """Passes over what the pattern matches here, which may be nothing, and returns it."""
+        """Skips what the pattern matches here, which may be nothing, and returns it."""
         match = pattern.match(self._text, self._at)
         if match is None:
             return ""

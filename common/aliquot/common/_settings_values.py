@@ -1,4 +1,4 @@
-"""One setting's value, from text (the environment, a flag) or as TOML has it, into the type that its field states."""
+"""Converts a setting's value, from text (the environment, a flag) or TOML, to the type of its field."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _BOOLEANS: Final = {
 
 
 class SettingValueError(ValueError):
-    """A value that is not of its field's kind. `hint` says how it is written."""
+    """A value that does not have its field's type. `hint` says how to write it."""
 
     def __init__(self, message: str, hint: str = "") -> None:
         super().__init__(message)
@@ -27,14 +27,14 @@ class SettingValueError(ValueError):
 
 
 def from_toml(value: object, hint: Any) -> object:  # noqa: ANN401
-    """A value that has a type already: it must be the field's own, or text where the field is written as text."""
+    """A value that has a type already: the field's own, or text where the field is written as text."""
     if isinstance(value, str) and _enum_of(hint) is not None:
         return from_text(value, hint)
     return _checked(value, hint, strict=True)
 
 
 def from_text(text: str, hint: Any) -> object:  # noqa: ANN401
-    """A value that comes as text: booleans as words, enums by name, sequences parted by commas."""
+    """A value that comes as text: booleans as words, enums by name, sequences separated by commas."""
     if hint is bool:
         return parse_bool(text)
     members = _enum_of(hint)
@@ -72,13 +72,13 @@ def _checked(value: object, hint: Any, *, strict: bool) -> object:  # noqa: ANN4
 
 
 def _decode(wanted: type, value: object) -> object:
-    """Makes the types that msgspec does not know; what it raises becomes a `ValidationError`."""
+    """Makes the types that msgspec does not know. msgspec turns its errors into a `ValidationError`."""
     if wanted is Path and isinstance(value, str):
         return Path(value).expanduser()
     if isinstance(value, wanted):
         return value
     if wanted is DurationMs:
-        # Numbers too, so that the answer to a bare 5 is the hint to write 5s.
+        # Numbers too, so that a bare 5 gets the hint to write 5s.
         return DurationMs(parse_duration_ms(str(value)))
     if wanted is ByteSize:
         return ByteSize(parse_bytes(str(value)))

@@ -1,14 +1,11 @@
-"""Which coordinator to try next: the configured ones in turn, and first the one that another named as the
-leader.
-"""
+"""Which coordinator to try next: the one that another named as leader, else the configured ones in turn."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 MAX_HINTS_IN_A_ROW = 3
-"""After so many referrals from one coordinator to the next without a pause, the configured list is gone through again.
-"""
+"""After this many referrals without a pause, the configured list is tried again."""
 
 
 class Addresses:
@@ -39,13 +36,13 @@ class Addresses:
         return address
 
     def leader_is(self, address: str) -> None:
-        """A coordinator that does not lead named one that does."""
+        """A coordinator that does not lead named the leader."""
         if address and self._hints_in_a_row < MAX_HINTS_IN_A_ROW:
             self._hints_in_a_row += 1
             self._hint = address
 
     def waited(self) -> None:
-        """Some time has passed: who leads now may be another, and is worth being asked for again."""
+        """Some time has passed: the leader may have changed, so referrals are followed again."""
         self._hints_in_a_row = 0
 
     def worked(self, address: str) -> None:

@@ -1,8 +1,7 @@
-"""How long to wait before trying again: exponential with full jitter, so that a thousand agents don't come
-back as one.
+"""How long to wait before trying again: exponential with full jitter, so that agents don't all reconnect at once.
 
-The first tries come quickly: a coordinator that has just gone is replaced within seconds, and a node that is not
-back takes no grants. What is gone for longer is tried ever less often.
+The first tries come quickly: a lost coordinator is replaced within seconds, and a node gets no grants until it is
+back. After that, tries become rarer.
 """
 
 from __future__ import annotations
@@ -24,10 +23,10 @@ class Backoff:
     """Counts failures in a row."""
 
     base_s: float = 1.0
-    """Longest of the first `quick` waits."""
+    """The longest of the first `quick` waits."""
     most_s: float = 30.0
     quick: int = 20
-    """After so many failures waits get longer: on average ten seconds, several times what a failover takes."""
+    """After this many failures waits get longer: after ten seconds on average, several times what a failover takes."""
     random: Uniform = field(default_factory=SystemRandom)
     failures: int = 0
 
@@ -36,8 +35,8 @@ class Backoff:
         self.failures = 0
 
     def next_s(self, at_least_s: float = 0.0) -> float:
-        """The wait after one more failure. `at_least_s`: what the other side asked for, to which up to as much again
-        is added: everybody was told the same.
+        """The wait after one more failure. `at_least_s`: the wait that the other side asked for. Up to as much again is
+        added to it, because everybody was told the same.
         """
         self.failures += 1
         if at_least_s:

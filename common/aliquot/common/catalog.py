@@ -1,8 +1,8 @@
 """GPU models and vendors: one canonical name per model, whatever a driver, a trace or a user calls it.
 
-`A100-80` is a canonical name, `A100` its family. A request that names a family is served by any size of it;
-one that names a canonical model by that only. Names the catalogue does not know stay as they are
-(upper-cased) and match themselves only, so that a pool may declare models that nobody here has heard of.
+`A100-80` is a canonical name, `A100` its family. A request for a family is served by any size of it; a request for a
+canonical model only by that model. Names that the catalogue does not know are upper-cased and match only themselves,
+so a pool may declare any model.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from aliquot.common.limits import MAX_MODEL_CHARS
 VENDORS: Final = ("nvidia", "amd", "intel", "npu")
 VENDOR_ALIASES: Final = MappingProxyType({"huawei": "npu", "ascend": "npu"})
 NEUTRAL_WORDS: Final = frozenset({"gpu", "vgpu"})
-"""Read where a vendor may stand, and mean none in particular."""
+"""Words that are accepted in place of a vendor and mean any."""
 RESOURCE_NAMES: Final = MappingProxyType(
     {"nvidia": "nvidia.com/gpu", "amd": "amd.com/gpu", "intel": "intel.com/gpu", "npu": "huawei.com/npu"}
 )
@@ -35,12 +35,11 @@ _MIG_SUFFIX = re.compile(r"\s+MIG\s+\d+[cg]\..*$", re.IGNORECASE)
 _VENDOR_PREFIX = re.compile(r"^(?:(?:NVIDIA|TESLA|QUADRO|AMD|RADEON|INTEL|HUAWEI)[ -]+)+")
 _MARKS = re.compile(r"\((?:R|TM|C)\)")
 _MEMORY_TOLERANCE_PERCENT: Final = 10
-# Drivers of different ages report up to 3 % less for one model; the nearest two sizes of one family are 17
-# % apart.
+# Drivers of different ages report up to 3 % less for one model; the nearest two sizes of one family are 17 % apart.
 
 
 def _key(name: str) -> str:
-    """What two spellings of one known name have in common: `rtx-3090`, `RTX 3090` and `RTX3090`."""
+    """The same for every spelling of a known name: `rtx-3090`, `RTX 3090` and `RTX3090`."""
     return re.sub(r"[\s_-]+", "", name).upper()
 
 
@@ -51,14 +50,13 @@ _BY_KEY: Final = {
     **{_key(alias): model.name for model in MODELS for alias in model.aliases},
     **{_key(name): name for name in BY_NAME},
 }
-# Longest first, so that `GEFORCE RTX 3090` is never taken for something shorter that it begins with.
+# Longest first, so that `GEFORCE RTX 3090` is never matched by a shorter name that it begins with.
 _PRODUCTS: Final = tuple((re.compile(pattern), model) for model in MODELS for pattern in model.products)
 
 
 @lru_cache(maxsize=4096)
 def canonical_name(name: str) -> str:
-    """The one spelling of a model's name: `v100m16` is `V100-16`, `A100-SXM4-80GB` is `A100-80`, `g2` is
-    `G2`.
+    """The one spelling of a model's name: `v100m16` is `V100-16`, `A100-SXM4-80GB` is `A100-80`, `g2` is `G2`.
 
     Blanks inside an unknown name become `-`, so that every name can be written in a request.
     """
@@ -72,18 +70,16 @@ def canonical_name(name: str) -> str:
 def canonical_model(product_name: str, memory_total_bytes: int | None = None) -> str:
     """The model of a device from its driver's product name (`NVIDIA A100-SXM4-80GB` is `A100-80`).
 
-    Where a product comes in several sizes and its name does not say which, the memory decides; where that
-    fits none of them, or is unknown, the answer is the family. A MIG instance has its parent's model. An
-    unknown product keeps its name, cleaned of what could not be written in a request.
+        Where a product comes in several sizes and its name does not say which, the memory decides; if it fits none of
+    them, or is unknown, the answer is the family. A MIG instance has the model of its card. An unknown product keeps
+    its name, without the characters that can't be written in a request.
     """
     return _from_product(product_name, memory_total_bytes) or canonical_name(product_name)
 
 
 @lru_cache(maxsize=65_536)
 def model_matches(wanted: str, device_model: str) -> bool:
-    """Whether a device of this model serves a request for `wanted`: the same model, or the family it
-    belongs to.
-    """
+    """Whether a device of this model serves a request for `wanted`: the same model, or the family it belongs to."""
     want, have = canonical_name(wanted), canonical_name(device_model)
     return want == have or (have in BY_NAME and BY_NAME[have].family == want)
 
@@ -109,17 +105,16 @@ def parse_vendor(word: str) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Mistake:
-    """Why a name can't be a model's, and what was probably meant by it."""
+    """Why a name can't be a model's, and what was probably meant."""
 
     expected: str
     suggestion: str | None
 
 
 def mistaken_model(name: str) -> Mistake | None:
-    """Whether a name is surely no model's: a vendor's, a vendor's misspelled, or one with look-alikes
-    (`A10O`).
+    """Why a name is certainly not a model: a vendor's name, perhaps misspelled, or look-alike letters (`A10O`).
 
-    Nothing else is taken for a mistake: a pool may well have an H300 that the catalogue does not know.
+    None for anything else: a pool may well have an H300 that the catalogue does not know.
     """
     canonical = canonical_name(name)
     if canonical in BY_NAME or canonical in FAMILIES:
@@ -135,14 +130,12 @@ def mistaken_model(name: str) -> Mistake | None:
 
 
 def nearest_names(name: str, candidates: Iterable[str] | None = None, limit: int = 3) -> tuple[str, ...]:
-    """The names most like this one, best first: among `candidates`, such as a pool's models, or all the
-    catalogue's.
-    """
+    """The names most like this one, best first: among `candidates`, such as a pool's models, or all the catalogue's."""
     among = sorted({*BY_NAME, *FAMILIES} if candidates is None else {canonical_name(each) for each in candidates})
     return tuple(difflib.get_close_matches(canonical_name(name), among, n=limit, cutoff=0.5))
 
 
-# Short ones are too near to real names: a TPU is no misspelled NPU.
+# Short words are too similar to real names: TPU is not a misspelled NPU.
 _LONG_VENDOR_WORDS: Final = tuple(word for word in (*VENDORS, *VENDOR_ALIASES) if len(word) >= 5)
 _LOOKS_LIKE: Final = str.maketrans("OIL", "011")
 _BY_LOOKS: Final = {key.translate(_LOOKS_LIKE): name for key, name in _BY_KEY.items()}
@@ -155,7 +148,7 @@ def _from_product(product_name: str, memory_bytes: int | None) -> str | None:
     if not found:
         return None
     exact = next((model.name for model in found if not model.by_memory), None)
-    # A MIG instance reports its own part of the memory, which says nothing of its parent's size.
+    # A MIG instance reports its own part of the memory, which does not tell the size of its card.
     return exact or (None if is_mig else _nearest_size(found, memory_bytes)) or found[0].family
 
 
@@ -173,6 +166,6 @@ def _plain_product(product_name: str) -> str:
 
 
 def _cleaned(name: str) -> str:
-    """An unknown name with only what can be written in a request; stable when applied again."""
+    """An unknown name, with only what can be written in a request. Applying it twice changes nothing more."""
     kept = re.sub(r"[^A-Z0-9._-]+", "-", _plain_product(name))
     return _VENDOR_PREFIX.sub("", kept).strip("._-")[:MAX_MODEL_CHARS].strip("._-") or "UNKNOWN"

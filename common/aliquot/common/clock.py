@@ -1,8 +1,7 @@
-"""Time as an argument: what decides never reads a clock, and what reads one reads it through this interface.
+"""Time as an argument: decisions never read a clock; everything else reads time through this interface.
 
-Wall time as the machine states it can step backwards (NTP, an administrator) and stands still during
-suspend in some clocks and not in others. A ledger needs milliseconds that never go back, so the wall clock
-is read once, at start, and from there on time is what has elapsed since.
+A machine's wall clock can step backwards (NTP, an administrator). A ledger needs milliseconds that never go back, so
+the wall clock is read once, at start; after that, time is what has elapsed since then.
 """
 
 from __future__ import annotations
@@ -21,23 +20,19 @@ class Clock(Protocol):
         """Milliseconds since the Unix epoch, for facts, deadlines and people. Time asleep counts."""
 
     def monotonic_ms(self) -> int:
-        """Milliseconds since some fixed moment, for intervals and graces. Time asleep does not count:
-        nobody could act.
-        """
+        """Milliseconds since some fixed moment, for intervals and graces. Time asleep does not count."""
 
 
 def _elapsed_ns() -> int:
-    # CLOCK_BOOTTIME is CLOCK_MONOTONIC that goes on during suspend; it is Linux's alone, and only Linux
-    # runs agents.
+    # CLOCK_BOOTTIME is CLOCK_MONOTONIC that goes on during suspend. Only Linux has it, and only Linux runs agents.
     return time.clock_gettime_ns(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic_ns()
 
 
 class SystemClock:
     """The machine's time, anchored to the wall clock once.
 
-    `not_before_ms` is the newest time already on record (the last journalled fact): a machine that comes
-    back with its wall clock behind goes on from there instead of going back. The sources are arguments for
-    tests only.
+    `not_before_ms` is the newest time on record (that of the last journalled fact): if the wall clock is behind it at
+    start, time goes on from there. The sources are arguments for tests only.
     """
 
     __slots__ = ("_anchor_ns", "_elapsed_ns", "_running_ns", "_start_elapsed_ns", "_start_running_ns", "_wall_ns")
@@ -66,9 +61,7 @@ class SystemClock:
         return self._running_ns() // _NS_PER_MS
 
     def jump_ms(self) -> int:
-        """How far the wall clock now is ahead of `now_ms` (negative: behind): it was stepped, or started
-        behind.
-        """
+        """How far the wall clock is ahead of `now_ms` (negative: behind), because it was stepped or started behind."""
         return self._wall_ns() // _NS_PER_MS - self.now_ms()
 
     def suspended_ms(self) -> int:

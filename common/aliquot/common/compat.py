@@ -1,7 +1,6 @@
 """`parse_gpu_resource`, for programs written for the resource strings of older platforms.
 
-It goes through the one parser of `request`, so that a string means the same everywhere. It refuses what it
-can't read, knows every model and vendor of the catalogue, and counts gigabytes of 10⁹ bytes throughout.
+It uses the parser of `request`, so a string means the same everywhere. Gigabytes are 10⁹ bytes.
 """
 
 from __future__ import annotations
@@ -36,8 +35,8 @@ def parse_gpu_resource(text: str | float | None, resource_name: str | None = Non
     """Reads `2`, `0.5`, `2(V100)`, `1(nvidia,V100)`, `2(amd)`, `8G,0.5` and whatever else a request may be.
 
     Empty, None and `0` ask for no GPU. The vendor written, or else that of the model, picks the resource name;
-    otherwise it is `resource_name`, by default NVIDIA's. Memory alone counts as `gpu_num` 1 for each slice, since its
-    share is settled only on a device. Raises `RequestSyntaxError`.
+    otherwise it is `resource_name`, by default NVIDIA's. Memory alone counts as `gpu_num` 1 for each slice, because its
+    share depends on the device. Raises `RequestSyntaxError`.
     """
     written = "" if text is None else str(text).strip()
     fallback = resource_name or catalog.DEFAULT_RESOURCE_NAME

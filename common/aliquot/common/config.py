@@ -1,8 +1,8 @@
 """Settings: defaults, then a TOML file, then the environment, then flags; later ones win.
 
 A schema is a `msgspec.Struct` or a dataclass; a field whose type is itself one becomes a TOML table.
-Nothing is ignored: an unknown key, an unknown variable with the part's prefix or a value of the wrong kind is an error
-that names its place and, where one is near, the setting that was meant.
+Nothing is ignored: an unknown key, an unknown variable with the part's prefix or a value of the wrong type is an error
+that names its place and, if one is similar, the setting that was probably meant.
 """
 
 from __future__ import annotations
@@ -58,18 +58,17 @@ def load(
     """Gathers the settings of one part.
 
     Args:
-        schema: what the settings are; made with only those that somebody stated, so defaults stay in one place.
+        schema: the type of the settings; it is made with only the given values, so defaults stay in one place.
         env_prefix: of this part's variables, such as `ALIQUOT_AGENT_`; `journal.path` is then
             `ALIQUOT_AGENT_JOURNAL_PATH`. Every variable with the prefix must be a setting.
         file: a TOML file, which must exist; None for none.
-        table: the part's table in a file shared with the other parts, whose tables are `tables`; None when the whole
-            file is the part's.
-        tables: see `table`.
+        table: the part's table in a file that it shares with other parts; None when the whole file is its own.
+        tables: the tables of the other parts in that file.
         env: the environment.
         flags: values by dotted key or by its flat form (`journal_path`); None means not given.
 
     Raises:
-        ConfigError: with the place and the setting, for anything that is not understood.
+        ConfigError: for anything that is not understood, with its place and setting.
     """
     leaves = {leaf.key: leaf for leaf in _leaves(schema)}
     values: dict[str, object] = {}
@@ -85,7 +84,7 @@ def load(
 
 
 def read_toml(file: Path) -> dict[str, Any]:
-    """Reads a TOML file. Raises `ConfigError` when it can't be read or is no TOML."""
+    """Reads a TOML file. Raises `ConfigError` when it can't be read or is not TOML."""
     try:
         return tomllib.loads(file.read_text(encoding="utf-8"))
     except OSError as error:

@@ -10,7 +10,7 @@ from aliquot.common.quantity import exact_decimal
 
 _UNITS_MS: Final = {"d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1000, "ms": 1}
 MAX_DURATION_MS: Final = 100 * 366 * 86_400_000
-"""A hundred years: whatever is longer is a mistake."""
+"""A hundred years: anything longer is a mistake."""
 MAX_DURATION_CHARS: Final = 64
 
 _DURATION = re.compile(r"(?:[0-9]+(?:\.[0-9]+)?(?:ms|[dhms]))+")
@@ -35,7 +35,7 @@ def parse_duration_ms(text: str) -> int:
     stripped = text.strip()
     if len(stripped) > MAX_DURATION_CHARS or not _DURATION.fullmatch(stripped):
         hint = f"did you mean {stripped}s or {stripped}ms?" if stripped.isdecimal() else _HINT
-        raise DurationError(f"{stripped[:MAX_DURATION_CHARS]!r} is no duration", hint=hint)
+        raise DurationError(f"{stripped[:MAX_DURATION_CHARS]!r} is not a duration", hint=hint)
     parts = _PART.findall(stripped)
     units = [_UNITS_MS[unit] for _, unit in parts]
     if units != sorted(set(units), reverse=True):

@@ -1,16 +1,15 @@
-"""The root of aliquot's one error tree, and the errors that every part can raise.
+"""The root of aliquot's error tree, and the errors that every part can raise.
 
     AliquotError
      ├── QuantityError           a Kubernetes quantity that can't be read
      ├── DurationError           a duration that can't be read
      ├── RequestSyntaxError      a GPU request that can't be read, with the position and a suggestion
      ├── InvalidFieldError       a value out of its stated range, with the path of its field
-     ├── ConfigError             a setting that can't be read, or that nobody knows
-     └── SecurityError           what would be insecure: listening without TLS, a key that can't be used
+     ├── ConfigError             a setting that can't be read or does not exist
+     └── SecurityError           something insecure: listening without TLS, a key that can't be used
 
-The domain errors of the coordinator, the agent and the client derive from `AliquotError` too. `reason` is a
-stable UPPER_SNAKE word for programs, the message says what is wrong, and `hint` tells the user what to do
-about it.
+The domain errors of the coordinator, the agent and the client derive from `AliquotError` too. `reason` is a stable
+UPPER_SNAKE word for programs, the message says what is wrong, and `hint` says what to do about it.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ _REASON = re.compile(r"[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)*")
 
 
 class AliquotError(Exception):
-    """Anything that aliquot refuses or fails at in a way that a caller can act on."""
+    """A refusal or failure that a caller can act on."""
 
     reason: ClassVar[str] = "INTERNAL"
 
@@ -46,8 +45,8 @@ class AliquotError(Exception):
         return f"{self.message}\n  hint: {self.hint}" if self.hint else self.message
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # The default calls the constructor with `args`, which breaks every subclass whose constructor takes
-        # more; errors must survive the way between processes.
+        # Errors are pickled between processes. The default would call the constructor with `args` alone, which fails in
+        # every subclass whose constructor takes more.
         return _rebuild, (type(self), self.args, self.__dict__)
 
 
@@ -58,7 +57,7 @@ def _rebuild(cls: type[AliquotError], args: tuple[Any, ...], state: dict[str, An
 
 
 class QuantityError(AliquotError, ValueError):
-    """A quantity such as `10Gi` that can't be read, or that is no whole number of the unit wanted."""
+    """A quantity such as `10Gi` that can't be read, or is not a whole number of the unit wanted."""
 
     reason = "INVALID_QUANTITY"
 
@@ -72,8 +71,8 @@ class DurationError(AliquotError, ValueError):
 class RequestSyntaxError(AliquotError, ValueError):
     """A GPU request that can't be read.
 
-    `text[position:end]` is what can't be read (both 0-based; empty at the end of the text), `expected` says
-    what belongs there, and `suggestion`, where there is one, what was probably meant by it.
+    `text[position:end]` is what can't be read (0-based; empty at the end of the text), `expected` says what belongs
+    there, and `suggestion`, if there is one, what was probably meant.
     """
 
     reason = "REQUEST_SYNTAX"
@@ -113,7 +112,7 @@ def _printable(text: str) -> str:
 
 
 def _columns(text: str) -> int:
-    # Full-width characters take two columns and combining ones none; without that the caret points elsewhere.
+    # Full-width characters take two columns and combining ones none; the caret must point at the right one.
     return sum(0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)
 
 
@@ -128,12 +127,12 @@ class InvalidFieldError(AliquotError, ValueError):
 
 
 class ConfigError(AliquotError):
-    """A setting that can't be read, or that nobody knows."""
+    """A setting that can't be read or does not exist."""
 
     reason = "INVALID_CONFIG"
 
 
 class SecurityError(AliquotError):
-    """Something that would be insecure, or a certificate or key that can't be used."""
+    """Something insecure was asked for, or a certificate or key can't be used."""
 
     reason = "INSECURE"

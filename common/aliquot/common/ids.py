@@ -1,9 +1,7 @@
-"""Making ids: short, sortable by eye, impossible to misread, and from a source of randomness that is an
-argument.
+"""Making ids: short, hard to misread, and from a source of randomness that is an argument.
 
-An id is a prefix and 13 Crockford base32 characters (65 random bits; no i, l, o, u). At 10⁸ ids the chance
-that any two are the same is about 10⁻⁴, so whoever makes one looks whether it exists. Validation of ids and
-names from outside is in `names`.
+An id is a prefix and 13 Crockford base32 characters (65 random bits; no i, l, o, u). At 10⁸ ids the chance that any two
+are the same is about 10⁻⁴, so callers must check that a new id is unused. `names` validates ids and names from outside.
 """
 
 from __future__ import annotations
@@ -29,9 +27,7 @@ class RandomBits(Protocol):
 
 
 class IdGenerator:
-    """Makes ids from one source of random bits: the system's by default, a seeded one in simulation and
-    tests.
-    """
+    """Makes ids from one source of random bits: the system's by default, a seeded one in simulation and tests."""
 
     __slots__ = ("_source",)
 
@@ -51,7 +47,7 @@ class IdGenerator:
         return "h-" + self.token()
 
     def node_id(self) -> str:
-        """`n-` and a token, for a node whose machine offers nothing stable."""
+        """`n-` and a token, for a node whose machine has no stable id of its own."""
         return "n-" + self.token()
 
     def idempotency_key(self) -> str:
@@ -59,13 +55,11 @@ class IdGenerator:
         return "k-" + self.token()
 
     def secret(self) -> str:
-        """130 random bits that prove who holds a lease. Compare hashes (`secret_sha256`), and never log
-        it.
-        """
+        """130 random bits that prove who holds a lease. Compare hashes (`secret_sha256`), and never log it."""
         return self.token(SECRET_CHARS)
 
     def token(self, chars: int = ID_CHARS) -> str:
-        """So many random base32 characters."""
+        """A string of `chars` random base32 characters."""
         bits = self._source.getrandbits(chars * _BITS_PER_CHAR)
         pairs, odd = divmod(chars, 2)
         shift = pairs * 2 * _BITS_PER_CHAR
@@ -77,5 +71,5 @@ class IdGenerator:
 
 
 def secret_sha256(secret: str) -> bytes:
-    """What is kept and sent around instead of a lease's secret."""
+    """The hash that is kept and sent instead of a lease's secret."""
     return hashlib.sha256(secret.encode()).digest()

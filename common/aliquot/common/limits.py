@@ -1,7 +1,6 @@
-"""The bounds that every part states and keeps: one place, so that a client, the coordinator and an agent
-agree.
+"""The bounds that clients, the coordinator and agents share.
 
-Reaching one is an error that names the limit, never a silent cut. Units are in the names.
+Exceeding one is an error that names the limit; nothing is cut off silently. Units are in the names.
 """
 
 from __future__ import annotations
@@ -18,8 +17,7 @@ WHOLE_SHARE_MILLI: Final = 1000
 """A whole device, in thousandths."""
 MAX_REQUEST_TEXT_CHARS: Final = 256
 MAX_SLICES_PER_REQUEST: Final = 1024
-"""What the request grammar reads. All slices of a member sit on one node; `MAX_SLICES_PER_MEMBER` is the
-service's bound."""
+"""What the request grammar reads. The service's bound is `MAX_SLICES_PER_MEMBER`: a member is on one node."""
 MAX_SLICES_PER_MEMBER: Final = 64
 MAX_SLICE_MEMORY_BYTES: Final = 16 * TIB
 MAX_MODEL_PREFERENCES: Final = 32

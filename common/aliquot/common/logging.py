@@ -1,8 +1,8 @@
 """Structured logs on the standard library: lines for people, or JSON lines for collectors.
 
 Facts go into `extra`, not into the sentence: `log.info("lease granted", extra={"lease_id": id})`. Every record is one
-line, whatever its message holds (nobody can forge a line by naming a lease cleverly); only tracebacks add more, and in
-JSON not even those.
+line, whatever its message holds, so a name chosen by a user can't forge a line. Only tracebacks add lines, and not in
+JSON.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class JsonFormatter(logging.Formatter):
             "logger": record.name,
             "message": record.getMessage(),
         }
-        # A fact can't hide what the record itself says.
+        # `extra` must not overwrite the record's own fields.
         line |= {f"extra_{key}" if key in line else key: value for key, value in _extra(record).items()}
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)

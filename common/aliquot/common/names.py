@@ -1,8 +1,7 @@
-"""Names and ids that come from outside: what they may look like, and a clear error with the field's path
-when they don't.
+"""Validates names and ids from outside; errors carry the field's path.
 
-Ids and node names end up in file names, metric labels and tables, so they are ASCII without blanks. Free
-texts may hold anything printable.
+Ids and node names end up in file names, metric labels and tables, so they are ASCII without blanks. Free text may hold
+anything printable.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ _SUBDOMAIN: Final = rf"{_LABEL}(?:\.{_LABEL})*"
 
 _TENANT_FORM: Final = "letters, digits and ._- , with / between levels: research/vision"
 _POOL_FORM: Final = "letters, digits, - and _ , such as training"
-_NODE_FORM: Final = "letters, digits, - and _ , in labels parted by dots: gpu-07.rack3"
+_NODE_FORM: Final = "letters, digits, - and _ , in labels separated by dots: gpu-07.rack3"
 _SLICE_FORM: Final = "letters, digits and ./_- , such as s-5n2k8wq0x3r7t"
 _UUID_FORM: Final = "a UUID as the driver states it: GPU-… or MIG-…"
 _KEY_FORM: Final = "visible ASCII characters, such as a UUID"
@@ -39,7 +38,7 @@ LABEL_VALUE = re.compile(rf"(?:{_SEGMENT})?")
 def validate_lease_id(value: str, field: str = "lease_id") -> str:
     """`l-` and 13 base32 characters."""
     if not (ID.fullmatch(value) and value.startswith("l-")):
-        raise InvalidFieldError(field, f"{_shown(value)} is no lease id", hint="see `aliquot ls`: l-5n2k8wq0x3r7t")
+        raise InvalidFieldError(field, f"{_shown(value)} is not a lease id", hint="see `aliquot ls`: l-5n2k8wq0x3r7t")
     return value
 
 
@@ -49,7 +48,7 @@ def validate_slice_id(value: str, field: str = "slice_id") -> str:
 
 
 def validate_tenant(value: str, field: str = "tenant") -> str:
-    """Up to 128 characters: segments of letters, digits and `._-`, parted by `/` for a hierarchy."""
+    """Up to 128 characters: segments of letters, digits and `._-`, separated by `/`."""
     return _check(TENANT, value, field, limits.MAX_TENANT_CHARS, _TENANT_FORM)
 
 
@@ -64,7 +63,7 @@ def validate_pool(value: str, field: str = "pool") -> str:
 
 
 def validate_node(value: str, field: str = "node_id") -> str:
-    """A node's id or name: DNS-like labels of up to 63 characters, parted by dots, 253 in all."""
+    """A node's id or name: DNS-like labels of up to 63 characters, separated by dots, 253 in all."""
     return _check(NODE, value, field, limits.MAX_NODE_CHARS, _NODE_FORM)
 
 
@@ -98,15 +97,17 @@ def validate_labels(labels: Mapping[str, str], field: str = "labels") -> Mapping
         _check_length(prefix, path, limits.MAX_LABEL_PREFIX_CHARS)
         _check_length(name, path, limits.MAX_LABEL_CHARS)
         if not LABEL_KEY.fullmatch(key):
-            raise InvalidFieldError(path, "is no label key", hint="like a Kubernetes label: team or example.com/team")
+            raise InvalidFieldError(
+                path, "is not a label key", hint="like a Kubernetes label: team or example.com/team"
+            )
         _check_length(value, path, limits.MAX_LABEL_CHARS)
         if not LABEL_VALUE.fullmatch(value):
-            raise InvalidFieldError(path, f"{_shown(value)} is no label value", hint="letters, digits, ._- or empty")
+            raise InvalidFieldError(path, f"{_shown(value)} is not a label value", hint="letters, digits, ._- or empty")
     return labels
 
 
 def _check(pattern: re.Pattern[str], value: str, field: str, max_chars: int, wanted: str) -> str:
-    # The length first: the patterns are then matched against bounded text only.
+    # The length first, so that patterns are matched against bounded text only.
     _check_length(value, field, max_chars)
     if not value:
         raise InvalidFieldError(field, "is empty", hint=f"write {wanted}")

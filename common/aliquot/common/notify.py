@@ -1,4 +1,4 @@
-"""Telling systemd how a service is doing: the few lines of sd_notify that are needed, without a dependency."""
+"""Telling systemd how a service is doing: the part of sd_notify that is needed, without a dependency."""
 
 from __future__ import annotations
 

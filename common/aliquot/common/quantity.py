@@ -1,8 +1,7 @@
-"""Kubernetes quantities in exact integer arithmetic: `10Gi`, `8G` (8·10⁹), `1.5Gi`, `500m`, `1e9`; bare is
-the base unit.
+"""Kubernetes quantities in exact arithmetic: `10Gi`, `8G` (8·10⁹), `1.5Gi`, `500m`, `1e9`; a bare number is base units.
 
-Bytes and thousandths go into a ledger, so nothing here passes through a float. Where Kubernetes would round
-a fraction up silently, the exact readers refuse it unless told to round.
+Bytes and thousandths go into a ledger, so floats are never used. Where Kubernetes silently rounds a fraction up,
+`parse_bytes` and `parse_milli` refuse it unless told to round.
 
 Source of the syntax: the Kubernetes API reference of `resource.Quantity`. `K` is not one of its suffixes
 (`k` and `Ki` are), and `1E` is an exa while `1E3` is an exponent.
@@ -49,7 +48,7 @@ def parse_quantity(text: str) -> Fraction:
         raise QuantityError(f"a quantity of {len(text)} characters; at most {MAX_QUANTITY_CHARS} are read")
     match = _QUANTITY.fullmatch(text)
     if match is None:
-        raise QuantityError(f"{text!r} is no quantity", hint=_hint(text))
+        raise QuantityError(f"{text!r} is not a quantity", hint=_hint(text))
     value = exact_decimal(match["number"])
     suffix, exponent = match["suffix"], int(match["exponent"] or 0)
     if abs(exponent) > _MAX_EXPONENT:
@@ -72,29 +71,26 @@ def exact_decimal(number: str) -> Fraction:
 def parse_bytes(text: str, *, round_up: bool = False) -> int:
     """Reads an amount of bytes, zero or more.
 
-    A fraction of a byte is refused, or rounded up with `round_up` as Kubernetes does (`100500m` is a size
-    it writes). Raises `QuantityError`.
+    A fraction of a byte is refused; with `round_up` it is rounded up, as Kubernetes does (it writes sizes such as
+    `100500m`). Raises `QuantityError`.
     """
     return _whole(parse_quantity(text), text, "byte", round_up=round_up)
 
 
 def parse_milli(text: str, *, round_up: bool = False) -> int:
-    """Reads an amount such as CPU (`500m`, `0.5`, `2`) as thousandths, zero or more. Raises
-    `QuantityError`.
-    """
+    """Reads an amount such as CPU (`500m`, `0.5`, `2`) as thousandths, zero or more. Raises `QuantityError`."""
     return _whole(parse_quantity(text) * 1000, text, "thousandth", round_up=round_up)
 
 
 def format_bytes(value_bytes: int, *, bare: bool = True) -> str:
     """Writes bytes as the shortest quantity that reads back exactly: `10Gi`, `8G`, `1.5Gi`, `1000`.
 
-    Among equally short ones a whole number wins, then a binary suffix. With `bare=False` there is always a
-    suffix (`500` becomes `0.5k`), for places where a bare number means something else. Raises `ValueError`
-    below zero.
+    Of equally short ones a whole number is preferred, then a binary suffix. With `bare=False` there is always a suffix
+    (`500` becomes `0.5k`), for places where a bare number means something else. Raises `ValueError` below zero.
     """
     if value_bytes < 0:
         raise ValueError(f"negative bytes: {value_bytes}")
-    # `int`, because a ByteSize is written by this very function.
+    # `int`, because a ByteSize formats itself with this function.
     written = [str(int(value_bytes))] if bare else []
     written += [_decimal(Fraction(value_bytes, unit)) + suffix for suffix, unit in BYTE_SUFFIXES.items()]
     return min(written, key=lambda text: (len(text), "." in text))
@@ -149,9 +145,7 @@ def _power_of(number: int, prime: int) -> int:
 
 
 def suggest_suffix(unit: str) -> tuple[str, ...]:
-    """The suffixes that a mistaken unit may have meant: `GB` gives `G` and `Gi`, `gib` gives `Gi`; none
-    when unclear.
-    """
+    """The suffixes that a wrong unit may stand for: `GB` gives `G` and `Gi`, `gib` gives `Gi`; none when unclear."""
     folded = unit.lower()
     stem = folded.removesuffix("b")
     if len(stem) == 1 and stem in "kmgtpe":

@@ -1,6 +1,6 @@
-"""Reaching a coordinator over gRPC, and what it says when it refuses: why, who leads, how long to stay away.
+"""Connecting to a coordinator over gRPC, and reading a refusal: why, who leads, how long to wait.
 
-For those that hold a stream to the leader for as long as they live; the SDK's calls have rules of their own.
+For processes that keep a stream to the leader open, such as agents. The SDK's calls have their own rules.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from google.protobuf.message import DecodeError
 from google.rpc import error_details_pb2, status_pb2
 
 CONNECT_TIMEOUT_S = 4.0
-"""A machine that is gone, or a process that is frozen, answers nothing: try the next coordinator then."""
+"""A machine that is gone or a process that is frozen does not answer: then the next coordinator is tried."""
 LEADER_METADATA = "leader"
 """Trailing metadata in which a coordinator that does not lead names the one that does."""
 STATUS_METADATA = "grpc-status-details-bin"
@@ -26,7 +26,7 @@ _SETTLED = (grpc.ChannelConnectivity.READY, grpc.ChannelConnectivity.TRANSIENT_F
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """How a call ended. `reason` is the coordinator's stable word, where it gave one; `wait_s` what it asked for."""
+    """How a call ended. `reason` is the coordinator's stable word, if it gave one; `wait_s` the wait it asked for."""
 
     code: grpc.StatusCode
     message: str
@@ -50,8 +50,8 @@ def refusal_of(code: grpc.StatusCode, details: str | None, trailers: Iterable[An
 
 
 async def reach(channel: grpc.aio.Channel) -> None:
-    """Until there is a connection, or is known to be none: the call says why, then. Raises TimeoutError when nothing at
-    all is heard.
+    """Waits until the channel is connected or has failed; the next call then says why. Raises `TimeoutError` when there
+    is no answer at all.
     """
     async with asyncio.timeout(CONNECT_TIMEOUT_S):
         while (state := channel.get_state(try_to_connect=True)) not in _SETTLED:
@@ -59,9 +59,7 @@ async def reach(channel: grpc.aio.Channel) -> None:
 
 
 def _details(encoded: bytes) -> tuple[str, float]:
-    """The stable reason within a `google.rpc.Status`, and how long to stay away; empty and zero where it says none that
-    can be read.
-    """
+    """The stable reason in a `google.rpc.Status` and the wait it asks for; empty and zero if there is none to read."""
     reason, wait_s = "", 0.0
     info, retry = error_details_pb2.ErrorInfo(), error_details_pb2.RetryInfo()
     with contextlib.suppress(DecodeError):

@@ -12,21 +12,24 @@
 
 In full:
 
-    request  = amount ["(" where ")"] {"," amount}       one compute amount, one memory amount, or one of
-    each amount   = [K "x"] (share | memory | mig)             K slices, on K distinct GPUs of one node
-    share    = N | part                                   N whole GPUs; or 0.001 to 0.999 of one, in
-    thousandths memory   = Kubernetes quantity with a suffix          per slice: Ki Mi Gi Ti are powers of
-    1024, k M G T of 1000 where    = item {"," item}                            at most one vendor and one
-    models, in any order item     = vendor | models | "vgpu" models   = set {">" set}
-    in order of preference set      = model {"|" model}                          any of these
+        request  = amount ["(" where ")"] {"," amount}   one compute amount, one memory amount, or one of each
+    amount   = [K "x"] (share | memory | mig)        K slices, on K distinct GPUs of one node
+    share    = N | part                              N whole GPUs; or 0.001 to 0.999 of one, in thousandths
+    memory   = Kubernetes quantity with a suffix     per slice: Ki Mi Gi Ti are powers of 1024, k M G T of 1000
+    mig      = MIG profile                           such as 1g.10gb
+    where    = item {"," item}                       at most one vendor and one models, in any order
+    item     = vendor | models | "vgpu"
+    models   = set {">" set}                         in order of preference
+    set      = model {"|" model}                     any of these
 
-- `8G` is 8,000,000,000 bytes and `8Gi` is 8,589,934,592, as in Kubernetes. `8GB` is refused: it is used for both.
-- A share without memory gets its proportional part of the memory of the device it lands on, and memory without a share
-  the proportional share; the parser leaves both open (`None`).
+- `8G` is 8,000,000,000 bytes and `8Gi` is 8,589,934,592, as in Kubernetes. `8GB` is refused, because people use it for
+  both.
+- A share without memory gets the proportional part of its device's memory, and memory without a share the proportional
+  share. The parser leaves the missing one open (`None`).
 - Model names are the catalogue's (`catalog.canonical_name`): a family such as A100 means any size of it.
-  An unknown name is a model that only its own name matches.
-- `(vgpu)`, an older way of saying "a part, not a device", is read and means nothing more.
-- Full-width digits, brackets, commas and signs are read as their ASCII twins; blanks are free around them.
+  An unknown name matches only itself.
+- `(vgpu)`, from older platforms, is accepted and ignored.
+- Full-width digits, brackets, commas and signs are read as their ASCII twins; blanks around them are ignored.
 - At most 256 characters, 1024 slices and 16Ti per slice.
 """
 
@@ -43,7 +46,7 @@ __all__ = ["GpuRequest", "RequestSyntaxError", "format_request", "parse_request"
 
 
 def parse_request(text: str) -> GpuRequest:
-    """Reads a request. Raises `RequestSyntaxError`, and nothing else, for any text that is none."""
+    """Reads a request. Raises `RequestSyntaxError`, and nothing else, for any other text."""
     # Before the cache, so that it never keeps a long text.
     if len(text) > MAX_REQUEST_TEXT_CHARS:
         raise RequestSyntaxError(

@@ -1,6 +1,4 @@
-"""How a slice's memory limit is enforced, from weakest to strongest. The numbers are the contract's
-(`aliquot.v1.Tier`).
-"""
+"""How a slice's memory limit is enforced, from weakest to strongest. The numbers are those of `aliquot.v1.Tier`."""
 
 from __future__ import annotations
 
@@ -10,14 +8,12 @@ from aliquot.common.errors import InvalidFieldError
 
 
 class Tier(enum.IntEnum):
-    """Ordered: a request for at least `PRELOAD` is served by `MPS` too. The contract's 0, "unspecified", is
-    no tier.
-    """
+    """Ordered: a request for at least `PRELOAD` is served by `MPS` too. The contract's 0 means unspecified."""
 
     NONE = 1
     """A whole device, held exclusively: nothing to enforce."""
     WATCHDOG = 2
-    """Measured after the fact; the process over its limit is stopped."""
+    """Measured; a process over its limit is stopped."""
     PRELOAD = 3
     """Cooperative: denied inside the process by a preloaded library."""
     MPS = 4
@@ -34,9 +30,7 @@ class Tier(enum.IntEnum):
 
     @property
     def denies(self) -> bool:
-        """Whether an allocation beyond the limit fails at once, instead of the process being stopped
-        afterwards.
-        """
+        """Whether an allocation beyond the limit fails, rather than the process being stopped afterwards."""
         return self >= Tier.PRELOAD
 
 
@@ -46,4 +40,4 @@ def parse_tier(text: str, field: str = "tier") -> Tier:
         return Tier[text.strip().upper()]
     except KeyError:
         words = ", ".join(tier.word for tier in Tier)
-        raise InvalidFieldError(field, f"{text!r} is no tier", hint=f"one of {words}, weakest first") from None
+        raise InvalidFieldError(field, f"{text!r} is not a tier", hint=f"one of {words}, weakest first") from None

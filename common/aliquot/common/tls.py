@@ -1,8 +1,8 @@
-"""Who may listen where, and credentials from certificate files.
+"""Where a server may listen without TLS, and credentials from certificate files.
 
-Listening on anything but this machine without TLS is refused unless the operator says `--insecure`, because a tenant is
-whatever its caller claims to be, and leases carry secrets. Servers read their files again when they change, so that a
-renewed certificate needs no restart.
+Listening without TLS where other machines can connect is refused unless the operator says `--insecure`, because a
+tenant is whatever its caller claims to be, and leases carry secrets. Servers read their files again when they change,
+so a renewed certificate needs no restart.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class ClientTls:
 def is_local_address(address: str) -> bool:
     """Whether only this machine can reach a gRPC address: a Unix socket, `localhost` or a loopback IP.
 
-    Names other than `localhost` are not resolved, and count as reachable; so do `0.0.0.0` and `[::]`.
+    Names other than `localhost` are not resolved and count as reachable from outside; so do `0.0.0.0` and `[::]`.
     """
     if address.startswith(_LOCAL_SCHEMES):
         return True
@@ -60,7 +60,7 @@ def is_local_address(address: str) -> bool:
 
 
 def require_secure(address: str, tls: ServerTls | None, *, insecure: bool) -> None:
-    """Refuses to listen in the clear where others can connect. Raises `SecurityError`."""
+    """Refuses to listen without TLS where other machines can connect. Raises `SecurityError`."""
     if tls is None and not insecure and not is_local_address(address):
         raise SecurityError(
             f"refusing to listen on {address} without TLS: anybody who can reach it could act as any tenant",
@@ -71,12 +71,12 @@ def require_secure(address: str, tls: ServerTls | None, *, insecure: bool) -> No
 def server_credentials(tls: ServerTls) -> grpc.ServerCredentials:
     """Credentials that follow their files. Raises `SecurityError` when they can't be used now.
 
-    Files that can't be used later on are logged, and the certificate from before stays in service.
+    When changed files can't be used, that is logged and the old certificate stays in service.
     """
     source = _CertificateSource(tls)
     return grpc.dynamic_ssl_server_credentials(
         source.load(),
-        source.refreshed,  # type: ignore[arg-type]  # the stub forgets None: "keep the one in service"
+        source.refreshed,  # type: ignore[arg-type]  # the stub lacks None: keep the one in service
         require_client_authentication=tls.client_ca_file is not None,
     )
 
@@ -102,7 +102,7 @@ class _CertificateSource:
         self._seen: tuple[tuple[int, int], ...] | None = None
 
     def load(self) -> grpc.ServerCertificateConfiguration:
-        # Noted before reading: a change in between is then seen at the next handshake.
+        # Before reading, so that a change in between is seen at the next handshake.
         self._seen = self._stamps()
         key, chain = _key_pair(self._tls.certificate_file, self._tls.key_file)
         ca = None if self._tls.client_ca_file is None else _read_pem(self._tls.client_ca_file, "CERTIFICATE")
@@ -134,12 +134,12 @@ def _stamp(file: Path) -> tuple[int, int]:
 def _key_pair(certificate_file: Path, key_file: Path) -> tuple[bytes, bytes]:
     key, chain = _read_pem(key_file, "PRIVATE KEY"), _read_pem(certificate_file, "CERTIFICATE")
     try:
-        # gRPC would accept a pair that does not match, and then fail every handshake without saying why. The password
-        # is there so that an encrypted key fails too, instead of asking on the terminal.
+        # gRPC would accept a pair that does not match, and then fail every handshake without saying why. With a
+        # password an encrypted key fails too, instead of asking on the terminal.
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate_file, key_file, password="")
     except (OSError, ValueError) as error:  # SSLError is an OSError
         raise SecurityError(
-            f"{certificate_file} and {key_file} are no usable pair: {error}",
+            f"{certificate_file} and {key_file} are not a usable pair: {error}",
             hint="give a certificate and its own, unencrypted key, both in PEM",
         ) from error
     return key, chain
