@@ -92,8 +92,8 @@ def test_every_command_has_help(command: str, capsys: pytest.CaptureFixture[str]
         (["ls", "--nonsense"], "`aliquot ls` takes no '--nonsense'", "`aliquot ls --help`"),
         (["ls", "--tenent=x"], "'--tenent=x'", "did you mean --tenant?"),
         (["alloc"], "required: GPU", "`aliquot alloc --help`"),
-        (["alloc", "1", "--memory", "5GB"], "'5GB' is no quantity", "write 5G or 5Gi"),
-        (["alloc", "1", "--gang", "0"], "'0' is no whole number from 1", "`aliquot alloc --help`"),
+        (["alloc", "1", "--memory", "5GB"], "'5GB' is not a quantity", "write 5G or 5Gi"),
+        (["alloc", "1", "--gang", "0"], "'0' is not a whole number from 1", "`aliquot alloc --help`"),
         (["alloc", "1", "--topology", "star"], "prefer-island", "`aliquot alloc --help`"),
     ],
 )
@@ -111,9 +111,9 @@ def test_wrong_command_lines(arguments: list[str], said: str, advice: str, capsy
 @pytest.mark.parametrize(
     ("period", "said"),
     [
-        (["--month", "2026-13"], "--month: '2026-13' is no month"),
+        (["--month", "2026-13"], "--month: '2026-13' is not a month"),
         (["--from", "2026-11-01"], "--from and --to go together"),
-        (["--from", "2026-11-01", "--to", "soon"], "--to: 'soon' is no time"),
+        (["--from", "2026-11-01", "--to", "soon"], "--to: 'soon' is not a time"),
     ],
 )
 def test_periods_that_are_none(period: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -85,7 +85,7 @@ def test_pods_end_before_those_that_come_later(tmp_path: Path) -> None:
     pods.write_text(PODS)
     assert [pod.name for pod in replay.read_pods(pods, 3)] == ["p-1", "p-2", "p-3"]
     pods.write_text("who,what\n1,2\n")
-    with pytest.raises(ConfigError, match="no pod list"):
+    with pytest.raises(ConfigError, match="not a pod list"):
         replay.read_pods(pods, 3)
     with pytest.raises(ConfigError):
         replay.read_pods(tmp_path / "missing.csv", 3)

@@ -161,11 +161,11 @@ def test_declaring_nodes_from_a_file(cli: Cli, tmp_path: Path, name: str) -> Non
         ("x.yaml", "nodes: []", "no list of nodes"),
         ("x.yaml", "nodes: [{name: a, gpus: 3}]", "nodes[0].gpus: unknown"),
         ("x.yaml", "nodes: [{devices: []}]", "nodes[0].name: not set"),
-        ("x.json", '{"nodes": [{"name": "a", "devices": [{"model": "T4", "count": 0}]}]}', "no number from 1"),
-        ("x.json", '{"nodes": [{"name": "a", "devices": [{"model": "T4", "memory": "8GB"}]}]}', "no quantity"),
+        ("x.json", '{"nodes": [{"name": "a", "devices": [{"model": "T4", "count": 0}]}]}', "not a number from 1"),
+        ("x.json", '{"nodes": [{"name": "a", "devices": [{"model": "T4", "memory": "8GB"}]}]}', "not a quantity"),
         ("x.json", '{"nodes": ["a"]}', "a table was expected"),
         ("x.csv", "host,cards\n", "its columns are"),
-        ("x.csv", "name,model,gpus\na,T4,many\n", "line 2: 'many' is no number"),
+        ("x.csv", "name,model,gpus\na,T4,many\n", "line 2: 'many' is not a number"),
     ],
 )
 def test_files_that_cannot_be_read(cli: Cli, tmp_path: Path, name: str, text: str, says: str) -> None:

@@ -193,7 +193,7 @@ async def test_what_is_not_there_can_not_be_withdrawn(
         ("pools: [{name: p, devices: [{model: L4, memory: x}]}]", "pools[0].devices[0].memory: 'x'"),
         ("pools: [{name: p, balancing: {label: l, auto: 'no'}}]", "pools[0].balancing.auto: 'no' is neither"),
         ("queues: [{name: q, ageing: 5}]", "queues[0].ageing: '5'"),
-        ("queues: [{name: q, ageing: 10ms}]", "queues[0].ageing: 10ms is no whole number of seconds"),
+        ("queues: [{name: q, ageing: 10ms}]", "queues[0].ageing: 10ms is not a whole number of seconds"),
         ("queues: [{name: q, preempts: 'false'}]", "queues[0].preempts: 'false'"),
         ("prices: {gpu_hour: {x: 0.0000001}}", "prices.gpu_hour.x: "),
         ("prices: {minimum: soon}", "prices.minimum: 'soon'"),

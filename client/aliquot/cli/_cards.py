@@ -1,4 +1,4 @@
-"""How cards in MIG mode are cut, on a terminal: which slices of their memory are what, who holds it, what is left."""
+"""Shows the MIG instances of cards on a terminal: which memory slices they use, who holds them, what is left."""
 
 from __future__ import annotations
 
@@ -18,20 +18,18 @@ NO_COMPUTE = Text("has no compute instance", "yellow")
 
 
 class _Piece(NamedTuple):
-    """Some slices of a card, in a row."""
+    """Adjacent memory slices of a card."""
 
     start: int | None
     length: int | None
-    """None: its node does not tell."""
+    """None: its node does not report it."""
     profile: str
     device: Device | None
-    """None: these slices are not cut, or are a part without a compute instance."""
+    """None: these slices are not used, or belong to an instance without compute."""
 
 
 def cards_view(nodes: Iterable[Node]) -> list[RenderableType]:
-    """The cards in MIG mode of nodes, a line for each instance and for each row of slices between them; empty where
-    there are none.
-    """
+    """The cards in MIG mode of nodes, a line for each instance and each gap between them; empty if there are none."""
     rows: list[tuple[RenderableType, ...]] = []
     notes: list[RenderableType] = []
     nodes = list(nodes)
@@ -60,7 +58,7 @@ def cards_view(nodes: Iterable[Node]) -> list[RenderableType]:
 
 
 def _cards(node: Node) -> Iterator[tuple[str, str, list[_Piece]]]:
-    """(card, its model, its pieces in order), by the number of the card."""
+    """(card, model, pieces in order), by the card's number."""
     instances: dict[str, list[Device]] = {}
     for device in sorted(node.devices, key=lambda device: device.index):
         if device.mig_profile:
@@ -76,7 +74,7 @@ def _cards(node: Node) -> Iterator[tuple[str, str, list[_Piece]]]:
 
 
 def _pieces_of(card: MigCard, instances: Iterable[Device]) -> Iterator[_Piece]:
-    """The parts of a card that may be cut, and the slices that are none."""
+    """The instances of a card that the pool may change, and the slices between them."""
     devices = {device.uuid: device for device in instances}
     lengths = {profile.name: profile.length for profile in card.profiles}
     end = max((start + profile.length for profile in card.profiles for start in profile.starts), default=0)

@@ -1,4 +1,4 @@
-"""What a command is: the same few things for ours and for those that other distributions add by entry points."""
+"""The interface of commands, both built in and added by other distributions through entry points."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Command(Protocol):
 
     @property
     def name(self) -> str:
-        """What is typed."""
+        """The name that is typed."""
 
     @property
     def help(self) -> str:
@@ -27,11 +27,11 @@ class Command(Protocol):
 
     @property
     def configure(self) -> Callable[[argparse.ArgumentParser], None]:
-        """Adds the command's options; those in `_options.common` are there already."""
+        """Adds the command's options to those of `_options.common`."""
 
     @property
     def run(self) -> Callable[[argparse.Namespace], int]:
-        """Does it, and answers with the exit code. An `AliquotError` that it raises is shown as one."""
+        """Runs the command and returns the exit code. It may raise an `AliquotError`, which is shown to the user."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class Builtin:
 
 
 def not_installed(name: str, extras: Sequence[str], error: Exception) -> Builtin:
-    """Stands for a command whose extra is not installed: it is listed, takes anything, and says what is missing."""
+    """A stand-in for a command whose extra is not installed: it takes any arguments and says what is missing."""
     wanted = f"aliquot[{','.join(extras)}]"
 
     def configure(parser: argparse.ArgumentParser) -> None:

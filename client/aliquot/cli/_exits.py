@@ -1,4 +1,4 @@
-"""Exit codes: what a script may branch on. Documented in `aliquot --help` and the README; codes are only ever added."""
+"""Exit codes, for scripts. Documented in `aliquot --help` and the README; codes are only ever added."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from aliquot.common.errors import ConfigError, DurationError, InvalidFieldError,
 
 
 class Exit(enum.IntEnum):
-    """What the command ended with."""
+    """The exit code of a command."""
 
     OK = 0
     FAILED = 1
@@ -40,18 +40,18 @@ class Exit(enum.IntEnum):
 
 MEANING = {
     Exit.OK: "done",
-    Exit.FAILED: "failed; the message says how",
+    Exit.FAILED: "failed; see the message",
     Exit.USAGE: "wrong arguments, or a request that can't be read",
     Exit.NOT_FOUND: "no such lease, node or tenant, or no local pool",
     Exit.REFUSED: "refused: it can never fit, or a limit forbids it",
     Exit.NOT_NOW: "not now: queued, no capacity, or out of time",
     Exit.UNAVAILABLE: "no coordinator, or no agent, answers",
-    Exit.CONFLICT: "somebody else was first, or it is in use",
+    Exit.CONFLICT: "changed by somebody else, or in use",
     Exit.LEASE_LOST: "the lease ended while it was needed",
     Exit.INTERRUPTED: "interrupted by Ctrl-C",
 }
 
-# The first match counts, so that the finer classes come first.
+# The first match counts, so the more specific classes come first.
 _BY_ERROR: tuple[tuple[type[AliquotError], Exit], ...] = (
     (UsageError, Exit.USAGE),
     (RequestSyntaxError, Exit.USAGE),

@@ -1,8 +1,8 @@
-"""Running one program in the foreground the way a shell does: it owns the terminal, and signals reach it.
+"""Running a program in the foreground as a shell does: it owns the terminal, and signals reach it.
 
-The program has a process group of its own, because that is how its lease's agent follows it where there are no cgroups.
-So the terminal is handed to that group (or reading from it would stop the program), and taken back whenever the program
-stops or ends. Signals that are sent to us go on to the program.
+The program has its own process group, because without cgroups the agent follows it by that. So the terminal is given to
+that group (otherwise reading from it would stop the program) and taken back when the program stops or ends. Signals
+that this process gets are passed on to the program.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any
 
-# By name, because other systems lack some: there the command line has no programs to run, but all else.
+# By name, because other systems lack some of them. There the command line can't run programs, but all else works.
 FORWARDED = tuple(
     getattr(signal, name)
     for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2")
@@ -31,15 +31,15 @@ class Foreground:
 
     pid: int = 0
     forwarded: set[int] = field(default_factory=set)
-    """Signals that we passed on: an end by one of these was asked for."""
+    """Signals that were passed on: an end by one of these was asked for."""
     _terminal: int | None = None
     _waiting: list[int] = field(default_factory=list)
 
     @contextlib.contextmanager
     def taking_signals(self) -> Iterator[None]:
-        """Pass signals on from here on; those that come before there is a program wait for it."""
+        """Pass signals on from now on; those that come before the program starts are kept for it."""
         before = {number: signal.signal(number, self._pass_on) for number in FORWARDED}
-        # Taking the terminal back would stop us, as we are in the background then.
+        # Ignored, because a background process that takes the terminal back is stopped by it.
         if hasattr(signal, "SIGTTOU"):
             before[signal.SIGTTOU] = signal.signal(signal.SIGTTOU, signal.SIG_IGN)
         self._terminal = _own_terminal()
@@ -51,7 +51,7 @@ class Foreground:
                 signal.signal(number, handler)
 
     def started(self, pid: int) -> None:
-        """This is the program, not yet running: it gets the terminal, and what was sent to us meanwhile."""
+        """The program exists but does not run yet: it gets the terminal, and the signals that came meanwhile."""
         self.pid = pid
         self._give()
         for number in self._waiting:
@@ -59,15 +59,15 @@ class Foreground:
         self._waiting.clear()
 
     def wait(self, process: subprocess.Popen[Any], stopping: Callable[[], None]) -> int:
-        """Until the program ends; its exit code as `subprocess` has it. Stops with it on Ctrl-Z, after `stopping`."""
+        """Wait for the program to end, and return its code as `subprocess` does. Calls `stopping` on Ctrl-Z."""
         while True:
-            # Looked at without taking the status, which is Popen's.
+            # Without taking the status, which is for Popen to take.
             event = os.waitid(os.P_PID, process.pid, os.WEXITED | os.WSTOPPED | os.WNOWAIT)
             if event is None or event.si_code not in {os.CLD_STOPPED, os.CLD_TRAPPED}:
                 return process.wait()
             os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOHANG)
             if self._terminal is None:
-                # Somebody else stopped it, and will have it go on.
+                # Somebody else stopped it, and will continue it.
                 continue
             self._take_back()
             stopping()
@@ -101,7 +101,7 @@ class Foreground:
 
 
 def _own_terminal() -> int | None:
-    """The terminal on stdin, if we are what runs in its foreground."""
+    """The terminal on stdin, if this process is in its foreground."""
     try:
         terminal = sys.stdin.fileno()
         return terminal if os.tcgetpgrp(terminal) == os.getpgrp() else None

@@ -34,7 +34,7 @@ def hours(amount: int, unit: int) -> str:
 
 
 def rows(invoice: Invoice) -> list[tuple[str, ...]]:
-    """One row a line of the invoice."""
+    """One row for each line of the invoice."""
     return [
         (
             line.queue,
@@ -51,7 +51,7 @@ def rows(invoice: Invoice) -> list[tuple[str, ...]]:
 
 
 def sums(invoice: Invoice) -> list[tuple[str, str]]:
-    """What stands below the lines."""
+    """The sums below the lines."""
     found = [("subtotal", money(invoice.subtotal_micro))]
     for tier in invoice.discounts:
         above = hours(tier.above_gpu_milli_hours * (GPU_HOUR // 1000), GPU_HOUR)
@@ -62,7 +62,7 @@ def sums(invoice: Invoice) -> list[tuple[str, str]]:
 
 
 def measured(invoice: Invoice) -> list[str]:
-    """What agents measured beside what was reserved, in words; nothing where nothing was measured."""
+    """What agents measured beside what was reserved, in words; empty if nothing was measured."""
     if not invoice.observed_interval_ms:
         return []
     busy = hours(invoice.observed_busy_milli_ms, GPU_HOUR)

@@ -1,4 +1,4 @@
-"""Values as JSON: the SDK's own field names, units and all, so that a script and a program read the same words."""
+"""Values as JSON, with the SDK's field names."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def dumps(value: object, *, indent: int | None = None) -> str:
 
 
 def error_document(error: AliquotError) -> dict[str, Any]:
-    """An error as scripts get it on stderr."""
+    """An error as JSON for stderr."""
     inner: dict[str, Any] = {
         "reason": error.stated_reason if isinstance(error, PoolError) else error.reason,
         "message": error.message,

@@ -4,11 +4,11 @@ YAML, JSON and TOML hold a list under `nodes`::
 
     nodes:
       - name: gpu-1
-        devices: [{model: A100-80, count: 4}]     # memory: 80Gi and uuid: … where the catalogue is not enough
+        devices: [{model: A100-80, count: 4}]     # memory: 80Gi and uuid: … if the catalogue is not enough
         pool: training                             # labels, agentless, cpu (4, 500m) and memory (512Gi) too
 
-CSV has a head line. Its columns are `name` (or `sn`), `model`, `gpus` (or `gpu`), and where known `memory_per_gpu`,
-`cpu` (or `cpu_milli`), `host_memory` (or `memory_mib`), `pool`. Lines without devices are left out.
+CSV has a header. Its columns are `name` (or `sn`), `model`, `gpus` (or `gpu`), and optionally `memory_per_gpu`, `cpu`
+(or `cpu_milli`), `host_memory` (or `memory_mib`) and `pool`. Lines without devices are skipped.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _DEVICE_KEYS = {"model", "count", "memory", "uuid"}
 
 
 def read_nodes(path: Path, *, agentless: bool = False, pool: str = "") -> list[NodeDeclaration]:
-    """The nodes of a file. `agentless` and `pool` hold where the file doesn't say. Raises `ConfigError`."""
+    """The nodes of a file. `agentless` and `pool` are defaults. Raises `ConfigError`."""
     try:
         text = path.read_text(encoding="utf-8-sig")
     except OSError as error:
@@ -73,7 +73,7 @@ def _read_node(node: Any, where: str, agentless: bool, pool: str) -> NodeDeclara
         _check_keys(device, _DEVICE_KEYS, place)
         count = device.get("count", 1)
         if not isinstance(count, int) or not 1 <= count <= 256:
-            raise ConfigError(f"{place}.count: {count!r} is no number from 1 to 256")
+            raise ConfigError(f"{place}.count: {count!r} is not a number from 1 to 256")
         memory = device.get("memory")
         made = DeviceDeclaration(
             model=_text(device, "model", place),
@@ -131,7 +131,7 @@ def _read_row(
 ) -> NodeDeclaration | None:
     count = _first(row, "gpus", "gpu") or "0"
     if not count.isdecimal():
-        raise ConfigError(f"{where}: {count!r} is no number of GPUs")
+        raise ConfigError(f"{where}: {count!r} is not a number of GPUs")
     if int(count) == 0:
         return None
     model, memory = _first(row, "model"), _first(row, "memory_per_gpu")

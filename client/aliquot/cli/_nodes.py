@@ -1,4 +1,4 @@
-"""Names of nodes on the command line; the contract wants ids where a request is bound to nodes."""
+"""Turns node names into ids: the command line takes both, a request only ids."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def node_id_of(pool: Pool, name: str) -> str:
 
 
 def with_node_ids(pool: Pool, request: Request) -> Request:
-    """The request with names of nodes made ids."""
+    """The request with node names replaced by ids."""
     if not (request.node_ids or request.avoid_node_ids):
         return request
     return replace(

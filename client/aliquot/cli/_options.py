@@ -1,4 +1,4 @@
-"""Options that several commands share, and the pool and request that come of them."""
+"""Options that several commands share, and the pool and request made from them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from aliquot.common.quantity import parse_bytes, parse_milli
 
 CALL_TIMEOUT_S = 10.0
 UNREACHABLE_S = 2.0
-"""A restart takes less; a person at a terminal should not wait longer for nobody."""
+"""Longer than a restart takes, and short enough for a person who waits at a terminal."""
 _UNSET = argparse.SUPPRESS
 
 
@@ -24,7 +24,7 @@ def common(parser: argparse.ArgumentParser, *, top: bool = False) -> None:
         "-c",
         metavar="ADDRESS",
         default=None if top else _UNSET,
-        help="host:port of the coordinator, several parted by commas "
+        help="host:port of the coordinator, several separated by commas "
         "(ALIQUOT_COORDINATOR, else the configuration file, else localhost:7070)",
     )
     group.add_argument(
@@ -43,7 +43,7 @@ def common(parser: argparse.ArgumentParser, *, top: bool = False) -> None:
 
 
 def open_pool(args: argparse.Namespace) -> Pool:
-    """The pool that the options name."""
+    """The pool named by the options."""
     return Pool(args.coordinator, timeout_s=args.timeout, retry=RetryPolicy(unreachable_s=UNREACHABLE_S))
 
 
@@ -57,8 +57,8 @@ def request(parser: argparse.ArgumentParser, *, detached: bool = False) -> None:
     group.add_argument("--name", default="", help="for people")
     group.add_argument("--label", action="append", type=pair, default=[], metavar="KEY=VALUE", help="for people")
     group.add_argument("--gang", type=positive, default=1, metavar="N", help="members, placed all or nothing")
-    group.add_argument("--min-slices", type=int, default=0, metavar="N", help="elastic: keeps so many in any case")
-    group.add_argument("--max-slices", type=int, default=0, metavar="N", help="elastic: grows to so many where idle")
+    group.add_argument("--min-slices", type=int, default=0, metavar="N", help="elastic: keeps at least N")
+    group.add_argument("--max-slices", type=int, default=0, metavar="N", help="elastic: grows up to N while idle")
     group.add_argument("--cpu", type=milli, default=0, metavar="CPUS", help="per member: 4, 500m")
     group.add_argument("--memory", type=size, default=0, metavar="BYTES", help="host memory per member: 16Gi")
     group.add_argument(
@@ -74,7 +74,7 @@ def request(parser: argparse.ArgumentParser, *, detached: bool = False) -> None:
         metavar="WORD",
         help=f"between the devices of a member: {_words(Topology)}",
     )
-    group.add_argument("--affinity-group", default="", metavar="NAME", help="leases that know of each other")
+    group.add_argument("--affinity-group", default="", metavar="NAME", help="leases counted together by the next two")
     group.add_argument("--max-per-node", type=int, default=0, metavar="N", help="members of the affinity group")
     group.add_argument("--spread-domains", action="store_true", help="prefer domains with few of the group")
     group.add_argument("--time-limit", type=whole_seconds, default=0, metavar="TIME", help="end it after: 2h")
@@ -125,7 +125,7 @@ def read_request(
 
 
 def seconds(text: str) -> float:
-    """`10s`, `500ms`, `2h`; a bare number is seconds."""
+    """Parses `10s`, `500ms`, `2h`; a bare number is seconds."""
     try:
         return float(text) if text.replace(".", "", 1).isdigit() else parse_duration_ms(text) / 1000
     except AliquotError as error:
@@ -133,7 +133,7 @@ def seconds(text: str) -> float:
 
 
 def whole_seconds(text: str) -> int:
-    """Seconds without a fraction."""
+    """Parses whole seconds."""
     value = seconds(text)
     if value != int(value):
         raise argparse.ArgumentTypeError(f"{text}: whole seconds are needed")
@@ -141,14 +141,14 @@ def whole_seconds(text: str) -> int:
 
 
 def positive(text: str) -> int:
-    """A whole number from 1."""
+    """Parses a whole number from 1."""
     if not text.isascii() or not text.isdigit() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is no whole number from 1")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1")
     return int(text)
 
 
 def size(text: str) -> int:
-    """`16Gi`."""
+    """Parses bytes: `16Gi`."""
     try:
         return parse_bytes(text)
     except AliquotError as error:
@@ -156,7 +156,7 @@ def size(text: str) -> int:
 
 
 def milli(text: str) -> int:
-    """`4`, `500m`."""
+    """Parses thousandths: `4`, `500m`."""
     try:
         return parse_milli(text)
     except AliquotError as error:
@@ -164,7 +164,7 @@ def milli(text: str) -> int:
 
 
 def pair(text: str) -> tuple[str, str]:
-    """`key=value`."""
+    """Parses `key=value`."""
     key, equals, value = text.partition("=")
     if not key or not equals:
         raise argparse.ArgumentTypeError(f"{text!r}: write KEY=VALUE")
@@ -172,19 +172,19 @@ def pair(text: str) -> tuple[str, str]:
 
 
 def tier(text: str) -> Tier:
-    """A tier's word."""
+    """Parses a tier's word."""
     try:
         return Tier(text.upper())
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is no tier; one of {_words(Tier)}") from None
+        raise argparse.ArgumentTypeError(f"{text!r} is not a tier; one of {_words(Tier)}") from None
 
 
 def topology(text: str) -> Topology:
-    """A topology's word."""
+    """Parses a topology's word."""
     try:
         return Topology(text.upper().replace("-", "_"))
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is no topology; one of {_words(Topology)}") from None
+        raise argparse.ArgumentTypeError(f"{text!r} is not a topology; one of {_words(Topology)}") from None
 
 
 def _words(kind: type[Tier | Topology]) -> str:

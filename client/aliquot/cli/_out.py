@@ -26,7 +26,7 @@ class Out:
 
     @classmethod
     def of(cls, args: argparse.Namespace) -> Out:
-        """As the command line asks."""
+        """The output that the options ask for."""
         return cls(as_json=bool(getattr(args, "json", False)))
 
     def document(self, value: object) -> None:
@@ -40,7 +40,7 @@ class Out:
         sys.stdout.flush()
 
     def show(self, *things: RenderableType) -> None:
-        """For people, on stdout."""
+        """Results for people, on stdout."""
         for thing in things:
             self.console.print(thing, highlight=False)
 
@@ -50,7 +50,7 @@ class Out:
             self.err.print(text, highlight=False)
 
     def error(self, error: AliquotError) -> None:
-        """What went wrong, and what to do."""
+        """An error, on stderr: what is wrong, and what to do."""
         if self.as_json:
             sys.stderr.write(dumps(error_document(error)) + "\n")
             return
@@ -66,7 +66,7 @@ class Out:
 
 
 def missing_table(explanation: Explanation) -> Table:
-    """What is missing per class of devices, and what would change that."""
+    """What is missing for each class of devices, and what would change that."""
     return table(
         "CLASS",
         ("DEVICES", "right"),

@@ -1,4 +1,4 @@
-"""Reading a command line: what is wrong with it is an error like any other, short, and JSON where that is asked for."""
+"""Parses the command line. Usage errors are raised like any other error, so they are short, and JSON if asked for."""
 
 from __future__ import annotations
 
@@ -13,31 +13,31 @@ from aliquot.common.errors import AliquotError
 _NO_SUCH_COMMAND = re.compile(r"argument [A-Z]+: invalid choice: '(?P<word>[^']*)'")
 _HINT = "\n  hint: "
 TAKES_ANYTHING = "takes_anything"
-"""Set as a default of a command that is to run whatever else it is given."""
+"""Set as a default of a command that runs whatever other arguments it gets."""
 
 
 class UsageError(AliquotError):
-    """Arguments that make no command."""
+    """The arguments are wrong."""
 
     reason = "USAGE"
 
 
 class Parser(argparse.ArgumentParser):
-    """Raises `UsageError` where argparse would print the whole usage and leave. `--help` still prints and leaves."""
+    """Raises `UsageError` where argparse would print the whole usage and exit. `--help` still prints and exits."""
 
     def error(self, message: str) -> NoReturn:
-        """Raise it, with what to do."""
+        """Raise `UsageError` with a hint."""
         unknown = _NO_SUCH_COMMAND.match(message)
         if unknown is not None:
             raise UsageError(
                 f"there is no `{self.prog} {unknown['word']}`",
                 hint=_meant(unknown["word"], self.known(), f"`{self.prog} --help` lists what there is"),
             )
-        message, _, hint = message.partition(_HINT)  # of whoever read the argument
+        message, _, hint = message.partition(_HINT)  # from the argument's parser
         raise UsageError(message, hint=hint or f"see `{self.prog} --help`")
 
     def parse_whole(self, arguments: Sequence[str]) -> argparse.Namespace:
-        """Like `parse_args`, but what nobody knows is said of the command that was given it."""
+        """Like `parse_args`, but errors about unknown arguments name the command that got them."""
         args, unknown = self.parse_known_args(arguments)
         if unknown and not getattr(args, TAKES_ANYTHING, False):
             command = self.chosen(args)

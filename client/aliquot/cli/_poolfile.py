@@ -5,7 +5,7 @@
     pools:
       - name: default
         devices: [{model: A100-80, count: 64, memory: 79Gi}]   # declared: guarantees may count on them already
-        limit: {gpus: 60}                                       # what stays free is headroom
+        limit: {gpus: 60}                                       # what is above it stays free
         balancing: {label: project, threshold: 20, waited: 5m, keep: 3, rest: 10m, every: 5m, auto: false}
     queues:
       - name: root                                              # the order among top-level queues
@@ -31,7 +31,7 @@
       minimum: 1m
       discounts: [{above_gpu_hours: 1000, percent: 10}]
 
-What the file does not name is left as it is.
+What the file does not name stays as it is.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ _PRICE_KEYS = {"currency", "gpu_hour", "gib_hour", "minimum", "discounts"}
 
 
 def read_pool_file(path: Path) -> admin.Declarations:
-    """What the file declares. Raises ConfigError with the place in the file."""
+    """The file's declarations. Raises `ConfigError` with the place in the file."""
     content = _load(path)
     _check_keys(content, {"pools", "queues", "tenants", "prices"}, str(path))
     prices = content.get("prices")
@@ -237,13 +237,13 @@ def _some(value: Any, where: str) -> admin.Amount:  # noqa: ANN401
 
 
 def _each(value: Mapping[str, Any], key: str, where: str, make: Callable[[Any, str], _T]) -> tuple[_T, ...]:
-    """A list's items, each with its place in the file."""
+    """The items of a list, each made with its place in the file."""
     place = f"{where}.{key}" if where else key
     return tuple(make(item, f"{place}[{number}]") for number, item in enumerate(_list(value, key)))
 
 
 def _table(value: Mapping[str, Any], key: str, where: str, make: Callable[[Any, str], _T]) -> _T | None:
-    """What a key holds, or None where it is not set."""
+    """The value of a key, or None if it is not set."""
     return None if value.get(key) is None else make(value[key], f"{where}.{key}")
 
 
@@ -254,14 +254,14 @@ def _percent(value: Mapping[str, Any], key: str, where: str, default: int) -> in
 def _scaled(value: Any, scale: int, where: str) -> int:  # noqa: ANN401
     found: Fraction = _read(parse_quantity, value, where) * scale
     if found < 0 or found.denominator != 1:
-        raise ConfigError(f"{where}: {value} is negative, or finer than is kept", hint="write fewer decimals")
+        raise ConfigError(f"{where}: {value} is negative or has too many decimals", hint="write fewer decimals")
     return found.numerator
 
 
 def _seconds(value: Mapping[str, Any], key: str, where: str, default: str) -> int:
     found_ms = _read(parse_duration_ms, value.get(key, default), f"{where}.{key}")
     if found_ms % 1000:
-        raise ConfigError(f"{where}.{key}: {value[key]} is no whole number of seconds", hint="write 1s or more")
+        raise ConfigError(f"{where}.{key}: {value[key]} is not a whole number of seconds", hint="write 1s or more")
     return found_ms // 1000
 
 
@@ -273,7 +273,7 @@ def _flag(value: Mapping[str, Any], key: str, where: str, *, default: bool) -> b
 
 
 def _read(parse: Callable[[str], _T], value: Any, where: str) -> _T:  # noqa: ANN401
-    """What a parser makes of a value; what it refuses is said with the place."""
+    """A value, parsed; errors name its place."""
     try:
         return parse(str(value))
     except AliquotError as error:
@@ -282,7 +282,7 @@ def _read(parse: Callable[[str], _T], value: Any, where: str) -> _T:  # noqa: AN
 
 def _whole(value: Any, where: str) -> int:  # noqa: ANN401
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 1 << 31:
-        raise ConfigError(f"{where}: {value!r} is no whole number")
+        raise ConfigError(f"{where}: {value!r} is not a whole number")
     return value
 
 

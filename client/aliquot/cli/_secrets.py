@@ -1,7 +1,7 @@
-"""Secrets of leases that this user got from the command line, so that `exec` can join them from another terminal.
+"""Secrets of this user's leases, so that `exec` can join them from another terminal.
 
-One file per lease, readable by its owner alone, below the state folder. `ALIQUOT_LEASE_SECRET` is used instead where
-it is set. Files outlive their lease when somebody else ends it, so old ones are swept.
+One file per lease, readable only by its owner, below the state folder. `ALIQUOT_LEASE_SECRET` overrides it. A file
+outlives its lease when somebody else ends it, so old files are removed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ KEPT_S = 30 * 24 * 3600
 
 
 def keep(lease_id: str, secret: str, env: Mapping[str, str] | None = None) -> None:
-    """Remember a secret."""
+    """Save a secret."""
     folder = _folder(env)
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     _sweep(folder)
@@ -30,7 +30,7 @@ def keep(lease_id: str, secret: str, env: Mapping[str, str] | None = None) -> No
 
 
 def forget(lease_id: str, env: Mapping[str, str] | None = None) -> None:
-    """The lease has ended."""
+    """Remove the secret of a lease that has ended."""
     (_folder(env) / lease_id).unlink(missing_ok=True)
 
 
@@ -60,5 +60,5 @@ def _sweep(folder: Path) -> None:
             if path.stat().st_mtime < oldest:
                 path.unlink()
         except OSError:
-            # Another command swept it first.
+            # Another command removed it first.
             continue

@@ -1,4 +1,4 @@
-"""Tables that stay readable in a narrow terminal: what can be spared is left out, and said to be."""
+"""Tables that stay readable in a narrow terminal: less important columns are left out, with a note."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from rich.table import Table
 from rich.text import Text
 
 PLAIN_WIDTH = 240
-"""Columns when nobody looks: a pipe must not lose what a narrow terminal would."""
+"""The width for output that is not a terminal: nothing may be left out there."""
 
 
 class Fitted(Table):
-    """A quiet table without the columns for which there is no room.
+    """A plain table that leaves out columns for which there is no room.
 
-    Those with nothing in them go first, then those in `spare`, in its order. What is left is folded where it still does
-    not fit, but for the first column, which names the line; with `one_line` it is cut instead.
+    Empty columns go first, then those in `spare`, in its order. If the rest still does not fit, all columns but the
+    first, which names the row, are folded; with `one_line` they are cut instead.
     """
 
     def __init__(self, *, spare: Sequence[str] = (), one_line: bool = False) -> None:
@@ -27,7 +27,7 @@ class Fitted(Table):
         self.one_line = one_line
 
     def column(self, head: str, justify: str = "left") -> None:
-        """One more."""
+        """Add a column."""
         first = not self.columns
         self.add_column(
             head,
@@ -37,7 +37,7 @@ class Fitted(Table):
         )
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """The table as it fits."""
+        """The table, with the columns that fit."""
         left_out: list[str] = []
         fitting = self
         for head in (*self._empty(), *self.spare) if options.max_width < PLAIN_WIDTH else ():
@@ -52,7 +52,7 @@ class Fitted(Table):
             yield Text(f"no room for {', '.join(told)}: widen the terminal, or see --json", style="bright_black")
 
     def _empty(self) -> list[str]:
-        """Columns that say nothing, apart from the first."""
+        """Empty columns, except the first."""
         return [
             str(column.header)
             for column in self.columns[1:]
@@ -60,7 +60,7 @@ class Fitted(Table):
         ]
 
     def _wide(self, console: Console, options: ConsoleOptions) -> int:
-        """How wide it would like to be."""
+        """Its full width, without folding."""
         whole = Measurement.get(console, options.update(max_width=10_000), self)
         return whole.maximum
 
@@ -82,7 +82,7 @@ def table(
     one_line: bool = False,
     spare: Sequence[str] = (),
 ) -> Fitted:
-    """A table. A column is its head, or its head and how it is aligned; `spare` names those to do without first."""
+    """A table. A column is its head, or its head and alignment; `spare` names the columns to leave out first."""
     made = Fitted(spare=spare, one_line=one_line)
     for column in columns:
         made.column(*((column,) if isinstance(column, str) else column))

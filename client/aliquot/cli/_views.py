@@ -1,4 +1,4 @@
-"""How a lease, an explanation and a node look on a terminal."""
+"""Leases, explanations and nodes on a terminal."""
 
 from __future__ import annotations
 
@@ -114,12 +114,12 @@ def places_table(slices: Iterable[Slice]) -> Table:
 
 
 def weakest_tier(slices: Iterable[Slice]) -> Tier:
-    """What a lease's weakest part is held by: that is what its holder can count on."""
+    """The weakest tier among a lease's slices: the one its holder can count on."""
     return min((part.tier for part in slices), key=list(Tier).index, default=Tier.UNSPECIFIED)
 
 
 def used_bytes(lease: Lease) -> int | None:
-    """What a lease's processes really hold on all its devices; None where some of it is not known."""
+    """What a lease's processes really hold on all its devices; None if some of it is not known."""
     total = 0
     for part in lease.slices:
         if part.observed_bytes is None:
@@ -167,7 +167,7 @@ def explanation_view(explanation: Explanation) -> list[RenderableType]:
     verdict = "fits now" if explanation.fits_now else "can never fit" if explanation.impossible else "does not fit now"
     things: list[RenderableType]
     if any(words in explanation.summary for words in ("fit now", "fits now", "never fit")):
-        things = [Text(explanation.summary, style=colour)]  # it says so itself, and of how much
+        things = [Text(explanation.summary, style=colour)]  # it says so itself, with the amount
     else:
         things = [Text.assemble((verdict, f"bold {colour}"), f"  {explanation.summary}".rstrip())]
     if explanation.queue_position:
@@ -183,7 +183,7 @@ def explanation_view(explanation: Explanation) -> list[RenderableType]:
     if explanation.placement:
         things.append(places_table(explanation.placement))
     if len(explanation.missing) > 1:
-        # One class alone is told by the summary.
+        # A single class is in the summary already.
         things.append(missing_table(explanation))
     things += [Text(note, style="bright_black") for note in (explanation.placement_note, *explanation.notes) if note]
     return things

@@ -1,4 +1,4 @@
-"""Amounts, ages and states as people read them; colours mean the same everywhere."""
+"""Amounts, ages and states for people; colours mean the same everywhere."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def moment(at_ms: int) -> str:
 
 
 def closed(node: Node) -> str:
-    """What a maintenance window means for a node now; empty where none closes it."""
+    """What a maintenance window means for a node now; empty if none closes it."""
     closure = node.closure
     if closure is None:
         return ""
@@ -80,7 +80,7 @@ def tier(value: Tier) -> str:
 
 
 def tiers(values: Iterable[Tier]) -> str:
-    """How limits can be enforced on a device, strongest first; whole devices need nothing, so that isn't said."""
+    """How limits can be enforced on a device, strongest first. NONE is left out."""
     known = sorted((value for value in values if value is not Tier.NONE), key=list(Tier).index, reverse=True)
     return " ".join(map(tier, known)) or UNKNOWN
 
@@ -111,7 +111,7 @@ def where(slices: Iterable[Slice]) -> str:
 
 
 def short(uuids: Iterable[str]) -> Callable[[str], str]:
-    """How to write each of these UUIDs where they stand together: by its shortest prefix that tells it apart."""
+    """A function that writes each of these UUIDs as its shortest unique prefix."""
     known = sorted(set(uuids))
     need = dict.fromkeys(known, _PREFIX_MIN)
     for one, other in pairwise(known):
@@ -131,17 +131,17 @@ def place(device: Device) -> str:
 
 
 def model(name: str, mig_profile: str) -> str:
-    """What sort of device: `A100-40`, `A100-40 2g.10gb`."""
+    """A device's model: `A100-40`, `A100-40 2g.10gb`."""
     return f"{name} {mig_profile}".strip()
 
 
 def asked(lease: Lease) -> str:
-    """What was asked for: `0.25(A100),10Gi`, of a gang `14 × 0.5`."""
+    """What was asked for: `0.25(A100),10Gi`; for a gang `14 × 0.5`."""
     return lease.gpu if lease.gang_size == 1 else f"{lease.gang_size} × {lease.gpu}"
 
 
 def elastic(lease: Lease) -> str:
-    """Of an elastic lease, how many slices it has, and whether its program knows; nothing of a rigid one."""
+    """How many slices an elastic lease has, and whether its launcher has acknowledged them; empty for a rigid one."""
     if not lease.min_count and not lease.max_count:
         return ""
     text = f"{len(lease.staying)} slices, at least {lease.min_count or UNKNOWN}, at most {lease.max_count or UNKNOWN}"
@@ -162,7 +162,7 @@ def holding(lease: Lease) -> str:
 
 
 def summary(explanation: Explanation) -> str:
-    """One line of why."""
+    """An explanation in one line."""
     if explanation.summary:
         return explanation.summary
     return "fits now" if explanation.fits_now else "does not fit now"

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from importlib import metadata
 
-# grpc reports every lost connection on stderr by itself; the commands say it in their own words. Before its import.
+# Set before grpc is imported: it would print every lost connection to stderr, which the commands report themselves.
 os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
 
 from aliquot.cli import _exits as exits
@@ -22,7 +22,7 @@ from aliquot.cli.commands import BUILTINS
 from aliquot.common.errors import AliquotError
 
 DESCRIPTION = (
-    "Exact parts of GPUs from one pool: ask for `0.25(A100),10Gi`, and get it placed, enforced, accounted for."
+    "Exact parts of GPUs from one pool: ask for `0.25(A100),10Gi`, and get it placed, enforced and accounted for."
 )
 EPILOG = f"""exit codes:
 {exits.describe()}
@@ -36,7 +36,7 @@ first steps:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; its exit code."""
+    """Run one command and return its exit code."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     try:
         args = build_parser(commands(arguments)).parse_whole(arguments)
@@ -56,7 +56,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         out.note("interrupted")
         return int(Exit.INTERRUPTED)
     except BrokenPipeError:
-        # Whoever read us (head, less) has seen enough; the interpreter must not complain about it at its end.
+        # The reader (head, less) closed the pipe; the interpreter must not complain about that at its end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return int(Exit.OK)
 
@@ -83,7 +83,7 @@ def build_parser(commands: Sequence[Command]) -> Parser:
 
 
 def commands(arguments: Sequence[str]) -> list[Command]:
-    """Our commands, and the others' when none of ours is meant: finding and importing those takes time."""
+    """The built-in commands, and those of other distributions if none of these is meant: importing takes time."""
     ours: dict[str, Command] = {command.name: command for command in BUILTINS}
     if any(argument in ours for argument in arguments) and not {"-h", "--help"} & set(arguments[:1]):
         return list(ours.values())
@@ -91,7 +91,7 @@ def commands(arguments: Sequence[str]) -> list[Command]:
         command: Command
         try:
             command = entry.load()
-        except Exception as error:  # noqa: BLE001 - somebody else's code; ours must still work
+        except Exception as error:  # noqa: BLE001 - code of others; the rest must still work
             if entry.extras and isinstance(error, (ImportError, AttributeError)):
                 ours.setdefault(entry.name, not_installed(entry.name, entry.extras, error))
                 continue

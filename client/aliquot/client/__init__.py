@@ -7,9 +7,8 @@
     with Pool(tenant="research") as pool, pool.lease("0.25(A100),10Gi") as lease:
         lease.run(["python", "train.py"])
 
-`Pool` is for programs with threads, `AsyncPool` its twin for asyncio. `_errors` draws the tree of what can go wrong,
-`local` talks to this node's agent, `admin` holds what administrators declare and read. Names with an underscore are
-ours to change.
+`Pool` is for programs with threads, `AsyncPool` its twin for asyncio. `_errors` shows the tree of errors, `local` talks
+to this node's agent, `admin` holds what administrators declare and read. Names with an underscore are private.
 """
 
 from aliquot.client._asking import Request, RequestOptions

@@ -1,4 +1,4 @@
-"""What administrators can do, each as a flow."""
+"""The calls of administrators, each as a flow."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def tenancy(context: Context, timeout_s: float) -> Flow[admin.Tenancy]:
 def balance(
     context: Context, pool: str, home: Iterable[str], timeout_s: float, *, carry_out: bool
 ) -> Flow[admin.Balance]:
-    """Which nodes should change hands, or do."""
+    """Which nodes should be lent or go home, or are moved now."""
     request = admin_pb2.BalanceRequest(pool=pool, carry_out=carry_out, home=home)
     return ask(context, _BALANCE, request, admin.Balance, timeout_s)
 
@@ -100,7 +100,7 @@ def defragment(
 
 
 def declare_maintenance(context: Context, window: admin.MaintenanceWindow, timeout_s: float) -> Flow[admin.Maintenance]:
-    """Say when nodes are to be left alone."""
+    """Declare a maintenance window."""
     request = admin_pb2.DeclareMaintenanceRequest(window=write(window, admin_pb2.MaintenanceWindow()))
     answer = yield from call(context, _DECLARE_MAINTENANCE, request, timeout_s)
     return read(answer.maintenance, admin.Maintenance)
@@ -133,7 +133,7 @@ def post_credit(
 
 
 def correct_usage(context: Context, request: admin_pb2.CorrectUsageRequest, timeout_s: float) -> Flow[None]:
-    """Make good what was charged wrongly."""
+    """Correct a wrong charge."""
     yield from call(context, _CORRECT, request, timeout_s)
 
 

@@ -1,7 +1,7 @@
 """What a launcher can ask for, as one immutable value, and how it becomes a message of the contract.
 
-The GPU text is read here too, before anything is sent, so that a slip of the finger costs no round trip; the
-coordinator reads it again and is the judge.
+The GPU text is parsed here, before anything is sent, so that a typo costs no round trip. The coordinator parses it
+again, and its answer counts.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Request:
     gpu: str
     """The request grammar: `0.25(A100),10Gi`, `2x0.5(A100|H100),20Gi`, `1(H100>A100)`, `10Gi`, `2`, `1g.10gb`."""
     tenant: str = ""
-    """Who pays. An unauthenticated claim in this version. Empty: the pool's tenant (see `Pool`)."""
+    """Who pays. Not authenticated in this version. Empty: the pool's tenant (see `Pool`)."""
     queue: str = ""
     pool: str = ""
     priority: int = 0
@@ -69,7 +69,7 @@ class Request:
     host_memory_bytes: int = 0
     """Per member."""
     min_tier: Tier = Tier.UNSPECIFIED
-    """Refuse, with the reason, where the memory limit can't be enforced this strongly."""
+    """Refuse, with the reason, if the memory limit can't be enforced this strongly."""
     time_limit_s: int = 0
     min_run_s: int = 0
     """Not preempted before it has run this long."""
@@ -89,15 +89,15 @@ class Request:
     """For people; at most 128 characters."""
     labels: Mapping[str, str] = field(default_factory=dict)
     ttl_s: int = 0
-    """The lease ends when no keep-alive has named it for this long; 0 = 60."""
+    """The lease expires when no keep-alive has named it for this long; 0 = 60."""
     detached: bool = False
     """No keep-alive needed: it ends by release, time limit or preemption only."""
     no_queue: bool = False
     """Refuse instead of queueing when nothing fits now."""
     min_count: int = 0
-    """Slices that an elastic lease keeps in any case; a multiple of a member's. 0: what is asked for."""
+    """The fewest slices that an elastic lease keeps; a multiple of a member's. 0: what is asked for."""
     max_count: int = 0
-    """Slices that it can use at most, where they are idle; a multiple of a member's. 0: what is asked for."""
+    """The most slices that it grows to while they are idle; a multiple of a member's. 0: what is asked for."""
     serve: Serve = Serve.UNSPECIFIED
     """REMOTE: granted only where an agent can serve it, and ACTIVE once it answers; its slices name endpoints."""
 
@@ -152,7 +152,7 @@ def to_proto(request: Request) -> types_pb2.LeaseRequest:
 
 
 def _without_members(names: Iterable[str]) -> list[str]:
-    """A set without the models whose family is in it: coordinators spell families out, people don't."""
+    """A set without the models whose family is in it: coordinators expand families, people don't."""
     named = list(names)
     return [
         name
@@ -162,7 +162,7 @@ def _without_members(names: Iterable[str]) -> list[str]:
 
 
 def describe_ask(request: types_pb2.LeaseRequest) -> str:
-    """The GPU part as text, whichever of its two forms the message carries."""
+    """The GPU part as text, from either of the two forms that a message may carry."""
     if request.WhichOneof("ask") != "spec":
         return request.gpu
     spec = request.spec
@@ -178,5 +178,5 @@ def describe_ask(request: types_pb2.LeaseRequest) -> str:
             )
         )
     except InvalidFieldError:
-        # A newer coordinator may know shapes that this grammar can't write.
+        # A newer coordinator may know requests that this grammar can't write.
         return ""

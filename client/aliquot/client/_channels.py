@@ -7,15 +7,15 @@ from aliquot.client._transport import MESSAGE_BYTES_MAX
 OPTIONS: tuple[tuple[str, int | str], ...] = (
     ("grpc.primary_user_agent", "aliquot-python"),
     ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
-    # The retry rule is ours (it knows idempotency keys, leaders and the caller's deadline), so grpc must neither repeat
-    # calls by itself nor sit out a back-off of up to two minutes after a coordinator's restart.
+    # Retries are done in `_flow`, which knows idempotency keys, leaders and the caller's deadline. So grpc must neither
+    # repeat calls nor wait up to two minutes to reconnect after a coordinator's restart.
     ("grpc.enable_retries", 0),
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.min_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 1000),
     # Two pools in one process must not share a broken connection.
     ("grpc.use_local_subchannel_pool", 1),
-    # A coordinator whose machine vanished sends no goodbye; streams would wait for ever without this.
+    # A machine that is gone does not close its connections; without this, streams would wait for ever.
     ("grpc.keepalive_time_ms", 30_000),
     ("grpc.keepalive_timeout_ms", 10_000),
 )

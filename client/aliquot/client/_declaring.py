@@ -1,4 +1,4 @@
-"""Nodes as an administrator describes them, before or without their agents."""
+"""Nodes as an administrator declares them, before or without their agents."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class NodeDeclaration:
     pool: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
     agentless: bool = False
-    """No agent will come: grants there are accounting only, and never become ACTIVE."""
+    """The node has no agent: grants there are accounting only, and never become ACTIVE."""
     cpu_milli: int | None = None
     host_memory_bytes: int | None = None
 

@@ -1,8 +1,8 @@
-"""What a program must have in its environment to use its lease and nothing else.
+"""The environment variables that make a program use its lease and nothing else.
 
-On a node of the lease its agent says so, because the variables depend on how the limit is enforced there. Elsewhere
-(a launcher on a login node, a job that is started by something else) there are the plain variables: which devices, and
-how much of them.
+On a node of the lease they come from its agent, because they depend on how the limit is enforced there. Elsewhere (a
+launcher on a login node, a job that something else starts) they are the plain variables: which devices, and how much of
+them.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from aliquot.client._values import Lease, Slice
 from aliquot.client.local import LocalAgent
 from aliquot.common import catalog
 
-# Only variables that take UUIDs: an index means another device on another machine.
+# Only variables that take UUIDs: an index is a different device on each machine.
 _VISIBLE = {"nvidia": ("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES"), "amd": ("ROCR_VISIBLE_DEVICES",)}
 
 
 def member_slices(lease: Lease, member: int) -> tuple[Slice, ...]:
-    """One member's slices, all on one node; none for a member that there isn't."""
+    """One member's slices, all on one node; empty if there is no such member."""
     return tuple(part for part in lease.slices if part.member == member)
 
 
@@ -43,13 +43,13 @@ def plain_environment(lease: Lease, member: int) -> dict[str, str]:
 
 
 def local_agent_of(lease: Lease, agents: Sequence[LocalAgent]) -> tuple[LocalAgent, int] | None:
-    """An agent of this machine that serves the lease, and the lowest member of the lease on its node."""
+    """The agent of this machine that serves the lease, and the lowest member of the lease on its node."""
     members = {part.node_id: part.member for part in sorted(lease.slices, key=lambda part: -part.member)}
     for agent in agents:
         try:
             node_id = agent.info().node_id
         except errors.AgentError:
-            # A socket that nobody serves any more.
+            # A socket without an agent.
             continue
         if node_id in members:
             return agent, members[node_id]

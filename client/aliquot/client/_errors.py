@@ -4,7 +4,7 @@
 
     AliquotError                     everything this project raises on purpose (aliquot.common.errors)
      └─ PoolError                    everything this SDK raises
-         ├─ Refused                  asking again unchanged won't help now
+         ├─ Refused                  the same request would be refused again
          │   ├─ InvalidRequest           a field is out of range, a message too large          .violations
          │   ├─ NeverFits                would not fit the whole pool, were it empty           .explanation
          │   ├─ NoCapacity               fits the pool, not now, and `no_queue` was set        .explanation
@@ -12,27 +12,27 @@
          │   └─ TierUnavailable          no device can enforce the limit that strongly         .explanation
          ├─ NotFound
          │   ├─ LeaseNotFound, NodeNotFound, TenantNotFound, QueueNotFound, MaintenanceNotFound
-         ├─ Conflict                 somebody else got there first: read again, then decide
+         ├─ Conflict                 somebody else changed it first: read again, then decide
          │   ├─ IdempotencyMismatch      this key was used for another request
          │   ├─ NameTaken                a name or a device's UUID belongs to another
          │   ├─ InUse                    it still holds leases
          │   └─ PeriodClosed             the books of that time are closed
-         ├─ LeaseLost                a lease that was held is held no longer                   .end_reason
-         ├─ Unavailable              nobody could answer in time; retried until the deadline   .addresses
+         ├─ LeaseLost                the lease is no longer held                               .end_reason
+         ├─ Unavailable              no coordinator answered, with retries until the deadline  .addresses
          │   └─ Overloaded               a bound is reached: queue full, too many calls        .retry_after_s
          ├─ DeadlineExceeded         the coordinator took longer than the caller's timeout
-         │   └─ NotGrantedInTime         the request is well, and still waiting                .explanation
-         ├─ WatchCompacted           the stream's past is gone; `watch` handles it by listing again
-         ├─ AgentError               this node's agent
+         │   └─ NotGrantedInTime         the request is valid, and was still waiting           .explanation
+         ├─ WatchCompacted           old changes are no longer kept; `watch` lists everything again
+         ├─ AgentError               this node's agent failed or refused
          │   ├─ AgentUnreachable         no agent listens here
-         │   └─ AttachRefused            it would not take the process into the lease
-         └─ InternalError            a defect of ours; please report it
+         │   └─ AttachRefused            the agent refused to put the process under the lease
+         └─ InternalError            a defect in aliquot; please report it
 
-The request grammar's own `RequestSyntaxError` (aliquot.common) carries position and suggestion; it is raised before
+A request text that can't be read raises `RequestSyntaxError` (aliquot.common), with position and suggestion, before
 anything is sent.
 
-Every error has `message`, `hint` (what to do next), `reason` (its class's stable word, from `errors.proto`),
-`stated_reason` (the server's own, which may be finer) and the server's `metadata`.
+Every error has `message`, `hint` (what to do next), `reason` (the stable word of its class, from `errors.proto`),
+`stated_reason` (the server's word, which may be more specific) and the server's `metadata`.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """One field, or one quota, that a request breaks."""
+    """One field or quota that a request violates."""
 
     subject: str
     """The field's path in the message, or the quota's owner."""
@@ -74,7 +74,7 @@ class PoolError(AliquotError):
     ) -> None:
         super().__init__(message, hint=hint)
         self.stated_reason = reason or self.reason
-        """The server's own word, which may be finer than the class: NOT_LEADER, SHUTTING_DOWN, ..."""
+        """The server's word, which may be more specific than the class: NOT_LEADER, SHUTTING_DOWN, ..."""
         self.metadata = dict(metadata or {})
         self.explanation = explanation
         self.violations = tuple(violations)
@@ -82,7 +82,7 @@ class PoolError(AliquotError):
 
 
 class Refused(PoolError):
-    """The pool understood the request and said no."""
+    """The pool understood the request and refused it."""
 
 
 class InvalidRequest(Refused):
@@ -116,7 +116,7 @@ class TierUnavailable(Refused):
 
 
 class NotFound(PoolError):
-    """There is no such thing (any more)."""
+    """What the call names does not exist, or no longer."""
 
 
 class LeaseNotFound(NotFound):
@@ -180,7 +180,7 @@ class PeriodClosed(Conflict):
 
 
 class LeaseLost(PoolError):
-    """A lease is held no longer: it was ended, expired or was taken back. What ran under it has been stopped."""
+    """The lease is no longer held: it was ended, expired or was taken back. What ran under it has been stopped."""
 
     reason = "LEASE_ENDED"
 
@@ -194,7 +194,7 @@ class LeaseLost(PoolError):
 
 
 class Unavailable(PoolError):
-    """No coordinator could answer before the deadline. Leases go on; nothing new is granted meanwhile."""
+    """No coordinator answered before the deadline. Leases go on; nothing new is granted meanwhile."""
 
     reason = "UNAVAILABLE"
 
@@ -212,7 +212,7 @@ class DeadlineExceeded(PoolError):
 
 
 class NotGrantedInTime(DeadlineExceeded):
-    """The request is well but was not granted in time; `explanation` says what it waited for."""
+    """The request is valid but was not granted in time; `explanation` says what it waited for."""
 
     reason = "NOT_GRANTED_IN_TIME"
 
@@ -236,7 +236,7 @@ class AgentUnreachable(AgentError):
 
 
 class AttachRefused(AgentError):
-    """The agent would not take the process into the lease."""
+    """The agent refused to put the process under the lease."""
 
     reason = "ATTACH_REFUSED"
 

@@ -1,9 +1,9 @@
-"""Calls as generators that do no I/O: what to send, when to wait and when to give up, written once for both twins.
+"""Calls as generators without I/O: what to send, when to wait and when to give up, for both twins.
 
-A flow yields effects (send this, wait so long) and is sent their outcome; `_driving` carries effects out with threads
-or with asyncio. The retry rule lives here: every call of the contract is safe to repeat (mutations by nature or
-by idempotency key), so what fails for a passing reason is sent again, to the next address or the named leader, with
-jittered back-off, until the caller's deadline.
+A flow yields effects (send this, wait this long) and is sent their outcome; a driver carries effects out, with threads
+or asyncio. The retry rule is here: every call of the contract is safe to repeat (mutations by nature or by idempotency
+key), so a call that fails for a temporary reason is sent again, to the next address or the named leader, with jittered
+back-off, until the caller's deadline.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from aliquot.client._transport import Clock, RpcFailure
 T = TypeVar("T")
 
 LEADER_HOPS_MAX = 3
-"""Hints followed at once; a fourth means that the coordinators don't agree yet, and waits like any failure."""
+"""Leader hints followed at once. After one more, the coordinators don't agree yet: wait as after any failure."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class Keep:
 
 @dataclass(frozen=True, slots=True)
 class Forget:
-    """No longer keep this lease alive."""
+    """Stop keeping this lease alive."""
 
     lease_id: str
 
@@ -68,13 +68,13 @@ class RetryPolicy:
     backoff_first_s: float = 0.05
     backoff_max_s: float = 2.0
     attempt_timeout_s: float = 10.0
-    """After so long without an answer a call is sent again, elsewhere if there is an elsewhere."""
+    """After this long without an answer a call is sent again, to the next address if there is one."""
     unreachable_s: float | None = None
-    """Give up after so long without any coordinator answering at all; None: at the caller's deadline."""
+    """Give up when no coordinator has answered at all for this long; None: at the caller's deadline."""
     enabled: bool = True
 
     def backoff_s(self, failures: int, rng: random.Random) -> float:
-        """The wait after so many failures in a row."""
+        """The wait after this many failures in a row."""
         whole = min(self.backoff_max_s, self.backoff_first_s * 2.0 ** min(failures - 1, 32))
         return whole * (0.5 + 0.5 * rng.random())
 
@@ -93,7 +93,7 @@ class Endpoints:
         self.current = leader
 
     def advance(self, failed: str) -> None:
-        """`failed` did not answer. Nothing happens when another call has moved on already."""
+        """`failed` did not answer: use the next address, unless another call has moved on already."""
         if self.current == failed:
             known = self.addresses.index(failed) if failed in self.addresses else -1
             self.current = self.addresses[(known + 1) % len(self.addresses)]
@@ -117,7 +117,7 @@ def call(
     *,
     attempt_timeout_s: float | None = None,
 ) -> Flow[Answer]:
-    """Send until answered, refused for good, or out of time.
+    """Send until answered, refused, or out of time.
 
     `attempt_timeout_s` is how long one attempt may take, for calls that wait by design.
     Raises the typed error of the last attempt.
@@ -147,7 +147,7 @@ def call(
             hops = 0
             wait_s = pause_s(context, failures, failure)
             if failure.reason:
-                # Somebody is there; patience counts from now on.
+                # A coordinator answered: the time without any answer starts again.
                 started = context.clock()
             patience_s = context.policy.unreachable_s
             if patience_s is not None and context.clock() + wait_s >= started + patience_s:
@@ -158,16 +158,16 @@ def call(
 
 
 def pause_s(context: Context, failures: int, failure: RpcFailure | None) -> float:
-    """The wait after so many failures in a row: the back-off, or what the last one asked for where that is longer."""
+    """The wait after this many failures in a row: the back-off, or what the last one asked for if that is longer."""
     wait_s = context.policy.backoff_s(failures, context.rng)
     if failure is not None and failure.retry_after_s is not None:
-        # Jitter upwards: everybody was told the same time.
+        # Jitter upwards: all clients were told the same time.
         wait_s = max(wait_s, failure.retry_after_s * (1.0 + 0.25 * context.rng.random()))
     return wait_s
 
 
 def is_passing(failure: RpcFailure) -> bool:
-    """Whether the same call may well succeed later."""
+    """Whether the same call may succeed later."""
     if failure.reason == "NOT_GRANTED_IN_TIME":
         return False
     return failure.code in {"UNAVAILABLE", "DEADLINE_EXCEEDED"} or failure.retry_after_s is not None

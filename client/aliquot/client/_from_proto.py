@@ -1,4 +1,4 @@
-"""From messages of the contract to values of the SDK: those that come by the thousand, or differ from their message."""
+"""Converts messages to values of the SDK, for those that come by the thousand or differ from their message."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ W = TypeVar("W", values.Tier, values.SliceState, values.LeaseState, values.NodeS
 
 
 def _words(items: Sequence[tuple[str, N]], prefix: str, enum: type[W]) -> Mapping[N, W]:
-    """Numbers of the contract to words; built once, because a list of leases looks them up by the thousand."""
+    """A table from the contract's numbers to words, built once because long lists look them up very often."""
     known = {word.value for word in enum}
     return {number: enum(name.removeprefix(prefix)) for name, number in items if name.removeprefix(prefix) in known}
 
@@ -30,8 +30,8 @@ _NODE_STATES = _words(types_pb2.NodeState.items(), "NODE_STATE_", values.NodeSta
 LEASE_STATE_NUMBERS = {word: number for number, word in _LEASE_STATES.items()}
 
 
-def _optional(message: Message, field: str) -> Any:  # noqa: ANN401 - the field's type, which its name alone doesn't tell
-    """A field's value, or None where the sender did not know it."""
+def _optional(message: Message, field: str) -> Any:  # noqa: ANN401 - depends on the field
+    """A field's value, or None if the sender did not know it."""
     return getattr(message, field) if message.HasField(field) else None
 
 
@@ -159,7 +159,7 @@ def node_of(message: types_pb2.Node) -> values.Node:
 
 
 def event_of(message: leases_pb2.WatchEvent) -> values.LeaseChanged | values.NodeChanged | None:
-    """A change; None for a bookmark, and for kinds that a newer coordinator may send."""
+    """A change; None for a bookmark or a kind that this version does not know."""
     match message.WhichOneof("event"):
         case "lease":
             return values.LeaseChanged(message.seq, message.at_ms, lease_of(message.lease))

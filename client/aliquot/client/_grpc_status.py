@@ -1,4 +1,4 @@
-"""Reading what a gRPC error says: the status, and the google.rpc details that our servers attach to it."""
+"""Reads a gRPC error: the status, and the google.rpc details that aliquot's servers attach to it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class StatusBearer(Protocol):
 
 
 def to_failure(error: StatusBearer, trailing: Iterable[Any] | None, address: str) -> RpcFailure:
-    """Describe an error of grpc without grpc."""
+    """Describe an error of grpc as an `RpcFailure`."""
     code = error.code()
     failure = RpcFailure(code=code.name, message=error.details() or code.name, address=address)
     for key, value in trailing or ():
@@ -34,9 +34,9 @@ def to_failure(error: StatusBearer, trailing: Iterable[Any] | None, address: str
 
 
 def unanswered(failure: RpcFailure, *, closed: bool) -> RpcFailure:
-    """A server that goes away ends the calls it has not answered with CANCELLED: to their callers it was unavailable.
+    """A server that goes away ends unanswered calls with CANCELLED: this becomes UNAVAILABLE.
 
-    CANCELLED by our own doing (`closed`) stays what it is.
+    CANCELLED because this side closed the channel (`closed`) stays as it is.
     """
     if failure.code == "CANCELLED" and not closed:
         failure.code = "UNAVAILABLE"
@@ -54,7 +54,7 @@ def _read_details(raw: bytes, failure: RpcFailure) -> None:
     try:
         status = status_pb2.Status.FromString(raw)
     except DecodeError:
-        # A proxy's or a foreign server's bytes: the code and message are still right.
+        # From a proxy or another server: the code and message are still right.
         return
     for detail in status.details:
         info = error_details_pb2.ErrorInfo()

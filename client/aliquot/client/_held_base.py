@@ -1,4 +1,4 @@
-"""What a held lease is, whichever twin holds it: its last known shape, and news of it from the keep-alive stream."""
+"""The common part of both twins' held leases: the last known state, and news from the keep-alive stream."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _ENDING = frozenset({LeaseState.RELEASING, LeaseState.ENDED})
 
 
 class Flag(Protocol):
-    """`threading.Event` and `asyncio.Event`, as far as they are alike."""
+    """What `threading.Event` and `asyncio.Event` have in common."""
 
     def is_set(self) -> bool: ...
 
@@ -40,7 +40,7 @@ class Callbacks(NamedTuple):
 
 
 class HeldBase(Generic[F]):
-    """A lease that this process keeps alive. Its figures are those last heard; `refresh` asks again."""
+    """A lease that this process keeps alive. Its figures are the last ones heard; `refresh` asks again."""
 
     def __init__(self, lease: Lease, lost: F, released: Callable[[str], None]) -> None:
         self._lease = lease
@@ -51,17 +51,17 @@ class HeldBase(Generic[F]):
         self._local_agent: tuple[LocalAgent, int] | None = None
         self._local_known = False
         self.lost = lost
-        """Set when the coordinator says that the lease is held no longer. An unreachable coordinator doesn't set it:
+        """Set when the coordinator says that the lease is no longer held. An unreachable coordinator doesn't set it:
         leases outlive coordinators."""
         self.on_lost: Callable[[errors.LeaseLost], None] | None = None
         """Called with the error, from the keep-alive's thread or task."""
         self.on_notice: Callable[[int], None] | None = None
-        """Called when the lease is asked for back, with the moment (ms since 1970) when what runs is stopped."""
+        """Called when the lease will be taken back, with the time (ms since 1970) when what runs is stopped."""
         self.on_resize: Callable[[Lease], None] | None = None
-        """Called when an elastic lease has gained slices (`staying`), or is to give some back (`leaving`), with the
-        lease as it is then. Adapt, and `acknowledge`."""
+        """Called with the lease when an elastic lease has gained slices (`staying`) or must give some back (`leaving`).
+        Adapt, and `acknowledge`."""
         self.stops_at_ms: int | None = None
-        """That moment, once there is one."""
+        """The time given to `on_notice`, once there is one."""
 
     @property
     def info(self) -> Lease:
@@ -85,12 +85,12 @@ class HeldBase(Generic[F]):
 
     @property
     def loss(self) -> errors.LeaseLost | None:
-        """Why it is held no longer, once `lost` is set."""
+        """Why it is no longer held, once `lost` is set."""
         return self._loss
 
     @property
     def joined(self) -> bool:
-        """Whether this process is part of the lease. A fork of it is none of ours to take out."""
+        """Whether this process itself has joined the lease; False in a fork of it."""
         return os.getpid() in self._joined
 
     @property
@@ -103,7 +103,7 @@ class HeldBase(Generic[F]):
         return f"<{type(self).__name__} {self.lease_id} {self._lease.gpu} {self.state.lower()} on {where}>"
 
     def take_news(self, news: News) -> None:
-        """What the keep-alive stream says of this lease."""
+        """Take note of what the keep-alive stream says of this lease."""
         if isinstance(news, Notice):
             self.stops_at_ms = news.deadline_ms
             _call(self.on_notice, news.deadline_ms)
@@ -115,8 +115,8 @@ class HeldBase(Generic[F]):
         if self._released or self._loss is not None:
             return
         self._loss = errors.LeaseLost(
-            f"lease {self.lease_id} is held no longer ({news.reason})",
-            hint="ask again for another one; `aliquot get` tells what became of it",
+            f"lease {self.lease_id} is no longer held ({news.reason})",
+            hint="ask for another one; `aliquot get` shows how it ended",
             lease_id=self.lease_id,
             end_reason="EXPIRED" if news.reason == "LEASE_EXPIRED" else "",
             reason=news.reason,
@@ -125,11 +125,11 @@ class HeldBase(Generic[F]):
         _call(self.on_lost, self._loss)
 
     def _learn(self, lease: Lease) -> Lease:
-        """Take over a newer shape; only the first answer carried the secret."""
+        """Replace the lease with a newer one. Its secret is kept: only the first answer carried it."""
         if not lease.secret:
             lease = replace(lease, secret=self._lease.secret)
         self._lease = lease
-        # Releasing what ends otherwise is answered with that end: news the keep-alive may not have brought.
+        # The answer to a release may say that the lease ended otherwise, before the keep-alive did.
         by_others = lease.end_reason not in {"", "RELEASED"}
         if (lease.state is LeaseState.ENDED and not self._released) or (lease.state in _ENDING and by_others):
             self._loss = ended_error(lease)
@@ -137,7 +137,7 @@ class HeldBase(Generic[F]):
         return lease
 
     def _find_local(self, agents: Sequence[LocalAgent]) -> tuple[LocalAgent, int] | None:
-        """This machine's agent that serves the lease, looked for once there is something to look for. Blocks."""
+        """This machine's agent that serves the lease, looked up once the lease has slices. Blocks."""
         if not self._local_known:
             self._local_agent = local_agent_of(self._lease, agents)
             self._local_known = bool(self._lease.slices)
@@ -155,14 +155,14 @@ class HeldBase(Generic[F]):
         except errors.AttachRefused as error:
             if error.stated_reason == "STILL_USING":
                 raise
-            # The lease is not there any more, so there is nothing to leave.
+            # The lease is gone, so there is nothing to leave.
             log.info("leaving lease %s: %s", self.lease_id, error.message)
         except errors.AgentUnreachable as error:
             log.warning("this process could not leave lease %s: %s", self.lease_id, error.message)
         self._joined.clear()
 
     def _conclude(self, raised: BaseException | None) -> None:
-        """At the end of a `with` block: a lease that was lost meanwhile is no success."""
+        """At the end of a `with` block: raise if the lease was lost meanwhile."""
         if self._loss is None:
             return
         if raised is None:
@@ -171,7 +171,7 @@ class HeldBase(Generic[F]):
 
 
 def require_agent(lease: Lease, local: tuple[LocalAgent, int] | None) -> tuple[LocalAgent, int]:
-    """The local agent, or the error that says that there is none."""
+    """The local agent. Raises `AgentUnreachable` if there is none."""
     if local is not None:
         return local
     nodes = ", ".join(sorted({part.node_name or part.node_id for part in lease.slices})) or "no node yet"
@@ -187,5 +187,5 @@ def _call(callback: Callable[[T], None] | None, argument: T) -> None:
     try:
         callback(argument)
     except Exception:
-        # It is the user's; the other leases of the stream must not suffer.
+        # It is the user's code; it must not break the stream of all leases.
         log.exception("a lease's callback failed")

@@ -1,8 +1,8 @@
-"""Getting a lease and keeping it while it waits: what stands behind `pool.lease(...)`.
+"""Getting a lease and keeping it alive while it waits: the logic of `pool.lease(...)`.
 
-A queued request ends like any lease when nobody keeps it alive, and a coordinator that restarts forgets who waited. So
-one long wait is made of short ones: the same Allocate with the same idempotency key, again and again, with keep-alive
-in between. If the caller loses patience or is interrupted, the request is withdrawn; nothing stays behind.
+A queued request expires like any lease when it is not kept alive, and a coordinator that restarts forgets which calls
+waited. So one long wait is made of short ones: the same Allocate with the same idempotency key, again and again, with
+keep-alive in between. If the caller's time is up or it is interrupted, the request is withdrawn.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ _PASSING_BY = frozenset({LeaseState.RELEASING, LeaseState.UNREACHABLE})
 def obtain(
     context: Context, request: Request, *, key: str, until: WaitUntil, wait_s: float | None, timeout_s: float
 ) -> Flow[Lease]:
-    """Ask, keep the request alive, and wait as long as the caller wants (`wait_s` None: for ever).
+    """Ask, keep the request alive, and wait for `wait_s` (None: without limit).
 
     `timeout_s` bounds each exchange with the coordinator. Raises `NotGrantedInTime` after `wait_s`, `LeaseLost` when
-    somebody else ends the request meanwhile, and what `allocate` raises; in each case nothing stays allocated.
+    somebody else ends the request meanwhile, and what `allocate` raises; nothing stays allocated then.
     """
     deadline = None if wait_s is None else context.clock() + wait_s
     lease: Lease | None = None
@@ -56,7 +56,7 @@ def obtain(
             if lease.state in _REACHED[until]:
                 return lease
             if lease.state in _PASSING_BY:
-                # The coordinator doesn't wait in these states, so we must, or spin.
+                # The coordinator doesn't wait in these states, so wait here.
                 yield Pause(_LOOK_AGAIN_S)
     except errors.PoolError as error:
         if lease is not None and not isinstance(error, errors.LeaseLost):
@@ -65,7 +65,7 @@ def obtain(
     except GeneratorExit:
         raise
     except BaseException:
-        # Interrupted in the middle of a call: the coordinator may have granted what we never heard of.
+        # Interrupted in the middle of a call: the coordinator may have granted it all the same.
         yield from _settle(context, request, key, lease)
         raise
 
@@ -82,7 +82,7 @@ def _withdraw(context: Context, lease_id: str) -> Generator[Effect, object, None
             timeout_s=WITHDRAW_TIMEOUT_S,
         )
     except errors.PoolError:
-        # Nobody keeps it alive any more, so its TTL ends it.
+        # It is no longer kept alive, so it expires.
         return
 
 
@@ -132,9 +132,9 @@ def ended_error(lease: Lease) -> errors.LeaseLost:
 
 _ENDED_HINTS = {
     "EXPIRED": "no keep-alive reached the coordinator within the TTL; ask again, with a longer ttl_s or detached=True",
-    "PREEMPTED": "somebody with a better claim needed the capacity; ask again to wait for your turn",
+    "PREEMPTED": "a request with a better claim needed the capacity; ask again to wait for your turn",
     "TIME_LIMIT": "it ran as long as its time_limit_s allowed; ask for a longer one",
     "NODE_LOST": "the node it ran on is gone; ask again to be placed elsewhere",
     "CANCELLED": "an administrator ended it",
-    "DRAINED": "its node is being emptied; ask again to be placed elsewhere",
+    "DRAINED": "its node is being drained; ask again to be placed elsewhere",
 }

@@ -1,7 +1,7 @@
-"""The book of leases to keep alive: what to send when, and what an answer means. Pure; threads and tasks drive it.
+"""The leases to keep alive: what to send when, and what an answer means. Pure; threads and tasks drive it.
 
-One stream serves a whole pool, and one message names every lease, because messages are what costs. How long an answer
-may take is said here too: a coordinator that vanished without a goodbye leaves a stream that looks alive.
+One stream serves a whole pool, and one message names every lease, because messages are what costs. An answer has a
+deadline: a coordinator whose machine is gone leaves a stream that looks alive.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from aliquot.common.limits import DEFAULT_LEASE_TTL_S, MAX_KEEPALIVE_IDS
 from aliquot.v1 import leases_pb2
 
 INTERVAL_MAX_S = 15.0
-"""Also the longest that a notice of preemption waits for its bearer."""
+"""Also the longest that a notice of preemption may be delayed."""
 INTERVAL_MIN_S = 0.1
 SILENCE_MIN_S = 2.0
 
@@ -40,7 +40,7 @@ class Notice:
 
 @dataclass(frozen=True, slots=True)
 class Resized:
-    """This elastic lease has gained slices, or is to give some back."""
+    """This elastic lease has gained slices, or must give some back."""
 
     lease_id: str
     lease: Lease
@@ -50,7 +50,7 @@ News = Loss | Notice | Resized
 
 
 class KeepBook:
-    """Leases, and the moment of the next message. Not thread-safe."""
+    """The leases, and when the next message is due. Not thread-safe."""
 
     def __init__(self, policy: RetryPolicy, rng: random.Random) -> None:
         self._policy = policy
@@ -66,13 +66,13 @@ class KeepBook:
         return len(self._ttls)
 
     def add(self, lease_id: str, ttl_s: float, now: float) -> None:
-        """Keep this lease from now on."""
+        """Keep this lease alive from now on."""
         self._ttls[lease_id] = ttl_s or DEFAULT_LEASE_TTL_S
         first = now + _interval_of(self._ttls[lease_id]) * self._jitter()
         self._due = first if self._due is None else min(self._due, first)
 
     def drop(self, lease_id: str) -> None:
-        """No longer keep it."""
+        """Stop keeping it alive."""
         self._ttls.pop(lease_id, None)
         self._noticed.pop(lease_id, None)
         self._shapes.pop(lease_id, None)
@@ -80,7 +80,7 @@ class KeepBook:
             self._due = None
 
     def wait_s(self, now: float) -> float | None:
-        """How long there is nothing to do; None: until something is added."""
+        """How long until a message is due; None: until a lease is added."""
         return None if self._due is None else max(0.0, self._due - now)
 
     def take(self, now: float) -> list[leases_pb2.KeepAliveRequest]:
@@ -96,7 +96,7 @@ class KeepBook:
         ]
 
     def answered(self, answer: leases_pb2.KeepAliveResponse, now: float) -> list[News]:
-        """What one answer tells, each loss, each new deadline and each new shape once."""
+        """The news in one answer: each loss, each new deadline and each new shape once."""
         self._failures = 0
         if answer.renew_within_ms:
             self._interval_s = min(INTERVAL_MAX_S, max(INTERVAL_MIN_S, answer.renew_within_ms / 4000))
@@ -118,9 +118,9 @@ class KeepBook:
         return news
 
     def broke(self, now: float, asked_s: float | None = None) -> float:
-        """The stream ended; the seconds to wait before the next one, whose first message is due at once.
+        """The stream ended. Returns the seconds to wait before the next one, whose first message is due at once.
 
-        `asked_s`: what the other side asked for, which is heeded as far as no lease expires by it.
+        `asked_s`: the wait that the other side asked for, kept as far as no lease expires by it.
         """
         self._failures += 1
         if self._ttls:
@@ -128,7 +128,7 @@ class KeepBook:
         wait_s = self._policy.backoff_s(self._failures, self._rng)
         if asked_s is None:
             return wait_s
-        # Jitter upwards: everybody was told the same time.
+        # Jitter upwards: all clients were told the same time.
         asked_s *= 1.0 + 0.25 * self._rng.random()
         return max(wait_s, min(asked_s, min(self._ttls.values(), default=3 * asked_s) / 3))
 
@@ -141,5 +141,5 @@ class KeepBook:
 
 
 def _interval_of(ttl_s: float) -> float:
-    # A quarter: two messages may be lost, and a third be late, before the lease is.
+    # A quarter: two messages may be lost and a third may be late before the lease expires.
     return min(INTERVAL_MAX_S, max(INTERVAL_MIN_S, ttl_s / 4))

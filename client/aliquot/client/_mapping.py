@@ -1,4 +1,4 @@
-"""From what a server said to the error that tells the user what to do: the one place where reasons become classes."""
+"""Turns a server's failure into the typed error that tells the user what to do."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _BY_REASON: dict[str, type[errors.PoolError]] = {
     "INTERNAL": errors.InternalError,
 }
 
-# For answers without our reason: a proxy, a newer server, grpc itself.
+# For failures without a known reason: from a proxy, a newer server, grpc itself.
 _BY_CODE: dict[str, type[errors.PoolError]] = {
     "INVALID_ARGUMENT": errors.InvalidRequest,
     "FAILED_PRECONDITION": errors.Refused,
@@ -93,7 +93,7 @@ def to_error(
 def _describe_foreign(
     failure: RpcFailure, method: Method[Any, Any], addresses: Sequence[str], timeout_s: float
 ) -> tuple[str, str]:
-    """Words for what no coordinator said: nobody there, no answer, or somebody else's port."""
+    """Describes failures that don't come from a coordinator: not running, no answer, or another server."""
     where = " or ".join(addresses)
     if failure.code == "UNAVAILABLE":
         return (
@@ -114,5 +114,5 @@ def _describe_foreign(
 
 
 def _cause(message: str) -> str:
-    """The part of grpc's long connection message that a person needs: `Connection refused (111)`."""
+    """The useful part of grpc's long connection message: `Connection refused (111)`."""
     return message.rpartition(": ")[2] if message.startswith("failed to connect") else message

@@ -1,7 +1,6 @@
-"""Values to messages of the contract and back, by the names of their fields.
+"""Converts values to messages of the contract and back, by the names of their fields.
 
-For the many kinds of which few come at a time. Leases, slices and devices come by the thousand and are read by hand in
-`_from_proto`.
+For types of which few come at a time. Leases, slices and devices come by the thousand; `_from_proto` reads them.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ M = TypeVar("M", bound=Message)
 
 
 def read(message: Message, kind: type[T]) -> T:
-    """The value of this kind that a message holds. Fields that it doesn't know are left out."""
+    """A message as a value of this type. Fields that the type doesn't have are left out."""
     return kind(
         **{
             name: None if optional and not message.HasField(name) else _read(message, name, hint)
@@ -29,7 +28,7 @@ def read(message: Message, kind: type[T]) -> T:
 
 
 def write(value: object, into: M) -> M:
-    """Fill a message with the fields of a value; returns it. None is left out."""
+    """Fill a message with the fields of a value, and return it. None is left out."""
     for name, hint, optional in _fields(type(value)):
         found = getattr(value, name)
         if found is None:
@@ -79,7 +78,7 @@ _known: dict[Any, tuple[tuple[str, Any, bool], ...]] = {}
 
 
 def _fields(kind: type) -> tuple[tuple[str, Any, bool], ...]:
-    """Name, type, and whether it may be None; gathered once for each kind."""
+    """Name, type, and whether it may be None; gathered once per type."""
     found = _known.get(kind)
     if found is None:
         hints = get_type_hints(kind)

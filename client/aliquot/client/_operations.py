@@ -1,4 +1,4 @@
-"""What a pool can do, each as a flow: the whole behaviour of both twins, without threads, asyncio or grpc."""
+"""The calls of a pool, each as a flow: the behaviour of both twins, without threads, asyncio or grpc."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ T = TypeVar("T")
 LEASE_PAGE_SIZE = 500
 NODE_PAGE_SIZE = 200
 ANSWER_SLACK_S = 10.0
-"""What a call that waits at the coordinator may take beyond its wait before it counts as unanswered."""
+"""How much longer than its wait a call may take before it counts as unanswered."""
 
 _ids = IdGenerator()
 
@@ -52,11 +52,11 @@ class Page:
     leases: tuple[values.Lease, ...]
     next_token: str
     seq: int
-    """The durable sequence number the page shows; watching from here loses nothing."""
+    """The durable sequence number of the page; a watch from here misses nothing."""
 
 
 def fresh_key() -> str:
-    """An idempotency key that nobody has used."""
+    """A new idempotency key."""
     return _ids.idempotency_key()
 
 
@@ -69,7 +69,7 @@ def allocate(
     wait_s: float,
     timeout_s: float,
 ) -> Flow[values.Lease]:
-    """Ask once; the coordinator waits up to `wait_s` for `wait_until` and answers with the state reached by then.
+    """Ask once. The coordinator waits up to `wait_s` for `wait_until` and answers with the state reached by then.
 
     `timeout_s` bounds the whole, retries included. Repeating with the same key gives the same lease.
     """
@@ -89,7 +89,7 @@ def allocate(
 def allocate_batch(
     context: Context, requests: Sequence[Request], keys: Sequence[str], timeout_s: float
 ) -> Flow[list[values.Lease | errors.PoolError]]:
-    """Ask for many, in messages of at most 256; each item has its lease or its own error, in order."""
+    """Ask for many, in messages of at most 256. Returns for each, in order, its lease or its error."""
     results: list[values.Lease | errors.PoolError] = []
     for chunk in _chunks(list(zip(requests, keys, strict=True)), MAX_BATCH_ITEMS):
         message = leases_pb2.AllocateBatchRequest(
@@ -106,7 +106,7 @@ def allocate_batch(
 
 
 def acknowledge_shape(context: Context, lease_id: str, shape: int, timeout_s: float) -> Flow[values.Lease]:
-    """Say that the launcher has adapted to this shape; the lease as it is then."""
+    """Say that the launcher has adapted to this shape. Returns the lease."""
     message = leases_pb2.AcknowledgeShapeRequest(lease_id=lease_id, shape=shape)
     return lease_of((yield from call(context, methods.ACKNOWLEDGE_SHAPE, message, timeout_s)))
 
@@ -114,7 +114,7 @@ def acknowledge_shape(context: Context, lease_id: str, shape: int, timeout_s: fl
 def release(
     context: Context, lease_id: str, *, wait_gone: bool, wait_s: float, reason: str, timeout_s: float
 ) -> Flow[values.Lease]:
-    """End a lease; ending one that has ended answers with it."""
+    """End a lease. For one that has ended already, the answer is that lease."""
     wait_ms = max(1, round(wait_s * 1000)) if wait_gone else 0
     message = leases_pb2.ReleaseRequest(lease_id=lease_id, wait_gone=wait_gone, wait_timeout_ms=wait_ms, reason=reason)
     answer = yield from call(
@@ -126,7 +126,7 @@ def release(
 def release_batch(
     context: Context, lease_ids: Sequence[str], timeout_s: float
 ) -> Flow[list[values.Lease | errors.PoolError]]:
-    """End many; each has its lease or its own error, in order."""
+    """End many. Returns for each, in order, its lease or its error."""
     results: list[values.Lease | errors.PoolError] = []
     for chunk in _chunks(lease_ids, MAX_BATCH_ITEMS):
         message = leases_pb2.ReleaseBatchRequest(lease_ids=chunk)
@@ -141,14 +141,14 @@ def release_batch(
 
 
 def explain_request(context: Context, request: Request, timeout_s: float) -> Flow[values.Explanation]:
-    """What would become of this request now. Changes nothing."""
+    """Where this request would be placed now, or why not. Changes nothing."""
     message = leases_pb2.ExplainRequest(request=to_proto(request))
     answer = yield from call(context, methods.EXPLAIN, message, timeout_s)
     return read(answer.explanation, values.Explanation)
 
 
 def explain_lease(context: Context, lease_id: str, timeout_s: float) -> Flow[tuple[values.Lease, values.Explanation]]:
-    """Why a lease is where it is."""
+    """Why a lease waits or ended, or where it is."""
     message = leases_pb2.ExplainRequest(lease_id=lease_id)
     answer = yield from call(context, methods.EXPLAIN, message, timeout_s)
     return lease_of(answer.lease), read(answer.explanation, values.Explanation)
@@ -175,7 +175,7 @@ def list_page(context: Context, which: LeaseFilter, token: str, timeout_s: float
 
 
 def list_all(context: Context, which: LeaseFilter, timeout_s: float) -> Flow[tuple[int, tuple[values.Lease, ...]]]:
-    """All pages, and the sequence number of the first: what a watch starts from, so that nothing falls between."""
+    """All pages, and the sequence number of the first: a watch from there misses nothing."""
     page = yield from list_page(context, which, "", timeout_s)
     seq, leases = page.seq, list(page.leases)
     while page.next_token:
@@ -187,7 +187,7 @@ def list_all(context: Context, which: LeaseFilter, timeout_s: float) -> Flow[tup
 def nodes_page(
     context: Context, pool: str, token: str, timeout_s: float, *, with_devices: bool
 ) -> Flow[tuple[tuple[values.Node, ...], str]]:
-    """One page of nodes, and the token of the next."""
+    """One page of nodes, and the token of the next page."""
     message = pool_pb2.ListNodesRequest(
         pool=pool, page_size=NODE_PAGE_SIZE, page_token=token, with_devices=with_devices
     )
@@ -198,7 +198,7 @@ def nodes_page(
 def devices_page(
     context: Context, pool: str, node_id: str, model: str, token: str, timeout_s: float
 ) -> Flow[tuple[tuple[values.Device, ...], str]]:
-    """One page of devices, and the token of the next."""
+    """One page of devices, and the token of the next page."""
     message = pool_pb2.ListDevicesRequest(
         pool=pool, node_id=node_id, model=model, page_size=LEASE_PAGE_SIZE, page_token=token
     )
@@ -213,13 +213,13 @@ def node(context: Context, node_id: str, timeout_s: float) -> Flow[values.Node]:
 
 
 def cordon(context: Context, node_id: str, reason: str, timeout_s: float) -> Flow[values.Node]:
-    """No new grants on the node."""
+    """Place nothing new on the node."""
     message = pool_pb2.CordonRequest(node_id=node_id, reason=reason)
     return node_of((yield from call(context, methods.CORDON, message, timeout_s)))
 
 
 def uncordon(context: Context, node_id: str, timeout_s: float) -> Flow[values.Node]:
-    """Grants on the node again."""
+    """Place leases on the node again."""
     message = pool_pb2.UncordonRequest(node_id=node_id)
     return node_of((yield from call(context, methods.UNCORDON, message, timeout_s)))
 
@@ -231,7 +231,7 @@ def drain(context: Context, node_id: str, reason: str, grace_s: int, timeout_s: 
 
 
 def declare(context: Context, declarations: Iterable[NodeDeclaration], timeout_s: float) -> Flow[list[values.Node]]:
-    """Make nodes known, in messages of at most 1000."""
+    """Declare nodes, in messages of at most 1000."""
     nodes: list[values.Node] = []
     for chunk in _chunks(list(declarations), MAX_DECLARED_NODES):
         message = pool_pb2.DeclareNodesRequest(nodes=[node_to_proto(declaration) for declaration in chunk])

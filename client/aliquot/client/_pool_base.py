@@ -1,4 +1,4 @@
-"""What both twins of a pool share: where the coordinators are, who asks, and which leases are held."""
+"""The common part of both twins' pools: the coordinators' addresses, the tenant, and the held leases."""
 
 from __future__ import annotations
 
@@ -50,9 +50,9 @@ class PoolBase(Generic[H]):
         self._held: dict[str, H] = {}
         self._agent_sockets = agent_sockets
         self.tenant = settings.tenant
-        """Who pays for requests that don't say."""
+        """The tenant of requests that name none."""
         self.timeout_s = timeout_s
-        """How long a call may take, retries included, where it isn't told otherwise."""
+        """How long a call may take, retries included, unless the call says otherwise."""
 
     @property
     def addresses(self) -> tuple[str, ...]:
@@ -66,7 +66,7 @@ class PoolBase(Generic[H]):
             return find_agents()
         return tuple(map(LocalAgent, self._agent_sockets))
 
-    # Both twins' arguments become flows here, so that they can't come to mean different things.
+    # Both twins' arguments become flows here, so that they mean the same.
 
     def _ask(self, gpu: str | Request, options: RequestOptions) -> Request:
         return as_request(gpu, options, self.tenant)
@@ -114,7 +114,7 @@ class PoolBase(Generic[H]):
             timeout_s=wait_s + (self.timeout_s if wait_gone else 0.0),
         )
 
-    # Who is held, and what the keep-alive stream says of them.
+    # Held leases, and what the keep-alive stream says of them.
 
     def _keep_or_forget(self, effect: Keep | Forget) -> None:
         if isinstance(effect, Keep):
@@ -134,7 +134,7 @@ class PoolBase(Generic[H]):
     def _on_news(self, news: News) -> None:
         held = self._held.get(news.lease_id)
         if held is None:
-            # Between the grant and its handle; `release` will be told how it ended.
+            # Granted, but not yet handed to the caller; `release` will tell how it ended.
             log.info("lease %s: %s", news.lease_id, news)
             return
         held.take_news(news)

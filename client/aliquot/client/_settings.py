@@ -4,7 +4,7 @@ The file is `$ALIQUOT_CONFIG`, else the user's (`~/.config/aliquot/config.toml`)
 (`/etc/aliquot/config.toml`); its table is `[client]`::
 
     [client]
-    coordinator = ["gpu-a:7070", "gpu-b:7070"]  # ALIQUOT_COORDINATOR, parted by commas
+    coordinator = ["gpu-a:7070", "gpu-b:7070"]  # ALIQUOT_COORDINATOR, separated by commas
     tenant = "research/vision"  # ALIQUOT_TENANT
     tls.ca_file = "/etc/aliquot/ca.pem"  # ALIQUOT_CLIENT_TLS_CA_FILE
 """
@@ -24,7 +24,7 @@ DEFAULT_PORT = 7070
 DEFAULT_ADDRESS = f"localhost:{DEFAULT_PORT}"
 ENV_PREFIX = "ALIQUOT_CLIENT_"
 CONFIG_VARIABLE = "ALIQUOT_CONFIG"
-# Short names for what everybody sets; the rest goes by the prefix.
+# Short names for the settings that everybody uses; the others have the prefix.
 _SHORT = {"ALIQUOT_COORDINATOR": "COORDINATOR", "ALIQUOT_TENANT": "TENANT"}
 
 
@@ -40,7 +40,7 @@ class TlsSettings:
 
 @dataclass(frozen=True, slots=True)
 class ClientSettings:
-    """What the `[client]` table holds."""
+    """The `[client]` table."""
 
     coordinator: tuple[str, ...] = (DEFAULT_ADDRESS,)
     tenant: str = ""
@@ -59,7 +59,7 @@ def client_settings(
     tenant: str | None = None,
     env: Mapping[str, str] | None = None,
 ) -> ClientSettings:
-    """Gather the settings. Raises `ConfigError` for what can't be understood."""
+    """Gather the settings. Raises `ConfigError` for anything that can't be understood."""
     env = os.environ if env is None else env
     stated = {name: text for name, text in env.items() if name.startswith(ENV_PREFIX)}
     stated |= {ENV_PREFIX + _SHORT[name]: text for name, text in env.items() if name in _SHORT and text}
@@ -93,6 +93,8 @@ def _with_port(address: str) -> str:
     if colon and host and port.isdigit() and (":" not in host or host.startswith("[")):
         return address
     if colon and ":" not in host and not port.isdigit():
-        raise ConfigError(f"coordinator: {address!r} is no address", hint=f"write host:port, such as {DEFAULT_ADDRESS}")
+        raise ConfigError(
+            f"coordinator: {address!r} is not an address", hint=f"write host:port, such as {DEFAULT_ADDRESS}"
+        )
     bare = f"[{address}]" if ":" in address and not address.startswith("[") else address
     return f"{bare}:{DEFAULT_PORT}"

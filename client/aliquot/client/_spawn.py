@@ -1,9 +1,9 @@
-"""Starting a program inside a lease: attached before its first instruction, never a moment outside.
+"""Starting a program inside a lease: it is attached before its first instruction.
 
-A child that is attached after it started could allocate before the agent knows whose it is, and it would not have the
-variables that the agent wants set. So a tiny interpreter starts first, in its own process group; it is attached by its
-pid, is handed the environment through a pipe, and becomes the program. Forking here by hand would be shorter, and
-unsafe in a process with grpc's threads.
+A child that is attached after it started could allocate before the agent knows whose it is, and would lack the
+variables that the agent sets. So a tiny interpreter starts first, in its own process group; it is attached by its pid,
+gets the environment through a pipe, and becomes the program. Forking here would be shorter, but unsafe in a process
+with grpc's threads.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-# 125 when the environment never came; 126 and 127 as shells have it: can't be executed, can't be found.
+# 125 when the environment never came; 126 and 127 as in shells: can't be executed, can't be found.
 _BOOTSTRAP = """
 import json, os, sys
 fd = int(sys.argv[1])
@@ -61,7 +61,7 @@ def spawn(
         with os.fdopen(write_end, "wb") as pipe:
             pipe.write(json.dumps({**base, **admit(process.pid)}).encode())
     except BrokenPipeError:
-        # It was ended meanwhile; its exit code tells.
+        # It was ended meanwhile, as its exit code will show.
         return process
     except BaseException:
         process.wait()

@@ -1,6 +1,6 @@
-"""What the pool answers, as plain immutable values: no protobuf in a user's program, names with units, typed states.
+"""The pool's answers as immutable values: no protobuf in a user's program, names with units, typed states.
 
-They show one moment: ask again, or `watch`, to see the next one. `None` means "unknown", never zero.
+They show one moment: ask again, or `watch`, to see changes. `None` means "unknown", never zero.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 
 class _Word(enum.StrEnum):
-    """A state by its name in the contract; what a newer coordinator says beyond these names is `UNSPECIFIED`."""
+    """A state by its name in the contract; names that only a newer coordinator knows become `UNSPECIFIED`."""
 
 
 class Tier(_Word):
@@ -115,15 +115,15 @@ class Slice:
     shed: bool = False
     """Its lease is elastic and goes on without it."""
     observed_bytes: int | None = None
-    """What its processes really hold, as its agent last said; None: not known, which is not nothing."""
+    """What its processes really hold, as its agent last said; None: not known."""
     observed_utilisation_percent: int | None = None
     """What part of its device's time they use; None: not known."""
     observed_ms: int = 0
-    """When its agent said so; 0: it has said nothing, or this is no answer of `get` or `leases`."""
+    """When its agent said so; 0: never, or this is not an answer of `get` or `leases`."""
     mig_profile: str = ""
-    """Of the MIG instance that its device is; empty: it is none."""
+    """The profile of its MIG instance; empty: its device is a whole GPU."""
     tier_notes: tuple[str, ...] = ()
-    """Why no stronger tier holds it, a line for each; empty also where it was not asked for (`get`, `leases`)."""
+    """Why no stronger tier enforces it, a line for each; only in answers of `get` and `leases`."""
     endpoint: str = ""
     """Where it is served, once it is ACTIVE; empty: programs attach on its node."""
 
@@ -190,7 +190,7 @@ class Lease:
     waiting: Explanation | None = None
     min_count: int = 0
     max_count: int = 0
-    """Between so many slices an elastic lease may have; both 0: it is rigid."""
+    """The fewest and most slices that an elastic lease may have; both 0: it is rigid."""
     shape: int = 0
     """Rises with every grant, and whenever an elastic lease gains slices or gives some back."""
     acknowledged_shape: int = 0
@@ -205,7 +205,7 @@ class Lease:
 
     @property
     def leaving(self) -> tuple[Slice, ...]:
-        """The slices that an elastic lease gives back: adapt to doing without them before their `deadline_ms`."""
+        """The slices that an elastic lease gives back: stop using them before their `deadline_ms`."""
         return tuple(part for part in self.slices if part.shed)
 
     @property
@@ -221,7 +221,7 @@ class Lease:
 
 @dataclass(frozen=True, slots=True)
 class Telemetry:
-    """A device's last report. Absent figures are unknown."""
+    """A device's last report. None: unknown."""
 
     gpu_utilisation_percent: int | None = None
     memory_utilisation_percent: int | None = None
@@ -259,21 +259,21 @@ class Device:
     tiers: tuple[Tier, ...]
     telemetry: Telemetry
     compute_milli: int = 1000
-    """What it has of its card's compute, in thousandths: less than all for a MIG instance."""
+    """Its part of its card's compute, in thousandths: less than 1000 for a MIG instance."""
     mig_start: int | None = None
-    """A MIG instance's first slice of its card's memory; unknown where its agent does not tell."""
+    """A MIG instance's first slice of its card's memory; None if its agent does not tell."""
     lease_ids: tuple[str, ...] = ()
     """Leases that hold some of it, at most 64."""
 
     @property
     def leasable_bytes(self) -> int:
-        """Memory that leases may hold, what they hold already included."""
+        """Memory that leases may hold, including what they already hold."""
         return max(0, self.memory_total_bytes - self.memory_reserved_bytes - self.foreign_bytes)
 
 
 @dataclass(frozen=True, slots=True)
 class MigProfile:
-    """One way of cutting a card, as its driver tells it. Slices of memory are counted from 0."""
+    """A kind of MIG instance that a card can have, as its driver reports it. Memory slices are counted from 0."""
 
     name: str
     """`1g.10gb`."""
@@ -291,32 +291,32 @@ class MigPart:
     profile: str
     start: int
     uuid: str
-    """Of the device that it is; empty: it has no compute instance, so nobody can hold it."""
+    """The UUID of its device; empty: it has no compute instance, so nobody can hold it."""
 
 
 @dataclass(frozen=True, slots=True)
 class MigCard:
-    """A card in MIG mode that its node lets the pool cut anew."""
+    """A card in MIG mode whose instances the pool may change."""
 
     uuid: str
     model: str
     profiles: tuple[MigProfile, ...]
     parts: tuple[MigPart, ...]
     cut_for: str
-    """The lease for which it is being cut now; empty: it is not."""
+    """The lease for which its instances are being changed now; empty: they are not."""
     problem: str
-    """Why the last order to cut it was not carried out; empty: it was."""
+    """Why the last change of its instances failed; empty: it did not fail."""
 
 
 class MaintenancePhase(_Word):
-    """How far a maintenance window has come."""
+    """The phase of a maintenance window."""
 
     UNSPECIFIED = "UNSPECIFIED"
     PLANNED = "PLANNED"
     CLOSING = "CLOSING"
-    """Only what ends before its start is placed on its nodes."""
+    """Only leases that end before its start are placed on its nodes."""
     OPEN = "OPEN"
-    """Nothing is placed there, and what ran was told to go."""
+    """Nothing is placed there, and what ran was told to stop."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -352,7 +352,7 @@ class Node:
     slices: int
     failure_domain: str
     cards: tuple[MigCard, ...] = ()
-    """Cards in MIG mode that may be cut anew; others show in the devices that are cut from them."""
+    """Cards in MIG mode whose instances may change. Of other cards only the instances are shown, as devices."""
     closure: Closure | None = None
     """None: no maintenance window closes it."""
 
@@ -419,7 +419,7 @@ class NodeChanged:
 
 @dataclass(frozen=True, slots=True)
 class Resynced:
-    """The stream's past was gone, so everything was listed again: these are all live leases at `seq`."""
+    """Changes were missed, so everything was listed again: these are all live leases at `seq`."""
 
     seq: int
     leases: tuple[Lease, ...]

@@ -1,4 +1,4 @@
-"""Watching over breaks: where to resume, and what to do when the past is gone. Shared by both twins; does no I/O."""
+"""Resuming a watch after a break, and listing again when changes were missed. Shared by both twins; does no I/O."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ class WatchFilter:
 
 @dataclass(frozen=True, slots=True)
 class Reconnect:
-    """Wait so long, then open the stream again."""
+    """Wait this long, then open the stream again."""
 
     after_s: float
 
 
 @dataclass(frozen=True, slots=True)
 class Relist:
-    """List everything, tell the user, and go on from the list."""
+    """List everything, tell the user, and continue from the list."""
 
 
 class WatchCursor:
@@ -61,13 +61,13 @@ class WatchCursor:
         return event_of(message)
 
     def relisted(self, seq: int, leases: Iterable[Lease]) -> Resynced:
-        """Everything up to `seq` is known from a list; those leases of it that this watch follows."""
+        """Continue after a list of everything up to `seq`. Returns the leases that this watch follows."""
         self.seq = seq
         ids = frozenset(self._which.lease_ids)
         return Resynced(seq, tuple(lease for lease in leases if not ids or lease.lease_id in ids))
 
     def ended(self, failure: RpcFailure | None, address: str) -> Reconnect | Relist:
-        """What to do after the stream ended. Raises the typed error when trying again is no use."""
+        """What to do after the stream ended. Raises the typed error when trying again can't help."""
         endpoints = self._context.endpoints
         if failure is not None:
             if failure.reason == "WATCH_COMPACTED":

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from aliquot.client._values import MaintenancePhase
 
 UNBOUNDED = "unbounded"
-"""Metadata of sums that may outgrow 64 bits; JSON has them as strings, because many readers keep 53 bits."""
+"""Metadata of sums that may exceed 64 bits; in JSON they are strings, because many readers keep only 53 bits."""
 
 
 def _sum() -> int:
@@ -23,7 +23,7 @@ def _sum() -> int:
 
 @dataclass(frozen=True, slots=True)
 class Amount:
-    """So much share and memory. In limits, None is "no limit"; in guarantees, nothing."""
+    """An amount of share and memory. In limits, None is "no limit"; in guarantees, nothing."""
 
     share_milli: int | None = None
     memory_bytes: int | None = None
@@ -51,7 +51,7 @@ class Quota:
 
 @dataclass(frozen=True, slots=True)
 class DeclaredDevices:
-    """Devices that a pool is to have, so that its guarantees can be checked before its nodes come."""
+    """Devices that a pool will have, so that its guarantees can be checked before its nodes arrive."""
 
     model: str
     devices: int
@@ -61,16 +61,16 @@ class DeclaredDevices:
 
 @dataclass(frozen=True, slots=True)
 class Balancing:
-    """When nodes change hands between the projects of a pool."""
+    """When nodes are lent between the projects of a pool."""
 
     label: str = ""
-    """Its value on a node is the tenant that the node serves; empty: no balancing."""
+    """The node label whose value is the tenant that the node serves; empty: no balancing."""
     threshold_permille: int = 0
-    """Use that differs by more calls for a move; 0 = 200."""
+    """A difference in use that is larger than this, in permille, calls for a move; 0 = 200."""
     waited_s: int = 0
-    """As does somebody who has waited so long; 0 = 300."""
+    """A request that has waited this long calls for a move too; 0 = 300."""
     keep_nodes: int = 0
-    """Every project keeps so many; 0 = 3."""
+    """Every project keeps at least this many; 0 = 3."""
     rest_s: int = 0
     """Between two moves of the same node; 0 = 600."""
     every_s: int = 0
@@ -86,7 +86,7 @@ class PoolSpec:
     name: str
     declared: tuple[DeclaredDevices, ...] = ()
     limit: Amount = Amount()
-    """What stays free is headroom."""
+    """What is above the limit stays free, as headroom."""
     balancing: Balancing | None = None
 
 
@@ -119,18 +119,18 @@ class TenantSpec:
 
 @dataclass(frozen=True, slots=True)
 class ScaleRule:
-    """What holds elastic leases of a queue back while all of its conditions hold; at least one must be given."""
+    """Limits the elastic leases of a queue while all of its conditions hold; at least one must be given."""
 
     keep: str = ""
-    """How much they keep then: start, least; empty = start."""
+    """What they shrink to then: what was asked for (start) or their minimum (least); empty = start."""
     cron: str = ""
     """When a window begins: minute hour day month weekday, in UTC."""
     lasting_s: int = 0
     """How long it lasts; at most 7 days."""
     waiting_at_least: int = 0
-    """So many requests wait in the queue or below it."""
+    """At least this many requests wait in the queue or below it."""
     busy_below_permille: int = 0
-    """The lease's own parts were less busy lately, and that was measured."""
+    """The lease's slices were measured and were less busy than this lately."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +152,7 @@ class QueueSpec:
     reserve_after_s: int | None = None
     """None = 300; 0: never."""
     half_life_s: int = 0
-    """Of remembered usage; the root queue's counts; 0 = 24 hours."""
+    """Half-life of remembered usage; only the root queue's value counts; 0 = 24 hours."""
     scaling: tuple[ScaleRule, ...] = ()
 
 
@@ -161,14 +161,14 @@ class ModelRate:
     """What an hour of one model costs."""
 
     model: str
-    """`*`: all that are not named."""
+    """`*`: all models that are not named."""
     gpu_hour_micro: int = 0
     gib_hour_micro: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class DiscountTier:
-    """What is taken off beyond so many GPU-hours."""
+    """A discount on usage above a number of GPU-hours."""
 
     above_gpu_milli_hours: int
     discount_permille: int
@@ -186,7 +186,7 @@ class RateCard:
 
 @dataclass(frozen=True, slots=True)
 class Declarations:
-    """What is declared together: all of it, or nothing. What is not named here stays as it is."""
+    """Declarations that take effect together, or not at all. What is not named here stays as it is."""
 
     pools: tuple[PoolSpec, ...] = ()
     tenants: tuple[TenantSpec, ...] = ()
@@ -212,7 +212,7 @@ class AccountUse:
     waiting: int = 0
     fair_share_billionths: int = 0
     guaranteed_now: Amount = Amount()
-    """What of the guarantee the pool can keep."""
+    """The part of the guarantee that the pool can keep."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,7 +267,7 @@ class Tenancy:
     rates: RateCard | None = None
     rates_version: int = 0
     guarantee_scale_millionths: int = 0
-    """What part of the guarantees the pool can keep."""
+    """The part of the guarantees that the pool can keep."""
     alerts: tuple[str, ...] = ()
     holds: tuple[HoldView, ...] = ()
 
@@ -282,18 +282,18 @@ class ProjectUse:
     use_permille: int
     """Of the share of its nodes."""
     waited_ms: int
-    """The longest of who asks for its nodes and is over no limit."""
+    """The longest wait of a request for its nodes that is within all limits."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeMove:
-    """A node that changes hands."""
+    """A node that is lent or goes home."""
 
     node_id: str
     lender: str
     borrower: str
     home: str
-    """Equal to `borrower` where the node goes home."""
+    """Equal to `borrower` if the node goes home."""
     reason: str
     at_ms: int
     """0: planned."""
@@ -301,7 +301,7 @@ class NodeMove:
 
 @dataclass(frozen=True, slots=True)
 class Balance:
-    """Which nodes should change hands between the projects of a pool, or did."""
+    """Which nodes should be lent between the projects of a pool or go home, or were."""
 
     spec: Balancing
     projects: tuple[ProjectUse, ...]
@@ -331,32 +331,33 @@ class Defragmentation:
     moves: tuple[LeaseMove, ...]
     """Planned, or made."""
     gained_share_milli: int
-    """Idle share that requests of late could use then, on average over their mix."""
+    """Idle share that becomes usable for recent requests, on average over their mix."""
     cursor: int
-    """For the next step; 0: every node was looked at."""
+    """For the next step; 0: all nodes are done."""
     mix_known: bool
-    """False: nothing has arrived yet, so nobody knows what would be useful."""
+    """False: nothing has arrived yet, so it is not known what would be useful."""
 
 
 @dataclass(frozen=True, slots=True)
 class MaintenanceWindow:
-    """When nodes are to be left alone: those with one of these ids, all of these labels and in this pool, as given.
+    """A maintenance window. It closes the nodes that have one of the ids, all of the labels and this pool, as far as
+    given.
 
-    Times are those of a clock on the wall in `zone`: `2026-11-28T22:00`. Of a time that is skipped when clocks are put
-    forward, the later one is meant; of one that comes twice, a start is the first and an end the last.
+    Times are local times in `zone`: `2026-11-28T22:00`. A time that is skipped when clocks go forward means the later
+    one; of a time that comes twice, a start is the first and an end the last.
     """
 
     name: str
     start: str = ""
-    """Of the first time, where it is weekly."""
+    """Of the first occurrence, if it is weekly."""
     end: str = ""
     zone: str = ""
-    """Of the IANA database; empty = UTC."""
+    """A name of the IANA database; empty = UTC."""
     weekly: bool = False
     lead_s: int = 0
-    """So long before the start, only what ends before it is placed there."""
+    """From this long before the start, only leases that end before it are placed there."""
     grace_s: int = 0
-    """For leases that are told to go at the start; 0: each lease's own."""
+    """For leases that are told to stop at the start; 0: each lease's own."""
     node_ids: tuple[str, ...] = ()
     """Ids or names, when it is declared."""
     labels: Mapping[str, str] = field(default_factory=dict)
@@ -367,18 +368,18 @@ class MaintenanceWindow:
 
 @dataclass(frozen=True, slots=True)
 class Maintenance:
-    """A window, and how far it has come."""
+    """A window, and its phase."""
 
     window: MaintenanceWindow
     phase: MaintenancePhase
     starts_ms: int
-    """Of the time that is next, or now."""
+    """Of the next occurrence, or the present one."""
     ends_ms: int
     node_ids: tuple[str, ...]
-    """That it is over now; the first 1,000."""
+    """The nodes that it closes now; the first 1,000."""
     nodes: int
     slices: int
-    """That are held on them."""
+    """Slices held on them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -400,7 +401,7 @@ class InvoiceLine:
 
 @dataclass(frozen=True, slots=True)
 class InvoiceDiscount:
-    """What one tier takes off."""
+    """The discount of one tier."""
 
     above_gpu_milli_hours: int
     discount_permille: int
@@ -424,7 +425,7 @@ class Invoice:
     paid_micro: int = _sum()
     notes: tuple[str, ...] = ()
     observed_busy_milli_ms: int = _sum()
-    """What agents measured on the whole days (UTC) of the period, beside what was reserved: never charged."""
+    """What agents measured on the whole days (UTC) of the period, beside what was reserved. Never charged."""
     observed_memory_byte_ms: int = _sum()
     observed_interval_ms: int = _sum()
-    """Time measured, added up over slices; 0: nothing was."""
+    """Time measured, added up over slices; 0: nothing was measured."""

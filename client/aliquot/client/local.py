@@ -1,8 +1,8 @@
-"""The node-local side: talking to this node's agent over its Unix socket.
+"""Talking to this node's agent over its Unix socket.
 
-Each message is 4 bytes of length, big-endian, and a protobuf (`local.proto`). The agent sees who asks (SO_PEERCRED),
-so a connection is made per question and never kept over a fork. `find_agents` knows where sockets are; a machine has
-more than one only when it runs a simulated pool.
+Each message is 4 bytes of length, big-endian, and a protobuf (`local.proto`). The agent checks who asks (SO_PEERCRED),
+so every question has its own connection, which is never kept over a fork. `find_agents` finds the sockets; a machine
+has more than one only when it runs a simulated pool.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ LOCAL_POOL = "pool"
 TIMEOUT_S = 10.0
 _LENGTH = struct.Struct(">I")
 
-# What a program may have set already and the agent merges with; the rest of the environment is none of its business.
+# Variables of the program that the agent merges with its own. The rest of the environment is not sent.
 _MERGED_PREFIXES = (
     "ALIQUOT_",
     "ASCEND_",
@@ -89,7 +89,7 @@ class LocalSlice:
 
 @dataclass(frozen=True, slots=True)
 class EnforcementAct:
-    """One thing that enforcement did to a process, or said about a slice."""
+    """One action of enforcement on a process, or one warning about a slice."""
 
     at_ms: int
     act: str
@@ -104,12 +104,12 @@ class EnforcementAct:
 
 @dataclass(frozen=True, slots=True)
 class LocalStatus:
-    """What is on this node, with what only its agent sees."""
+    """The slices and devices of this node, as its agent sees them."""
 
     slices: tuple[LocalSlice, ...]
     devices: tuple[Device, ...]
     acts: tuple[EnforcementAct, ...]
-    """Of late, the latest last."""
+    """The recent ones, the latest last."""
 
 
 class LocalAgent:
@@ -154,7 +154,7 @@ class LocalAgent:
         self._ask(local_pb2.LocalRequest(detach=local_pb2.DetachRequest(lease_id=lease_id, secret=secret)))
 
     def status(self) -> LocalStatus:
-        """The slices and devices of this node, and what enforcement did. Raises `AgentUnreachable`."""
+        """The slices and devices of this node, and recent enforcement. Raises `AgentUnreachable`."""
         answer = self._ask(local_pb2.LocalRequest(status=local_pb2.LocalStatusRequest())).status
         return LocalStatus(
             slices=tuple(read(part, LocalSlice) for part in answer.slices),
@@ -181,7 +181,9 @@ class LocalAgent:
                 hint="start one with `aliquot up` or as a service, or name its socket in ALIQUOT_AGENT_SOCKET",
             ) from error
         except DecodeError as error:
-            raise AgentError(f"what answered at {self.path} is no agent", hint=f"look at {SOCKET_VARIABLE}") from error
+            raise AgentError(
+                f"what answered at {self.path} is not an agent", hint=f"look at {SOCKET_VARIABLE}"
+            ) from error
         if answer.WhichOneof("response") == "error":
             said = answer.error
             raise AttachRefused(said.message, hint=said.hint, reason=said.reason)
@@ -198,7 +200,7 @@ def find_agents(environ: Mapping[str, str] | None = None) -> tuple[LocalAgent, .
         try:
             found.extend(LocalAgent(path) for path in sorted(folder.glob("*.sock")) if path.is_socket())
         except OSError:
-            # A folder that this user may not read has no agent for this user.
+            # This user can't use an agent whose folder it may not read.
             continue
     return tuple(found)
 
@@ -213,7 +215,7 @@ def socket_folders(env: Mapping[str, str]) -> Sequence[Path]:
 
 
 def state_folder(env: Mapping[str, str]) -> Path:
-    """Where this user's parts keep what must survive: `~/.local/state/aliquot`."""
+    """The folder for this user's durable state: `~/.local/state/aliquot`."""
     base = env.get("XDG_STATE_HOME") or str(Path(env.get("HOME") or "~").expanduser() / ".local" / "state")
     return Path(base) / "aliquot"
 

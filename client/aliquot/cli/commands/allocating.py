@@ -38,7 +38,7 @@ def _configure_alloc(parser: argparse.ArgumentParser) -> None:
         metavar="STATE",
         help="wait until queued, granted or active (default)",
     )
-    parser.add_argument("--wait", type=options.seconds, default=30.0, metavar="TIME", help="at most so long (30s)")
+    parser.add_argument("--wait", type=options.seconds, default=30.0, metavar="TIME", help="wait at most (30s)")
     parser.add_argument("--key", default="", help="idempotency key: the same key gives the same lease")
     parser.add_argument("--hold", action="store_true", help="keep it until Ctrl-C, then release it")
     options.request(parser, detached=True)
@@ -59,7 +59,7 @@ def _alloc(args: argparse.Namespace) -> int:
 
 
 def _hold(out: Out, pool: Pool, request: Request, args: argparse.Namespace) -> int:
-    """The lease lives as long as we do; the end of the block gives it back, whatever ends it."""
+    """Hold the lease as long as this process lives; the end of the block releases it, whatever ends it."""
     signal.signal(signal.SIGTERM, _interrupt)
     held: HeldLease | None = None
     try:
@@ -122,11 +122,13 @@ def _release_one(pool: Pool, lease_id: str, args: argparse.Namespace) -> Lease |
 
 def _configure_ack(parser: argparse.ArgumentParser) -> None:
     parser.epilog = (
-        "An elastic lease (--min-slices, --max-slices) grows again only when its last change was acknowledged. Slices\n"
-        "that it gives back run until their deadline; acknowledging says that they are no longer needed."
+        "An elastic lease (--min-slices, --max-slices) grows again only after its last change was acknowledged.\n"
+        "Slices that it gives back run until their deadline, or until the change is acknowledged."
     )
     parser.add_argument("lease_id", metavar="LEASE")
-    parser.add_argument("--shape", type=int, default=0, metavar="N", help="the shape that was adapted to (the present)")
+    parser.add_argument(
+        "--shape", type=int, default=0, metavar="N", help="shape that was adapted to (default: the present)"
+    )
 
 
 def _ack(args: argparse.Namespace) -> int:

@@ -1,4 +1,4 @@
-"""`balance`: which nodes should change hands between the projects of a pool; shown first, carried out when told to."""
+"""`balance`: which nodes of a pool should be lent or go home; carried out only with --apply."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ def _period(args: argparse.Namespace) -> tuple[datetime, datetime]:
     try:
         start = datetime.strptime(args.month, "%Y-%m").replace(tzinfo=UTC) if args.month else datetime.now(UTC)
     except ValueError as error:
-        raise ConfigError(f"--month: {args.month!r} is no month", hint="write it as 2026-11") from error
+        raise ConfigError(f"--month: {args.month!r} is not a month", hint="write it as 2026-11") from error
     start = start.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
     return start, (start + timedelta(days=32)).replace(day=1)
 
@@ -68,7 +68,7 @@ def _moment(option: str, text: str) -> datetime:
     try:
         found = datetime.fromisoformat(text)
     except ValueError as error:
-        raise ConfigError(f"{option}: {text!r} is no time", hint="write it as 2026-11-01T00:00") from error
+        raise ConfigError(f"{option}: {text!r} is not a time", hint="write it as 2026-11-01T00:00") from error
     return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
 
 
@@ -78,7 +78,7 @@ def _ms(moment: datetime) -> int:
 
 def _configure_credit(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("tenant", metavar="TENANT")
-    parser.add_argument("amount", metavar="AMOUNT", help="in the currency of the prices; below zero: paid back")
+    parser.add_argument("amount", metavar="AMOUNT", help="in the currency of the prices; negative: paid back")
     parser.add_argument("--reference", required=True, help="of the payment; the same one is posted once")
     parser.add_argument("--note", default="", help="for people")
 
@@ -98,15 +98,15 @@ def _credit(args: argparse.Namespace) -> int:
 def _whole(text: str, scale: int) -> int:
     found = parse_quantity(text) * scale
     if found.denominator != 1:
-        raise ConfigError(f"{text} is finer than is kept", hint="write fewer decimals")
+        raise ConfigError(f"{text} has too many decimals", hint="write fewer decimals")
     return found.numerator
 
 
 def _configure_correct(parser: argparse.ArgumentParser) -> None:
-    parser.epilog = "Books an entry of now. Hours below zero take off, as in --gpu-hours=-2.5."
+    parser.epilog = "Books an entry of today. Negative hours reduce the charge, as in --gpu-hours=-2.5."
     parser.add_argument("tenant", metavar="TENANT")
-    parser.add_argument("--queue", default="", help="through which it was used")
-    parser.add_argument("--model", default="", help="of which devices (default: any)")
+    parser.add_argument("--queue", default="", help="the queue through which it was used")
+    parser.add_argument("--model", default="", help="the model that was used (default: any)")
     parser.add_argument("--gpu-hours", default="0", metavar="HOURS", help="of whole devices")
     parser.add_argument("--gib-hours", default="0", metavar="HOURS", help="of GiB of device memory")
     parser.add_argument("--reference", required=True, help="of the correction; the same one is booked once")
@@ -137,7 +137,7 @@ def _correct(args: argparse.Namespace) -> int:
 
 
 def _configure_close(parser: argparse.ArgumentParser) -> None:
-    parser.epilog = "Closed days keep their sums only: invoices then begin and end with days there. It can't be undone."
+    parser.epilog = "Closed days keep only sums: invoices then begin and end at midnight there. This can't be undone."
     parser.add_argument("day", metavar="DAY", help="the first day (UTC) that stays open: 2026-11-01")
 
 
@@ -155,5 +155,5 @@ def _close_books(args: argparse.Namespace) -> int:
 
 INVOICE = Builtin("invoice", "what a tenant owes for a period", _configure_invoice, _invoice)
 CREDIT = Builtin("credit", "post money that a tenant paid", _configure_credit, _credit)
-CORRECT = Builtin("correct", "make good usage that was charged wrongly", _configure_correct, _correct)
+CORRECT = Builtin("correct", "correct a wrong charge", _configure_correct, _correct)
 CLOSE_BOOKS = Builtin("close-books", "sum up old days of the ledger", _configure_close, _close_books)

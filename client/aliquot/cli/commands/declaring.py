@@ -16,7 +16,7 @@ from aliquot.cli._out import Out
 def _configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = (nodefile.__doc__ or "").partition("\n\n")[2]
     parser.add_argument("--file", "-f", type=Path, required=True, help="nodes.yaml, .json, .toml or .csv")
-    parser.add_argument("--agentless", action="store_true", help="no agents will come: grants are accounting only")
+    parser.add_argument("--agentless", action="store_true", help="nodes without agents: grants are accounting only")
     parser.add_argument("--pool", default="", help="for nodes that name none")
     parser.add_argument("--dry-run", action="store_true", help="read and show only")
 
@@ -42,4 +42,4 @@ def _declare(args: argparse.Namespace) -> int:
     return Exit.OK
 
 
-DECLARE = Builtin("declare", "make nodes of a file known to the pool", _configure, _declare)
+DECLARE = Builtin("declare", "declare the nodes of a file", _configure, _declare)

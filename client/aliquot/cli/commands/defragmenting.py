@@ -1,4 +1,4 @@
-"""`defragment`: which leases should be granted elsewhere so that more fits; shown first, carried out when told to."""
+"""`defragment`: which leases should be moved so that more fits; carried out only with --apply."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _STEP_MOVES = 8
 
 def _configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = (
-        "Only leases that were asked for with --movable are moved. A moved program is told to end, and started again\n"
-        "at its new place by its launcher; both places are held meanwhile. Without --apply nothing changes: then each\n"
-        "step of the walk over the nodes is planned by itself, so two proposals may want the same place."
+        "Only leases that were asked for with --movable are moved. A moved program is told to end, and its launcher\n"
+        "starts it at the new place; both places are held meanwhile. Without --apply nothing changes, and the steps\n"
+        "are planned independently, so two proposals may name the same place."
     )
     parser.add_argument("--apply", action="store_true", help="carry the moves out")
-    parser.add_argument("--moves", type=_count, default=_STEP_MOVES, metavar="N", help="at most so many (8)")
+    parser.add_argument("--moves", type=_count, default=_STEP_MOVES, metavar="N", help="at most N moves (8)")
 
 
 def _count(text: str) -> int:
@@ -44,7 +44,7 @@ def _defragment(args: argparse.Namespace) -> int:
             mix_known, cursor = step.mix_known, step.cursor
             over = not cursor or len(moves) >= args.moves
             if not over:
-                out.note(f"{len(moves)} moves so far, looking on")
+                out.note(f"{len(moves)} moves so far")
         names = {node.node_id: node.name for node in pool.nodes(with_devices=False)} if moves else {}
     if out.as_json:
         out.document(
@@ -70,9 +70,9 @@ def _defragment(args: argparse.Namespace) -> int:
         source, target = names.get(move.from_node_id, move.from_node_id), names.get(move.to_node_id, move.to_node_id)
         out.show(f"{move.lease_id} of {move.tenant} {word} from {source} to {target}")
     if moves:
-        out.show(f"{gained_milli / 1000:g} GPUs of idle capacity become useful to what arrives")
+        out.show(f"{gained_milli / 1000:g} GPUs of idle capacity become usable for what arrives")
     elif not mix_known:
-        out.show("nothing to move: nothing has arrived yet, so nobody knows what would be useful")
+        out.show("nothing to move: nothing has arrived yet, so it is not known what would be useful")
     else:
         out.show("nothing to move")
     return Exit.OK

@@ -1,4 +1,4 @@
-"""`why`: what would become of a request, or why a lease is where it is."""
+"""`why`: where a request would go or why it would wait, or why a lease waits or is where it is."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _LEASE_ID = re.compile(r"l-[0-9a-z]{13}")
 
 def _configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = (
-        "Exit code 0 when it fits now (or the lease holds its devices), 4 when it never can, 5 when not now."
+        "Exit code 0: it fits now (or the lease holds its devices); 4: it can never fit; 5: it does not fit now."
     )
     parser.add_argument("subject", metavar="LEASE|GPU", help="a lease's id, or a request such as 0.25(A100),10Gi")
     options.request(parser)
@@ -47,4 +47,4 @@ def _why(args: argparse.Namespace) -> int:
     return Exit.REFUSED if explanation.impossible else Exit.NOT_NOW
 
 
-WHY = Builtin("why", "say where a request would go, or why it (or a lease) has to wait", _configure, _why)
+WHY = Builtin("why", "say where a request would go, or why it or a lease has to wait", _configure, _why)

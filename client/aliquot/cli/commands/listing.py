@@ -22,7 +22,7 @@ def _lease_state(text: str) -> LeaseState:
         return LeaseState(text.upper())
     except ValueError:
         known = ", ".join(state.lower() for state in LeaseState if state is not LeaseState.UNSPECIFIED)
-        raise argparse.ArgumentTypeError(f"{text!r} is no state; one of {known}") from None
+        raise argparse.ArgumentTypeError(f"{text!r} is not a state; one of {known}") from None
 
 
 def _configure_ls(parser: argparse.ArgumentParser) -> None:

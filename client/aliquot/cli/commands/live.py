@@ -20,9 +20,9 @@ EVERY_MIN_S = 0.1
 
 
 def _configure(parser: argparse.ArgumentParser) -> None:
-    parser.epilog = "With --json it writes a line a look; with --once as well, one document. Into a pipe it draws once."
-    parser.add_argument("--once", action="store_true", help="one look, then end")
-    parser.add_argument("--every", type=options.seconds, default=1.0, metavar="TIME", help="between looks (1s)")
+    parser.epilog = "With --json: one line per refresh, or one document with --once. Into a pipe it draws once."
+    parser.add_argument("--once", action="store_true", help="draw once, then end")
+    parser.add_argument("--every", type=options.seconds, default=1.0, metavar="TIME", help="refresh interval (1s)")
 
 
 def _top(args: argparse.Namespace) -> int:
@@ -52,7 +52,7 @@ def _live(out: Out, pool: Pool, every_s: float) -> int:
                 try:
                     look = snapshot.take(pool)
                 except (Unavailable, DeadlineExceeded) as error:
-                    # A restart takes a moment; the last look stays, and says that it is old.
+                    # A restart takes a moment; the last snapshot stays on the screen, marked as old.
                     live.update(Group(Text(error.message, "bold red"), _fitted(out, look)), refresh=True)
                     time.sleep(every_s)
         except KeyboardInterrupt:

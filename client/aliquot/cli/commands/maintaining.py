@@ -1,4 +1,4 @@
-"""`maintenance add|ls|rm`: when nodes are to be left alone, once or every week."""
+"""`maintenance add|ls|rm`: maintenance windows of nodes, for once or every week."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from aliquot.common.duration import format_duration_ms
 
 _NAMED_MAX = 4
 _EPILOG = """\
-A window is over the nodes that are named, that have all of the labels, and that are in the pool, as far as each is
-given. START and END are times on a clock on the wall of the zone, such as 2026-11-28T22:00; a weekly window is held
-again at the same times of each week. The lead time before its start is for what ends in time: only leases whose
---time-limit, with their grace, is over by then are placed there. At the start what still runs is told to go as by
-`aliquot drain`; at the end the nodes are open again, but for those that are cordoned or drained by hand.
+A window closes the nodes that are named, have all of the labels and are in the pool, as far as each is given.
+START and END are local times in the zone, such as 2026-11-28T22:00; a weekly window recurs at the same times of
+each week. In the lead time before its start, only leases that end in time are placed there: those whose
+--time-limit, with their grace, is over by then. At the start the nodes are drained as by `aliquot drain`. At the
+end they take leases again, except those that were cordoned or drained by hand.
 """
 
 
@@ -34,15 +34,15 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     add.add_argument("--start", required=True, metavar="TIME", help="2026-11-28T22:00")
     add.add_argument("--end", required=True, metavar="TIME", help="2026-11-29T06:00")
     add.add_argument("--zone", default="", metavar="ZONE", help="Europe/Berlin (default: UTC)")
-    add.add_argument("--weekly", action="store_true", help="and the same every week from then on")
-    add.add_argument("--lead", type=options.whole_seconds, default=0, metavar="TIME", help="closed so long before: 4h")
+    add.add_argument("--weekly", action="store_true", help="repeat it every week")
+    add.add_argument("--lead", type=options.whole_seconds, default=0, metavar="TIME", help="lead time before it: 4h")
     add.add_argument("--grace", type=options.whole_seconds, default=0, metavar="TIME", help="for every lease")
     add.add_argument("--node", action="append", default=[], metavar="NODE", help="id or name")
     add.add_argument("--label", action="append", type=options.pair, default=[], metavar="KEY=VALUE", help="of nodes")
     add.add_argument("--pool", default="", help="a named set of devices")
     add.add_argument("--reason", default="", help="for people")
     _action(actions, "ls", "list the windows, the next one first", _ls)
-    remove = _action(actions, "rm", "withdraw a window; its nodes are open again", _rm)
+    remove = _action(actions, "rm", "withdraw a window; its nodes take leases again", _rm)
     remove.add_argument("name", metavar="NAME", help="of the window")
 
 
@@ -151,4 +151,4 @@ def _nodes(view: Maintenance, names: dict[str, str] | None = None) -> str:
     return " ".join(sorted((names.get(node_id, node_id) for node_id in view.node_ids), key=words.natural))
 
 
-MAINTENANCE = Builtin("maintenance", "when nodes are to be left alone: add, ls, rm", _configure, _run)
+MAINTENANCE = Builtin("maintenance", "maintenance windows of nodes: add, ls, rm", _configure, _run)

@@ -1,4 +1,4 @@
-"""`nodes`, `cordon`, `uncordon`, `drain`, `forget`: what an administrator does to machines."""
+"""`nodes`, `cordon`, `uncordon`, `drain`, `forget`: the administration of nodes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _configure_nodes(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("node", nargs="?", metavar="NODE", help="only this node, with its devices")
     parser.add_argument("--pool", default="", help="only nodes of this pool")
     parser.add_argument(
-        "--devices", "-d", action="store_true", help="a line for each device, and how cards are cut (MIG)"
+        "--devices", "-d", action="store_true", help="a line for each device, and the MIG instances of cards"
     )
 
 
@@ -101,7 +101,7 @@ def _drain(args: argparse.Namespace) -> int:
 
 def _configure_forget(parser: argparse.ArgumentParser) -> None:
     _configure_node(parser)
-    parser.add_argument("--force", action="store_true", help="a LOST node's slices are written off")
+    parser.add_argument("--force", action="store_true", help="write off the slices of a LOST node")
 
 
 def _forget(args: argparse.Namespace) -> int:
@@ -122,6 +122,6 @@ def _show(out: Out, node: Node, text: str) -> int:
 
 NODES = Builtin("nodes", "list nodes, or show one with its devices", _configure_nodes, _nodes)
 CORDON = Builtin("cordon", "no new leases on a node; what runs stays", _configure_with_reason, _cordon)
-UNCORDON = Builtin("uncordon", "new leases on a node again", _configure_node, _uncordon)
-DRAIN = Builtin("drain", "cordon a node and end what runs there, with grace", _configure_drain, _drain)
+UNCORDON = Builtin("uncordon", "place leases on a node again", _configure_node, _uncordon)
+DRAIN = Builtin("drain", "cordon a node and end what runs there, with its grace", _configure_drain, _drain)
 FORGET = Builtin("forget", "remove a node that holds nothing", _configure_forget, _forget)

@@ -30,8 +30,8 @@ TEND_EVERY_S = 0.5
 
 def _configure_up(parser: argparse.ArgumentParser) -> None:
     parser.epilog = (
-        "State (journal, reservations, logs) stays in --state-dir; `up` again finds the leases of before.\n"
-        "A part that ends by itself is started again. Ctrl-C, or `aliquot down`, stops everything."
+        "State (journal, reservations, logs) stays in --state-dir; the next `up` finds the earlier leases.\n"
+        "A process that ends by itself is started again. Ctrl-C or `aliquot down` stops everything."
     )
     parser.add_argument("--nodes", type=_count, default=2, metavar="N", help="simulated nodes (2)")
     parser.add_argument("--gpus", type=_count, default=4, metavar="N", help="GPUs of each (4)")
@@ -42,11 +42,14 @@ def _configure_up(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--real", action="store_true", help="this machine's own GPUs, as one node")
     parser.add_argument(
-        "--tiers", default="", metavar="TIERS", help="how to enforce limits: preload,watchdog (default: as it can)"
+        "--tiers",
+        default="",
+        metavar="TIERS",
+        help="how to enforce limits: preload,watchdog (default: all that work)",
     )
     parser.add_argument("--listen", default="127.0.0.1:7070", metavar="ADDRESS", help="the coordinator's address")
     parser.add_argument(
-        "--metrics-port", type=int, default=7071, metavar="PORT", help="the coordinator's (7071); 0: free ones for all"
+        "--metrics-port", type=int, default=7071, metavar="PORT", help="the coordinator's (7071); 0: free ports for all"
     )
     parser.add_argument("--state-dir", type=Path, metavar="DIR", help="default ~/.local/state/aliquot/pool")
     parser.add_argument("--detach", action="store_true", help="leave it running in the background")
@@ -109,7 +112,7 @@ def _detach(out: Out, layout: Layout, args: argparse.Namespace) -> int:
     try:
         record = _await_record(layout, process, log)
     except BaseException:
-        # Also when nobody wants to wait any longer: half a pool is no use.
+        # Also when the wait is interrupted: half a pool is of no use.
         process.terminate()
         raise
     _announce(out, record, last="`aliquot down` stops it; the state is kept.")
@@ -161,7 +164,7 @@ def _down(args: argparse.Namespace) -> int:
         raise NotFound(f"no pool is running in {layout.root}", hint="`aliquot up` starts one", reason="NO_POOL")
     processes = record.processes
     if not record.stop(timeout_s=20.0):
-        raise ChildFailed("not everything would end", hint=f"look at {layout.logs}")
+        raise ChildFailed("some processes did not end", hint=f"look at {layout.logs}")
     layout.record.unlink(missing_ok=True)
     if out.as_json:
         out.document({"stopped": [{"name": process.name, "pid": process.pid} for process in processes]})

@@ -34,7 +34,7 @@ from aliquot.common.errors import ConfigError
 from aliquot.common.limits import DEFAULT_LEASE_TTL_S
 
 FIRST_LOOK_S = 1.0
-"""So long a request may take before it is said that it waits."""
+"""How long a request may take before a note says that it waits."""
 
 
 def _configure_run(parser: argparse.ArgumentParser) -> None:
@@ -45,7 +45,7 @@ def _configure_run(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--gpu", "-g", required=True, help="what is wanted: 0.25(A100),10Gi")
     parser.add_argument(
-        "--wait", type=options.seconds, metavar="TIME", help="in the queue, at most (default: as long as it takes)"
+        "--wait", type=options.seconds, metavar="TIME", help="wait at most this long (default: as long as it takes)"
     )
     options.request(parser)
     parser.add_argument("program", nargs=argparse.REMAINDER, metavar="-- PROGRAM")
@@ -77,7 +77,7 @@ def _inside(
     command: list[str],
     agents: Mapping[str, LocalAgent],
 ) -> int:
-    """Run the program in a lease of its own; its exit code, whatever becomes of the lease."""
+    """Run the program in its own lease. Returns the program's exit code, however the lease ends."""
     foreground = Foreground()
     code: int | None = None
     with foreground.taking_signals():
@@ -157,7 +157,7 @@ def _start(out: Out, lease: HeldLease, command: list[str], foreground: Foregroun
 
 
 def _say_what_ended_it(out: Out, lease: HeldLease, code: int, agents: Mapping[str, LocalAgent]) -> None:
-    """A signal ended the program that neither we nor its user sent: say by what rule."""
+    """Say why a signal ended the program that neither this process nor the user sent."""
     for agent in agents.values():
         for act in agent.status().acts:
             if act.lease_id == lease.lease_id and act.act in {"terminate", "kill"}:
@@ -165,7 +165,7 @@ def _say_what_ended_it(out: Out, lease: HeldLease, code: int, agents: Mapping[st
                 out.note("hint: ask for more memory, or use less of it")
                 return
     if lease.refresh().state not in {LeaseState.ACTIVE, LeaseState.UNREACHABLE}:
-        # The lease is ending, and the end of the block says why.
+        # The lease is ending; the end of the block says why.
         return
     out.note(f"the program was ended by {signal.Signals(-code).name}")
 
@@ -200,7 +200,7 @@ def _exec(args: argparse.Namespace) -> int:
             )
         agent = agents[here[0].node_id]
     attachment = agent.attach(lease.lease_id, secret, member=here[0].member)
-    # We are in the lease now, and become the program: same pid, same terminal, nothing in between.
+    # This process is attached; it becomes the program, with the same pid and terminal.
     sys.stdout.flush()
     try:
         os.execvpe(command[0], command, {**os.environ, **attachment.environment})  # noqa: S606 - what was asked for

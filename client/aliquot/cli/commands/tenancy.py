@@ -25,7 +25,7 @@ def _apply(args: argparse.Namespace) -> int:
     out = Out.of(args)
     declared = poolfile.read_pool_file(args.file)
     with options.open_pool(args) as pool:
-        # Replaces what was there a moment ago, and nothing that somebody has changed since.
+        # Replaces only what was read here: a change by somebody else since then is a conflict.
         answer = pool.admin.apply(declared, over=pool.admin.tenancy(), dry_run=args.dry_run)
     if out.as_json:
         out.document(answer)
@@ -130,7 +130,7 @@ def _alerts(out: Out, tenancy: admin.Tenancy) -> None:
         out.show(f"! {alert}")
 
 
-APPLY = Builtin("apply", "declare pools, tenants, queues and prices of a file", _configure_apply, _apply)
-WITHDRAW = Builtin("withdraw", "take a declaration back that nobody needs", _configure_withdraw, _withdraw)
-TENANTS = Builtin("tenants", "who may use how much, and does", _configure_nothing, _tenants)
+APPLY = Builtin("apply", "declare the pools, tenants, queues and prices of a file", _configure_apply, _apply)
+WITHDRAW = Builtin("withdraw", "withdraw a declaration that is not in use", _configure_withdraw, _withdraw)
+TENANTS = Builtin("tenants", "what tenants may use, and what they use", _configure_nothing, _tenants)
 QUEUES = Builtin("queues", "the tree of queues, and what waits in them", _configure_nothing, _queues)

@@ -27,13 +27,13 @@ JOBS = (
 DENIED = JobPlan("hasty", "vision", "0.25(A100),6Gi", ("3Gi",), busy_percent=10, grows_by="2Gi", node="node-1")
 STOPPED = JobPlan("greedy", "speech", "0.25(A100),8Gi", ("3Gi",), busy_percent=10, grows_by="2Gi", node="node-2")
 TIERS = ("", "watchdog")
-"""node-1 enforces as strongly as it can here, node-2 as every node can."""
+"""node-1 enforces as strongly as it can here, node-2 in the way that works on every node."""
 LATE = JobPlan("late", "vision", "0.5(A100),12Gi", ("8Gi",), busy_percent=10)
 TOO_MUCH = "1(H200)"
 NOT_NOW = "4(A100)"
 
 DENYING = frozenset({Tier.PRELOAD, Tier.MPS, Tier.DRIVER, Tier.MIG})
-"""Tiers under which an allocation beyond the part fails, instead of being noticed afterwards."""
+"""Tiers under which an allocation beyond the limit fails, instead of being noticed afterwards."""
 STOPPED_WITHIN_S = 30.0
 BACK_WITHIN_S = 40.0
 
@@ -59,7 +59,7 @@ class Stage:
         return job
 
     def clear(self) -> None:
-        """End what still runs, without manners."""
+        """Kill what still runs."""
         for job in self.jobs:
             for process in job.processes:
                 if process.poll() is None:
@@ -88,7 +88,7 @@ def share(stage: Stage) -> None:
 
 
 def overstep(stage: Stage) -> None:
-    """Two jobs outgrow their parts: one where the excess is denied, one where it is noticed."""
+    """Two jobs exceed their limits: one where the excess is denied, one where it is noticed."""
     story = stage.story
     with story.step("Two jobs outgrow their parts; both are held to them, and their neighbours live on"):
         for plan in (DENIED, STOPPED):
@@ -185,7 +185,7 @@ def lose_agent(stage: Stage) -> None:
 
 
 def account(stage: Stage) -> list[LeaseUsage]:
-    """Everything is given back, and who used what is told."""
+    """Everything is given back, and the usage is shown."""
     story = stage.story
     with story.step("Everything goes back; who used what"):
         outcomes = {job.plan.name: job.outcome for job in stage.jobs}

@@ -76,7 +76,7 @@ def _raise_curtain(stack: contextlib.ExitStack, story: Story, root: Path) -> act
         devices = list(pool.devices())
         story.claim("8 devices are there and healthy", holds=sum(device.healthy for device in devices) == 8)
         stage = acts.Stage(story, local, pool, peaks)
-        # Whatever happens, nothing that was started here outlives the show.
+        # Whatever happens, nothing that was started here outlives the demonstration.
         stack.callback(stage.clear)
     return stage
 

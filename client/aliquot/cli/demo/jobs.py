@@ -1,4 +1,4 @@
-"""The demonstration's jobs: a lease each, and real processes in it that allocate device memory through CUDA."""
+"""The demonstration's jobs: each has a lease, and real processes in it that allocate device memory through CUDA."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ OUT_OF_MEMORY = 3
 
 @dataclass(frozen=True, slots=True)
 class JobPlan:
-    """What somebody wants to run."""
+    """A job to be started."""
 
     name: str
     tenant: str
@@ -30,14 +30,14 @@ class JobPlan:
     """Memory that each process holds, one process per device: `("12Gi", "12Gi")`."""
     busy_percent: int = 0
     grows_by: str = ""
-    """Memory added every half second: a job that has its size wrong."""
+    """Memory added every half second, by a job that exceeds its request."""
     node: str = ""
     """The node it must run on; empty: any."""
 
 
 @dataclass(slots=True)
 class Job:
-    """A job that runs."""
+    """A started job."""
 
     plan: JobPlan
     lease: HeldLease
@@ -45,12 +45,12 @@ class Job:
 
     @property
     def alive(self) -> bool:
-        """Whether all of its processes live."""
+        """Whether all of its processes are alive."""
         return all(process.poll() is None for process in self.processes)
 
     @property
     def offends(self) -> bool:
-        """Whether it takes more than its part."""
+        """Whether it takes more memory than its limit."""
         return bool(self.plan.grows_by)
 
     @property
@@ -65,7 +65,7 @@ class Job:
 
     @property
     def outcome(self) -> str:
-        """What became of it."""
+        """How it ended."""
         codes = [process.poll() for process in self.processes]
         ended = [code for code in codes if code is not None]
         if not ended:

@@ -1,9 +1,9 @@
 """Replaying a public trace through the real API: its nodes are declared (no agents), its pods ask for leases.
 
-openb (Alibaba, cluster-trace-gpu-v2023): pods arrive in the order of their creation, a batch at a time; what the trace
-has deleted before a batch begins is given back first. Nothing waits: what does not fit when it arrives is refused.
-CPU-only pods ask for no GPU and are only counted. The trace states no memory, and some of its models are anonymous:
-those are declared with 32Gi, which changes nothing, as pods ask for shares alone.
+openb (Alibaba, cluster-trace-gpu-v2023): pods arrive in the order of their creation, in batches; pods that the trace
+deletes before a batch are released first. Nothing waits: what does not fit when it arrives is refused. CPU-only pods
+are only counted. The trace states no device memory and some of its models are anonymous: those are declared with 32Gi,
+which changes nothing, because pods ask only for shares.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Pod:
 
 @dataclass(slots=True)
 class Replay:
-    """What became of a replay."""
+    """The result of a replay."""
 
     nodes: int = 0
     devices: int = 0
@@ -58,7 +58,7 @@ class Replay:
 
     @property
     def live(self) -> int:
-        """Leases that must be there at the end."""
+        """Leases that must exist at the end."""
         return self.granted - self.released
 
     @property
@@ -133,7 +133,9 @@ def read_pods(path: Path, pods_max: int) -> list[Pod]:
         with path.open(encoding="utf-8", newline="") as file:
             pods = [_pod(row) for row in csv.DictReader(file)]
     except (OSError, KeyError, ValueError) as error:
-        raise ConfigError(f"{path} is no pod list of openb: {error}", hint="ALIQUOT_TRACES names the folder") from error
+        raise ConfigError(
+            f"{path} is not a pod list of openb: {error}", hint="ALIQUOT_TRACES names the folder"
+        ) from error
     pods.sort(key=lambda pod: pod.created_s)
     return pods[:pods_max]
 

@@ -1,4 +1,4 @@
-"""Telling the demonstration and judging it: steps with a title, claims that are checked, and what became of each."""
+"""The demonstration's report: steps with a title, and claims that are checked."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Step:
 
 
 class Story:
-    """Says what happens, checks that it does, and remembers both."""
+    """Prints the steps, checks their claims, and remembers the results."""
 
     def __init__(self, out: Out) -> None:
         self._out = out
@@ -50,12 +50,12 @@ class Story:
 
     @property
     def ok(self) -> bool:
-        """Whether everything that was tried held."""
+        """Whether all claims so far held."""
         return bool(self.steps) and all(step.ok for step in self.steps)
 
     @contextlib.contextmanager
     def step(self, title: str) -> Iterator[Step]:
-        """One step. An error in it is its failure, and ends the story."""
+        """Run one step. An error in it fails the step and ends the demonstration."""
         step = Step(title)
         self.steps.append(step)
         self.show(Text(), Text(f"{len(self.steps)}. {title}", "bold cyan"))
@@ -70,11 +70,11 @@ class Story:
             step.took_s = round(time.monotonic() - started, 2)
 
     def tell(self, text: str) -> None:
-        """What is being done."""
+        """Say what is being done."""
         self.show(Text(f"  {text}"))
 
     def claim(self, what: str, *, holds: bool, otherwise: str = "") -> None:
-        """Something that must be true now. Raises `StepFailed`."""
+        """Check something that must be true now. Raises `StepFailed`."""
         if not holds:
             self.show(Text.assemble(("  ✗ ", "bold red"), what))
             raise StepFailed(f"{what}: it is not so{f' ({otherwise})' if otherwise else ''}")
@@ -82,7 +82,7 @@ class Story:
         self.show(Text.assemble(("  ✓ ", "bold green"), what))
 
     def await_claim(self, what: str, condition: Callable[[], bool], timeout_s: float) -> None:
-        """Something that must become true. Raises `StepFailed`."""
+        """Wait for something that must become true. Raises `StepFailed`."""
         deadline = time.monotonic() + timeout_s
         while not (holds := condition()) and time.monotonic() < deadline:
             time.sleep(_LOOK_AGAIN_S)
@@ -94,5 +94,5 @@ class Story:
             self._out.show(*things)
 
     def indent(self, thing: RenderableType) -> None:
-        """Show a table where the text stands."""
+        """Show a table, indented like the text."""
         self.show(Padding(thing, (0, 0, 0, 2), expand=False))

@@ -1,4 +1,4 @@
-"""Who used what: reserved for how long, from the leases' own times, and observed at most, from the agents."""
+"""Who used what: what was reserved and for how long, from the leases, and peak use, from the agents."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class PeakSampler:
         self._thread = threading.Thread(target=self._sample, name="peak-sampler", daemon=True)
         self.peak_bytes: dict[str, int] = {}
         self.now_bytes: dict[str, int | None] = {}
-        """As of the last look, of slices that are there now."""
+        """The use of the slices at the last sample."""
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -61,7 +61,7 @@ class LeaseUsage:
 
 
 def usage_of(lease: Lease, name: str, outcome: str, peaks: Mapping[str, int]) -> LeaseUsage:
-    """What an ended lease cost."""
+    """The usage of an ended lease."""
     held_ms = max(0, lease.ended_ms - lease.granted_ms)
     share = sum(part.share_milli for part in lease.slices)
     reserved = sum(part.memory_bytes for part in lease.slices)

@@ -1,7 +1,7 @@
 """A whole pool on this machine as child processes: a coordinator, and agents on simulated or real GPUs.
 
-`aliquot up` keeps one for a user; `aliquot demo` breaks one for show. The parts are started as programs and never
-imported: the client knows them by the contract and their command lines alone.
+`aliquot up` runs one for a user; `aliquot demo` breaks one as a demonstration. The parts are started as programs and
+never imported: the client knows only the contract and their command lines.
 """
 
 from aliquot.cli.localpool.children import Child, ChildFailed

@@ -20,7 +20,7 @@ _LOOK_AGAIN_S = 0.02
 
 
 class ChildFailed(AliquotError):
-    """A part of the pool did not start, or ended by itself; the message ends with its last words."""
+    """A part of the pool did not start, or ended by itself; the message ends with its last output."""
 
     reason = "CHILD_FAILED"
 
@@ -41,7 +41,7 @@ class Child:
         """Start it. Its output goes to the end of the log."""
         with self.log.open("ab") as log:
             self._offset = log.tell()
-            # A session of its own: Ctrl-C in the terminal is for us, and we end the parts in order.
+            # A session of its own: Ctrl-C in the terminal reaches only this process, which ends the parts in order.
             self.process = subprocess.Popen(  # noqa: S603 - our own programs
                 list(self.command),
                 stdin=subprocess.DEVNULL,
@@ -54,16 +54,16 @@ class Child:
 
     @property
     def pid(self) -> int:
-        """Of the process now running, or last run."""
+        """The pid of the process that runs, or of the last one."""
         return self.process.pid if self.process is not None else 0
 
     @property
     def running(self) -> bool:
-        """Whether it lives."""
+        """Whether it is running."""
         return self.process is not None and self.process.poll() is None
 
     def output(self) -> str:
-        """What this start has said so far."""
+        """The output since it was started."""
         try:
             with self.log.open("rb") as log:
                 log.seek(self._offset)
@@ -80,12 +80,12 @@ class Child:
         return None
 
     def wait_ready(self, timeout_s: float) -> dict[str, Any]:
-        """Until it says that it is ready; what it said. Raises `ChildFailed`."""
+        """Wait until it is ready, and return what it said. Raises `ChildFailed`."""
         self.wait_for(lambda: self.ready_line() is not None, timeout_s, "it was ready")
         return self.ready_line() or {}
 
     def wait_for(self, condition: Callable[[], bool], timeout_s: float, what: str) -> None:
-        """Until `condition`. Raises `ChildFailed` when it ends before, or the time is up."""
+        """Wait until `condition`. Raises `ChildFailed` if the process ends before, or the time is up."""
         deadline = time.monotonic() + timeout_s
         while not condition():
             if not self.running:
@@ -95,7 +95,7 @@ class Child:
             time.sleep(_LOOK_AGAIN_S)
 
     def failure(self, message: str) -> ChildFailed:
-        """An error with its last words."""
+        """An error with its last output."""
         words = self.output()[-TAIL_BYTES:].strip()
         return ChildFailed(f"{message}; it said:\n{words}" if words else message, hint=f"its log is {self.log}")
 
@@ -123,6 +123,6 @@ class Child:
 
 
 def clean_environment(extra: Mapping[str, str]) -> dict[str, str]:
-    """This process's environment without our own settings, which are meant for clients."""
+    """This process's environment without the ALIQUOT_ settings, which are meant for clients."""
     env = {name: text for name, text in os.environ.items() if not name.startswith("ALIQUOT_")}
     return env | dict(extra)

@@ -1,4 +1,4 @@
-"""Where a local pool keeps its things, below one folder."""
+"""The files and folders of a local pool, below one folder."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from aliquot.client.local import LOCAL_POOL, state_folder
 from aliquot.common.errors import ConfigError
 
 SOCKET_PATH_MAX = 107
-"""A Unix socket's path may not be longer."""
+"""The longest path of a Unix socket, in bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class Layout:
         return cls(root.expanduser().absolute())
 
     def make(self) -> None:
-        """Create the folders, for this user alone."""
+        """Create the folders, accessible only to this user."""
         for folder in (self.root, self.run, self.logs):
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
 
@@ -38,22 +38,22 @@ class Layout:
 
     @property
     def logs(self) -> Path:
-        """What the parts say."""
+        """The parts' logs."""
         return self.root / "logs"
 
     @property
     def record(self) -> Path:
-        """What runs now."""
+        """The record of what runs now."""
         return self.root / "pool.json"
 
     @property
     def lock(self) -> Path:
-        """Held by whoever runs the pool."""
+        """The lock file, held by the process that runs the pool."""
         return self.root / "lock"
 
     @property
     def journal(self) -> Path:
-        """The coordinator's."""
+        """The coordinator's journal."""
         return self.root / "coordinator.db"
 
     def node(self, name: str) -> Path:
@@ -65,7 +65,7 @@ class Layout:
         return self.root / "nodes" / f"{name}.gpus"
 
     def socket(self, name: str) -> Path:
-        """An agent's socket. Raises `ConfigError` where the path is too long for one."""
+        """An agent's socket. Raises `ConfigError` if the path is too long."""
         path = self.run / f"{name}.sock"
         if len(os.fsencode(path)) > SOCKET_PATH_MAX:
             raise ConfigError(

@@ -32,7 +32,7 @@ Say = Callable[[str], None]
 
 
 def require_linux() -> None:
-    """Agents follow processes by means that other systems lack. Raises `ConfigError`."""
+    """Raises `ConfigError` on other systems: agents need Linux to follow processes."""
     if not hasattr(os, "pidfd_open"):
         raise ConfigError(
             "a pool on this machine needs Linux",
@@ -53,13 +53,13 @@ class PoolPlan:
     metrics_port: int = 7071
     """0: a free one."""
     agent_metrics_port: int = AGENT_METRICS_PORT
-    """Of the first agent, the others count up; whichever is taken is replaced by a free one. 0: free ones."""
+    """Of the first agent; the others count up. A port that is in use is replaced by a free one. 0: free ones."""
     tiers: tuple[str, ...] = ()
-    """How each node may enforce limits (`preload,watchdog`), the last one for all further nodes; empty: as it can."""
+    """How each node may enforce limits (`preload,watchdog`), the last one for all further nodes; empty: every way."""
     coordinator_options: tuple[str, ...] = ()
 
     def node_names(self) -> list[str]:
-        """What the nodes are called."""
+        """The nodes' names."""
         if self.real:
             return [socket.gethostname().split(".")[0] or "node-1"]
         return [f"node-{number}" for number in range(1, self.nodes + 1)]
@@ -78,7 +78,7 @@ class LocalNode:
 
     @property
     def metrics(self) -> str:
-        """Where its metrics are, once it works."""
+        """The address of its metrics, once it runs."""
         address = (self.agent.ready_line() or {}).get("metrics", "")
         return f"http://{address}/metrics" if address else ""
 
@@ -111,7 +111,7 @@ class LocalPool:
         """Start everything and wait until every node takes leases.
 
         Raises `Conflict` when another pool uses the folder, `ConfigError` when a part is not installed, `ChildFailed`
-        with the part's last words.
+        with the part's last output.
         """
         for part in ("aliquot.coordinator", "aliquot.agent"):
             if importlib.util.find_spec(part) is None:
@@ -131,11 +131,11 @@ class LocalPool:
         ready = self.coordinator.wait_ready(START_TIMEOUT_S)
         self.address = str(ready.get("address", self.plan.listen))
         self.metrics = str(ready.get("metrics", ""))
-        # From now on always the same port: agents and clients know it.
+        # Kept for restarts: agents and clients know this port.
         self.coordinator.command = self._coordinator_command(self.address)
 
     def wait_ready(self, timeout_s: float = START_TIMEOUT_S) -> None:
-        """Until every node is READY and its agent answers on its socket. Raises `ChildFailed`."""
+        """Wait until every node is READY and its agent answers on its socket. Raises `ChildFailed`."""
         for node in self.nodes:
             node.agent.wait_for(partial(answers, LocalAgent(node.socket)), timeout_s, "its socket answered")
         names = {node.name for node in self.nodes}
@@ -145,7 +145,7 @@ class LocalPool:
 
     def _take_lock(self) -> None:
         lock = self.layout.lock.open("ab")
-        import fcntl  # noqa: PLC0415 - not everywhere, and the command line is
+        import fcntl  # noqa: PLC0415 - does not exist on all systems, where the command line does
 
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -206,11 +206,11 @@ class LocalPool:
         return LocalNode(name, agent, path, devices, env)
 
     def _node_id(self, name: str) -> str:
-        """One that no other pool on this machine has: agents find their processes' cgroups by it."""
+        """An id that no other pool on this machine uses: agents find their processes' cgroups by it."""
         return f"{name}-{hashlib.sha256(str(self.layout.root).encode()).hexdigest()[:8]}"
 
     def _simulate(self, name: str) -> dict[str, str]:
-        """Make a node's GPUs; the variables that make programs use them."""
+        """Make a node's simulated GPUs. Returns the variables that make programs use them."""
         scenario = self.layout.scenario(name)
         scenario.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         models = ",".join([self.plan.model] * self.plan.gpus)
@@ -231,7 +231,7 @@ class LocalPool:
         return next(node for node in self.nodes if node.name == name)
 
     def tend(self) -> None:
-        """Start again what has ended by itself. Raises `ChildFailed` for what keeps ending."""
+        """Restart parts that have ended by themselves. Raises `ChildFailed` for one that keeps ending."""
         for child in self.children:
             if child.running:
                 continue
@@ -259,7 +259,7 @@ class LocalPool:
         ).write(self.layout)
 
     def stop(self) -> None:
-        """Stop everything: agents first, so that they say goodbye; what they hold stays on record."""
+        """Stop everything, agents first, so that they can say goodbye. Their reservations stay on disk."""
         agents = [node.agent for node in self.nodes]
         for child in agents:
             if child.running and child.process is not None:
@@ -286,7 +286,7 @@ def _simgpu(*arguments: str) -> str:
 
 
 def answers(agent: LocalAgent) -> bool:
-    """Whether an agent serves its socket and has its coordinator."""
+    """Whether an agent serves its socket and is connected to the coordinator."""
     try:
         return agent.info().connected
     except AgentError:
@@ -301,7 +301,7 @@ def _ready_names(pool: Pool) -> set[str]:
 
 
 def _free_port(wanted: int) -> int:
-    """The port, if nobody has it; else 0, so that the system chooses one."""
+    """The port, if it is free; else 0, so that the system chooses one."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

@@ -1,4 +1,4 @@
-"""What runs, written beside the pool's state: how `down` finds it, and how a second `up` sees the first."""
+"""A record of what runs, written beside the pool's state: for `down`, and for a second `up`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LOOK_AGAIN_S = 0.05
 
 @dataclass(frozen=True, slots=True)
 class ProcessId:
-    """A process that can't be mistaken for a later one of the same number."""
+    """A process, identified so that a later one with the same pid is not mistaken for it."""
 
     name: str
     pid: int
@@ -26,22 +26,22 @@ class ProcessId:
 
     @classmethod
     def of(cls, name: str, pid: int) -> ProcessId:
-        """A living process."""
+        """The identity of a living process."""
         return cls(name, pid, _started_ticks(pid) or 0)
 
     @property
     def alive(self) -> bool:
-        """Whether that very process lives."""
+        """Whether exactly this process is alive."""
         return _started_ticks(self.pid) == self.started_ticks
 
     def signal(self, number: signal.Signals) -> None:
-        """Send it a signal, if it lives."""
+        """Send it a signal, if it is alive."""
         try:
             descriptor = os.pidfd_open(self.pid)
         except OSError:
             return
         try:
-            # Opened first, compared then: the number can't pass to another process in between.
+            # Opened before the comparison, so that the pid can't pass to another process in between.
             if self.alive:
                 signal.pidfd_send_signal(descriptor, number)
         except ProcessLookupError:
@@ -72,7 +72,7 @@ class PoolRecord:
     state_dir: str
 
     def write(self, layout: Layout) -> None:
-        """Put it in place whole."""
+        """Write it atomically."""
         staging = layout.record.with_suffix(f".{os.getpid()}")
         staging.write_text(dumps(self, indent=2))
         staging.replace(layout.record)
@@ -95,11 +95,11 @@ class PoolRecord:
 
     @property
     def processes(self) -> tuple[ProcessId, ...]:
-        """All of them that live, the supervisor first: it ends the others in order."""
+        """Those that are alive, the supervisor first: it ends the others in order."""
         return tuple(process for process in (self.supervisor, *self.parts) if process.alive)
 
     def stop(self, timeout_s: float) -> bool:
-        """End everything: the supervisor, then whatever it left. False when something would not end."""
+        """End everything: the supervisor, then what it left behind. False if something did not end."""
         for number, patience_s in ((signal.SIGTERM, timeout_s), (signal.SIGKILL, 5.0)):
             for process in self.processes:
                 process.signal(number)
@@ -125,17 +125,17 @@ def _started_ticks(pid: int) -> int | None:
     except OSError:
         return None
     fields = stat.rpartition(")")[2].split()
-    # A zombie has ended, though its number is still taken.
+    # A zombie has ended, though its pid is still in use.
     return None if fields[0] in "ZX" else int(fields[19])
 
 
 def remove(layout: Layout) -> None:
-    """The pool is down."""
+    """Remove the record: the pool is down."""
     layout.record.unlink(missing_ok=True)
 
 
 def fields_of(record: PoolRecord) -> dict[str, object]:
-    """For JSON: without what only `down` needs."""
+    """The record for JSON, without what only `down` needs."""
     document = dataclasses.asdict(record)
     del document["parts"]
     document["supervisor"] = record.supervisor.pid

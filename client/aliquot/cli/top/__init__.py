@@ -1,1 +1,1 @@
-"""The live screen: what is asked of the pool and its agents (`snapshot`), and how it is drawn (`screen`)."""
+"""The live screen: gathers data from the pool and its agents (`snapshot`) and draws it (`screen`)."""

@@ -1,5 +1,5 @@
-"""Drawing a snapshot. A device's bar shows its memory: what leases use, what they reserve beyond that, what foreign
-processes hold; a lease's bar shows what it uses of its own part.
+"""Draws a snapshot. A device's bar shows its memory: used by leases, reserved beyond that, and foreign. A lease's bar
+shows what it uses of its own part.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ USED, RESERVED, FOREIGN, OVER = "green", "blue", "yellow", "red"
 BAR_WIDTH = 24
 LEASE_ID_WIDTH = 15
 FIXED_LINES = 10
-"""The legend, two blank lines, two tables' heads with their rules and captions, and the cursor's own line."""
+"""The legend, two blank lines, the heads, rules and captions of two tables, and the cursor's line."""
 
 
 def draw(snapshot: Snapshot, *, rows: int | None = None) -> RenderableType:
-    """The whole screen, in at most `rows` lines where the terminal has that few."""
+    """The whole screen, in at most `rows` lines."""
     head = _head(snapshot)
     devices_max = leases_max = None
     if rows is not None:
         devices = sum(len(node.devices) for node in snapshot.nodes)
         room = max(4, rows - len(head.plain.splitlines()) - FIXED_LINES)
-        # Each part gets half, and what the other one leaves.
+        # Each part gets half, and what the other one does not need.
         devices_max = max(room // 2, room - len(snapshot.leases))
         leases_max = max(room // 2, room - devices)
     return Group(

@@ -1,7 +1,7 @@
-"""What the screen shows, gathered in one go: the pool's nodes and leases, and what this machine's agents observe.
+"""The data of the screen: the pool's nodes and leases, and what this machine's agents observe.
 
-The coordinator knows what is reserved, and what agents told it of devices and slices when it changed by enough. This
-machine's own agents can be asked for what is true right now.
+The coordinator knows what is reserved, and what agents report of devices and slices when it changes by enough. This
+machine's own agents know the present use.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ NODES_SHOWN = 200
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """One look."""
+    """The state at one moment."""
 
     at_ms: int
     addresses: tuple[str, ...]
     status: Status
     nodes: tuple[Node, ...]
     leases: tuple[Lease, ...]
-    """Those that hold something first, then the queue."""
+    """Leases that hold something, then those that wait."""
     observed_bytes: Mapping[str, int | None]
-    """What slices really use, by slice id; None, or absent, where that is not known."""
+    """What slices really use, by slice id; None or absent if not known."""
     more_leases: int = 0
     more_nodes: int = 0
 
 
 def take(pool: Pool) -> Snapshot:
-    """Look now. Raises `PoolError`."""
+    """Take a snapshot. Raises `PoolError`."""
     status = pool.status()
     nodes = sorted(islice(pool.nodes(), NODES_SHOWN), key=lambda node: natural(node.name))
     leases = list(islice(pool.leases(), LEASES_SHOWN))
@@ -54,13 +54,13 @@ def take(pool: Pool) -> Snapshot:
 
 
 def observe(pool: Pool) -> dict[str, int | None]:
-    """What this machine's agents see slices use."""
+    """What slices use, as this machine's agents see it."""
     observed: dict[str, int | None] = {}
     for agent in pool.agents:
         try:
             slices = agent.status().slices
         except AgentError:
-            # A socket that nobody serves: its node's figures are not known.
+            # A socket without an agent: its node's figures are not known.
             continue
         observed |= {part.slice_id: part.observed_bytes for part in slices}
     return observed

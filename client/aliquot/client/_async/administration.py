@@ -24,42 +24,42 @@ class AsyncAdmin:
     ) -> admin.Applied:
         """Declare all of it, or nothing.
 
-        `over` is what was read before: raises `Conflict` where somebody has changed since what would be replaced.
-        None: replace whatever is there. Raises `InvalidRequest` for what can't be, `QuotaExceeded` where guarantees
+        `over` is what was read before: raises `Conflict` if somebody has since changed what would be replaced. None:
+        replace whatever is there. Raises `InvalidRequest` for invalid declarations, `QuotaExceeded` if guarantees
         are more than the pool has.
         """
         return await self._run(administration.apply(self._context, declared, over, self._timeout_s, dry_run=dry_run))
 
     async def withdraw(self, kind: str, name: str, *, version: int | None = None) -> None:
-        """Withdraw a declaration of this kind (pool, tenant, queue). Raises `InUse` while it is needed."""
+        """Withdraw a declaration of this kind (pool, tenant, queue). Raises `InUse` while it is in use."""
         await self._run(administration.withdraw(self._context, kind, name, version, self._timeout_s))
 
     async def tenancy(self) -> admin.Tenancy:
-        """Everything declared, what is held and waits, and what needs attention."""
+        """Everything declared, what is held, what waits, and what needs attention."""
         return await self._run(administration.tenancy(self._context, self._timeout_s))
 
     async def balance(self, pool: str = "", *, carry_out: bool = False, home: Iterable[str] = ()) -> admin.Balance:
-        """Which nodes of a pool should change hands between its projects; with `carry_out` they do.
+        """Which nodes of a pool should be lent between its projects, or go home; with `carry_out` this is done.
 
-        Nodes in `home` (ids or names) go home instead of what is planned.
+        With `home` (ids or names), these nodes go home and nothing else is planned.
         """
         return await self._run(administration.balance(self._context, pool, home, self._timeout_s, carry_out=carry_out))
 
     async def defragment(
         self, *, carry_out: bool = False, moves_max: int = 8, cursor: int = 0
     ) -> admin.Defragmentation:
-        """One step: which movable leases should be granted elsewhere so that more fits; with `carry_out` they are.
+        """One step: which movable leases should be moved so that more fits; with `carry_out` they are moved.
 
-        The answer's `cursor` is for the next step; 0: every node was looked at.
+        The answer's `cursor` is for the next step; 0: all nodes are done.
         """
         return await self._run(
             administration.defragment(self._context, moves_max, cursor, self._timeout_s, carry_out=carry_out)
         )
 
     async def declare_maintenance(self, window: admin.MaintenanceWindow) -> admin.Maintenance:
-        """Say when nodes are to be left alone, once or every week. The same again changes nothing.
+        """Declare a maintenance window, for once or every week. Declaring the same again changes nothing.
 
-        Raises `NameTaken` where another window has this name, `InvalidRequest` for times or a zone that can't be read.
+        Raises `NameTaken` if another window has this name, `InvalidRequest` for times or a zone that can't be read.
         """
         return await self._run(administration.declare_maintenance(self._context, window, self._timeout_s))
 
@@ -74,12 +74,12 @@ class AsyncAdmin:
     async def invoice(self, tenant: str, *, from_ms: int, to_ms: int) -> admin.Invoice:
         """What a tenant owes for [from_ms, to_ms), milliseconds since the Unix epoch.
 
-        Raises `PeriodClosed` where it begins or ends within a closed day (UTC).
+        Raises `PeriodClosed` if it begins or ends within a closed day (UTC).
         """
         return await self._run(administration.invoice(self._context, tenant, from_ms, to_ms, self._timeout_s))
 
     async def post_credit(self, tenant: str, money_micro: int, *, reference: str, note: str = "") -> int:
-        """Post money, once for each reference; the balance afterwards, in millionths of the currency."""
+        """Post money, once per reference. Returns the balance afterwards, in millionths of the currency."""
         return await self._run(
             administration.post_credit(self._context, tenant, money_micro, reference, note, self._timeout_s)
         )
@@ -95,9 +95,9 @@ class AsyncAdmin:
         reference: str,
         note: str = "",
     ) -> None:
-        """Make good what was charged wrongly, as a new entry of today; below zero takes off.
+        """Correct a wrong charge with a new entry of today; negative amounts reduce the charge.
 
-        A reference is booked once. Raises `IdempotencyMismatch` where it names another correction.
+        A reference is booked once. Raises `IdempotencyMismatch` if it was used for another correction.
         """
         request = admin_pb2.CorrectUsageRequest(
             tenant=tenant,
@@ -113,6 +113,6 @@ class AsyncAdmin:
     async def close_books(self, up_to_ms: int) -> None:
         """Sum up the entries before this midnight (UTC, in milliseconds), so that they take less memory.
 
-        Invoices then begin and end with days there, and nothing more is booked in that time: `PeriodClosed`.
+        In that time invoices must then begin and end at midnight, and nothing more is booked (`PeriodClosed`).
         """
         await self._run(administration.close_books(self._context, up_to_ms, self._timeout_s))

@@ -19,9 +19,9 @@ _Exchange = AsyncExchange[leases_pb2.KeepAliveRequest, leases_pb2.KeepAliveRespo
 
 
 class AsyncKeeper:
-    """Names the pool's leases to the coordinator in time; tells what it hears of them.
+    """Sends the keep-alives of a pool's leases, and passes on what the coordinator says of them.
 
-    `on_news` is called by the keeper's worker, which starts with the first lease.
+    `on_news` is called from the keeper's worker, which starts with the first lease.
     """
 
     def __init__(self, transport: AsyncTransport, context: Context, on_news: Callable[[News], None]) -> None:
@@ -36,7 +36,7 @@ class AsyncKeeper:
         self._exchange: _Exchange | None = None
 
     def add(self, lease_id: str, ttl_s: float) -> None:
-        """Keep this lease."""
+        """Keep this lease alive."""
         with self._lock:
             self._book.add(lease_id, ttl_s, self._context.clock())
             if self._worker is None and not self._closing.is_set():
@@ -44,12 +44,12 @@ class AsyncKeeper:
         self._changed.set()
 
     def drop(self, lease_id: str) -> None:
-        """No longer keep it."""
+        """Stop keeping it alive."""
         with self._lock:
             self._book.drop(lease_id)
 
     async def close(self) -> None:
-        """Keep nothing any more."""
+        """Stop keeping leases alive."""
         with self._lock:
             self._closing.set()
             exchange, worker = self._exchange, self._worker
@@ -61,7 +61,7 @@ class AsyncKeeper:
 
     async def _run(self) -> None:
         while not self._closing.is_set():
-            # Before looking, so that what is added after the look is not slept over.
+            # Cleared before looking, so that a lease added later wakes the worker.
             self._changed.clear()
             if not len(self._book):
                 await wait_for(self._changed, None)
@@ -87,7 +87,7 @@ class AsyncKeeper:
             await wait_for(self._closing, pause_s)
 
     async def _serve(self, exchange: _Exchange) -> None:
-        """One stream, in lock step: messages when due, then their answers."""
+        """One stream: messages when due, each answered before the next."""
         while not self._closing.is_set():
             self._changed.clear()
             with self._lock:
@@ -113,7 +113,7 @@ class AsyncKeeper:
                     self._on_news(item)
 
     def _follow(self, failure: RpcFailure, address: str) -> float | None:
-        """Turn to who may answer; returns the wait that was asked for."""
+        """Choose the address to try next. Returns the wait that was asked for."""
         if not self._closing.is_set():
             log.debug("keep-alive stream ended: %s", failure)
         leader = failure.metadata.get("leader", "")

@@ -1,4 +1,4 @@
-"""What `AsyncPool.lease` answers with: nothing is asked for until it is awaited or entered."""
+"""What `AsyncPool.lease` returns: nothing is asked for until it is awaited or entered."""
 
 from __future__ import annotations
 

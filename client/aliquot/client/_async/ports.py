@@ -1,4 +1,4 @@
-"""The one seam to the network: what a transport does. It says that it could not by raising `RpcFailure`."""
+"""The interface of transports, the only way to the network. Failures are raised as `RpcFailure`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Received_co = TypeVar("Received_co", covariant=True)
 
 
 class AsyncServerStream(Protocol[Received_co]):
-    """Answers of a call that goes on. Raises `RpcFailure` when it breaks; ends when the server ends it well."""
+    """The answers of a streaming call. Raises `RpcFailure` when it breaks; ends when the server ends it normally."""
 
     def __aiter__(self) -> AsyncIterator[Received_co]: ...
 
@@ -21,13 +21,13 @@ class AsyncServerStream(Protocol[Received_co]):
 
 
 class AsyncExchange(Protocol[Sent_contra, Received_co]):
-    """Both directions of a call, in lock step: every message has one answer."""
+    """Both directions of a call: every message has one answer."""
 
     async def send(self, request: Sent_contra) -> None:
         """Raises `RpcFailure`."""
 
     async def receive(self, timeout_s: float) -> Received_co | None:
-        """The next answer; None when the server ended the call well. Raises `RpcFailure`, `TimeoutError`."""
+        """The next answer; None when the server ended the call normally. Raises `RpcFailure`, `TimeoutError`."""
 
     def cancel(self) -> None:
         """End it, from anywhere."""

@@ -1,4 +1,4 @@
-"""What tasks do otherwise than threads. Its twin in `_sync` has the same names."""
+"""Where tasks differ from threads. Its twin in `_sync` has the same names."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ T = TypeVar("T")
 
 Flag = asyncio.Event
 Lock = contextlib.nullcontext
-"""Tasks of one loop give way only where they await."""
+"""Tasks of one loop switch only where they await."""
 HeldLeaseBase = HeldBase[Flag]
 sleep = asyncio.sleep
 
 
 async def wait_for(flag: Flag, seconds: float | None) -> None:
-    """Until the flag is set, or the time is over (None: never)."""
+    """Wait until the flag is set or the time is over (None: no limit)."""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(seconds):
             await flag.wait()
 
 
 async def in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Call what blocks."""
+    """Call a function that blocks."""
     return await asyncio.to_thread(function, *args, **kwargs)
 
 
 async def exit_code(process: subprocess.Popen[Any]) -> int:
-    """Wait for a program's end. A task that is cancelled meanwhile tells it to end."""
+    """Wait for a program's end. A task that is cancelled meanwhile terminates it."""
     try:
         return await asyncio.to_thread(process.wait)
     except asyncio.CancelledError:
@@ -53,7 +53,7 @@ class Worker:
         self._task = asyncio.get_running_loop().create_task(work(), name=name)
 
     async def end(self) -> None:
-        """Wait for its end, which it was told of."""
+        """Wait for its end; it has been told to stop."""
         self._task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await self._task
@@ -73,12 +73,12 @@ class GrpcExchange(Generic[Request, Answer]):
         except grpc.aio.AioRpcError as error:
             raise to_failure(error, error.trailing_metadata(), self._address) from None
         except (grpc.aio.UsageError, asyncio.InvalidStateError):
-            # What grpc says, instead of the call's status, when the other side had already ended it.
+            # grpc raises this instead of the call's status when the other side has already ended it.
             code = await self._call.code()
             raise RpcFailure(code.name, "the stream has ended", self._address) from None
 
     async def receive(self, timeout_s: float) -> Answer | None:
-        """The next answer; None when the server ended the call well. Raises `RpcFailure`, `TimeoutError`."""
+        """The next answer; None when the server ended the call normally. Raises `RpcFailure`, `TimeoutError`."""
         try:
             async with asyncio.timeout(timeout_s):
                 answer = await self._call.read()

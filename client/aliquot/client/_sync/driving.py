@@ -16,8 +16,8 @@ T = TypeVar("T")
 class Driver:
     """Runs flows with one transport.
 
-    Whatever interrupts an effect (Ctrl-C, a cancelled task) is thrown into the flow where it waits, so that a flow can
-    clean up with effects of its own before the interruption goes on.
+    An interruption of an effect (Ctrl-C, a cancelled task) is thrown into the waiting flow, which can clean up with
+    effects of its own before the interruption is raised again.
     """
 
     def __init__(self, transport: Transport, keeping: Callable[[Keep | Forget], None]) -> None:
@@ -31,7 +31,7 @@ class Driver:
             while True:
                 try:
                     outcome = self._carry_out(effect)
-                except BaseException as error:  # noqa: BLE001 - the flow decides what becomes of it
+                except BaseException as error:  # noqa: BLE001 - the flow decides how to handle it
                     effect = flow.throw(error)
                 else:
                     effect = flow.send(outcome)

@@ -51,7 +51,7 @@ class HeldLease(HeldLeaseBase):
     ) -> None:
         try:
             if self._loss is not None:
-                # To say why; it has ended already.
+                # It has ended already; release only tells why.
                 self.refresh()
             self.release()
         except errors.PoolError as error:
@@ -61,10 +61,10 @@ class HeldLease(HeldLeaseBase):
     def environment(self, member: int | None = None) -> dict[str, str]:
         """The variables that make a program use this lease, for `subprocess.run(cmd, env=os.environ | variables)`.
 
-        On a node of the lease this process thereby becomes part of the lease, with what it starts from now on, until
-        `release`: what it allocates counts, and it is stopped with the lease. `run` and `popen` put only the child in.
-        Elsewhere these are the plain variables (visible devices, amounts), and attaching is left to whoever starts the
-        program on the node. `member` is one of a gang; None: the one on this node, else the first.
+        On a node of the lease, this process and everything it starts from now on become part of the lease until
+        `release`: what they allocate counts, and they are stopped with the lease. `run` and `popen` attach only the
+        child. Elsewhere these are the plain variables (visible devices, amounts), and whoever starts the program on the
+        node must attach it. `member` is one of a gang; None: the one on this node, else the first.
         """
         local = self._local()
         if local is None or (member is not None and member != local[1]):
@@ -75,7 +75,7 @@ class HeldLease(HeldLeaseBase):
     def attach(self, pid: int | None = None, *, environment: Mapping[str, str] | None = None) -> Attachment:
         """Make a process of this node (None: this one), and what it starts from now on, part of the lease.
 
-        Raises `AgentUnreachable` when this is not a node of the lease, `AttachRefused` when its agent says no.
+        Raises `AgentUnreachable` when this is not a node of the lease, `AttachRefused` when its agent refuses.
         """
         agent, member = require_agent(self._lease, self._local())
         attachment = in_thread(
@@ -94,8 +94,8 @@ class HeldLease(HeldLeaseBase):
     ) -> subprocess.Popen[Any]:
         """Start a program inside the lease, on a node of the lease. Takes what `subprocess.Popen` takes.
 
-        It is attached before it runs; `admitted`, which may block, is called with its pid in between. Raises
-        `AgentUnreachable` on other machines.
+        It is attached before it runs; `admitted`, which may block, is called with its pid after that and before it
+        runs. Raises `AgentUnreachable` on other machines.
         """
         agent, member = require_agent(self._lease, self._local())
         base = dict(options.pop("env", None) or os.environ)
@@ -122,21 +122,21 @@ class HeldLease(HeldLeaseBase):
         return subprocess.CompletedProcess(list(command), code)
 
     def acknowledge(self, shape: int | None = None) -> Lease:
-        """Say that this program has adapted to the lease's shape (None: as last heard of); the lease as it is then.
+        """Say that this program has adapted to the lease's shape (None: the last one heard of). Returns the lease.
 
-        What it gives back is stopped now instead of at its deadline, and it may grow again.
+        Slices that it gives back are stopped now instead of at their deadline, and it may grow again.
         """
         return self._learn(self._pool.acknowledge(self.lease_id, self._lease.shape if shape is None else shape))
 
     def refresh(self) -> Lease:
-        """Ask the coordinator how the lease stands."""
+        """Ask the coordinator for the lease's present state."""
         return self._learn(self._pool.get(self.lease_id))
 
     def release(self, *, wait_gone: bool = False, reason: str = "", timeout_s: float | None = None) -> Lease:
-        """End the lease; what runs in it is stopped (SIGTERM, the grace, SIGKILL), except this process.
+        """End the lease. What runs in it is stopped (SIGTERM, the grace, SIGKILL), except this process.
 
-        `wait_gone` waits until the capacity is free. Releasing twice is fine.
-        Raises `AttachRefused` while this process itself still uses the lease: it stays held then.
+        `wait_gone` waits until the capacity is free. Releasing twice is fine. Raises `AttachRefused` while this process
+        itself still uses the lease, which then stays held.
         """
         if self.joined:
             in_thread(self._leave)

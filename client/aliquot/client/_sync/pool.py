@@ -1,5 +1,5 @@
 # Written by tools/unasync.py from client/aliquot/client/_async/pool.py. Change that, then `make sync`.
-"""A connection to a pool; what its methods do is written in `_operations` and `_holding`, without I/O."""
+"""A connection to a pool. The logic of its methods is in `_operations` and `_holding`, without I/O."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ class Pool(PoolBase[HeldLease]):
         coordinator: one address (`host:port`), or several, of which one leads. None: `ALIQUOT_COORDINATOR`, else the
             configuration file's, else `localhost:7070`.
         tenant: who pays for requests that don't say. None: `ALIQUOT_TENANT`, else the file's.
-        timeout_s: how long a call may take, retries included, where it isn't told otherwise.
-        retry: how calls that fail for a passing reason are repeated.
+        timeout_s: how long a call may take, retries included, unless the call says otherwise.
+        retry: how calls that fail for a temporary reason are repeated.
         tls: certificate files. None: the configuration file's, else plain text.
         agent_sockets: sockets of this machine's agents. None: found by `local.find_agents`.
-        transport: instead of gRPC.
+        transport: used instead of gRPC.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class Pool(PoolBase[HeldLease]):
     def close(self) -> None:
         """Release what is still held, and drop the connections.
 
-        A lease that this process itself still uses is left to its TTL, so that its agent doesn't end this process.
+        A lease that this process itself still uses is left to expire, so that its agent doesn't stop this process.
         """
         held = [lease_id for lease_id, held in self._held.items() if not held.joined]
         self._held.clear()
@@ -108,18 +108,18 @@ class Pool(PoolBase[HeldLease]):
 
         Args:
             gpu: the request grammar, or a whole `Request`.
-            until: ACTIVE waits until every agent has set its limits; GRANTED until capacity is held.
+            until: ACTIVE waits until every agent has set the limits; GRANTED until capacity is held.
             wait_s: how long to wait in the queue; None: as long as it takes.
-            key: an idempotency key, to get the same lease when a program starts again. Empty: a fresh one.
-            on_lost: called when the lease is held no longer.
-            on_notice: called when it is asked for back, with the moment (ms since 1970) when what runs is stopped.
-            on_resize: called when an elastic lease (`min_count`, `max_count`) gains slices or is to give some back,
-                with the lease as it is then: adapt, and `acknowledge`.
+            key: an idempotency key; a program that starts again with it gets the same lease. Empty: a fresh one.
+            on_lost: called when the lease is no longer held.
+            on_notice: called when the lease will be taken back, with the time (ms since 1970) when it is stopped.
+            on_resize: called with the lease when an elastic lease (`min_count`, `max_count`) gains slices or must give
+                some back: adapt, and `acknowledge`.
             **options: see `Request`.
 
         Raises:
             RequestSyntaxError: the text can't be read.
-            NeverFits, NoCapacity, QuotaExceeded, TierUnavailable, InvalidRequest: the pool says no.
+            NeverFits, NoCapacity, QuotaExceeded, TierUnavailable, InvalidRequest: the pool refuses.
             NotGrantedInTime: after `wait_s`; the request is withdrawn.
             Unavailable: no coordinator for `timeout_s`.
         """
@@ -134,7 +134,7 @@ class Pool(PoolBase[HeldLease]):
         on_notice: OnNotice | None = None,
         on_resize: OnResize | None = None,
     ) -> HeldLease:
-        """Keep alive, and handle like one's own, a lease that `allocate` gave."""
+        """Keep a lease from `allocate` alive, and handle it like one from `lease`."""
         if not lease.detached:
             self._keeper.add(lease.lease_id, lease.ttl_s)
         return self._remember(HeldLease(self, lease, self._forget), Callbacks(on_lost, on_notice, on_resize))
@@ -148,17 +148,17 @@ class Pool(PoolBase[HeldLease]):
         key: str = "",
         **options: Unpack[RequestOptions],
     ) -> Lease:
-        """Ask for a lease that this pool does not keep alive: `hold` it, make it `detached`, or it ends with its TTL.
+        """Ask for a lease that this pool does not keep alive: `hold` it, make it `detached`, or it expires.
 
-        The answer is the lease in the state reached after at most `wait_s`, which may be QUEUED; it stays in the
-        queue. Raises what `lease` raises, but `NotGrantedInTime`.
+        Returns the lease in the state reached after at most `wait_s`. It may be QUEUED, and then stays in the queue.
+        Raises what `lease` raises, except `NotGrantedInTime`.
         """
         return self._run(self._allocate(gpu, options, key, until, wait_s))
 
     def allocate_batch(
         self, requests: Sequence[str | Request], *, keys: Sequence[str] = ()
     ) -> list[Lease | errors.PoolError]:
-        """Ask for many at once; each item has its lease (granted or queued) or its own error, in order."""
+        """Ask for many at once. Returns for each, in order, its lease (granted or queued) or its error."""
         return self._run(self._allocate_batch(requests, keys))
 
     def release(
@@ -168,22 +168,22 @@ class Pool(PoolBase[HeldLease]):
         return self._run(self._release(lease_id, wait_gone, reason, timeout_s))
 
     def acknowledge(self, lease_id: str, shape: int) -> Lease:
-        """Say that the launcher of an elastic lease has adapted to this `shape`; the lease as it is then.
+        """Say that the launcher of an elastic lease has adapted to this `shape`. Returns the lease.
 
-        What it gives back is stopped now, and it may grow again. An older shape than the present changes nothing.
+        Slices that it gives back are stopped now, and it may grow again. An older shape changes nothing.
         """
         return self._run(operations.acknowledge_shape(self._context, lease_id, shape, self.timeout_s))
 
     def release_batch(self, lease_ids: Sequence[str]) -> list[Lease | errors.PoolError]:
-        """End many; each has its lease or its own error, in order."""
+        """End many. Returns for each, in order, its lease or its error."""
         return self._run(operations.release_batch(self._context, lease_ids, self.timeout_s))
 
     def explain(self, gpu: str | Request, **options: Unpack[RequestOptions]) -> values.Explanation:
-        """What would become of a request now: where it would go, or what it would wait for. Changes nothing."""
+        """Where a request would be placed now, or what it would wait for. Changes nothing."""
         return self._run(operations.explain_request(self._context, self._ask(gpu, options), self.timeout_s))
 
     def why(self, lease_id: str) -> tuple[Lease, values.Explanation]:
-        """Why a lease is where it is. Raises `LeaseNotFound`."""
+        """Why a lease waits or ended, or where it is. Raises `LeaseNotFound`."""
         return self._run(operations.explain_lease(self._context, lease_id, self.timeout_s))
 
     def get(self, lease_id: str) -> Lease:
@@ -206,9 +206,9 @@ class Pool(PoolBase[HeldLease]):
     def watch(
         self, *, tenant: str = "", lease_ids: Sequence[str] = (), nodes: bool = False, after_seq: int = 0
     ) -> Iterator[Event]:
-        """Changes as they become durable, for ever; 0: from now on.
+        """Changes as they become durable, without end; `after_seq` 0: from now on.
 
-        Survives restarts and fail-overs. Where changes were missed, everything is listed again: one `Resynced`. After a
+        Survives restarts and failovers. If changes were missed, everything is listed again: one `Resynced`. After a
         break a change may come twice. Close the iterator (`close`) to end it.
         """
         cursor = WatchCursor(self._context, WatchFilter(tenant, lease_ids, nodes), after_seq)
@@ -261,7 +261,7 @@ class Pool(PoolBase[HeldLease]):
                 return
 
     def declare(self, nodes: Iterable[NodeDeclaration]) -> list[values.Node]:
-        """Make nodes known before, or without, their agents. Declaring again replaces."""
+        """Declare nodes before, or without, their agents. Declaring again replaces."""
         return self._run(operations.declare(self._context, nodes, self.timeout_s))
 
     def remove_node(self, node_id: str, *, force: bool = False) -> None:
@@ -269,15 +269,15 @@ class Pool(PoolBase[HeldLease]):
         self._run(operations.remove_node(self._context, node_id, self.timeout_s, force=force))
 
     def cordon(self, node_id: str, *, reason: str = "") -> values.Node:
-        """No new grants on the node; what runs stays."""
+        """Place nothing new on the node; what runs stays."""
         return self._run(operations.cordon(self._context, node_id, reason, self.timeout_s))
 
     def uncordon(self, node_id: str) -> values.Node:
-        """Grants on the node again."""
+        """Place leases on the node again."""
         return self._run(operations.uncordon(self._context, node_id, self.timeout_s))
 
     def drain(self, node_id: str, *, reason: str = "", grace_s: int = 0) -> values.Node:
-        """Cordon, then end its leases, each with its grace (0: its own). Doesn't wait for the end."""
+        """Cordon, and end its leases with this grace (0: each lease's own). Doesn't wait until they have ended."""
         return self._run(operations.drain(self._context, node_id, reason, grace_s, self.timeout_s))
 
     @property

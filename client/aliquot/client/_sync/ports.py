@@ -1,5 +1,5 @@
 # Written by tools/unasync.py from client/aliquot/client/_async/ports.py. Change that, then `make sync`.
-"""The one seam to the network: what a transport does. It says that it could not by raising `RpcFailure`."""
+"""The interface of transports, the only way to the network. Failures are raised as `RpcFailure`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Received_co = TypeVar("Received_co", covariant=True)
 
 
 class ServerStream(Protocol[Received_co]):
-    """Answers of a call that goes on. Raises `RpcFailure` when it breaks; ends when the server ends it well."""
+    """The answers of a streaming call. Raises `RpcFailure` when it breaks; ends when the server ends it normally."""
 
     def __iter__(self) -> Iterator[Received_co]: ...
 
@@ -22,13 +22,13 @@ class ServerStream(Protocol[Received_co]):
 
 
 class Exchange(Protocol[Sent_contra, Received_co]):
-    """Both directions of a call, in lock step: every message has one answer."""
+    """Both directions of a call: every message has one answer."""
 
     def send(self, request: Sent_contra) -> None:
         """Raises `RpcFailure`."""
 
     def receive(self, timeout_s: float) -> Received_co | None:
-        """The next answer; None when the server ended the call well. Raises `RpcFailure`, `TimeoutError`."""
+        """The next answer; None when the server ended the call normally. Raises `RpcFailure`, `TimeoutError`."""
 
     def cancel(self) -> None:
         """End it, from anywhere."""
