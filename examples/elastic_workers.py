@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Run as many workers as the pool has room for, and give back in time what others wait for.
+"""Run as many workers as the pool has room for, and give back in time what others need.
 
-An elastic lease starts with one part, grows into what is idle, and shrinks before anybody is preempted. Each change is
-told to the program, which starts or stops a worker and says that it has adapted.
+An elastic lease starts with one part, grows into idle capacity, and shrinks before other leases are preempted. The
+program is told of each change, starts or stops a worker, and says that it has adapted.
 
     aliquot up
     python examples/elastic_workers.py 60
@@ -30,7 +30,7 @@ class Workers:
         self._running: dict[str, subprocess.Popen[bytes]] = {}
 
     def adapt(self, lease: Lease) -> None:
-        """Stop what works on parts that leave, and start a worker on each that is new."""
+        """Stop the workers on parts that leave, and start one on each new part."""
         staying = {part.slice_id: part for part in lease.staying}
         for slice_id in self._running.keys() - staying.keys():
             process = self._running.pop(slice_id)
@@ -47,20 +47,20 @@ class Workers:
         return process
 
     def stop(self) -> None:
-        """All of them."""
+        """Stop all workers."""
         for process in self._running.values():
             process.terminate()
             process.wait()
 
 
 def say(text: str) -> None:
-    """At once, also into a pipe."""
+    """Print at once, also into a pipe."""
     sys.stdout.write(text + "\n")
     sys.stdout.flush()
 
 
 def main() -> None:
-    """Adapt for so many seconds, then give everything back."""
+    """Adapt for the given number of seconds, then give everything back."""
     deadline = time.monotonic() + float(sys.argv[1] if len(sys.argv) > 1 else 60)
     changes: queue.Queue[Lease] = queue.Queue()
     with (

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Run many small jobs on parts of GPUs, as many at once as the pool has room for.
 
-The pool's queue is the scheduler: each job asks for its part and waits its turn, and jobs that are asked for their part
-back are told in time.
+The pool's queue is the scheduler: each job asks for its part and waits its turn. A job whose part is taken back gets
+notice.
 
     aliquot up
     python examples/fan_out.py 20
@@ -22,8 +22,8 @@ JOB = "import time; time.sleep(1)"
 
 
 async def work(pool: AsyncPool, number: int, started: float) -> None:
-    """One job, from asking to giving back."""
-    warn = functools.partial(say, started, f"job {number} is asked for its part back; stopped at (ms since 1970)")
+    """One job, from its request to its release."""
+    warn = functools.partial(say, started, f"job {number} must give its part back; stopped at (ms since 1970)")
     async with pool.lease(PART, name=f"job-{number}", preemptible=True, on_notice=warn) as lease:
         say(started, f"job {number} runs on", lease.slices[0].node_name, lease.slices[0].device_uuid)
         await lease.run([sys.executable, "-c", JOB], check=True)
@@ -31,12 +31,12 @@ async def work(pool: AsyncPool, number: int, started: float) -> None:
 
 
 def say(started: float, *what: object) -> None:
-    """With the time."""
+    """Print with the time."""
     sys.stdout.write(f"{time.monotonic() - started:5.1f}s  {' '.join(map(str, what))}\n")
 
 
 async def main() -> None:
-    """All of them at once; the pool lets in as many as fit."""
+    """Start all at once; the pool grants as many as fit."""
     jobs = int(sys.argv[1]) if len(sys.argv) > 1 else 20
     started = time.monotonic()
     async with AsyncPool(tenant="examples") as pool, asyncio.TaskGroup() as group:

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Say what could be had right now, and follow what changes.
+"""Say what fits right now, and follow changes.
 
 python examples/free_parts.py            # what fits, by size
 python examples/free_parts.py --watch    # and every change, until Ctrl-C
@@ -16,7 +16,7 @@ SIZES = ("0.1", "0.25", "0.5", "1", "2", "4", "8")
 
 
 def main() -> None:
-    """Explain asks the same decision as Allocate, and changes nothing."""
+    """Explain makes the same decision as Allocate, and changes nothing."""
     with Pool(tenant="examples") as pool:
         for size in SIZES:
             explanation = pool.explain(size)

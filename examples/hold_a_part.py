@@ -25,7 +25,7 @@ def main() -> int:
                 sys.stderr.write(f"{part.share_milli / 1000:g} of {part.device_model} on {part.node_name}\n")
             return lease.run(program).returncode
     except NeverFits as refusal:
-        # The explanation has it by device class; `aliquot why` shows it as a table.
+        # The explanation lists device classes; `aliquot why` shows them as a table.
         changes = [missing.smallest_change for missing in (refusal.explanation.missing if refusal.explanation else ())]
         sys.exit(f"{refusal.message}\n  would fit: {'; '.join(filter(None, changes)) or 'nothing near'}")
     except LeaseLost as lost:
