@@ -1,8 +1,8 @@
-"""Agents in a process of their own: real sessions over real gRPC, nothing behind them.
+"""Simulated agents in a process of their own, with real sessions over real gRPC.
 
-They say what an agent with nothing new to say would: a heartbeat when nothing else was sent for an interval, now
-and then a delta, and at once the confirmation of what they are told to run or stop. Messages are encoded once, so
-that this process stays out of the way of the one that is measured.
+They send what an idle agent sends: a heartbeat when nothing else was sent for an interval, now and then a delta, and at
+once the confirmation of what they are told to run or stop. Messages are encoded once, so that this process uses little
+processor time beside the one that is measured.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ class Fleet:
             self._credentials = grpc.ssl_channel_credentials(Path(arguments.ca).read_bytes())
 
     def channel(self) -> grpc.aio.Channel:
-        """A connection of its own."""
+        """A new connection."""
         options = [("grpc.use_local_subchannel_pool", 1), ("grpc.enable_retries", 0)]
         if self._credentials is None:
             return grpc.aio.insecure_channel(self.arguments.address, options)
         return grpc.aio.secure_channel(self.arguments.address, self._credentials, options)
 
     def is_ready(self) -> None:
-        """One more agent has its node READY."""
+        """Count one more agent whose node is READY."""
         self.ready += 1
         if self.ready == self.arguments.agents:
             self.all_ready.set()
@@ -85,7 +85,7 @@ class Agent(PretendedNode):
         await self._describe()
 
     async def begin(self, channel: grpc.aio.Channel) -> None:
-        """The first try; `stay` makes the others, where this one is told to come back later."""
+        """The first attempt to connect. If it is told to come back later, `stay` tries again."""
         with contextlib.suppress(*self._GONE):
             await self.connect(channel)
 
@@ -98,7 +98,7 @@ class Agent(PretendedNode):
         await self._send(self.snapshot(self._seq).SerializeToString())
 
     async def stay(self, channel: grpc.aio.Channel) -> None:
-        """Obey; and connect anew whenever the session ends, over a new connection and as patiently as an agent."""
+        """Follow orders, and reconnect whenever the session ends, with an agent's waits."""
         backoff = Backoff()
         while True:
             with contextlib.suppress(*self._GONE):
@@ -112,7 +112,7 @@ class Agent(PretendedNode):
                 backoff.succeeded()
 
     async def read(self) -> None:
-        """Obey until the session ends."""
+        """Follow orders until the session ends."""
         told = False
         try:
             while True:
@@ -124,7 +124,7 @@ class Agent(PretendedNode):
             self._fleet.ready -= told
 
     async def _heard(self, raw: bytes, *, told: bool) -> bool:
-        """Obey; returns whether the node is READY by now."""
+        """Follow an order. Returns whether the node is READY now."""
         self._fleet.received += 1
         message = agent_pb2.CoordinatorMessage.FromString(raw)
         kind = message.WhichOneof("message")
@@ -139,14 +139,14 @@ class Agent(PretendedNode):
         return told
 
     async def speak(self) -> None:
-        """Speak whether anybody listens or not."""
+        """Send, and ignore a broken stream."""
         while True:
             with contextlib.suppress(*self._GONE):
                 await self._speak()
             await asyncio.sleep(self._fleet.arguments.heartbeat)
 
     async def _speak(self) -> None:
-        """A heartbeat or a delta per interval, for ever; the first at a random moment of the first interval."""
+        """Send a heartbeat or a delta per interval, without end; the first at a random moment of the first interval."""
         interval_s = self._fleet.arguments.heartbeat
         draw = self._fleet.random
         changes = interval_s / self._fleet.arguments.change_every if self._fleet.arguments.change_every else 0.0
@@ -173,7 +173,7 @@ class Agent(PretendedNode):
 
 
 async def run(arguments: argparse.Namespace) -> None:
-    """Connect everybody, say so, and go on until standard input ends."""
+    """Connect all agents, report it, and go on until standard input ends."""
     fleet = Fleet(arguments)
     channels = [fleet.channel() for _ in range(arguments.channels or arguments.agents)]
     agents = [Agent(fleet, arguments.first + number) for number in range(arguments.agents)]

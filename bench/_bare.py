@@ -1,8 +1,7 @@
-"""A gRPC server that does nothing: the floor under everything that is measured over gRPC.
+"""A gRPC server that does nothing: the baseline for measurements over gRPC.
 
-It answers Allocate and Release of the contract with one and the same message each, of the size that a real lease has,
-on the event loop that the coordinator runs on and behind the same server options. What the same callers get from it is
-what this machine's gRPC for Python gives at most, whatever a coordinator does.
+It answers Allocate and Release always with the same message, of the size of a real lease, on the same event loop and
+with the same server options as the coordinator. Its rate is the most that gRPC for Python gives on this machine.
 """
 
 from __future__ import annotations
@@ -63,7 +62,7 @@ async def allocate(request: leases_pb2.AllocateRequest, context: Context) -> lea
 
 
 async def release(request: leases_pb2.ReleaseRequest, context: Context) -> leases_pb2.ReleaseResponse:
-    """Likewise."""
+    """The same answer for everybody."""
     return _RELEASED
 
 

@@ -29,16 +29,16 @@ def build_node(name: str, devices: int, *, model: str = "V100-32", agentless: bo
 
 
 class Core:
-    """A State and a clock; what the writer does, without the journal."""
+    """A State and a clock. Does what the writer does, without the journal."""
 
     def __init__(self, config: CoreConfig | None = None, *, start_ms: int = 1_000_000_000) -> None:
         self.planner = Planner(State.fresh(), config)
         self.state = self.planner.state
         self.now_ms = start_ms
         self.fresh: list[Fact] = []
-        """Facts since somebody last took them."""
+        """Facts since the last `take_facts`."""
         self.decide_ns = 0
-        """Spent in deciding since somebody last reset it."""
+        """Time spent in deciding since the last reset."""
         self.decide_cpu_ns = 0
         """The same without what neighbours on the machine took."""
         self.turns_ns: list[int] = []
@@ -58,7 +58,7 @@ class Core:
         return decision
 
     def settle(self, attempts: int = 16) -> None:
-        """Everything due, then everything that can be admitted."""
+        """Carry out everything that is due, then admit everything that fits."""
         while True:
             due_ms = self.planner.next_due_ms(self.now_ms)
             if due_ms is None or due_ms > self.now_ms:
@@ -76,7 +76,7 @@ class Core:
         self.do(c.ReconcileNode(spec.node_id, 1, ()))
 
     def report(self, lease_id: str, status: c.ReportStatus) -> None:
-        """All agents say the same of all slices of a lease."""
+        """All agents report the same status for all slices of a lease."""
         lease = self.state.leases[lease_id]
         by_node: dict[str, list[c.SliceReport]] = {}
         for piece in lease.holding:
@@ -86,14 +86,14 @@ class Core:
             self.do(c.ReportSlices(node_id, 1, tuple(reports)))
 
     def take_facts(self) -> list[Fact]:
-        """What has happened since last asked."""
+        """The facts since the last call."""
         facts, self.fresh = self.fresh, []
         self.state.take_touched()
         return facts
 
 
 def percentile(values: list[int] | list[float], part: float) -> float:
-    """The value below which `part` of them lie; 0 of none."""
+    """The value below which this part of them lies; 0 for no values."""
     if not values:
         return 0.0
     ordered = sorted(values)

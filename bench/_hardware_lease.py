@@ -1,4 +1,4 @@
-"""What hardware.py runs things with: a device, leases on it as the agent makes them, and programs in a lease."""
+"""The means of hardware.py: a device, leases on it as the agent makes them, and programs in a lease."""
 
 # ruff: noqa: ANN401, PLC0415
 
@@ -41,7 +41,7 @@ class Bench:
         self._leases = 0
 
     def used_bytes(self, pid: int) -> int | None:
-        """What the driver says a process holds."""
+        """The memory that a process holds, by the driver's count."""
         for call in ("nvmlDeviceGetComputeRunningProcesses_v3", "nvmlDeviceGetComputeRunningProcesses"):
             if hasattr(self.nvml, call):
                 for process in getattr(self.nvml, call)(self.handle):
@@ -87,14 +87,14 @@ def plain_environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
 
 
 def missing(module: str) -> str:
-    """Why a program that imports a module can't be run here; empty where it can."""
+    """Why a program that imports this module can't run here; empty if it can."""
     return "" if importlib.util.find_spec(module) is not None else f"{module} is not installed"
 
 
 def run_json(
     program: str, environment: Mapping[str, str], timeout_s: float = 180, cgroup: Path | None = None
 ) -> dict[str, Any]:
-    """Run a Python program that prints one JSON object last, in a cgroup from its start where one is named."""
+    """Run a Python program whose last output is a JSON object, from its start in the cgroup if one is given."""
     words = [sys.executable, "-c", textwrap.dedent(program)]
     if cgroup is not None:
         words = ["/bin/sh", "-c", f'echo $$ > "{cgroup}/cgroup.procs" && exec "$@"', "sh", *words]

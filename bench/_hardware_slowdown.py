@@ -1,4 +1,4 @@
-"""What each tier costs a small training loop on a real GPU: the loop alone and under the tier, turn by turn."""
+"""The slowdown of a small training loop on a real GPU under each tier: alone and under the tier, alternating."""
 
 # ruff: noqa: BLE001, PLC0415
 
@@ -48,11 +48,11 @@ def slowdown(bench: Bench) -> dict[str, Any]:
 
 
 class Unavailable(Exception):
-    """A tier can't be had on this machine."""
+    """A tier is not possible on this machine."""
 
 
 def _compare(run: Run) -> dict[str, Any]:
-    """Alternating, so that clocks and heat are the same for both; medians of medians."""
+    """Alternate, so that clocks and heat are the same for both; returns medians of medians."""
     alone, under = [], []
     for _ in range(ROUNDS):
         alone.append(_step_us(run_json(TRAINING, plain_environment())))
@@ -82,7 +82,7 @@ def _preload(bench: Bench) -> Iterator[Run]:
 
 @contextlib.contextmanager
 def _watchdog(bench: Bench) -> Iterator[Run]:
-    """Nothing in the process; memory and processes are read beside it as often as an agent does."""
+    """Nothing in the process; beside it, memory and processes are read as often as an agent does."""
     stop = threading.Event()
 
     def look() -> None:
@@ -101,7 +101,7 @@ def _watchdog(bench: Bench) -> Iterator[Run]:
 
 @contextlib.contextmanager
 def _driver(bench: Bench) -> Iterator[Run]:
-    """A leaf cgroup of our own, removed afterwards, with the limit lifted first."""
+    """A new leaf cgroup; afterwards its limit is lifted and it is removed."""
     if os.geteuid() != 0:
         raise Unavailable("the driver's limits need root")
     from aliquot.agent.cgroups import MOUNTINFO, find_mount
@@ -134,23 +134,23 @@ def _driver(bench: Bench) -> Iterator[Run]:
 
 @contextlib.contextmanager
 def _mps(bench: Bench) -> Iterator[Run]:
-    """All threads, so that what is measured is the server in between."""
+    """With all threads, so that only the server in between is measured."""
     with mps_daemon(bench) as daemon:
         daemon.say(f"set_default_device_pinned_mem_limit 0 {bench.lease_bytes >> 20}M")
         yield lambda: run_json(TRAINING, daemon.client)
 
 
 class MpsDaemon:
-    """A control daemon of our own."""
+    """An MPS control daemon of this benchmark."""
 
     def __init__(self, control: str, environment: dict[str, str]) -> None:
         self._control = control
         self._environment = environment
         self.client = environment | {"CUDA_VISIBLE_DEVICES": "0"}
-        """What a client of it needs."""
+        """The environment of its clients."""
 
     def say(self, text: str) -> str:
-        """A command, and what it answers."""
+        """Send a command, and return the answer."""
         done = subprocess.run(
             [self._control],
             input=text + "\n",

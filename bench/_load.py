@@ -19,7 +19,7 @@ from bench._pool import percentile
 
 
 class Load:
-    """What the callers do, and what they measured."""
+    """The callers, and their measurements."""
 
     def __init__(self, stub: leases_pb2_grpc.LeaseServiceAsyncStub, arguments: argparse.Namespace) -> None:
         self._stub = stub
@@ -32,7 +32,7 @@ class Load:
         self.leases = 0
         self.failed = 0
         self.all_leases = 0
-        """Those of the warm-up too."""
+        """Including those of the warm-up."""
 
     async def caller(self, end: float) -> None:
         """One launcher, until the time is over."""

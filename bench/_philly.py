@@ -1,9 +1,13 @@
-"""Jobs of the public Philly-derived list, as requests: who asks when for how many devices, and for how long.
+"""Jobs of the public Philly-derived list as requests: who asks when, for how many devices, and for how long.
 
-Rules for what the list leaves open: - Ten per cent of the jobs state no duration: they get the median of the jobs of
-their virtual cluster with as many devices, or else of all jobs with as many, or else of all. - There are no
-priorities: all are equal. - Up to 8 devices are one member on one node; more are a gang of equal members of 8, 4, 2
-or 1 devices, whichever divides. - Every virtual cluster's time begins at its own first job, as in the list.
+Rules for what the list leaves open:
+
+- Ten per cent of the jobs state no duration. They get the median of their virtual cluster's jobs with as many devices,
+  else of all jobs with as many, else of all jobs.
+- There are no priorities.
+- Up to 8 devices are one member on one node; more are a gang of equal members of 8, 4, 2 or 1 devices, the largest that
+  divides the number.
+- Every virtual cluster's time begins at its own first job, as in the list.
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
     ALIQUOT_TRACES=DIR python bench/_placement_pictures.py docs/img
 
-One picture a policy: of what the idle capacity consists while requests arrive. And one of all policies' allocation.
+One picture per policy shows what the idle capacity consists of while requests arrive; one shows all policies'
+allocation.
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ def run(trace: Path, name: str) -> tuple[Curve, list[tuple[float, tuple[float, f
 
 
 def style(figure: Figure, path: Path) -> None:
-    """Quiet axes; the same run gives the same file."""
+    """Plain axes; the same run gives the same file."""
     for axis in figure.axes:
         axis.grid(visible=True, color="#e4e7eb", linewidth=0.6)
         axis.spines[["top", "right"]].set_visible(False)

@@ -55,7 +55,7 @@ class Process:
         return rss_mb_of(self.popen.pid)
 
     def kill(self) -> None:
-        """As a power cut would, but for the page cache."""
+        """SIGKILL: like a power cut, except for the page cache."""
         self.popen.send_signal(signal.SIGKILL)
         self.popen.wait()
 
@@ -82,14 +82,14 @@ def _start(*program: str) -> Process:
 
 @contextlib.contextmanager
 def coordinator(*arguments: str) -> Iterator[Process]:
-    """One that is stopped at the end."""
+    """A coordinator that is stopped at the end."""
     with _stopped(start_coordinator(*arguments)) as process:
         yield process
 
 
 @contextlib.contextmanager
 def restarted(address: str, arguments: Sequence[str]) -> Iterator[Process]:
-    """One at the address of one that was killed; stopped at the end."""
+    """A coordinator at the address of one that was killed; it is stopped at the end."""
     with _stopped(start_coordinator(*arguments, "--listen", address)) as process:
         yield process
 
@@ -135,7 +135,7 @@ async def declare(address: str, nodes: list[types_pb2.Node]) -> None:
 
 
 async def in_process(script: str, *arguments: str) -> dict[str, Any]:
-    """Run a script beside this one in a process of its own; returns the JSON object of its last line."""
+    """Run a script of this folder in its own process; returns the JSON object of its last line."""
     path = Path(__file__).with_name(script)
     process = await asyncio.create_subprocess_exec(
         sys.executable, str(path), *arguments, stdout=asyncio.subprocess.PIPE
@@ -148,7 +148,7 @@ async def in_process(script: str, *arguments: str) -> dict[str, Any]:
 
 
 def percentile(sorted_values: list[float], part: float) -> float:
-    """Of a sorted list; 0 when it is empty."""
+    """A percentile of a sorted list; 0 when it is empty."""
     if not sorted_values:
         return 0.0
     return sorted_values[min(len(sorted_values) - 1, int(len(sorted_values) * part))]

@@ -31,7 +31,7 @@ class Relays:
 
 @contextlib.contextmanager
 def relays(coordinator: str, processes: int, *arguments: str) -> Iterator[Relays]:
-    """So many processes before that coordinator; stopped at the end."""
+    """This many relay processes for that coordinator; stopped at the end."""
     command = [sys.executable, "-m", "aliquot.relay", "--listen", "127.0.0.1:0", "--metrics-port", "-1"]
     command += ["--coordinator", coordinator, "--processes", str(processes), "--drain", "0s", *arguments]
     popen = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)

@@ -1,11 +1,11 @@
-"""Other workloads made of one request list: more of one kind of request, the rest as it is.
+"""Other workloads made from one request list: more of one kind of request, the rest unchanged.
 
     parts60   60 % of the requests with devices ask for a part of one
     several30 30 % of them ask for more than one device
     named33   33 % of them name one or two models that they can use
     cpu250    2.5 times as many requests without a device
 
-They stand for lists that a policy has not been seen with. A variant of a list is always the same.
+They test a policy on lists that it was not tuned for. A variant of a list is always the same.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _SHARES: dict[str, Callable[[Demand], bool]] = {
 
 
 def vary(pods: Sequence[TraceRequest], variant: str, nodes: Sequence[NodeSpec]) -> list[TraceRequest]:
-    """The list's variant of this name, with models that `nodes` have. Raises ValueError for a name that is none."""
+    """The list's variant of this name, with models that `nodes` have. Raises `ValueError` for an unknown name."""
     match = _NAME.fullmatch(variant)
     if match is None:
         raise ValueError(f"no variant {variant!r}; parts60, several30, named33 and cpu250 are some")
@@ -51,7 +51,7 @@ def vary(pods: Sequence[TraceRequest], variant: str, nodes: Sequence[NodeSpec]) 
 def _naming(
     pods: Sequence[TraceRequest], percent: int, nodes: Sequence[NodeSpec], rng: random.Random
 ) -> list[TraceRequest]:
-    """Let requests that name no model name some of nodes that are wide enough, until so many do."""
+    """Let requests without a model name some models of nodes that are wide enough, until enough requests do."""
     free = [number for number, pod in enumerate(pods) if not pod.demand.models]
     rng.shuffle(free)
     missing = max(0, len(pods) * percent // 100 - (len(pods) - len(free)))
@@ -65,5 +65,5 @@ def _naming(
 
 
 def _named(pods: Sequence[TraceRequest]) -> list[TraceRequest]:
-    """Names of their own, so that the order of equal ones is known."""
+    """Give each its own name, so that the order of equal ones is defined."""
     return [pod._replace(name=f"{number:06d}") for number, pod in enumerate(pods)]

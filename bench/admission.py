@@ -1,12 +1,11 @@
-"""What 100,000 waiting requests cost: a full pass along the lines, its turns, and newcomers meanwhile.
+"""The cost of 100,000 waiting requests: a full pass along the lines, its turns, and new requests meanwhile.
 
     python bench/admission.py --queued 100000 --guarantees --json
 
-A pool of 1,000 nodes is full. Requests of 20 tenants in 4 queues wait: of few kinds (as launchers ask in practice),
-or, with `--distinct`, each a little different from every other. With `--guarantees` every tenant holds leases of one
-device each: what is guaranteed to it, and as much again that it borrows. Then something is freed, and one pass goes
-along all lines. Between its turns a newcomer asks (Allocate, in the core alone). The last line printed is one JSON
-object.
+A pool of 1,000 nodes is full. Requests of 20 tenants in 4 queues wait: of few kinds (as in practice), or, with
+`--distinct`, each a little different. With `--guarantees` every tenant holds leases of one device each: its guarantee,
+and as much again that it borrows. Then something is freed, and one pass goes along all lines. Between its turns a new
+request comes (Allocate, in the core alone). The last line printed is one JSON object.
 """
 
 from __future__ import annotations
@@ -98,14 +97,14 @@ def main() -> None:
     gc.collect()
     gc.freeze()
     memory_kb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before_kb
-    # A part of a device too small for anybody: everything is looked at, and nothing is granted.
+    # A part of a device that is too small for every request: all are tried, and nothing is granted.
     core.settle()
     core.state.free_capacity()
     turns_ns, turns_cpu_ns, allocate_ns, turns = [], [], [], 0
     pass_ns = cpu_ns = 0
     while core.planner.wants_admission():
         if turns and core.planner.planning.memory.admission is None:
-            break  # where something is guaranteed, the newcomers ask for a pass of their own
+            break  # with guarantees, the new requests cause a pass of their own
         started_ns, started_cpu = time.perf_counter_ns(), time.thread_time_ns()
         core.do(c.Admit())
         took, took_cpu = time.perf_counter_ns() - started_ns, time.thread_time_ns() - started_cpu

@@ -1,13 +1,13 @@
-"""What connected agents cost the coordinator, and what launchers notice of them.
+"""What connected agents cost the coordinator and launchers.
 
     python bench/agents.py --agents 10000 --json
     python bench/agents.py --agents 10000 --relays 2 --tls --storm --json
 
-Real sessions over real gRPC, a connection each, from other processes: a heartbeat every 5 s, and a delta when
-something changed. Once all nodes are READY the coordinator's CPU and memory are measured while one launcher
-allocates and releases at a modest rate. With --relays the agents come through so many relay processes. With --storm
-the coordinator is then killed and started again on its journal, and all agents come back at once. The last line is
-one JSON object.
+Real sessions over real gRPC, with a connection each, from other processes: a heartbeat every 5 s, and a delta when
+something changed. Once all nodes are READY, the coordinator's CPU and memory are measured while one launcher allocates
+and releases at a modest rate. With --relays the agents connect through that many relay processes. With --storm the
+coordinator is then killed and started again on its journal, and all agents come back at once. The last line is one JSON
+object.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ async def measure(arguments: argparse.Namespace, folder: Path) -> dict[str, obje
 
 
 async def storm(process: Process, agents: Agents, arguments: argparse.Namespace, flags: list[str]) -> dict[str, float]:
-    """Kill the coordinator and start it again: everybody comes back at once. What that takes until all are READY."""
+    """Kill the coordinator and start it again. Returns the cost until all agents are back and READY."""
     process.kill()
     before = (await agents.counts())["cpu_s"]
     began = time.monotonic()
@@ -152,12 +152,12 @@ async def storm(process: Process, agents: Agents, arguments: argparse.Namespace,
 
 
 def here(address: str) -> str:
-    """By the name that the certificate has."""
+    """The address with the name that is in the certificate."""
     return address.replace("127.0.0.1", "localhost")
 
 
 def certificate(folder: Path) -> Path:
-    """A certificate of our own for localhost."""
+    """A self-signed certificate for localhost."""
     subject = ("-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost", "-days", "2")
     path = folder / "cert.pem"
     subprocess.run(

@@ -6,19 +6,19 @@ A lease is a durable Allocate and a durable Release. Three measurements, each wi
 the launchers in another: GRANTED on 1,000 declared nodes; ACTIVE with agents (a third process) that confirm over
 real sessions; and batches of 64. The last line is one JSON object.
 
-About half of what a lease costs is gRPC for Python itself, and what that costs differs by a factor of two between
-machines, and on a shared one between minutes. So the same launchers also call a server that does nothing
-(`_bare.py`), for half the time before and half the time after the measurement of GRANTED: `bare_pairs_per_s` is how
-many pairs of calls this machine could carry at that moment, and `ratio_to_bare` how much of that durable leases
-reach. The project's bars of 2,000 leases/s GRANTED, 700/s ACTIVE and 8,000/s in batches are for a machine with 4,100
-pairs/s, so they are 0.49, 0.17 and 1.95 of it (`ratio_to_bare`, `active_ratio_to_bare`, `batch_ratio_to_bare`). Where
-others use the machine too, wall-clock ratios still scatter; `cpu_ratio_to_bare`, the processor time of the server per
-pair of calls against the coordinator's per lease, scatters less. Latencies are given as they are: callers that never
-pause wait `callers / (2 * leases_per_s)` seconds for each of their two calls on average.
+About half of a lease's cost is gRPC for Python itself, which differs by a factor of two between machines, and on a
+shared machine between minutes. So the same launchers also call a server that does nothing (`_bare.py`), for half the
+time before and half the time after the measurement of GRANTED: `bare_pairs_per_s` is how many pairs of calls the
+machine could carry at that moment, and `ratio_to_bare` how much of that durable leases reach. The project's bars of
+2,000 leases/s GRANTED, 700/s ACTIVE and 8,000/s in batches are for a machine with 4,100 pairs/s, so they are 0.49, 0.17
+and
+1.95 of it (`ratio_to_bare`, `active_ratio_to_bare`, `batch_ratio_to_bare`). On a busy machine wall-clock ratios still
+scatter; `cpu_ratio_to_bare`, the server's processor time per pair of calls over the coordinator's per lease, scatters
+less. Latencies are not scaled: callers that never pause wait `callers / (2 * leases_per_s)` seconds for each of their
+two calls on average.
 
-A coordinator loads compiled scoring once, in the first seconds in which it is busy: one or two seconds of processor
-time beside the leases. Each measurement begins with `--warm-up` seconds of load for that, which count neither as
-leases nor as their cost; how long leases took meanwhile is `first_p99_ms`.
+A coordinator loads compiled scoring once, in its first busy seconds, for one or two seconds of processor time. So each
+measurement begins with `--warm-up` seconds of load that are not counted; the latency meanwhile is `first_p99_ms`.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _RATIOS = {
 
 
 async def bare(arguments: argparse.Namespace) -> dict[str, float]:
-    """What a server that does nothing answers, and what that costs it."""
+    """The rate of a server that does nothing, and its cost."""
     with bare_server() as process:
         seconds = str(max(arguments.seconds / 2, 1.0))
         cpu_s = process.cpu_s()
@@ -113,7 +113,7 @@ async def batches(arguments: argparse.Namespace, folder: Path) -> dict[str, floa
 
 
 async def warm_up(address: str, arguments: argparse.Namespace) -> dict[str, float]:
-    """The first seconds of a busy coordinator, in which it loads once what makes the later ones cheaper."""
+    """The first seconds of a busy coordinator, in which it loads compiled scoring."""
     seconds = str(arguments.warm_up)
     result: dict[str, float] = await in_process(
         "_load.py", address, "--callers", str(arguments.callers), "--seconds", seconds, "--warm-up", "0"
@@ -130,7 +130,7 @@ async def load(address: str, arguments: argparse.Namespace, *more: str) -> dict[
 
 
 def flags(arguments: argparse.Namespace, journal: Path) -> list[str]:
-    """How the coordinator is started."""
+    """The coordinator's arguments."""
     place = f"sqlite:{journal}"
     if arguments.postgres is not None:
         place = f"postgres:{arguments.postgres.database(journal.stem)}"
@@ -155,7 +155,7 @@ def journal_server(arguments: argparse.Namespace) -> Iterator[None]:
 
 
 async def measure(arguments: argparse.Namespace) -> dict[str, object]:
-    """All that was asked for."""
+    """Run the measurements that were asked for."""
     result: dict[str, object] = {
         "callers": arguments.callers,
         "nodes": arguments.nodes,

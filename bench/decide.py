@@ -1,14 +1,13 @@
-"""Decision time of a policy, application included, against a vectorised full scan in the same run.
+"""Decision time of a policy, including its application, against a vectorised full scan in the same run.
 
     python bench/decide.py --devices 6212,80000 --json
 
-For each pool size and load: requests of the openb mix (from `ALIQUOT_TRACES` where set, else a mix modelled on it)
-arrive and leave so that the load holds; each decision is timed together with its application to the inventory and
-with whatever the departures before it left to score again. The full scan decides a sample of the same requests and
-must agree. The last line printed is one JSON object: by device count `p50_us`, `p99_us`, `ratio_to_full_scan`, the
-worse of the loads, and `p99_cpu_us`, which leaves out the time in which a neighbour had the core; and
-`gang_refused_ms`, what it takes to refuse a gang that can't fit 1,000 nodes now, or ever, with the reason worked out:
-the slowest kind of gang, at the median.
+For each pool size and load: requests of the openb mix (from `ALIQUOT_TRACES` if set, else a mix modelled on it) arrive
+and leave so that the load stays constant. Each decision is timed together with its application to the inventory and the
+scores that earlier departures left to compute. The full scan decides a sample of the same requests and must agree. The
+last line printed is one JSON object: by device count `p50_us`, `p99_us` and `ratio_to_full_scan`, each for the worse of
+the loads, and `p99_cpu_us`, the same in processor time; and `gang_refused_ms`, the time to refuse a gang that can't fit
+1,000 nodes now, or ever, including the reason: the slowest kind of gang, at the median.
 """
 
 from __future__ import annotations
@@ -36,18 +35,18 @@ from aliquot.plan.traces import read_openb_pods
 
 GIB = 1 << 30
 ROUND = 1000
-"""Percentiles are taken of every so many decisions, and their median reported: a neighbour on the machine who takes the
-core for a while spoils some rounds, not the figure."""
+"""Decisions per round. The median of the rounds' percentiles is reported, so that other work on the machine spoils only
+some rounds."""
 
 NODE_KINDS = (("G2", 8, 96_000), ("T4", 2, 104_000), ("P100", 2, 16_000), ("G3", 8, 128_000), ("V100M16", 4, 32_000))
 """Model, devices and CPU of the node kinds of a pool like openb's."""
 
 LARGE_POOL_KIND = ("G3", 8, 128_000)
-"""A large pool is built of one kind of node."""
+"""The kind of node of which a large pool is built."""
 
 
 def build_nodes(devices: int, kind: tuple[str, int, int] | None = None) -> list[NodeSpec]:
-    """A pool of about that many devices, of one kind of node or as large pools and small ones are made."""
+    """A pool of about this many devices, of this kind of node; None: as openb, or of one kind if it is large."""
     nodes: list[NodeSpec] = []
     built = 0
     while built < devices:
@@ -74,7 +73,8 @@ def build_demands(rng: random.Random, count: int) -> list[Demand]:
     if traces:
         pods = read_openb_pods(Path(traces) / "openb" / "openb_pod_list_default.csv")
         shapes = [pod.demand for pod in pods]
-        # Host memory is almost unique to each pod and never binds here: it would make every request a shape of its own.
+        # Host memory differs for almost every pod and never matters here: it would make every request a different
+        # shape.
         shapes = [
             Demand(count=d.count, share_milli=d.share_milli, models=d.models, cpu_milli=d.cpu_milli) for d in shapes
         ]
@@ -98,10 +98,10 @@ class Load:
         self.held = 0
         self.live: list[tuple[Demand, Placement]] = []
         self.cpu_s = 0.0
-        """Of the last arrival: without the time in which a neighbour had the core."""
+        """Processor time of the last arrival."""
 
     def arrive(self, demand: Demand, arrival: int) -> float:
-        """Decide and apply; returns the seconds that took."""
+        """Decide and apply. Returns the seconds this took."""
         worked, started = time.thread_time(), time.perf_counter()
         placement = self.engine.place(demand, arrival=arrival)
         if placement is not None:
@@ -114,7 +114,7 @@ class Load:
         return took
 
     def leave(self) -> None:
-        """Random requests leave until the load is held."""
+        """Let random requests leave until the load is right."""
         while self.held > self.target:
             position = self.rng.randrange(len(self.live))
             self.live[position], self.live[-1] = self.live[-1], self.live[position]
@@ -126,7 +126,7 @@ class Load:
 def measure(
     policy: Policy, devices: int, load: float, decisions: int, scans: int, progress: Progress
 ) -> dict[str, float]:
-    """Times of one pool at one load."""
+    """The decision times of one pool at one load."""
     rng = random.Random(1)
     inventory = pool_of(build_nodes(devices))
     engine = Engine(inventory, policy)
@@ -178,7 +178,7 @@ def measure(
 
 
 def _percentiles(times: list[float]) -> tuple[float, float]:
-    """The 50th and the 99th, in seconds: the medians over rounds."""
+    """The 50th and the 99th percentile, in seconds: medians over rounds."""
     rounds = [sorted(times[start : start + ROUND]) for start in range(0, len(times), ROUND)]
     return (
         statistics.median(part[len(part) // 2] for part in rounds),
@@ -188,7 +188,7 @@ def _percentiles(times: list[float]) -> tuple[float, float]:
 
 GANG_NODES = 1_000
 GANGS = (Demand(count=8, gang_size=300), Demand(count=8, gang_size=2_000), Demand(share_milli=810, gang_size=9_000))
-"""Too many members for now, for ever, and of parts."""
+"""Gangs with too many members for now, for ever, and of parts."""
 
 GANG_ROUNDS = 20
 
@@ -206,7 +206,7 @@ def measure_gangs(policy: Policy) -> float:
         state.arrive(demand, arrival)
     times: dict[Demand, list[float]] = {gang: [] for gang in GANGS}
     for number in range(GANG_ROUNDS):
-        # The books change between two questions, as they do in a live pool: nothing may be remembered whole.
+        # The books change between two questions, as in a live pool, so that no answer can be remembered whole.
         state.arrive(demands[number], number)
         state.leave()
         for gang in GANGS:

@@ -2,10 +2,10 @@
 
     python bench/enforce.py --json [--rounds 15] [--kills 40]
 
-`preload_added_us_per_alloc` is what the preload library adds to an allocation and its free together,
-`preload_added_us_per_launch` to a kernel launch without a throttle: the same program on the simulated driver with and
-without the library, alternating, medians of all rounds. `watchdog_p50_ms` and `watchdog_p99_ms` are from the moment a
-process holds too much until it has ended of it, with an agent that polls every `poll_ms`.
+`preload_added_us_per_alloc` is the time that the preload library adds to an allocation with its free,
+`preload_added_us_per_launch` to a kernel launch without a throttle: the same program runs on the simulated driver with
+and without the library, alternating; medians of all rounds. `watchdog_p50_ms` and `watchdog_p99_ms` are the time from
+when a process holds too much until it has ended, with an agent that polls every `poll_ms`.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def added_us(directory: Path, rounds: int) -> dict[str, float | int]:
 
 
 def watchdog_ms(directory: Path, kills: int) -> dict[str, float | int]:
-    """How long processes that hold too much live."""
+    """How long processes that hold too much survive."""
     taken: list[float] = []
     with world(directory / "watchdog", Tier.WATCHDOG, POLL_MS) as made:
         for _ in range(kills):

@@ -3,10 +3,10 @@
     python bench/failover.py --kills 100 --json
 
 A real PostgreSQL, two real coordinators, launchers that use the SDK, and agents that speak the contract. Again and
-again the leader gets SIGKILL, or SIGSTOP with every `--freeze-every`-th; a frozen one is ended after `--watchdog`
-seconds, as systemd's WatchdogSec does, and each is started again as a standby. A time is from the signal to the next
-answer to an Allocate anywhere. At the end every launcher's log and every agent's own count are held against all facts
-of the journal. The last line is one JSON object.
+again the leader gets SIGKILL, or every `--freeze-every`-th time SIGSTOP; a frozen one is ended after `--watchdog`
+seconds, as by systemd's WatchdogSec, and each is started again as a standby. Times are from the signal to the next
+answer to any Allocate. At the end every launcher's log and every agent's own count are compared with all facts of the
+journal. The last line is one JSON object.
 """
 
 from __future__ import annotations
@@ -37,9 +37,7 @@ _RECONCILED_WITHIN_S = 5.0
 
 @dataclass
 class Times:
-    """Seconds without a grant, and what part of the agents the new leader had reconciled by then and 5 s after the
-    signal.
-    """
+    """Seconds without a grant, and the part of the agents that was reconciled by then and 5 s after the signal."""
 
     killed_s: list[float] = field(default_factory=list)
     frozen_s: list[float] = field(default_factory=list)
@@ -56,7 +54,7 @@ class Times:
 async def fail_over(
     several: Cluster, agents: list[Agent], log: Log, times: Times, *, freeze: bool, watchdog_s: float
 ) -> None:
-    """One leader less, and one standby more."""
+    """Kill or freeze the leader, and start it again as a standby."""
     old = await several.leader()
     _, epoch, _ = await asyncio.to_thread(several.row)
     signalled = time.monotonic()
@@ -65,7 +63,7 @@ async def fail_over(
     taken = asyncio.create_task(asyncio.to_thread(_taken, several, epoch))
     first = await granted_after(log, signalled + 0.005)
     while not any(agent.reconciled_epoch > epoch and agent.reconciled_at <= first for agent in agents):
-        # An answer that was already on its way when the signal came.
+        # That answer was already on its way when the signal came.
         first = await granted_after(log, first)
     (times.frozen_s if freeze else times.killed_s).append(first - signalled)
     new = [agent for agent in agents if agent.reconciled_epoch > epoch]
@@ -103,7 +101,7 @@ def _reconciled(agents: list[Agent], after_epoch: int, by: float) -> float:
 
 
 async def measure(arguments: argparse.Namespace, conninfo: str) -> dict[str, object]:
-    """All of it."""
+    """Run the whole benchmark."""
     times = Times()
     async with cluster(conninfo, 2) as several:
         agents = [Agent(several.addresses, number) for number in range(arguments.agents)]

@@ -3,12 +3,12 @@
     python bench/hardware.py [--lease 8Gi] [--output results.json]
 
 Needs no installation: Python 3.11 or newer with nvidia-ml-py and msgspec, a C compiler (or the compiled library in
-agent/aliquot/agent/native/lib). PyTorch, CuPy and nvidia-cuda-mps-control are used where they are there. Nothing about
-the machine is changed: no compute mode, no MIG mode, no clocks. Each section runs by itself: one that fails says why
-and the others go on. The last line of standard output is one JSON object.
+agent/aliquot/agent/native/lib). PyTorch, CuPy and nvidia-cuda-mps-control are used if installed. Nothing about the
+machine is changed: no compute mode, no MIG mode, no clocks. The sections are independent: one that fails says why, and
+the others go on. The last line of standard output is one JSON object.
 """
 
-# It must run where half of what it asks for is missing, so it imports late and catches everything.
+# It must run even if half of its requirements are missing, so it imports late and catches everything.
 # ruff: noqa: ANN401, BLE001, D103, PLC0415
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ def backend_discovery() -> Any:
 
 
 def ways(bench: Bench) -> dict[str, Any]:
-    """Each way of taking memory, in a lease: refused by us, and never beyond the lease by the driver's count."""
+    """Each way of taking memory, in a lease: it must be refused, and never exceed the lease by the driver's count."""
     from aliquot.agent.doctor.ways import WAYS
 
     results: dict[str, Any] = {}
@@ -197,7 +197,7 @@ def probe_way(lease: Lease, way: str, lookup: str) -> dict[str, Any]:
 
 
 def pool_steps(bench: Bench) -> dict[str, Any]:
-    """In what steps the driver's pool takes memory: decides how exactly a pool can be reserved for."""
+    """The steps in which the driver's pool takes memory, and so how exactly a pool can be charged."""
     return run_json(
         """
         import ctypes, json
@@ -290,7 +290,7 @@ def cupy_section(bench: Bench) -> dict[str, Any]:
 
 
 def several(bench: Bench) -> dict[str, Any]:
-    """Four processes race for one lease; then one is killed with all it has, and another takes that."""
+    """Four processes race for one lease; then one is killed, and another takes its memory."""
     with bench.lease(4 * GIB) as lease:
         command = [
             sys.executable,
@@ -336,7 +336,7 @@ def several(bench: Bench) -> dict[str, Any]:
 
 
 def bare(bench: Bench) -> dict[str, Any]:
-    """A program without the library: what the watchdog is for. Seen by NVML, ended by its signal."""
+    """A program without the library, as for the watchdog: it must be seen by NVML and ended by a signal."""
     command = [sys.executable, "-m", "aliquot.agent.doctor.probe", "--most", str(2 * GIB), "--hold"]
     process = subprocess.Popen(
         command, env=plain_environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -378,7 +378,7 @@ def bare(bench: Bench) -> dict[str, Any]:
 
 
 def mps(bench: Bench) -> dict[str, Any]:
-    """A control daemon of our own, if one can be started with the compute mode as it is."""
+    """An MPS control daemon, if one can be started without changing the compute mode."""
     try:
         with mps_daemon(bench) as daemon:
             return clients_of(bench, daemon)

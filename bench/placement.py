@@ -44,7 +44,7 @@ from bench._variants import vary
 FIRST_SEED = 42
 NODES = "openb_node_list_gpu_node.csv"
 LARGE = 8
-"""Devices of the requests that the churn figures are about."""
+"""Devices of the large requests in the churn figures."""
 
 
 def read_lists(trace: Path, pods_name: str, variant: str) -> tuple[list[NodeSpec], list[TraceRequest]]:
@@ -112,7 +112,7 @@ def report_fill(options: argparse.Namespace, names: list[str], console: Console)
 
 
 def report_churn(options: argparse.Namespace, names: list[str], console: Console) -> dict[str, dict[str, float]]:
-    """Each policy at each load; `price` with reservation too."""
+    """Each policy at each load; `price` also with waiting and moves."""
     result: dict[str, dict[str, float]] = {}
     runs = [(name, load, reserve) for load in (1.0, 1.1) for name in names for reserve in (False, True)]
     runs = [(name, load, reserve) for name, load, reserve in runs if not reserve or name == "price"]

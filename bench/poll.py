@@ -1,15 +1,12 @@
-"""What looking at devices costs: a real agent on simulated devices whose calls are as slow as measured on
-real ones.
+"""The cost of polling devices: a real agent on simulated devices whose calls are as slow as measured on real ones.
 
     bench/poll.py --devices 8 --json
 
-Every device carries leases with processes, so that all of them are polled at the short interval. The agent is
-a process of its own with its default settings, and no coordinator to talk to. Reported, over the measured
-seconds:
+Every device has leases with processes, so all are polled at the short interval. The agent is a process of its own with
+default settings and without a coordinator. Reported, over the measured seconds:
 
 - `cpu_cores`: processor time of the agent per second;
-- `poll_ms`: how long one device took to answer one poll, on average (`poll_p99_ms`: the bucket of the 99th
-  percentile);
+- `poll_ms`: how long one device took to answer one poll, on average (`poll_p99_ms`: the bucket of the 99th percentile);
 - `calls_per_poll`: calls into the driver per poll of a device, of any kind;
 - `calls_per_s` and `polls_per_s` of all devices together.
 """
@@ -54,7 +51,7 @@ class Bench:
         self.metrics = ""
 
     def start(self) -> None:
-        """Leases on disk, then the agent, then their processes, then the latencies."""
+        """Write leases to disk, start the agent, then their processes, then make the driver slow."""
         checkpoint = Checkpoint.open(self.directory / "state", identity.boot_id())
         checkpoint.save(self._records())
         checkpoint.close()
@@ -116,7 +113,7 @@ class Bench:
             self.scenario.add_foreign(record.spec.device_uuid, 2 * GIB, pid=process.pid, name="sleep")
 
     def measure(self, seconds: float) -> dict[str, float | int]:
-        """What the agent uses and does in so many seconds."""
+        """What the agent uses and does in this many seconds."""
         before, cpu_before, began = self._scrape(), self._cpu_s(), time.monotonic()
         time.sleep(seconds)
         after, cpu_after, ended = self._scrape(), self._cpu_s(), time.monotonic()
@@ -188,7 +185,7 @@ def main() -> None:
         bench = Bench(Path(directory), arguments)
         try:
             bench.start()
-            bench.measure(3.0)  # the first polls ask for everything
+            bench.measure(3.0)  # the first polls query everything
             result = bench.measure(arguments.seconds)
         finally:
             bench.close()

@@ -2,11 +2,11 @@
 
     python bench/preempt.py --nodes 1000 --gangs 400 --json
 
-The pool is full of preemptible leases of low priority: whole devices, parts of devices, and jobs on several devices
-of one or two nodes. Gangs of high priority arrive one after another; for each, the time to decide is measured from
-Allocate to the facts that name its victims (searching, trying it out with the placement engine, and choosing whom to
-spare). The victims then leave, the gang starts, and it ends some gangs later, so that the pool is full again for the
-next. The last line printed is one JSON object.
+The pool is full of preemptible leases of low priority: whole devices, parts of devices, and jobs on several devices of
+one or two nodes. Gangs of high priority arrive one after another. For each, the time is measured from Allocate to the
+facts that name its victims (searching, checking with the placement engine, and sparing leases that are not needed). The
+victims then leave, the gang starts, and it ends some gangs later, so that the pool is full again. The last line printed
+is one JSON object.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ HIGH = (
     (Demand(count=1, share_milli=500, memory_bytes=16 * GIB), 4),
 )
 ALIVE = 12
-"""So many gangs run at a time."""
+"""How many gangs run at a time."""
 
 
 def fill(core: Core, rng: random.Random) -> int:
-    """Low-priority leases until nothing fits; more of them wait. How many run."""
+    """Add low-priority leases until nothing fits and more of them wait. Returns how many run."""
     number = granted = misses = 0
     shapes, weights = [demand for demand, _ in LOW], [weight for _, weight in LOW]
     while misses < 60:
@@ -66,7 +66,7 @@ def fill(core: Core, rng: random.Random) -> int:
 
 
 def confirm(core: Core) -> None:
-    """Let everything start that can."""
+    """Confirm everything that was granted."""
     core.settle()
     for fact in core.take_facts():
         if isinstance(fact, LeaseGranted):

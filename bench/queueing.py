@@ -4,27 +4,27 @@
     python bench/queueing.py --trace "$ALIQUOT_TRACES/philly-derived" --json --full
 
 The list's first 3,000 jobs take a minute or two, all 15,264 of them (`--full`) over half an hour. 15 virtual clusters
-are tenants of one pool of 512 devices (64 nodes of 8), with equal weights. Each is guaranteed as many devices as its
-largest job has, and an equal part of the rest of 80 % of the pool. The same jobs are replayed under
+are tenants of one pool of 512 devices (64 nodes of 8), with equal weights. 80 % of the pool is guaranteed: to each as
+many devices as its largest job has, and an equal part of the rest. The same jobs are replayed under
 
-    fifo        by arrival; nothing is guaranteed to anybody
+    fifo        by arrival, without guarantees
     fair_share  weighted, decayed dominant share; guarantees, which are reclaimed from borrowers
     capacity    by what is held over what is guaranteed; the same guarantees
 
-All three let smaller requests pass one that does not fit, and keep devices for the head of the line by the same rule.
-`_philly.py` states the rules for what the list leaves open. Agents are simulated: they confirm at once, and a victim's
-processes are gone 10 s after the notice. A preempted job goes on from its last checkpoint (one is made every 30 minutes
-of its run), and waits again meanwhile. Fields, by policy:
+All three let smaller requests pass one that does not fit, and have the same rule for backfill holds. `_philly.py`
+states the rules for what the list leaves open. Agents are simulated: they confirm at once, and a victim's processes are
+gone 10 s after the notice. A preempted job waits again, and goes on from its last checkpoint (one is made every 30
+minutes of its run). Fields, by policy:
 
     mean_wait_s, p99_wait_s      from submission to the first start
     light_p99_wait_s             the same for the ten tenants that bring the least work
     makespan_s                   from the first submission to the last end
-    utilisation                  device time leased by the last submission over what there was by then
-    useful                       the same of work that counted: without what preempted jobs had to do again
+    utilisation                  device time leased up to the last submission, over the device time until then
+    useful                       the same without work that preempted jobs had to do again
     jain                         fairness among tenants of running time / (running + waiting time) of their jobs
-    guaranteed_within_60s     of the jobs that their tenant's guarantee covered when they came, what part began in 60 s
+    guaranteed_within_60s        part of the jobs entitled at their submission that began within 60 s
     preemptions_per_1000         preemptions per 1,000 jobs
-    turn_p99_ms, turn_max_ms     of the steps of admission; `turn_cpu_p99_ms` without what neighbours took
+    turn_p99_ms, turn_max_ms     of the steps of admission; `turn_cpu_p99_ms`: processor time only
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class Replay:
         self.ended_ms: dict[str, int] = {}
         self.left_ms = {lease_id: job.duration_ms for lease_id, job in self.jobs.items()}
         self.left_before_ms: dict[str, int] = {}
-        """What a victim had left when its last run began: it goes on from there if it is reprieved."""
+        """The work a victim had left when its last run began: it continues from there if it is reprieved."""
         self.run_from_ms: dict[str, int] = {}
         self.waited_ms = dict.fromkeys(self.jobs, 0)
         self.wait_from_ms: dict[str, int] = {}
@@ -91,7 +91,7 @@ class Replay:
         self.leased_by_last_submission = 0
 
     def go(self) -> None:
-        """Until everything has ended."""
+        """Run until everything has ended."""
         submit, ended, gone = 0, 1, 2
         for lease_id, job in self.jobs.items():
             heapq.heappush(self.events, (self.offset_ms + job.submit_ms, submit, lease_id, 0))
@@ -167,9 +167,7 @@ class Replay:
         core.take_facts()
 
     def _useful(self, until_ms: int) -> int:
-        """Device-milliseconds of work that counted, up to a moment: of jobs still running, what they had done by
-        then.
-        """
+        """Device-milliseconds of work up to a moment that was not lost, including that of jobs still running."""
         total = 0
         for lease_id, job in self.jobs.items():
             end_ms = self.ended_ms[lease_id]

@@ -2,9 +2,9 @@
 
     python bench/recover.py --leases 100000 --json
 
-Fills a pool over real gRPC, hashes its books, kills the coordinator, starts it again on the same journal, and
-measures from the start of the new process until a node that has registered again accepts a grant. The hash of the
-books from before must be the hash of what the new process replays. The last line is one JSON object.
+Fills a pool over real gRPC, hashes its books, kills the coordinator, starts it again on the same journal, and measures
+the time from the start of the new process until a node that has registered again accepts a grant. The new process must
+replay books with the same hash. The last line is one JSON object.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _GPU = "0.05(A100),3Gi"
 
 
 async def fill(address: str, leases: int) -> None:
-    """So many detached leases."""
+    """Allocate this many detached leases."""
     async with grpc.aio.insecure_channel(address) as channel:
         stub = leases_pb2_grpc.LeaseServiceStub(channel)
 
@@ -80,7 +80,7 @@ async def accepts_grants(address: str) -> None:
 
 
 async def leases_there(address: str) -> int:
-    """How many leases the coordinator says live."""
+    """How many live leases the coordinator reports."""
     async with grpc.aio.insecure_channel(address) as channel:
         status = await pool_pb2_grpc.PoolServiceStub(channel).GetStatus(pool_pb2.GetStatusRequest())
         return int(status.leases)
@@ -125,7 +125,7 @@ async def measure(arguments: argparse.Namespace, folder: Path) -> dict[str, obje
         "hash_before": before["hash"],
         "hash_after": after,
         "live_before": live_before,
-        "live_after": live_after - 1,  # the one that showed that grants are accepted
+        "live_after": live_after - 1,  # without the one that tested whether grants are accepted
         "facts_replayed": before["facts"],
         "replay_ms": before["replay_ms"],
         "rss_mb": round(rss_mb, 1),
@@ -135,7 +135,7 @@ async def measure(arguments: argparse.Namespace, folder: Path) -> dict[str, obje
 
 
 def state_hash_at(journal: Path, seq: int) -> str:
-    """The hash of the books at that fact, replayed from the journal as the new process has left it."""
+    """The hash of the books at this fact, replayed from the journal as the new process left it."""
     code = (
         "import sys, pathlib\n"
         "from aliquot.coordinator.core.evolve import evolve\n"

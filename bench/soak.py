@@ -1,26 +1,26 @@
-"""Whether a pool that works steadily for a while grows: memory, descriptors, threads, tasks, disk, waiting times.
+"""Whether a pool under steady work grows: memory, descriptors, threads, tasks, disk, waiting times.
 
     python bench/soak.py --minutes 10 --json
 
 A real coordinator (SQLite) and real agents on simulated GPUs, each a process; beside them agents that speak the
 contract, of which one leaves and comes back every few seconds. Launchers use the SDK: they hold leases with
-keep-alives, watch, list, and now and then open a new connection, or ask for what can't be had and give up. Faults are
-off.
+keep-alives, watch, list, and now and then open a new connection, or ask for something impossible and give up. There are
+no faults.
 
-What is kept by design has a bound each; here the bounds are so low that all of them are reached within the first fifth
-of the time (the warm-up), and everything that is meant to come and go does so many times: ended leases are remembered
-for `--retain` seconds, 2,000 changes for watchers, `--entries` entries of usage (what is older is summed up by the
-hour), and a snapshot is taken every `--snapshot-every` facts. `kept` says how much there was of each in the first and
-in the last quarter of what counts: equal numbers mean that none of a slope is theirs. With other bounds memory rises
-until these are reached; `bytes_each` says by how much.
+Everything that is kept by design has a bound. Here the bounds are so low that all are reached within the first fifth of
+the time (the warm-up), and what comes and goes does so many times: ended leases are remembered for `--retain` seconds,
+2,000 changes for watchers, `--entries` entries of usage (older ones are summed up by the hour), and a snapshot is taken
+every `--snapshot-every` facts. `kept` says how much there was of each in the first and in the last quarter of the
+measured time: if the numbers are equal, a slope has another cause. With other bounds memory rises until these are
+reached; `bytes_each` says by how much.
 
-What is read every `--every` seconds after the warm-up counts. `slope_mib_per_h` is the least-squares line through all
-of a process's resident memory; its standard error is beside it, since on ten minutes an allocator's single step of
-1 MiB looks like 3 to 6 MiB/h. `slope_second_half` is the same of the second half alone: what fills up becomes flatter,
-what leaks does not. Descriptors, threads, tasks and disk are compared between the lowest reading of the first and that
-of the last quarter: what is only on its way is in neither; `disk_mib_most` is the highest there was. Waiting times are
-of `lease(…)` until ACTIVE; `while_snapshots` are those of leases that were asked for while a snapshot was written, or
-records were dropped after one. The last line is one JSON object.
+Processes are read every `--every` seconds; readings after the warm-up count. `slope_mib_per_h` is the least-squares
+line through a process's resident memory, with its standard error: in ten minutes a single step of an allocator by 1 MiB
+looks like 3 to 6 MiB/h. `slope_second_half` is the same for the second half: what fills up becomes flatter, a leak does
+not. Descriptors, threads, tasks and disk are compared by the lowest reading of the first and of the last quarter, which
+leaves out what is only temporary; `disk_mib_most` is the highest. Waiting times are those of `lease(…)` until ACTIVE;
+`while_snapshots` are those of leases asked for while a snapshot was written or records were dropped after one. The last
+line is one JSON object.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ _KEPT = {
     "changes_for_watchers": "aliquot_watch_kept",
 }
 _AROUND_SNAPSHOT_S = 2.0
-"""So long before a snapshot's file appears its snapshotter is at work; and so long afterwards records are dropped."""
+"""For this long before a snapshot's file appears it is being written; for this long afterwards records are dropped."""
 _MIB = 1 << 20
 
 
@@ -72,18 +72,18 @@ class Reading:
     fds: int
     threads: int
     tasks: int | None = None
-    """Of the event loop, where the process says so."""
+    """Of the event loop, if the process reports them."""
     kept: dict[str, int] = field(default_factory=dict)
     disk_bytes: int = 0
 
 
 @dataclass
 class Soak:
-    """What is going on, and what was read of it."""
+    """What happened, and the readings."""
 
     readings: dict[str, list[Reading]] = field(default_factory=dict)
     snapshots: dict[str, float] = field(default_factory=dict)
-    """When each was first seen."""
+    """When each snapshot was first seen."""
     waits: list[tuple[float, float]] = field(default_factory=list)
     """(monotonic time of the answer, milliseconds until ACTIVE)."""
     refused: int = 0
@@ -96,7 +96,7 @@ class Soak:
 def read_process(
     pid: int, tasks: int | None = None, kept: dict[str, int] | None = None, disk_bytes: int = 0
 ) -> Reading:
-    """From /proc."""
+    """A reading from /proc."""
     fields = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines() if ":" in line)
     return Reading(
         time.monotonic(),
@@ -110,13 +110,13 @@ def read_process(
 
 
 def scraped(url: str) -> dict[str, int]:
-    """What the coordinator says of itself."""
+    """The coordinator's metrics."""
     with urllib.request.urlopen(url, timeout=10) as answer:
         return {name: int(float(value)) for name, value in _SAMPLE.findall(answer.read().decode())}
 
 
 def disk_bytes(journal: Path) -> int:
-    """What the journal, its log and its snapshots take."""
+    """The size of the journal, its log and its snapshots."""
     total = 0
     for path in [*journal.parent.glob(f"{journal.name}*"), *journal.parent.glob(f"{journal.name}.snapshots/*")]:
         with contextlib.suppress(FileNotFoundError):  # renamed, or dropped
@@ -142,7 +142,7 @@ async def sample(soak: Soak, pool: LocalPool, journal: Path, every_s: float) -> 
         )
         for node in pool.nodes:
             soak.readings.setdefault(f"agent of {node.name}", []).append(read_process(node.agent.pid))
-        # This process holds the SDK; its memory also holds what is measured, and is not judged.
+        # This process runs the SDK; its memory also holds the measurements and is not judged.
         soak.readings.setdefault("launchers", []).append(read_process(os.getpid(), len(asyncio.all_tasks())))
         await asyncio.sleep(every_s)
 
@@ -171,7 +171,7 @@ async def launcher(soak: Soak, address: str, pause_s: float, number: int) -> Non
 
 
 async def watcher(soak: Soak, address: str) -> None:
-    """Follow all that happens, as a dashboard does, and list and look now and then."""
+    """Watch everything, as a dashboard does, and list now and then."""
     async with AsyncPool([address], tenant="team") as pool:
         watching = asyncio.create_task(_watch(soak, pool))
         try:
@@ -191,7 +191,7 @@ async def _watch(soak: Soak, pool: AsyncPool) -> None:
 
 
 async def come_and_go(soak: Soak, address: str, agents: int, every_s: float) -> None:
-    """Contract-speaking agents, of which one loses its connection every few seconds."""
+    """Agents that speak the contract, of which one loses its connection every few seconds."""
     running = [asyncio.create_task(Agent([address], number).run()) for number in range(agents)]
     try:
         for number in count():
@@ -242,7 +242,7 @@ def line_through(points: Sequence[tuple[float, float]]) -> tuple[float, float]:
 
 
 def judged(readings: list[Reading]) -> dict[str, object]:
-    """What became of one process."""
+    """The results of one process."""
     quarter = max(1, len(readings) // 4)
     first, last = readings[:quarter], readings[-quarter:]
     points = [(each.at_s / 3600, each.rss_bytes / _MIB) for each in readings]
@@ -271,7 +271,7 @@ def judged(readings: list[Reading]) -> dict[str, object]:
 
 
 def ledger_entry_bytes() -> float:
-    """What an entry of usage takes in memory, with all that only it refers to."""
+    """The memory of an entry of usage, with everything that only it refers to."""
     several = 10_000
     tracemalloc.start()
     kept = [
