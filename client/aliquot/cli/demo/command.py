@@ -46,7 +46,7 @@ def _demo(args: argparse.Namespace) -> int:
         root = args.state_dir or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="aliquot-demo-")))
         story.show(Text("aliquot hands out exact parts of GPUs, keeps them exact, and says why.", "bold"))
         try:
-            stage = _raise_curtain(stack, story, root)
+            stage = _start_pool(stack, story, root)
             acts.share(stage)
             acts.overstep(stage)
             acts.refuse(stage)
@@ -61,7 +61,7 @@ def _demo(args: argparse.Namespace) -> int:
     return Exit.OK if story.ok else Exit.FAILED
 
 
-def _raise_curtain(stack: contextlib.ExitStack, story: Story, root: Path) -> acts.Stage:
+def _start_pool(stack: contextlib.ExitStack, story: Story, root: Path) -> acts.Stage:
     with story.step("A pool of 2 nodes with 4 simulated A100s each, as separate processes"):
         plan = PoolPlan(listen="127.0.0.1:0", metrics_port=0, agent_metrics_port=0, tiers=acts.TIERS)
         local = stack.enter_context(LocalPool(Layout.of(root), plan, story.tell))
