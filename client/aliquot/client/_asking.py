@@ -99,7 +99,7 @@ class Request:
     max_count: int = 0
     """The most slices that it grows to while they are idle; a multiple of a member's. 0: what is asked for."""
     serve: Serve = Serve.UNSPECIFIED
-    """REMOTE: granted only where an agent can serve it, and ACTIVE once it answers; its slices name endpoints."""
+    """REMOTE: granted only on nodes that can serve it, ACTIVE once its processes answer; its slices name endpoints."""
 
 
 def as_request(gpu: str | Request, options: RequestOptions, default_tenant: str) -> Request:

@@ -80,7 +80,7 @@ class Serve(_Word):
     UNSPECIFIED = "UNSPECIFIED"
     """As LOCAL."""
     LOCAL = "LOCAL"
-    """On its nodes, where they attach themselves."""
+    """On its nodes, where they attach."""
     REMOTE = "REMOTE"
     """Anywhere: an agent starts a process for each member, whose endpoint its slices name."""
 
