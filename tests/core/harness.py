@@ -98,6 +98,12 @@ class Books:
         view.apply(whole_state(self.state))
         return view
 
+    def tell(self, fact: Fact) -> None:
+        """Let something have happened."""
+        self.planner.carry_out(Decision((fact,)), self.now_ms)
+        self.facts.append(fact)
+        check(self.state)
+
     def settle(self) -> None:
         """What the writer does between commands: everything due, then everything admissible. It must come to an end."""
         steps = 0

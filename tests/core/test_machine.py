@@ -13,6 +13,7 @@ from aliquot.coordinator.core import commands as c
 from aliquot.coordinator.core.config import CoreConfig
 from aliquot.coordinator.core.errors import DomainError
 from aliquot.coordinator.core.maintenance.windows import WindowSpec
+from aliquot.coordinator.core.queries import Fits
 from aliquot.coordinator.core.types import EndReason, NodeState
 from tests.core.harness import GIB, node, request
 from tests.core.machine import BooksMachine, walks
@@ -94,6 +95,39 @@ class PoolMachine(BooksMachine):
             self.books.allocate(request(share, priority=priority))
         except DomainError as error:
             assert error.reason
+
+    @rule(
+        share=st.sampled_from([100, 333, 500, 1000]),
+        memory_gib=st.sampled_from([0, 1, 40]),
+        count=st.sampled_from([1, 1, 2]),
+        models=st.sampled_from([(), (("A100",),), (("H100",), ("A100",))]),
+        group=st.sampled_from(["", "g"]),
+        time_limit_ms=st.sampled_from([0, 3_000]),
+        gang=st.sampled_from([1, 1, 2]),
+        name=st.sampled_from(NODES),
+        index=st.sampled_from([-1, 0, 3]),
+    )
+    def somebody_else_decides(self, name: str, index: int, gang: int, count: int, **a: object) -> None:
+        """What is said to fit is granted there, and what is not is refused."""
+        group = a.pop("group")
+        spec = request(
+            a.pop("share"),  # type: ignore[arg-type]
+            a.pop("memory_gib") * GIB,  # type: ignore[operator]
+            count=count,
+            gang_size=gang,
+            affinity_group=group,
+            max_per_node=1 if group else 0,
+            **a,  # type: ignore[arg-type]
+        )
+        known = tuple(self.books.state.nodes)
+        fitting = {fit.node_id for fit in self.books.ask(Fits(spec, known)) if fit.score}
+        uuids = tuple(f"GPU-{name}-{index + more}" for more in range(count)) if index >= 0 else ()
+        places = (c.MemberPlace(f"n-{name}", uuids), *(c.MemberPlace(node_id) for node_id in known[: gang - 1]))
+        refused = self.refused(c.GrantOn(f"g-{self.books.now_ms}-{len(self.books.facts)}", spec, places))
+        if gang == 1 and not uuids:
+            assert refused == (f"n-{name}" not in fitting)
+        elif not refused:
+            assert {place.node_id for place in places} <= fitting
 
     @rule()
     def agents_catch_up(self) -> None:

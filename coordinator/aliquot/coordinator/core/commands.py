@@ -61,6 +61,29 @@ class Allocate(Command[AllocateOutcome]):
 
 
 @dataclass(frozen=True, slots=True)
+class MemberPlace:
+    """Where one member is to go: a node and, unless the engine may pick them there, its devices."""
+
+    node_id: str
+    device_uuids: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class GrantOn(Command[AllocateOutcome]):
+    """Ask for a lease exactly there, because somebody else has decided where: granted now, or refused.
+
+    It may take what `Allocate` with `no_queue` may take, and nothing that is kept for others.
+    """
+
+    lease_id: str
+    request: RequestSpec
+    places: tuple[MemberPlace, ...]
+    """For each member."""
+    key: str = ""
+    body_sha256: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
 class Release(Command[None]):
     """End a lease for this reason. Ending a lease that has ended is answered with that lease."""
 

@@ -15,7 +15,7 @@ from aliquot.coordinator.core import pricing, tick
 from aliquot.coordinator.core.admission import decide as admission
 from aliquot.coordinator.core.admission import explain
 from aliquot.coordinator.core.elastic import decide as elastic
-from aliquot.coordinator.core.leases import allocate, lifecycle, reports
+from aliquot.coordinator.core.leases import allocate, lifecycle, placing, reports
 from aliquot.coordinator.core.ledger import decide as ledger
 from aliquot.coordinator.core.lending import decide as lending
 from aliquot.coordinator.core.maintenance import decide as maintenance
@@ -31,7 +31,7 @@ from aliquot.coordinator.core.outcomes import (
     TickOutcome,
 )
 from aliquot.coordinator.core.planning import Planning
-from aliquot.coordinator.core.queries import DryRun, Explain, ExplainLease, Query
+from aliquot.coordinator.core.queries import DryRun, Explain, ExplainLease, Fits, Query
 from aliquot.coordinator.core.tenancy import decide as tenancy
 
 T = TypeVar("T")
@@ -63,12 +63,14 @@ def _dry_run(planning: Planning, query: DryRun[T], now_ms: int) -> T:
 _ANSWER: dict[type[Any], Callable[[Planning, Any, int], Any]] = {
     Explain: explain.explain_request,
     ExplainLease: explain.explain_lease,
+    Fits: placing.fits,
     DryRun: _dry_run,
 }
 _DECIDE: dict[type[Any], Callable[[Planning, Any, int], Decision[Any]]] = {
     c.StartLeading: nodes.start_leading,
     c.RaiseEpoch: nodes.raise_epoch,
     c.Allocate: allocate.allocate,
+    c.GrantOn: placing.grant_on,
     c.Release: lifecycle.release,
     c.AcknowledgeShape: elastic.acknowledge,
     c.Admit: admission.admit,

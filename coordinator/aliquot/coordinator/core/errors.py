@@ -34,6 +34,18 @@ class NoCapacity(DomainError):
         self.shortfall = shortfall
 
 
+class PlacementRefused(DomainError):
+    """The demand can't go where somebody else has decided."""
+
+    reason = "PLACEMENT_REFUSED"
+
+    def __init__(self, node: str, obstacle: str, detail: str) -> None:
+        super().__init__(f"node {node}: {detail}", hint="ask for another place, or leave the choice to `Allocate`")
+        self.node = node
+        self.obstacle = obstacle
+        """A stable word: see `placement.reasons.Reason`."""
+
+
 class QueueFull(DomainError):
     """The bound on queued requests is reached."""
 

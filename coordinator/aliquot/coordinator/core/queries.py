@@ -6,10 +6,11 @@ Only what has to try placements is asked so; what is the case is read from the V
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import ClassVar, Generic, TypeVar
 
 from aliquot.coordinator.core.commands import Command
 from aliquot.coordinator.core.outcomes import Explained
+from aliquot.coordinator.core.placement.survey import NodeFit
 from aliquot.coordinator.core.types import RequestSpec
 
 T_co = TypeVar("T_co", covariant=True)
@@ -19,6 +20,8 @@ class Query(Generic[T_co]):
     """A question, and what it is answered with. Equal queries have equal answers at one moment."""
 
     __slots__ = ()
+    remembered: ClassVar[bool] = True
+    """Whether its answer is kept until something changes: it is small, and many ask the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +38,19 @@ class ExplainLease(Query[Explained]):
     lease_id: str
 
 
+@dataclass(frozen=True, slots=True)
+class Fits(Query[tuple[NodeFit, ...]]):
+    """Which of these nodes could take one member of this request now, and how do they compare?"""
+
+    remembered = False
+    request: RequestSpec
+    node_ids: tuple[str, ...] = ()
+    """Empty: all."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class DryRun(Query[T_co]):
     """What would this command's caller be told? It costs what deciding the command costs."""
 
+    remembered = False
     command: Command[T_co]

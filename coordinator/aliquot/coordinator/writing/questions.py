@@ -74,7 +74,9 @@ class Questions:
                 continue  # whoever asked has left
             give = self._known.get(query)
             if give is None:
-                give = self._known[query] = _answer(planner, query, now_ms)
+                give = _answer(planner, query, now_ms)
+                if query.remembered:
+                    self._known[query] = give
             self._found.append((seq, replies, give))
             if commands_wait or self._perf_ns() - started > _IDLE_NS:
                 break

@@ -213,6 +213,12 @@ def _line_of(state: Planning, lease: Lease) -> tuple[str, str]:
     return queue, "" if by_rank else request.tenant
 
 
+def ends_before(request: RequestSpec, hold: Hold, now_ms: int) -> bool:
+    """Whether it will have ended before the owner of what is reserved can start."""
+    ends_ms = now_ms + request.time_limit_ms + request.grace_ms
+    return hold.kind is HoldKind.RESERVATION and request.time_limit_ms > 0 and ends_ms <= hold.start_ms
+
+
 def backfill(
     state: Planning,
     request: RequestSpec,
@@ -223,17 +229,7 @@ def backfill(
     preempted_at_ms: tuple[int, ...] = (),
 ) -> Placement | None:
     """A place on reserved devices for a lease that will have ended before their owner can start."""
-    limit_ms = request.time_limit_ms
-    if not limit_ms or not state.holds:
-        return None
-    slack_ms = request.grace_ms
-    later = [
-        hold
-        for hold in state.holds.values()
-        if hold.kind is HoldKind.RESERVATION
-        and hold.owner != lease_id
-        and now_ms + limit_ms + slack_ms <= hold.start_ms
-    ]
+    later = [hold for hold in state.holds.values() if hold.owner != lease_id and ends_before(request, hold, now_ms)]
     if not later:
         return None
     placement = _with_open(state, later, demand, state.next_arrival)

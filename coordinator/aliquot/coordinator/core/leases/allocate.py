@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from aliquot.coordinator.core.admission.making_room import backfill
-from aliquot.coordinator.core.commands import Allocate
+from aliquot.coordinator.core.commands import Allocate, GrantOn
 from aliquot.coordinator.core.errors import (
     IdempotencyMismatch,
     NeverFits,
@@ -23,10 +23,9 @@ from aliquot.coordinator.core.queueing import LineKey
 def allocate(state: Planning, command: Allocate, now_ms: int) -> Decision[AllocateOutcome]:
     """One atomic group: the request is accepted, and granted where that jumps nobody's turn."""
     request = command.request
-    if command.key:
-        known = state.keys.get((request.tenant, command.key))
-        if known is not None:
-            return _replayed(state, command, known)
+    replay = replayed(state, command)
+    if replay is not None:
+        return replay
     request = check_access(state, request)
     if not state.engine.possible(request.demand) and not conceivable(state, request.demand):
         raise NeverFits(state.engine.explain(request.demand))
@@ -63,7 +62,11 @@ def allocate(state: Planning, command: Allocate, now_ms: int) -> Decision[Alloca
     return Decision((queued,), outcome)
 
 
-def _replayed(state: Planning, command: Allocate, lease_id: str) -> Decision[AllocateOutcome]:
+def replayed(state: Planning, command: Allocate | GrantOn) -> Decision[AllocateOutcome] | None:
+    """The lease that its key was used for before; None: it was not. Raises where that was for something else."""
+    lease_id = state.keys.get((command.request.tenant, command.key)) if command.key else None
+    if lease_id is None:
+        return None
     if state.leases[lease_id].body_sha256 != command.body_sha256:
         raise IdempotencyMismatch(
             f"the idempotency key {command.key!r} was used for another request (lease {lease_id})",

@@ -14,13 +14,12 @@ import numpy as np
 from aliquot.coordinator.core.maintenance.calendar import shown
 from aliquot.coordinator.core.maintenance.windows import Closure, Phase
 from aliquot.coordinator.core.placement.capacity import listed_rows, slots_per_device
+from aliquot.coordinator.core.placement.reasons import Reason
 from aliquot.coordinator.core.placement.shapes import ShapeTable
 from aliquot.coordinator.core.planning import Planning
 from aliquot.coordinator.core.types import Demand, Missing, Placement, RequestSpec, Shortfall
 
 _Which = Callable[[Closure], bool]
-MAINTENANCE = "MAINTENANCE"
-"""The reason where a maintenance window stands against a request, and no lack of devices."""
 OPENED_MAX = 64
 """So many nodes are opened for one look (and as many as a gang has members): some microseconds each."""
 FULL_BEFORE_MAX = 4096
@@ -31,6 +30,12 @@ def runs_ms(request: RequestSpec) -> int:
     return request.time_limit_ms + request.grace_ms if request.time_limit_ms else 0
 
 
+def will_have_ended(request: RequestSpec, closure: Closure, now_ms: int) -> bool:
+    """Whether it ends before maintenance begins on a node that closes."""
+    ends_ms = now_ms + runs_ms(request)
+    return request.time_limit_ms > 0 and closure.phase is Phase.CLOSING and ends_ms <= closure.starts_ms
+
+
 def place_before(state: Planning, request: RequestSpec, demand: Demand, arrival: int, now_ms: int) -> Placement | None:
     """A place on nodes that close, for a request that ends before maintenance there begins. Changes nothing."""
     if not state.closed or not request.time_limit_ms:
@@ -38,11 +43,7 @@ def place_before(state: Planning, request: RequestSpec, demand: Demand, arrival:
     ends_ms = now_ms + runs_ms(request)
     if state.memory.full_before.get(demand, ends_ms + 1) <= ends_ms:
         return None
-
-    def late(closure: Closure) -> bool:
-        return closure.phase is Phase.CLOSING and ends_ms <= closure.starts_ms
-
-    placement = _place_on(state, late, demand, arrival)
+    placement = _place_on(state, lambda closure: will_have_ended(request, closure, now_ms), demand, arrival)
     if placement is None and len(state.memory.full_before) < FULL_BEFORE_MAX:
         state.memory.full_before[demand] = ends_ms
     return placement
@@ -82,7 +83,7 @@ def _missing(state: Planning, request: RequestSpec, node_id: str, now_ms: int) -
     if closure.phase is Phase.CLOSING and left_s > 0:
         change = f"ask with a time limit of at most {left_s} s, or {change}"
     label = state.inventory.classes[node.devices[0].class_id].label if node.devices else "no device"
-    return Missing(label, MAINTENANCE, told(node.spec.name, closure), change, len(node.devices))
+    return Missing(label, Reason.MAINTENANCE.value, told(node.spec.name, closure), change, len(node.devices))
 
 
 def _place_on(state: Planning, to_open: _Which, demand: Demand, arrival: int) -> Placement | None:

@@ -64,6 +64,10 @@ class Chooser:
             row = self._least_busy(slot, row, score, scores)
         return self._on_row(demand, shape, slot, row)
 
+    def scores(self, demand: Demand, shape: Demand) -> Ints:
+        """[row] how good each is for one member; `NO_SCORE` where it does not fit or is filtered out."""
+        return self._filtered(demand, self.index.slot(shape), None)
+
     def _filtered(self, demand: Demand, slot: int, within: Bools | None) -> Ints:
         inventory, table = self.inventory, self.inventory.table
         scores = self.index.column(slot)

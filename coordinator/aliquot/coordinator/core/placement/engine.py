@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections import OrderedDict
 
+import numpy as np
+
 from aliquot.coordinator.core.inventory import Inventory
 from aliquot.coordinator.core.moving.budget import MoveBudget
 from aliquot.coordinator.core.placement import explain
@@ -25,8 +27,8 @@ from aliquot.coordinator.core.placement.policy import Policy
 from aliquot.coordinator.core.placement.prices import PriceTable
 from aliquot.coordinator.core.placement.scan import ScanIndex
 from aliquot.coordinator.core.placement.scoring import Scorer
-from aliquot.coordinator.core.placement.shapes import ShapeTable
-from aliquot.coordinator.core.types import Demand, Placement, Shortfall
+from aliquot.coordinator.core.placement.shapes import Bools, Ints, ShapeTable
+from aliquot.coordinator.core.types import Demand, Placement, Shortfall, SlicePlan
 
 POSSIBLE_CACHE_MAX = 4096
 
@@ -94,6 +96,20 @@ class Engine:
         the last question, as they do when somebody asks what would be if others were gone, it takes the same time.
         """
         return any(room(self.inventory, demand, shape) >= demand.gang_size for shape in self.matcher.shapes(demand))
+
+    def scores(self, demand: Demand, shape: Demand) -> Ints:
+        """[row] how good each is for one member of `demand` as this shape; `NO_SCORE` where it does not fit. For
+        comparing rows, and good for nothing else.
+        """
+        return self._chooser.scores(demand, shape)
+
+    def choose_on(self, demand: Demand, shape: Demand, node_id: str, arrival: int) -> tuple[SlicePlan, ...] | None:
+        """What one member of `demand` would get as this shape on this node, or None if it does not fit there."""
+        node = self.inventory.node(node_id)
+        within: Bools = np.zeros(self.inventory.table.rows, np.bool_)
+        within[node.first_row : node.first_row + node.row_count] = True
+        chosen = self._chooser.choose(demand, shape, arrival, within)
+        return chosen.slices if chosen is not None else None
 
     def note_demand(self, demand: Demand) -> None:
         """Count an arrival, whether it is placed or not: what policies learn from."""

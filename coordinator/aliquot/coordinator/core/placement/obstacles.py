@@ -64,18 +64,20 @@ class ClassObstacles:
         self._mine: Bools = table.class_id[: table.rows] == class_id
         self.devices = int(table.width[: table.rows][self._mine].sum())
         named = any(self._class.model in models for models in demand.models)
-        self._shape = shape_of(demand, (self._class.model,) if named else ())
+        self.shape = shape_of(demand, (self._class.model,) if named else ())
+        """What is looked for on these devices."""
         self._shapes = ShapeTable(inventory)
-        self._shapes.put(0, self._shape)
+        self._shapes.put(0, self.shape)
 
     def first(self) -> Missing:
         """The first obstacle; `FITS` where there is none."""
-        return self._kind() or self._structure() or self._room()
+        return self.kind() or self._structure() or self._room()
 
     def _missing(self, reason: Reason, detail: str, change: str = "") -> Missing:
         return Missing(self._class.label, reason.value, detail, change, self.devices)
 
-    def _kind(self) -> Missing | None:
+    def kind(self) -> Missing | None:
+        """What can never be got of such devices."""
         demand, own = self._demand, self._class
         wanted = sorted({model for models in self._asked.models for model in models})
         if wanted and own.model not in wanted:
@@ -86,8 +88,8 @@ class ClassObstacles:
             return self._missing(Reason.OTHER_PROFILE, *self._other_profile())
         if not own.mig_profile and demand.min_tier >= Tier.MIG and is_part(demand):
             return self._missing(Reason.TIER, "these cards are not cut into MIG instances", "ask for a lower tier")
-        if own.slice_of(self._shape) is None:
-            _, memory = own.size_of(self._shape)
+        if own.slice_of(self.shape) is None:
+            _, memory = own.size_of(self.shape)
             return self._missing(
                 Reason.MEMORY_OVER_DEVICE,
                 f"{gib(memory)} on one device was asked for; these have {gib(own.leasable_bytes)} to lease",
@@ -104,7 +106,7 @@ class ClassObstacles:
             best = next((m for m in self._matches if m.demand.models[0][0] == own.model), self._matches[0])
             what = charge(best.compute_milli, best.memory_bytes)
             return f"it is served by the smallest profile with as much, {best.demand.mig_profile} ({what})", ""
-        as_instance = msgspec.structs.replace(self._shape, mig_profile=own.mig_profile)
+        as_instance = msgspec.structs.replace(self.shape, mig_profile=own.mig_profile)
         if is_part(demand) and own.slice_of(as_instance) is None:
             what = charge(own.compute_milli, own.leasable_bytes)
             return f"a {own.mig_profile} has no more than {what}", f"ask for at most {what}"
@@ -112,7 +114,7 @@ class ClassObstacles:
         return detail, f"ask for {own.mig_profile}"
 
     def _structure(self) -> Missing | None:
-        inventory, shape, table, rows = self._inventory, self._shape, self._inventory.table, self._rows
+        inventory, shape, table, rows = self._inventory, self.shape, self._inventory.table, self._rows
         mine = self._mine
         if shape.pool:
             pool = inventory.pools.index(shape.pool) if shape.pool in inventory.pools else -1
@@ -144,14 +146,14 @@ class ClassObstacles:
         return None
 
     def _unselected(self) -> Missing:
-        keys = [key for key, _ in self._shape.node_selector]
+        keys = [key for key, _ in self.shape.node_selector]
         if keys and all(key.startswith(SERVE_LABELS) for key in keys):
             return self._missing(
-                Reason.SELECTOR,
+                Reason.SERVE,
                 f"no agent of these devices can serve {keys[0].removeprefix(SERVE_LABELS)} leases",
                 "ask for a local lease, or install what serves it on these nodes",
             )
-        labels = ", ".join(f"{key}={value}" for key, value in self._shape.node_selector)
+        labels = ", ".join(f"{key}={value}" for key, value in self.shape.node_selector)
         if labels:
             return self._missing(
                 Reason.SELECTOR,
@@ -170,11 +172,11 @@ class ClassObstacles:
 
     def _members(self, rows: Bools, demand: Demand, *, empty: bool = False) -> int:
         per_row = members_per_row(self._inventory, self._shapes, 0, rows, empty=empty)
-        return int(members_per_node(self._inventory, demand, self._shape, per_row, empty=empty).sum())
+        return int(members_per_node(self._inventory, demand, self.shape, per_row, empty=empty).sum())
 
     def _room(self) -> Missing:
         """Obstacles of quantity: what the hosts have, then what comes and goes."""
-        demand, shape = self._demand, self._shape
+        demand, shape = self._demand, self.shape
         eligible = self._shapes.eligible_rows(0) & self._mine & listed_rows(self._inventory, demand)
         empty = self._members(eligible, demand, empty=True)
         if not empty:
@@ -214,7 +216,7 @@ class ClassObstacles:
         return self._held(ready)
 
     def _held(self, ready: Bools) -> Missing:
-        shape, table, rows = self._shape, self._inventory.table, self._rows
+        shape, table, rows = self.shape, self._inventory.table, self._rows
         slots = slots_per_device(self._inventory, self._shapes, 0)[ready]
         fitting = (slots > 0).sum(axis=1)
         best = int(fitting.max(initial=0))
@@ -240,7 +242,7 @@ class ClassObstacles:
 
     def _no_device(self, left: Ints, memory_left: Ints) -> Missing:
         """No single device fits: by share or by memory, and by how little."""
-        share, memory = self._class.size_of(self._shape)
+        share, memory = self._class.size_of(self.shape)
         top = int(left.max(initial=0))
         if not top:
             return self._missing(

@@ -17,6 +17,8 @@ class Reason(enum.StrEnum):
     TOO_FEW_DEVICES_ON_NODE = "TOO_FEW_DEVICES_ON_NODE"
     NO_ISLAND = "NO_ISLAND"
     SELECTOR = "SELECTOR"
+    SERVE = "SERVE"
+    """No agent can serve leases so."""
     TIER = "TIER"
     NODE_LIST = "NODE_LIST"
     HOST_TOO_SMALL = "HOST_TOO_SMALL"
@@ -29,6 +31,17 @@ class Reason(enum.StrEnum):
     HOST_HELD = "HOST_HELD"
     FRAGMENTED = "FRAGMENTED"
     GANG_TOO_LARGE_NOW = "GANG_TOO_LARGE_NOW"
+    NODE_UNKNOWN = "NODE_UNKNOWN"
+    """No such node; said of one node, as all that follow."""
+    DEVICE_UNKNOWN = "DEVICE_UNKNOWN"
+    """No such device on that node."""
+    CORDONED = "CORDONED"
+    MAINTENANCE = "MAINTENANCE"
+    """A maintenance window stands against it, and no lack of devices."""
+    WITHHELD = "WITHHELD"
+    """Free, but kept for somebody else."""
+    MISMATCH = "MISMATCH"
+    """Devices that fit one by one, but don't make up what was asked for."""
     FITS = "FITS"
     """Nothing is missing: it would be placed now."""
 
@@ -43,6 +56,7 @@ PERMANENT = OTHER_KIND | {
     Reason.TOO_FEW_DEVICES_ON_NODE,
     Reason.NO_ISLAND,
     Reason.SELECTOR,
+    Reason.SERVE,
     Reason.TIER,
     Reason.NODE_LIST,
     Reason.HOST_TOO_SMALL,
