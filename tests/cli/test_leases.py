@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import io
+
 import pytest
+from rich.console import Console
 
 from aliquot.cli._exits import Exit
+from aliquot.cli._views import slices_table
+from aliquot.client import Slice, SliceState, Tier
 from tests.cli.conftest import Cli
 
 
@@ -135,3 +140,32 @@ def test_why_no_stronger_tier_holds_a_lease(cli: Cli) -> None:
     assert "no stronger tier: mps: not among" in cli("get", lease_id).out
     whole = cli("alloc", "1", "--tenant", "vision", "--json").document["lease_id"]
     assert "stronger" not in cli("why", whole).out + cli("get", whole).out
+
+
+def test_somebody_who_decides_where_himself(cli: Cli) -> None:
+    one, two = (node["name"] for node in cli("nodes", "--json").document["nodes"])
+    asked = cli("fits", "0.75(A100),4Gi", "--node", two, "--node", one, "--json")
+    assert asked.code == Exit.OK
+    assert [(fit["node_id"], fit["reason"]) for fit in asked.document["nodes"]] == [(two, "FITS"), (one, "FITS")]
+    lease = cli("alloc", "0.75(A100),4Gi", "--on", two, "--json").document
+    (part,) = lease["slices"]
+    assert part["node_name"] == two
+    again = cli("alloc", "0.75(A100),4Gi", "--on", f"{two}:{part['device_uuid']}", "--json")
+    assert (again.code, again.error["reason"]) == (Exit.REFUSED, "PLACEMENT_REFUSED")
+    assert again.error["obstacle"] == "SHARE_HELD"
+    told = cli("fits", "3", "--node", two)
+    assert told.code == Exit.NOT_NOW
+    assert "TOO_FEW_DEVICES_ON_NODE" in told.out
+    nobody = cli("fits", "0.5", "--serve", "remote", "--json")
+    assert {fit["reason"] for fit in nobody.document["nodes"]} == {"SERVE"}
+    cli("release", lease["lease_id"], "--wait")
+
+
+def test_where_a_lease_is_served_is_shown() -> None:
+    piece = Slice(
+        "l.1.0", "n", "n", "GPU-1", "L4", 500, 1 << 30, SliceState.ACTIVE, Tier.WATCHDOG, 0, 0, 0, "",
+        endpoint="10.0.0.7:7099",
+    )  # fmt: skip
+    console = Console(width=160, file=io.StringIO())
+    console.print(slices_table([piece]))
+    assert "served at 10.0.0.7:7099" in console.file.getvalue()  # type: ignore[attr-defined]

@@ -43,6 +43,7 @@ class Call(NamedTuple):
 LEASE = "l-0123456789abc"
 CALLS = {
     "LeaseService.Allocate": Call(lambda pool: pool.allocate("1", wait_s=SECONDS), "alloc 1"),
+    "LeaseService.GrantOn": Call(lambda pool: pool.grant_on("1", "n", wait_s=SECONDS), "alloc 1 --on n:GPU-1"),
     "LeaseService.AllocateBatch": Call(lambda pool: pool.allocate_batch(["1"]), "", "launchers batch; a shell loops"),
     "LeaseService.Explain": Call(lambda pool: pool.explain("1"), "why 1"),
     "LeaseService.KeepAlive": Call(lambda pool: pool.hold(pool.get(LEASE)), "", "`run` keeps its own lease alive"),
@@ -57,6 +58,7 @@ CALLS = {
     "PoolService.GetNode": Call(lambda pool: pool.node("n"), "nodes n"),
     "PoolService.ListNodes": Call(lambda pool: list(pool.nodes()), "nodes"),
     "PoolService.ListDevices": Call(lambda pool: list(pool.devices()), "", "`nodes --devices` shows them by node"),
+    "PoolService.Fits": Call(lambda pool: pool.fits("1", ["n"]), "fits 1 --node n"),
     "PoolService.Cordon": Call(lambda pool: pool.cordon("n"), "cordon n"),
     "PoolService.Uncordon": Call(lambda pool: pool.uncordon("n"), "uncordon n"),
     "PoolService.Drain": Call(lambda pool: pool.drain("n"), "drain n"),

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from aliquot.v1 import agent_pb2, leases_pb2, types_pb2
+from aliquot.v1 import agent_pb2, leases_pb2, pool_pb2, types_pb2
 from tests.simulation.sim.calls import Status
 from tests.simulation.sim.launchers import reason_of
 
@@ -122,8 +122,11 @@ def answer(method: str, result: bytes | Status) -> str:
     """What a call came to."""
     if isinstance(result, Status):
         return f"{result.code.name} {reason_of(result)}".rstrip()
-    if method == "Allocate":
+    if method in ("Allocate", "GrantOn"):
         return lease(leases_pb2.AllocateResponse.FromString(result).lease)
+    if method == "Fits":
+        found = pool_pb2.FitsResponse.FromString(result).nodes
+        return ", ".join(f"{fit.node_id} {fit.score or fit.reason}" for fit in found)
     if method == "Release":
         return lease(leases_pb2.ReleaseResponse.FromString(result).lease)
     if method == "Get":

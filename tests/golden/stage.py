@@ -3,6 +3,8 @@
 > pool 2 of 1                       two nodes with one A100-40 each
 > start                             the coordinators and agents start
 > allocate NAME GPU [KEY=VALUE]     a launcher asks; its answer is awaited
+> place NAME GPU NODE             somebody else has decided where
+> fits GPU                        which nodes could take it?
 > get NAME | release NAME | keepalive NAME
 > wait SECONDS                      time passes
 > crash leader | crash NODE         SIGKILL; whoever looks after it starts it again
@@ -130,6 +132,18 @@ class Stage:
         data = self._call(LEASES, "Allocate", call)
         if data is not None:
             self._leases[name] = leases_pb2.AllocateResponse.FromString(data).lease.lease_id
+
+    def _do_place(self, name: str, gpu: str, node: str) -> None:
+        request = types_pb2.LeaseRequest(gpu=gpu, tenant="dev")
+        places = [leases_pb2.MemberPlace(node_id=node)]
+        call = leases_pb2.GrantOnRequest(request=request, idempotency_key=name, places=places, wait_timeout_ms=3_000)
+        call.wait_until = leases_pb2.WAIT_UNTIL_ACTIVE
+        data = self._call(LEASES, "GrantOn", call)
+        if data is not None:
+            self._leases[name] = leases_pb2.AllocateResponse.FromString(data).lease.lease_id
+
+    def _do_fits(self, gpu: str) -> None:
+        self._call(POOL, "Fits", pool_pb2.FitsRequest(request=types_pb2.LeaseRequest(gpu=gpu, tenant="dev")))
 
     def _do_get(self, name: str) -> None:
         self._call(LEASES, "Get", leases_pb2.GetRequest(lease_id=self._leases[name]))

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from aliquot.cli._exits import exit_of
-from aliquot.client import AliquotError, Lease, PoolError
+from aliquot.client import AliquotError, Lease, PlacementRefused, PoolError
 from aliquot.client.admin import UNBOUNDED
 
 
@@ -52,6 +52,8 @@ def error_document(error: AliquotError) -> dict[str, Any]:
     if isinstance(error, PoolError):
         if error.violations:
             inner["violations"] = plain(error.violations)
+        if isinstance(error, PlacementRefused):
+            inner["obstacle"] = error.obstacle
         if error.explanation is not None:
             inner["explanation"] = plain(error.explanation)
         if error.retry_after_s is not None:

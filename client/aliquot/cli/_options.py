@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
-from aliquot.client import Pool, Request, RetryPolicy, Tier, Topology
+from aliquot.client import Pool, Request, RetryPolicy, Serve, Tier, Topology
 from aliquot.common.duration import parse_duration_ms
 from aliquot.common.errors import AliquotError
 from aliquot.common.quantity import parse_bytes, parse_milli
@@ -80,6 +80,13 @@ def request(parser: argparse.ArgumentParser, *, detached: bool = False) -> None:
     group.add_argument("--time-limit", type=whole_seconds, default=0, metavar="TIME", help="end it after: 2h")
     group.add_argument("--min-run", type=whole_seconds, default=0, metavar="TIME", help="not preempted before")
     group.add_argument("--grace", type=whole_seconds, default=0, metavar="TIME", help="SIGTERM to SIGKILL (30s)")
+    group.add_argument(
+        "--serve",
+        type=serve,
+        default=Serve.UNSPECIFIED,
+        metavar="WORD",
+        help=f"where its programs run: {_words(Serve)}; remote ones are told an endpoint",
+    )
     group.add_argument("--preemptible", action="store_true", help="may be taken back")
     group.add_argument("--movable", action="store_true", help="may be moved to another device")
     group.add_argument("--no-queue", action="store_true", help="refuse instead of waiting in the queue")
@@ -119,6 +126,7 @@ def read_request(
         preemptible=args.preemptible,
         movable=args.movable,
         no_queue=args.no_queue,
+        serve=args.serve,
         ttl_s=0 if detached else args.ttl,
         detached=detached,
     )
@@ -187,5 +195,13 @@ def topology(text: str) -> Topology:
         raise argparse.ArgumentTypeError(f"{text!r} is not a topology; one of {_words(Topology)}") from None
 
 
-def _words(kind: type[Tier | Topology]) -> str:
+def serve(text: str) -> Serve:
+    """A way to serve a lease."""
+    try:
+        return Serve(text.upper())
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no way to serve a lease; one of {_words(Serve)}") from None
+
+
+def _words(kind: type[Tier | Topology | Serve]) -> str:
     return ", ".join(word.lower().replace("_", "-") for word in kind if word.name != "UNSPECIFIED")

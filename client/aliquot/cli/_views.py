@@ -12,7 +12,7 @@ from rich.text import Text
 from aliquot.cli import _words as words
 from aliquot.cli._out import missing_table
 from aliquot.cli._table import table
-from aliquot.client import Explanation, Lease, LeaseState, Node, Slice, Tier
+from aliquot.client import Explanation, Lease, LeaseState, Node, NodeFit, Slice, Tier
 
 
 def lease_view(lease: Lease) -> list[RenderableType]:
@@ -83,7 +83,7 @@ def slices_table(slices: Iterable[Slice]) -> Table:
                 words.amount(part.observed_bytes),
                 words.tier(part.tier),
                 words.state(part.state),
-                part.reason,
+                "; ".join(filter(None, (part.endpoint and f"served at {part.endpoint}", part.reason))),
             )
             for part in slices
         ],
@@ -109,6 +109,20 @@ def places_table(slices: Iterable[Slice]) -> Table:
                 words.amount(part.memory_bytes),
             )
             for part in slices
+        ],
+    )
+
+
+def fits_table(found: Iterable[NodeFit]) -> Table:
+    """Which nodes could take a request: the best first, then the others with what stands against them."""
+    return table(
+        "NODE",
+        ("SCORE", "right"),
+        "WHY NOT",
+        "DETAIL",
+        rows=[
+            (fit.node_id, str(fit.score), "", "") if fit.fits else (fit.node_id, words.UNKNOWN, fit.reason, fit.detail)
+            for fit in sorted(found, key=lambda fit: -fit.score)
         ],
     )
 

@@ -8,6 +8,7 @@
          │   ├─ InvalidRequest           a field is out of range, a message too large          .violations
          │   ├─ NeverFits                would not fit the whole pool, were it empty           .explanation
          │   ├─ NoCapacity               fits the pool, not now, and `no_queue` was set        .explanation
+         │   ├─ PlacementRefused         it can't go where the caller decided                  .obstacle
          │   ├─ QuotaExceeded            the tenant's limit                                    .violations
          │   └─ TierUnavailable          no device can enforce the limit that strongly         .explanation
          ├─ NotFound
@@ -101,6 +102,17 @@ class NoCapacity(Refused):
     """It fits the pool but not now, and `no_queue` was set. Drop `no_queue` to wait in the queue."""
 
     reason = "NO_CAPACITY"
+
+
+class PlacementRefused(Refused):
+    """It can't go where the caller decided; nothing was granted."""
+
+    reason = "PLACEMENT_REFUSED"
+
+    @property
+    def obstacle(self) -> str:
+        """The stable word of what stands against it, as in `NodeFit.reason`: SHARE_HELD, CORDONED, WITHHELD, ..."""
+        return self.metadata.get("obstacle", "")
 
 
 class QuotaExceeded(Refused):

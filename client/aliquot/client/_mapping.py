@@ -18,6 +18,7 @@ _BY_REASON: dict[str, type[errors.PoolError]] = {
     "MESSAGE_TOO_LARGE": errors.InvalidRequest,
     "NEVER_FITS": errors.NeverFits,
     "NO_CAPACITY": errors.NoCapacity,
+    "PLACEMENT_REFUSED": errors.PlacementRefused,
     "QUEUE_FULL": errors.Overloaded,
     "QUOTA_EXCEEDED": errors.QuotaExceeded,
     "TIER_UNAVAILABLE": errors.TierUnavailable,

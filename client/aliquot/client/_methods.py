@@ -36,6 +36,7 @@ def _pool(name: str, request: type[Request], answer: type[Answer]) -> Method[Req
 
 
 ALLOCATE = _lease("Allocate", leases_pb2.AllocateRequest, leases_pb2.AllocateResponse)
+GRANT_ON = _lease("GrantOn", leases_pb2.GrantOnRequest, leases_pb2.AllocateResponse)
 ALLOCATE_BATCH = _lease("AllocateBatch", leases_pb2.AllocateBatchRequest, leases_pb2.AllocateBatchResponse)
 EXPLAIN = _lease("Explain", leases_pb2.ExplainRequest, leases_pb2.ExplainResponse)
 KEEP_ALIVE = _lease("KeepAlive", leases_pb2.KeepAliveRequest, leases_pb2.KeepAliveResponse)
@@ -51,6 +52,7 @@ REMOVE_NODE = _pool("RemoveNode", pool_pb2.RemoveNodeRequest, pool_pb2.RemoveNod
 GET_NODE = _pool("GetNode", pool_pb2.GetNodeRequest, types_pb2.Node)
 LIST_NODES = _pool("ListNodes", pool_pb2.ListNodesRequest, pool_pb2.ListNodesResponse)
 LIST_DEVICES = _pool("ListDevices", pool_pb2.ListDevicesRequest, pool_pb2.ListDevicesResponse)
+FITS = _pool("Fits", pool_pb2.FitsRequest, pool_pb2.FitsResponse)
 CORDON = _pool("Cordon", pool_pb2.CordonRequest, types_pb2.Node)
 UNCORDON = _pool("Uncordon", pool_pb2.UncordonRequest, types_pb2.Node)
 DRAIN = _pool("Drain", pool_pb2.DrainRequest, types_pb2.Node)

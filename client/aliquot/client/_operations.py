@@ -86,6 +86,46 @@ def allocate(
     return lease_of(answer.lease)
 
 
+def grant_on(
+    context: Context,
+    request: Request,
+    places: Sequence[str | values.MemberPlace],
+    *,
+    key: str,
+    wait_until: values.WaitUntil,
+    wait_s: float,
+    timeout_s: float,
+) -> Flow[values.Lease]:
+    """As `allocate`, exactly there."""
+    wait_ms = min(MAX_WAIT_MS, max(1, round(wait_s * 1000)))
+    message = leases_pb2.GrantOnRequest(
+        request=to_proto(request),
+        idempotency_key=key,
+        places=[_place_to_proto(place) for place in places],
+        wait_until=leases_pb2.WaitUntil.Value(f"WAIT_UNTIL_{wait_until}"),
+        wait_timeout_ms=wait_ms,
+    )
+    answer = yield from call(
+        context, methods.GRANT_ON, message, timeout_s, attempt_timeout_s=wait_ms / 1000 + ANSWER_SLACK_S
+    )
+    return lease_of(answer.lease)
+
+
+def _place_to_proto(place: str | values.MemberPlace) -> leases_pb2.MemberPlace:
+    if isinstance(place, str):
+        return leases_pb2.MemberPlace(node_id=place)
+    return leases_pb2.MemberPlace(node_id=place.node_id, device_uuids=place.device_uuids)
+
+
+def fits(
+    context: Context, request: Request, node_ids: Sequence[str], timeout_s: float
+) -> Flow[tuple[values.NodeFit, ...]]:
+    """Which of these nodes could take one member of a request now. Changes nothing."""
+    message = pool_pb2.FitsRequest(request=to_proto(request), node_ids=node_ids)
+    answer = yield from call(context, methods.FITS, message, timeout_s)
+    return tuple(values.NodeFit(fit.node_id, fit.reason, fit.detail, fit.score) for fit in answer.nodes)
+
+
 def allocate_batch(
     context: Context, requests: Sequence[Request], keys: Sequence[str], timeout_s: float
 ) -> Flow[list[values.Lease | errors.PoolError]]:

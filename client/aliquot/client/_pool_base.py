@@ -16,7 +16,7 @@ from aliquot.client._holding import obtain
 from aliquot.client._keeping import News
 from aliquot.client._operations import fresh_key
 from aliquot.client._settings import ClientSettings
-from aliquot.client._values import Lease, WaitUntil
+from aliquot.client._values import Lease, MemberPlace, WaitUntil
 from aliquot.client.local import LocalAgent, find_agents
 
 DEFAULT_TIMEOUT_S = 30.0
@@ -89,6 +89,25 @@ class PoolBase(Generic[H]):
         return operations.allocate(
             self._context,
             self._ask(gpu, options),
+            key=key or fresh_key(),
+            wait_until=until,
+            wait_s=wait_s,
+            timeout_s=wait_s + self.timeout_s,
+        )
+
+    def _grant_on(
+        self,
+        gpu: str | Request,
+        options: RequestOptions,
+        places: str | Sequence[str | MemberPlace],
+        key: str,
+        until: WaitUntil,
+        wait_s: float,
+    ) -> Flow[Lease]:
+        return operations.grant_on(
+            self._context,
+            self._ask(gpu, options),
+            [places] if isinstance(places, str) else places,
             key=key or fresh_key(),
             wait_until=until,
             wait_s=wait_s,

@@ -140,6 +140,32 @@ class Missing:
 
 
 @dataclass(frozen=True, slots=True)
+class MemberPlace:
+    """Where one member of a request is to go: a node (id or name), and its devices, or whichever the pool picks."""
+
+    node_id: str
+    device_uuids: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFit:
+    """Whether one node could take a member of a request now."""
+
+    node_id: str
+    """As it was asked about."""
+    reason: str
+    """FITS, or the stable word of the first obstacle."""
+    detail: str
+    score: int
+    """How good the node is, from 1 on, to be compared within one answer; 0: it does not fit."""
+
+    @property
+    def fits(self) -> bool:
+        """Whether it fits."""
+        return self.score > 0
+
+
+@dataclass(frozen=True, slots=True)
 class Explanation:
     """Why a request waits, is refused, or where it would go."""
 

@@ -30,6 +30,7 @@ BUILTINS: tuple[Command, ...] = (
     listing.LS,
     listing.GET,
     explaining.WHY,
+    explaining.FITS,
     live.TOP,
     watching.WATCH,
     listing.STATUS,

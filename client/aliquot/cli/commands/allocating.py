@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import signal
+from contextlib import AbstractContextManager
 from types import FrameType
 
 from aliquot.cli import _options as options
@@ -14,7 +15,7 @@ from aliquot.cli._command import Builtin
 from aliquot.cli._exits import Exit, exit_of
 from aliquot.cli._nodes import with_node_ids
 from aliquot.cli._out import Out
-from aliquot.client import HeldLease, Lease, LeaseState, Pool, PoolError, Request, WaitUntil
+from aliquot.client import HeldLease, Lease, LeaseState, MemberPlace, Pool, PoolError, Request, WaitUntil
 
 _REACHED = {
     WaitUntil.QUEUED: frozenset(LeaseState) - {LeaseState.ENDED},
@@ -41,7 +42,20 @@ def _configure_alloc(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--wait", type=options.seconds, default=30.0, metavar="TIME", help="wait at most (30s)")
     parser.add_argument("--key", default="", help="idempotency key: the same key gives the same lease")
     parser.add_argument("--hold", action="store_true", help="keep it until Ctrl-C, then release it")
+    parser.add_argument(
+        "--on",
+        action="append",
+        type=_place,
+        default=[],
+        metavar="NODE[:UUID,...]",
+        help="exactly there, once for each member, or refuse; without UUIDs on whichever devices of the node",
+    )
     options.request(parser, detached=True)
+
+
+def _place(text: str) -> MemberPlace:
+    node, _, uuids = text.partition(":")
+    return MemberPlace(node, tuple(filter(None, uuids.split(","))))
 
 
 def _alloc(args: argparse.Namespace) -> int:
@@ -50,7 +64,7 @@ def _alloc(args: argparse.Namespace) -> int:
         request = with_node_ids(pool, options.read_request(args.gpu, args, detached=not args.hold))
         if args.hold:
             return _hold(out, pool, request, args)
-        lease = pool.allocate(request, until=args.until, wait_s=args.wait, key=args.key)
+        lease = _granted_on(pool, request, args) if args.on else _allocated(pool, request, args)
         secrets.keep(lease.lease_id, lease.secret)
         _show(out, lease)
     if lease.state is LeaseState.ENDED:
@@ -58,12 +72,26 @@ def _alloc(args: argparse.Namespace) -> int:
     return Exit.OK if lease.state in _REACHED[args.until] else Exit.NOT_NOW
 
 
+def _allocated(pool: Pool, request: Request, args: argparse.Namespace) -> Lease:
+    return pool.allocate(request, until=args.until, wait_s=args.wait, key=args.key)
+
+
+def _granted_on(pool: Pool, request: Request, args: argparse.Namespace) -> Lease:
+    return pool.grant_on(request, args.on, until=args.until, wait_s=args.wait, key=args.key)
+
+
+def _obtained(pool: Pool, request: Request, args: argparse.Namespace) -> AbstractContextManager[HeldLease]:
+    if args.on:
+        return pool.hold(_granted_on(pool, request, args))
+    return pool.lease(request, until=args.until, wait_s=args.wait, key=args.key)
+
+
 def _hold(out: Out, pool: Pool, request: Request, args: argparse.Namespace) -> int:
     """Hold the lease as long as this process lives; the end of the block releases it, whatever ends it."""
     signal.signal(signal.SIGTERM, _interrupt)
     held: HeldLease | None = None
     try:
-        with pool.lease(request, until=args.until, wait_s=args.wait, key=args.key) as held:
+        with _obtained(pool, request, args) as held:
             secrets.keep(held.lease_id, held.info.secret)
             _show(out, held.info)
             out.note("held until Ctrl-C")

@@ -1,4 +1,4 @@
-"""`why`: where a request would go or why it would wait, or why a lease waits or is where it is."""
+"""`why` and `fits`: where a request would go or why it would wait, which nodes could take it, why a lease waits."""
 
 from __future__ import annotations
 
@@ -48,3 +48,27 @@ def _why(args: argparse.Namespace) -> int:
 
 
 WHY = Builtin("why", "say where a request would go, or why it or a lease has to wait", _configure, _why)
+
+
+def _configure_fits(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = (
+        "Says it for one member of the request, the best node first; --node names those to look at (default: all).\n"
+        "`alloc --on NODE` grants it there. Exit code 0 when some node fits now, 5 when none does."
+    )
+    parser.add_argument("gpu", metavar="GPU", help="a request such as 0.25(A100),10Gi")
+    options.request(parser)
+
+
+def _fits(args: argparse.Namespace) -> int:
+    out = Out.of(args)
+    with options.open_pool(args) as pool:
+        request = with_node_ids(pool, options.read_request(args.gpu, args, node_ids=()))
+        found = pool.fits(request, args.node)
+    if out.as_json:
+        out.document({"nodes": found})
+    else:
+        out.show(views.fits_table(found))
+    return Exit.OK if any(fit.fits for fit in found) else Exit.NOT_NOW
+
+
+FITS = Builtin("fits", "say which nodes could take a request now", _configure_fits, _fits)

@@ -154,6 +154,32 @@ class AsyncPool(PoolBase[AsyncHeldLease]):
         """
         return await self._run(self._allocate(gpu, options, key, until, wait_s))
 
+    async def grant_on(
+        self,
+        gpu: str | Request,
+        places: str | Sequence[str | values.MemberPlace],
+        *,
+        until: WaitUntil = WaitUntil.ACTIVE,
+        wait_s: float = DEFAULT_TIMEOUT_S,
+        key: str = "",
+        **options: Unpack[RequestOptions],
+    ) -> Lease:
+        """As `allocate`, exactly where you have decided: a place for each member, as a node or a `MemberPlace`.
+
+        It never waits in the queue, and takes nothing that is kept for others. Raises `PlacementRefused` with the
+        obstacle, and what `lease` raises for limits.
+        """
+        return await self._run(self._grant_on(gpu, options, places, key, until, wait_s))
+
+    async def fits(
+        self, gpu: str | Request, nodes: Sequence[str] = (), **options: Unpack[RequestOptions]
+    ) -> tuple[values.NodeFit, ...]:
+        """Which of these nodes (ids or names; none: all) could take one member of a request now, and how they compare.
+
+        Changes nothing.
+        """
+        return await self._run(operations.fits(self._context, self._ask(gpu, options), nodes, self.timeout_s))
+
     async def allocate_batch(
         self, requests: Sequence[str | Request], *, keys: Sequence[str] = ()
     ) -> list[Lease | errors.PoolError]:

@@ -164,6 +164,10 @@ class View:
         """A node by its id or, failing that, by its name."""
         return self.nodes.get(name) or self.nodes.get(self._node_ids_by_name.get(name, ""))
 
+    def node_id_of(self, name: str) -> str:
+        """The id of a node named by id or name; what names none stays as it is."""
+        return name if name in self.nodes else self._node_ids_by_name.get(name, name)
+
     def device(self, uuid: str) -> Device:
         """What is known of a device beside its spec."""
         return self.devices.get(uuid, _NO_DEVICE)

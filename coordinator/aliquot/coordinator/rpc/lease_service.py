@@ -35,6 +35,7 @@ from aliquot.coordinator.wire.leases import (
     notes_on_tiers,
     preempting_deadline_ms,
 )
+from aliquot.coordinator.wire.placing import body_of, read_places
 from aliquot.coordinator.wire.requests import ReadRequest, read_request
 from aliquot.coordinator.writing.writer import Writer
 from aliquot.v1 import leases_pb2, leases_pb2_grpc, types_pb2
@@ -92,6 +93,12 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
         if condition is not None:
             self._waiters.check_room()
         outcome = await self._outcome(self._submit(request, read), read)
+        return await self._answer(outcome, condition, timeout_s)
+
+    async def _answer(
+        self, outcome: AllocateOutcome, condition: Condition | None, timeout_s: float
+    ) -> leases_pb2.AllocateResponse:
+        """The lease, once it is as its caller wants it."""
         lease = self._lease(outcome.lease_id)
         if condition is not None and not condition(lease):
             with self._keepalive.holding(lease.lease_id):
@@ -102,6 +109,28 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
         message = self._own_message(lease)
         await self._explain_wait(lease, message)
         return leases_pb2.AllocateResponse(lease=message, replayed=outcome.replayed)
+
+    @unary
+    async def GrantOn(  # noqa: N802
+        self, request: leases_pb2.GrantOnRequest, context: Context
+    ) -> leases_pb2.AllocateResponse:
+        """A lease exactly where somebody else has decided, or why not."""
+        timeout_s = _timeout_s(request.wait_timeout_ms, limits.DEFAULT_WAIT_MS, "wait_timeout_ms", context)
+        if request.wait_until not in _CONDITIONS and request.wait_until != leases_pb2.WAIT_UNTIL_QUEUED:
+            raise InvalidFieldError("wait_until", f"{request.wait_until} is not known")
+        if request.idempotency_key:
+            names.validate_idempotency_key(request.idempotency_key)
+        read = read_request(request.request)
+        command = c.GrantOn(
+            lease_id=self._ids.lease_id(),
+            request=read.spec,
+            places=read_places(request.places, self._view.node_id_of),
+            key=request.idempotency_key,
+            body_sha256=body_of(read.body_sha256, request.places),
+        )
+        self._waiters.check_room()
+        outcome = await self._writer.ask(command)
+        return await self._answer(outcome, _CONDITIONS.get(request.wait_until, granted), timeout_s)
 
     @unary
     async def AllocateBatch(  # noqa: N802

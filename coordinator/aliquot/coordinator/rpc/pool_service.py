@@ -9,11 +9,14 @@ from aliquot.common import limits, names
 from aliquot.common.errors import InvalidFieldError
 from aliquot.coordinator.core import commands as c
 from aliquot.coordinator.core.errors import NodeNotFound
+from aliquot.coordinator.core.queries import Fits
 from aliquot.coordinator.core.state import Node
 from aliquot.coordinator.reading.metrics import Metrics
 from aliquot.coordinator.reading.view import View
 from aliquot.coordinator.wire.calls import Context, Service, page_size, unary
 from aliquot.coordinator.wire.nodes import NodeWriter, read_declared
+from aliquot.coordinator.wire.placing import fits_message, read_node_ids
+from aliquot.coordinator.wire.requests import read_request
 from aliquot.coordinator.writing.writer import Writer
 from aliquot.v1 import pool_pb2, pool_pb2_grpc, types_pb2
 
@@ -136,6 +139,16 @@ class PoolService(Service, pool_pb2_grpc.PoolServiceServicer):
             )
             last = node_id
         return response
+
+    @unary
+    async def Fits(  # noqa: N802
+        self, request: pool_pb2.FitsRequest, context: Context
+    ) -> pool_pb2.FitsResponse:
+        """Which nodes could take one member of a request now."""
+        read = read_request(request.request)
+        named = read_node_ids(request.node_ids, len(self._view.nodes))
+        found = await self._writer.query(Fits(read.spec, tuple(map(self._view.node_id_of, named))))
+        return fits_message(named, found)
 
     @unary
     async def GetStatus(  # noqa: N802

@@ -17,7 +17,7 @@ from google.protobuf.message import Message
 from google.rpc import error_details_pb2, status_pb2
 
 from aliquot.common.errors import AliquotError, InvalidFieldError, RequestSyntaxError
-from aliquot.coordinator.core.errors import InvalidField, NeverFits, NoCapacity, QuotaExceeded
+from aliquot.coordinator.core.errors import InvalidField, NeverFits, NoCapacity, PlacementRefused, QuotaExceeded
 from aliquot.coordinator.core.types import Shortfall
 from aliquot.coordinator.errors import Overloaded
 from aliquot.coordinator.wire.leases import explanation_of_shortfall
@@ -61,6 +61,7 @@ _CODES: dict[str, grpc.StatusCode] = {
     "PERIOD_CLOSED": Code.FAILED_PRECONDITION,
     "SESSION_REPLACED": Code.ABORTED,
     "SHUTTING_DOWN": Code.UNAVAILABLE,
+    "PLACEMENT_REFUSED": Code.FAILED_PRECONDITION,
     "NOT_ALLOWED": Code.PERMISSION_DENIED,
 }
 _PUBLIC_REASON = {"JOURNAL_CORRUPT": "JOURNAL_UNAVAILABLE"}
@@ -111,6 +112,8 @@ def _details(error: BaseException, reason: str) -> Iterator[Message]:
     info = error_details_pb2.ErrorInfo(reason=reason, domain=DOMAIN)
     if isinstance(error, AliquotError) and error.hint:
         info.metadata["hint"] = error.hint
+    if isinstance(error, PlacementRefused):
+        info.metadata["node"], info.metadata["obstacle"] = error.node, error.obstacle
     yield info
     violation = _violation(error)
     if violation is not None:
