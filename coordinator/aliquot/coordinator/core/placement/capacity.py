@@ -17,21 +17,26 @@ from aliquot.coordinator.core.types import Demand, Topology
 MANY = 1 << 30
 
 
-def slots_per_device(inventory: Inventory, shapes: ShapeTable, slot: int, *, empty: bool = False) -> Ints:
-    """[row, device] how many slices of the shape fit; `empty`: were nothing held and every device well."""
+def slots_per_device(
+    inventory: Inventory, shapes: ShapeTable, slot: int, *, empty: bool = False, rows: Ints | slice | None = None
+) -> Ints:
+    """[row, device] how many slices of the shape fit; `empty`: were nothing held and every device well.
+
+    `rows`: of these rows; None: of all.
+    """
     table = inventory.table
-    rows = table.rows
-    classes = table.class_id[:rows]
+    rows = slice(table.rows) if rows is None else rows
+    classes = table.class_id[rows]
     share = shapes.share[classes, slot][:, None]
     if empty:
         leasable = np.array([c.leasable_bytes for c in inventory.classes] + [0], np.int64)[classes][:, None]
-        exists = np.arange(table.columns)[None, :] < table.width[:rows, None]
+        exists = np.arange(table.columns)[None, :] < table.width[rows][:, None]
         compute = np.array([c.compute_milli for c in inventory.classes] + [0], np.int64)[classes][:, None]
         left = np.where(exists, compute, 0)
         memory_left = np.broadcast_to(leasable, left.shape)
         base = memory_left
     else:
-        left, memory_left, base = table.share_left[:rows], table.memory_left[:rows], table.base[:rows]
+        left, memory_left, base = table.share_left[rows], table.memory_left[rows], table.base[rows]
     if shapes.proportional[slot]:
         memory = np.where(base >= 0, proportional_memory(base, share), np.int64(1) << 60)
     else:

@@ -1,8 +1,8 @@
 """Which of these nodes could take one member of a demand, how they compare, and what stands against the others.
 
 Whether a node fits is read off the engine's scores, as when it places; what stands against one is told from the arrays
-in one pass over the rows of those that were asked about, and only for those that don't fit. 5,000 nodes take some
-milliseconds.
+in one pass over the rows of those that were asked about, and only for those that don't fit. 5,000 nodes take about
+10 ms.
 """
 
 from __future__ import annotations
@@ -237,12 +237,11 @@ class _Obstacles:
         inventory, table, rows = self._inventory, self._inventory.table, self._rows[at]
         shapes = ShapeTable(inventory)
         shapes.put(0, shape)
-        slots = slots_per_device(inventory, shapes, 0)
+        slots = slots_per_device(inventory, shapes, 0, rows=rows)
         for uuid in self._demand.avoid_device_uuids:
             if inventory.has_device(uuid):
                 device = inventory.device_record(uuid)
-                slots[device.row, device.col] = 0
-        slots = slots[rows]
+                slots[rows == device.row, device.col] = 0
         fitting = (slots > 0).sum(axis=1)
         left = table.share_left[rows]
         share = shapes.share[table.class_id[rows], 0]
