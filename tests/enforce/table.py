@@ -2,7 +2,7 @@
 
     python -m tests.enforce.table [--print]
 
-The table stands between two marker lines there; README.md gets the same one if it has the markers.
+The table stands between two marker lines there.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tests.enforce.verdict import Verdict, not_run
 from tests.enforce.world import World, world
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = (ROOT / "docs/enforcement.md", ROOT / "README.md")
+PAGES = (ROOT / "docs/enforcement.md",)
 BEGIN, END = "<!-- bypass table: begin -->", "<!-- bypass table: end -->"
 TIERS = (Tier.DRIVER, Tier.PRELOAD, Tier.WATCHDOG)
 POLL_MS = 1000
