@@ -113,7 +113,7 @@ class Leading:
         self.hub = WatchHub(ring_events=settings.limits.watch_events, seq=state.seq, at_ms=state.now_ms)
         self.waiters = Waiters()
         self.keepalive = KeepAlive(clock, view.leases.values())
-        self.observed = ObservedUse(clock, view.leases.get)
+        self.observed = ObservedUse(clock, view.leases.get, view.totals.memory_bytes_of)
         self.roster = Roster(view, clock, telemetry, settings.agents.sessions())
         followers = (self.keepalive, metrics, self.observed, self.roster)
 

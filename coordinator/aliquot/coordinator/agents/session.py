@@ -66,7 +66,7 @@ class Session:
         self.node_id = hello.node_id
         self.epoch = epoch
         self.boot_id = hello.boot_id
-        """Of the machine that its agent runs on, where it says so: another one after every restart."""
+        """Of the machine that its agent runs on: another one after every restart."""
         self.last_heard_ms = now_ms
         self.delta_seq = 0
         self.awaiting_snapshot = True
@@ -227,7 +227,7 @@ def refuse_second(first: Session | None, boot_id: str, quiet_since_ms: int) -> N
     that starts again on the same machine replaces its older session at once; after a restart of the machine, when that
     has ended or was quiet since `quiet_since_ms`.
     """
-    if first is None or first.ended or not first.boot_id or boot_id in ("", first.boot_id):
+    if first is None or first.ended or boot_id == first.boot_id:
         return
     if first.last_heard_ms > quiet_since_ms:
         raise SessionReplaced(
