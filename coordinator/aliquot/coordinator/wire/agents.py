@@ -1,7 +1,8 @@
 """What agents send, as far as it may be believed: bounded before it is decoded, and numbers cut to what can be.
 
 An agent may be broken, or somebody else. Everything that it says passes here or, with the description of its node,
-through `nodes`: nothing behind them meets a number that no device has, and no message costs more than its kind is worth.
+through `nodes`: nothing behind them meets a number that no device has, and no message costs more than its kind is
+worth.
 """
 
 from __future__ import annotations
@@ -48,7 +49,10 @@ _READING_BYTES: Final = ("memory_used_bytes", "unattributed_bytes")
 
 
 def heartbeat_seq(raw: bytes) -> int | None:
-    """The `seq` of a message that is a Heartbeat and no more, without decoding it; None: decode it. Raises InvalidFieldError."""
+    """The `seq` of a message that is a Heartbeat and no more, without decoding it; None: decode it.
+
+    Raises InvalidFieldError.
+    """
     size = len(raw)
     if not 2 <= size <= _HEARTBEAT_BYTES_MAX or raw[0] != _HEARTBEAT_TAG or raw[1] != size - 2:
         return None
