@@ -75,6 +75,15 @@ async def test_what_can_not_be_meant_ends_its_session_with_one_line(
         assert len(said.getMessage()) < 500
 
 
+async def test_who_is_refused_while_it_is_written_to_hears_why(caplog: pytest.LogCaptureFixture) -> None:
+    async with running() as pool:
+        for number in range(30):
+            hello = Agent(pool.address, f"n{number}").hello().SerializeToString()
+            call: Any = pool.channel.stream_stream("/aliquot.v1.AgentService/Session")(iter([hello, b"\xff\xff"]))
+            assert (await refusal_of(call)).code() == grpc.StatusCode.INVALID_ARGUMENT
+    assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
+
+
 @pytest.mark.parametrize("seq", [0, 1, 127, 128, 1 << 40, HUGE])
 @pytest.mark.parametrize("encode", [lambda raw: raw, lambda raw: raw + b"\xfa\x01\x01x"], ids=["plain", "with more"])
 def test_a_heartbeat_is_read_as_it_is_meant(seq: int, encode: Callable[[bytes], bytes]) -> None:

@@ -79,8 +79,7 @@ class Sessions:
             self._metrics.refused[rpc_errors.reason_of(error)] += 1
             log.warning("session of node %s refused: %s", session.node_id if session else "?", error)
             if session is not None:
-                await session.raise_end()
-                session.ended = True
+                await session.refuse(error)
             await rpc_errors.abort(context, error)
         finally:
             if session is not None:
