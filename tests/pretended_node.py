@@ -21,8 +21,8 @@ class PretendedNode:
         self.node_id = node_id
         self.name = name or node_id
         self.uuids = uuids
-        self.boot_id = ""
-        """Of the machine that it pretends to run on; empty: it does not say so."""
+        self.boot_id = f"boot-of-{node_id}"
+        """Of the machine that it pretends to run on."""
         self.reservations: dict[str, agent_pb2.SliceReport] = {}
         """By slice: the last that was said of it. They outlive connections, as an agent's checkpoint does."""
         self.telemetry: types_pb2.DeviceTelemetry | None = None

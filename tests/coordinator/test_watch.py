@@ -11,6 +11,7 @@ import pytest
 from aliquot.coordinator.core.leases.records import Lease
 from aliquot.coordinator.core.types import Demand, RequestSpec
 from aliquot.coordinator.errors import WatchCompacted
+from aliquot.coordinator.reading.turns import TURNS_PER_TICK
 from aliquot.coordinator.reading.watch import QUEUE_EVENTS, Change, WatchHub
 from aliquot.coordinator.writing.commits import Commit
 from aliquot.v1 import leases_pb2, leases_pb2_grpc, pool_pb2, types_pb2
@@ -40,6 +41,46 @@ async def test_a_watch_shows_changes_in_order_and_resumes_where_it_was() -> None
         seen = [await again.read() for _ in range(2)]
         assert seen[-1].lease == events[1].lease
         again.cancel()
+
+
+async def test_whoever_asks_for_batches_gets_the_same_events() -> None:
+    async with running() as pool:
+        await pool.declare(1)
+        single, batched = pool.watch(), pool.watch(batches=True)
+        await single.read()
+        await batched.read()
+        hub = pool.leading.hub
+        while hub.turns.take():  # whoever watches waits for its turn now
+            pass
+        for _ in range(20):
+            lease = await pool.allocate("0.5")
+            await pool.release(lease.lease_id)
+        one_by_one, together = [], []
+        while len(one_by_one) < 40:
+            one_by_one.append(await single.read())
+            assert not one_by_one[-1].more
+        while len(together) < 40:
+            message = await batched.read()
+            together += [message, *message.more]
+        assert [(each.seq, each.lease) for each in together] == [(each.seq, each.lease) for each in one_by_one]
+        single.cancel()
+        batched.cancel()
+
+
+async def test_a_publication_wakes_no_more_watchers_than_there_are_turns() -> None:
+    hub = WatchHub()
+    watchers = [hub.watch(after_seq=0) for _ in range(400)]
+    waiting = [asyncio.ensure_future(watcher.next(60)) for watcher in watchers]
+    await asyncio.sleep(0)
+    hub.publish(commit_of(1, 1))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert sum(each.done() for each in waiting) == TURNS_PER_TICK
+    assert len(hub.turns) == len(watchers) - TURNS_PER_TICK
+    waiting[-1].cancel()
+    changes = await asyncio.gather(*waiting[:-1])
+    assert {id(change) for change in changes} == {id(changes[0])}, "it is encoded once"
+    assert len(hub.turns) == 0
 
 
 async def test_a_watch_may_follow_single_leases_and_nodes() -> None:

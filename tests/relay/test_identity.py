@@ -69,7 +69,7 @@ async def greet(address: str, tls: ClientTls, node_id: str) -> agent_pb2.Welcome
     """What an agent with this certificate is answered when it says that it is this node."""
     async with grpc.aio.secure_channel(here(address), channel_credentials(tls)) as channel:
         call: Any = agent_pb2_grpc.AgentServiceStub(channel).Session()
-        hello = agent_pb2.Hello(protocol_min=1, protocol_max=1, node_id=node_id)
+        hello = agent_pb2.Hello(protocol_min=1, protocol_max=1, node_id=node_id, boot_id="boot")
         await call.write(agent_pb2.AgentMessage(hello=hello))
         answer = await call.read()
         assert answer is not grpc.aio.EOF

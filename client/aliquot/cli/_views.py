@@ -38,6 +38,7 @@ def lease_view(lease: Lease) -> list[RenderableType]:
         "ended": " ".join(filter(None, (lease.end_reason, lease.end_detail))),
     }
     things += [Text.assemble((f"{key:<9}", "bright_black"), value) for key, value in facts.items() if value]
+    things += [Text(f"set aside: {line}", style="red") for line in lease.set_aside]
     if lease.slices:
         things.append(slices_table(lease.slices))
         stronger = dict.fromkeys(

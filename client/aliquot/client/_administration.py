@@ -34,6 +34,7 @@ _INVOICE = _admin("GetInvoice", admin_pb2.GetInvoiceRequest, admin_pb2.Invoice)
 _CREDIT = _admin("PostCredit", admin_pb2.PostCreditRequest, admin_pb2.PostCreditResponse)
 _CORRECT = _admin("CorrectUsage", admin_pb2.CorrectUsageRequest, admin_pb2.CorrectUsageResponse)
 _CLOSE_BOOKS = _admin("CloseBooks", admin_pb2.CloseBooksRequest, admin_pb2.CloseBooksResponse)
+_SET_ASIDE = _admin("RetrySetAside", admin_pb2.RetrySetAsideRequest, admin_pb2.RetrySetAsideResponse)
 
 
 def ask(
@@ -140,3 +141,10 @@ def correct_usage(context: Context, request: admin_pb2.CorrectUsageRequest, time
 def close_books(context: Context, up_to_ms: int, timeout_s: float) -> Flow[None]:
     """Sum up the entries of old days."""
     yield from call(context, _CLOSE_BOOKS, admin_pb2.CloseBooksRequest(up_to_ms=up_to_ms), timeout_s)
+
+
+def set_aside(context: Context, subject: str, timeout_s: float, *, retry: bool) -> Flow[tuple[admin.SetAside, ...]]:
+    """What deciding failed on too often, the one that failed first at the front; tried again with `retry`."""
+    request = admin_pb2.RetrySetAsideRequest(subject=subject, carry_out=retry)
+    answer = yield from call(context, _SET_ASIDE, request, timeout_s)
+    return tuple(read(found, admin.SetAside) for found in answer.found)

@@ -100,6 +100,7 @@ def lease_of(message: types_pb2.Lease) -> values.Lease:
         shape=message.shape,
         acknowledged_shape=message.acknowledged_shape,
         waiting=read(message.waiting, values.Explanation) if message.HasField("waiting") else None,
+        set_aside=tuple(message.set_aside),
         secret=message.secret,
     )
 

@@ -221,6 +221,8 @@ class Lease:
     """Rises with every grant, and whenever an elastic lease gains slices or gives some back."""
     acknowledged_shape: int = 0
     """The last one that its launcher has adapted to."""
+    set_aside: tuple[str, ...] = ()
+    """What the coordinator leaves alone about it, because deciding failed too often. Only `get` tells."""
     secret: str = field(default="", repr=False)
     """Proves to a node's agent that its holder may attach processes. Only whoever allocated the lease is told."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from aliquot.client._flow import Context, is_passing, pause_s
@@ -52,13 +52,17 @@ class WatchCursor:
             tenant=self._which.tenant,
             lease_ids=self._which.lease_ids,
             nodes=self._which.nodes,
+            batches=True,
         )
 
-    def take(self, message: leases_pb2.WatchEvent) -> Event | None:
-        """The event in a message; None for a bookmark."""
+    def take(self, message: leases_pb2.WatchEvent) -> Iterator[Event]:
+        """The events in a message; none in a bookmark. Take them all: who stops resumes behind the last one taken."""
         self._failures = 0
-        self.seq = max(self.seq, message.seq)
-        return event_of(message)
+        for each in (message, *message.more):
+            self.seq = max(self.seq, each.seq)
+            event = event_of(each)
+            if event is not None:
+                yield event
 
     def relisted(self, seq: int, leases: Iterable[Lease]) -> Resynced:
         """Continue after a list of everything up to `seq`. Returns the leases that this watch follows."""

@@ -339,6 +339,21 @@ class Defragmentation:
 
 
 @dataclass(frozen=True, slots=True)
+class SetAside:
+    """A piece of work on which deciding failed so often that it is left alone."""
+
+    work: str
+    """What it is, for people."""
+    subject: str
+    """The lease, pool, tenant or window; empty: it is about none."""
+    error: str
+    """Of the last attempt."""
+    failures: int
+    since_ms: int
+    """When it first failed."""
+
+
+@dataclass(frozen=True, slots=True)
 class MaintenanceWindow:
     """A maintenance window. It closes the nodes that have one of the ids, all of the labels and this pool, as far as
     given.

@@ -66,3 +66,5 @@ MAX_FITS_NODES: Final = 5000
 MAX_MOVES: Final = 64
 MAX_SLICE_REPORTS: Final = 1000
 MAX_DEVICES_PER_NODE: Final = 256
+MAX_NODES: Final = 40_000
+"""That a pool knows, whether their agents are connected or not."""

@@ -113,7 +113,7 @@ class Leading:
         self.hub = WatchHub(ring_events=settings.limits.watch_events, seq=state.seq, at_ms=state.now_ms)
         self.waiters = Waiters()
         self.keepalive = KeepAlive(clock, view.leases.values())
-        self.observed = ObservedUse(clock, view.leases.get)
+        self.observed = ObservedUse(clock, view.leases.get, view.totals.memory_bytes_of)
         self.roster = Roster(view, clock, telemetry, settings.agents.sessions())
         followers = (self.keepalive, metrics, self.observed, self.roster)
 
@@ -167,11 +167,11 @@ class Leading:
             ids=means.ids(),
             pool_secret=self._journal.pool_secret,
             observed=self.observed,
-            watch=WatchService(self.hub, view, nodes, self._metrics),
         )
         pool = PoolService(writer=self.writer, view=view, nodes=nodes, metrics=self._metrics, version=means.version)
         admin = AdminService(writer=self.writer, view=view, clock=self._clock, metrics=self._metrics)
-        services = Services([agent_handler(self.sessions), self.relays.handler()])
+        watching = WatchService(self.hub, view, nodes, self._metrics)
+        services = Services([agent_handler(self.sessions), self.relays.handler(), watching.handler()])
         leases_pb2_grpc.add_LeaseServiceServicer_to_server(leases, services)  # type: ignore[arg-type]
         pool_pb2_grpc.add_PoolServiceServicer_to_server(pool, services)  # type: ignore[arg-type]
         admin_pb2_grpc.add_AdminServiceServicer_to_server(admin, services)  # type: ignore[arg-type]

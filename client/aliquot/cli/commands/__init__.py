@@ -14,6 +14,7 @@ from aliquot.cli.commands import (
     nodes,
     pools,
     running,
+    setting_aside,
     tenancy,
     watching,
 )
@@ -47,6 +48,7 @@ BUILTINS: tuple[Command, ...] = (
     tenancy.QUEUES,
     balancing.BALANCE,
     defragmenting.DEFRAGMENT,
+    setting_aside.SET_ASIDE,
     billing.INVOICE,
     billing.CREDIT,
     billing.CORRECT,

@@ -116,3 +116,14 @@ class AsyncAdmin:
         In that time invoices must then begin and end at midnight, and nothing more is booked (`PeriodClosed`).
         """
         await self._run(administration.close_books(self._context, up_to_ms, self._timeout_s))
+
+    async def set_aside(self, subject: str = "") -> tuple[admin.SetAside, ...]:
+        """The work that is left alone because deciding on it failed too often; the one that failed first comes first.
+
+        `subject` is the lease, pool, tenant or window that it is about; empty: all of it.
+        """
+        return await self._run(administration.set_aside(self._context, subject, self._timeout_s, retry=False))
+
+    async def retry_set_aside(self, subject: str = "") -> tuple[admin.SetAside, ...]:
+        """Have it tried again; what that is. What fails again is set aside again."""
+        return await self._run(administration.set_aside(self._context, subject, self._timeout_s, retry=True))

@@ -244,8 +244,7 @@ class AsyncPool(PoolBase[AsyncHeldLease]):
             failure: RpcFailure | None = None
             try:
                 async for message in stream:
-                    event = cursor.take(message)
-                    if event is not None:
+                    for event in cursor.take(message):
                         yield event
             except RpcFailure as error:
                 failure = error

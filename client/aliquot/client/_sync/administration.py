@@ -115,3 +115,14 @@ class Admin:
         In that time invoices must then begin and end at midnight, and nothing more is booked (`PeriodClosed`).
         """
         self._run(administration.close_books(self._context, up_to_ms, self._timeout_s))
+
+    def set_aside(self, subject: str = "") -> tuple[admin.SetAside, ...]:
+        """The work that is left alone because deciding on it failed too often; the one that failed first comes first.
+
+        `subject` is the lease, pool, tenant or window that it is about; empty: all of it.
+        """
+        return self._run(administration.set_aside(self._context, subject, self._timeout_s, retry=False))
+
+    def retry_set_aside(self, subject: str = "") -> tuple[admin.SetAside, ...]:
+        """Have it tried again; what that is. What fails again is set aside again."""
+        return self._run(administration.set_aside(self._context, subject, self._timeout_s, retry=True))

@@ -244,9 +244,7 @@ class Pool(PoolBase[HeldLease]):
             failure: RpcFailure | None = None
             try:
                 for message in stream:
-                    event = cursor.take(message)
-                    if event is not None:
-                        yield event
+                    yield from cursor.take(message)
             except RpcFailure as error:
                 failure = error
             finally:

@@ -18,6 +18,7 @@ from aliquot.coordinator.agents.session import Context, Session, refuse_second
 from aliquot.coordinator.errors import ProtocolVersion
 from aliquot.coordinator.reading.telemetry import AboutNode, Telemetry
 from aliquot.coordinator.reading.view import View
+from aliquot.coordinator.wire.agents import decode
 from aliquot.coordinator.writing.writer import Writer
 from aliquot.v1 import agent_pb2
 
@@ -62,7 +63,7 @@ class Greeter:
         self._raising = asyncio.Lock()
 
     async def greet(self, context: Context) -> Session:
-        """Read an agent's Hello and begin its session. Raises AliquotError and DecodeError where it is refused."""
+        """Read an agent's Hello and begin its session. Raises AliquotError where it is refused."""
         try:
             async with asyncio.timeout(_HELLO_TIMEOUT_S):
                 raw = await context.read()
@@ -72,7 +73,7 @@ class Greeter:
         self._roster.check_room()
         if not isinstance(raw, bytes):
             raise InvalidFieldError("hello", "the stream ended before it began")
-        message = agent_pb2.AgentMessage.FromString(raw)
+        message = decode(raw)
         if message.WhichOneof("message") != "hello":
             raise InvalidFieldError("hello", "the first message must be Hello")
         hello = message.hello
@@ -83,6 +84,8 @@ class Greeter:
             )
         if not hello.node_id or len(hello.node_id) > limits.MAX_NODE_CHARS:
             raise InvalidFieldError("hello.node_id", f"has 1 to {limits.MAX_NODE_CHARS} characters")
+        if not hello.boot_id or len(hello.boot_id) > limits.MAX_NAME_CHARS:
+            raise InvalidFieldError("hello.boot_id", f"has 1 to {limits.MAX_NAME_CHARS} characters")
         self._allowed(context, hello.node_id)
         now_ms = self._clock.monotonic_ms()
         refuse_second(self._roster.get(hello.node_id), hello.boot_id, now_ms - self._suspect_ms)

@@ -23,15 +23,14 @@ from aliquot.coordinator.reading.reports import as_held, foreign_changed
 from aliquot.coordinator.reading.telemetry import AboutDevice, Telemetry
 from aliquot.coordinator.reading.usage import ObservedUse
 from aliquot.coordinator.reading.view import View
-from aliquot.coordinator.wire.nodes import read_registered
+from aliquot.coordinator.wire.agents import believed_reading, decode, heartbeat_seq
+from aliquot.coordinator.wire.nodes import check_room, known_tiers, read_registered
 from aliquot.coordinator.writing.groups import Reply
 from aliquot.coordinator.writing.writer import Writer
 from aliquot.v1 import agent_pb2, types_pb2
 
 log = logging.getLogger(__name__)
 
-_HEARTBEAT_TAG = 0x22
-"""First byte of an AgentMessage that holds a Heartbeat (field 4, length-delimited)."""
 MAX_PROBLEM_CHARS = 512
 
 
@@ -58,7 +57,7 @@ class Listener:
         self._roster = roster
 
     async def listen(self, session: Session, context: Context) -> None:
-        """Take what an agent says until its stream ends. Raises AliquotError and DecodeError where that is wrong."""
+        """Take what an agent says until its stream ends. Raises AliquotError where that is wrong."""
         clock, count = self._clock, self._metrics.agent_messages
         while not session.ended:
             raw = await context.read()
@@ -67,11 +66,12 @@ class Listener:
             session.last_heard_ms = clock.monotonic_ms()
             if session.suspect:
                 session.suspect = not offer(self._writer, c.NodeHeard(session.node_id, session.epoch))
-            if raw and raw[0] == _HEARTBEAT_TAG and len(raw) > 2:
+            seq = heartbeat_seq(raw)
+            if seq is not None:
                 count["heartbeat"] += 1
-                self._heartbeat(session, _heartbeat_seq(raw))
+                self._heartbeat(session, seq)
                 continue
-            message = agent_pb2.AgentMessage.FromString(raw)
+            message = decode(raw)
             kind = message.WhichOneof("message") or "unknown"
             count[kind] += 1
             if kind == "delta":
@@ -123,10 +123,11 @@ class Listener:
         self, session: Session, snapshot: agent_pb2.Snapshot, reports: tuple[c.SliceReport, ...]
     ) -> None:
         spec = read_registered(snapshot.node, session.node_id)
+        check_room(self._view, [spec.node_id])
         await self._submit(c.RegisterNode(spec, session.epoch))
         self._telemetry.put_driver(session.node_id, snapshot.node.driver_version[:128])
         for device in snapshot.node.devices:
-            tiers = tuple(int(tier) for tier in device.tiers[:16])
+            tiers = known_tiers(device.tiers)
             self._telemetry.put_device(
                 device.uuid, AboutDevice(intern(device.product_name[:128]), device.pci_bus_id[:64], tiers)
             )
@@ -171,13 +172,18 @@ class Listener:
         use = self._view.totals.devices.get(uuid)
         if reading is None or use is None or use.node_id != session.node_id:
             return
+        reading = believed_reading(reading, use.spec.memory_total_bytes)
         self._telemetry.record(uuid, reading)
         planner = self._writer.planner
         if planner is not None and reading.HasField("gpu_utilisation_percent"):
-            planner.device_measured(uuid, min(reading.gpu_utilisation_percent, 100) * 10)
+            planner.device_measured(uuid, reading.gpu_utilisation_percent * 10)
 
     def _give(self, session: Session, uuid: str, foreign_bytes: int, *, healthy: bool, reason: str) -> None:
         """What a device can give, if it differs by more than the deadband from what the writer was told."""
+        use = self._view.totals.devices.get(uuid)
+        if use is None or use.node_id != session.node_id:
+            return
+        foreign_bytes = min(foreign_bytes, use.spec.memory_total_bytes)
         known = session.told_devices.get(uuid)
         if known is None:
             device = self._view.device(uuid)
@@ -212,16 +218,3 @@ class Listener:
 
     async def _submit(self, command: c.Command[None]) -> None:
         await (await submit_when_room(self._writer, command))
-
-
-def _heartbeat_seq(raw: bytes) -> int:
-    """The `seq` of an encoded Heartbeat message: a varint after the tag of field 1, absent when 0."""
-    if len(raw) < 4 or raw[2] != 0x08:
-        return 0
-    seq = shift = 0
-    for byte in raw[3:]:
-        seq |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return seq
-        shift += 7
-    return seq

@@ -28,6 +28,8 @@ from aliquot.v1 import agent_pb2
 log = logging.getLogger(__name__)
 
 HELD = (agent_pb2.SLICE_STATUS_PENDING, agent_pb2.SLICE_STATUS_ACTIVE, agent_pb2.SLICE_STATUS_STOPPING)
+_WRITTEN_WITHIN_S = 10.0
+"""An agent that does not read that long is not told why it is refused."""
 OVER = (agent_pb2.SLICE_STATUS_GONE, agent_pb2.SLICE_STATUS_FAILED)
 
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -66,7 +68,7 @@ class Session:
         self.node_id = hello.node_id
         self.epoch = epoch
         self.boot_id = hello.boot_id
-        """Of the machine that its agent runs on, where it says so: another one after every restart."""
+        """Of the machine that its agent runs on: another one after every restart."""
         self.last_heard_ms = now_ms
         self.delta_seq = 0
         self.awaiting_snapshot = True
@@ -200,7 +202,7 @@ class Session:
         self._ending = asyncio.get_running_loop().create_future()
         aborted: grpc.aio.AbortError | None = None
         try:
-            if self._writing is None:
+            if await self._written():
                 await self._context.write(agent_pb2.CoordinatorMessage(goodbye=goodbye).SerializeToString())
             await rpc_errors.abort(self._context, error)
         except grpc.aio.AbortError as error_told:
@@ -209,6 +211,19 @@ class Session:
             log.debug("session of node %s closed: %r", self.node_id, closed)
         finally:
             self._ending.set_result(aborted)
+
+    async def refuse(self, error: AliquotError) -> None:
+        """Close the stream with an error, for its handler; raises what `end` closed it with, if that came first."""
+        await self.raise_end()
+        self.ended = True
+        await self._written()
+        await rpc_errors.abort(self._context, error)
+
+    async def _written(self) -> bool:
+        """Let what is being written go out: a stream can't be closed in the midst of it. Whether that was so."""
+        if self._writing is not None:
+            await asyncio.wait([self._writing], timeout=_WRITTEN_WITHIN_S)
+        return self._writing is None
 
     async def raise_end(self) -> None:
         """For the stream's handler, when it has read to the end: wait for `end`, if that was called; raise its error.
@@ -227,7 +242,7 @@ def refuse_second(first: Session | None, boot_id: str, quiet_since_ms: int) -> N
     that starts again on the same machine replaces its older session at once; after a restart of the machine, when that
     has ended or was quiet since `quiet_since_ms`.
     """
-    if first is None or first.ended or not first.boot_id or boot_id in ("", first.boot_id):
+    if first is None or first.ended or boot_id == first.boot_id:
         return
     if first.last_heard_ms > quiet_since_ms:
         raise SessionReplaced(

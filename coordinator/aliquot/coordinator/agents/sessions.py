@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import logging
 
-from google.protobuf.message import DecodeError
-
 from aliquot.common.clock import Clock
-from aliquot.common.errors import AliquotError, InvalidFieldError
+from aliquot.common.errors import AliquotError
 from aliquot.coordinator.agents.greeting import Greeter
 from aliquot.coordinator.agents.identity import AgentRule, any_agent
 from aliquot.coordinator.agents.listening import Listener
@@ -77,14 +75,12 @@ class Sessions:
             session = await self._greeter.greet(context)
             await self._listener.listen(session, context)
             await session.raise_end()
-        except (AliquotError, DecodeError) as error:
-            shown = error if isinstance(error, AliquotError) else InvalidFieldError("message", "can't be decoded")
-            self._metrics.refused[rpc_errors.reason_of(shown)] += 1
-            log.warning("session of node %s refused: %s", session.node_id if session else "?", shown)
+        except AliquotError as error:
+            self._metrics.refused[rpc_errors.reason_of(error)] += 1
+            log.warning("session of node %s refused: %s", session.node_id if session else "?", error)
             if session is not None:
-                await session.raise_end()
-                session.ended = True
-            await rpc_errors.abort(context, shown)
+                await session.refuse(error)
+            await rpc_errors.abort(context, error)
         finally:
             if session is not None:
                 self._roster.leave(session)

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from msgspec.structs import replace
 
+from aliquot.common.tiers import Tier
 from aliquot.coordinator.core.commands import ReportStatus, SliceReport
 from aliquot.coordinator.core.types import DeviceSpec
 from aliquot.coordinator.reading.totals import DeviceUse
@@ -13,6 +14,7 @@ from aliquot.v1 import agent_pb2
 
 FOREIGN_DEADBAND_BYTES = 16 << 20
 _TEXT_MAX = 256
+_TIERS = frozenset(map(int, Tier))
 _STATUSES = {status.value: status for status in ReportStatus}
 
 
@@ -23,7 +25,7 @@ def read_reports(reports: Iterable[agent_pb2.SliceReport]) -> tuple[SliceReport,
             slice_id=report.slice_id,
             lease_epoch=report.lease_epoch,
             status=_STATUSES[report.status],
-            tier=report.tier,
+            tier=report.tier if report.tier in _TIERS else 0,
             reason=report.reason[:64],
             detail=report.detail[:_TEXT_MAX],
             endpoint=report.endpoint[:_TEXT_MAX],

@@ -99,6 +99,11 @@ class Totals:
         self.by_closure: dict[str, int] = {"CLOSING": 0, "OPEN": 0}
         """Nodes that a maintenance window closes, by its phase."""
 
+    def memory_bytes_of(self, device_uuid: str) -> int:
+        """All the memory that a device has; 0 where it is not known."""
+        use = self.devices.get(device_uuid)
+        return use.spec.memory_total_bytes if use is not None else 0
+
     # -- leases
 
     def lease_changed(self, old: Lease | None, new: Lease | None) -> None:

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from aliquot.common.clock import Clock
 from aliquot.common.errors import AliquotError
+from aliquot.common.limits import MAX_SLICE_MEMORY_BYTES
 from aliquot.coordinator.core.commands import ObserveUse
 from aliquot.coordinator.core.elastic.members import is_elastic
 from aliquot.coordinator.core.leases.records import Lease, SliceState
@@ -37,15 +38,17 @@ class _Reading:
 
     __slots__ = ("busy_milli", "elastic_id", "measured", "memory_bytes", "share_milli", "since_ms", "tenant")
 
-    def __init__(self, lease: Lease, share_milli: int, use: agent_pb2.SliceUse, since_ms: int) -> None:
+    def __init__(
+        self, lease: Lease, share_milli: int, use: agent_pb2.SliceUse, since_ms: int, memory_total_bytes: int
+    ) -> None:
         # A process's part of the device's time; never more than all of it, whatever a driver says.
         self.busy_milli = min(use.gpu_utilisation_percent, 100) * 10
-        self.memory_bytes = use.observed_bytes
+        self.memory_bytes = min(use.observed_bytes, memory_total_bytes)
         self.share_milli = share_milli
         self.since_ms = since_ms
         self.measured = Measured(
             since_ms,
-            use.observed_bytes if use.HasField("observed_bytes") else None,
+            self.memory_bytes if use.HasField("observed_bytes") else None,
             min(use.gpu_utilisation_percent, 100) if use.HasField("gpu_utilisation_percent") else None,
         )
         self.tenant = lease.request.tenant
@@ -62,8 +65,14 @@ _LOOK_MS = 1_000
 class ObservedUse(Follower):
     """See the module's docstring."""
 
-    def __init__(self, clock: Clock, lease_of: Callable[[str], Lease | None]) -> None:
-        """`lease_of` gives the durable lease of an id."""
+    def __init__(
+        self,
+        clock: Clock,
+        lease_of: Callable[[str], Lease | None],
+        memory_bytes_of: Callable[[str], int] = lambda _: MAX_SLICE_MEMORY_BYTES,
+    ) -> None:
+        """`lease_of` gives the durable lease of an id, `memory_bytes_of` the memory of a device: nobody uses more."""
+        self._memory_bytes_of = memory_bytes_of
         self._clock = clock
         self._lease_of = lease_of
         self.tier_notes = TierNotes(lease_of)
@@ -90,7 +99,9 @@ class ObservedUse(Follower):
             return
         now_ms = self._clock.now_ms()
         self._close(use.slice_id, now_ms)
-        self._readings[use.slice_id] = _Reading(lease, piece.plan.share_milli, use, now_ms)
+        self._readings[use.slice_id] = _Reading(
+            lease, piece.plan.share_milli, use, now_ms, self._memory_bytes_of(piece.plan.device_uuid)
+        )
 
     def lease_changed(self, old: Lease | None, new: Lease | None) -> None:
         """Slices that have ended, or whose node is lost, are not measured any more."""

@@ -14,12 +14,13 @@ from __future__ import annotations
 import asyncio
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from aliquot.coordinator.core.leases.records import Lease
 from aliquot.coordinator.core.state import Node
 from aliquot.coordinator.errors import Overloaded, WatchCompacted
+from aliquot.coordinator.reading.turns import Turns
 from aliquot.coordinator.writing.commits import Commit
 
 RING_EVENTS = 65_536
@@ -27,14 +28,16 @@ QUEUE_EVENTS = 8_192
 WATCHERS_MAX = 10_000
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(eq=False, slots=True)
 class Change:
-    """One change for one watcher. `seq`: everything up to there has been delivered to it."""
+    """One change, shared by those who get it. `seq`: everything up to there has been delivered to them."""
 
     seq: int
     at_ms: int
     record: Lease | Node | None
     """`None`: nothing for this watcher happened up to `seq`."""
+    encoded: bytes = b""
+    """As it is sent, once somebody has had to know."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +48,13 @@ class _Batch:
     seq: int
     at_ms: int
     records: tuple[Lease | Node, ...]
+
+    def changes(self, records: Sequence[Lease | Node]) -> list[Change]:
+        """Some of them in order: only with the last has everything of the group been told."""
+        changes = [Change(self.before_seq, self.at_ms, record) for record in records]
+        if changes:
+            changes[-1].seq = self.seq
+        return changes
 
 
 @dataclass(eq=False, slots=True)
@@ -74,17 +84,24 @@ class Watcher:
         return len(self._queue)
 
     async def next(self, timeout_s: float) -> Change:
-        """The next change, or after `timeout_s` without one a bookmark. Raises WatchCompacted."""
-        if not self._queue and not self._overrun:
+        """The next change when it is this watcher's turn, or after `timeout_s` without one a bookmark.
+
+        Raises WatchCompacted.
+        """
+        if not self._pending or not self.hub.turns.take():
             self._waiter = asyncio.get_running_loop().create_future()
             try:
+                if self._pending:
+                    self.hub.turns.join(self)
                 async with asyncio.timeout(timeout_s):
                     await self._waiter
             except TimeoutError:
-                self.seq = max(self.seq, self.hub.seq)
-                return Change(self.seq, self.hub.at_ms, None)
+                if not self._pending:
+                    self.seq = max(self.seq, self.hub.seq)
+                    return Change(self.seq, self.hub.at_ms, None)
             finally:
                 self._waiter = None
+                self.hub.turns.leave(self)
         if self._overrun:
             raise WatchCompacted(
                 f"this watcher let more than {QUEUE_EVENTS} changes wait, or the coordinator started its books anew",
@@ -94,17 +111,30 @@ class Watcher:
         self.seq = change.seq
         return change
 
+    def take(self) -> Change | None:
+        """The next change if it waits already: it goes with the one before."""
+        if not self._queue:
+            return None
+        change = self._queue.popleft()
+        self.seq = change.seq
+        return change
+
+    @property
+    def _pending(self) -> bool:
+        return self._overrun or bool(self._queue)
+
     def offer(self, batch: _Batch, records: Iterable[Lease | Node]) -> None:
         """Queue what concerns it of one group."""
-        wanted = list(records)
-        if not wanted or self._overrun:
+        self.put(batch.changes(list(records)))
+
+    def put(self, changes: Sequence[Change]) -> None:
+        """Queue these."""
+        if not changes or self._overrun:
             return
-        if len(self._queue) + len(wanted) > QUEUE_EVENTS:
+        if len(self._queue) + len(changes) > QUEUE_EVENTS:
             self.overrun()
             return
-        for record in wanted[:-1]:
-            self._queue.append(Change(batch.before_seq, batch.at_ms, record))
-        self._queue.append(Change(batch.seq, batch.at_ms, wanted[-1]))
+        self._queue.extend(changes)
         self._wake()
 
     def overrun(self) -> None:
@@ -119,9 +149,14 @@ class Watcher:
         """Stop watching."""
         self.hub.forget(self)
 
-    def _wake(self) -> None:
+    def go(self) -> None:
+        """It is its turn."""
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
+
+    def _wake(self) -> None:
+        if self._waiter is not None:
+            self.hub.turns.join(self)
 
 
 class WatchHub:
@@ -131,6 +166,7 @@ class WatchHub:
         """Nothing before fact `seq`, of `at_ms`, is known to it."""
         self.seq = seq
         self.at_ms = at_ms
+        self.turns = Turns()
         self._ring_events = ring_events
         self._ring: deque[_Batch] = deque()
         self._held = 0
@@ -184,15 +220,16 @@ class WatchHub:
             self._deliver(batch, records, nodes)
 
     def _deliver(self, batch: _Batch, leases: list[Lease], nodes: list[Node]) -> None:
-        interested: dict[Watcher, list[Lease | Node]] = {}
+        everything, without_nodes = batch.changes(batch.records), batch.changes(leases)
         for watcher in self._everything:
-            interested[watcher] = list(leases)
+            watcher.put(everything if watcher.nodes else without_nodes)
+        interested: dict[Watcher, list[Lease | Node]] = {}
         for lease in leases:
             for watchers in (self._by_tenant.get(lease.request.tenant), self._by_lease.get(lease.lease_id)):
                 for watcher in watchers or ():
                     interested.setdefault(watcher, []).append(lease)
         if nodes:
-            for watcher in self._for_nodes:
+            for watcher in self._for_nodes - self._everything:
                 interested.setdefault(watcher, []).extend(nodes)
         for watcher, records in interested.items():
             watcher.offer(batch, records)

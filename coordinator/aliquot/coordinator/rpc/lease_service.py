@@ -24,7 +24,6 @@ from aliquot.coordinator.reading.usage import ObservedUse
 from aliquot.coordinator.reading.view import View
 from aliquot.coordinator.reading.waiting import Condition, Waiters, active, ended, granted
 from aliquot.coordinator.rpc.advice import name_near_models
-from aliquot.coordinator.rpc.watch_service import WatchService
 from aliquot.coordinator.upkeep.keepalive import KeepAlive
 from aliquot.coordinator.wire import errors as rpc_errors
 from aliquot.coordinator.wire.calls import Context, Service, page_size, readable, unary
@@ -65,10 +64,8 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
         ids: IdGenerator,
         pool_secret: bytes,
         observed: ObservedUse,
-        watch: WatchService,
     ) -> None:
         super().__init__(metrics)
-        self._watch = watch
         self._writer = writer
         self._view = view
         self._waiters = waiters
@@ -333,14 +330,6 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
                 response.leases.append(self._seen_message(lease))
                 slices += len(lease.slices)
         return response
-
-    async def Watch(  # noqa: N802
-        self, request: leases_pb2.WatchRequest, context: Context
-    ) -> AsyncIterator[leases_pb2.WatchEvent]:
-        """Changes as they become durable."""
-        async with contextlib.aclosing(self._watch.watch(request, context)) as events:
-            async for event in events:
-                yield event
 
     # -- below the calls
 

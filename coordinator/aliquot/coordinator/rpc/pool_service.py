@@ -14,7 +14,7 @@ from aliquot.coordinator.core.state import Node
 from aliquot.coordinator.reading.metrics import Metrics
 from aliquot.coordinator.reading.view import View
 from aliquot.coordinator.wire.calls import Context, Service, page_size, unary
-from aliquot.coordinator.wire.nodes import NodeWriter, read_declared
+from aliquot.coordinator.wire.nodes import NodeWriter, check_room, read_declared
 from aliquot.coordinator.wire.placing import fits_message, read_node_ids
 from aliquot.coordinator.wire.requests import read_request
 from aliquot.coordinator.writing.writer import Writer
@@ -46,6 +46,7 @@ class PoolService(Service, pool_pb2_grpc.PoolServiceServicer):
         if len(request.nodes) > limits.MAX_DECLARED_NODES:
             raise InvalidFieldError("nodes", f"{len(request.nodes)} nodes; at most {limits.MAX_DECLARED_NODES} at once")
         specs = [read_declared(node, f"nodes[{index}]") for index, node in enumerate(request.nodes)]
+        check_room(self._view, {spec.node_id for spec in specs})
         replies = [self._writer.submit(c.DeclareNode(spec)) for spec in specs]
         results = await asyncio.gather(*replies, return_exceptions=True)
         for result in results:

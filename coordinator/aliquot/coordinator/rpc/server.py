@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import grpc
 import grpc.aio
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_health.v1._async import HealthServicer
-from grpc_reflection.v1alpha import reflection
+from grpc_reflection.v1alpha import reflection, reflection_pb2_grpc
 
 from aliquot.common.errors import AliquotError
 from aliquot.common.limits import MAX_MESSAGE_BYTES
 from aliquot.common.tls import ServerTls, require_secure, server_credentials
+from aliquot.coordinator.rpc.gate import Services
+from aliquot.coordinator.wire.calls import guarded
 from aliquot.v1 import admin_pb2, agent_pb2, leases_pb2, pool_pb2, relay_pb2
 
 GRANTS = "aliquot.grants"
@@ -89,9 +91,12 @@ class Server(Serving):
         self.grpc = grpc.aio.server(options=options, maximum_concurrent_rpcs=RPCS_MAX)
         self.grpc.add_generic_rpc_handlers(tuple(handlers))
         self._health = HealthServicer()
-        health_pb2_grpc.add_HealthServicer_to_server(self._health, self.grpc)
+        others: Any = Services()
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, others)
         health_name = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
-        reflection.enable_server_reflection((*services, health_name, reflection.SERVICE_NAME), self.grpc)
+        known = (*services, health_name, reflection.SERVICE_NAME)
+        reflection_pb2_grpc.add_ServerReflectionServicer_to_server(reflection.aio.ReflectionServicer(known), others)
+        self.grpc.add_generic_rpc_handlers((guarded(others.handlers),))
 
     def listen(self, address: str, tls: ServerTls | None, *, insecure: bool) -> str:
         """Bind; returns the address with the real port. Raises SecurityError or ListenError."""

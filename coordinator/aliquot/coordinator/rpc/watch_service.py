@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+import contextlib
+from collections.abc import AsyncGenerator, Iterator
+
+import grpc
 
 from aliquot.common import limits
 from aliquot.common.errors import AliquotError, InvalidFieldError
 from aliquot.coordinator.core.leases.records import Lease
 from aliquot.coordinator.reading.metrics import Metrics
 from aliquot.coordinator.reading.view import View
-from aliquot.coordinator.reading.watch import Change, WatchHub
+from aliquot.coordinator.reading.watch import Change, Watcher, WatchHub
 from aliquot.coordinator.wire import errors as rpc_errors
 from aliquot.coordinator.wire.calls import Context, readable
 from aliquot.coordinator.wire.leases import lease_message
@@ -17,6 +20,8 @@ from aliquot.coordinator.wire.nodes import NodeWriter
 from aliquot.v1 import leases_pb2
 
 BOOKMARK_EVERY_S = 10.0
+_BATCH_BYTES = 256 * limits.KIB
+_MORE_TAG = bytes([leases_pb2.WatchEvent.MORE_FIELD_NUMBER << 3 | 2])
 
 
 class WatchService:
@@ -28,9 +33,19 @@ class WatchService:
         self._nodes = nodes
         self._metrics = metrics
 
-    async def watch(
-        self, request: leases_pb2.WatchRequest, context: Context
-    ) -> AsyncGenerator[leases_pb2.WatchEvent, None]:
+    def handler(self) -> grpc.GenericRpcHandler:
+        """The one method, which answers with bytes: an event is encoded once, however many get it."""
+
+        async def watch(request: leases_pb2.WatchRequest, context: Context) -> AsyncGenerator[bytes, None]:
+            async with contextlib.aclosing(self.watch(request, context)) as messages:
+                async for message in messages:
+                    yield message
+
+        service = leases_pb2.DESCRIPTOR.services_by_name["LeaseService"]
+        method = grpc.unary_stream_rpc_method_handler(watch, leases_pb2.WatchRequest.FromString)
+        return grpc.method_handlers_generic_handler(service.full_name, {"Watch": method})
+
+    async def watch(self, request: leases_pb2.WatchRequest, context: Context) -> AsyncGenerator[bytes, None]:
         """Until the caller leaves or falls behind."""
         try:
             request = readable(request)
@@ -46,14 +61,28 @@ class WatchService:
             )
             try:
                 # At once, so that the caller knows where it stands before anything happens.
-                yield self._event(Change(watcher.seq, self._hub.at_ms, None))
+                yield self._encoded(Change(watcher.seq, self._hub.at_ms, None))
                 while True:
-                    yield self._event(await watcher.next(BOOKMARK_EVERY_S))
+                    message = self._encoded(await watcher.next(BOOKMARK_EVERY_S))
+                    yield message + b"".join(self._more(watcher)) if request.batches else message
             finally:
                 watcher.close()
         except AliquotError as error:
             self._metrics.refused[rpc_errors.reason_of(error)] += 1
             await rpc_errors.abort(context, error)
+
+    def _more(self, watcher: Watcher) -> Iterator[bytes]:
+        """What else waits, each as one more of the field `more`."""
+        size = 0
+        while size < _BATCH_BYTES and (change := watcher.take()) is not None:
+            event = self._encoded(change)
+            size += len(event)
+            yield b"%b%b%b" % (_MORE_TAG, _length(len(event)), event)
+
+    def _encoded(self, change: Change) -> bytes:
+        if not change.encoded:
+            change.encoded = self._event(change).SerializeToString()
+        return change.encoded
 
     def _event(self, change: Change) -> leases_pb2.WatchEvent:
         event = leases_pb2.WatchEvent(seq=change.seq, at_ms=change.at_ms)
@@ -65,3 +94,12 @@ class WatchService:
         else:
             event.node.CopyFrom(self._nodes.node_message(record, with_devices=False))
         return event
+
+
+def _length(size: int) -> bytes:
+    """As a varint."""
+    encoded = bytearray()
+    while size > 0x7F:
+        encoded.append(size & 0x7F | 0x80)
+        size >>= 7
+    return bytes([*encoded, size])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from functools import wraps
 from typing import Any, NamedTuple, TypeVar
 
@@ -70,6 +70,64 @@ def tolerant(handler: grpc.RpcMethodHandler[Any, Any]) -> grpc.RpcMethodHandler[
     if handler.unary_unary is not None:
         return grpc.unary_unary_rpc_method_handler(handler.unary_unary, read, handler.response_serializer)
     return handler
+
+
+def guarded(handlers: Iterable[grpc.GenericRpcHandler]) -> grpc.GenericRpcHandler:
+    """Services that are not ours, which are called with what can be decoded only."""
+    return _Guarded(tuple(handlers))
+
+
+class _Guarded(grpc.GenericRpcHandler):
+    def __init__(self, handlers: Sequence[grpc.GenericRpcHandler]) -> None:
+        self._handlers = handlers
+
+    def service(self, handler_call_details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler[Any, Any] | None:
+        """See `grpc.GenericRpcHandler`."""
+        for service in self._handlers:
+            handler: grpc.RpcMethodHandler[Any, Any] | None = service.service(handler_call_details)
+            if handler is not None:
+                return _checked(tolerant(handler))
+        return None
+
+
+def _checked(handler: grpc.RpcMethodHandler[Any, Any]) -> grpc.RpcMethodHandler[Any, Any]:
+    """The same method behind a look at what it is called with."""
+    read, write = handler.request_deserializer, handler.response_serializer
+
+    async def check(request: object, context: Context) -> None:
+        try:
+            readable(request)
+        except InvalidFieldError as error:
+            await rpc_errors.abort(context, error)
+
+    if handler.unary_unary is not None:
+        answer: Any = handler.unary_unary
+
+        async def unary_unary(request: object, context: Context) -> object:
+            await check(request, context)
+            return await answer(request, context)
+
+        return grpc.unary_unary_rpc_method_handler(unary_unary, read, write)
+    if handler.unary_stream is not None:
+        follow: Any = handler.unary_stream
+
+        async def unary_stream(request: object, context: Context) -> object:
+            await check(request, context)
+            return await follow(request, context)
+
+        return grpc.unary_stream_rpc_method_handler(unary_stream, read, write)
+    converse: Any = handler.stream_stream
+
+    async def stream_stream(requests: AsyncIterator[object], context: Context) -> AsyncIterator[object]:
+        async def known() -> AsyncIterator[object]:
+            async for request in requests:
+                await check(request, context)
+                yield request
+
+        async for response in converse(known(), context):
+            yield response
+
+    return grpc.stream_stream_rpc_method_handler(stream_stream, read, write)
 
 
 def readable(request: Request) -> Request:

@@ -5,12 +5,14 @@ readers see them.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 from aliquot.common import catalog, limits, names
 from aliquot.common.errors import InvalidFieldError
+from aliquot.common.tiers import Tier
 from aliquot.coordinator.core.state import Device, Node
 from aliquot.coordinator.core.types import UNKNOWN, CutState, DeviceSpec, MigCard, MigPart, MigProfile, NodeSpec
+from aliquot.coordinator.errors import Overloaded
 from aliquot.coordinator.reading.telemetry import Telemetry
 from aliquot.coordinator.reading.totals import DeviceUse
 from aliquot.coordinator.reading.view import View
@@ -21,6 +23,9 @@ from aliquot.v1 import types_pb2
 
 DEFAULT_POOL = "default"
 MAX_DEVICE_MEMORY_BYTES = limits.MAX_SLICE_MEMORY_BYTES
+MAX_TIERS = 64
+"""Of a device, as its agent tells them: those of newer agents have room."""
+_TIERS = frozenset(map(int, Tier))
 MAX_MIG = 64
 """Profiles and parts of a card, and its slices of memory."""
 LEASES_SHOWN_MAX = 64
@@ -32,6 +37,7 @@ _DERIVED = uuid.UUID("6f2d3c1e-8a45-5d0b-9e77-a11c0a70dead")
 def read_declared(message: types_pb2.Node, field: str) -> NodeSpec:
     """A node as an administrator declares it. Raises InvalidFieldError with the path below `field`."""
     node_id = names.validate_node(message.node_id or message.name, f"{field}.node_id")
+    _check_devices(message, field)
     devices = [
         _read_device(device, f"{field}.devices[{index}]", node_id, index)
         for index, device in enumerate(message.devices)
@@ -41,6 +47,7 @@ def read_declared(message: types_pb2.Node, field: str) -> NodeSpec:
 
 def read_registered(message: types_pb2.Node, node_id: str) -> NodeSpec:
     """A node as its agent describes it. Raises InvalidFieldError."""
+    _check_devices(message, "node")
     devices = []
     for index, device in enumerate(message.devices):
         names.validate_device_uuid(device.uuid, f"node.devices[{index}].uuid")
@@ -48,18 +55,37 @@ def read_registered(message: types_pb2.Node, node_id: str) -> NodeSpec:
     return _read_node(message, "node", node_id, devices, agentless=False)
 
 
+def check_room(view: View, node_ids: Iterable[str]) -> None:
+    """Raises Overloaded where these nodes would be more than a pool may have."""
+    new = sum(node_id not in view.nodes for node_id in node_ids)
+    if new and len(view.nodes) + new > limits.MAX_NODES:
+        raise Overloaded(f"{len(view.nodes)} nodes are known; {limits.MAX_NODES} is the bound", retry_after_ms=30_000)
+
+
+def known_tiers(tiers: Iterable[int]) -> tuple[int, ...]:
+    """Those of a newer agent that nobody here knows are left out."""
+    return tuple(sorted(set(tiers) & _TIERS))
+
+
+def _check_devices(message: types_pb2.Node, field: str) -> None:
+    """Before any of them is read."""
+    if len(message.devices) > limits.MAX_DEVICES_PER_NODE:
+        raise InvalidFieldError(
+            f"{field}.devices", f"{len(message.devices)} devices; at most {limits.MAX_DEVICES_PER_NODE} are allowed"
+        )
+    for index, device in enumerate(message.devices):
+        if len(device.tiers) > MAX_TIERS:
+            raise InvalidFieldError(f"{field}.devices[{index}].tiers", f"{len(device.tiers)}; at most {MAX_TIERS}")
+
+
 def _read_node(
     message: types_pb2.Node, field: str, node_id: str, devices: list[DeviceSpec], *, agentless: bool
 ) -> NodeSpec:
-    if len(devices) > limits.MAX_DEVICES_PER_NODE:
-        raise InvalidFieldError(
-            f"{field}.devices", f"{len(devices)} devices; at most {limits.MAX_DEVICES_PER_NODE} are allowed"
-        )
     cpu_milli = message.cpu_milli if message.HasField("cpu_milli") else UNKNOWN
     host_memory_bytes = message.host_memory_bytes if message.HasField("host_memory_bytes") else UNKNOWN
     if cpu_milli > MAX_HOST_CPU_MILLI or host_memory_bytes > MAX_HOST_MEMORY_BYTES:
         raise InvalidFieldError(f"{field}.cpu_milli", "no machine has that much CPU or memory")
-    tiers = [max(device.tiers) for device in message.devices if device.tiers and not device.mig_profile]
+    tiers = [max(known) for d in message.devices if not d.mig_profile and (known := known_tiers(d.tiers))]
     domain = message.failure_domain
     labels = names.validate_labels(message.labels, f"{field}.labels")
     serves = () if agentless else message.serves[:SERVES_MAX]
@@ -85,8 +111,8 @@ def _read_cards(message: types_pb2.Node, field: str) -> tuple[MigCard, ...]:
     cards = []
     for index, card in enumerate(message.cards):
         path = f"{field}.cards[{index}]"
-        slices = [start for profile in card.profiles for start in (*profile.starts, profile.length)]
-        if len(card.profiles) > MAX_MIG or len(card.parts) > MAX_MIG or max(slices, default=0) > MAX_MIG:
+        counts = (len(card.profiles), len(card.parts), *(len(profile.starts) for profile in card.profiles[:MAX_MIG]))
+        if max(counts) > MAX_MIG or max(_mig_numbers(card), default=0) > MAX_MIG:
             raise InvalidFieldError(path, f"more than {MAX_MIG} profiles, parts or slices")
         profiles = tuple(
             MigProfile(
@@ -110,6 +136,13 @@ def _read_cards(message: types_pb2.Node, field: str) -> tuple[MigCard, ...]:
         model = catalog.canonical_name(card.model[: limits.MAX_MODEL_CHARS])
         cards.append(MigCard(names.validate_device_uuid(card.uuid, f"{path}.uuid"), model, profiles, parts))
     return tuple(cards)
+
+
+def _mig_numbers(card: types_pb2.MigCard) -> Iterator[int]:
+    """Slices of memory and of compute: no card has many."""
+    for profile in card.profiles:
+        yield from (*profile.starts, profile.length, profile.compute_slices)
+    yield from (part.start for part in card.parts)
 
 
 def _read_device(message: types_pb2.Device, field: str, node_id: str, index: int) -> DeviceSpec:
@@ -152,7 +185,7 @@ def _read_device(message: types_pb2.Device, field: str, node_id: str, index: int
         numa_node=message.numa_node if message.HasField("numa_node") else UNKNOWN,
         compute_milli=min(message.compute_milli, limits.WHOLE_SHARE_MILLI) or limits.WHOLE_SHARE_MILLI,
         mig_start=min(message.mig_start, MAX_MIG) if message.HasField("mig_start") else UNKNOWN,
-        best_tier=max(message.tiers, default=UNKNOWN) if message.mig_profile else UNKNOWN,
+        best_tier=max(known_tiers(message.tiers), default=UNKNOWN) if message.mig_profile else UNKNOWN,
     )
 
 

@@ -1,0 +1,52 @@
+"""`set-aside`: work that the coordinator leaves alone because deciding on it failed too often; retried when told to."""
+
+from __future__ import annotations
+
+import argparse
+import time
+
+from aliquot.cli import _options as options
+from aliquot.cli import _words as words
+from aliquot.cli._command import Builtin
+from aliquot.cli._exits import Exit
+from aliquot.cli._out import Out
+from aliquot.cli._table import table
+
+
+def _configure(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = "Each of these is a defect: please report it with its error. What fails again is set aside again."
+    parser.add_argument("subject", nargs="?", default="", metavar="SUBJECT", help="a lease, pool, tenant or window")
+    parser.add_argument("--retry", action="store_true", help="have it tried again")
+
+
+def _set_aside(args: argparse.Namespace) -> int:
+    out = Out.of(args)
+    with options.open_pool(args) as pool:
+        ask = pool.admin.retry_set_aside if args.retry else pool.admin.set_aside
+        found = ask(args.subject)
+    if out.as_json:
+        out.document({"retried": args.retry, "set_aside": found})
+        return Exit.OK
+    if not found:
+        out.note("nothing is set aside")
+        return Exit.OK
+    now_ms = int(time.time() * 1000)
+    out.show(
+        table(
+            "SUBJECT",
+            "WORK",
+            ("FAILURES", "right"),
+            ("SINCE", "right"),
+            "ERROR",
+            spare=("FAILURES", "SINCE"),
+            rows=[
+                (one.subject or words.UNKNOWN, one.work, str(one.failures), words.age(one.since_ms, now_ms), one.error)
+                for one in found
+            ],
+        )
+    )
+    out.note(f"{len(found)} tried again" if args.retry else "have them tried again with --retry")
+    return Exit.OK
+
+
+SET_ASIDE = Builtin("set-aside", "show or retry work on which deciding failed", _configure, _set_aside)

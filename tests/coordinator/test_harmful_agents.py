@@ -1,0 +1,198 @@
+"""Agents that mean harm: what they send costs little, reaches no book unchecked, and ends their own session at most."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import grpc
+import pytest
+
+from aliquot.common import limits
+from aliquot.common.limits import GIB
+from aliquot.coordinator.wire import agents as wire
+from aliquot.v1 import agent_pb2, leases_pb2, types_pb2
+from tests.coordinator.pool import Agent, Pool, agents, eventually, fields_of, reason_of, running
+from tests.coordinator.test_sessions import ready
+
+HUGE = (1 << 64) - 1
+ENDLESS = b"\xff" * 100_000
+
+
+async def session(pool: Pool) -> Any:
+    """A raw session of node n1 that has been greeted and has registered."""
+    speaker = Agent(pool.address, "n1")
+    call: Any = pool.channel.stream_stream("/aliquot.v1.AgentService/Session")()
+    await call.write(speaker.hello().SerializeToString())
+    assert agent_pb2.CoordinatorMessage.FromString(await call.read()).HasField("welcome")
+    await call.write(speaker.snapshot(1).SerializeToString())
+    await ready(pool)
+    return call
+
+
+async def refusal_of(call: Any) -> grpc.aio.AioRpcError:
+    """What a session that is told off ends with."""
+    try:
+        while await call.read() is not grpc.aio.EOF:
+            pass
+    except grpc.aio.AioRpcError as error:
+        return error
+    raise AssertionError("it ended well")
+
+
+def crowded(count: int) -> agent_pb2.AgentMessage:
+    """A snapshot of so many devices with nothing in them."""
+    devices = [types_pb2.Device()] * count
+    return agent_pb2.AgentMessage(snapshot=agent_pb2.Snapshot(node=types_pb2.Node(node_id="n1", devices=devices)))
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"\x22\x05\x08" + ENDLESS,
+        b"\x22\x0b\x08" + b"\xff" * 10,
+        b"\x22" + ENDLESS,
+        b"\x1a\xff",
+        b"\x12\x02\x12\x05",
+        crowded(110_000).SerializeToString(),
+        agent_pb2.AgentMessage(hello=agent_pb2.Hello(agent_version="x" * 10_000)).SerializeToString(),
+    ],
+    ids=["endless varint", "eleven bytes", "endless length", "cut off", "cut off within", "crowd", "long hello"],
+)
+async def test_what_can_not_be_meant_ends_its_session_with_one_line(
+    raw: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with running() as pool:
+        call = await session(pool)
+        caplog.clear()
+        await call.write(raw)
+        refusal = await refusal_of(call)
+        assert refusal.code() == grpc.StatusCode.INVALID_ARGUMENT
+        assert reason_of(refusal) == "INVALID_FIELD"
+        (said,) = [record for record in caplog.records if record.levelno >= logging.WARNING]
+        assert said.exc_info is None
+        assert len(said.getMessage()) < 500
+
+
+async def test_who_is_refused_while_it_is_written_to_hears_why(caplog: pytest.LogCaptureFixture) -> None:
+    async with running() as pool:
+        for number in range(30):
+            hello = Agent(pool.address, f"n{number}").hello().SerializeToString()
+            call: Any = pool.channel.stream_stream("/aliquot.v1.AgentService/Session")(iter([hello, b"\xff\xff"]))
+            assert (await refusal_of(call)).code() == grpc.StatusCode.INVALID_ARGUMENT
+    assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
+
+
+@pytest.mark.parametrize("seq", [0, 1, 127, 128, 1 << 40, HUGE])
+@pytest.mark.parametrize("encode", [lambda raw: raw, lambda raw: raw + b"\xfa\x01\x01x"], ids=["plain", "with more"])
+def test_a_heartbeat_is_read_as_it_is_meant(seq: int, encode: Callable[[bytes], bytes]) -> None:
+    message = agent_pb2.AgentMessage(heartbeat=agent_pb2.Heartbeat(seq=seq))
+    raw = encode(message.SerializeToString())
+    assert wire.heartbeat_seq(raw) in (seq, None)
+    assert wire.decode(raw).heartbeat.seq == seq
+
+
+async def test_numbers_that_no_device_has_are_cut_to_what_it_has(caplog: pytest.LogCaptureFixture) -> None:
+    async with running() as pool:
+        agent = Agent(pool.address, "n1")
+        async with agents(agent):
+            await ready(pool)
+            lease = await pool.allocate("0.5", wait_until=leases_pb2.WAIT_UNTIL_ACTIVE)
+            piece = lease.slices[0]
+            reading = types_pb2.DeviceTelemetry(
+                gpu_utilisation_percent=(1 << 32) - 1, memory_used_bytes=HUGE, unattributed_bytes=HUGE, sampled_ms=HUGE
+            )
+            use = agent_pb2.SliceUse(
+                slice_id=piece.slice_id, observed_bytes=HUGE, gpu_utilisation_percent=(1 << 32) - 1
+            )
+            uuid = agent.uuids[0]
+            await agent.delta(
+                agent_pb2.DeviceReport(uuid=uuid, telemetry=reading, foreign_bytes=HUGE, slices=[use]),
+                agent_pb2.DeviceReport(uuid="GPU-nobody", telemetry=reading, foreign_bytes=HUGE),
+            )
+            view = pool.coordinator.view
+            await eventually(lambda: view.device(uuid).foreign_bytes == 80 * GIB, "all of the device, and no more")
+            device = (await pool.node("n1")).devices[0]
+            assert device.telemetry.memory_used_bytes == 80 * GIB
+            assert device.telemetry.gpu_utilisation_percent == 100
+            assert (await pool.get(lease.lease_id)).slices[0].observed_bytes <= 80 * GIB
+            assert agent.ended is None
+            await agent.delta(agent_pb2.DeviceReport(uuid=uuid, foreign_bytes=0))
+            await eventually(lambda: view.device(uuid).foreign_bytes == 0, "and it goes on")
+    assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
+
+
+async def test_tiers_that_nobody_knows_are_not_believed() -> None:
+    async with running() as pool:
+        agent = Agent(pool.address, "n1")
+        agent.confirms = False
+        async with agents(agent):
+            await ready(pool)
+            lease = await pool.allocate("0.5")
+            (wanted,) = await eventually(lambda: [d.slices[0] for d in agent.desired if d.slices], "it is told")
+            tier: Any = 0x7FFFFFFF
+            await agent.report(
+                agent_pb2.SliceReport(
+                    slice_id=wanted.slice_id,
+                    lease_epoch=wanted.lease_epoch,
+                    status=agent_pb2.SLICE_STATUS_ACTIVE,
+                    tier=tier,
+                )
+            )
+
+            async def active() -> types_pb2.Lease | None:
+                seen = await pool.get(lease.lease_id)
+                return seen if seen.state == types_pb2.LEASE_STATE_ACTIVE else None
+
+            seen = await eventually(active, "it is confirmed")
+            assert seen.slices[0].tier == types_pb2.TIER_UNSPECIFIED
+
+
+async def test_a_stranger_without_a_boot_id_replaces_nobody() -> None:
+    async with running() as pool:
+        agent = Agent(pool.address, "n1")
+        async with agents(agent):
+            await ready(pool)
+            lease = await pool.allocate("1", wait_until=leases_pb2.WAIT_UNTIL_ACTIVE)
+            stranger = Agent(pool.address, "n1", uuids=("GPU-other",))
+            stranger.boot_id = ""
+            with pytest.raises(grpc.aio.AioRpcError) as refusal:
+                await stranger.connect()
+            assert fields_of(refusal.value) == ["hello.boot_id"]
+            await stranger.close()
+            assert agent.ended is None
+            assert (await pool.get(lease.lease_id)).state == types_pb2.LEASE_STATE_ACTIVE
+
+
+async def test_no_more_nodes_than_the_bound_may_register(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "MAX_NODES", 2)
+    async with running() as pool:
+        await pool.declare(1)
+        first, second = Agent(pool.address, "n1"), Agent(pool.address, "n2")
+        async with agents(first):
+            await ready(pool)
+            async with agents(second):
+                ended = await eventually(lambda: second.ended, "it is refused")
+                assert reason_of(ended) == "OVERLOADED"
+            with pytest.raises(grpc.aio.AioRpcError) as refusal:
+                await pool.declare(2)
+            assert reason_of(refusal.value) == "OVERLOADED"
+            await first.disconnect()
+            await first.connect()
+            await ready(pool)
+
+
+@pytest.mark.parametrize(
+    "path", ["/grpc.health.v1.Health/Check", "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"]
+)
+async def test_other_services_hear_no_traceback_either(path: str, caplog: pytest.LogCaptureFixture) -> None:
+    async with running() as pool:
+        channel: Any = pool.channel
+        sent = b"\xff\xff\xff"
+        stream = path.endswith("Info")
+        call = channel.stream_stream(path)(iter([sent])).read() if stream else channel.unary_unary(path)(sent)
+        with pytest.raises(grpc.aio.AioRpcError) as refusal:
+            await call
+        assert refusal.value.code() == grpc.StatusCode.INVALID_ARGUMENT
+        assert not caplog.records
