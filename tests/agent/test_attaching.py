@@ -40,6 +40,7 @@ async def test_a_device_has_gone_and_its_slice_has_not_yet(monkeypatch: pytest.M
         attacher=unused,
         limits=LimitSetter(state, unused, guard, containment),
         processes=processes,
+        protects=lambda pid: False,
         look=unused,
         version="",
     )

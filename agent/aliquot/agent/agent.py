@@ -180,6 +180,7 @@ class Agent:
             attacher=attacher,
             limits=limits,
             processes=world.processes,
+            protects=signaller.protects,
             look=self.poller.look,
             version=world.version(),
         )

@@ -169,10 +169,14 @@ class Signaller:
         )
         return outcome
 
+    def protects(self, pid: int) -> bool:
+        """Whether this is the agent itself, above it, or init: such a process is never signalled, frozen or attached."""
+        own_pid = self._kernel.own_pid()
+        return pid <= 1 or pid == own_pid or pid in self._processes.ancestors(own_pid)
+
     def _send(self, target: Target, what: signal.Signals) -> Outcome:
         pid = target.process.pid
-        own_pid = self._kernel.own_pid()
-        if pid <= 1 or pid == own_pid or pid in self._processes.ancestors(own_pid):
+        if self.protects(pid):
             return Outcome.PROTECTED
         try:
             pinned = self._kernel.pin(pid)
