@@ -172,13 +172,20 @@ class NodeCollector(Collector):
         )
         for (what, outcome), count in list(self._signaller.outcomes.items()):
             sent.add_metric([self._state.name, what, outcome.name.lower()], count)
+        breaches = CounterMetricFamily(
+            "aliquot_agent_limit_breaches",
+            "Slices seen over a limit that their tier should have denied: memory from before an attach, or a defect.",
+            labels=("node", "tier"),
+        )
+        for tier, count in list(self._watchdog.breaches.items()):
+            breaches.add_metric([self._state.name, tier.word], count)
         connected = GaugeMetricFamily("aliquot_agent_connected", "1 while there is a session.", labels=("node",))
         connected.add_metric([self._state.name], int(self._state.connected))
         sessions = CounterMetricFamily("aliquot_agent_sessions", "Sessions begun.", labels=("node",))
         sessions.add_metric([self._state.name], self._sessions())
         calls = CounterMetricFamily("aliquot_agent_driver_calls", "Calls into the driver.", labels=("node",))
         calls.add_metric([self._state.name], self._calls())
-        yield from (acts, sent, connected, sessions, calls)
+        yield from (acts, breaches, sent, connected, sessions, calls)
 
     def _device_labels(self, device: DeviceState) -> list[str]:
         return [self._state.name, device.info.uuid, str(device.info.index), device.info.model]

@@ -15,8 +15,9 @@ The rules, as README and the audit log state them:
 - A process of a lease on a device where its lease has no slice is a *stray*: it is over a limit of zero. It
   gets SIGTERM when two polls in a row saw known memory of it there, then SIGKILL after the grace.
 - Foreign processes, and processes that can't be identified by pid and start time, are never chosen.
-- Whole devices have nobody to protect, and hard tiers (driver, mig) deny by themselves: observed, not
-  enforced here.
+- The same holds for a tier that denies by itself: memory that a process took before it was attached is not denied to
+  it, and a limit that fails must not go unnoticed. Such an offence is also a defect: see `Watchdog.breaches`.
+- Whole devices and MIG instances have nobody to protect.
 """
 
 from __future__ import annotations
@@ -32,8 +33,11 @@ from aliquot.agent.core.model import Holder, ProcessKey
 from aliquot.common.quantity import human_bytes
 from aliquot.common.tiers import Tier
 
-SOFT_TIERS = frozenset({Tier.WATCHDOG, Tier.PRELOAD, Tier.MPS})
-"""Tiers with the watchdog behind them."""
+WATCHED_TIERS = frozenset({Tier.WATCHDOG, Tier.PRELOAD, Tier.MPS, Tier.DRIVER})
+"""Tiers with the watchdog behind them: all but those that have a device, or a partition of the hardware, to themselves.
+"""
+HARD_TIERS = frozenset({Tier.DRIVER})
+"""Of these, those under which nobody should ever be seen over the limit."""
 
 WARN_PERMILLE = 950
 CALM_PERMILLE = 900
@@ -100,7 +104,7 @@ def doubtful(usage: DeviceUsage, tiers: Mapping[str, Tier]) -> bool:
     return any(
         piece.known_bytes > piece.reservation.spec.memory_bytes and len(piece.uses) > 1
         for piece in usage.slices
-        if not piece.reservation.spec.whole_device and tiers.get(piece.reservation.slice_id) in SOFT_TIERS
+        if not piece.reservation.spec.whole_device and tiers.get(piece.reservation.slice_id) in WATCHED_TIERS
     )
 
 
@@ -130,7 +134,7 @@ def judge(
     warned: set[str] = set()
     for piece in usage.slices:
         spec = piece.reservation.spec
-        if spec.whole_device or tiers.get(spec.slice_id) not in SOFT_TIERS:
+        if spec.whole_device or tiers.get(spec.slice_id) not in WATCHED_TIERS:
             continue
         offence = watch.offences.get(spec.slice_id)
         offence, said = _judge_slice(piece, offence, rules, now_ms)

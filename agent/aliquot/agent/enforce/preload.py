@@ -62,6 +62,8 @@ class PreloadEnforcer:
         self._throttle = throttle
         self._context_bytes: dict[str, int] = {}
         self._seen: dict[str, _Seen] = {}
+        self._folders: dict[Holder, LeaseFiles] = {}
+        """Those that were used, with their files open."""
 
     def available(self, limited: Limited) -> str:
         """Empty where the library was built and can be loaded from our folder."""
@@ -104,12 +106,14 @@ class PreloadEnforcer:
         files = self._files(spec.holder)
         self._seen.pop(spec.slice_id, None)
         try:
-            if files.directory.is_dir() and files.clear_limit(spec.device_uuid):
-                files.remove()
+            over = not files.directory.is_dir() or files.clear_limit(spec.device_uuid)
         except EnforcementError:
-            files.remove()  # damaged: nothing in it is of use to anybody
+            over = True  # damaged: nothing in it is of use to anybody
         except OSError as error:
             raise EnforcementError(f"the limit can't be taken away: {error}") from error
+        if over:
+            files.remove()
+            self._folders.pop(spec.holder, None)
 
     def environment(self, limited: Limited) -> Mapping[str, str]:
         """LD_PRELOAD, to be merged with what the user preloads: see `merge_environment`."""
@@ -166,5 +170,8 @@ class PreloadEnforcer:
             files.set_context(limited.spec.device_uuid, self._context_bytes[model])
 
     def _files(self, holder: Holder) -> LeaseFiles:
-        name = f"{quote(holder.lease_id, safe='')}.{holder.lease_epoch}.{holder.member}"
-        return LeaseFiles(self._directory / name, holder.lease_id)
+        found = self._folders.get(holder)
+        if found is None:
+            name = f"{quote(holder.lease_id, safe='')}.{holder.lease_epoch}.{holder.member}"
+            found = self._folders.setdefault(holder, LeaseFiles(self._directory / name, holder.lease_id))
+        return found
