@@ -8,6 +8,7 @@ import socket
 import struct
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -103,7 +104,7 @@ async def test_the_agent_and_what_it_depends_on_are_never_attached(node: Node, c
     assert node.agent is not None
     for pid in (node.agent.pid, os.getpid(), 1):
         await refused(node, "PID_PROTECTED", pid=pid)
-    threads = {int(name) for name in os.listdir(f"/proc/{node.agent.pid}/task")} - {node.agent.pid}
+    threads = {int(each.name) for each in Path(f"/proc/{node.agent.pid}/task").iterdir()} - {node.agent.pid}
     await refused(node, "PROCESS_GONE", pid=min(threads))
 
 

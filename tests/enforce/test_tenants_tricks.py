@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from aliquot import simgpu
 from aliquot.agent.core.model import SliceSpec
 from aliquot.agent.core.samples import DeviceInfo
 from aliquot.agent.enforce.base import Limited

@@ -170,7 +170,7 @@ class Signaller:
         return outcome
 
     def protects(self, pid: int) -> bool:
-        """Whether this is the agent itself, above it, or init: such a process is never signalled, frozen or attached."""
+        """Whether this is the agent, above it, or init: such a process is never signalled or attached."""
         own_pid = self._kernel.own_pid()
         return pid <= 1 or pid == own_pid or pid in self._processes.ancestors(own_pid)
 

@@ -24,7 +24,7 @@ from aliquot.common.tiers import Tier
 CONTEXT_MIN_BYTES = 32 << 20
 """None is taken to be smaller, whatever an account says."""
 CONTEXT_MAX_BYTES = 1 << 30
-"""No context is taken to be larger, so that a large process alone on its device doesn't keep others from starting."""
+"""None is taken to be larger."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,15 +157,13 @@ class PreloadEnforcer:
         return published
 
     def _learn_context(self, limited: Limited, files: LeaseFiles) -> None:
-        """A process on a device has a context at least, so the smallest is the best guess at one. It is reserved
-        before the next context is made, on any device of the model.
-        """
-        smallest = files.smallest_bytes(limited.spec.device_uuid)
+        """What a context took is reserved before the next one is made, on any device of the model."""
+        measured = files.measured_context_bytes(limited.spec.device_uuid)
         model = limited.device.product_name
         known = self._context_bytes.get(model)
-        if smallest is not None and (known is None or smallest < known):
+        if measured is not None and (known is None or measured < known):
             # The account is the tenant's to write, and this guess serves everybody's leases.
-            self._context_bytes[model] = min(max(smallest, CONTEXT_MIN_BYTES), CONTEXT_MAX_BYTES)
+            self._context_bytes[model] = min(max(measured, CONTEXT_MIN_BYTES), CONTEXT_MAX_BYTES)
         if model in self._context_bytes:
             files.set_context(limited.spec.device_uuid, self._context_bytes[model])
 

@@ -80,6 +80,7 @@ class _AccountFile(ctypes.Structure):
         ("held", ctypes.c_uint64 * DEVICES_MAX),
         ("peak", ctypes.c_uint64 * DEVICES_MAX),
         ("slots", _Slot * SLOTS_MAX),
+        ("context", ctypes.c_uint64 * DEVICES_MAX),
     )
 
 
@@ -137,13 +138,17 @@ class LeaseFiles:
         """Make what is missing. Raises `OSError`."""
         self.directory.mkdir(parents=True, exist_ok=True)
         self.directory.chmod(0o755)
-        if not self._is_current(library):
-            with self._new(LIBRARY, 0o555) as descriptor, open(descriptor, "wb", closefd=False) as target:
-                target.write(library.read_bytes())
+        # Before the library: a newer one refuses an account that is too short for it.
+        if self._whole("account", int(_AccountFile.context.offset), ACCOUNT_MAGIC):
+            with self._lock:
+                os.ftruncate(self._descriptor("account"), ctypes.sizeof(_AccountFile))
         if not self._whole("account", ctypes.sizeof(_AccountFile), ACCOUNT_MAGIC):
             with self._new("account", 0o600) as descriptor:
                 os.ftruncate(descriptor, ctypes.sizeof(_AccountFile))
                 _fill_account(descriptor)
+        if not self._is_current(library):
+            with self._new(LIBRARY, 0o555) as descriptor, open(descriptor, "wb", closefd=False) as target:
+                target.write(library.read_bytes())
         if not self._whole("limit", ctypes.sizeof(_LimitFile), LIMIT_MAGIC):
             with self._new("limit", 0o444) as descriptor:
                 empty = _LimitFile(magic=LIMIT_MAGIC, version=VERSION, lease=self._lease)
@@ -199,13 +204,13 @@ class LeaseFiles:
         if index is not None and file.devices[index].context_bytes != context_bytes:
             self._write("limit", _at(index, "context_bytes"), context_bytes.to_bytes(8, "little"))
 
-    def smallest_bytes(self, uuid: str) -> int | None:
-        """What the smallest of the lease's processes says it holds of a device; None: none holds anything."""
+    def measured_context_bytes(self, uuid: str) -> int | None:
+        """The least that making a context took, as the lease's processes say; None: none has measured one."""
         index = _index_of(self._limits(), uuid)
         account = self._account()
         if index is None or account is None:
             return None
-        return min((int(slot.held[index]) for slot in account.slots if slot.pid and slot.held[index]), default=None)
+        return int(account.context[index]) or None
 
     def held_bytes(self, uuid: str) -> int | None:
         """What the lease's processes say they hold of a device; None where the account can't be read as one."""
@@ -294,7 +299,7 @@ class LeaseFiles:
     def _is_current(self, library: Path) -> bool:
         try:
             descriptor = os.open(self.library, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-            with open(descriptor, "rb") as file:
+            with open(descriptor, "rb") as file:  # noqa: PTH123  a descriptor, not a path
                 return file.read() == library.read_bytes()
         except OSError:
             return False
