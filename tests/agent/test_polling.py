@@ -9,7 +9,6 @@ from collections.abc import AsyncIterator, Sequence
 from types import SimpleNamespace
 from typing import Any
 
-from aliquot.agent.containment import Containment
 from aliquot.agent.core.model import Reservation, SliceSpec
 from aliquot.agent.core.samples import (
     DeviceEvent,
@@ -22,9 +21,10 @@ from aliquot.agent.core.samples import (
 )
 from aliquot.agent.devices.base import Discovery
 from aliquot.agent.devices.guard import DeviceGuard
+from aliquot.agent.devices.sampling import Attribution
 from aliquot.agent.mailbox import Mailbox
 from aliquot.agent.poller import Intervals, Poller
-from aliquot.agent.sampling import Attribution
+from aliquot.agent.processes.containment import Containment
 from aliquot.agent.state import NodeState
 from aliquot.agent.world import World
 from tests.agent.harness import GIB, auntil

@@ -10,8 +10,8 @@ from unittest.mock import Mock
 from prometheus_client.core import Metric
 
 from aliquot.agent.core.samples import DeviceInfo
-from aliquot.agent.metrics import Metrics as AgentMetrics
-from aliquot.agent.metrics import NodeCollector
+from aliquot.agent.metrics.node import Metrics as AgentMetrics
+from aliquot.agent.metrics.node import NodeCollector
 from aliquot.agent.state import DeviceState, NodeState
 from aliquot.relay.metrics import RelayMetrics
 from tests.coordinator.pool import running

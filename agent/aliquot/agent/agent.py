@@ -9,29 +9,29 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from aliquot.agent.attaching import Attacher
-from aliquot.agent.attachments import Attachments
-from aliquot.agent.cgroups import CgroupTree, ContainmentError
-from aliquot.agent.checkpoint import Checkpoint
 from aliquot.agent.connection import Coordinators
-from aliquot.agent.containment import Containment
 from aliquot.agent.controller import Controller
 from aliquot.agent.core.enforcement import Rules
-from aliquot.agent.dcgm import DcgmCollector
 from aliquot.agent.devices.base import DeviceBackend, DeviceError
 from aliquot.agent.devices.guard import DeviceGuard
-from aliquot.agent.ending import Ender
+from aliquot.agent.devices.sampling import Attribution
+from aliquot.agent.disk.checkpoint import Checkpoint
+from aliquot.agent.disk.identity import Identity
 from aliquot.agent.enforce.base import Enforcer
 from aliquot.agent.enforce.chooser import Chooser
 from aliquot.agent.enforce.means import CudaDriver
-from aliquot.agent.identity import Identity
 from aliquot.agent.limits_setter import LimitSetter
 from aliquot.agent.local.service import LocalService
 from aliquot.agent.mailbox import Mailbox
-from aliquot.agent.metrics import NodeCollector
+from aliquot.agent.metrics.dcgm import DcgmCollector
+from aliquot.agent.metrics.node import NodeCollector
 from aliquot.agent.partitions import Partitions
 from aliquot.agent.poller import Intervals, Poller
+from aliquot.agent.processes.attachments import Attachments
+from aliquot.agent.processes.cgroups import CgroupTree, ContainmentError
+from aliquot.agent.processes.containment import Containment
+from aliquot.agent.processes.ending import Ender
 from aliquot.agent.reporting import Description, Reporter
-from aliquot.agent.sampling import Attribution
 from aliquot.agent.settings import ContainmentMode, Settings
 from aliquot.agent.state import NodeState
 from aliquot.agent.stream import Stream

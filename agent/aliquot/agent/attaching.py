@@ -5,14 +5,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 
-from aliquot.agent.attachments import Attachments
-from aliquot.agent.containment import Containment, ContainmentKind, Placement
 from aliquot.agent.core.model import Holder, ProcessKey, Reservation
 from aliquot.agent.enforce.assembly import environment_of
 from aliquot.agent.enforce.chooser import Chooser
 from aliquot.agent.environment import Granted, environment
 from aliquot.agent.limits_setter import LimitSetter
-from aliquot.agent.processes import Processes
+from aliquot.agent.processes.attachments import Attachments
+from aliquot.agent.processes.containment import Containment, ContainmentKind, Placement
+from aliquot.agent.processes.proc import Processes
 from aliquot.agent.state import NodeState
 
 log = logging.getLogger(__name__)

@@ -17,19 +17,19 @@ from typing import Protocol
 
 from msgspec.structs import replace
 
-from aliquot.agent.attachments import Attachments
-from aliquot.agent.checkpoint import Checkpoint
-from aliquot.agent.containment import Containment
 from aliquot.agent.core import reservations
 from aliquot.agent.core.desired import Batch, Fence, Verdict, judge
 from aliquot.agent.core.model import Actual, Ending, Holder, Intent, Reservation
 from aliquot.agent.core.reports import report_of
 from aliquot.agent.core.reservations import Step
-from aliquot.agent.ending import Ender
+from aliquot.agent.disk.checkpoint import Checkpoint
+from aliquot.agent.disk.identity import Identity
 from aliquot.agent.hosting.base import Host, HostError
-from aliquot.agent.identity import Identity
 from aliquot.agent.limits_setter import LimitSetter
 from aliquot.agent.mailbox import Mailbox
+from aliquot.agent.processes.attachments import Attachments
+from aliquot.agent.processes.containment import Containment
+from aliquot.agent.processes.ending import Ender
 from aliquot.agent.state import NodeState
 from aliquot.agent.verification import Verifier
 from aliquot.agent.wakeup import Wakeup

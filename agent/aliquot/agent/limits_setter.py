@@ -10,7 +10,6 @@ from functools import partial
 
 import msgspec
 
-from aliquot.agent.containment import Containment
 from aliquot.agent.core.accounting import SliceUsage
 from aliquot.agent.core.model import Actual, Reservation
 from aliquot.agent.devices.base import DeviceError
@@ -18,6 +17,7 @@ from aliquot.agent.devices.guard import DeviceGuard
 from aliquot.agent.enforce.assembly import keeps_account, look_after
 from aliquot.agent.enforce.base import EnforcementError, Enforcer, Limited
 from aliquot.agent.enforce.chooser import Chooser, TierUnavailable
+from aliquot.agent.processes.containment import Containment
 from aliquot.agent.state import NodeState
 from aliquot.common.quantity import human_bytes
 from aliquot.common.tiers import Tier

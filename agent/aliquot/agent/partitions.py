@@ -20,7 +20,7 @@ import msgspec
 from aliquot.agent.core.partitioning import Card, CutOrder, CutResult, Part, difference
 from aliquot.agent.devices.base import DeviceError
 from aliquot.agent.devices.guard import DeviceGuard
-from aliquot.agent.durable import Damaged
+from aliquot.agent.disk.durable import Damaged
 from aliquot.agent.enforce.base import EnforcementError
 from aliquot.agent.mailbox import Mailbox
 from aliquot.agent.state import NodeState

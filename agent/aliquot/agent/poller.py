@@ -23,9 +23,9 @@ from aliquot.agent.core.enforcement import agreed
 from aliquot.agent.core.samples import DeviceEvent, HealthSample, LoadSample, MemorySample, ProcessList
 from aliquot.agent.devices.base import DeviceBackend, DeviceError, DeviceLost
 from aliquot.agent.devices.guard import DeviceGuard, DeviceHung
+from aliquot.agent.devices.sampling import Attribution
 from aliquot.agent.enforce.means import UNTOLD, why_untold
 from aliquot.agent.mailbox import Mailbox
-from aliquot.agent.sampling import Attribution
 from aliquot.agent.state import DeviceState, NodeState
 from aliquot.agent.wakeup import Wakeup
 from aliquot.agent.watchdog import Watchdog

@@ -6,10 +6,10 @@ import logging
 import signal
 from collections.abc import Callable
 
-from aliquot.agent.containment import Containment
 from aliquot.agent.core.accounting import DeviceUsage, SliceUsage
 from aliquot.agent.core.enforcement import HARD_TIERS, Act, Decision, Rules, Watch, doubtful, judge
-from aliquot.agent.signals import Outcome, Signaller, Target
+from aliquot.agent.processes.containment import Containment
+from aliquot.agent.processes.signals import Outcome, Signaller, Target
 from aliquot.agent.state import EnforcementAct, NodeState
 from aliquot.common.clock import Clock
 from aliquot.common.tiers import Tier

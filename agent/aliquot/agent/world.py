@@ -15,25 +15,27 @@ from typing import Any, Protocol
 
 import msgspec
 
-from aliquot.agent import durable, identity, machine, processes
-from aliquot.agent.cgroups import CgroupTree
-from aliquot.agent.checkpoint import Checkpoint
+from aliquot.agent import machine
 from aliquot.agent.connection import Call, Coordinators, open_session
 from aliquot.agent.core.partitioning import Instance, Plan, Profile
 from aliquot.agent.core.samples import DeviceEvent
 from aliquot.agent.devices.base import DeviceBackend
+from aliquot.agent.devices.events import EventWatcher
 from aliquot.agent.devices.guard import DeviceGuard
+from aliquot.agent.disk import durable, identity
+from aliquot.agent.disk.checkpoint import Checkpoint
 from aliquot.agent.enforce import mig_geometry
 from aliquot.agent.enforce.assembly import assemble
 from aliquot.agent.enforce.base import Enforcer
-from aliquot.agent.events import EventWatcher
 from aliquot.agent.hosting.base import Host
 from aliquot.agent.hosting.processes import ProcessHost
 from aliquot.agent.local.server import LocalServer
 from aliquot.agent.local.service import LocalService
-from aliquot.agent.metrics import Metrics
-from aliquot.agent.processes import Processes
-from aliquot.agent.signals import Kernel, PidFds, Signaller
+from aliquot.agent.metrics.node import Metrics
+from aliquot.agent.processes import proc as processes
+from aliquot.agent.processes.cgroups import CgroupTree
+from aliquot.agent.processes.proc import Processes
+from aliquot.agent.processes.signals import Kernel, PidFds, Signaller
 from aliquot.common.backoff import Uniform
 from aliquot.common.clock import Clock, SystemClock
 

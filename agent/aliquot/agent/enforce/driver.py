@@ -13,8 +13,8 @@ from typing import TypeVar
 
 import pynvml
 
-from aliquot.agent.cgroups import MOUNTINFO, find_mount
 from aliquot.agent.enforce.base import EnforcementError, Limited
+from aliquot.agent.processes.cgroups import MOUNTINFO, find_mount
 from aliquot.common.tiers import Tier
 
 T = TypeVar("T")

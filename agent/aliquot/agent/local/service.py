@@ -7,8 +7,6 @@ import hmac
 from collections.abc import Awaitable, Callable, Sequence
 
 from aliquot.agent.attaching import Attacher
-from aliquot.agent.attachments import Attachments
-from aliquot.agent.containment import Containment
 from aliquot.agent.core.accounting import DeviceUsage
 from aliquot.agent.core.model import Intent, ProcessKey, Reservation
 from aliquot.agent.core.reservations import status_of
@@ -16,7 +14,9 @@ from aliquot.agent.devices.base import DeviceError
 from aliquot.agent.limits_setter import LimitSetter
 from aliquot.agent.local.errors import LeaseNotHere, NotActive, PidProtected, StillUsing, UidMismatch, WrongSecret
 from aliquot.agent.local.peer import Peer, target_of
-from aliquot.agent.processes import Processes
+from aliquot.agent.processes.attachments import Attachments
+from aliquot.agent.processes.containment import Containment
+from aliquot.agent.processes.proc import Processes
 from aliquot.agent.state import NodeState
 from aliquot.agent.wire import device_report, device_to_wire
 from aliquot.common.ids import secret_sha256

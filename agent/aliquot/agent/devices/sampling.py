@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from aliquot.agent.containment import Containment
 from aliquot.agent.core.accounting import DeviceUsage, ProcessUse, account
 from aliquot.agent.core.attribution import Attributor
 from aliquot.agent.core.model import Holder
 from aliquot.agent.core.samples import MemorySample, ProcessList
+from aliquot.agent.processes.containment import Containment
 from aliquot.agent.state import NodeState
 from aliquot.common.limits import WHOLE_SHARE_MILLI
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import logging
 from dataclasses import replace
 
-from aliquot.agent import processes as real_processes
-from aliquot.agent.checkpoint import Checkpoint
 from aliquot.agent.core.attribution import Attachment
 from aliquot.agent.core.model import Holder, ProcessKey
-from aliquot.agent.processes import Processes
+from aliquot.agent.disk.checkpoint import Checkpoint
+from aliquot.agent.processes import proc as real_processes
+from aliquot.agent.processes.proc import Processes
 from aliquot.common.errors import AliquotError
 
 log = logging.getLogger(__name__)

@@ -24,9 +24,9 @@ from urllib.parse import quote
 
 import msgspec
 
-from aliquot.agent import durable
 from aliquot.agent.core.attribution import Attachment
 from aliquot.agent.core.model import Holder, Intent, ProcessKey, Reservation, StopOrder
+from aliquot.agent.disk import durable
 from aliquot.common.errors import AliquotError
 
 log = logging.getLogger(__name__)

@@ -20,9 +20,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from aliquot.agent import processes as real_processes
 from aliquot.agent.core.model import Holder, ProcessKey
-from aliquot.agent.processes import Processes
+from aliquot.agent.processes import proc as real_processes
+from aliquot.agent.processes.proc import Processes
 
 REPEAT_S = 5.0
 """The same signal goes to the same process no more often: it has it, and the log should stay readable."""

@@ -12,7 +12,7 @@ import logging
 from collections.abc import Iterable
 from pathlib import Path
 
-from aliquot.agent.durable import Damaged, read_record, write_record
+from aliquot.agent.disk.durable import Damaged, read_record, write_record
 from aliquot.common.ids import ALPHABET, ID_CHARS, IdGenerator
 from aliquot.common.names import validate_node
 

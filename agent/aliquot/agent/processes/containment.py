@@ -12,11 +12,11 @@ import logging
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
-from aliquot.agent import processes as real_processes
-from aliquot.agent.cgroups import CgroupTree, ContainmentError
 from aliquot.agent.core.attribution import Attachment, Attributor, Belonging
 from aliquot.agent.core.model import Holder, ProcessKey
-from aliquot.agent.processes import Processes
+from aliquot.agent.processes import proc as real_processes
+from aliquot.agent.processes.cgroups import CgroupTree, ContainmentError
+from aliquot.agent.processes.proc import Processes
 
 log = logging.getLogger(__name__)
 

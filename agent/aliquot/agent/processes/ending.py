@@ -5,10 +5,10 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable
 
-from aliquot.agent.containment import Containment
 from aliquot.agent.core.model import ProcessKey, Reservation
-from aliquot.agent.processes import Processes
-from aliquot.agent.signals import Signaller, Target
+from aliquot.agent.processes.containment import Containment
+from aliquot.agent.processes.proc import Processes
+from aliquot.agent.processes.signals import Signaller, Target
 from aliquot.agent.state import NodeState
 
 STUBBORN_S = 10.0

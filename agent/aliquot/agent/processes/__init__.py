@@ -1,0 +1,1 @@
+"""Processes of this node: whose they are, and signals to them."""
