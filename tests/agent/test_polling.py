@@ -76,7 +76,9 @@ async def polling(backend: Any) -> AsyncIterator[tuple[Poller, NodeState]]:
     """A poller that asks for a leased device's memory all the time, and for nothing else twice."""
     state = NodeState("node", "node", "boot")
     guard, world = DeviceGuard(5.0), World()
-    watchdog: Any = SimpleNamespace(doubts=lambda usage: False, check=lambda usage: [], forget=lambda uuid: None)
+    watchdog: Any = SimpleNamespace(
+        needs_second_look=lambda usage: False, check=lambda usage: [], forget=lambda uuid: None
+    )
     poller = Poller(
         state=state,
         backend=backend,

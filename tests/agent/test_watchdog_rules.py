@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aliquot.agent.core.accounting import DeviceUsage, ProcessUse, SliceUsage, account
-from aliquot.agent.core.enforcement import Act, Decision, Rules, Watch, agreed, doubtful, judge
+from aliquot.agent.core.enforcement import Act, Decision, Rules, Watch, held_in_both, judge, needs_second_look
 from aliquot.agent.core.model import Holder, ProcessKey, Reservation, SliceSpec
 from aliquot.agent.core.samples import MemorySample
 from aliquot.common.tiers import Tier
@@ -210,8 +210,8 @@ def test_memory_that_moves_between_processes_while_they_are_read_is_no_breach() 
     torn = usage([limited], [use(2, 900, "l-1"), use(3, 900, "l-1")])
     then = usage([limited], [use(2, 50, "l-1"), use(3, 900, "l-1"), use(4, 800, "l-1")])
     tiers = {limited.slice_id: Tier.PRELOAD}
-    assert doubtful(torn, tiers)
-    found = agreed(torn, then)
+    assert needs_second_look(torn, tiers)
+    found = held_in_both(torn, then)
     assert found.slices[0].known_bytes == 950
     assert not signals(watch([found])[0])
     assert signals(watch([torn])[0]), "which judged by itself would have ended one of them"
@@ -220,22 +220,22 @@ def test_memory_that_moves_between_processes_while_they_are_read_is_no_breach() 
 def test_what_two_looks_agree_on_is_a_breach() -> None:
     limited = reservation("l-1", 1000)
     over = usage([limited], [use(2, 900, "l-1"), use(3, 800, "l-1")])
-    assert signals(watch([agreed(over, over)])[0]) == [(Act.TERMINATE, 2)]
+    assert signals(watch([held_in_both(over, over)])[0]) == [(Act.TERMINATE, 2)]
 
 
 def test_one_process_alone_or_a_slice_without_a_tier_needs_no_second_look() -> None:
     limited = reservation("l-1", 1000)
     alone, several = [use(2, 1500, "l-1")], [use(2, 900, "l-1"), use(3, 900, "l-1")]
-    assert not doubtful(usage([limited], alone), {limited.slice_id: Tier.WATCHDOG})
-    assert doubtful(usage([limited], several), {limited.slice_id: Tier.DRIVER})
-    assert not doubtful(usage([limited], several), {})
-    assert doubtful(usage([limited], several), {limited.slice_id: Tier.WATCHDOG})
+    assert not needs_second_look(usage([limited], alone), {limited.slice_id: Tier.WATCHDOG})
+    assert needs_second_look(usage([limited], several), {limited.slice_id: Tier.DRIVER})
+    assert not needs_second_look(usage([limited], several), {})
+    assert needs_second_look(usage([limited], several), {limited.slice_id: Tier.WATCHDOG})
 
 
 def test_memory_unknown_to_either_look_stays_unknown() -> None:
     limited = reservation("l-1", 1000)
     first = usage([limited], [use(2, 900, "l-1"), use(3, None, "l-1"), use(5, 400, "l-1")])
     second = usage([limited], [use(2, None, "l-1"), use(3, 700, "l-1"), use(5, 500, "l-1")])
-    found = agreed(first, second).slices[0]
+    found = held_in_both(first, second).slices[0]
     assert found.known_bytes == 400
     assert found.observed_bytes is None

@@ -1,4 +1,4 @@
-"""What the stream tells: snapshots of the whole node, and what has changed since."""
+"""Makes the messages to the coordinator: snapshots of the node, and what has changed since."""
 
 from __future__ import annotations
 

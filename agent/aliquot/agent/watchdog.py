@@ -7,7 +7,7 @@ import signal
 from collections.abc import Callable
 
 from aliquot.agent.core.accounting import DeviceUsage, SliceUsage
-from aliquot.agent.core.enforcement import HARD_TIERS, Act, Decision, Rules, Watch, doubtful, judge
+from aliquot.agent.core.enforcement import HARD_TIERS, Act, Decision, Rules, Watch, judge, needs_second_look
 from aliquot.agent.processes.containment import Containment
 from aliquot.agent.processes.signals import Outcome, Signaller, Target
 from aliquot.agent.state import EnforcementAct, NodeState
@@ -63,9 +63,9 @@ class Watchdog:
         """The device is not there any more."""
         self._watches.pop(device_uuid, None)
 
-    def doubts(self, usage: DeviceUsage) -> bool:
+    def needs_second_look(self, usage: DeviceUsage) -> bool:
         """Whether a poll must be repeated before it is judged; see `core.enforcement.doubtful`."""
-        return doubtful(usage, self._tiers(usage))
+        return needs_second_look(usage, self._tiers(usage))
 
     def _tiers(self, usage: DeviceUsage) -> dict[str, Tier]:
         """What holds each slice now."""

@@ -1,5 +1,5 @@
-"""What an agent needs of the machine that it runs on, in one place: clocks, processes, signals, files, the driver's
-threads, connections. Production has the defaults; who simulates a machine gives its own.
+"""Everything that an agent takes from its machine: clocks, processes, signals, files, threads for the driver,
+connections. The defaults are the real ones; a simulation gives its own.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ class Server(Protocol):
 
 @dataclass(frozen=True)
 class World:
-    """See the module's docstring. One for each agent: its clock is anchored when it is made."""
+    """See the module's docstring. One for each agent."""
 
     clock: Clock = field(default_factory=SystemClock)
     monotonic_s: Callable[[], float] = time.monotonic

@@ -1,8 +1,8 @@
-"""Where a device's memory is: reserved, observed per slice, foreign, and what no process accounts for.
+"""Splits a device's memory: per slice, foreign, and what no listed process accounts for.
 
-The driver may answer "not available" for a process's memory. That is unknown, not zero: such a slice's
-observation is a lower bound, and what unknown foreign processes hold is estimated from what is used but not
-accounted for, on the side of granting less.
+The driver may answer "not available" for a process's memory. That is unknown, not zero. For a slice with such a process
+there is only a lower bound. What such foreign processes hold is estimated, rather too high than too low, from the
+memory in use that no process accounts for.
 """
 
 from __future__ import annotations

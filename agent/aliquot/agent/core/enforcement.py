@@ -1,22 +1,21 @@
-"""The watchdog's decisions: who is over a limit, who is told to end, who is ended. Pure; signalling is elsewhere.
+"""The watchdog's decisions: which slices are over their limit, and which processes get SIGTERM or SIGKILL. Pure.
 
 The rules, as README and the audit log state them:
 
 - A slice is over its limit when the *known* memory of its processes on its device exceeds it. Unknown memory
   counts as nothing here: it is never a reason to end a process.
-- A slice that comes to 95 % of its limit, or beyond it at once, is warned about once, and again after it fell
-  below 90 %.
+- At 95 % of its limit a slice is warned about once; again only after it fell below 90 %.
 - Over the limit, victims are chosen from that slice's processes on that device only, the largest first (of
   equals, the youngest), until what is left fits: as few processes as possible. They get SIGTERM in the very
   poll that saw it.
 - After the grace (the lease's own, at most the configured one) a victim that is alive gets SIGKILL, if the
-  slice is still over its limit. If it is not, the victims are reprieved; being over again before a full grace
-  has passed takes up the old clock, so that swinging around the limit gains nothing.
+  slice is still over its limit. If it is not, the victims are reprieved. A slice that is over its limit again within
+  one grace period goes on with the old clock, so that nothing is gained by going up and down around the limit.
 - A process of a lease on a device where its lease has no slice is a *stray*: it is over a limit of zero. It
   gets SIGTERM when two polls in a row saw known memory of it there, then SIGKILL after the grace.
 - Foreign processes, and processes that can't be identified by pid and start time, are never chosen.
-- The same holds for a tier that denies by itself: memory that a process took before it was attached is not denied to
-  it, and a limit that fails must not go unnoticed. Such an offence is also a defect: see `Watchdog.breaches`.
+- Slices of the tier `driver` are judged as well. It denies by itself, but not what a process took before it was
+  attached, and a limit that fails must not go unnoticed: see `Watchdog.breaches`.
 - Whole devices and MIG instances have nobody to protect.
 """
 
@@ -55,7 +54,7 @@ class Rules:
 
 
 class Act(enum.StrEnum):
-    """What is done to a process or said about a slice."""
+    """What is done to a process or reported of a slice."""
 
     WARN = "warn"
     TERMINATE = "terminate"
@@ -97,9 +96,9 @@ class Watch:
     warned: frozenset[str] = frozenset()
 
 
-def doubtful(usage: DeviceUsage, tiers: Mapping[str, Tier]) -> bool:
-    """Whether a slice seems over its limit by the sum of several processes. A driver reads them one after the other, so
-    memory that one gave back and another took meanwhile is counted twice: it must be looked at again, at once.
+def needs_second_look(usage: DeviceUsage, tiers: Mapping[str, Tier]) -> bool:
+    """Whether a slice seems over its limit by the sum of several processes. A driver reads them one after the other:
+    memory that one gave back and another took meanwhile is counted twice. So the device must be read once more.
     """
     return any(
         piece.known_bytes > piece.reservation.spec.memory_bytes and len(piece.uses) > 1
@@ -108,8 +107,8 @@ def doubtful(usage: DeviceUsage, tiers: Mapping[str, Tier]) -> bool:
     )
 
 
-def agreed(first: DeviceUsage, second: DeviceUsage) -> DeviceUsage:
-    """What two looks in a row agree that slices hold: of each process the less, and of those only that both saw."""
+def held_in_both(first: DeviceUsage, second: DeviceUsage) -> DeviceUsage:
+    """What slices held in both of two reads: of each process that is in both, the smaller amount."""
     before = {use.process: use.memory_bytes for piece in first.slices for use in piece.uses if use.process is not None}
 
     def lesser(use: ProcessUse) -> ProcessUse:
@@ -170,7 +169,7 @@ def _judge_slice(
         f"of {human_bytes(spec.memory_bytes)}"
     )
     decisions = []
-    # Processes already asked are expected to go; only what would still be too much without them is asked as well.
+    # Processes that have SIGTERM are expected to end: others only get it if the rest would still be too much.
     excess = over_bytes - sum(use.memory_bytes or 0 for use in piece.uses if use.process in asked)
     for use in _victims(piece.uses, asked):
         if excess <= 0:

@@ -1,4 +1,4 @@
-"""From a driver's answers about one device to who holds what on it."""
+"""Turns a driver's list of processes on a device into what each lease holds there."""
 
 from __future__ import annotations
 

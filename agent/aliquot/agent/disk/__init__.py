@@ -1,1 +1,1 @@
-"""What an agent keeps on disk."""
+"""What an agent keeps on disk: its identity, reservations and attachments."""

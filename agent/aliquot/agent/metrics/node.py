@@ -1,8 +1,8 @@
 """The node's Prometheus endpoint: one series per device, per slice, and what enforcement did.
 
-Values are read from the state when they are scraped, so that nothing lingers: the series of a lease that has
-ended is simply not there any more. What is not known has no sample, rather than a zero. Names follow
-Prometheus' rules; the names of dcgm-exporter are an opt-in (`dcgm.py`), so that nothing is counted twice.
+Values are read from the state when they are scraped, so that the series of a lease ends with the lease. What is not
+known has no sample, rather than a zero. Names follow Prometheus' rules; the names of dcgm-exporter are an opt-in
+(`dcgm.py`), so that nothing is counted twice.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Processes of this node: whose they are, and signals to them."""
+"""The processes of leases: how they are tracked, attributed, signalled and ended."""

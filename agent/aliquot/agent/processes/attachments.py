@@ -1,4 +1,4 @@
-"""Which processes were attached to which lease, and by whom: kept in memory and, for a restart, on disk."""
+"""The register of attached processes, in memory and on disk."""
 
 from __future__ import annotations
 

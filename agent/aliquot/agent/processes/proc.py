@@ -1,4 +1,4 @@
-"""What /proc says of processes: the agent's only way of looking at them.
+"""Reads processes from /proc.
 
 A process is identified by its pid *and* its start time; the pid alone may mean another process a moment
 later. Every reader answers None for a process that is gone or can't be seen, and raises nothing.
