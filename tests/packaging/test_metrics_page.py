@@ -74,7 +74,7 @@ def test_the_page_has_the_agents_metrics() -> None:
     state = NodeState("n", "node", "boot")
     info = DeviceInfo("GPU-1", 0, "A100", "A100-40", "nvidia", 1 << 30, 0)
     state.devices["GPU-1"] = DeviceState(info)
-    watchdog, signaller = Mock(acts={}), Mock(outcomes={})
+    watchdog, signaller = Mock(acts={}, breaches={}), Mock(outcomes={})
     metrics = AgentMetrics()
     metrics.registry.register(NodeCollector(state, watchdog, signaller, lambda: 0, lambda: 0))
     compare("Agent", list(metrics.registry.collect()))

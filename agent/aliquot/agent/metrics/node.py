@@ -43,7 +43,11 @@ _DEVICE_GAUGES: tuple[tuple[str, str, Value], ...] = (
         lambda d: d.info.memory_reserved_bytes,
     ),
     ("memory_used_bytes", "Device memory used by processes.", lambda d: d.memory.used_bytes if d.memory else None),
-    ("foreign_bytes", "Memory of processes outside any lease.", lambda d: d.usage.foreign_bytes if d.usage else None),
+    (
+        "foreign_bytes",
+        "Memory that no slice covers: of processes outside any lease, or beyond a limit.",
+        lambda d: d.usage.foreign_bytes if d.usage else None,
+    ),
     (
         "unattributed_bytes",
         "Memory used, but by no process that the driver lists with its memory.",
