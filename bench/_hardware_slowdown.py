@@ -104,11 +104,11 @@ def _driver(bench: Bench) -> Iterator[Run]:
     """A new leaf cgroup; afterwards its limit is lifted and it is removed."""
     if os.geteuid() != 0:
         raise Unavailable("the driver's limits need root")
-    from aliquot.agent.cgroups import MOUNTINFO, find_mount
     from aliquot.agent.core.model import SliceSpec
     from aliquot.agent.core.samples import DeviceInfo
     from aliquot.agent.enforce.base import Limited
     from aliquot.agent.enforce.driver import DriverEnforcer
+    from aliquot.agent.processes.cgroups import MOUNTINFO, find_mount
 
     name = f"/aliquot-hardware-{os.getpid()}"
     mount = find_mount(MOUNTINFO.read_text(encoding="utf-8", errors="surrogateescape"))

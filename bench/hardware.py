@@ -350,8 +350,9 @@ def bare(bench: Bench) -> dict[str, Any]:
         while (bench.used_bytes(process.pid) or 0) <= limit_bytes and time.monotonic() - over_at < 10:
             polls += 1
         seen_ms = (time.monotonic() - over_at) * 1000
-        from aliquot.agent import processes, signals
         from aliquot.agent.core.model import Holder
+        from aliquot.agent.processes import proc as processes
+        from aliquot.agent.processes import signals
 
         key = processes.key_of(process.pid)
         assert key is not None

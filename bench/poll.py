@@ -27,9 +27,9 @@ from pathlib import Path
 from prometheus_client.parser import text_string_to_metric_families
 
 from aliquot import simgpu
-from aliquot.agent import identity
-from aliquot.agent.checkpoint import Checkpoint
 from aliquot.agent.core.model import Reservation, SliceSpec
+from aliquot.agent.disk import identity
+from aliquot.agent.disk.checkpoint import Checkpoint
 from aliquot.client.local import LocalAgent
 from aliquot.common.limits import GIB
 

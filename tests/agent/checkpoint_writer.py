@@ -12,10 +12,10 @@ import sys
 from pathlib import Path
 from typing import TextIO
 
-from aliquot.agent.attachments import Attachments
-from aliquot.agent.checkpoint import Checkpoint
 from aliquot.agent.core.model import Holder, ProcessKey, Reservation, SliceSpec, StopOrder
 from aliquot.agent.core.reservations import order_stop
+from aliquot.agent.disk.checkpoint import Checkpoint
+from aliquot.agent.processes.attachments import Attachments
 from tests.agent.crashing_agent import arm
 
 STEPS_MAX = 200

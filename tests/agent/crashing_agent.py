@@ -15,7 +15,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from aliquot.agent import checkpoint, durable, limits_setter
+from aliquot.agent import limits_setter
+from aliquot.agent.disk import checkpoint, durable
 from aliquot.agent.main import main
 
 

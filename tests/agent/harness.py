@@ -15,9 +15,9 @@ from hashlib import sha256
 from pathlib import Path
 
 from aliquot import simgpu
-from aliquot.agent.cgroups import BASE_NAME, MOUNTINFO, find_mount
-from aliquot.agent.durable import read_record
-from aliquot.agent.processes import cgroup_of
+from aliquot.agent.disk.durable import read_record
+from aliquot.agent.processes.cgroups import BASE_NAME, MOUNTINFO, find_mount
+from aliquot.agent.processes.proc import cgroup_of
 from aliquot.v1 import agent_pb2, local_pb2
 from tests.agent import localclient
 

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from aliquot.agent import processes
-from aliquot.agent.containment import Containment
 from aliquot.agent.core.model import Actual, Reservation, SliceSpec
 from aliquot.agent.devices.guard import DeviceGuard
 from aliquot.agent.limits_setter import LimitSetter
 from aliquot.agent.local import service
 from aliquot.agent.local.errors import NotActive
 from aliquot.agent.local.peer import Peer
+from aliquot.agent.processes import proc as processes
+from aliquot.agent.processes.containment import Containment
 from aliquot.agent.state import NodeState
 from aliquot.common.ids import secret_sha256
 from aliquot.common.limits import GIB
@@ -40,6 +40,7 @@ async def test_a_device_has_gone_and_its_slice_has_not_yet(monkeypatch: pytest.M
         attacher=unused,
         limits=LimitSetter(state, unused, guard, containment),
         processes=processes,
+        protects=lambda pid: False,
         look=unused,
         version="",
     )

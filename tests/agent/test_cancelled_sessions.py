@@ -25,7 +25,7 @@ async def test_a_cancellation_is_never_lost_to_a_wake_up(turns: int) -> None:
         _mailbox=mailbox, _pending=lambda session_epoch: iter(()), _world=world, _heartbeat_ms=60_000
     )
     call: Any = SimpleNamespace(write=write)
-    telling = asyncio.create_task(Stream._tell(quiet, call, 1))
+    telling = asyncio.create_task(Stream._send_reports(quiet, call, 1))
     for _ in range(5):
         await asyncio.sleep(0)
 

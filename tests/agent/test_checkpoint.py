@@ -11,14 +11,14 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from aliquot.agent.attachments import Attachments
-from aliquot.agent.checkpoint import Checkpoint, StateDirError
 from aliquot.agent.core.model import Holder, Intent, ProcessKey, Reservation, SliceSpec, StopOrder
 from aliquot.agent.core.partitioning import CutResult, Part
 from aliquot.agent.core.reservations import order_stop
-from aliquot.agent.durable import VERSION, Damaged, decode, encode, read_bytes
-from aliquot.agent.identity import Identity, derive
+from aliquot.agent.disk.checkpoint import Checkpoint, StateDirError
+from aliquot.agent.disk.durable import VERSION, Damaged, decode, encode, read_bytes
+from aliquot.agent.disk.identity import Identity, derive
 from aliquot.agent.partitions import _Stored as StoredCuts
+from aliquot.agent.processes.attachments import Attachments
 from aliquot.common.errors import InvalidFieldError
 from aliquot.common.tiers import Tier
 from tests.agent.checkpoint_writer import record

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from aliquot import simgpu
-from aliquot.agent.durable import read_record
+from aliquot.agent.disk.durable import read_record
 from aliquot.v1 import agent_pb2, types_pb2
 from tests.agent.coordinator import Coordinator
 from tests.agent.harness import Node, desired

@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from aliquot.agent.cgroups import CgroupTree, ContainmentError, Mount, find_mount
 from aliquot.agent.core.model import Holder
 from aliquot.agent.core.samples import DeviceEvent, DeviceInfo, LoadSample, MemorySample, ProcessList, ProcessSample
 from aliquot.agent.devices.base import BackendUnavailable, DeviceError, DeviceLost
 from aliquot.agent.devices.guard import DeviceGuard, DeviceHung
 from aliquot.agent.devices.recorder import Recorder
 from aliquot.agent.devices.replay import Frame, ReplayBackend, Sample, Trace, read_trace
+from aliquot.agent.processes.cgroups import CgroupTree, ContainmentError, Mount, find_mount
 from aliquot.common.addresses import MAX_HINTS_IN_A_ROW, Addresses
 from aliquot.common.backoff import Backoff
 from tests.agent.coordinator import Coordinator

@@ -5,14 +5,14 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aliquot.agent.enforce.frameworks import Part, settings
+from aliquot.agent.enforce.frameworks import DevicePart, settings
 from aliquot.common.tiers import Tier
 
 GIB = 1 << 30
 
 
-def part(memory_gib: int = 10, device_gib: int = 40, tier: Tier = Tier.WATCHDOG) -> Part:
-    return Part(memory_gib * GIB, device_gib * GIB, tier)
+def part(memory_gib: int = 10, device_gib: int = 40, tier: Tier = Tier.WATCHDOG) -> DevicePart:
+    return DevicePart(memory_gib * GIB, device_gib * GIB, tier)
 
 
 def test_the_denominator_is_what_the_framework_sees() -> None:
@@ -83,7 +83,7 @@ def test_cupy_keeps_a_smaller_limit() -> None:
 def test_whatever_the_user_has_set_the_result_is_within_the_lease(
     memory: int, more: int, tier: Tier, present: dict[str, str]
 ) -> None:
-    mine = Part(memory, memory + more, tier)
+    mine = DevicePart(memory, memory + more, tier)
     found, _ = settings([mine], present)
     if "XLA_CLIENT_MEM_FRACTION" in found:
         assert float(found["XLA_CLIENT_MEM_FRACTION"]) * mine.seen_bytes <= memory

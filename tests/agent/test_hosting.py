@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from aliquot.agent import processes
 from aliquot.agent.hosting.base import valid_endpoint
+from aliquot.agent.processes import proc as processes
 from aliquot.agent.settings import HostingSettings
 from aliquot.common.errors import ConfigError
 from aliquot.v1 import agent_pb2, types_pb2

@@ -9,7 +9,6 @@ from collections.abc import AsyncIterator, Sequence
 from types import SimpleNamespace
 from typing import Any
 
-from aliquot.agent.containment import Containment
 from aliquot.agent.core.model import Reservation, SliceSpec
 from aliquot.agent.core.samples import (
     DeviceEvent,
@@ -22,9 +21,10 @@ from aliquot.agent.core.samples import (
 )
 from aliquot.agent.devices.base import Discovery
 from aliquot.agent.devices.guard import DeviceGuard
+from aliquot.agent.devices.sampling import Attribution
 from aliquot.agent.mailbox import Mailbox
 from aliquot.agent.poller import Intervals, Poller
-from aliquot.agent.sampling import Attribution
+from aliquot.agent.processes.containment import Containment
 from aliquot.agent.state import NodeState
 from aliquot.agent.world import World
 from tests.agent.harness import GIB, auntil
@@ -76,7 +76,9 @@ async def polling(backend: Any) -> AsyncIterator[tuple[Poller, NodeState]]:
     """A poller that asks for a leased device's memory all the time, and for nothing else twice."""
     state = NodeState("node", "node", "boot")
     guard, world = DeviceGuard(5.0), World()
-    watchdog: Any = SimpleNamespace(doubts=lambda usage: False, check=lambda usage: [], forget=lambda uuid: None)
+    watchdog: Any = SimpleNamespace(
+        needs_second_look=lambda usage: False, check=lambda usage: [], forget=lambda uuid: None
+    )
     poller = Poller(
         state=state,
         backend=backend,

@@ -142,7 +142,9 @@ async def test_without_root_it_works_and_says_what_it_cannot_do(open_node: Node,
     # The interpreter may be in a folder that others can't read: rights are given up after all was imported.
     program = (
         "import concurrent.futures.thread, encodings.idna, encodings.latin_1, os, sys\n"
-        "from aliquot.agent import agent, main, signals, processes\n"
+        "from aliquot.agent import agent, main\n"
+        "from aliquot.agent.processes import signals\n"
+        "from aliquot.agent.processes import proc as processes\n"
         "from aliquot.agent.devices import nvml\n"
         "processes.key_of(1)\n"
         "uid = int(os.environ['TEST_UID'])\n"

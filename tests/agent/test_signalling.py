@@ -13,9 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from aliquot.agent import processes, signals
 from aliquot.agent.core.model import Holder, ProcessKey
-from aliquot.agent.signals import Outcome, Signaller, Target
+from aliquot.agent.processes import proc as processes
+from aliquot.agent.processes import signals
+from aliquot.agent.processes.signals import Outcome, Signaller, Target
 from tests.agent.harness import until
 
 LEASE = Holder("l-1", 1, 0)
@@ -114,8 +115,8 @@ def test_without_the_right_to_it_is_an_outcome_and_not_a_crash(start: Start) -> 
     program = (
         "import os, signal, sys\n"
         "from aliquot.agent.core.model import Holder, ProcessKey\n"
-        "from aliquot.agent.signals import Signaller, Target\n"
-        "from aliquot.agent import processes\n"
+        "from aliquot.agent.processes.signals import Signaller, Target\n"
+        "from aliquot.agent.processes import proc as processes\n"
         "processes.key_of(1)  # imports what could not be read any more as somebody else\n"
         "os.setgroups([]); os.setresgid(54321, 54321, 54321); os.setresuid(54321, 54321, 54321)\n"
         "s = Signaller(lambda p, h: True, lambda h: True)\n"

@@ -10,9 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from aliquot.agent.attachments import Attachments
-from aliquot.agent.checkpoint import Checkpoint
-from aliquot.agent.containment import Containment
 from aliquot.agent.controller import Controller
 from aliquot.agent.core.desired import Batch, Order
 from aliquot.agent.core.model import Holder, SliceSpec
@@ -20,14 +17,17 @@ from aliquot.agent.core.reports import SliceReport
 from aliquot.agent.core.reservations import SliceStatus
 from aliquot.agent.core.samples import DeviceInfo
 from aliquot.agent.devices.guard import DeviceGuard
-from aliquot.agent.ending import Ender
+from aliquot.agent.disk.checkpoint import Checkpoint
+from aliquot.agent.disk.identity import Identity
 from aliquot.agent.enforce.base import EnforcementError, Limited
 from aliquot.agent.enforce.chooser import Chooser
 from aliquot.agent.hosting.base import HostError
-from aliquot.agent.identity import Identity
 from aliquot.agent.limits_setter import LimitSetter
 from aliquot.agent.mailbox import Mailbox
-from aliquot.agent.signals import Signaller
+from aliquot.agent.processes.attachments import Attachments
+from aliquot.agent.processes.containment import Containment
+from aliquot.agent.processes.ending import Ender
+from aliquot.agent.processes.signals import Signaller
 from aliquot.agent.state import DeviceState, NodeState
 from aliquot.agent.world import World
 from aliquot.common.tiers import Tier

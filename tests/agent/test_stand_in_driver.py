@@ -12,7 +12,8 @@ import pytest
 from aliquot import simgpu
 from aliquot.agent.core.samples import DeviceInfo, ProcessList, ProcessSample
 from aliquot.agent.doctor.checks import Mark
-from aliquot.agent.enforce.means import CudaDriver, why_untold
+from aliquot.agent.enforce import prerequisites
+from aliquot.agent.enforce.prerequisites import CudaDriver, why_unmeasured
 from aliquot.v1 import agent_pb2, types_pb2
 from tests.agent.coordinator import Coordinator
 from tests.agent.harness import GIB, Node, auntil, desired
@@ -75,19 +76,17 @@ def test_one_process_without_an_answer_proves_nothing_where_others_have_one(
     told: list[int | None], usable: bool
 ) -> None:
     listed = ProcessList(tuple(ProcessSample(pid, memory_bytes) for pid, memory_bytes in enumerate(told)))
-    assert (why_untold(listed) == "") is usable
+    assert (why_unmeasured(listed) == "") is usable
 
 
 def test_a_missing_driver_is_looked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    from aliquot.agent.enforce import means
-
     now = [0.0]
     answers = iter(["missing", ""])
-    monkeypatch.setattr(means, "_try_to_load", lambda: next(answers))
+    monkeypatch.setattr(prerequisites, "_try_to_load", lambda: next(answers))
     driver = CudaDriver(lambda: now[0])
     assert driver.why_not(GPU) == "missing"
     assert driver.why_not(GPU) == "missing"
-    now[0] += means.AGAIN_S
+    now[0] += prerequisites.AGAIN_S
     assert driver.why_not(GPU) == ""
-    now[0] += means.AGAIN_S
+    now[0] += prerequisites.AGAIN_S
     assert driver.why_not(GPU) == "", "and once found, it is there"

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from aliquot.agent.core.deltas import SETTLE_MS, Deadbands, DeltaTracker, DeviceReport, SliceUseReport, differs
 from aliquot.agent.core.model import Actual, Reservation, SliceSpec
-from aliquot.agent.core.reports import ReportLine, report_of
+from aliquot.agent.core.reports import ReportQueue, report_of
 
 MIB = 1 << 20
 BASE = DeviceReport(
@@ -80,7 +80,7 @@ def test_what_is_within_no_band_is_told(old: int, new: int) -> None:
 
 
 def test_confirmations_come_in_order_and_are_never_merged() -> None:
-    line = ReportLine()
+    line = ReportQueue()
     record = Reservation(SliceSpec("l-1.1.0", "l-1", 1, "GPU-a", 250, MIB))
     line.add([report_of(record, Actual()), report_of(record, Actual(limit_set=True))])
     assert [report.status.name for report in line.take(1)] == ["PENDING"]

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aliquot.agent.core.accounting import DeviceUsage, ProcessUse, SliceUsage, account
-from aliquot.agent.core.enforcement import Act, Decision, Rules, Watch, agreed, doubtful, judge
+from aliquot.agent.core.enforcement import Act, Decision, Rules, Watch, held_in_both, judge, needs_second_look
 from aliquot.agent.core.model import Holder, ProcessKey, Reservation, SliceSpec
 from aliquot.agent.core.samples import MemorySample
 from aliquot.common.tiers import Tier
@@ -91,12 +91,25 @@ def test_only_identified_processes_with_known_memory_of_an_over_limit_slice_are_
 
 
 @given(uses, st.integers(1, 500))
-def test_hard_tiers_and_whole_devices_are_left_alone(listed: list[ProcessUse], limit: int) -> None:
-    for tier in (Tier.DRIVER, Tier.MIG, Tier.NONE):
+def test_whole_devices_and_partitions_are_left_alone(listed: list[ProcessUse], limit: int) -> None:
+    for tier in (Tier.MIG, Tier.NONE):
         (decisions,) = watch([usage([reservation("l-1", limit)], listed)], tier=tier)
         assert not signals(decisions)
     (decisions,) = watch([usage([reservation("l-1", limit, share_milli=1000)], listed)])
     assert not signals(decisions)
+
+
+def test_a_tier_that_denies_is_watched_as_well() -> None:
+    (decisions,) = watch([usage([reservation("l-1", 10)], [use(5, 30, "l-1")])], tier=Tier.DRIVER)
+    assert signals(decisions) == [(Act.TERMINATE, 5)]
+
+
+def test_what_a_slice_holds_beyond_its_limit_is_not_there_to_be_granted() -> None:
+    before = usage([reservation("l-1", 10)], [use(5, 30)])
+    attached = usage([reservation("l-1", 10)], [use(5, 30, "l-1")])
+    assert (before.foreign_bytes, attached.foreign_bytes) == (30, 20)
+    whole = usage([reservation("l-1", 10, share_milli=1000)], [use(5, 30, "l-1")])
+    assert whole.foreign_bytes == 0
 
 
 def test_unknown_memory_is_never_a_reason_to_end_a_process() -> None:
@@ -197,8 +210,8 @@ def test_memory_that_moves_between_processes_while_they_are_read_is_no_breach() 
     torn = usage([limited], [use(2, 900, "l-1"), use(3, 900, "l-1")])
     then = usage([limited], [use(2, 50, "l-1"), use(3, 900, "l-1"), use(4, 800, "l-1")])
     tiers = {limited.slice_id: Tier.PRELOAD}
-    assert doubtful(torn, tiers)
-    found = agreed(torn, then)
+    assert needs_second_look(torn, tiers)
+    found = held_in_both(torn, then)
     assert found.slices[0].known_bytes == 950
     assert not signals(watch([found])[0])
     assert signals(watch([torn])[0]), "which judged by itself would have ended one of them"
@@ -207,22 +220,22 @@ def test_memory_that_moves_between_processes_while_they_are_read_is_no_breach() 
 def test_what_two_looks_agree_on_is_a_breach() -> None:
     limited = reservation("l-1", 1000)
     over = usage([limited], [use(2, 900, "l-1"), use(3, 800, "l-1")])
-    assert signals(watch([agreed(over, over)])[0]) == [(Act.TERMINATE, 2)]
+    assert signals(watch([held_in_both(over, over)])[0]) == [(Act.TERMINATE, 2)]
 
 
-def test_one_process_alone_or_a_slice_that_denies_by_itself_needs_no_second_look() -> None:
+def test_one_process_alone_or_a_slice_without_a_tier_needs_no_second_look() -> None:
     limited = reservation("l-1", 1000)
     alone, several = [use(2, 1500, "l-1")], [use(2, 900, "l-1"), use(3, 900, "l-1")]
-    assert not doubtful(usage([limited], alone), {limited.slice_id: Tier.WATCHDOG})
-    assert not doubtful(usage([limited], several), {limited.slice_id: Tier.DRIVER})
-    assert not doubtful(usage([limited], several), {})
-    assert doubtful(usage([limited], several), {limited.slice_id: Tier.WATCHDOG})
+    assert not needs_second_look(usage([limited], alone), {limited.slice_id: Tier.WATCHDOG})
+    assert needs_second_look(usage([limited], several), {limited.slice_id: Tier.DRIVER})
+    assert not needs_second_look(usage([limited], several), {})
+    assert needs_second_look(usage([limited], several), {limited.slice_id: Tier.WATCHDOG})
 
 
 def test_memory_unknown_to_either_look_stays_unknown() -> None:
     limited = reservation("l-1", 1000)
     first = usage([limited], [use(2, 900, "l-1"), use(3, None, "l-1"), use(5, 400, "l-1")])
     second = usage([limited], [use(2, None, "l-1"), use(3, 700, "l-1"), use(5, 500, "l-1")])
-    found = agreed(first, second).slices[0]
+    found = held_in_both(first, second).slices[0]
     assert found.known_bytes == 400
     assert found.observed_bytes is None

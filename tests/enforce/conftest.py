@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from aliquot.agent.cgroups import CgroupTree, ContainmentError
+from aliquot.agent.processes.cgroups import CgroupTree, ContainmentError
 from aliquot.common.tiers import Tier
 from tests.enforce.world import World, world
 

@@ -212,7 +212,7 @@ FILL_SLOTS = (
     + """
 from pathlib import Path
 from aliquot.agent.enforce import preload_files as files
-from aliquot.agent.processes import key_of
+from aliquot.agent.processes.proc import key_of
 me = key_of(os.getppid())
 namespace = int(os.readlink("/proc/self/ns/pid").partition("[")[2].rstrip("]"))
 path = Path(sys.argv[1]) / "account"

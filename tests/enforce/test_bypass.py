@@ -20,9 +20,12 @@ KILLED_UNDER_PRELOAD = {
 """What gets past the library; the watchdog sees it at its next poll."""
 
 
-DRIVER_GAPS = {"allocate: managed", "allocate: managed, by cuGetProcAddress"}
-"""The driver's limits leave managed memory out; docs/enforcement.md says so."""
-KILLED_UNDER_DRIVER = {"environment edited: another device made visible"}
+KILLED_UNDER_DRIVER = {
+    "environment edited: another device made visible",
+    # The driver's limits leave managed memory out; the watchdog doesn't.
+    "allocate: managed",
+    "allocate: managed, by cuGetProcAddress",
+}
 UNDER_WATCHDOG = (
     "allocate: malloc",
     "allocate: async",
@@ -57,9 +60,7 @@ def test_preload_denies_or_the_watchdog_ends(worlds: dict[Tier, World], title: s
 def test_driver_denies(worlds: dict[Tier, World], title: str) -> None:
     verdict = attempt(worlds[Tier.DRIVER], title)
     allowed = {Kind.DENIED}
-    if title in DRIVER_GAPS:
-        allowed = {Kind.GAP}
-    elif title in KILLED_UNDER_DRIVER:
+    if title in KILLED_UNDER_DRIVER:
         allowed = {Kind.KILLED}
     assert verdict.kind in allowed, verdict
 

@@ -23,7 +23,7 @@ import sys
 from aliquot.agent.doctor.cuda import Driver
 from aliquot.agent.doctor.ways import WAYS
 driver = Driver()
-held = [WAYS["malloc"](driver, 512 << 20) for _ in range(4)]
+held = [WAYS["malloc"](driver, 512 << 20) for _ in range(int(sys.argv[1]))]
 print("holds", flush=True)
 for _ in sys.stdin:
     held.pop()()
@@ -39,7 +39,7 @@ def test_memory_given_back_between_a_look_at_the_device_and_one_at_the_account_i
         tier = PreloadEnforcer(tmp_path / "preload")
         tier.apply(limited)
         with subprocess.Popen(
-            [sys.executable, "-c", RELEASING],
+            [sys.executable, "-c", RELEASING, "4"],
             env=os.environ | simgpu.environment(scenario.path) | dict(tier.environment(limited)),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -59,6 +59,59 @@ def test_memory_given_back_between_a_look_at_the_device_and_one_at_the_account_i
             program.stdin.close()
 
 
+def test_a_large_process_does_not_make_contexts_dear_for_everybody(tmp_path: Path) -> None:
+    """What is reserved for the next context is what one took, not all that a process holds."""
+    with simgpu.create(tmp_path / "gpus", ["A100-40"]) as scenario:
+        device = scenario.devices()[0]
+        info = DeviceInfo(device.uuid, 0, device.name, "A100-40", "NVIDIA", device.total_bytes, 0)
+        tier = PreloadEnforcer(tmp_path / "preload")
+        large, small = (
+            Limited(SliceSpec(f"l-{size}.1.0", f"l-{size}", 1, device.uuid, 250, size << 20), info)
+            for size in (4096, 700)
+        )
+        environment = os.environ | simgpu.environment(scenario.path)
+
+        def run(limited: Limited, pieces: str, line: str) -> subprocess.Popen[str]:
+            tier.apply(limited)
+            program = subprocess.Popen(
+                [sys.executable, "-c", RELEASING, pieces],
+                env=environment | dict(tier.environment(limited)),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+            assert program.stdout is not None
+            assert program.stdout.readline() == line
+            return program
+
+        with run(large, "6", "holds\n") as program:
+            tier.observe(large, scenario.devices()[0].used_bytes)
+            with run(small, "0", "holds\n") as other:
+                assert other.poll() is None
+                tier.observe(small, None)
+                limit = LeaseFiles(tmp_path / "preload/l-700.1.0", "l-700").limit_of(device.uuid)
+                assert limit is not None
+                assert CONTEXT_MIN_BYTES < limit.context_bytes < 700 << 20
+            program.communicate("")
+
+
+def test_an_account_of_an_older_agent_is_made_longer_and_keeps_what_it_says(tmp_path: Path) -> None:
+    info = DeviceInfo("GPU-00000000-0000-0000-0000-000000000001", 0, "NVIDIA A100", "A100-40", "NVIDIA", 40 * GIB, 0)
+    limited = Limited(SliceSpec("l-1.1.0", "l-1", 1, info.uuid, 250, 4 * GIB), info)
+    tier = PreloadEnforcer(tmp_path / "preload")
+    tier.apply(limited)
+    files = LeaseFiles(tmp_path / "preload/l-1.1.0", "l-1")
+    path = files.directory / "account"
+    account = preload_files._AccountFile.from_buffer_copy(path.read_bytes())
+    account.slots[0].pid, account.slots[0].held[0] = 1, 5
+    path.write_bytes(bytes(account)[: preload_files._AccountFile.context.offset])
+    inode = path.stat().st_ino
+    assert not tier.read_back(limited)
+    tier.apply(limited)
+    assert tier.read_back(limited)
+    assert (path.stat().st_ino, files.held_bytes(info.uuid)) == (inode, 5)
+
+
 def test_an_account_that_was_forged_does_not_make_contexts_cheap_for_everybody(tmp_path: Path) -> None:
     info = DeviceInfo("GPU-00000000-0000-0000-0000-000000000001", 0, "NVIDIA A100", "A100-40", "NVIDIA", 40 * GIB, 0)
     mine, other = (Limited(SliceSpec(f"l-{n}.1.0", f"l-{n}", 1, info.uuid, 250, 4 * GIB), info) for n in (1, 2))
@@ -66,7 +119,7 @@ def test_an_account_that_was_forged_does_not_make_contexts_cheap_for_everybody(t
     tier.apply(mine)
     path = Path(tier.environment(mine)["LD_PRELOAD"]).with_name("account")
     account = preload_files._AccountFile.from_buffer_copy(path.read_bytes())
-    account.slots[0].pid, account.slots[0].held[0] = 1, 1
+    account.context[0] = 1
     path.write_bytes(bytes(account))
     tier.observe(mine, 0)
     tier.apply(other)

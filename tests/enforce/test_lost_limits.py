@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from aliquot.agent.cgroups import MOUNTINFO, find_mount
 from aliquot.agent.enforce.preload_files import LeaseFiles
-from aliquot.agent.processes import cgroup_of
+from aliquot.agent.processes.cgroups import MOUNTINFO, find_mount
+from aliquot.agent.processes.proc import cgroup_of
 from aliquot.common.tiers import Tier
 from tests.agent.harness import until
 from tests.enforce.cases import verdict_of

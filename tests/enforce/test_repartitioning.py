@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from aliquot import simgpu
-from aliquot.agent import durable
+from aliquot.agent.disk import durable
 from aliquot.common.duration import DurationMs
 from aliquot.coordinator.settings.config import MigSettings
 from aliquot.v1 import leases_pb2, pool_pb2, types_pb2

@@ -232,6 +232,23 @@ class World:
         command = (sys.executable, "-m", "aliquot.agent.doctor.probe", *most, "--hold", *arguments)
         return self.start(*command, lease=lease)
 
+    def outside(self, source: str) -> Program:
+        """A Python program outside any lease, which may attach itself by the agent's socket and the secret, its
+        arguments.
+        """
+        process = subprocess.Popen(
+            [sys.executable, "-c", source, str(self.node.socket), SECRET],
+            env=self.node.base_environment() | {"PYTHONPATH": str(ROOT)},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+        program = Program(process, time.monotonic())
+        self._programs.append(program)
+        return program
+
     def python(self, source: str, *arguments: str) -> Program:
         """A Python program in the lease."""
         return self.start(sys.executable, "-c", source, *arguments)

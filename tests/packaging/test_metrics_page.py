@@ -10,8 +10,8 @@ from unittest.mock import Mock
 from prometheus_client.core import Metric
 
 from aliquot.agent.core.samples import DeviceInfo
-from aliquot.agent.metrics import Metrics as AgentMetrics
-from aliquot.agent.metrics import NodeCollector
+from aliquot.agent.metrics.node import Metrics as AgentMetrics
+from aliquot.agent.metrics.node import NodeCollector
 from aliquot.agent.state import DeviceState, NodeState
 from aliquot.relay.metrics import RelayMetrics
 from tests.coordinator.pool import running
@@ -74,7 +74,7 @@ def test_the_page_has_the_agents_metrics() -> None:
     state = NodeState("n", "node", "boot")
     info = DeviceInfo("GPU-1", 0, "A100", "A100-40", "nvidia", 1 << 30, 0)
     state.devices["GPU-1"] = DeviceState(info)
-    watchdog, signaller = Mock(acts={}), Mock(outcomes={})
+    watchdog, signaller = Mock(acts={}, breaches={}), Mock(outcomes={})
     metrics = AgentMetrics()
     metrics.registry.register(NodeCollector(state, watchdog, signaller, lambda: 0, lambda: 0))
     compare("Agent", list(metrics.registry.collect()))

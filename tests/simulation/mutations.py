@@ -15,10 +15,11 @@ from unittest import mock
 
 import msgspec
 
-from aliquot.agent import partitions, signals
+from aliquot.agent import partitions
 from aliquot.agent.core import desired as agent_desired
 from aliquot.agent.core import enforcement, reservations
 from aliquot.agent.core.reservations import Step
+from aliquot.agent.processes import signals
 from aliquot.coordinator.agents import greeting, listening, session
 from aliquot.coordinator.core import evolve
 from aliquot.coordinator.core.holds.facts import HoldReleased

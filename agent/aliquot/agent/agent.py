@@ -1,4 +1,4 @@
-"""An agent, wired together: which part gets which. Nothing here decides anything."""
+"""Builds an agent from its parts, and starts and stops it. No decision is made here."""
 
 from __future__ import annotations
 
@@ -9,29 +9,29 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from aliquot.agent.attaching import Attacher
-from aliquot.agent.attachments import Attachments
-from aliquot.agent.cgroups import CgroupTree, ContainmentError
-from aliquot.agent.checkpoint import Checkpoint
 from aliquot.agent.connection import Coordinators
-from aliquot.agent.containment import Containment
 from aliquot.agent.controller import Controller
 from aliquot.agent.core.enforcement import Rules
-from aliquot.agent.dcgm import DcgmCollector
 from aliquot.agent.devices.base import DeviceBackend, DeviceError
 from aliquot.agent.devices.guard import DeviceGuard
-from aliquot.agent.ending import Ender
+from aliquot.agent.devices.sampling import Attribution
+from aliquot.agent.disk.checkpoint import Checkpoint
+from aliquot.agent.disk.identity import Identity
 from aliquot.agent.enforce.base import Enforcer
 from aliquot.agent.enforce.chooser import Chooser
-from aliquot.agent.enforce.means import CudaDriver
-from aliquot.agent.identity import Identity
+from aliquot.agent.enforce.prerequisites import CudaDriver
 from aliquot.agent.limits_setter import LimitSetter
 from aliquot.agent.local.service import LocalService
 from aliquot.agent.mailbox import Mailbox
-from aliquot.agent.metrics import NodeCollector
+from aliquot.agent.metrics.dcgm import DcgmCollector
+from aliquot.agent.metrics.node import NodeCollector
 from aliquot.agent.partitions import Partitions
 from aliquot.agent.poller import Intervals, Poller
+from aliquot.agent.processes.attachments import Attachments
+from aliquot.agent.processes.cgroups import CgroupTree, ContainmentError
+from aliquot.agent.processes.containment import Containment
+from aliquot.agent.processes.ending import Ender
 from aliquot.agent.reporting import Description, Reporter
-from aliquot.agent.sampling import Attribution
 from aliquot.agent.settings import ContainmentMode, Settings
 from aliquot.agent.state import NodeState
 from aliquot.agent.stream import Stream
@@ -49,7 +49,7 @@ NO_HOST_PIDS = "the agent is in a PID namespace of its own, but the driver tells
 
 
 class Agent:
-    """One node's agent, whole when constructed. `start`, `run` until cancelled, `close`; reservations stay."""
+    """One node's agent, complete when constructed. Call `start`, `run` until cancelled, `close`; reservations stay."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class Agent:
         checkpoint: Checkpoint,
         world: World,
     ) -> None:
-        """`backend` is open. See `open`, which finds out all of this."""
+        """`backend` is open. `open` makes the arguments."""
         self._settings = settings
         self._backend = backend
         self._guard = guard
@@ -180,6 +180,7 @@ class Agent:
             attacher=attacher,
             limits=limits,
             processes=world.processes,
+            protects=signaller.protects,
             look=self.poller.look,
             version=world.version(),
         )
@@ -187,7 +188,7 @@ class Agent:
 
     @classmethod
     async def open(cls, settings: Settings, backend: DeviceBackend, world: World | None = None) -> Agent:
-        """Take the state directory and find out which node this is.
+        """Lock the state directory and find out which node this is.
 
         Raises `AliquotError` for what an administrator has to change. Waits for a driver that is not there yet.
         """
@@ -199,8 +200,8 @@ class Agent:
         guard = world.make_guard(settings.poll.timeout / 1000)
         boot_id = world.boot_id()
         checkpoint = world.open_checkpoint(settings.state_dir, boot_id)
-        driver = await _insist(guard, backend.open, "no driver yet")
-        found = await _insist(guard, backend.discover, "no devices yet")
+        driver = await _retry_until_ready(guard, backend.open, "no driver yet")
+        found = await _retry_until_ready(guard, backend.discover, "no devices yet")
         uuids = sorted({info.physical_uuid for info in found.devices})
         identity = world.open_identity(checkpoint.node_record, settings.node_id, uuids)
         return cls(
@@ -214,7 +215,7 @@ class Agent:
         )
 
     async def start(self) -> None:
-        """Take up reservations and listen. Raises `AliquotError` for what an administrator has to change."""
+        """Restore reservations and listen. Raises `AliquotError` for what an administrator has to change."""
         settings = self._settings
         await self.poller.discover()
         await self.partitions.restore()
@@ -240,19 +241,19 @@ class Agent:
             log.warning("%s", note)
 
     async def run(self) -> None:
-        """Poll, enforce, serve and talk until cancelled, or until one of these fails for a reason that is a defect."""
+        """Poll, enforce, serve and report until cancelled, or until a defect ends one of these tasks."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self.poller.run(), name="poller")
             tasks.create_task(self.controller.run(), name="controller")
             tasks.create_task(self._events.run(), name="events")
-            tasks.create_task(self._talk(), name="stream")
+            tasks.create_task(self._connect(), name="stream")
 
     async def close(self) -> None:
-        """Stop listening and let go of the driver and the state directory. Limits and processes stay as they are."""
+        """Stop listening; close the driver and unlock the state directory. Limits and processes stay as they are."""
         await self.local.close()
         await self.partitions.close()
         self.metrics.close()
-        # Under a thread that waits in the driver nothing is torn down; the end of the process does that as well.
+        # The driver is not closed while a thread waits in it: the end of the process does that as well.
         if await self._events.gone():
             with contextlib.suppress(DeviceError):
                 await self._guard.run("", self._backend.close)
@@ -260,7 +261,7 @@ class Agent:
         self._containment.close()
         self._checkpoint.close()
 
-    async def _talk(self) -> None:
+    async def _connect(self) -> None:
         # The first snapshot should know what foreign processes hold; a device that hangs must not delay it for ever.
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(FIRST_ROUND_S):
@@ -318,8 +319,8 @@ def _intervals(settings: Settings) -> Intervals:
     )
 
 
-async def _insist(guard: DeviceGuard, call: Callable[[], T], problem: str) -> T:
-    """The driver's answer, however long it takes to be there."""
+async def _retry_until_ready(guard: DeviceGuard, call: Callable[[], T], problem: str) -> T:
+    """Call the driver until it answers, however long that takes."""
     while True:
         try:
             return await guard.run("", call, timeout_s=OPEN_TIMEOUT_S)

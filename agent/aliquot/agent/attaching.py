@@ -1,18 +1,18 @@
-"""Makes a process part of a lease: one that asks for it over the local socket, or one that the agent has started."""
+"""Attaches processes to leases: those that ask over the local socket, and those that the agent starts itself."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
 
-from aliquot.agent.attachments import Attachments
-from aliquot.agent.containment import Containment, ContainmentKind, Placement
 from aliquot.agent.core.model import Holder, ProcessKey, Reservation
 from aliquot.agent.enforce.assembly import environment_of
 from aliquot.agent.enforce.chooser import Chooser
 from aliquot.agent.environment import Granted, environment
 from aliquot.agent.limits_setter import LimitSetter
-from aliquot.agent.processes import Processes
+from aliquot.agent.processes.attachments import Attachments
+from aliquot.agent.processes.containment import Containment, ContainmentKind, Tracking
+from aliquot.agent.processes.proc import Processes
 from aliquot.agent.state import NodeState
 
 log = logging.getLogger(__name__)
@@ -40,12 +40,12 @@ class Attacher:
         self._processes = processes
         self._socket_path = socket_path
 
-    def attach(self, process: ProcessKey, holder: Holder, owner: int) -> Placement:
-        """Have a process, and what it starts from now on, be the holder's. Raises `TooManyAttachments`, `OSError`."""
+    def attach(self, process: ProcessKey, holder: Holder, owner: int) -> Tracking:
+        """Attach a process, and what it starts from now on, to a holder. Raises `TooManyAttachments`, `OSError`."""
         origin = self._processes.cgroup_of(process.pid) or ""
         before = self._containment.belonging(process.pid)
-        # Registered before it is moved: whatever happens in between, it is known to be the lease's. What it belonged to
-        # before it still belongs to, though what it starts from now on is not born into that one's cgroup.
+        # Registered before it is moved, so that it is the lease's whatever happens in between. It also stays with the
+        # holders that it had before, but its new children will not be in their cgroups.
         for other in before.holders if before is not None else ():
             if other != holder:
                 self._attachments.follow(self._attachments.add(other, process, owner, origin), contained=False)
@@ -71,8 +71,8 @@ class Attacher:
     def environment(
         self, records: Sequence[Reservation], present: Mapping[str, str], uid: int
     ) -> tuple[dict[str, str], list[str]]:
-        """What a process of these slices must have set, which has `present`, and notes for people. Raises
-        `EnforcementError`.
+        """The variables that a process of these slices must have, given those that it has (`present`), and notes for
+        people. Raises `EnforcementError`.
         """
         found = [self._granted(record, present, uid) for record in records]
         return environment([each for each in found if each is not None], present, self._socket_path)

@@ -1,4 +1,4 @@
-"""How an agent reaches a coordinator: the channel, and the call that a session is."""
+"""Connects to a coordinator: the gRPC channel, and the streaming call of one session."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
 """Turns desired state into reservations, limits and ended processes: the shell around `core.desired` and
 `core.reservations`.
 
-Orders are written to disk before they are acted on. From there on `core.reservations.next_step` names one action after
-the other, each of which may be repeated, so it does not matter where a crash falls: the next start asks again.
+Orders are written to disk before they are carried out. Then `core.reservations.next_step` names one action at a time.
+Each action may be repeated, so a crash at any moment does no harm: after the restart `next_step` is asked again.
 
-Each slice is taken on by a task of its own, so that a driver that does not answer delays the slices that wait for it
-and nobody else. What a task does with a reservation is decided by what the book says after each wait, never before.
+Each slice has a task of its own while there is something to wait for, so that a driver that does not answer delays only
+the slices that need it. After each wait a task reads the reservation again: an order may have changed it.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from typing import Protocol
 
 from msgspec.structs import replace
 
-from aliquot.agent.attachments import Attachments
-from aliquot.agent.checkpoint import Checkpoint
-from aliquot.agent.containment import Containment
 from aliquot.agent.core import reservations
 from aliquot.agent.core.desired import Batch, Fence, Verdict, judge
 from aliquot.agent.core.model import Actual, Ending, Holder, Intent, Reservation
 from aliquot.agent.core.reports import report_of
 from aliquot.agent.core.reservations import Step
-from aliquot.agent.ending import Ender
+from aliquot.agent.disk.checkpoint import Checkpoint
+from aliquot.agent.disk.identity import Identity
 from aliquot.agent.hosting.base import Host, HostError
-from aliquot.agent.identity import Identity
 from aliquot.agent.limits_setter import LimitSetter
 from aliquot.agent.mailbox import Mailbox
+from aliquot.agent.processes.attachments import Attachments
+from aliquot.agent.processes.containment import Containment
+from aliquot.agent.processes.ending import Ender
 from aliquot.agent.state import NodeState
 from aliquot.agent.verification import Verifier
 from aliquot.agent.wakeup import Wakeup
@@ -43,17 +43,17 @@ MAX_ENDED = 10_000
 
 RETRY_S = 2.0
 LOOK_AGAIN_S = 60.0
-"""How often slices are looked at of which there seems to be nothing to do."""
+"""How often slices are checked that seem to need nothing."""
 RESTORE_S = 10.0
 """How long the start waits for limits to be set again; a device that is slower must not keep the others waiting."""
 VERIFY_S = 1.0
 """How often limits are read back."""
 WATCH_S = 0.05
-"""How soon processes that are being ended are looked at again, and how often to begin with."""
+"""The shortest time between two checks of processes that are being ended."""
 WATCH_MAX_S = 1.0
 WATCH_PART = 4
-"""Those that take their time are looked at less often: each look may cost one at all processes of the machine. Their
-end is known of at most this part of the time later that it took.
+"""Slow ones are checked less often, since a check may read all processes of the machine: at intervals of this part of
+the time that they have taken so far.
 """
 
 WAITING_STEPS = frozenset({Step.SET_LIMIT, Step.SERVE, Step.CLEAR_LIMIT, Step.CONCLUDE})
@@ -61,10 +61,10 @@ WAITING_STEPS = frozenset({Step.SET_LIMIT, Step.SERVE, Step.CLEAR_LIMIT, Step.CO
 
 
 class Polling(Protocol):
-    """What is asked of who looks at the devices."""
+    """What the controller needs of the poller."""
 
     def poll_soon(self, uuid: str) -> None:
-        """There is a new reservation of this device: it is looked at more often from now on."""
+        """This device has a new reservation: it is polled more often from now on."""
 
     def mark_unusable(self, reason: str) -> None:
         """Nothing new can be held on this node."""
@@ -101,17 +101,17 @@ class Controller:
         self._world = world
         self._clock = world.clock
         self._writing = asyncio.Lock()
-        """Held while the book changes with what is on disk; never while a driver is asked."""
+        """Held while the reservations and their files change together; never during a call into a driver."""
         self._wakeup = Wakeup()
         self._tasks: dict[str, asyncio.Task[None]] = {}
-        """Slices that are being taken on."""
+        """By slice id: those that a task works on now."""
         self._due_s: dict[str, float] = {}
         """When slices are to be looked at again, by the monotonic clock; those that are not here: at once."""
         self._verifier = Verifier(state, limits, host, limit_lost=self._limit_lost, not_served=self._not_served)
         self._served: set[str] = set()
         """Slices that were served once."""
         self._lived: set[str] = set()
-        """Slices whose limit was set once, or may have been before this agent started: processes may run on them."""
+        """Slices whose limit was set once, perhaps before this agent started: processes may run on them."""
 
     # ----------------------------------------------------------------------------------------------------
     # orders
@@ -143,7 +143,7 @@ class Controller:
                 self._state.book.forget(slice_id)
             for slice_id in verdict.quarantined:
                 log.warning("slice %s is unknown to the coordinator: quarantined, it runs on under its limit", slice_id)
-            # New slices are told of when their limit is set; what changes about known ones is news at once.
+            # New slices are reported when their limit is set; changes of known ones at once.
             told = [record for record in records if record.intent is not Intent.RUN or record.slice_id in known]
             repeated = [self._state.book.get(slice_id) for slice_id in verdict.repeats]
             self._report(*told, *(record for record in repeated if record is not None))
@@ -154,7 +154,7 @@ class Controller:
         try:
             await asyncio.to_thread(self._identity.obey, leader_epoch)
         except OSError as error:
-            # Refusing every order, stops included, would be worse than obeying an older leader after a crash.
+            # To refuse every order, also to stop, would be worse than to obey a deposed leader after a crash.
             log.error("leader epoch %d could not be written down: %s", leader_epoch, error)  # noqa: TRY400
 
     async def _persist(self, records: tuple[Reservation, ...]) -> list[Reservation]:
@@ -168,7 +168,7 @@ class Controller:
             log.error("%d reservations could not be written: %s", len(held), error)  # noqa: TRY400
             detail = f"{self._checkpoint.directory}: {error.strerror}"
             if any(record.slice_id not in self._state.book for record in held):
-                # Or the emptiest node of the pool would go on failing one lease after the other.
+                # Else the pool would go on placing leases here, and each would fail.
                 self._poller.mark_unusable(f"reservations can't be written down: {detail}")
             return [
                 record
@@ -196,15 +196,15 @@ class Controller:
     # actions
 
     async def restore(self) -> None:
-        """Take up the reservations on disk, and set their limits again."""
+        """Load the reservations from disk, and set their limits again."""
         records = await asyncio.to_thread(self._checkpoint.load)
         for record in records:
             self._state.book.put(record)
             self._lived.add(record.slice_id)
         self._state.happened.extend(self._checkpoint.notes)
         if records:
-            log.info("%d reservations taken up from %s", len(records), self._checkpoint.directory)
-        self._take_on_all()
+            log.info("%d reservations restored from %s", len(records), self._checkpoint.directory)
+        self._start_due()
         if self._tasks:
             await asyncio.wait(self._tasks.values(), timeout=RESTORE_S)
 
@@ -214,7 +214,7 @@ class Controller:
         try:
             while True:
                 self._wakeup.clear()
-                wait_s = self._take_on_all()
+                wait_s = self._start_due()
                 if self._world.monotonic_s() >= verify_at:
                     self._verifier.begin()
                     verify_at = self._world.monotonic_s() + VERIFY_S
@@ -243,16 +243,16 @@ class Controller:
         return self._state.actual_of(record.slice_id).limit_set
 
     def _note(self, slice_id: str, **changed: object) -> None:
-        """Something about a slice has become true. What else is true of it may have changed during a wait."""
+        """Record what has become true of a slice; all else that is known of it stays as it is now."""
         self._state.actual[slice_id] = replace(self._state.actual_of(slice_id), **changed)
 
     def _look_again(self) -> None:
-        """Something has changed: every slice that is not at rest is looked at now."""
+        """Something has changed: check every slice that may need something now."""
         self._due_s.clear()
         self._wakeup.set()
 
-    def _take_on_all(self) -> float:
-        """Take on every slice of which there is something to do now. Returns after how many seconds to look again."""
+    def _start_due(self) -> float:
+        """Start whatever slices need now. Returns after how many seconds to check again."""
         again_s = LOOK_AGAIN_S
         for record in self._state.book:
             slice_id = record.slice_id
@@ -263,40 +263,40 @@ class Controller:
                 continue
             wait_s = self._due_s.get(slice_id, 0.0) - self._world.monotonic_s()
             if wait_s <= 0:
-                wait_s = self._begin(record)
+                wait_s = self._start(record)
             again_s = min(again_s, wait_s)
         return again_s
 
-    def _begin(self, record: Reservation) -> float:
-        """Do at once what needs no waiting, and have a task do what does. Returns after how many seconds to look at the
+    def _start(self, record: Reservation) -> float:
+        """Do at once what needs no waiting; start a task for what does. Returns after how many seconds to check the
         slice again.
         """
         try:
             step = reservations.next_step(record, self._observed(record), self._clock.monotonic_ms())
             if step in WAITING_STEPS:
-                task = asyncio.create_task(self._take_on(record.slice_id), name=f"slice {record.slice_id}")
+                task = asyncio.create_task(self._work_on(record.slice_id), name=f"slice {record.slice_id}")
                 self._tasks[record.slice_id] = task
                 return LOOK_AGAIN_S
             again_s = self._end_processes(record, step)
-        except Exception:  # what is wrong with one slice must not keep the others from being served
+        except Exception:  # a defect with one slice must not hold up the others
             log.exception("processes of slice %s can't be ended", record.slice_id)
             again_s = RETRY_S
         self._due_s[record.slice_id] = self._world.monotonic_s() + again_s
         return again_s
 
     def _at_rest(self, record: Reservation) -> bool:
-        """Whether there is nothing to do about a slice, as about most of them most of the time."""
+        """Whether a slice needs nothing, as most of them most of the time."""
         if record.intent is Intent.STOP:
             return False  # its processes must be looked for first
         actual = self._state.actual_of(record.slice_id)
         return reservations.next_step(record, actual, self._clock.monotonic_ms()) is Step.NOTHING
 
-    async def _take_on(self, slice_id: str) -> None:
-        """Take one slice as far as it goes now."""
+    async def _work_on(self, slice_id: str) -> None:
+        """Do all that one slice needs now."""
         again_s = RETRY_S
         try:
             again_s = await self._advance(slice_id)
-        except Exception:  # what is wrong with one slice must not keep the others from being served
+        except Exception:  # a defect with one slice must not hold up the others
             log.exception("slice %s can't be advanced", slice_id)
         finally:
             del self._tasks[slice_id]
@@ -304,7 +304,7 @@ class Controller:
         self._wakeup.set()
 
     async def _advance(self, slice_id: str) -> float:
-        """Returns after how many seconds to look at the slice again."""
+        """Returns after how many seconds to check the slice again."""
         while True:
             current = self._state.book.get(slice_id)
             if current is None:
@@ -324,12 +324,12 @@ class Controller:
                 done = await self._finish(slice_id, self._concluded)
             else:
                 return self._end_processes(current, step)
-            # An order that came during the wait is not put off: then it is another record.
+            # When an order came during the wait, the record is another one: go on at once.
             if not done and self._state.book.get(slice_id) is current:
                 return RETRY_S
 
     def _observed(self, record: Reservation) -> Actual:
-        """What is true of a slice now; its processes are only looked for while it is being stopped."""
+        """What is true of a slice now. Its processes are only searched for while it is being stopped."""
         actual = self._state.actual_of(record.slice_id)
         if record.intent is Intent.STOP:
             live = self._ender.live(record)
@@ -339,7 +339,7 @@ class Controller:
         return self._state.actual_of(record.slice_id)
 
     def _watch_s(self, record: Reservation, step: Step) -> float:
-        """For how long processes that are being ended are left alone."""
+        """How long to wait before processes that are being ended are checked again."""
         if record.stop is None:
             return WATCH_S
         ending_s = (self._clock.monotonic_ms() - record.stop.learned_ms) / 1000
@@ -349,27 +349,27 @@ class Controller:
         return min(WATCH_MAX_S, max(WATCH_S, ending_s / WATCH_PART), max(WATCH_S, grace_s - ending_s))
 
     def _end_processes(self, record: Reservation, step: Step) -> float:
-        """Returns for how many seconds they are left alone then."""
+        """Signal what has to go. Returns after how many seconds to check again."""
         if step is Step.KILL:
             self._ender.kill(record)
-            self._tell_stubborn(record)
+            self._report_survivors(record)
             return self._watch_s(record, step)
-        # Asked once each, also those that were born after the first were asked.
+        # Each process once, also those that were born after the first SIGTERM.
         self._ender.ask(record)
         if step is Step.ASK_TO_END:
             self._note(record.slice_id, asked_to_end=True)
         return self._watch_s(record, step)
 
-    def _tell_stubborn(self, record: Reservation) -> None:
-        subject = f"stubborn {record.slice_id}"
-        text = self._ender.stubborn(record)
+    def _report_survivors(self, record: Reservation) -> None:
+        subject = f"survivors {record.slice_id}"
+        text = self._ender.survivors(record)
         if text and self._state.notes.get(subject) != text:
             self._state.notes[subject] = text
             log.error("slice %s: %s", record.slice_id, text)
             self._mailbox.confirm([report_of(record, self._state.actual_of(record.slice_id), detail=text)])
 
     async def _set_limit(self, record: Reservation) -> bool:
-        """Returns whether it came to something; else it is to be tried again."""
+        """Returns False when it must be tried again."""
         slice_id = record.slice_id
         outcome = await self._limits.set(record)
         current = self._state.book.get(slice_id)
@@ -384,7 +384,7 @@ class Controller:
                 self._look_again()  # this may have been the last slice of its member
             return True
         if slice_id in self._lived:
-            # Its processes may be there, so it can't be said that nothing is held.
+            # Its processes may still hold memory, so the slice can't be reported as failed.
             if self._state.actual_of(slice_id).tier_notes != (outcome.detail,):
                 log.error("the limit of slice %s can't be set again: %s", slice_id, outcome.detail)
                 self._note(slice_id, tier_notes=(outcome.detail,))
@@ -393,7 +393,7 @@ class Controller:
         return await self._finish(slice_id, lambda now: reservations.fail(now, outcome.reason, outcome.detail))
 
     async def _serve(self, record: Reservation) -> bool:
-        """Returns whether it came to something; else it is to be tried again."""
+        """Returns False when it must be tried again."""
         slice_id, holder = record.slice_id, record.spec.holder
         try:
             endpoint = await self._host.start(holder, record.spec.serve)
@@ -403,7 +403,7 @@ class Controller:
                 return True
             log.error("slice %s can't be served: %s", slice_id, error.message)  # noqa: TRY400
             if slice_id in self._served:
-                return False  # it was, and will be again: clients of it come back
+                return False  # it was served before, and its clients will come back
             problem = error.message
             if not await self._clear_limit(current):
                 return False
@@ -423,12 +423,12 @@ class Controller:
         return True
 
     def _concluded(self, record: Reservation) -> Reservation:
-        """The record as it is when nothing of it is left; unchanged while something is."""
+        """The ended record, or the record unchanged while something is left of the slice."""
         step = reservations.next_step(record, self._observed(record), self._clock.monotonic_ms())
         return reservations.conclude(record) if step is Step.CONCLUDE else record
 
     async def _finish(self, slice_id: str, end: Callable[[Reservation], Reservation]) -> bool:
-        """Nothing is held any more: off the disk, then told. False: an order that came meanwhile wants otherwise."""
+        """Nothing is held any more: remove the file, then report it. False: an order came meanwhile."""
         async with self._writing:
             current = self._state.book.get(slice_id)
             if current is None or not current.holds or (ended := end(current)).holds:
@@ -436,13 +436,13 @@ class Controller:
             try:
                 await asyncio.to_thread(self._checkpoint.forget, [slice_id])
             except OSError as error:
-                # After a crash it would be taken up again and, being unknown to the coordinator, stopped again.
+                # After a crash it would be restored, and the coordinator, which does not know it, would stop it.
                 log.error("the record of slice %s could not be removed: %s", slice_id, error)  # noqa: TRY400
             self._put(ended)
             self._lived.discard(slice_id)
             self._served.discard(slice_id)
             self._ender.forget(slice_id)
-            self._state.notes.pop(f"stubborn {slice_id}", None)
+            self._state.notes.pop(f"survivors {slice_id}", None)
             self._state.actual.pop(slice_id, None)
             if not self._state.held(ended.spec.holder):
                 if ended.spec.serve:

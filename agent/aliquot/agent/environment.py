@@ -11,7 +11,7 @@ from pathlib import Path
 
 from aliquot.agent.core.model import SliceSpec
 from aliquot.agent.core.samples import DeviceInfo
-from aliquot.agent.enforce.frameworks import Part, settings
+from aliquot.agent.enforce.frameworks import DevicePart, settings
 from aliquot.common.tiers import Tier
 
 # Set where the devices are simulated; names the file that stands for the hardware.
@@ -56,7 +56,7 @@ def environment(
         result |= {SIMULATED: scenario, "LD_LIBRARY_PATH": _own_driver_first(present.get("LD_LIBRARY_PATH", ""))}
     for each in ordered:
         result |= each.tier_environment
-    parts = [Part(each.spec.memory_bytes, each.device.memory_total_bytes, each.tier) for each in ordered]
+    parts = [DevicePart(each.spec.memory_bytes, each.device.memory_total_bytes, each.tier) for each in ordered]
     frameworks, notes = settings(parts, present)
     return result | frameworks, notes
 

@@ -1,4 +1,4 @@
-"""Setting, reading back and clearing the limits of slices, by whatever tier can be had."""
+"""Sets, reads back and clears the limits of slices, by the strongest tier that works."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from functools import partial
 
 import msgspec
 
-from aliquot.agent.containment import Containment
 from aliquot.agent.core.accounting import SliceUsage
 from aliquot.agent.core.model import Actual, Reservation
 from aliquot.agent.devices.base import DeviceError
 from aliquot.agent.devices.guard import DeviceGuard
-from aliquot.agent.enforce.assembly import keeps_account, look_after
+from aliquot.agent.enforce.assembly import check_processes, keeps_account
 from aliquot.agent.enforce.base import EnforcementError, Enforcer, Limited
 from aliquot.agent.enforce.chooser import Chooser, TierUnavailable
+from aliquot.agent.processes.containment import Containment
 from aliquot.agent.state import NodeState
 from aliquot.common.quantity import human_bytes
 from aliquot.common.tiers import Tier
@@ -29,8 +29,8 @@ MPS_TIMEOUT_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
-    """How an attempt went: the tier when the limit is in force, else a stable word and a sentence."""
+class LimitResult:
+    """The tier, when the limit is in force; else a stable reason and a sentence for people."""
 
     tier: Tier | None = None
     tier_notes: tuple[str, ...] = ()
@@ -39,7 +39,7 @@ class Outcome:
 
 
 class LimitSetter:
-    """Applies tiers to slices. Driver calls go through the guard."""
+    """Applies tiers to slices. All calls into a driver go through the guard."""
 
     def __init__(self, state: NodeState, chooser: Chooser, guard: DeviceGuard, containment: Containment) -> None:
         self._state = state
@@ -54,11 +54,11 @@ class LimitSetter:
             return None
         return Limited(record.spec, device.info, self._containment.cgroup_of(record.spec.holder))
 
-    async def set(self, record: Reservation) -> Outcome:
+    async def set(self, record: Reservation) -> LimitResult:
         """Set a slice's limit by the strongest tier that holds when read back."""
         limited = self.limited(record)
         if limited is None:
-            return Outcome(reason="DEVICE_UNKNOWN", detail=f"this node has no device {record.spec.device_uuid} now")
+            return LimitResult(reason="DEVICE_UNKNOWN", detail=f"this node has no device {record.spec.device_uuid} now")
         notes: list[str] = []
         weaker_than: Tier | None = None
         while True:
@@ -66,12 +66,12 @@ class LimitSetter:
                 choice = self._chooser.choose(limited, weaker_than=weaker_than)
             except TierUnavailable as error:
                 detail = error.message if not notes else f"{error.message}; {'; '.join(notes)}"
-                return Outcome(reason=error.reason, detail=detail)
+                return LimitResult(reason=error.reason, detail=detail)
             tier = choice.enforcer.tier
             try:
                 lane, timeout_s = _lane(choice.enforcer, limited.device.uuid)
                 if await self._guard.run(lane, partial(_apply, choice.enforcer, limited), timeout_s):
-                    return Outcome(tier, (*notes, *choice.notes))
+                    return LimitResult(tier, (*notes, *choice.notes))
                 problem = "the limit was set, but is not there when read back"
             except (EnforcementError, DeviceError) as error:
                 problem = error.message
@@ -170,7 +170,7 @@ def _not_in_force(checks: Sequence[Check]) -> list[Reservation]:
     for check in checks:
         try:
             if check.enforcer.read_back(check.limited):
-                look_after(check.enforcer, check.limited, check.pids)
+                check_processes(check.enforcer, check.limited, check.pids)
             else:
                 found.append(check.record)
         except EnforcementError as error:

@@ -1,4 +1,4 @@
-"""What the machine has beside devices: names, processors, memory."""
+"""The machine's host name, processors and memory."""
 
 from __future__ import annotations
 

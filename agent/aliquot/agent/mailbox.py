@@ -1,6 +1,6 @@
-"""What waits to be told to the coordinator: confirmations of slices, devices of which there is news, the whole node.
+"""What waits to be sent to the coordinator: reports of slices, devices that have changed, the whole node.
 
-The parts of the agent put it in; the stream waits for it and takes it out. So none of them knows the others.
+The parts of the agent put it in; the stream waits for it and takes it out. So they need not know one another.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterable, Mapping
 
 from aliquot.agent.core.deltas import DeltaTracker, DeviceReport
-from aliquot.agent.core.reports import ReportLine, SliceReport
+from aliquot.agent.core.reports import ReportQueue, SliceReport
 from aliquot.agent.state import NodeState
 from aliquot.agent.wakeup import Wakeup
 from aliquot.agent.wire import device_report
@@ -22,10 +22,10 @@ class Mailbox:
     def __init__(self, state: NodeState, clock: Clock) -> None:
         self._state = state
         self._clock = clock
-        self._reports = ReportLine()
+        self._reports = ReportQueue()
         self._tracker = DeltaTracker(min_interval_ms=1000)
         self._devices: set[str] = set()
-        """Those of which there is something to tell. The others need no look when something is sent."""
+        """Those that have changed enough to be sent."""
         self._whole = False
         self.wakeup = Wakeup()
         """Set when there is something to take out."""
@@ -37,22 +37,22 @@ class Mailbox:
 
     @property
     def wants_snapshot(self) -> bool:
-        """Whether only the whole node tells the truth now."""
+        """Whether the whole node must be sent."""
         return self._whole or self._reports.overflowed
 
     def set_interval(self, min_interval_ms: int) -> None:
-        """The coordinator says how often it can listen."""
+        """How often the coordinator wants messages, at most."""
         self._tracker.min_interval_ms = min_interval_ms
 
     # -- put in
 
     def confirm(self, reports: Iterable[SliceReport]) -> None:
-        """What has become true of slices: told one by one, in this order."""
+        """What has become true of slices: sent one by one, in this order."""
         self._reports.add(reports)
         self.wakeup.set()
 
-    def looked_at(self, uuid: str) -> None:
-        """A device was looked at: there may be something to tell of it."""
+    def device_polled(self, uuid: str) -> None:
+        """A device was polled: it may have changed enough to be sent."""
         device = self._state.devices.get(uuid)
         if device is None or uuid in self._devices:
             return
@@ -60,8 +60,8 @@ class Mailbox:
             self._devices.add(uuid)
             self.wakeup.set()
 
-    def tell_all(self) -> None:
-        """What the node has changed: a snapshot is to be sent."""
+    def request_snapshot(self) -> None:
+        """The node itself has changed: a snapshot must be sent."""
         self._whole = True
         self.wakeup.set()
 
@@ -89,5 +89,5 @@ class Mailbox:
         return self._tracker.offer(reports, now_ms)
 
     def devices_in_s(self) -> float:
-        """How long to wait before taking devices out; infinite while there is nothing to tell of any."""
+        """How long to wait before taking devices out; infinite while none has changed."""
         return self._tracker.wait_ms(self._clock.monotonic_ms()) / 1000 if self._devices else math.inf

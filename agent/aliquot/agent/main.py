@@ -76,8 +76,8 @@ async def _run(settings: Settings, read: Callable[[], Settings]) -> None:
         starting.cancel()
         return
     agent = starting.result()
-    # What start-up has loaded stays. Beside it the little that comes and goes would never be the quarter from which on
-    # Python looks through all there is, and what is unreachable in it would pile up.
+    # What start-up has loaded stays. Python collects the oldest generation only when the new objects are a quarter of
+    # all, which would then never happen: unreachable cycles would pile up.
     gc.collect()
     gc.freeze()
     metrics = "" if agent.metrics_port is None else f"{settings.metrics_host}:{agent.metrics_port}"

@@ -1,9 +1,9 @@
-"""Cuts cards anew (MIG) as the coordinator orders, where this node's administrator allows it.
+"""Changes the MIG layout of cards as the coordinator orders, where this node's administrator allows it.
 
-Nothing in use is touched: a part with a reservation, or with a process on it, makes the whole order fail, and the
-answer says why. Whatever fails half way is put back as it was, as far as the driver lets it. What became of an order
-is on disk before it is told, and so is how each card was cut: the parts of a card are lost with a restart of the
-machine, and are made again before devices are looked for.
+Nothing in use is touched: an instance with a reservation or a process makes the whole order fail, and the answer says
+why. If an order fails half way, the old layout is restored as far as the driver allows. The result of an order and the
+layout of each card are on disk before they are reported: instances are lost with a restart of the machine, and are
+created again before devices are discovered.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import msgspec
 from aliquot.agent.core.partitioning import Card, CutOrder, CutResult, Part, difference
 from aliquot.agent.devices.base import DeviceError
 from aliquot.agent.devices.guard import DeviceGuard
-from aliquot.agent.durable import Damaged
+from aliquot.agent.disk.durable import Damaged
 from aliquot.agent.enforce.base import EnforcementError
 from aliquot.agent.mailbox import Mailbox
 from aliquot.agent.state import NodeState
@@ -103,7 +103,7 @@ class Partitions:
         task.add_done_callback(self._tasks.discard)
 
     async def close(self) -> None:
-        """Wait for what has begun: a card is not left half cut."""
+        """Wait for orders in progress: no card is left half changed."""
         if self._tasks:
             await asyncio.wait(self._tasks)
 
@@ -123,7 +123,7 @@ class Partitions:
                 parts = known.parts if problem else order.parts
                 self._state.cuts[order.card_uuid] = CutResult(order.number, problem, parts)
                 await self._write_down()
-        self._mailbox.tell_all()
+        self._mailbox.request_snapshot()
 
     async def _carry_out(self, card: Card | None, order: CutOrder) -> str:
         """Returns why it can't be done, or an empty text."""
@@ -134,7 +134,7 @@ class Partitions:
         before = card.geometry
         problem = await self._apply(card, order.parts)
         if problem:
-            # Nothing was changed, or half of it was: what is missing of before is made again.
+            # Some or all of it may have changed: create again what is missing of the old layout.
             await self._look()
             card = self._state.cards.get(card.uuid, card)
             if card.geometry != before and (again := await self._apply(card, before)):
@@ -168,7 +168,7 @@ class Partitions:
         return ""
 
     def _cut(self, card: Card, parts: tuple[Part, ...], reserved: list[int]) -> None:
-        """Runs in a worker thread: what is there is read in the same breath in which it is changed."""
+        """Runs in a worker thread: reads the layout and changes it without a wait in between."""
         geometry = self._world.geometry
         existing = geometry.read_instances(card.uuid, card.profiles)
         geometry.apply(card.uuid, difference(card.profiles, existing, parts, reserved))

@@ -1,8 +1,8 @@
-"""Looks at the devices: each thing as often as it is worth its price.
+"""Polls the devices.
 
-Memory and processes of a device with leases every `memory_s`, of the others every `idle_s`; load every `load_s`; health
-every `health_s`; what devices there are every `discovery_s`. All that is due for a device is asked in one go, so that a
-poll costs one hop to the worker thread, and what was seen is judged before anything else happens.
+Memory and processes of a device with leases are read every `memory_s`, of others every `idle_s`; load every `load_s`;
+health every `health_s`; the list of devices every `discovery_s`. All that is due for a device is read by one call in
+its worker thread, and the watchdog judges it at once.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ import msgspec
 
 from aliquot.agent.core import health
 from aliquot.agent.core.accounting import DeviceUsage
-from aliquot.agent.core.enforcement import agreed
+from aliquot.agent.core.enforcement import held_in_both
 from aliquot.agent.core.samples import DeviceEvent, HealthSample, LoadSample, MemorySample, ProcessList
 from aliquot.agent.devices.base import DeviceBackend, DeviceError, DeviceLost
 from aliquot.agent.devices.guard import DeviceGuard, DeviceHung
-from aliquot.agent.enforce.means import UNTOLD, why_untold
+from aliquot.agent.devices.sampling import Attribution
+from aliquot.agent.enforce.prerequisites import UNMEASURED, why_unmeasured
 from aliquot.agent.mailbox import Mailbox
-from aliquot.agent.sampling import Attribution
 from aliquot.agent.state import DeviceState, NodeState
 from aliquot.agent.wakeup import Wakeup
 from aliquot.agent.watchdog import Watchdog
@@ -36,8 +36,8 @@ log = logging.getLogger(__name__)
 NEVER = float("-inf")
 FAILURES_TOLERATED = 2
 """Calls that fail otherwise than by hanging or a lost device, in a row, before the device counts as unhealthy."""
-UNTOLD_POLLS = 3
-"""So many lists of processes without their memory: this driver does not tell it."""
+UNMEASURED_POLLS = 3
+"""After so many lists of processes without their memory, this driver is taken not to report it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class Intervals:
 
 
 @dataclass(slots=True)
-class _Asked:
+class _LastPoll:
     """When each thing was asked of a device last, by the monotonic clock."""
 
     memory_s: float = NEVER
@@ -62,11 +62,11 @@ class _Asked:
     health_s: float = NEVER
     failures: int = 0
     """In a row."""
-    untold: int = 0
+    unmeasured: int = 0
     """Lists of processes in a row without the memory of any of them."""
 
 
-class _Answer(msgspec.Struct, frozen=True):
+class _PollResult(msgspec.Struct, frozen=True):
     memory: MemorySample | None = None
     processes: ProcessList | None = None
     blind: str = ""
@@ -98,19 +98,19 @@ class Poller:
         self._watchdog = watchdog
         self._mailbox = mailbox
         self._observe_poll = observe_poll
-        """Told how many seconds a device took to answer."""
+        """Called with the seconds that a device took to answer."""
         self._world = world
         self._clock = world.clock
         self._intervals = intervals
-        self._asked: dict[str, _Asked] = {}
+        self._asked: dict[str, _LastPoll] = {}
         self._discover_at = 0.0
         self._discovered = Wakeup()
         self._wakeups: dict[str, Wakeup] = {}
-        """For who watches each device: something may be due sooner than it was."""
+        """By device: something may be due sooner than its task waits for."""
         self._watching: dict[str, asyncio.Task[None]] = {}
         self._polled: set[str] = set()
         self.first_round = asyncio.Event()
-        """Set when every device has been looked at once (or did not answer)."""
+        """Set when every device was polled once (or did not answer)."""
 
     async def discover(self) -> None:
         """Find the devices. Raises `DeviceError`."""
@@ -138,7 +138,7 @@ class Poller:
         else:
             self._state.notes.pop("devices", None)
         if changed:
-            self._mailbox.tell_all()
+            self._mailbox.request_snapshot()
 
     async def run(self) -> None:
         """Poll for ever: each device by a task of its own, so that one that is slow or hangs holds up nobody."""
@@ -172,7 +172,7 @@ class Poller:
             self._guard.forget(uuid)
         for number, uuid in enumerate(devices):
             if uuid not in self._watching:
-                # The driver serves one call at a time: devices take turns within the interval instead of queueing up.
+                # The driver serves one call at a time: polls are spread over the interval instead of queueing up.
                 turn_s = self._shortest_s() * number / len(devices)
                 self._wakeups[uuid] = Wakeup()
                 self._watching[uuid] = asyncio.create_task(self._watch(uuid, turn_s), name=f"poll {uuid}")
@@ -201,7 +201,7 @@ class Poller:
             next_s = turn_s
 
     def poll_soon(self, uuid: str) -> None:
-        """Something has become of a device for which it is asked more often than before."""
+        """A device may have to be polled sooner than planned."""
         wakeup = self._wakeups.get(uuid)
         if wakeup is not None:
             wakeup.set()
@@ -216,7 +216,7 @@ class Poller:
 
     def _due_s(self, device: DeviceState) -> tuple[float, float, float]:
         """When memory, load and health are to be asked for again."""
-        asked = self._asked.setdefault(device.info.uuid, _Asked())
+        asked = self._asked.setdefault(device.info.uuid, _LastPoll())
         memory_s = self._intervals.memory_s if self._state.leased(device.info.uuid) else self._intervals.idle_s
         health_s = self._intervals.health_s if device.health.healthy else self._intervals.load_s
         slack_s = self._shortest_s() / 4  # a turn that comes a little early must not put a question off to the next
@@ -238,7 +238,7 @@ class Poller:
 
     async def _poll(self, device: DeviceState) -> None:
         uuid = device.info.uuid
-        asked = self._asked.setdefault(uuid, _Asked())
+        asked = self._asked.setdefault(uuid, _LastPoll())
         now = self._world.monotonic_s()
         want_memory, want_load, want_health = (now >= due_s for due_s in self._due_s(device))
         if not (want_memory or want_load or want_health):
@@ -251,7 +251,7 @@ class Poller:
             )
         except DeviceError as error:
             self._failed(device, asked, error)
-            self._mailbox.looked_at(uuid)
+            self._mailbox.device_polled(uuid)
             return
         finally:
             self._observe_poll(self._world.monotonic_s() - begun)
@@ -260,9 +260,9 @@ class Poller:
         asked.load_s = now if want_load else asked.load_s
         asked.health_s = now if want_health else asked.health_s
         await self._take(device, answer)
-        self._mailbox.looked_at(uuid)
+        self._mailbox.device_polled(uuid)
 
-    def _ask(self, uuid: str, *, want_memory: bool, want_load: bool, want_health: bool) -> _Answer:
+    def _ask(self, uuid: str, *, want_memory: bool, want_load: bool, want_health: bool) -> _PollResult:
         """Runs in a worker thread."""
         memory: MemorySample | None = None
         processes: ProcessList | None = None
@@ -275,7 +275,7 @@ class Poller:
                 raise
             except DeviceError as error:
                 blind = error.message
-        return _Answer(
+        return _PollResult(
             memory=memory,
             processes=processes,
             blind=blind,
@@ -284,7 +284,7 @@ class Poller:
             health=self._backend.health(uuid) if want_health else None,
         )
 
-    async def _take(self, device: DeviceState, answer: _Answer) -> None:
+    async def _take(self, device: DeviceState, answer: _PollResult) -> None:
         if answer.load is not None:
             device.load = answer.load
             device.process_percent = answer.process_percent
@@ -295,41 +295,41 @@ class Poller:
         if answer.memory is not None:
             await self._take_memory(device, answer)
 
-    async def _take_memory(self, device: DeviceState, answer: _Answer) -> DeviceUsage:
+    async def _take_memory(self, device: DeviceState, answer: _PollResult) -> DeviceUsage:
         uuid = device.info.uuid
         listed = answer.processes if answer.processes is not None else ProcessList((), complete=False)
         usage = judged = self._attribution.usage(uuid, answer.memory, listed)
-        if self._watchdog.doubts(usage):
-            # A driver that can't answer twice is judged by its first answer.
+        if self._watchdog.needs_second_look(usage):
+            # If the second read fails, the first one counts.
             with contextlib.suppress(DeviceError):
                 listed = await self._guard.run(uuid, partial(self._backend.processes, uuid))
                 usage = self._attribution.usage(uuid, answer.memory, listed)
-                judged = agreed(judged, usage)
+                judged = held_in_both(judged, usage)
         device.memory = answer.memory
-        device.blind = answer.blind or self._untold(device, listed)
+        device.blind = answer.blind or self._why_unmeasured(device, listed)
         device.usage = usage
         device.sampled_ms = self._clock.now_ms()
         device.sampled_monotonic_ms = self._clock.monotonic_ms()
         self._watchdog.check(judged)
         return usage
 
-    def _untold(self, device: DeviceState, listed: ProcessList) -> str:
-        """Why processes can't be measured here, when their memory was not told so many times in a row; true until one
-        process's memory is told: that nobody is there proves nothing.
+    def _why_unmeasured(self, device: DeviceState, listed: ProcessList) -> str:
+        """Why processes can't be measured here; empty while they can. After `UNMEASURED_POLLS` lists without
+        any memory it stays so until some process's memory is reported: an empty list proves nothing.
         """
-        asked = self._asked.setdefault(device.info.uuid, _Asked())
-        if problem := why_untold(listed):
-            asked.untold += 1
-            return problem if asked.untold >= UNTOLD_POLLS else ""
+        asked = self._asked.setdefault(device.info.uuid, _LastPoll())
+        if problem := why_unmeasured(listed):
+            asked.unmeasured += 1
+            return problem if asked.unmeasured >= UNMEASURED_POLLS else ""
         if listed.processes:
-            asked.untold = 0
-        return UNTOLD if asked.untold >= UNTOLD_POLLS else ""
+            asked.unmeasured = 0
+        return UNMEASURED if asked.unmeasured >= UNMEASURED_POLLS else ""
 
-    def _failed(self, device: DeviceState, asked: _Asked, error: DeviceError) -> None:
+    def _failed(self, device: DeviceState, asked: _LastPoll, error: DeviceError) -> None:
         asked.failures += 1
         asked.memory_s = asked.load_s = asked.health_s = NEVER
         if isinstance(error, (DeviceHung, DeviceLost)) or asked.failures > FAILURES_TOLERATED:
-            # What was last seen is not true any more: unknown, not unchanged.
+            # The last sample is out of date: unknown, not unchanged.
             device.memory = None
             device.load = LoadSample()
             device.process_percent = None
@@ -347,11 +347,11 @@ class Poller:
             self._state.happened.append(f"{device.info.uuid}: {now.reason}")
 
     def mark_unusable(self, reason: str) -> None:
-        """Nothing new can be held on this node: its devices rest as after any failure, then it is tried again."""
+        """Nothing new can be held on this node: its devices count as unhealthy for a while, as after any failure."""
         for uuid, device in self._state.devices.items():
             self._set_health(device, health.on_failure(device.health, reason, self._clock.monotonic_ms()))
             self.poll_soon(uuid)
-            self._mailbox.looked_at(uuid)
+            self._mailbox.device_polled(uuid)
 
     async def take_event(self, event: DeviceEvent) -> None:
         """An XID was reported: remember it, and ask the driver whether the device needs recovery."""
@@ -374,6 +374,6 @@ class Poller:
                 sample = HealthSample()
             now_ms = self._clock.monotonic_ms()
             self._set_health(device, health.on_xid(device.health, event.xid, sample.recovery_action, now_ms))
-            self._asked.setdefault(info.uuid, _Asked()).health_s = NEVER
+            self._asked.setdefault(info.uuid, _LastPoll()).health_s = NEVER
             self.poll_soon(info.uuid)
-            self._mailbox.looked_at(info.uuid)
+            self._mailbox.device_polled(info.uuid)

@@ -1,4 +1,4 @@
-"""SIGHUP: how much is logged changes at once, the rest is named and waits for the next start.
+"""SIGHUP: the log level changes at once; other changed settings are named and wait for the next start.
 
 An agent starts again in a second or two, which ends nothing that runs under its leases. A file that makes no sense
 changes nothing. Left alone, the signal would end the agent.

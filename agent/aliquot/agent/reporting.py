@@ -1,4 +1,4 @@
-"""What the stream tells: snapshots of the whole node, and what has changed since."""
+"""Makes the messages to the coordinator: snapshots of the node, and what has changed since."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from aliquot.agent.core.reports import report_of
+from aliquot.agent.disk.identity import Identity
 from aliquot.agent.hosting.base import Host
-from aliquot.agent.identity import Identity
 from aliquot.agent.limits_setter import LimitSetter
 from aliquot.agent.mailbox import Mailbox
 from aliquot.agent.partitions import Partitions

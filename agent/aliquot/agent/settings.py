@@ -1,4 +1,4 @@
-"""What can be set, with its defaults: by flags, variables (`ALIQUOT_AGENT_…`) or the `[agent]` table of a TOML file."""
+"""The agent's settings and defaults: by flags, variables (`ALIQUOT_AGENT_…`) or the `[agent]` table of a TOML file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the agent knows of its node at the moment: one mutable object, owned by the event loop, read by all parts.
+"""The present state of the node: one mutable object, owned by the event loop, read by all parts.
 
 Only the poller writes samples, only the controller writes reservations. `None` is "not known".
 """

@@ -1,8 +1,7 @@
 """The connection to the coordinator: handshake, snapshot, then deltas and confirmations up, desired state down.
 
-It is only ever a connection. While there is none, reservations stay, limits are enforced, processes run on;
-nothing ends because a coordinator is away. On a new connection everything is told anew, so nothing depends on
-what got through before.
+While there is no connection, reservations stay, limits are enforced and processes run on: nothing ends because
+the coordinator is away. A new connection starts with a snapshot, so nothing depends on what arrived before.
 """
 
 from __future__ import annotations
@@ -145,7 +144,7 @@ class Stream:
                 self.sessions += 1
                 self._state.connected, self._state.coordinator = True, address
                 self._set_intervals(welcome.intervals)
-                self._mailbox.tell_all()
+                self._mailbox.request_snapshot()
                 await self._talk(call, welcome.session_epoch)
             except grpc.aio.AioRpcError as error:
                 raise ended_by(error) from error
@@ -192,7 +191,7 @@ class Stream:
     async def _talk(self, call: Call, session_epoch: int) -> None:
         tasks = [
             asyncio.create_task(self._listen(call, session_epoch), name="coordinator: listen"),
-            asyncio.create_task(self._tell(call, session_epoch), name="coordinator: tell"),
+            asyncio.create_task(self._send_reports(call, session_epoch), name="coordinator: tell"),
         ]
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
@@ -218,7 +217,7 @@ class Stream:
                 await self._orders.obey(batch, session_epoch)
             elif kind == "snapshot_request":
                 log.info("the coordinator asks for a snapshot: %s", message.snapshot_request.reason)
-                self._mailbox.tell_all()
+                self._mailbox.request_snapshot()
             elif kind == "cut" and message.cut.leader_epoch >= self._orders.leader_epoch:
                 self._cards.obey(cut_from_wire(message.cut))
             elif kind == "intervals":
@@ -226,7 +225,7 @@ class Stream:
             elif kind == "goodbye":
                 raise _goodbye(message.goodbye)
 
-    async def _tell(self, call: Call, session_epoch: int) -> None:
+    async def _send_reports(self, call: Call, session_epoch: int) -> None:
         loop = asyncio.get_running_loop()
         heartbeat_at = 0.0
         while True:
@@ -240,7 +239,7 @@ class Stream:
                 await call.write(agent_pb2.AgentMessage(heartbeat=heartbeat))
                 sent = True
             if sent:
-                # Whatever was sent shows that this node lives. Jitter keeps a pool's agents from beating as one.
+                # Any message is a sign of life. Jitter keeps the agents of a pool from sending all at once.
                 heartbeat_at = loop.time() + self._heartbeat_ms / 1000 * self._world.random.uniform(0.9, 1.0)
             wait_s = min(heartbeat_at - loop.time(), self._mailbox.devices_in_s())
             await self._mailbox.wakeup.wait(max(0.01, wait_s))

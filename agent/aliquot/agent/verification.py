@@ -1,4 +1,4 @@
-"""Looks whether what was set up for slices is still there: their limits, and the processes that serve them."""
+"""Checks that the limits of slices are still in force, and that the processes that serve them answer."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ log = logging.getLogger(__name__)
 
 
 class Verifier:
-    """One task for each device and for each process that is asked: none waits for another.
+    """One task for each device and each serving process: none waits for another.
 
-    `limit_lost` is told of slices whose limit is not in force any more, `not_served` of members whose process does not
-    answer, and why.
+    `limit_lost` is called for slices whose limit is not in force any more, `not_served` for members whose process does
+    not answer, with the reason.
     """
 
     def __init__(
@@ -42,23 +42,23 @@ class Verifier:
         """Whose process did not answer when it was last asked."""
 
     def begin(self) -> None:
-        """Ask everybody who is not being asked already."""
+        """Start every check that is not still running."""
         running = [record for record in self._state.book.holding() if record.intent is Intent.RUN]
         checks, lost = self._limits.checks(
             [record for record in running if self._state.actual_of(record.slice_id).limit_set]
         )
-        self._tell(lost)
+        self._lost(lost)
         for lane, of_lane in checks.items():
-            self._ask(f"limits of {lane}", partial(self._read_back, lane, of_lane))
+            self._start(f"limits of {lane}", partial(self._read_back, lane, of_lane))
         for holder in sorted({each.spec.holder for each in running if self._state.actual_of(each.slice_id).endpoint}):
-            self._ask(f"process of {holder}", partial(self._look_at, holder))
+            self._start(f"process of {holder}", partial(self._check_host, holder))
 
     def cancel(self) -> None:
-        """Ask no more."""
+        """End all checks."""
         for task in self._tasks.values():
             task.cancel()
 
-    def _ask(self, what: str, look: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    def _start(self, what: str, look: Callable[[], Coroutine[Any, Any, None]]) -> None:
         async def ask() -> None:
             try:
                 await look()
@@ -71,9 +71,9 @@ class Verifier:
             self._tasks[what] = asyncio.create_task(ask(), name=f"verify {what}")
 
     async def _read_back(self, lane: str, checks: Sequence[Check]) -> None:
-        self._tell(await self._limits.broken(lane, checks))
+        self._lost(await self._limits.broken(lane, checks))
 
-    def _tell(self, lost: Iterable[Reservation]) -> None:
+    def _lost(self, lost: Iterable[Reservation]) -> None:
         for record in lost:
             current = self._state.book.get(record.slice_id)
             if current is None or current.intent is not Intent.RUN:
@@ -81,7 +81,7 @@ class Verifier:
             if self._state.actual_of(record.slice_id).limit_set:
                 self._limit_lost(current)
 
-    async def _look_at(self, holder: Holder) -> None:
+    async def _check_host(self, holder: Holder) -> None:
         problem = await self._host.health(holder)
         if not problem:
             self._silent.discard(holder)

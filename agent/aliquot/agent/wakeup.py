@@ -1,7 +1,7 @@
-"""Wakes a task that waits: because there is something to do, or because its time has come.
+"""An event with a time-out.
 
-An agent's tasks wait so once a second, on every node, for ever. `asyncio.timeout` around `Event.wait` would do the
-same by cancelling the task and catching it again, which costs several times as much.
+An agent's tasks wait like this every second. `asyncio.timeout` around `Event.wait` would do the same by cancelling the
+task, which costs several times as much.
 """
 
 from __future__ import annotations

@@ -6,10 +6,10 @@ import logging
 import signal
 from collections.abc import Callable
 
-from aliquot.agent.containment import Containment
 from aliquot.agent.core.accounting import DeviceUsage, SliceUsage
-from aliquot.agent.core.enforcement import Act, Decision, Rules, Watch, doubtful, judge
-from aliquot.agent.signals import Outcome, Signaller, Target
+from aliquot.agent.core.enforcement import HARD_TIERS, Act, Decision, Rules, Watch, judge, needs_second_look
+from aliquot.agent.processes.containment import Containment
+from aliquot.agent.processes.signals import Outcome, Signaller, Target
 from aliquot.agent.state import EnforcementAct, NodeState
 from aliquot.common.clock import Clock
 from aliquot.common.tiers import Tier
@@ -41,6 +41,8 @@ class Watchdog:
         self._watches: dict[str, Watch] = {}
         self.acts: dict[Act, int] = dict.fromkeys(Act, 0)
         """How often each kind of decision was taken, for metrics."""
+        self.breaches: dict[Tier, int] = dict.fromkeys(HARD_TIERS, 0)
+        """How often a slice was seen over its limit although its tier denies that, for metrics."""
 
     def check(self, usage: DeviceUsage) -> list[Decision]:
         """Decide about a poll of a device and act at once. Returns what was decided."""
@@ -49,7 +51,10 @@ class Watchdog:
         tiers = self._tiers(usage)
         watch = self._watches.get(usage.device_uuid, Watch())
         now_ms = self._clock.monotonic_ms()
-        self._watches[usage.device_uuid], decisions = judge(watch, usage, tiers, self._rules, now_ms)
+        judged, decisions = judge(watch, usage, tiers, self._rules, now_ms)
+        self._watches[usage.device_uuid] = judged
+        for slice_id in judged.offences.keys() - watch.offences.keys():
+            self._note_breach(usage.device_uuid, slice_id, tiers[slice_id])
         for decision in decisions:
             self._carry_out(decision)
         return decisions
@@ -58,9 +63,9 @@ class Watchdog:
         """The device is not there any more."""
         self._watches.pop(device_uuid, None)
 
-    def doubts(self, usage: DeviceUsage) -> bool:
+    def needs_second_look(self, usage: DeviceUsage) -> bool:
         """Whether a poll must be repeated before it is judged; see `core.enforcement.doubtful`."""
-        return doubtful(usage, self._tiers(usage))
+        return needs_second_look(usage, self._tiers(usage))
 
     def _tiers(self, usage: DeviceUsage) -> dict[str, Tier]:
         """What holds each slice now."""
@@ -69,6 +74,11 @@ class Watchdog:
             for piece in usage.slices
             if (actual := self._state.actual_of(piece.reservation.slice_id)).tier is not None
         }
+
+    def _note_breach(self, device_uuid: str, slice_id: str, tier: Tier) -> None:
+        if tier in HARD_TIERS:
+            self.breaches[tier] += 1
+            log.error("tier %s did not hold slice %s to its limit on %s", tier.word, slice_id, device_uuid)
 
     def _carry_out(self, decision: Decision) -> None:
         self.acts[decision.act] += 1

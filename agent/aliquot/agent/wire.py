@@ -1,6 +1,6 @@
-"""Between the agent's values and the contract's messages. The only module, with `stream` and `local`, that knows both.
+"""Converts between the agent's values and protobuf messages. Only `stream`, `reporting` and `local` know both as well.
 
-Absent is unknown: an optional field is set only where something is known.
+An optional field is set only where its value is known.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""What an agent needs of the machine that it runs on, in one place: clocks, processes, signals, files, the driver's
-threads, connections. Production has the defaults; who simulates a machine gives its own.
+"""Everything that an agent takes from its machine: clocks, processes, signals, files, threads for the driver,
+connections. The defaults are the real ones; a simulation gives its own.
 """
 
 from __future__ import annotations
@@ -15,25 +15,27 @@ from typing import Any, Protocol
 
 import msgspec
 
-from aliquot.agent import durable, identity, machine, processes
-from aliquot.agent.cgroups import CgroupTree
-from aliquot.agent.checkpoint import Checkpoint
+from aliquot.agent import machine
 from aliquot.agent.connection import Call, Coordinators, open_session
 from aliquot.agent.core.partitioning import Instance, Plan, Profile
 from aliquot.agent.core.samples import DeviceEvent
 from aliquot.agent.devices.base import DeviceBackend
+from aliquot.agent.devices.events import EventWatcher
 from aliquot.agent.devices.guard import DeviceGuard
+from aliquot.agent.disk import durable, identity
+from aliquot.agent.disk.checkpoint import Checkpoint
 from aliquot.agent.enforce import mig_geometry
 from aliquot.agent.enforce.assembly import assemble
 from aliquot.agent.enforce.base import Enforcer
-from aliquot.agent.events import EventWatcher
 from aliquot.agent.hosting.base import Host
 from aliquot.agent.hosting.processes import ProcessHost
 from aliquot.agent.local.server import LocalServer
 from aliquot.agent.local.service import LocalService
-from aliquot.agent.metrics import Metrics
-from aliquot.agent.processes import Processes
-from aliquot.agent.signals import Kernel, PidFds, Signaller
+from aliquot.agent.metrics.node import Metrics
+from aliquot.agent.processes import proc as processes
+from aliquot.agent.processes.cgroups import CgroupTree
+from aliquot.agent.processes.proc import Processes
+from aliquot.agent.processes.signals import Kernel, PidFds, Signaller
 from aliquot.common.backoff import Uniform
 from aliquot.common.clock import Clock, SystemClock
 
@@ -104,7 +106,7 @@ class Server(Protocol):
 
 @dataclass(frozen=True)
 class World:
-    """See the module's docstring. One for each agent: its clock is anchored when it is made."""
+    """See the module's docstring. One for each agent."""
 
     clock: Clock = field(default_factory=SystemClock)
     monotonic_s: Callable[[], float] = time.monotonic

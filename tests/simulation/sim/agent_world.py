@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 import grpc
 import grpc.aio
 
-from aliquot.agent.cgroups import ContainmentError
 from aliquot.agent.connection import Coordinators
 from aliquot.agent.core.model import Holder
 from aliquot.agent.enforce.base import Enforcer
@@ -21,7 +20,8 @@ from aliquot.agent.enforce.none import NoEnforcer
 from aliquot.agent.enforce.watchdog import WatchdogEnforcer
 from aliquot.agent.hosting.base import HostError
 from aliquot.agent.local.service import LocalService
-from aliquot.agent.signals import Outcome, Signaller, Target
+from aliquot.agent.processes.cgroups import ContainmentError
+from aliquot.agent.processes.signals import Outcome, Signaller, Target
 from aliquot.agent.world import World
 from aliquot.v1 import agent_pb2
 from tests.simulation.sim import mig

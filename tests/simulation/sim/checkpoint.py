@@ -1,6 +1,6 @@
 """The simulated state directory of an agent: what was saved survives the agent, and mostly the machine.
 
-It stands in for `aliquot.agent.checkpoint.Checkpoint` (whose real files the agent's own tests are about) and keeps
+It stands in for `aliquot.agent.disk.checkpoint.Checkpoint` (whose real files the agent's own tests are about) and keeps
 encoded records, so that what a restarted agent reads is what was written and nothing that it shared in memory.
 """
 
@@ -13,9 +13,9 @@ from random import Random
 
 import msgspec
 
-from aliquot.agent.checkpoint import StoredSlice
 from aliquot.agent.core.attribution import Attachment
 from aliquot.agent.core.model import Intent, Reservation, StopOrder
+from aliquot.agent.disk.checkpoint import StoredSlice
 
 
 class _Attached(msgspec.Struct, frozen=True):
@@ -138,7 +138,7 @@ class SimCheckpoint:
 
 
 class SimIdentity:
-    """The node's record. It stands in for `aliquot.agent.identity.Identity`."""
+    """The node's record. It stands in for `aliquot.agent.disk.identity.Identity`."""
 
     def __init__(self, disk: StateDisk, node_id: str) -> None:
         self._disk = disk

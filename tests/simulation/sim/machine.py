@@ -1,7 +1,7 @@
 """A simulated machine with GPUs: devices that fail in the ways they do, a process table, cgroups, and signals.
 
 The agent's production code sees it through `SimBackend`, `SimGuard` and `SimTree`, and through the functions of
-`aliquot.agent.processes` (see `agent_world`). What is true here is the ground truth that the auditor judges by.
+`aliquot.agent.processes.proc` (see `agent_world`). What is true here is the ground truth that the auditor judges by.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any, TypeVar
 
-from aliquot.agent.cgroups import ContainmentError
 from aliquot.agent.core.attribution import ProcessFacts
 from aliquot.agent.core.model import Holder, ProcessKey
 from aliquot.agent.core.samples import (
@@ -30,6 +29,7 @@ from aliquot.agent.core.samples import (
 from aliquot.agent.devices.base import DeviceError, DeviceLost, Discovery
 from aliquot.agent.devices.guard import DeviceHung
 from aliquot.agent.enforce.base import Limited
+from aliquot.agent.processes.cgroups import ContainmentError
 from aliquot.common.tiers import Tier
 from tests.simulation.sim.loop import US_PER_MS, US_PER_S, Process, SimLoop
 from tests.simulation.sim.mig import SimCard
@@ -241,7 +241,7 @@ class SimMachine:
 
 
 class SimTree:
-    """The cgroups of one machine. It stands in for `aliquot.agent.cgroups.CgroupTree`."""
+    """The cgroups of one machine. It stands in for `aliquot.agent.processes.cgroups.CgroupTree`."""
 
     def __init__(self, machine: SimMachine) -> None:
         self.base = f"{CGROUP_BASE}/{machine.node_id}"
@@ -415,7 +415,7 @@ class SimGuard:
 
 
 class SimProcesses:
-    """What /proc says. Its methods replace the functions of `aliquot.agent.processes`."""
+    """What /proc says. Its methods replace the functions of `aliquot.agent.processes.proc`."""
 
     def __init__(self, loop: SimLoop, table: ProcessTable, current: Callable[[], Process]) -> None:
         self._loop = loop

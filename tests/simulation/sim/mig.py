@@ -136,7 +136,7 @@ def apply(uuid: str, plan: Plan) -> None:
 
 
 class SimRecords:
-    """Where agents write down how cards were cut. It stands in for `aliquot.agent.durable` there."""
+    """Where agents write down how cards were cut. It stands in for `aliquot.agent.disk.durable` there."""
 
     def read_bytes(self, path: object, kind: str) -> bytes:
         """As written. Raises FileNotFoundError."""

@@ -1,8 +1,8 @@
-"""Where a device's memory is: reserved, observed per slice, foreign, and what no process accounts for.
+"""Splits a device's memory: per slice, foreign, and what no listed process accounts for.
 
-The driver may answer "not available" for a process's memory. That is unknown, not zero: such a slice's
-observation is a lower bound, and what unknown foreign processes hold is estimated from what is used but not
-accounted for, on the side of granting less.
+The driver may answer "not available" for a process's memory. That is unknown, not zero. For a slice with such a process
+there is only a lower bound. What such foreign processes hold is estimated, rather too high than too low, from the
+memory in use that no process accounts for.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import msgspec
 
 from aliquot.agent.core.model import Holder, ProcessKey, Reservation
 from aliquot.agent.core.samples import MemorySample
+from aliquot.common.limits import WHOLE_SHARE_MILLI
 
 
 class ProcessUse(msgspec.Struct, frozen=True):
@@ -67,10 +68,13 @@ def account(
     reservations: Sequence[Reservation],
     *,
     complete: bool = True,
+    compute_milli: int = WHOLE_SHARE_MILLI,
 ) -> DeviceUsage:
     """Sort a device's processes by holder. `reservations`: those on this device that hold a part of it.
+    `compute_milli`: the share of the whole device.
 
-    Processes of a lease without a slice here (strays) count as foreign memory: nothing is reserved for them.
+    Foreign is all that nothing is reserved for: also what processes of a lease hold without a slice here (strays), and
+    what a slice's processes hold beyond its limit.
     """
     by_slice: dict[str, list[ProcessUse]] = {record.slice_id: [] for record in reservations}
     slice_of = _slices_by_holder(reservations)
@@ -92,7 +96,8 @@ def account(
         slices=slices,
         strays=tuple(strays),
         foreign=tuple(foreign),
-        foreign_bytes=_foreign_bytes((*strays, *foreign), slices, unattributed, complete=complete),
+        foreign_bytes=_foreign_bytes((*strays, *foreign), slices, unattributed, complete=complete)
+        + _beyond_limits(slices, compute_milli),
         unattributed_bytes=unattributed,
     )
 
@@ -114,6 +119,12 @@ def _find(slice_of: Mapping[tuple[str, int], dict[int, str]], holder: Holder) ->
         return None
     nearest = min(epochs, key=lambda epoch: (epoch < holder.lease_epoch, abs(epoch - holder.lease_epoch)))
     return epochs[nearest]
+
+
+def _beyond_limits(slices: Sequence[SliceUsage], compute_milli: int) -> int:
+    """Whoever has a whole device may use all of it."""
+    shared = [piece for piece in slices if piece.reservation.spec.share_milli < compute_milli]
+    return sum(max(0, piece.known_bytes - piece.reservation.spec.memory_bytes) for piece in shared)
 
 
 def _foreign_bytes(

@@ -1,4 +1,4 @@
-"""Which lease a process belongs to, and how surely.
+"""Which lease a process belongs to, and by which evidence.
 
 Four kinds of evidence, strongest first:
 
@@ -118,7 +118,7 @@ class Attributor:
         by_cgroup = self._by_cgroup(facts.cgroup)
         if by_cgroup is None:
             return self._without_cgroup(facts)
-        # Looking for others costs a walk through the ancestors, and is in vain unless somebody has several leases.
+        # Only where somebody has several leases are the ancestors, which cost a walk, searched for more holders.
         others = self._membership(facts) if self._several else self._joined.get(facts.key, {})
         return Belonging(facts.key, tuple(dict.fromkeys((by_cgroup, *others))), Evidence.CGROUP)
 

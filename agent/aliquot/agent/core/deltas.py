@@ -1,7 +1,7 @@
-"""What is worth telling the coordinator: a snapshot, then only what has changed enough, at most so often.
+"""What is reported to the coordinator, and when: a snapshot, then what has changed enough, at a bounded rate.
 
-Deadbands keep a thousand jittering devices quiet. A value is compared with what was last *sent*, so that slow drift
-gets through, and a difference within its deadband is sent after `SETTLE_MS` all the same, so that readers end up exact.
+Deadbands suppress noise. A value is compared with the one last *sent*, so that slow drift is reported too. A difference
+within its deadband is sent after `SETTLE_MS`, so that readers have the exact value in the end.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class SliceUseReport(msgspec.Struct, frozen=True):
 
 
 class DeviceReport(msgspec.Struct, frozen=True):
-    """What is told of one device. `None` is unknown."""
+    """What is reported of one device. `None` is unknown."""
 
     uuid: str
     healthy: bool
@@ -54,7 +54,7 @@ class Deadbands:
 
 
 def differs(sent: DeviceReport, now: DeviceReport, bands: Deadbands) -> bool:
-    """Whether `now` must be told, given that `sent` was."""
+    """Whether `now` must be sent, given that `sent` was the last."""
     if (sent.healthy, sent.health_reason) != (now.healthy, now.health_reason):
         return True
     pairs = (
@@ -72,7 +72,7 @@ def differs(sent: DeviceReport, now: DeviceReport, bands: Deadbands) -> bool:
 def _apart(old: int | None, new: int | None, band: int) -> bool:
     if old is None or new is None:
         return (old is None) != (new is None)
-    # Falling to nothing or rising from it is news, however little it was.
+    # A change from or to zero is always reported.
     return abs(new - old) >= band or (old != new and (old == 0 or new == 0))
 
 
@@ -137,7 +137,7 @@ class DeltaTracker:
 
 
 def _same(sent: DeviceReport, now: DeviceReport) -> bool:
-    """Equal but for the time of sampling, and for load, which never holds still."""
+    """Equal but for the time of the sample and the load, which changes all the time."""
     return (sent.foreign_bytes, sent.memory_used_bytes, sent.slices) == (
         now.foreign_bytes, now.memory_used_bytes, now.slices
     )  # fmt: skip

@@ -1,8 +1,9 @@
-"""What an order of the coordinator does to the book: fencing first, then one record at a time.
+"""What an order of the coordinator changes: first fencing, then one reservation at a time.
 
-Three numbers fence. A lower `leader_epoch` than the highest obeyed comes from a deposed coordinator: refused whole. A
-`session_epoch` that is not this connection's was meant for an earlier one: refused whole. A lower `lease_epoch` than
-recorded concerns an earlier shape of the lease: refused per slice. Equal numbers are repetitions, which are harmless.
+Three numbers protect against orders that come too late. A lower `leader_epoch` than the highest obeyed comes from a
+deposed coordinator: refused whole. A `session_epoch` that is not this connection's was meant for an earlier one:
+refused whole. A lower `lease_epoch` than recorded concerns an earlier shape of the lease: refused per slice. Equal
+numbers are repetitions, which are harmless.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ class Fence:
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What one slice is wanted to be."""
+    """What the coordinator wants of one slice."""
 
     spec: SliceSpec
     stop: bool
@@ -71,7 +72,7 @@ class Verdict:
     forgotten: tuple[str, ...] = ()
     """Settled endings."""
     repeats: tuple[str, ...] = ()
-    """Slices of which the coordinator wants to hear again, although nothing changed."""
+    """Slices to be reported again, although nothing changed."""
     refusals: tuple[Refusal, ...] = ()
     quarantined: tuple[str, ...] = ()
     """Of `records`: those that the coordinator's full list did not name."""
@@ -86,8 +87,7 @@ def judge(book: Book, fence: Fence, batch: Batch, devices: Mapping[str, DeviceIn
     records: list[Reservation] = []
     repeats: list[str] = []
     refusals: list[Refusal] = []
-    # Stops come first: capacity that they free on paper is not given away here, but a regrant in the same
-    # batch must find its predecessor already marked as stopping.
+    # Stops come first: a new grant of the same lease in this batch must find the old slice marked as stopping.
     for order in sorted(batch.orders, key=lambda order: not order.stop):
         known = scratch.get(order.spec.slice_id)
         stale = _stale(scratch, known, order)
@@ -140,7 +140,7 @@ def _stale(book: Book, known: Reservation | None, order: Order) -> Refusal | Non
         return None
     if order.stop:
         return None
-    # A slice of an earlier shape must not come to life beside a later one; leftovers of it may still be stopped.
+    # A slice of an earlier grant must not start beside one of a later grant; it may still be stopped.
     newest = max((record.spec.lease_epoch for record in book.of_lease(order.spec.lease_id)), default=0)
     if epoch < newest:
         detail = f"lease {order.spec.lease_id} is at epoch {newest}; a slice of epoch {epoch} is too late"
@@ -173,7 +173,7 @@ def _run(
 
 
 def _admit(book: Book, fresh: Reservation, devices: Mapping[str, DeviceInfo]) -> Reservation:
-    """The second line behind the coordinator's arithmetic: no device is reserved beyond what it has."""
+    """Check again what the coordinator has calculated: no device is reserved beyond what it has."""
     spec = fresh.spec
     device = devices.get(spec.device_uuid)
     if device is None:

@@ -1,22 +1,22 @@
-"""The watchdog's decisions: who is over a limit, who is told to end, who is ended. Pure; signalling is elsewhere.
+"""The watchdog's decisions: which slices are over their limit, and which processes get SIGTERM or SIGKILL. Pure.
 
 The rules, as README and the audit log state them:
 
 - A slice is over its limit when the *known* memory of its processes on its device exceeds it. Unknown memory
   counts as nothing here: it is never a reason to end a process.
-- A slice that comes to 95 % of its limit, or beyond it at once, is warned about once, and again after it fell
-  below 90 %.
+- At 95 % of its limit a slice is warned about once; again only after it fell below 90 %.
 - Over the limit, victims are chosen from that slice's processes on that device only, the largest first (of
   equals, the youngest), until what is left fits: as few processes as possible. They get SIGTERM in the very
   poll that saw it.
 - After the grace (the lease's own, at most the configured one) a victim that is alive gets SIGKILL, if the
-  slice is still over its limit. If it is not, the victims are reprieved; being over again before a full grace
-  has passed takes up the old clock, so that swinging around the limit gains nothing.
+  slice is still over its limit. If it is not, the victims are reprieved. A slice that is over its limit again within
+  one grace period goes on with the old clock, so that nothing is gained by going up and down around the limit.
 - A process of a lease on a device where its lease has no slice is a *stray*: it is over a limit of zero. It
   gets SIGTERM when two polls in a row saw known memory of it there, then SIGKILL after the grace.
 - Foreign processes, and processes that can't be identified by pid and start time, are never chosen.
-- Whole devices have nobody to protect, and hard tiers (driver, mig) deny by themselves: observed, not
-  enforced here.
+- Slices of the tier `driver` are judged as well. It denies by itself, but not what a process took before it was
+  attached, and a limit that fails must not go unnoticed: see `Watchdog.breaches`.
+- Whole devices and MIG instances have nobody to protect.
 """
 
 from __future__ import annotations
@@ -32,8 +32,11 @@ from aliquot.agent.core.model import Holder, ProcessKey
 from aliquot.common.quantity import human_bytes
 from aliquot.common.tiers import Tier
 
-SOFT_TIERS = frozenset({Tier.WATCHDOG, Tier.PRELOAD, Tier.MPS})
-"""Tiers with the watchdog behind them."""
+WATCHED_TIERS = frozenset({Tier.WATCHDOG, Tier.PRELOAD, Tier.MPS, Tier.DRIVER})
+"""Tiers with the watchdog behind them: all but those that have a device, or a partition of the hardware, to themselves.
+"""
+HARD_TIERS = frozenset({Tier.DRIVER})
+"""Of these, those under which nobody should ever be seen over the limit."""
 
 WARN_PERMILLE = 950
 CALM_PERMILLE = 900
@@ -51,7 +54,7 @@ class Rules:
 
 
 class Act(enum.StrEnum):
-    """What is done to a process or said about a slice."""
+    """What is done to a process or reported of a slice."""
 
     WARN = "warn"
     TERMINATE = "terminate"
@@ -93,19 +96,19 @@ class Watch:
     warned: frozenset[str] = frozenset()
 
 
-def doubtful(usage: DeviceUsage, tiers: Mapping[str, Tier]) -> bool:
-    """Whether a slice seems over its limit by the sum of several processes. A driver reads them one after the other, so
-    memory that one gave back and another took meanwhile is counted twice: it must be looked at again, at once.
+def needs_second_look(usage: DeviceUsage, tiers: Mapping[str, Tier]) -> bool:
+    """Whether a slice seems over its limit by the sum of several processes. A driver reads them one after the other:
+    memory that one gave back and another took meanwhile is counted twice. So the device must be read once more.
     """
     return any(
         piece.known_bytes > piece.reservation.spec.memory_bytes and len(piece.uses) > 1
         for piece in usage.slices
-        if not piece.reservation.spec.whole_device and tiers.get(piece.reservation.slice_id) in SOFT_TIERS
+        if not piece.reservation.spec.whole_device and tiers.get(piece.reservation.slice_id) in WATCHED_TIERS
     )
 
 
-def agreed(first: DeviceUsage, second: DeviceUsage) -> DeviceUsage:
-    """What two looks in a row agree that slices hold: of each process the less, and of those only that both saw."""
+def held_in_both(first: DeviceUsage, second: DeviceUsage) -> DeviceUsage:
+    """What slices held in both of two reads: of each process that is in both, the smaller amount."""
     before = {use.process: use.memory_bytes for piece in first.slices for use in piece.uses if use.process is not None}
 
     def lesser(use: ProcessUse) -> ProcessUse:
@@ -130,7 +133,7 @@ def judge(
     warned: set[str] = set()
     for piece in usage.slices:
         spec = piece.reservation.spec
-        if spec.whole_device or tiers.get(spec.slice_id) not in SOFT_TIERS:
+        if spec.whole_device or tiers.get(spec.slice_id) not in WATCHED_TIERS:
             continue
         offence = watch.offences.get(spec.slice_id)
         offence, said = _judge_slice(piece, offence, rules, now_ms)
@@ -166,7 +169,7 @@ def _judge_slice(
         f"of {human_bytes(spec.memory_bytes)}"
     )
     decisions = []
-    # Processes already asked are expected to go; only what would still be too much without them is asked as well.
+    # Processes that have SIGTERM are expected to end: others only get it if the rest would still be too much.
     excess = over_bytes - sum(use.memory_bytes or 0 for use in piece.uses if use.process in asked)
     for use in _victims(piece.uses, asked):
         if excess <= 0:

@@ -1,9 +1,9 @@
-"""Whether a device may take new leases: at once no, and only slowly yes again.
+"""Whether a device may take new leases: unhealthy at once, healthy again only after a while.
 
-Health goes both ways. A device turns unhealthy on the first bad sign, and healthy again when every sign has
-been good for `CALM_SAMPLES` samples in a row and `CALM_MS` have passed since the last bad one. Signs, in the
-order asked: the agent's own calls (a hung or lost device), the driver's recovery action, row remapping, XIDs.
-Pure: samples and times come in. Times are milliseconds of the monotonic clock.
+A device turns unhealthy on the first bad sign, and healthy again when every sign has been good for `CALM_SAMPLES`
+samples in a row and `CALM_MS` have passed since the last bad one. Signs, in the order asked: the agent's own calls (a
+hung or lost device), the driver's recovery action, row remapping, XIDs. Pure: samples and times come in. Times are
+milliseconds of the monotonic clock.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def _complaint(sample: HealthSample) -> str:
     if sample.remap_failed:
         return "a memory row could not be remapped: the device needs service"
     if sample.remap_pending and action is None:
-        # With a recovery action at hand, that one says whether a pending remap matters.
+        # Where the driver has a recovery action, that says whether a pending remap matters.
         return "memory rows wait to be remapped: reset the device"
     if sample.uncorrected_errors and action is None:
         return f"{sample.uncorrected_errors} uncorrectable memory errors since the driver was loaded: reset the device"

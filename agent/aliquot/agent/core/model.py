@@ -1,8 +1,8 @@
-"""Values the agent's core speaks in: what a slice is, what is recorded of it, and what is true of it now.
+"""The values of the agent's core: a slice as ordered, its reservation, and what is true of it now.
 
 A `Reservation` is what must survive a crash: the slice as it was ordered, and whether it is to run or to stop. Whether
-its limit is set is never written down; it is read back from the device after every start, so that the record cannot lie
-about it. All times are milliseconds of the machine's monotonic clock unless a name says otherwise.
+its limit is set is not recorded: it is read back from the device after every start. All times are milliseconds of the
+machine's monotonic clock unless a name says otherwise.
 """
 
 from __future__ import annotations

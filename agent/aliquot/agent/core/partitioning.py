@@ -1,7 +1,8 @@
 """How a card is cut (MIG), and what to do so that it is cut as ordered. Pure.
 
-A card's memory is a row of slices; a profile takes so many in a row and may begin only at certain ones. The coordinator
-decides what parts there should be, each with its place; the agent makes the difference, and touches nothing in use.
+A card's memory is a row of memory slices. An instance of a profile takes several in a row, and may begin only at some
+of them. The coordinator decides which instances there are to be, and where. The agent creates and removes what differs,
+and never touches an instance in use.
 """
 
 from __future__ import annotations

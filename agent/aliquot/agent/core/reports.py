@@ -1,4 +1,4 @@
-"""What is told of a slice, and the line in which confirmations wait to be sent: none is ever merged with another."""
+"""Reports of slices, and the queue in which they wait to be sent. No report is merged with another."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MAX_WAITING = 100_000
 
 @dataclass(frozen=True, slots=True)
 class SliceReport:
-    """One confirmation."""
+    """What has become true of one slice."""
 
     slice_id: str
     lease_id: str
@@ -33,7 +33,7 @@ class SliceReport:
 
 
 def report_of(record: Reservation, actual: Actual, detail: str = "") -> SliceReport:
-    """What to tell of a reservation now."""
+    """The report of a reservation as it is now."""
     spec = record.spec
     return SliceReport(
         slice_id=spec.slice_id,
@@ -51,15 +51,15 @@ def report_of(record: Reservation, actual: Actual, detail: str = "") -> SliceRep
     )
 
 
-class ReportLine:
-    """Confirmations in the order they became true. A snapshot holds the present state of every slice, so
-    whoever sends one empties the line first: what waited is in it.
+class ReportQueue:
+    """Reports in the order in which they became true. A snapshot has the present state of every slice, so whoever
+    sends one clears the queue first.
     """
 
     def __init__(self) -> None:
         self._waiting: deque[SliceReport] = deque()
         self.overflowed = False
-        """More waited than is kept: only a snapshot tells the truth now."""
+        """More waited than is kept, and reports were dropped: a snapshot must be sent."""
 
     def __len__(self) -> int:
         return len(self._waiting)

@@ -1,11 +1,11 @@
-"""The life of a reservation: one table of what orders and events may do to it, and what to do next about it.
+"""The states of a reservation: one table of transitions, and what to do next.
 
     RUN --stop ordered--> STOP --processes gone, limit cleared--> ENDED (gone) --settled--> forgotten
     RUN --can't be set up-----------------------------------> ENDED (failed) --settled--> forgotten
     STOP --run ordered again (a reprieve)--> RUN
 
-`next_step` compares what is ordered with what is true and names one action. It is asked again after each action and
-after every restart, so that nothing depends on remembering which actions were already under way when the agent died.
+`next_step` compares what is ordered with what is true, and names one action. It is asked again after each action and
+after every restart, so no action in progress has to be remembered.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def is_served(reservation: Reservation, actual: Actual) -> bool:
 
 
 class Step(enum.Enum):
-    """The one thing to do next about a slice."""
+    """What to do next about a slice."""
 
     NOTHING = "nothing"
     SET_LIMIT = "set the limit"

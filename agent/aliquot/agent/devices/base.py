@@ -1,8 +1,8 @@
-"""What the agent asks of a kind of device, whoever made it: one protocol, one module per way of answering.
+"""What the agent asks of devices of any vendor: one protocol, one module per implementation.
 
-A backend is synchronous and may block, even for ever: drivers do. It is only called through `DeviceGuard`,
-from worker threads, so its methods must bear being called from several threads for *different* devices at
-once. They answer None for what a driver does not offer, and raise `DeviceError` for what it can't answer now.
+A backend is synchronous and may block, even for ever: drivers do. It is only called through `DeviceGuard`, from worker
+threads, so its methods may be called from several threads at once, for *different* devices. They answer None for what
+a driver does not offer, and raise `DeviceError` for what it can't answer now.
 """
 
 from __future__ import annotations

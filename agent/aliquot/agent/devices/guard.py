@@ -1,4 +1,4 @@
-"""Calls into a driver that may hang for ever, made so that the agent never does.
+"""Calls into a driver that may hang for ever, without the agent hanging.
 
 Each device has a worker thread of its own (a *lane*), in which its calls run one after the other. A call is waited for
 at most `timeout_s` from when it began; when it does not come back, its lane is *stuck*: further calls for that device

@@ -1,7 +1,7 @@
 """NVIDIA devices, through NVML and the real pynvml only.
 
-Handles are looked up once and kept; what a driver does not offer is asked once. A device in MIG mode is answered as its
-instances, each a device of its own that names its parent; the parent itself can't be leased then.
+Handles are looked up once and kept; what a driver does not offer is asked once. A device in MIG mode is listed as its
+instances, each a device that names its parent. The parent itself can't be leased then.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
 """Who is on a device: NVML's three process lists, merged by pid.
 
-The lists are by far the dearest thing a poll asks for (milliseconds each, under a lock of the driver's), and
+The lists are by far the most expensive part of a poll (milliseconds each, under a lock of the driver), and
 pynvml's own wrappers ask for each twice: for its size, then for its contents. Here the size of the last
 answer is offered at once, and asked again only when it was too small. The versioned symbols are tried newest
 first; the unversioned wrappers can't be used, since they raise something that is no NVML error.
 
-Programs that compute are in the first list. The other two (graphics, clients of MPS) are empty on most
-devices: one that was empty is read again only after `EMPTY_LIST_S`, one that was not is read every time, so
-that nothing old is ever taken for the present.
+Programs that compute are in the first list. The other two (graphics, clients of MPS) are empty on most devices. One
+that was empty is read again only after `EMPTY_LIST_S`; one that was not is read every time, so that no answer is out
+of date.
 """
 
 from __future__ import annotations

@@ -10,14 +10,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from aliquot.agent.cgroups import CgroupTree, ContainmentError
 from aliquot.agent.core.partitioning import Card
 from aliquot.agent.core.samples import DeviceInfo, DriverInfo
 from aliquot.agent.devices.base import DeviceBackend, DeviceError, Discovery
-from aliquot.agent.enforce.means import CUDA_LIBRARY, CudaDriver, why_untold
 from aliquot.agent.enforce.mps_control import PROGRAM
 from aliquot.agent.enforce.preload import built_library
-from aliquot.agent.signals import PidFds
+from aliquot.agent.enforce.prerequisites import CUDA_LIBRARY, CudaDriver, why_unmeasured
+from aliquot.agent.processes.cgroups import CgroupTree, ContainmentError
+from aliquot.agent.processes.signals import PidFds
 
 NODE_NAME = "doctor"
 
@@ -82,7 +82,7 @@ def _device(backend: DeviceBackend, device: DeviceInfo) -> Finding:
     if device.mig_profile:
         parts.append(f"MIG {device.mig_profile}")
     try:
-        untold = why_untold(backend.processes(device.uuid))
+        untold = why_unmeasured(backend.processes(device.uuid))
     except DeviceError as error:
         return Finding(subject, Mark.BAD, f"{parts[0]}; its processes can't be seen: {error.message}")
     if untold:

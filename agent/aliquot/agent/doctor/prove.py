@@ -16,8 +16,6 @@ import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from aliquot.agent import processes
-from aliquot.agent.cgroups import CgroupTree, ContainmentError
 from aliquot.agent.core.model import Holder, ProcessKey, SliceSpec
 from aliquot.agent.core.samples import DeviceInfo
 from aliquot.agent.devices.base import DeviceBackend, DeviceError
@@ -25,8 +23,10 @@ from aliquot.agent.doctor.checks import NODE_NAME, Finding, Mark
 from aliquot.agent.doctor.cuda import OUT_OF_MEMORY
 from aliquot.agent.enforce.assembly import assemble
 from aliquot.agent.enforce.base import EnforcementError, Enforcer, Limited
-from aliquot.agent.enforce.means import CudaDriver, why_untold
-from aliquot.agent.signals import Outcome, PidFds, Signaller, Target
+from aliquot.agent.enforce.prerequisites import CudaDriver, why_unmeasured
+from aliquot.agent.processes import proc as processes
+from aliquot.agent.processes.cgroups import CgroupTree, ContainmentError
+from aliquot.agent.processes.signals import Outcome, PidFds, Signaller, Target
 from aliquot.common.tiers import Tier
 
 LIMIT_BYTES = 1 << 30
@@ -48,7 +48,7 @@ def prove(backend: DeviceBackend, device: DeviceInfo, directory: Path, names: tu
         directory=directory,
         throttle=False,
         why_no_cgroups=lambda: why_not,
-        blind=lambda uuid: why_untold(backend.processes(uuid)),
+        blind=lambda uuid: why_unmeasured(backend.processes(uuid)),
         powerless=PidFds().available,
         no_cuda=CudaDriver().why_not,
     )

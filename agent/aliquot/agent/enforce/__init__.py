@@ -1,1 +1,1 @@
-"""Enforcement tiers: one module per way of holding a slice to its limits."""
+"""The tiers of enforcement: one module for each."""

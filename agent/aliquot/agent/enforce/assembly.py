@@ -1,4 +1,4 @@
-"""The tiers of an agent, made from its settings."""
+"""Makes the tiers of an agent from its settings."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def assemble(
     tell: Callable[[str], None] = lambda text: None,
 ) -> list[Enforcer]:
     """The enforcers of the named tiers; whole devices are always held by `none`. `directory`: where tiers keep what
-    the lease's processes load or connect to. `no_cuda`: see `means.CudaDriver.why_not`. `tell`: takes what people
-    should know of. Raises `InvalidFieldError` for a name that is no tier.
+    the lease's processes load or connect to. `no_cuda`: see `prerequisites.CudaDriver.why_not`. `tell`: takes
+    what people should know of. Raises `InvalidFieldError` for a name that is no tier.
     """
     makers: Mapping[Tier, Callable[[], Enforcer]] = {
         Tier.MIG: MigEnforcer,
@@ -59,10 +59,8 @@ def environment_of(enforcer: Enforcer, limited: Limited, present: Mapping[str, s
     return enforcer.environment(limited)
 
 
-def look_after(enforcer: Enforcer, limited: Limited, pids: Collection[int]) -> None:
-    """Have a tier whose limit is in force look whether these processes of the slice are under it. Raises
-    `EnforcementError`.
-    """
+def check_processes(enforcer: Enforcer, limited: Limited, pids: Collection[int]) -> None:
+    """Have a tier check that these processes of a slice are under its limit. Raises `EnforcementError`."""
     if isinstance(enforcer, MpsEnforcer):
         enforcer.look_for_escaped(limited, pids)
 

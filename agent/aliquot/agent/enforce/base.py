@@ -1,8 +1,7 @@
-"""What a tier of enforcement must be able to do: one protocol, one module per tier.
+"""The protocol of a tier of enforcement.
 
-Methods are synchronous and may call a driver; the agent runs them through `DeviceGuard`. `apply` must bear
-being repeated: it is called again after every restart of the agent, and whenever `read_back` says that the
-limit is not there.
+Methods are synchronous and may call a driver; the agent runs them through `DeviceGuard`. `apply` is idempotent: it is
+called again after every restart of the agent, and whenever `read_back` says that the limit is not in force.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Choosing a tier: the strongest that can be had, and why not a stronger one.
+"""Chooses the strongest tier that is available, and says why not a stronger one.
 
 A whole device needs none, whatever the request's minimum: a minimum asks for protection from neighbours, and
 there are none. A part needs one of the others, at least as strong as the request demands.

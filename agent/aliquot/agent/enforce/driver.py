@@ -1,8 +1,8 @@
 """Tier `driver`: the driver itself limits what a cgroup may hold of a device.
 
-Set on the holder's leaf cgroup, so that children, shells and static programs are held as well, and nothing in the
-process takes part. Needs root, cgroup v2 and a driver that offers it (r615, CUDA 13.4). A limit is taken away before
-its cgroup goes: a later cgroup must not inherit it.
+The limit is set on the holder's leaf cgroup, so it also holds children, shells and static programs, without any help
+of the process. Needs root, cgroup v2 and a driver that offers it (r615, CUDA 13.4). A limit is taken away before its
+cgroup goes: a later cgroup must not inherit it.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import TypeVar
 
 import pynvml
 
-from aliquot.agent.cgroups import MOUNTINFO, find_mount
 from aliquot.agent.enforce.base import EnforcementError, Limited
+from aliquot.agent.processes.cgroups import MOUNTINFO, find_mount
 from aliquot.common.tiers import Tier
 
 T = TypeVar("T")

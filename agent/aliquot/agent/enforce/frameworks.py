@@ -25,7 +25,7 @@ _TORCH_KEY = "per_process_memory_fraction"
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class DevicePart:
     """What a process has of one device."""
 
     memory_bytes: int
@@ -43,7 +43,7 @@ class Part:
         return self.memory_bytes if self.tier in _SEES_LEASE else self.device_bytes
 
 
-def settings(parts: Sequence[Part], present: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
+def settings(parts: Sequence[DevicePart], present: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
     """Variables to set for a process with these parts, and notes for people. One setting serves all its
     devices, so the smallest part decides. `present`: what the process has set already.
     """

@@ -1,7 +1,7 @@
 """Reads how a card is cut, and cuts it as planned (`core.partitioning`); `partitions` decides whether it may.
 
-Only parts that nobody uses, and only with explicit placements: the order in which a driver would choose them decides
-what still fits afterwards.
+Only unused instances are touched, and each new one gets an explicit place: the places that a driver would choose decide
+what fits afterwards.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ from aliquot.common.tiers import Tier
 CONTEXT_MIN_BYTES = 32 << 20
 """None is taken to be smaller, whatever an account says."""
 CONTEXT_MAX_BYTES = 1 << 30
-"""No context is taken to be larger, so that a large process alone on its device doesn't keep others from starting."""
+"""None is taken to be larger."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +62,8 @@ class PreloadEnforcer:
         self._throttle = throttle
         self._context_bytes: dict[str, int] = {}
         self._seen: dict[str, _Seen] = {}
+        self._folders: dict[Holder, LeaseFiles] = {}
+        """Those that were used, with their files open."""
 
     def available(self, limited: Limited) -> str:
         """Empty where the library was built and can be loaded from our folder."""
@@ -104,12 +106,14 @@ class PreloadEnforcer:
         files = self._files(spec.holder)
         self._seen.pop(spec.slice_id, None)
         try:
-            if files.directory.is_dir() and files.clear_limit(spec.device_uuid):
-                files.remove()
+            over = not files.directory.is_dir() or files.clear_limit(spec.device_uuid)
         except EnforcementError:
-            files.remove()  # damaged: nothing in it is of use to anybody
+            over = True  # damaged: nothing in it is of use to anybody
         except OSError as error:
             raise EnforcementError(f"the limit can't be taken away: {error}") from error
+        if over:
+            files.remove()
+            self._folders.pop(spec.holder, None)
 
     def environment(self, limited: Limited) -> Mapping[str, str]:
         """LD_PRELOAD, to be merged with what the user preloads: see `merge_environment`."""
@@ -153,18 +157,19 @@ class PreloadEnforcer:
         return published
 
     def _learn_context(self, limited: Limited, files: LeaseFiles) -> None:
-        """A process on a device has a context at least, so the smallest is the best guess at one. It is reserved
-        before the next context is made, on any device of the model.
-        """
-        smallest = files.smallest_bytes(limited.spec.device_uuid)
+        """What a context took is reserved before the next one is made, on any device of the model."""
+        measured = files.measured_context_bytes(limited.spec.device_uuid)
         model = limited.device.product_name
         known = self._context_bytes.get(model)
-        if smallest is not None and (known is None or smallest < known):
+        if measured is not None and (known is None or measured < known):
             # The account is the tenant's to write, and this guess serves everybody's leases.
-            self._context_bytes[model] = min(max(smallest, CONTEXT_MIN_BYTES), CONTEXT_MAX_BYTES)
+            self._context_bytes[model] = min(max(measured, CONTEXT_MIN_BYTES), CONTEXT_MAX_BYTES)
         if model in self._context_bytes:
             files.set_context(limited.spec.device_uuid, self._context_bytes[model])
 
     def _files(self, holder: Holder) -> LeaseFiles:
-        name = f"{quote(holder.lease_id, safe='')}.{holder.lease_epoch}.{holder.member}"
-        return LeaseFiles(self._directory / name, holder.lease_id)
+        found = self._folders.get(holder)
+        if found is None:
+            name = f"{quote(holder.lease_id, safe='')}.{holder.lease_epoch}.{holder.member}"
+            found = self._folders.setdefault(holder, LeaseFiles(self._directory / name, holder.lease_id))
+        return found

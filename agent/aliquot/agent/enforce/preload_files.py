@@ -4,6 +4,10 @@
     account  the lease's processes charge themselves in it. Nothing in it is believed: it is read with bounds, never
              mapped (a tenant may cut it short), never locked (a tenant may hold its lock for ever).
 
+Both are kept open for writing from the moment they are made: a file that somebody else has open for writing can't be
+given a file lease (`fcntl(F_SETLEASE)`), by which a tenant could have the agent wait for it. A file that had one
+before this agent opened it is not waited for either, but made anew.
+
 The layout is that of `native/preload/layout.h`.
 """
 
@@ -15,6 +19,8 @@ import mmap
 import os
 import shutil
 import tempfile
+import threading
+import weakref
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +34,8 @@ DEVICES_MAX = 16
 SLOTS_MAX = 512
 LIBRARY = "libaliquot_preload.so"
 LEASE_NAME_MAX = 63
+
+_MODES = {"account": 0o600, "limit": 0o444}
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -72,6 +80,7 @@ class _AccountFile(ctypes.Structure):
         ("held", ctypes.c_uint64 * DEVICES_MAX),
         ("peak", ctypes.c_uint64 * DEVICES_MAX),
         ("slots", _Slot * SLOTS_MAX),
+        ("context", ctypes.c_uint64 * DEVICES_MAX),
     )
 
 
@@ -108,11 +117,17 @@ def uuid_bytes(uuid: str) -> bytes:
 
 
 class LeaseFiles:
-    """The folder of one holder. Every write is idempotent; files appear whole or not at all."""
+    """The folder of one holder. Every write is idempotent; files appear whole or not at all. Usable from any thread.
+    No call waits for the lease's processes.
+    """
 
     def __init__(self, directory: Path, lease: str) -> None:
         self.directory = directory
         self._lease = lease.encode()[:LEASE_NAME_MAX]
+        self._descriptors: dict[str, int] = {}
+        self._lock = threading.Lock()
+        """Held while a descriptor is used: another thread may replace it."""
+        weakref.finalize(self, _close_all, self._descriptors)
 
     @property
     def library(self) -> Path:
@@ -123,13 +138,17 @@ class LeaseFiles:
         """Make what is missing. Raises `OSError`."""
         self.directory.mkdir(parents=True, exist_ok=True)
         self.directory.chmod(0o755)
-        if not self._is_current(library):
-            with self._new(LIBRARY, 0o555) as descriptor, open(descriptor, "wb", closefd=False) as target:
-                target.write(library.read_bytes())
+        # Before the library: a newer one refuses an account that is too short for it.
+        if self._whole("account", int(_AccountFile.context.offset), ACCOUNT_MAGIC):
+            with self._lock:
+                os.ftruncate(self._descriptor("account"), ctypes.sizeof(_AccountFile))
         if not self._whole("account", ctypes.sizeof(_AccountFile), ACCOUNT_MAGIC):
             with self._new("account", 0o600) as descriptor:
                 os.ftruncate(descriptor, ctypes.sizeof(_AccountFile))
                 _fill_account(descriptor)
+        if not self._is_current(library):
+            with self._new(LIBRARY, 0o555) as descriptor, open(descriptor, "wb", closefd=False) as target:
+                target.write(library.read_bytes())
         if not self._whole("limit", ctypes.sizeof(_LimitFile), LIMIT_MAGIC):
             with self._new("limit", 0o444) as descriptor:
                 empty = _LimitFile(magic=LIMIT_MAGIC, version=VERSION, lease=self._lease)
@@ -144,20 +163,20 @@ class LeaseFiles:
         if index >= DEVICES_MAX:
             raise EnforcementError(f"a lease can hold at most {DEVICES_MAX} devices of a node by preload")
         if fresh:
-            self._write(_at(index, "uuid"), uuid_bytes(uuid))
-            self._write(_at(index, "excess_bytes"), bytes(8))
-        self._write(_at(index, "context_bytes"), limit.context_bytes.to_bytes(8, "little"))
-        self._write(_at(index, "share_milli"), limit.share_milli.to_bytes(4, "little"))
-        self._write(_at(index, "memory_bytes"), limit.memory_bytes.to_bytes(8, "little"))
+            self._write("limit", _at(index, "uuid"), uuid_bytes(uuid))
+            self._write("limit", _at(index, "excess_bytes"), bytes(8))
+        self._write("limit", _at(index, "context_bytes"), limit.context_bytes.to_bytes(8, "little"))
+        self._write("limit", _at(index, "share_milli"), limit.share_milli.to_bytes(4, "little"))
+        self._write("limit", _at(index, "memory_bytes"), limit.memory_bytes.to_bytes(8, "little"))
         if fresh:  # last: nobody looks at a device beyond the count
-            self._write(_LimitFile.device_count.offset, (index + 1).to_bytes(4, "little"))
+            self._write("limit", _LimitFile.device_count.offset, (index + 1).to_bytes(4, "little"))
 
     def clear_limit(self, uuid: str) -> bool:
         """Let nothing more be allocated on a device. True: no device has a limit any more."""
         file = self._limits()
         cleared = _index_of(file, uuid)
         if cleared is not None:
-            self._write(_at(cleared, "memory_bytes"), bytes(8))
+            self._write("limit", _at(cleared, "memory_bytes"), bytes(8))
         return not any(file.devices[i].memory_bytes for i in range(file.device_count) if i != cleared)
 
     def limit_of(self, uuid: str) -> DeviceLimit | None:
@@ -176,22 +195,22 @@ class LeaseFiles:
         """Tell the lease's processes what they hold beyond their account. Raises `EnforcementError` and `OSError`."""
         index = _index_of(self._limits(), uuid)
         if index is not None:
-            self._write(_at(index, "excess_bytes"), excess_bytes.to_bytes(8, "little"))
+            self._write("limit", _at(index, "excess_bytes"), excess_bytes.to_bytes(8, "little"))
 
     def set_context(self, uuid: str, context_bytes: int) -> None:
         """What to reserve for a context before it is made. Raises `EnforcementError` and `OSError`."""
         file = self._limits()
         index = _index_of(file, uuid)
         if index is not None and file.devices[index].context_bytes != context_bytes:
-            self._write(_at(index, "context_bytes"), context_bytes.to_bytes(8, "little"))
+            self._write("limit", _at(index, "context_bytes"), context_bytes.to_bytes(8, "little"))
 
-    def smallest_bytes(self, uuid: str) -> int | None:
-        """What the smallest of the lease's processes says it holds of a device; None: none holds anything."""
+    def measured_context_bytes(self, uuid: str) -> int | None:
+        """The least that making a context took, as the lease's processes say; None: none has measured one."""
         index = _index_of(self._limits(), uuid)
         account = self._account()
         if index is None or account is None:
             return None
-        return min((int(slot.held[index]) for slot in account.slots if slot.pid and slot.held[index]), default=None)
+        return int(account.context[index]) or None
 
     def held_bytes(self, uuid: str) -> int | None:
         """What the lease's processes say they hold of a device; None where the account can't be read as one."""
@@ -209,11 +228,7 @@ class LeaseFiles:
         account = self._account()
         if index is None or account is None:
             return None
-        descriptor = os.open(self.directory / "account", os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-        try:
-            os.pwrite(descriptor, bytes(8), int(_AccountFile.peak.offset) + index * 8)
-        finally:
-            os.close(descriptor)
+        self._write("account", int(_AccountFile.peak.offset) + index * 8, bytes(8))
         held = sum(int(slot.held[index]) for slot in account.slots if slot.pid)
         return max(held, int(account.peak[index]))
 
@@ -233,6 +248,8 @@ class LeaseFiles:
 
     def remove(self) -> None:
         """Remove the folder; processes that still run keep what they have mapped, and may allocate nothing."""
+        with self._lock:
+            _close_all(self._descriptors)
         shutil.rmtree(self.directory, ignore_errors=True)
 
     def _account(self) -> _AccountFile | None:
@@ -243,29 +260,37 @@ class LeaseFiles:
         return account if (account.magic, account.version) == (ACCOUNT_MAGIC, VERSION) else None
 
     def _limits(self) -> _LimitFile:
-        path = self.directory / "limit"
-        data = path.read_bytes()
+        data = self._read("limit", ctypes.sizeof(_LimitFile))
         if len(data) == ctypes.sizeof(_LimitFile):
             file = _LimitFile.from_buffer_copy(data)
             if (file.magic, file.version) == (LIMIT_MAGIC, VERSION) and file.device_count <= DEVICES_MAX:
                 return file
-        raise EnforcementError(f"{path} is damaged", hint="the agent makes it again at the next poll")
+        raise EnforcementError(f"{self.directory / 'limit'} is damaged", hint="the agent makes it anew")
 
-    def _write(self, offset: int, data: bytes) -> None:
+    def _write(self, name: str, offset: int, data: bytes) -> None:
         """Change one field in place, where the lease's processes have it mapped: they see it whole at once."""
-        descriptor = _open_own(self.directory / "limit")
-        try:
-            os.pwrite(descriptor, data, offset)
-        finally:
-            os.close(descriptor)
+        with self._lock:
+            os.pwrite(self._descriptor(name), data, offset)
 
     def _read(self, name: str, size: int) -> bytes:
         """A file that a tenant may have cut short or made huge: no more than one byte too many is read."""
         try:
-            with (self.directory / name).open("rb") as file:
-                return file.read(size + 1)
+            with self._lock:
+                return os.pread(self._descriptor(name), size + 1, 0)
         except OSError:
             return b""
+
+    def _descriptor(self, name: str) -> int:
+        """The file that is in the folder now, open for reading and writing. Raises `OSError`."""
+        path = self.directory / name
+        there = path.stat(follow_symlinks=False)
+        known = self._descriptors.get(name)
+        if known is not None:
+            if os.path.samestat(os.fstat(known), there):
+                return known
+            os.close(self._descriptors.pop(name))
+        self._descriptors[name] = found = _open_own(path, _MODES[name])
+        return found
 
     def _whole(self, name: str, size: int, magic: int) -> bool:
         data = self._read(name, size)
@@ -273,7 +298,9 @@ class LeaseFiles:
 
     def _is_current(self, library: Path) -> bool:
         try:
-            return self.library.read_bytes() == library.read_bytes()
+            descriptor = os.open(self.library, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+            with open(descriptor, "rb") as file:  # noqa: PTH123  a descriptor, not a path
+                return file.read() == library.read_bytes()
         except OSError:
             return False
 
@@ -284,6 +311,12 @@ class LeaseFiles:
             yield descriptor
             os.fchmod(descriptor, mode)
             Path(temporary).replace(self.directory / name)
+            if name in _MODES:
+                with self._lock:
+                    before = self._descriptors.pop(name, None)
+                    self._descriptors[name] = os.dup(descriptor)
+                if before is not None:
+                    os.close(before)
         except BaseException:
             with contextlib.suppress(OSError):
                 Path(temporary).unlink()
@@ -292,16 +325,24 @@ class LeaseFiles:
             os.close(descriptor)
 
 
-def _open_own(path: Path) -> int:
-    """Open the agent's own read-only file for writing: its mode is for others (and binds only where we aren't root)."""
+def _open_own(path: Path, mode: int) -> int:
+    """Open one of the agent's own files for writing, which its mode may forbid: that is for others (and binds only
+    where we aren't root). Raises `BlockingIOError` instead of waiting for who has a file lease on it.
+    """
+    flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
     try:
-        return os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+        return os.open(path, flags)
     except PermissionError:
-        path.chmod(0o644)
+        path.chmod(0o600)
         try:
-            return os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+            return os.open(path, flags)
         finally:
-            path.chmod(0o444)
+            path.chmod(mode)
+
+
+def _close_all(descriptors: dict[str, int]) -> None:
+    while descriptors:
+        os.close(descriptors.popitem()[1])
 
 
 def _index_of(file: _LimitFile, uuid: str) -> int | None:

@@ -1,4 +1,4 @@
-"""What serves a lease: the two sides of it.
+"""What serves a lease: the interface of the agent, and that of the service.
 
 An entry point in the group `aliquot.hosts` names a `Service`. The agent never imports it: it starts a program
 (`hosting.program`) as a process of the lease, which does. Between the two there is a socket in the lease's own folder,

@@ -21,11 +21,11 @@ from pathlib import Path
 import msgspec
 
 from aliquot.agent.attaching import Attacher
-from aliquot.agent.containment import Containment
 from aliquot.agent.core.model import Holder
 from aliquot.agent.hosting.base import SOCKET, Answer, HostError, installed, valid_endpoint
-from aliquot.agent.processes import Processes
-from aliquot.agent.signals import Signaller, Target
+from aliquot.agent.processes.containment import Containment
+from aliquot.agent.processes.proc import Processes
+from aliquot.agent.processes.signals import Signaller, Target
 from aliquot.agent.state import NodeState
 from aliquot.common.errors import AliquotError
 

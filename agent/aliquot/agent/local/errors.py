@@ -6,6 +6,7 @@ LocalError
 ├── WrongSecret      the secret is not the lease's
 ├── UidMismatch      another user's processes are in this lease
 ├── PidNotYours      the process to attach belongs to another user
+├── PidProtected     the process to attach is the agent, or the agent depends on it
 ├── ProcessGone      the process to attach has ended
 ├── NotActive        its limit is not set (yet)
 ├── StillUsing       a process that holds device memory can't be detached
@@ -51,6 +52,12 @@ class PidNotYours(LocalError):
     """The process to attach belongs to another user."""
 
     reason = "PID_NOT_YOURS"
+
+
+class PidProtected(LocalError):
+    """The process to attach is the agent, or the agent depends on it."""
+
+    reason = "PID_PROTECTED"
 
 
 class ProcessGone(LocalError):

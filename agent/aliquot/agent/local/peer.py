@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from aliquot.agent.core.model import ProcessKey
 from aliquot.agent.local.errors import PeerUnknown, PidNotYours, ProcessGone
-from aliquot.agent.processes import Processes, key_of
+from aliquot.agent.processes.proc import Processes, key_of
 
 _CREDENTIALS = struct.Struct("3i")
 _SO_PEERPIDFD = 77  # Linux 6.5

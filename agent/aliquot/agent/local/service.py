@@ -7,16 +7,16 @@ import hmac
 from collections.abc import Awaitable, Callable, Sequence
 
 from aliquot.agent.attaching import Attacher
-from aliquot.agent.attachments import Attachments
-from aliquot.agent.containment import Containment
 from aliquot.agent.core.accounting import DeviceUsage
 from aliquot.agent.core.model import Intent, ProcessKey, Reservation
 from aliquot.agent.core.reservations import status_of
 from aliquot.agent.devices.base import DeviceError
 from aliquot.agent.limits_setter import LimitSetter
-from aliquot.agent.local.errors import LeaseNotHere, NotActive, StillUsing, UidMismatch, WrongSecret
+from aliquot.agent.local.errors import LeaseNotHere, NotActive, PidProtected, StillUsing, UidMismatch, WrongSecret
 from aliquot.agent.local.peer import Peer, target_of
-from aliquot.agent.processes import Processes
+from aliquot.agent.processes.attachments import Attachments
+from aliquot.agent.processes.containment import Containment
+from aliquot.agent.processes.proc import Processes
 from aliquot.agent.state import NodeState
 from aliquot.agent.wire import device_report, device_to_wire
 from aliquot.common.ids import secret_sha256
@@ -39,15 +39,18 @@ class LocalService:
         attacher: Attacher,
         limits: LimitSetter,
         processes: Processes,
+        protects: Callable[[int], bool],
         look: Callable[[str], Awaitable[DeviceUsage]],
         version: str,
     ) -> None:
+        """`protects(pid)`: whether a process may never belong to a lease."""
         self._state = state
         self._containment = containment
         self._attachments = attachments
         self._attacher = attacher
         self._limits = limits
         self._processes = processes
+        self._protects = protects
         self._look = look
         self._version = version
 
@@ -108,6 +111,11 @@ class LocalService:
         self._authenticate(request.lease_id, request.secret)
         records = self._running(request.lease_id, request.member)
         process = target_of(peer, request.pid, self._processes)
+        if self._protects(process.pid):
+            raise PidProtected(
+                f"process {process.pid} is the agent, or the agent depends on it",
+                hint="attach the program that uses the device, or its parent",
+            )
         self._authorise(request.lease_id, peer)
         records = await self._when_active(request.lease_id, request.member, records)
         holder = records[0].spec.holder

@@ -1,1 +1,1 @@
-"""The C part, and where to find it: the preload library."""
+"""The preload library, in C."""

@@ -279,6 +279,16 @@ void book_credit(int device, uint64_t bytes)
     unlock();
 }
 
+void book_note_context(int device, uint64_t bytes)
+{
+    if (!usable() || device < 0 || !bytes)
+        return;
+    lock();
+    if (!account->context[device] || bytes < account->context[device])
+        account->context[device] = bytes;
+    unlock();
+}
+
 uint64_t book_limit(int device)
 {
     return usable() && device >= 0 ? __atomic_load_n(&limits->devices[device].memory_bytes, __ATOMIC_RELAXED) : 0;

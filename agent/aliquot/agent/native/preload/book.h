@@ -19,6 +19,9 @@ void book_credit(int device, uint64_t bytes);
 /* Counts what is there already and can't be refused any more. */
 void book_force(int device, uint64_t bytes);
 
+/* Reports what making a context has taken. */
+void book_note_context(int device, uint64_t bytes);
+
 uint64_t book_limit(int device);
 uint64_t book_room(int device);       /* what could still be charged */
 uint64_t book_held_here(int device);  /* by this process */

@@ -32,8 +32,11 @@ static void gone(CUcontext context, int device)
     internal_settle(device);
 }
 
+static uint64_t internal_before; /* the creation that is under way */
+
 static bool reserve(int device)
 {
+    internal_before = internal_bytes(device);
     return internal_grow(device, book_context_bytes(device));
 }
 
@@ -41,7 +44,11 @@ static bool reserve(int device)
 static bool created(int device, CUcontext context)
 {
     context_seen(context, device);
-    return internal_settle(device);
+    const bool fits = internal_settle(device);
+    const uint64_t now = internal_bytes(device);
+    if (now > internal_before)
+        book_note_context(device, now - internal_before);
+    return fits;
 }
 
 EXPORT CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice ordinal)

@@ -44,6 +44,14 @@ void internal_shrink(int device, uint64_t bytes)
     pthread_mutex_unlock(&mutex);
 }
 
+uint64_t internal_bytes(int device)
+{
+    pthread_mutex_lock(&mutex);
+    const uint64_t bytes = device < 0 ? 0 : internal[device];
+    pthread_mutex_unlock(&mutex);
+    return bytes;
+}
+
 static uint64_t known(int device)
 {
     const uint64_t held = book_held_here(device);

@@ -5,7 +5,8 @@
  *   account  the lease's processes write what they hold into it. Who forges it deceives only its own lease, and only
  *            until the agent compares it with what the driver says (limit.excess_bytes), at most a poll later.
  *
- * Fixed sizes and natural alignment. Change a structure here and in preload_files.py together, and raise the version.
+ * Fixed sizes and natural alignment. Change a structure here and in preload_files.py together, and raise the version;
+ * what is appended needs no new one: the agent makes an older account longer before it renews the library.
  */
 #ifndef ALIQUOT_PRELOAD_LAYOUT_H
 #define ALIQUOT_PRELOAD_LAYOUT_H
@@ -55,6 +56,7 @@ struct account_file {
     uint64_t held[DEVICES_MAX]; /* sums over the slots */
     uint64_t peak[DEVICES_MAX]; /* the most held at any moment since the agent last looked; it sets it to 0 */
     struct slot slots[SLOTS_MAX];
+    uint64_t context[DEVICES_MAX]; /* the least that making a context was seen to take; 0: not measured yet */
 };
 
 #endif

@@ -48,6 +48,7 @@ void reclaim(int device);
 bool internal_grow(int device, uint64_t bytes);
 void internal_shrink(int device, uint64_t bytes);
 bool internal_settle(int device);
+uint64_t internal_bytes(int device); /* charged for it now */
 /* What settling must not go below: room promised for later in a context, such as a heap. */
 void internal_promise(int device, CUcontext context, int64_t change);
 void internal_forget_promises(int device, CUcontext context);

@@ -17,7 +17,7 @@ from pathlib import Path
 from urllib.parse import quote, unquote
 
 from aliquot.agent.core.model import Holder
-from aliquot.agent.processes import cgroup_of
+from aliquot.agent.processes.proc import cgroup_of
 from aliquot.common.errors import AliquotError
 
 MOUNTINFO = Path("/proc/self/mountinfo")

@@ -1,8 +1,8 @@
 """The node's Prometheus endpoint: one series per device, per slice, and what enforcement did.
 
-Values are read from the state when they are scraped, so that nothing lingers: the series of a lease that has
-ended is simply not there any more. What is not known has no sample, rather than a zero. Names follow
-Prometheus' rules; the names of dcgm-exporter are an opt-in (`dcgm.py`), so that nothing is counted twice.
+Values are read from the state when they are scraped, so that the series of a lease ends with the lease. What is not
+known has no sample, rather than a zero. Names follow Prometheus' rules; the names of dcgm-exporter are an opt-in
+(`dcgm.py`), so that nothing is counted twice.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from aliquot.agent.core.accounting import SliceUsage
-from aliquot.agent.signals import Signaller
+from aliquot.agent.processes.signals import Signaller
 from aliquot.agent.state import DeviceState, NodeState
 from aliquot.agent.watchdog import Watchdog
 from aliquot.agent.wire import slice_percent
@@ -43,7 +43,11 @@ _DEVICE_GAUGES: tuple[tuple[str, str, Value], ...] = (
         lambda d: d.info.memory_reserved_bytes,
     ),
     ("memory_used_bytes", "Device memory used by processes.", lambda d: d.memory.used_bytes if d.memory else None),
-    ("foreign_bytes", "Memory of processes outside any lease.", lambda d: d.usage.foreign_bytes if d.usage else None),
+    (
+        "foreign_bytes",
+        "Memory that no slice covers: of processes outside any lease, or beyond a limit.",
+        lambda d: d.usage.foreign_bytes if d.usage else None,
+    ),
     (
         "unattributed_bytes",
         "Memory used, but by no process that the driver lists with its memory.",
@@ -172,13 +176,20 @@ class NodeCollector(Collector):
         )
         for (what, outcome), count in list(self._signaller.outcomes.items()):
             sent.add_metric([self._state.name, what, outcome.name.lower()], count)
+        breaches = CounterMetricFamily(
+            "aliquot_agent_limit_breaches",
+            "Slices seen over a limit that their tier should have denied: memory from before an attach, or a defect.",
+            labels=("node", "tier"),
+        )
+        for tier, count in list(self._watchdog.breaches.items()):
+            breaches.add_metric([self._state.name, tier.word], count)
         connected = GaugeMetricFamily("aliquot_agent_connected", "1 while there is a session.", labels=("node",))
         connected.add_metric([self._state.name], int(self._state.connected))
         sessions = CounterMetricFamily("aliquot_agent_sessions", "Sessions begun.", labels=("node",))
         sessions.add_metric([self._state.name], self._sessions())
         calls = CounterMetricFamily("aliquot_agent_driver_calls", "Calls into the driver.", labels=("node",))
         calls.add_metric([self._state.name], self._calls())
-        yield from (acts, sent, connected, sessions, calls)
+        yield from (acts, breaches, sent, connected, sessions, calls)
 
     def _device_labels(self, device: DeviceState) -> list[str]:
         return [self._state.name, device.info.uuid, str(device.info.index), device.info.model]

@@ -1,15 +1,15 @@
-"""Which processes were attached to which lease, and by whom: kept in memory and, for a restart, on disk."""
+"""The register of attached processes, in memory and on disk."""
 
 from __future__ import annotations
 
 import logging
 from dataclasses import replace
 
-from aliquot.agent import processes as real_processes
-from aliquot.agent.checkpoint import Checkpoint
 from aliquot.agent.core.attribution import Attachment
 from aliquot.agent.core.model import Holder, ProcessKey
-from aliquot.agent.processes import Processes
+from aliquot.agent.disk.checkpoint import Checkpoint
+from aliquot.agent.processes import proc as real_processes
+from aliquot.agent.processes.proc import Processes
 from aliquot.common.errors import AliquotError
 
 log = logging.getLogger(__name__)

@@ -1,8 +1,8 @@
-"""Following a lease's processes: by cgroup where that can be had, else by session, process group and ancestry.
+"""Tracks a lease's processes: by cgroup where there is one, else by session, process group and ancestry.
 
-Both answer the same questions: put this process under a holder, who is under it now, whose is this process.
-The second one is weaker and says so: a process that leaves its session while no proven relative of it lives
-is lost from sight, and counts as foreign.
+Both ways answer the same questions: add this process to a holder; which processes does a holder have; whose process is
+this. The second way is weaker. A process that leaves its session when none of its known relatives lives any more can't
+be attributed, and counts as foreign.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ import logging
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
-from aliquot.agent import processes as real_processes
-from aliquot.agent.cgroups import CgroupTree, ContainmentError
 from aliquot.agent.core.attribution import Attachment, Attributor, Belonging
 from aliquot.agent.core.model import Holder, ProcessKey
-from aliquot.agent.processes import Processes
+from aliquot.agent.processes import proc as real_processes
+from aliquot.agent.processes.cgroups import CgroupTree, ContainmentError
+from aliquot.agent.processes.proc import Processes
 
 log = logging.getLogger(__name__)
 
@@ -29,8 +29,8 @@ class ContainmentKind(enum.StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Placement:
-    """How one process is followed, and why not better."""
+class Tracking:
+    """How one process is tracked, and why not in a stronger way."""
 
     kind: ContainmentKind
     note: str = ""
@@ -66,18 +66,18 @@ class Containment:
             return ""
         return f"processes are followed by session and ancestry only: {self._why_no_tree}"
 
-    def place(self, process: ProcessKey, holder: Holder) -> Placement:
+    def place(self, process: ProcessKey, holder: Holder) -> Tracking:
         """Have a process, and what it starts from now on, followed for a holder."""
         if self._tree is None:
-            return Placement(ContainmentKind.PROCESS_GROUP, self.note)
+            return Tracking(ContainmentKind.PROCESS_GROUP, self.note)
         try:
             self._tree.add(process.pid, holder)
         except ContainmentError as error:
             note = f"pid {process.pid} is followed by session and ancestry only: {error.message}"
             log.warning("%s", note)
-            return Placement(ContainmentKind.PROCESS_GROUP, note)
+            return Tracking(ContainmentKind.PROCESS_GROUP, note)
         self._leaves[self._tree.path_of(holder)] = holder
-        return Placement(ContainmentKind.CGROUP)
+        return Tracking(ContainmentKind.CGROUP)
 
     def put_back(self, item: Attachment) -> None:
         """Move a process that leaves its holder to where it was before."""

@@ -1,4 +1,4 @@
-"""Reservations and attachments on disk: what an agent that was killed at any moment needs to go on as before.
+"""Reservations and attachments on disk: all that an agent needs to go on after it was killed at any moment.
 
     <state>/lock                 held while an agent runs here
     <state>/node.record          the node's id, and the highest leader epoch obeyed
@@ -7,9 +7,9 @@
     <state>/attachments/<lease>.record   which processes were attached, by whom
     <state>/damaged/             what could not be read, for people
 
-A damaged file is set aside with a message and never stops the agent: the coordinator still knows the slice
-and names it again, and its processes are found in their cgroup. Attachments need not survive a loss of power,
-since their processes do not; a boot id in each says whether they are of this start of the machine.
+A damaged file is set aside with a message and never stops the agent. The coordinator still knows the slice
+and names it again; its processes are found in their cgroup. Attachments need not survive a reboot, since
+their processes do not: the boot id in each tells.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from urllib.parse import quote
 
 import msgspec
 
-from aliquot.agent import durable
 from aliquot.agent.core.attribution import Attachment
 from aliquot.agent.core.model import Holder, Intent, ProcessKey, Reservation, StopOrder
+from aliquot.agent.disk import durable
 from aliquot.common.errors import AliquotError
 
 log = logging.getLogger(__name__)

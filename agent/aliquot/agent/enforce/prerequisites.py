@@ -1,4 +1,4 @@
-"""What tiers need of the driver, beside themselves: the agent and `aliquot doctor` go by the same answers."""
+"""What several tiers need of the driver. The agent and `aliquot doctor` use the same checks."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ AGAIN_S = 60.0
 """How long it is taken for granted that the library is missing: a driver may be installed meanwhile."""
 _TRY_TIMEOUT_S = 30.0
 _TRY = "import ctypes, sys; ctypes.CDLL(sys.argv[1])"
-UNTOLD = "the driver does not tell how much memory the processes on it hold"
+UNMEASURED = "the driver does not tell how much memory the processes on it hold"
 
 
-def why_untold(listed: ProcessList) -> str:
-    """Why a device's list of processes is of no use to who measures them; empty where it is, or where nothing speaks
-    against it. One process without an answer may be one that has just ended.
+def why_unmeasured(listed: ProcessList) -> str:
+    """Why the memory of processes can't be measured by this list; empty where it can, or where the list is empty. A
+    single process without an answer may have just ended.
     """
     untold = [process for process in listed.processes if process.memory_bytes is None]
-    return UNTOLD if untold and len(untold) == len(listed.processes) else ""
+    return UNMEASURED if untold and len(untold) == len(listed.processes) else ""
 
 
 class CudaDriver:
-    """Whether programs on this node find CUDA's driver. Without it no process allocates anything, so nothing that is
-    said of limits on processes could be shown to hold.
+    """Whether programs on this node find CUDA's driver. Without it no process can allocate anything, and no limit on
+    processes can be shown to work.
     """
 
     def __init__(self, clock_s: Callable[[], float] = time.monotonic) -> None:

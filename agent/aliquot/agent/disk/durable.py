@@ -1,4 +1,4 @@
-"""Small files that are whole or absent, whatever happens while they are written.
+"""Small files that are written atomically: whole or absent after a crash at any moment.
 
 A record is one line that says what it is, and the payload:
 
@@ -6,7 +6,7 @@ A record is one line that says what it is, and the payload:
     {json}
 
 It is written to a temporary file beside it, fsynced, renamed over the old one, and the directory is fsynced. Reading
-checks the sum. A record of a newer version is not damaged, it is unknown: the message says which agent to run.
+checks the sum. A record of a newer version is not damaged: the message says which agent to run.
 """
 
 from __future__ import annotations

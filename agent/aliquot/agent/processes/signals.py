@@ -20,9 +20,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from aliquot.agent import processes as real_processes
 from aliquot.agent.core.model import Holder, ProcessKey
-from aliquot.agent.processes import Processes
+from aliquot.agent.processes import proc as real_processes
+from aliquot.agent.processes.proc import Processes
 
 REPEAT_S = 5.0
 """The same signal goes to the same process no more often: it has it, and the log should stay readable."""
@@ -169,10 +169,14 @@ class Signaller:
         )
         return outcome
 
+    def protects(self, pid: int) -> bool:
+        """Whether this is the agent, above it, or init: such a process is never signalled or attached."""
+        own_pid = self._kernel.own_pid()
+        return pid <= 1 or pid == own_pid or pid in self._processes.ancestors(own_pid)
+
     def _send(self, target: Target, what: signal.Signals) -> Outcome:
         pid = target.process.pid
-        own_pid = self._kernel.own_pid()
-        if pid <= 1 or pid == own_pid or pid in self._processes.ancestors(own_pid):
+        if self.protects(pid):
             return Outcome.PROTECTED
         try:
             pinned = self._kernel.pin(pid)

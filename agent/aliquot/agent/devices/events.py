@@ -1,4 +1,4 @@
-"""The thread that waits for what drivers report of their own accord."""
+"""A thread that waits for events of the driver, such as XIDs."""
 
 from __future__ import annotations
 

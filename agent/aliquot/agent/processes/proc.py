@@ -1,4 +1,4 @@
-"""What /proc says of processes: the agent's only way of looking at them.
+"""Reads processes from /proc.
 
 A process is identified by its pid *and* its start time; the pid alone may mean another process a moment
 later. Every reader answers None for a process that is gone or can't be seen, and raises nothing.
@@ -107,12 +107,14 @@ def cgroup_of(pid: int) -> str | None:
 
 
 def uids_of(pid: int) -> frozenset[int] | None:
-    """Its real, effective and saved user ids."""
+    """Its real, effective and saved user ids. None also for the id of a thread, which is no process."""
     try:
         text = (PROC / str(pid) / "status").read_text(encoding="ascii", errors="replace")
     except OSError:
         return None
     for line in text.splitlines():
+        if line.startswith("Tgid:") and int(line.split()[1]) != pid:
+            return None
         if line.startswith("Uid:"):
             return frozenset(int(word) for word in line.split()[1:4])
     return None

@@ -1,17 +1,17 @@
-"""Ending a slice's processes: whom, and in which order. Signals themselves are `signals`."""
+"""Ends the processes of slices: which ones, and when. `signals` sends the signals."""
 
 from __future__ import annotations
 
 import signal
 from collections.abc import Callable
 
-from aliquot.agent.containment import Containment
 from aliquot.agent.core.model import ProcessKey, Reservation
-from aliquot.agent.processes import Processes
-from aliquot.agent.signals import Signaller, Target
+from aliquot.agent.processes.containment import Containment
+from aliquot.agent.processes.proc import Processes
+from aliquot.agent.processes.signals import Signaller, Target
 from aliquot.agent.state import NodeState
 
-STUBBORN_S = 10.0
+SURVIVORS_S = 10.0
 
 
 class Ender:
@@ -73,12 +73,12 @@ class Ender:
             if alone:
                 self._containment.freeze(holder, frozen=False)
 
-    def stubborn(self, record: Reservation) -> str:
+    def survivors(self, record: Reservation) -> str:
         """Which processes live on long after SIGKILL, in words; empty when none do. Such a process waits in
         the kernel, usually for a device that does not answer.
         """
         since_s = self._killed_s.get(record.slice_id)
-        if since_s is None or self._monotonic_s() - since_s < STUBBORN_S:
+        if since_s is None or self._monotonic_s() - since_s < SURVIVORS_S:
             return ""
         pids = ", ".join(str(process.pid) for process in self.live(record) or [])
         return f"still alive long after SIGKILL, probably waiting for a device in the kernel: {pids}" if pids else ""

@@ -1,13 +1,14 @@
-"""From a driver's answers about one device to who holds what on it."""
+"""Turns a driver's list of processes on a device into what each lease holds there."""
 
 from __future__ import annotations
 
-from aliquot.agent.containment import Containment
 from aliquot.agent.core.accounting import DeviceUsage, ProcessUse, account
 from aliquot.agent.core.attribution import Attributor
 from aliquot.agent.core.model import Holder
 from aliquot.agent.core.samples import MemorySample, ProcessList
+from aliquot.agent.processes.containment import Containment
 from aliquot.agent.state import NodeState
+from aliquot.common.limits import WHOLE_SHARE_MILLI
 
 
 class Attribution:
@@ -27,7 +28,15 @@ class Attribution:
             self._containment.learn(scan)
         present = {(device_uuid, sample.pid) for sample in listed.processes}
         self._last = {key: holders for key, holders in self._last.items() if key[0] != device_uuid or key in present}
-        return account(device_uuid, memory, uses, self._state.reserved_on(device_uuid), complete=listed.complete)
+        device = self._state.devices.get(device_uuid)
+        return account(
+            device_uuid,
+            memory,
+            uses,
+            self._state.reserved_on(device_uuid),
+            complete=listed.complete,
+            compute_milli=device.info.compute_milli if device is not None else WHOLE_SHARE_MILLI,
+        )
 
     def _use(self, device_uuid: str, scan: Attributor, pid: int, memory_bytes: int | None) -> ProcessUse:
         belonging = scan.belonging(pid)

@@ -1,4 +1,4 @@
-"""Who this node is: an id that survives a new name, a restart and, where the hardware can vouch for it, a reimage.
+"""The node's id. It survives a new host name, a restart and, where the node has devices, a reimage.
 
 The id is made once and kept in the state directory. It is derived from the UUIDs of the node's physical
 devices where there are any, so that a machine whose disk was wiped comes back as the node it was; a machine
@@ -12,7 +12,7 @@ import logging
 from collections.abc import Iterable
 from pathlib import Path
 
-from aliquot.agent.durable import Damaged, read_record, write_record
+from aliquot.agent.disk.durable import Damaged, read_record, write_record
 from aliquot.common.ids import ALPHABET, ID_CHARS, IdGenerator
 from aliquot.common.names import validate_node
 
@@ -32,7 +32,7 @@ def derive(device_uuids: Iterable[str]) -> str:
     uuids = sorted(device_uuids)
     if not uuids:
         return IdGenerator().node_id()
-    # The smallest one is enough to tell nodes apart, and the others may be swapped while the disk is being replaced.
+    # One device is enough to tell nodes apart, and others may be replaced together with the disk.
     number = int.from_bytes(hashlib.sha256(f"aliquot node {uuids[0]}".encode()).digest())
     return "n-" + "".join(ALPHABET[number >> shift & 31] for shift in range(0, ID_CHARS * 5, 5))
 

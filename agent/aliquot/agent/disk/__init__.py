@@ -1,0 +1,1 @@
+"""What an agent keeps on disk: its identity, reservations and attachments."""

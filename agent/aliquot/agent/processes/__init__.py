@@ -1,0 +1,1 @@
+"""The processes of leases: how they are tracked, attributed, signalled and ended."""
