@@ -124,6 +124,7 @@ class Turns:
                 break
         while planner.wants_admission() and len(group.facts) < room:
             admitted = self._carry_out(planner, group, Admit(), None, now_ms)
+            due_ms = planner.next_due_ms(now_ms)
             more = more or (admitted is not None and admitted.more)
             if self._perf_ns() > deadline:
                 break
@@ -131,7 +132,7 @@ class Turns:
             if len(group.facts) < room:
                 self._wake()
         else:
-            self._set_alarm(planner, now_ms)
+            self._set_alarm(due_ms, now_ms)
 
     def _carry_out(
         self, planner: Planner, group: OpenGroup, command: Command[T], reply: Reply | None, now_ms: int
@@ -167,9 +168,8 @@ class Turns:
         self._metrics.decided(self._perf_ns() - started)
         return decision.outcome
 
-    def _set_alarm(self, planner: Planner, now_ms: int) -> None:
+    def _set_alarm(self, due_ms: int | None, now_ms: int) -> None:
         """Take a turn when the next thing is due."""
-        due_ms = planner.next_due_ms(now_ms)
         if self._alarm is not None:
             if due_ms == self._alarm_ms:
                 return
