@@ -21,10 +21,11 @@ from aliquot.coordinator.core.queries import DryRun, Explain, ExplainLease, Quer
 from aliquot.coordinator.core.state import State
 from aliquot.coordinator.core.tenancy.specs import TenantSpec
 from aliquot.coordinator.errors import JournalUnavailable, Overloaded, ShuttingDown
-from aliquot.coordinator.writing import questions, writer
+from aliquot.coordinator.writing import committer, questions
 from aliquot.coordinator.writing.commits import Commit
+from aliquot.coordinator.writing.config import WriterConfig
 from aliquot.coordinator.writing.journal.thread import JournalThread
-from aliquot.coordinator.writing.writer import Writer, WriterConfig
+from aliquot.coordinator.writing.writer import Writer
 from aliquot.v1 import admin_pb2, admin_pb2_grpc, leases_pb2, types_pb2
 from tests.coordinator.journals import FailingJournal, HeldJournal
 from tests.coordinator.pool import Pool, eventually, reason_of, running
@@ -79,8 +80,8 @@ async def writing(journal: HeldJournal, config: WriterConfig | None = None) -> A
         journal=journal,
         clock=ManualClock(1_000_000),
         publisher=silent,
-        meter=silent,
-        health=silent,
+        metrics=silent,
+        listener=silent,
         thread=JournalThread(),
         perf_ns=time.perf_counter_ns,
         reload=reload,
@@ -171,7 +172,7 @@ async def test_no_answer_tells_of_what_is_not_durable_and_a_stuck_journal_refuse
         asked = made.query(Explain(request(1000)))
         await asyncio.sleep(0.05)
         assert not asked.done()
-        monkeypatch.setattr(writer, "_STUCK_NS", 0)
+        monkeypatch.setattr(committer, "_OVERDUE_NS", 0)
         made.look_at_journal()
         with pytest.raises(JournalUnavailable, match="longer than"):
             await asked
@@ -197,7 +198,7 @@ async def test_a_stuck_journal_stops_no_reading_of_what_is_durable(monkeypatch: 
         journal.hold()
         changing = asyncio.ensure_future(_admin(pool).Apply(_tenant("c")))
         await eventually(journal.waiting.is_set, "the commit is under way")
-        monkeypatch.setattr(writer, "_STUCK_NS", 0)
+        monkeypatch.setattr(committer, "_OVERDUE_NS", 0)
         pool.leading.writer.look_at_journal()
         await _reads_go_on(pool, waiting)
         journal.let_go()

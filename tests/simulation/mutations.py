@@ -229,7 +229,7 @@ def _early(put: Put) -> None:
     original = writer.Writer._commit_if_ready
 
     def commit_if_ready(self: Any) -> None:
-        self._open.resolve()
+        self._committer.open.resolve()
         original(self)
 
     put(writer.Writer, "_commit_if_ready", commit_if_ready)

@@ -57,8 +57,9 @@ from aliquot.coordinator.upkeep.pulse import Pulse
 from aliquot.coordinator.upkeep.warming import compile_when_busy
 from aliquot.coordinator.wire.nodes import NodeWriter
 from aliquot.coordinator.writing.commits import whole_state
+from aliquot.coordinator.writing.interfaces import GrantingListener
 from aliquot.coordinator.writing.journal.base import Journal
-from aliquot.coordinator.writing.writer import Health, Writer
+from aliquot.coordinator.writing.writer import Writer
 from aliquot.v1 import admin_pb2_grpc, leases_pb2_grpc, pool_pb2_grpc
 
 if TYPE_CHECKING:
@@ -123,8 +124,8 @@ class Leading:
             journal=journal,
             clock=clock,
             publisher=Outbox(view, self.hub, self.waiters, followers),
-            meter=metrics,
-            health=_HealthTeller(server, self.roster),
+            metrics=metrics,
+            listener=_HealthTeller(server, self.roster),
             reload=reload,
             thread=means.journal_thread(),
             perf_ns=means.perf_ns,
@@ -276,7 +277,7 @@ class Leading:
             await self.writer.submit(c.LearnPrices(table))
 
 
-class _HealthTeller(Health):
+class _HealthTeller(GrantingListener):
     """Tells health checks whether anything is granted, and has agents say everything again after a recovery."""
 
     def __init__(self, server: Serving, roster: Roster) -> None:
@@ -285,11 +286,11 @@ class _HealthTeller(Health):
         self._tasks: set[asyncio.Task[None]] = set()
 
     def granting_changed(self, *, granting: bool) -> None:
-        """See `Health.granting_changed`."""
+        """See `GrantingListener.granting_changed`."""
         self._run(self._server.set_granting(granting=granting))
 
     def recovered(self) -> None:
-        """See `Health.recovered`."""
+        """See `GrantingListener.recovered`."""
         self._run(self._roster.ask_all("JOURNAL_RECOVERED"))
 
     def _run(self, work: Coroutine[Any, Any, None]) -> None:

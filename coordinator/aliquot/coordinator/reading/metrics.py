@@ -63,7 +63,7 @@ class Histogram:
 
 
 class Metrics(Collector, Follower):
-    """What is counted and timed, and sums of the View. It is the writer's `Meter` and follows what is durable."""
+    """What is counted and timed, and sums of the View. The writer reports to it, and it follows what is durable."""
 
     def __init__(self, view: View) -> None:
         self._view = view

@@ -13,7 +13,7 @@ from aliquot.coordinator.agents.identity import AgentRule, Authorities, RelayRul
 from aliquot.coordinator.agents.liveness import SessionsConfig
 from aliquot.coordinator.core.config import CoreConfig
 from aliquot.coordinator.reading.watch import RING_EVENTS
-from aliquot.coordinator.writing.writer import WriterConfig
+from aliquot.coordinator.writing.config import WriterConfig
 
 ENV_PREFIX = "ALIQUOT_COORDINATOR_"
 

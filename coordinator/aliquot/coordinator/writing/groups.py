@@ -23,7 +23,6 @@ class OpenGroup:
     facts: list[Fact] = field(default_factory=list)
     answers: list[tuple[Reply, Any]] = field(default_factory=list)
     refusals: list[tuple[Reply, Exception]] = field(default_factory=list)
-    opened_ns: int = 0
 
     @property
     def waited_for(self) -> bool:

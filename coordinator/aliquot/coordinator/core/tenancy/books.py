@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import NamedTuple
 
 import msgspec
@@ -139,6 +140,12 @@ class Chain(NamedTuple):
         return (self.tenant, *self.queues)
 
 
+@lru_cache(maxsize=4096)
+def _undeclared_queue(name: str) -> QueueSpec:
+    """Made once: it is looked up ten times for each lease."""
+    return QueueSpec(name=name, parent="" if name == ROOT else ROOT)
+
+
 class Tenancy:
     """See the module's docstring."""
 
@@ -174,7 +181,7 @@ class Tenancy:
         queue = self.queues.get(name)
         if queue is not None:
             return queue.spec
-        return QueueSpec(name=name, parent="" if name == ROOT else ROOT)
+        return _undeclared_queue(name)
 
     def queue_of(self, tenant: str, queue: str) -> str:
         """The queue that a request of this tenant waits in."""

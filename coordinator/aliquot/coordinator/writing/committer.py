@@ -1,0 +1,166 @@
+"""Makes groups of facts durable, one at a time: while one is being synced in the journal's thread, the next is decided.
+
+A group that is durable is published, and then its callers are answered. Between commits, old journal records are
+dropped in small steps.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from aliquot.coordinator.core.state import State
+from aliquot.coordinator.errors import JournalUnavailable
+from aliquot.coordinator.writing.commits import take_commit, whole_state
+from aliquot.coordinator.writing.groups import OpenGroup
+from aliquot.coordinator.writing.interfaces import Publisher, WriterMetrics
+from aliquot.coordinator.writing.journal.base import Group, Journal
+from aliquot.coordinator.writing.journal.thread import JournalWorker
+
+log = logging.getLogger(__name__)
+
+_PRUNE_EVERY_NS = 200_000_000
+_PRUNE_GROUPS = 200
+"""Old records are dropped in steps that commits hardly notice."""
+_CROWD = 4
+"""From so many callers a group, on average, the next group waits a moment for more."""
+_OVERDUE_NS = 3_000_000_000
+"""A write that takes longer is treated as one that fails, so that callers can ask elsewhere."""
+
+
+class Committer:
+    """See the module's docstring. `open` is the group that is being decided."""
+
+    def __init__(
+        self,
+        journal: Journal,
+        thread: JournalWorker,
+        publisher: Publisher,
+        metrics: WriterMetrics,
+        perf_ns: Callable[[], int],
+        *,
+        durable_seq: int,
+        ended: Callable[[], None],
+        committed: Callable[[], None],
+        failed: Callable[[Exception], None],
+    ) -> None:
+        """`ended` is called after each write, before anybody is told its outcome, and after a commit `committed` or
+        `failed` as well.
+        """
+        self.open = OpenGroup()
+        self.durable_seq = durable_seq
+        self._journal = journal
+        self._thread = thread
+        self._publisher = publisher
+        self._metrics = metrics
+        self._perf_ns = perf_ns
+        self._ended = ended
+        self._committed = committed
+        self._failed = failed
+        self._writing = False
+        self._began_ns = 0
+        self._prune_up_to = 0
+        self._pruned_ns = 0
+        self._callers = 0.0
+        """How many answers a group had lately."""
+
+    @property
+    def writing(self) -> bool:
+        """Whether a write is under way."""
+        return self._writing
+
+    @property
+    def overdue(self) -> bool:
+        """Whether the write under way has taken over 3 s, which no error tells."""
+        return self._writing and self._perf_ns() - self._began_ns > _OVERDUE_NS
+
+    @property
+    def crowded(self) -> bool:
+        """Whether many callers ask at the same time."""
+        return self._callers >= _CROWD
+
+    def commit_if_ready(self, state: State) -> None:
+        """Commit the open group, unless a write is under way. `state` is what its facts were applied to."""
+        if self._writing:
+            return
+        group = self.open
+        if not group.facts:
+            if group.waited_for:
+                self.open = OpenGroup()
+                group.resolve()
+            self._prune_some()
+        elif self._prune_up_to and self._perf_ns() - self._pruned_ns > _PRUNE_EVERY_NS:
+            self._prune_some()
+        else:
+            self.open = OpenGroup()
+            self._commit(group, state)
+
+    def _commit(self, group: OpenGroup, state: State) -> None:
+        commit = take_commit(state)
+        durable = Group(commit.seq - len(group.facts) + 1, tuple(group.facts))
+        self._callers += (len(group.answers) - self._callers) / 4
+        started = self._begin()
+
+        def done(_: None, error: BaseException | None) -> None:
+            self._end()
+            if error is None:
+                self._metrics.committed(self._perf_ns() - started, len(durable.facts))
+                self.durable_seq = commit.seq
+                self._publisher.publish(commit)
+                group.resolve()
+                self._committed()
+            else:
+                self._metrics.commit_failed()
+                failure = error if isinstance(error, Exception) else JournalUnavailable(repr(error))
+                group.fail(failure)
+                self._failed(failure)
+
+        self._thread.submit(lambda: self._journal.commit(durable), done)
+
+    def fail_open(self, error: Exception) -> None:
+        """What the open group was decided on is lost: refuse its callers."""
+        group, self.open = self.open, OpenGroup()
+        group.fail(error)
+
+    def restart_from(self, state: State) -> None:
+        """Go on from a State that was read from the journal after a commit failed."""
+        if state.seq != self.durable_seq:  # the commit that failed has arrived on disk all the same
+            self._publisher.load(whole_state(state))
+            self.durable_seq = state.seq
+        else:
+            take_commit(state)  # everything in it was published before
+
+    # -- old records
+
+    def prune(self, up_to_seq: int) -> None:
+        """Drop journal records up to there when there is time."""
+        self._prune_up_to = max(self._prune_up_to, up_to_seq)
+
+    def stop_pruning(self) -> None:
+        """Leave old records to whoever leads next."""
+        self._prune_up_to = 0
+
+    def _prune_some(self) -> None:
+        """One small transaction, in the pauses between commits."""
+        if not self._prune_up_to:
+            return
+        up_to = self._prune_up_to
+        self._pruned_ns = self._begin()
+
+        def done(dropped: int | None, error: BaseException | None) -> None:
+            if error is not None:
+                log.warning("old journal records could not be dropped: %s", error)
+            if error is not None or not dropped:
+                self._prune_up_to = 0
+            self._end()
+
+        self._thread.submit(lambda: self._journal.prune(up_to, _PRUNE_GROUPS), done)
+
+    def _begin(self) -> int:
+        self._writing = True
+        self._began_ns = self._perf_ns()
+        return self._began_ns
+
+    def _end(self) -> None:
+        self._writing = False
+        self._ended()
