@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import random
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
+from random import SystemRandom
 from types import SimpleNamespace
 from typing import Any
 
@@ -27,6 +29,7 @@ from aliquot.agent.poller import Intervals, Poller
 from aliquot.agent.processes.containment import Containment
 from aliquot.agent.state import NodeState
 from aliquot.agent.world import World
+from aliquot.common.backoff import Uniform
 from tests.agent.harness import GIB, auntil
 
 NEVER_S = 3600.0
@@ -71,11 +74,22 @@ class Counting:
         return ()
 
 
+class Drawn:
+    """A source of randomness that counts how often it was asked, and for what."""
+
+    def __init__(self) -> None:
+        self.bounds: list[tuple[float, float]] = []
+
+    def uniform(self, a: float, b: float, /) -> float:
+        self.bounds.append((a, b))
+        return random.uniform(a, b)
+
+
 @contextlib.asynccontextmanager
-async def polling(backend: Any) -> AsyncIterator[tuple[Poller, NodeState]]:
+async def polling(backend: Any, drawn: Uniform | None = None) -> AsyncIterator[tuple[Poller, NodeState]]:
     """A poller that asks for a leased device's memory all the time, and for nothing else twice."""
     state = NodeState("node", "node", "boot")
-    guard, world = DeviceGuard(5.0), World()
+    guard, world = DeviceGuard(5.0), World(random=drawn or SystemRandom())
     watchdog: Any = SimpleNamespace(
         needs_second_look=lambda usage: False, check=lambda usage: [], forget=lambda uuid: None
     )
@@ -121,3 +135,15 @@ async def test_devices_that_come_are_watched_at_once_and_those_that_go_are_left_
         backend.uuids = ["GPU-a", "GPU-b"]
         await poller.discover()
         await auntil(lambda: backend.asked["GPU-a"] == 2, "one that comes back is asked again")
+
+
+async def test_when_the_next_poll_comes_is_drawn_and_never_later_than_the_interval() -> None:
+    """A program that learnt when its device is polled could hold what it likes in between."""
+    assert isinstance(World().random, SystemRandom)
+    backend, drawn = Counting("GPU-a"), Drawn()
+    async with polling(backend, drawn) as (poller, state):
+        state.book.put(Reservation(SliceSpec("l-1.1.0", "l-1", 1, "GPU-a", 250, GIB)))
+        poller.poll_soon("GPU-a")
+        await auntil(lambda: backend.asked["GPU-a"] > 10, "a device with a lease is asked all the time")
+        assert len(drawn.bounds) >= backend.asked["GPU-a"] - 1, "for each poll anew"
+        assert all(0 < least < most <= 1 for least, most in drawn.bounds), "as a part of the interval"

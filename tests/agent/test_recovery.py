@@ -34,7 +34,7 @@ async def test_kill9_then_restart_takes_up_slices_processes_and_limits(node: Nod
     await auntil(lambda: (piece := node.slice_of("l-1.1.0")) is not None and job.pid in piece.pids, "it is the lease's")
     assert await asyncio.to_thread(ended_by, greedy, signal.SIGTERM), "the limit holds after the restart"
     assert job.poll() is None
-    assert snapshot.node.devices[0].foreign_bytes == 0
+    await auntil(lambda: node.status().devices[0].foreign_bytes == 0, "nothing of it is foreign")
 
 
 @pytest.mark.parametrize("point", ["persisted", "limit-set"])

@@ -3,6 +3,9 @@
 Memory and processes of a device with leases are read every `memory_s`, of others every `idle_s`; load every `load_s`;
 health every `health_s`; the list of devices every `discovery_s`. All that is due for a device is read by one call in
 its worker thread, and the watchdog judges it at once.
+
+The time to the next poll is drawn at random: a program that knew when it comes could hold more than its limit in
+between. An interval is the longest time between two polls.
 """
 
 from __future__ import annotations
@@ -34,6 +37,10 @@ from aliquot.agent.world import World
 log = logging.getLogger(__name__)
 
 NEVER = float("-inf")
+SHORTEST_PART = 0.75
+"""A poll comes after at least this part of the interval."""
+SLACK_PART = 0.5
+"""What is due in less than this part of the shortest interval is asked now: the next poll may be too late for it."""
 FAILURES_TOLERATED = 2
 """Calls that fail otherwise than by hanging or a lost device, in a row, before the device counts as unhealthy."""
 UNMEASURED_POLLS = 3
@@ -42,7 +49,7 @@ UNMEASURED_POLLS = 3
 
 @dataclass(frozen=True, slots=True)
 class Intervals:
-    """How often each thing is asked, in seconds."""
+    """How often each thing is asked, in seconds: the longest time between two times."""
 
     memory_s: float = 1.0
     idle_s: float = 5.0
@@ -191,7 +198,8 @@ class Poller:
             self._polled.add(uuid)
             if self._polled >= self._state.devices.keys():
                 self.first_round.set()
-            next_s = max(next_s + self._shortest_s(), self._world.monotonic_s())
+            part = self._world.random.uniform(SHORTEST_PART, 1.0)
+            next_s = max(next_s + part * self._shortest_s(), self._world.monotonic_s())
             wakeup.clear()
             turn_s = self._turn_s(device, next_s)
             while (wait_s := turn_s - self._world.monotonic_s()) > 0:
@@ -219,7 +227,7 @@ class Poller:
         asked = self._asked.setdefault(device.info.uuid, _LastPoll())
         memory_s = self._intervals.memory_s if self._state.leased(device.info.uuid) else self._intervals.idle_s
         health_s = self._intervals.health_s if device.health.healthy else self._intervals.load_s
-        slack_s = self._shortest_s() / 4  # a turn that comes a little early must not put a question off to the next
+        slack_s = self._shortest_s() * SLACK_PART
         return (
             asked.memory_s + memory_s - slack_s,
             asked.load_s + self._intervals.load_s - slack_s,
