@@ -46,5 +46,5 @@ class CoreConfig(msgspec.Struct, frozen=True):
     """Elastic leases grow when capacity has been on offer for so long and nobody who waits could use it..."""
     growth_rest_ms: int = 30_000
     """...and each of them not before this time after its last change: at most two changes of shape a minute."""
-    shed_stop_ms: int = 5_000
+    shrink_stop_ms: int = 5_000
     """Between SIGTERM and SIGKILL of what still runs when the notice of a slice that is given back is over."""

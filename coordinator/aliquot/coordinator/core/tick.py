@@ -162,7 +162,7 @@ _LOOK = {
     Due.PATIENCE: _patience,
     Due.CUT: look_at_cards,
     Due.GROWTH: resizing.grow,
-    Due.SHED: resizing.notice_over,
+    Due.SHRINK: resizing.notice_over,
     Due.BALANCE: look_at_projects,
     Due.MAINTENANCE: look_at_window,
 }

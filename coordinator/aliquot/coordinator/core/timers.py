@@ -30,7 +30,7 @@ class Due(enum.IntEnum):
     """Somebody has waited long enough for devices to be kept for them."""
     GROWTH = 8
     """Elastic leases may grow into what has been idle for a while."""
-    SHED = 9
+    SHRINK = 9
     """The notice of slices that an elastic lease gives back is over."""
     BALANCE = 10
     """A pool that balances its projects by itself looks whether a node should change hands."""

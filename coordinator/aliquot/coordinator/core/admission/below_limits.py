@@ -177,12 +177,12 @@ def _enough(
         if lease_id in chosen or (other.ending and last_ms <= eligible.soon_ms):
             share, memory = share - of_share, memory - of_memory
             continue
-        ripe_ms = eligible.ripe_ms(lease_id)
-        if ripe_ms <= eligible.now_ms:
+        endable_ms = eligible.endable_ms(lease_id)
+        if endable_ms <= eligible.now_ms:
             candidates.append((of_share, of_memory, eligible.lost_now(lease_id), lease_id))
             spare_share, spare_memory = spare_share + of_share, spare_memory + of_memory
         else:
-            again_ms = min(again_ms, ripe_ms)
+            again_ms = min(again_ms, endable_ms)
     if spare_share >= share and spare_memory >= memory:
         return _largest(candidates, share, memory), again_ms
     position += LOOKED_AT_MAX
@@ -232,7 +232,7 @@ def _end(state: Planning, lease: Lease, chosen: dict[str, None], now_ms: int) ->
     detail = f"for lease {lease.lease_id} of tenant {lease.request.tenant} (a guarantee is reclaimed below a limit)"
     for other in leases:
         if other.end_reason:
-            facts.append(lifecycle.hurry(other, now_ms, grace_ms))
+            facts.append(lifecycle.shorten_notice(other, now_ms, grace_ms))
             continue
         notice_ms = min(other.request.grace_ms, grace_ms)
         facts += lifecycle.send_back(state, other, EndReason.PREEMPTED, now_ms, detail=detail, grace_ms=notice_ms)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from aliquot.coordinator.core.admission import below_limits
 from aliquot.coordinator.core.admission.making_room import backfill, make_room, reserve
 from aliquot.coordinator.core.commands import Admit
-from aliquot.coordinator.core.elastic import shrinking as giving_back
+from aliquot.coordinator.core.elastic import shrinking
 from aliquot.coordinator.core.fact import Fact
 from aliquot.coordinator.core.holds import decide as holding
 from aliquot.coordinator.core.leases.granting import granted, is_entitled, offer, offer_before, whole_pool
@@ -90,7 +90,7 @@ def _try(state: Planning, walk: AdmissionPass, head: Head, now_ms: int) -> tuple
         facts = holding.give_up_of(state, lease.lease_id, now_ms, "the lease was granted elsewhere")
         return [*facts, granted(lease.lease_id, lease.lease_epoch + 1, found.placement, now_ms)], False, 1
     if found.over is not None:
-        given = giving_back.within_limits(state, lease, demand, now_ms) if state.elastic else []
+        given = shrinking.within_limits(state, lease, demand, now_ms) if state.elastic else []
         if given:
             return given, True, 1
         reclaimed, searched, goes_on = below_limits.reclaim(state, walk, lease, demand, now_ms)

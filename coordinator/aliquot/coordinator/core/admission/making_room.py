@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from aliquot.coordinator.core.elastic import shrinking as giving_back
+from aliquot.coordinator.core.elastic import shrinking
 from aliquot.coordinator.core.fact import Fact
 from aliquot.coordinator.core.holds import decide as holding
 from aliquot.coordinator.core.holds.facts import HoldCreated
@@ -51,7 +51,7 @@ def make_room(state: Planning, lease: Lease, demand: Demand, now_ms: int) -> tup
             return _clear(state, blocking, placement, now_ms), False, True
     searched = False
     if state.elastic:
-        given, searched = giving_back.for_request(state, lease, demand, now_ms, owed=owed)
+        given, searched = shrinking.for_request(state, lease, demand, now_ms, owed=owed)
         if given:
             return given, True, False
     if not planner.may(lease):
@@ -148,7 +148,7 @@ def carry_out(state: Planning, lease: Lease, plan: Plan, now_ms: int, taken_over
             start_ms=now_ms + longest_ms,
         )
     )
-    facts += (lifecycle.hurry(state.leases[i], now_ms, config.reclaim_grace_ms) for i in plan.hurried)
+    facts += (lifecycle.shorten_notice(state.leases[i], now_ms, config.reclaim_grace_ms) for i in plan.shortened)
     why = "a guarantee is reclaimed" if plan.reclaim else f"priority {lease.request.priority}"
     for lease_id, grace_ms in deadlines.items():
         facts += lifecycle.send_back(
@@ -164,7 +164,7 @@ def carry_out(state: Planning, lease: Lease, plan: Plan, now_ms: int, taken_over
 
 def _last_to_leave_ms(state: Planning, plan: Plan, now_ms: int) -> int:
     """When the last of those will have left that are leaving its devices anyway."""
-    hurried_ms = now_ms + state.config.reclaim_grace_ms
+    shortened_ms = now_ms + state.config.reclaim_grace_ms
     last_ms = now_ms
     for uuid in _devices_of(plan.placement):
         node_id = state.inventory.device_record(uuid).node_id
@@ -172,7 +172,9 @@ def _last_to_leave_ms(state: Planning, plan: Plan, now_ms: int) -> int:
             lease_id = lease_id_of(slice_id)
             piece = state.leases[lease_id].find(slice_id)
             if piece is not None and piece.ending and piece.plan.device_uuid == uuid:
-                last_ms = max(last_ms, hurried_ms if lease_id in plan.hurried else min(piece.deadline_ms, hurried_ms))
+                last_ms = max(
+                    last_ms, shortened_ms if lease_id in plan.shortened else min(piece.deadline_ms, shortened_ms)
+                )
     return last_ms
 
 

@@ -63,10 +63,10 @@ def _look(state: Planning, lease: Lease, demand: Demand, now_ms: int) -> tuple[t
         owed = is_entitled(state, lease)
         giving_way = frozenset(hold.owner for hold in holding.in_the_way(state, lease, owed=owed))
         plan = planner.find(lease, demand, now_ms, giving_way)
-        if isinstance(plan, Plan) and (plan.victims or plan.hurried):
+        if isinstance(plan, Plan) and (plan.victims or plan.shortened):
             most_ms = state.config.reclaim_grace_ms if plan.reclaim else NEVER_MS
-            grace_ms = max([min(state.leases[i].request.grace_ms, most_ms) for i in (*plan.victims, *plan.hurried)])
-            return (*plan.victims, *plan.hurried), now_ms + grace_ms, 0
+            grace_ms = max([min(state.leases[i].request.grace_ms, most_ms) for i in (*plan.victims, *plan.shortened)])
+            return (*plan.victims, *plan.shortened), now_ms + grace_ms, 0
         if owed and not isinstance(plan, Plan) and plan.again_ms < NEVER_MS:
             return (), plan.again_ms + state.config.reclaim_grace_ms, 0
     found = expect(state, lease, demand, now_ms)

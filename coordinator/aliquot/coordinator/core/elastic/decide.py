@@ -2,7 +2,7 @@
 
 They grow one member at a time, by priority, into what has been on offer for a while and nobody who waits could use;
 each rests after a change, and one whose launcher has not acknowledged its last change does not grow. What a lease
-gives back (`giving_back` decides what) runs on until its launcher acknowledges or its notice is over, and is then
+gives back (`shrinking` decides what) runs on until its launcher acknowledges or its notice is over, and is then
 stopped.
 """
 
@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from aliquot.coordinator.core.commands import AcknowledgeShape
-from aliquot.coordinator.core.elastic.facts import LeaseGrown, ShapeAcknowledged, SlicesKept, SlicesShed
+from aliquot.coordinator.core.elastic.facts import LeaseGrown, LeaseShrinking, ShapeAcknowledged, SlicesKept
 from aliquot.coordinator.core.elastic.members import (
     bounds_of,
     free_numbers,
@@ -131,7 +131,7 @@ def _give_back(state: Planning, lease: Lease, ceiling: Ceiling, now_ms: int) -> 
     """Notice to what a rule of its queue says that it should not have now."""
     pieces = [piece for member in spare_members(lease, ceiling.members) for piece in member]
     return [
-        SlicesShed(
+        LeaseShrinking(
             at_ms=now_ms,
             lease_id=lease.lease_id,
             slice_ids=tuple(piece.slice_id for piece in pieces),
@@ -191,7 +191,7 @@ def go_on_without(
     lost_ids = {piece.slice_id for piece in lost}
     gone = [piece for piece in lease.current if piece.member in numbers]
     siblings = [piece for piece in gone if piece.slice_id not in lost_ids]
-    shed = SlicesShed(
+    shrinking = LeaseShrinking(
         at_ms=now_ms,
         lease_id=lease.lease_id,
         slice_ids=tuple(piece.slice_id for piece in gone),
@@ -199,9 +199,9 @@ def go_on_without(
         reason=reason,
         notice=notice_ms > 0,
     )
-    if shed.notice:
-        return [shed]
-    return [shed, *_gone_without_agent(state, lease, siblings, now_ms)]
+    if shrinking.notice:
+        return [shrinking]
+    return [shrinking, *_gone_without_agent(state, lease, siblings, now_ms)]
 
 
 def keep(state: Planning, slice_ids: Iterable[str], now_ms: int, reason: str) -> list[Fact]:
@@ -231,14 +231,14 @@ def _stop(state: Planning, lease: Lease, pieces: list[Slice], now_ms: int) -> li
     """End slices whose notice is over. Where no agent will say so, they are gone at once."""
     if not pieces:
         return []
-    shed = SlicesShed(
+    shrinking = LeaseShrinking(
         at_ms=now_ms,
         lease_id=lease.lease_id,
         slice_ids=tuple(piece.slice_id for piece in pieces),
-        deadline_ms=now_ms + state.config.shed_stop_ms,
+        deadline_ms=now_ms + state.config.shrink_stop_ms,
         reason=pieces[0].reason,
     )
-    return [shed, *_gone_without_agent(state, lease, pieces, now_ms)]
+    return [shrinking, *_gone_without_agent(state, lease, pieces, now_ms)]
 
 
 def _gone_without_agent(state: Planning, lease: Lease, pieces: Iterable[Slice], now_ms: int) -> list[Fact]:

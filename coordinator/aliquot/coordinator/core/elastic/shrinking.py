@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from itertools import chain
 from typing import NamedTuple
 
-from aliquot.coordinator.core.elastic.facts import SlicesShed
+from aliquot.coordinator.core.elastic.facts import LeaseShrinking
 from aliquot.coordinator.core.elastic.members import Member, bounds_of, spare_members
 from aliquot.coordinator.core.fact import Fact
 from aliquot.coordinator.core.holds import decide as holding
@@ -66,7 +66,7 @@ def for_request(state: Planning, lease: Lease, demand: Demand, now_ms: int, *, o
     state.memory.shed_searched.pop(key, None)
     placement, given = found
     facts, deadline_ms = _give(state, given, lease, now_ms)
-    start_ms = deadline_ms + state.config.shed_stop_ms
+    start_ms = deadline_ms + state.config.shrink_stop_ms
     hold = HoldCreated(
         at_ms=now_ms,
         owner=lease.lease_id,
@@ -95,7 +95,7 @@ def outlook(state: Planning, lease: Lease, demand: Demand, now_ms: int, *, owed:
     notice_ms = max((min(other.request.grace_ms, state.config.reclaim_grace_ms) for other, _ in given), default=0)
     return (
         tuple(piece.slice_id for _, member in given for piece in member),
-        now_ms + notice_ms + state.config.shed_stop_ms,
+        now_ms + notice_ms + state.config.shrink_stop_ms,
     )
 
 
@@ -245,7 +245,7 @@ def _give(state: Planning, given: Iterable[tuple[Lease, Member]], lease: Lease, 
         deadline_ms = now_ms + min(state.leases[lease_id].request.grace_ms, state.config.reclaim_grace_ms)
         longest_ms = max(longest_ms, deadline_ms)
         facts.append(
-            SlicesShed(
+            LeaseShrinking(
                 at_ms=now_ms,
                 lease_id=lease_id,
                 slice_ids=tuple(slice_ids),

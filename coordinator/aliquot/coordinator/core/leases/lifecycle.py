@@ -81,7 +81,7 @@ def send_back(
     return facts
 
 
-def hurry(lease: Lease, now_ms: int, grace_ms: int) -> Fact:
+def shorten_notice(lease: Lease, now_ms: int, grace_ms: int) -> Fact:
     """The fact that leaves a lease that is ending already no more than so much of its notice."""
     return LeaseReleasing(
         at_ms=now_ms,

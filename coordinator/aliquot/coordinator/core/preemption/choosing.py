@@ -95,7 +95,7 @@ class Chooser:
                 for occupant in load.occupants:
                     sizes[occupant.lease_id] = sizes.get(occupant.lease_id, 0) + 1
         eligible = self._eligible
-        several = [i for i, n in sizes.items() if n > 1 and eligible.ripe_ms(i) <= eligible.now_ms]
+        several = [i for i, n in sizes.items() if n > 1 and eligible.endable_ms(i) <= eligible.now_ms]
         several.sort(key=lambda i: (-sizes[i], eligible.lost_now(i), i))
         return several[:SEEDS_MAX]
 

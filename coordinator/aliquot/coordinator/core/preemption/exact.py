@@ -120,7 +120,7 @@ class _Search:
         hosts: dict[str, tuple[int, int]] = {}
 
         def seat(lease_id: str) -> None:
-            if lease_id and eligible.ripe_ms(lease_id) <= eligible.now_ms:
+            if lease_id and eligible.endable_ms(lease_id) <= eligible.now_ms:
                 seats[lease_id] = seats.get(lease_id, 0) + 1
 
         for node_id, view, members_max in views:
@@ -262,7 +262,7 @@ def _device(
 ) -> _Device:
     singles, shared, mask = [], [], 0
     for lease_id, share, memory in load.others(eligible.soon_ms):
-        if lease_id not in seats or eligible.ripe_ms(lease_id) > eligible.now_ms:
+        if lease_id not in seats or eligible.endable_ms(lease_id) > eligible.now_ms:
             continue
         if lease_id in bits:
             shared.append((bits[lease_id], share, memory))

@@ -103,21 +103,21 @@ class NodeCosts:
         if known.again_ms <= now_ms:
             return False
         if self._state.disruptions and known.cost is not None:
-            return all(self._eligible.ripe_ms(i) <= now_ms for i in known.cost.victims)
+            return all(self._eligible.endable_ms(i) <= now_ms for i in known.cost.victims)
         return True
 
     def _look(self, node_id: str) -> Known:
         view = self._views.of(node_id)
         cost = cost_of_node(view, self._need, self._eligible, {}, ())
-        again_ms = cost.again_ms if cost is not None else self._next_ripe_ms(node_id)
+        again_ms = cost.again_ms if cost is not None else self._next_endable_ms(node_id)
         known = self._cache[node_id] = Known(view.version, again_ms, cost)
         return known
 
-    def _next_ripe_ms(self, node_id: str) -> int:
+    def _next_endable_ms(self, node_id: str) -> int:
         """When another lease of a node becomes a candidate."""
         eligible = self._eligible
         times: list[int] = []
         for load in self._views.of(node_id).devices:
-            times += [eligible.ripe_ms(occupant.lease_id) for occupant in load.occupants]
+            times += [eligible.endable_ms(occupant.lease_id) for occupant in load.occupants]
             times += [leaver.deadline_ms - eligible.soon_ms + eligible.now_ms for leaver in load.late]
         return min((time for time in times if time > eligible.now_ms), default=NEVER_MS)

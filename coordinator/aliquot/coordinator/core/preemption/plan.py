@@ -36,7 +36,7 @@ class Plan(NamedTuple):
     victims: tuple[str, ...]
     placement: Placement
     reclaim: bool
-    hurried: tuple[str, ...] = ()
+    shortened: tuple[str, ...] = ()
     """Borrowers that are ending already, and have longer to go than whoever is owed a guarantee has to wait."""
 
 
@@ -158,9 +158,9 @@ def _tried_out(question: Question, chooser: Chooser, choice: Choice) -> Plan | N
     needed = chooser.needed(placement, choice.victims)
     if not by_reclaim and any(not _is_lower(question, lease_id) for lease_id in needed):
         return None
-    hurried = tuple(lease_id for lease_id in needed if state.leases[lease_id].end_reason)
-    victims = tuple(lease_id for lease_id in needed if lease_id not in hurried)
-    return Plan(victims, placement, by_reclaim, hurried)
+    shortened = tuple(lease_id for lease_id in needed if state.leases[lease_id].end_reason)
+    victims = tuple(lease_id for lease_id in needed if lease_id not in shortened)
+    return Plan(victims, placement, by_reclaim, shortened)
 
 
 def _is_lower(question: Question, lease_id: str) -> bool:

@@ -171,7 +171,7 @@ def _for_host(
     for lease_id, (of_cpu, of_host) in view.hosted.items():
         if lease_id in gone or lease_id in victims or not lease_id:
             cpu, host = cpu - of_cpu, host - of_host
-        elif eligible.ripe_ms(lease_id) <= eligible.now_ms:
+        elif eligible.endable_ms(lease_id) <= eligible.now_ms:
             others.append((lease_id, of_cpu, of_host))
     more: dict[str, None] = {}
 
@@ -210,12 +210,12 @@ def _look(
         if lease_id in gone:
             share, memory = share + of_share, memory + of_memory
             continue
-        ripe_ms = eligible.ripe_ms(lease_id)
-        if ripe_ms <= eligible.now_ms:
+        endable_ms = eligible.endable_ms(lease_id)
+        if endable_ms <= eligible.now_ms:
             candidates[lease_id] = (of_share, of_memory)
             sum_share, sum_memory = sum_share + of_share, sum_memory + of_memory
         else:
-            again_ms = min(again_ms, ripe_ms)
+            again_ms = min(again_ms, endable_ms)
     missing_share, missing_memory = max(0, size[0] - share), max(0, size[1] - memory)
     if missing_share > sum_share or missing_memory > sum_memory:
         return None, again_ms

@@ -33,16 +33,16 @@ class Eligibility:
         self.soon_ms = now_ms + state.config.reclaim_grace_ms
         """What is leaving by then is as good as gone."""
         self._scale = scale
-        self._ripe_ms: dict[str, int] = {}
+        self._endable_ms: dict[str, int] = {}
         self._work: dict[str, tuple[int, int]] = {}
         self._lost: dict[str, int] = {}
         self._budgets: dict[str, int] = {}
 
-    def ripe_ms(self, lease_id: str) -> int:
+    def endable_ms(self, lease_id: str) -> int:
         """From when on it may be ended; `NEVER_MS` where no waiting makes it a victim."""
-        known = self._ripe_ms.get(lease_id)
+        known = self._endable_ms.get(lease_id)
         if known is None:
-            known = self._ripe_ms[lease_id] = self._decide(self.state.leases[lease_id])
+            known = self._endable_ms[lease_id] = self._decide(self.state.leases[lease_id])
         return known
 
     def _decide(self, lease: Lease) -> int:
@@ -64,12 +64,14 @@ class Eligibility:
             return NEVER_MS
         if is_protected(self.state, lease, self._scale):
             return NEVER_MS
-        ripe = NEVER_MS
+        endable_ms = NEVER_MS
         if self.reclaim:
-            ripe = lease.granted_ms + min(request.min_run_ms, config.reclaim_min_run_ms)
+            endable_ms = lease.granted_ms + min(request.min_run_ms, config.reclaim_min_run_ms)
         if by_priority:
-            ripe = min(ripe, max(lease.granted_ms + request.min_run_ms, self._undisturbed_until_ms(request.tenant)))
-        return ripe
+            endable_ms = min(
+                endable_ms, max(lease.granted_ms + request.min_run_ms, self._undisturbed_until_ms(request.tenant))
+            )
+        return endable_ms
 
     def _undisturbed_until_ms(self, tenant: str) -> int:
         """When the tenant's disruption budget allows another preemption by priority; 0: now."""
