@@ -34,7 +34,7 @@ _T = TypeVar("_T")
 
 @dataclass(slots=True)
 class GrowthRound:
-    """One walk over the elastic leases that may grow: a hint, like the walk over the waiting lines."""
+    """One pass over the elastic leases that may grow."""
 
     lease_ids: list[str]
     """Those that were not looked at yet, the next one last."""
@@ -69,11 +69,11 @@ class Memory:
 
         # -- admission
         self.admission: AdmissionPass | None = None
-        """The walk over the waiting lines that is under way."""
+        """The pass over the waiting lines that is under way."""
         self.offered_version = 0
-        """Of the State when the last walk began: what may have been freed since was not offered yet."""
+        """Of the State when the last pass began: what may have been freed since was not offered yet."""
         self.look_again = False
-        """Time alone has made another walk worth while."""
+        """Time alone has made another pass worth while."""
         self.known_full = FailedDemands()
         """Demands that are known not to fit until something is freed."""
         self.full_before: dict[Demand, int] = {}

@@ -7,7 +7,7 @@ from typing import Generic, TypeVar, overload
 
 from aliquot.coordinator.core.fact import Fact
 from aliquot.coordinator.core.lending.loans import NodeMove
-from aliquot.coordinator.core.lending.plan import Move
+from aliquot.coordinator.core.lending.plan import NodeTransfer
 from aliquot.coordinator.core.planning import Work
 from aliquot.coordinator.core.tenancy.specs import Balancing
 from aliquot.coordinator.core.troubles import Trouble
@@ -24,7 +24,7 @@ class AllocateOutcome:
 
 @dataclass(frozen=True, slots=True)
 class AdmitOutcome:
-    """One step of the walk over the waiting lines. `more`: call again."""
+    """One step of the pass over the waiting lines. `more`: call again."""
 
     granted: bool
     more: bool
@@ -93,7 +93,7 @@ class BalanceView:
     pool: str
     spec: Balancing
     projects: tuple[ProjectView, ...]
-    moves: tuple[Move, ...]
+    moves: tuple[NodeTransfer, ...]
     notes: tuple[str, ...]
     """Why there is no other move."""
     log: tuple[NodeMove, ...]

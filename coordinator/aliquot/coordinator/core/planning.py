@@ -152,11 +152,11 @@ class Planning:
         return self.is_offered_anew() and len(state.lines) > state.lines.resting
 
     def is_offered_anew(self) -> bool:
-        """Whether something may fit that did not when the last walk began."""
+        """Whether something may fit that did not when the last pass began."""
         return self.memory.look_again or self.memory.offered_version != self._state.offer_version
 
     def offering(self) -> None:
-        """A walk along the lines begins."""
+        """A pass along the lines begins."""
         self.memory.look_again = False
         self.memory.offered_version = self._state.offer_version
 

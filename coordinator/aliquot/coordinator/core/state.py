@@ -165,7 +165,7 @@ class State:
         self.closed_version = 0
         """Moves when a node is closed."""
         self.offer_version = 0
-        """Moves whenever it is worth walking along the lines again."""
+        """Moves whenever another pass along the lines is worth while."""
         self.elastic_version = 0
         """Moves when an elastic lease begins or ends."""
         self.idle = Mark()

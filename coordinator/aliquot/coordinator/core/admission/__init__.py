@@ -1,1 +1,1 @@
-"""Who waits gets something: the walk along the lines, room made for those who are owed it, and why others wait."""
+"""Who waits gets something: the pass along the lines, room made for those entitled to it, and why others wait."""

@@ -3,7 +3,7 @@
 A queue may have a limit below the sum of what its tenants could use. Whoever borrows there can fill it, and then stands
 in the way of an owner for whom there would be devices. So many of them end that the request fits below every limit it
 counts against: the largest first, so that they are few. No devices are kept, because any that suit will do: the
-request is the first to be asked when the borrowers have gone. Several that are owed something below the same limit are
+request is the first to be asked when the borrowers have gone. Several that are entitled below the same limit are
 made room for at once: equal ones together, others one after another in the same pass.
 
 Only those who hold something below the limit are looked at, the youngest first, until enough are found; a bounded
@@ -45,7 +45,7 @@ class _Unfinished(Exception):
 
 
 def reclaim(
-    state: Planning, walk: AdmissionPass, lease: Lease, demand: Demand, now_ms: int
+    state: Planning, admission: AdmissionPass, lease: Lease, demand: Demand, now_ms: int
 ) -> tuple[list[Fact], bool, bool]:
     """(one group that tells borrowers below the same limits to end, or nothing where that would not be enough; whether
     a search was made; whether it goes on in the next turn).
@@ -66,14 +66,14 @@ def reclaim(
         now_ms=now_ms,
     )
     try:
-        chosen, again_ms = _clear(state, walk, lease, _owed(state, lease, demand), eligible)
+        chosen, again_ms = _clear(state, admission, lease, _entitled_parts(state, lease, demand), eligible)
         if chosen is None:
-            # Not all that are owed at once: the first of them, then.
-            chosen, next_ms = _clear(state, walk, lease, least_held(state, demand), eligible)
+            # Not all that are entitled at once: the first of them, then.
+            chosen, next_ms = _clear(state, admission, lease, least_held(state, demand), eligible)
             again_ms = min(again_ms, next_ms)
     except _Unfinished:
         return [], True, True
-    walk.looked_at.clear()
+    admission.looked_at.clear()
     if not chosen:
         # Who borrows from now on may be told to end when it has had its time: not seen by this search.
         again_ms = min(again_ms, now_ms + max(REST_MS, state.config.reclaim_min_run_ms))
@@ -84,20 +84,20 @@ def reclaim(
 
 
 def _clear(
-    state: Planning, walk: AdmissionPass, lease: Lease, parts: list[Part], eligible: Eligibility
+    state: Planning, admission: AdmissionPass, lease: Lease, parts: list[Part], eligible: Eligibility
 ) -> tuple[dict[str, None] | None, int]:
     """(who ends so that all of these parts fit below every limit, when somebody else may). None: it is not enough."""
     ceilings = [ceiling for ceiling in _limits(state, lease) if _asked(parts, ceiling)]
     chosen: dict[str, None] = {}
     again_ms = NEVER_MS
     for ceiling in ceilings:
-        found, next_ms = _enough(state, walk, ceiling, parts, eligible, chosen)
+        found, next_ms = _enough(state, admission, ceiling, parts, eligible, chosen)
         again_ms = min(again_ms, next_ms)
         if found is None:
             return None, again_ms
         chosen |= found
     for ceiling in ceilings:
-        promised = walk.promised.setdefault(ceiling.key, [0, 0])
+        promised = admission.promised.setdefault(ceiling.key, [0, 0])
         promised[0] += sum(part[1] for part in _asked(parts, ceiling))
         promised[1] += sum(part[2] for part in _asked(parts, ceiling))
     return chosen, again_ms
@@ -127,7 +127,7 @@ def _asked(parts: list[Part], ceiling: _Ceiling) -> list[Part]:
     return [part for part in parts if ceiling.model in ("", part[0])]
 
 
-def _owed(state: Planning, lease: Lease, demand: Demand) -> list[Part]:
+def _entitled_parts(state: Planning, lease: Lease, demand: Demand) -> list[Part]:
     """What this request asks for, and its equals behind it, as far as the guarantee covers them together."""
     parts = least_held(state, demand)
     place = state.lines.place_of(lease.lease_id)
@@ -143,7 +143,7 @@ def _owed(state: Planning, lease: Lease, demand: Demand) -> list[Part]:
 
 def _enough(
     state: Planning,
-    walk: AdmissionPass,
+    admission: AdmissionPass,
     ceiling: _Ceiling,
     parts: list[Part],
     eligible: Eligibility,
@@ -155,7 +155,7 @@ def _enough(
     """
     account, model, limit = ceiling
     held = account.by_model.get(model, [0, 0, 0]) if model else [account.share_milli, account.memory_bytes]
-    asked, promised = _asked(parts, ceiling), walk.promised.get(ceiling.key, (0, 0))
+    asked, promised = _asked(parts, ceiling), admission.promised.get(ceiling.key, (0, 0))
     share = memory = 0
     if limit.share_milli >= 0:
         share = held[0] + promised[0] + sum(part[1] for part in asked) - limit.share_milli
@@ -164,7 +164,7 @@ def _enough(
     if share <= 0 and memory <= 0:
         return {}, NEVER_MS
     key = (*ceiling.key, share, memory)
-    position, known, again_ms = walk.looked_at.get(key, (0, {}, NEVER_MS))
+    position, known, again_ms = admission.looked_at.get(key, (0, {}, NEVER_MS))
     fresh = islice(reversed(account.holders), position, position + LOOKED_AT_MAX)
     going = (i for i in (*chosen, *state.ending, *known) if i in account.holders)  # however long they have held it
     candidates: list[tuple[int, int, int, str]] = []
@@ -188,7 +188,7 @@ def _enough(
     position += LOOKED_AT_MAX
     if position >= len(account.holders):
         return None, again_ms
-    walk.looked_at[key] = (position, {candidate[3]: None for candidate in candidates}, again_ms)
+    admission.looked_at[key] = (position, {candidate[3]: None for candidate in candidates}, again_ms)
     raise _Unfinished
 
 

@@ -1,4 +1,4 @@
-"""Admit: offer what is free along the waiting lines, a bounded step at a time; make room where somebody is owed it."""
+"""Admit: offer what is free along the waiting lines, a bounded step at a time; make room for who is entitled to it."""
 
 from __future__ import annotations
 
@@ -44,23 +44,23 @@ def admit(state: Planning, command: Admit, now_ms: int) -> Decision[AdmitOutcome
         state.offering()
     attempts, troubles = command.attempts, state.memory.troubles
     while attempts > 0:
-        walk = state.memory.admission
-        head = walk.head()
+        admission = state.memory.admission
+        head = admission.head()
         if head is None:
             state.memory.admission = None
             return Decision((), AdmitOutcome(granted=False, more=state.wants_admission()))
         if troubles:
             head = _without_trouble(state, head)
             if head is None:
-                walk.passed()
+                admission.passed()
                 continue
         troubles.at_work = WorkKey(WorkKind.ADMISSION, head.lease_id)
-        facts, moved_on, cost = _try(state, walk, head, now_ms)
+        facts, moved_on, cost = _try(state, admission, head, now_ms)
         if troubles:
             troubles.drop(troubles.at_work)
         if moved_on:
             # One that is granted is not passed: its line has another first one once the fact is applied.
-            walk.passed()
+            admission.passed()
         if facts:
             return Decision(tuple(facts), AdmitOutcome(granted=True, more=True))
         attempts -= cost
@@ -77,8 +77,8 @@ def _without_trouble(state: Planning, head: Head) -> Head | None:
     return next((Head(rank, i, head.line) for rank, i in line if not troubles.rests(i)), None)
 
 
-def _try(state: Planning, walk: AdmissionPass, head: Head, now_ms: int) -> tuple[list[Fact], bool, int]:
-    """(facts, whether the walk goes on to the next line, what it cost in attempts)."""
+def _try(state: Planning, admission: AdmissionPass, head: Head, now_ms: int) -> tuple[list[Fact], bool, int]:
+    """(facts, whether the pass goes on to the next line, what it cost in attempts)."""
     lease = state.leases[head.lease_id]
     demand = head.line.demand.avoiding(head.line.avoid)
     found = offer(state, lease.request, demand, lease.arrival, now_ms, preempted_at_ms=lease.preempted_at_ms)
@@ -93,7 +93,7 @@ def _try(state: Planning, walk: AdmissionPass, head: Head, now_ms: int) -> tuple
         given = shrinking.within_limits(state, lease, demand, now_ms) if state.elastic else []
         if given:
             return given, True, 1
-        reclaimed, searched, goes_on = below_limits.reclaim(state, walk, lease, demand, now_ms)
+        reclaimed, searched, goes_on = below_limits.reclaim(state, admission, lease, demand, now_ms)
         return reclaimed, not goes_on, SEARCH_ATTEMPTS if searched else 1
     filled = backfill(
         state, lease.request, demand, now_ms, lease_id=lease.lease_id, preempted_at_ms=lease.preempted_at_ms
@@ -109,7 +109,7 @@ def _try(state: Planning, walk: AdmissionPass, head: Head, now_ms: int) -> tuple
     moved = moving.make_room(state, lease, demand, now_ms)
     if moved:
         return moved, True, SEARCH_ATTEMPTS
-    kept = reserve(state, walk, lease, demand, now_ms)
+    kept = reserve(state, admission, lease, demand, now_ms)
     return kept, True, SEARCH_ATTEMPTS if searched else CLOSED_ATTEMPTS if state.closed else 1
 
 
@@ -130,16 +130,16 @@ def _behind(state: Planning, head: Head, now_ms: int) -> list[Fact]:
 
 
 def start_pass(state: Planning, now_ms: int) -> AdmissionPass:
-    """A walk over all that waits, in the order that holds now."""
+    """A pass over all that waits, in the order that holds now."""
     leases, troubles = state.leases, state.memory.troubles
 
     def covered(lease_id: str) -> bool:
         if troubles and troubles.rests(lease_id):
             return False
         before, troubles.at_work = troubles.at_work, WorkKey(WorkKind.ADMISSION, lease_id)
-        owed = is_entitled(state, leases[lease_id])
+        entitled = is_entitled(state, leases[lease_id])
         troubles.at_work = before
-        return owed
+        return entitled
 
     return AdmissionPass(
         state.lines,

@@ -1,4 +1,4 @@
-"""Explain: the same decisions as Allocate and the walk along the lines, stopped before anything changes."""
+"""Explain: the same decisions as Allocate and the pass along the lines, stopped before anything changes."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def _explain(state: Planning, lease: Lease, demand: Demand, now_ms: int) -> Expl
             profile = as_profiles(state, demand)[0].mig_profile
             summary = f"no part of a card is a {profile} now, but cards here can be cut so"
         notes += [*served_by(state, demand), *cuts_for(state, lease, demand, now_ms)]
-        given, given_ms = shrinking.outlook(state, lease, demand, now_ms, owed=is_entitled(state, lease))
+        given, given_ms = shrinking.outlook(state, lease, demand, now_ms, entitled=is_entitled(state, lease))
         if given:
             start_ms = given_ms
             notes.append(f"elastic leases give back {len(given)} slices for it: {', '.join(given[:AHEAD_SHOWN])}")

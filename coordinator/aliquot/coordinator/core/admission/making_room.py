@@ -42,8 +42,8 @@ def make_room(state: Planning, lease: Lease, demand: Demand, now_ms: int) -> tup
     if hold is not None and hold.kind is HoldKind.PREEMPTION:
         return [], False, False
     planner = preemption_of(state)
-    owed = is_entitled(state, lease)
-    blocking = holding.in_the_way(state, lease, owed=owed)
+    entitled = is_entitled(state, lease)
+    blocking = holding.in_the_way(state, lease, entitled=entitled)
     if blocking:
         placement = _with_open(state, blocking, demand, lease.arrival)
         if placement is not None:
@@ -51,7 +51,7 @@ def make_room(state: Planning, lease: Lease, demand: Demand, now_ms: int) -> tup
             return _clear(state, blocking, placement, now_ms), False, True
     searched = False
     if state.elastic:
-        given, searched = shrinking.for_request(state, lease, demand, now_ms, owed=owed)
+        given, searched = shrinking.for_request(state, lease, demand, now_ms, entitled=entitled)
         if given:
             return given, True, False
     if not planner.may(lease):
@@ -69,7 +69,7 @@ def make_room(state: Planning, lease: Lease, demand: Demand, now_ms: int) -> tup
     found = planner.find(lease, demand, now_ms, owners)
     if isinstance(found, NoPlan):
         again_ms = found.again_ms
-        if owed:
+        if entitled:
             # Who borrows what is left from now on may be told to end when it has had its time: not seen by this search.
             again_ms = min(again_ms, now_ms + max(FAILED_REST_MS, state.config.reclaim_min_run_ms))
         state.memory.searched_in_vain(key, version, min(now_ms + FAILED_REST_MS, again_ms))
@@ -178,15 +178,15 @@ def _last_to_leave_ms(state: Planning, plan: Plan, now_ms: int) -> int:
     return last_ms
 
 
-def reserve(state: Planning, walk: AdmissionPass, lease: Lease, demand: Demand, now_ms: int) -> list[Fact]:
+def reserve(state: Planning, admission: AdmissionPass, lease: Lease, demand: Demand, now_ms: int) -> list[Fact]:
     """Keep devices for the first request of a line that does not fit, once it has waited long enough.
 
     A queue that orders by rank has one line; one that orders its tenants by what they hold has a line for each.
     """
     line = _line_of(state, lease)
-    if line in walk.blocked:
+    if line in admission.blocked:
         return []
-    walk.blocked[line] = None
+    admission.blocked[line] = None
     after_ms = state.tenancy.queue_spec(line[0]).reserve_after_ms
     if not after_ms or now_ms < lease.created_ms + after_ms or lease.lease_id in state.holds:
         return []

@@ -60,14 +60,14 @@ def look_ahead(state: Planning, lease: Lease, demand: Demand, now_ms: int) -> Ou
 def _look(state: Planning, lease: Lease, demand: Demand, now_ms: int) -> tuple[tuple[str, ...], int, int]:
     planner = preemption_of(state)
     if planner.may(lease):
-        owed = is_entitled(state, lease)
-        giving_way = frozenset(hold.owner for hold in holding.in_the_way(state, lease, owed=owed))
+        entitled = is_entitled(state, lease)
+        giving_way = frozenset(hold.owner for hold in holding.in_the_way(state, lease, entitled=entitled))
         plan = planner.find(lease, demand, now_ms, giving_way)
         if isinstance(plan, Plan) and (plan.victims or plan.shortened):
             most_ms = state.config.reclaim_grace_ms if plan.reclaim else NEVER_MS
             grace_ms = max([min(state.leases[i].request.grace_ms, most_ms) for i in (*plan.victims, *plan.shortened)])
             return (*plan.victims, *plan.shortened), now_ms + grace_ms, 0
-        if owed and not isinstance(plan, Plan) and plan.again_ms < NEVER_MS:
+        if entitled and not isinstance(plan, Plan) and plan.again_ms < NEVER_MS:
             return (), plan.again_ms + state.config.reclaim_grace_ms, 0
     found = expect(state, lease, demand, now_ms)
     return ((), 0, 0) if found is None else ((), found.start_ms, found.uncertainty_ms)

@@ -54,20 +54,20 @@ def grow(state: Planning, _: str, now_ms: int) -> list[Fact]:
         return []
     if state.memory.growth_round is None:
         state.memory.growth_round = _begin_round(state, now_ms)
-    walk = state.memory.growth_round
+    growth = state.memory.growth_round
     for _number in range(TRIED_MAX):
-        if not walk.lease_ids or walk.grew_priority > _priority(state, walk.lease_ids[-1]):
+        if not growth.lease_ids or growth.grew_priority > _priority(state, growth.lease_ids[-1]):
             state.memory.growth_round = (
                 None  # before a lower priority has its turn, the higher one gets all that it can use
             )
-            if walk.again_ms < NEVER_MS:
-                state.look_for_growth(walk.again_ms)
+            if growth.again_ms < NEVER_MS:
+                state.look_for_growth(growth.again_ms)
             return []
-        lease_id = walk.lease_ids.pop()
-        facts = _look(state, walk, lease_id, now_ms)
+        lease_id = growth.lease_ids.pop()
+        facts = _look(state, growth, lease_id, now_ms)
         if facts:
-            walk.again_ms = now_ms
-            walk.grew_priority = _priority(state, lease_id)
+            growth.again_ms = now_ms
+            growth.grew_priority = _priority(state, lease_id)
             state.look_for_growth(now_ms)
             return facts
     state.look_for_growth(now_ms)
@@ -93,7 +93,7 @@ def _priority(state: Planning, lease_id: str) -> int:
     return state.leases[lease_id].request.priority if lease_id in state.elastic else NEVER_MS
 
 
-def _look(state: Planning, walk: GrowthRound, lease_id: str, now_ms: int) -> list[Fact]:
+def _look(state: Planning, growth: GrowthRound, lease_id: str, now_ms: int) -> list[Fact]:
     if lease_id not in state.elastic:
         return []
     lease = state.leases[lease_id]
@@ -105,7 +105,7 @@ def _look(state: Planning, walk: GrowthRound, lease_id: str, now_ms: int) -> lis
         return []
     rested_ms = lease.resized_ms + state.config.growth_rest_ms
     if not growing and rested_ms > now_ms and lease.resized_ms > lease.granted_ms:
-        walk.again_ms = min(walk.again_ms, rested_ms)
+        growth.again_ms = min(growth.again_ms, rested_ms)
         return []
     if members > ceiling.members:
         return _give_back(state, lease, ceiling, now_ms)

@@ -1,4 +1,4 @@
-"""Elastic leases: how many members one may have, which it could give back, and which nobody else is owed.
+"""Elastic leases: how many members one may have, which it could give back, and which it can spare.
 
 An elastic lease starts with what it asks for (`gang_size` members of `count` slices each, all or nothing), keeps at
 least `min_count` slices and can use at most `max_count`. It grows and shrinks by whole members, so that a member is

@@ -44,7 +44,9 @@ _COMES_BACK = -1
 """Instead of what was freed at the last search: it is made again anyway when its rest is over."""
 
 
-def for_request(state: Planning, lease: Lease, demand: Demand, now_ms: int, *, owed: bool) -> tuple[list[Fact], bool]:
+def for_request(
+    state: Planning, lease: Lease, demand: Demand, now_ms: int, *, entitled: bool
+) -> tuple[list[Fact], bool]:
     """One group that makes room for a waiting request by shrinking others (nothing where that does not suffice), and
     whether a search was made.
     """
@@ -56,7 +58,7 @@ def for_request(state: Planning, lease: Lease, demand: Demand, now_ms: int, *, o
             state.memory.shed_searched[key] = (_COMES_BACK, until_ms, rest_ms)
             state.memory.timers.add(until_ms, Due.RETRY, lease.lease_id)
         return [], False
-    found = _search(state, lease, demand, now_ms, owed=owed)
+    found = _search(state, lease, demand, now_ms, entitled=entitled)
     if found is None:
         if len(state.memory.shed_searched) > 4096:
             state.memory.shed_searched.clear()
@@ -80,7 +82,9 @@ def for_request(state: Planning, lease: Lease, demand: Demand, now_ms: int, *, o
     return [*given_up, hold, *facts], True
 
 
-def outlook(state: Planning, lease: Lease, demand: Demand, now_ms: int, *, owed: bool) -> tuple[tuple[str, ...], int]:
+def outlook(
+    state: Planning, lease: Lease, demand: Demand, now_ms: int, *, entitled: bool
+) -> tuple[tuple[str, ...], int]:
     """Which slices others would give back for this request, and when it could start then; changes nothing.
 
     Nothing, and 0, where that does not suffice.
@@ -88,7 +92,7 @@ def outlook(state: Planning, lease: Lease, demand: Demand, now_ms: int, *, owed:
     hold = state.holds.get(lease.lease_id)
     if hold is not None and hold.shed:
         return hold.shed, hold.start_ms
-    found = _search(state, lease, demand, now_ms, owed=owed) if state.elastic and hold is None else None
+    found = _search(state, lease, demand, now_ms, entitled=entitled) if state.elastic and hold is None else None
     if found is None:
         return (), 0
     given = found[1]
@@ -124,7 +128,7 @@ def within_limits(state: Planning, lease: Lease, demand: Demand, now_ms: int) ->
                 missing.share_milli - piece.plan.share_milli, missing.memory_bytes - piece.plan.memory_bytes
             )
     given: list[tuple[Lease, Member]] = []
-    for other, member in _spare(state, lease, now_ms, owed=False):
+    for other, member in _spare(state, lease, now_ms, entitled=False):
         if missing.share_milli <= 0 and missing.memory_bytes <= 0:
             break
         if _counts_against(state, other, account.kind, account.name):
@@ -146,7 +150,7 @@ def _counts_against(state: Planning, lease: Lease, kind: str, name: str) -> bool
     return name in state.tenancy.path(queue_of(state, lease))
 
 
-def _spare(state: Planning, lease: Lease, now_ms: int, *, owed: bool) -> list[tuple[Lease, Member]]:
+def _spare(state: Planning, lease: Lease, now_ms: int, *, entitled: bool) -> list[tuple[Lease, Member]]:
     """What others could give back to this request: of the lowest priority first, of each the highest numbers first."""
     scale = guarantee_scale(state) if state.tenancy.guarantees else 0
     found: list[tuple[Lease, Member]] = []
@@ -155,7 +159,7 @@ def _spare(state: Planning, lease: Lease, now_ms: int, *, owed: bool) -> list[tu
         bounds = bounds_of(other.request)
         if len(other.slices) <= bounds.least * other.request.demand.count:
             continue
-        outranked = owed or other.request.priority < lease.request.priority
+        outranked = entitled or other.request.priority < lease.request.priority
         may_end = bounds.least < bounds.start and outranked and not is_protected(state, other, scale)
         spare = spare_members(other, bounds.least if may_end else bounds.start)
         found += ((other, member) for member in spare if all(piece.state in _RUNNING for piece in member))
@@ -180,10 +184,10 @@ def _leaving(state: Planning) -> list[Slice]:
 
 
 def _search(
-    state: Planning, lease: Lease, demand: Demand, now_ms: int, *, owed: bool
+    state: Planning, lease: Lease, demand: Demand, now_ms: int, *, entitled: bool
 ) -> tuple[Placement, list[tuple[Lease, Member]]] | None:
     """Where the request would go, and who gives what back for it."""
-    spare = [pair for pair in _spare(state, lease, now_ms, owed=owed) if _of_use(state, pair[1])]
+    spare = [pair for pair in _spare(state, lease, now_ms, entitled=entitled) if _of_use(state, pair[1])]
     if not spare:
         return None
     wanted = _Wanted(lease, demand, state.holds.get(lease.lease_id))

@@ -98,9 +98,9 @@ def expired(state: Planning, owner: str, now_ms: int) -> list[Fact]:
     return give_up(state, hold, now_ms, "its time is up")
 
 
-def in_the_way(state: Planning, lease: Lease, *, owed: bool) -> list[Hold]:
-    """Holds that must give way to this request: reservations of whoever comes after it, and, where it is owed a
-    guarantee, whatever is kept for somebody who would borrow.
+def in_the_way(state: Planning, lease: Lease, *, entitled: bool) -> list[Hold]:
+    """Holds that must give way to this request: reservations of whoever comes after it, and, where it is
+    entitled, whatever is kept for somebody who would borrow.
     """
     found = []
     for hold in state.holds.values():
@@ -108,8 +108,8 @@ def in_the_way(state: Planning, lease: Lease, *, owed: bool) -> list[Hold]:
             continue
         other = state.leases[hold.owner]
         if hold.kind is HoldKind.RESERVATION:
-            if owed or lease.request.priority > other.request.priority:
+            if entitled or lease.request.priority > other.request.priority:
                 found.append(hold)
-        elif owed and not is_entitled(state, other):
+        elif entitled and not is_entitled(state, other):
             found.append(hold)
     return found

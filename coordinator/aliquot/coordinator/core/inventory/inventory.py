@@ -174,7 +174,7 @@ class Inventory:
         finally:
             self._undo = undo
 
-    def _settled(self) -> None:
+    def _check_not_in_trial(self) -> None:
         if self._undo is not None:
             raise InventoryError("nodes and devices can't be described anew during a trial")
 
@@ -187,7 +187,7 @@ class Inventory:
         from the description but still carries slices stays, unavailable, until they are released.
         InventoryError if a UUID belongs to another node or is named twice.
         """
-        self._settled()
+        self._check_not_in_trial()
         uuids = [device.uuid for device in spec.devices]
         if len(set(uuids)) != len(uuids):
             raise InventoryError(f"node {spec.node_id!r} names a device twice; device UUIDs must be unique")
@@ -226,7 +226,7 @@ class Inventory:
 
     def remove_node(self, node_id: str) -> None:
         """Forget a node. InventoryError while anything is held on it."""
-        self._settled()
+        self._check_not_in_trial()
         node = self.node(node_id)
         if any(device.slices for device in node.devices) or node.groups or node.cpu_used_milli:
             raise InventoryError(f"node {node_id!r} still carries leases; release or drain them before removing it")
@@ -257,7 +257,7 @@ class Inventory:
 
     def set_device(self, uuid: str, *, foreign_bytes: int, healthy: bool) -> None:
         """What the agent reports of a device: bytes held by processes outside any lease, and its health."""
-        self._settled()
+        self._check_not_in_trial()
         if foreign_bytes < 0:
             raise InventoryError(f"foreign_bytes of {uuid!r} must be >= 0, not {foreign_bytes}")
         device = self.device_record(uuid)

@@ -83,7 +83,7 @@ def _meter(state: State, lease: Lease, piece: Slice, sign: int, at_ms: int) -> N
     meter = state.meters.get(lease.request.tenant)
     if meter is None:
         return
-    meter.bring_up(at_ms)
+    meter.accrue(at_ms)
     meter.share_slope += sign * piece.plan.share_milli
     card = state.ledger.prices.at(at_ms)
     meter.money_slope += sign * money_slope(card, piece.model, piece.plan.share_milli, piece.plan.memory_bytes)

@@ -1,4 +1,4 @@
-"""May this request have something now, and what? The question behind Allocate, the walk along the lines, and
+"""May this request have something now, and what? The question behind Allocate, the pass along the lines, and
 Explain.
 """
 
@@ -178,8 +178,8 @@ def guarantee_scale(state: Planning) -> int:
 def is_entitled(state: Planning, lease: Lease, parts: list[Part] | None = None) -> bool:
     """Whether a guarantee covers what a lease asks for: `parts`, or as far as is known before it is placed.
 
-    An owner's guarantee covers its leases by priority, then by arrival. So what an older request is owed is not used
-    up by younger ones of the same owner that were small enough to start before it; these then count as borrowing.
+    An owner's guarantee covers its leases by priority, then by arrival. So younger leases of the same owner that were
+    small enough to start first don't use up what an older request is entitled to; they count as borrowing.
     """
     if not state.tenancy.guarantees:
         return False

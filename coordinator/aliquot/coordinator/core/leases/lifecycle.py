@@ -93,7 +93,7 @@ def shorten_notice(lease: Lease, now_ms: int, grace_ms: int) -> Fact:
     )
 
 
-def settle(
+def conclude(
     state: Planning, lease: Lease, gone: Iterable[str], failed: Mapping[str, tuple[str, str]], now_ms: int
 ) -> list[Fact]:
     """Facts for slices of one lease that hold nothing any more, and what follows for the lease.

@@ -1,6 +1,6 @@
 """Nodes that a maintenance window closes: what still fits there because it ends in time, and what they keep waiting.
 
-A closing node is as shut as a cordoned one for whoever does not say how long it runs: no walk over the pool, no search
+A closing node is as shut as a cordoned one for whoever does not say how long it runs: no pass over the pool, no search
 for victims and no growth looks at it. Only a request with a time limit, for which nothing fits elsewhere, is tried on
 those that close late enough; they are opened for that one look.
 """

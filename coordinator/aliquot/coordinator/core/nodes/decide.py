@@ -289,7 +289,7 @@ def _fail_vanished(state: Planning, old: Node | None, spec: NodeSpec, now_ms: in
             failed.setdefault(lease_id, {})[slice_id] = ("DEVICE_VANISHED", f"{spec.name} no longer has it")
     facts: list[Fact] = []
     for lease_id, of_lease in failed.items():
-        facts += lifecycle.settle(state, state.leases[lease_id], (), of_lease, now_ms)
+        facts += lifecycle.conclude(state, state.leases[lease_id], (), of_lease, now_ms)
     return facts
 
 

@@ -6,7 +6,7 @@ from aliquot.coordinator.core.commands import ReconcileNode, ReportStatus, Slice
 from aliquot.coordinator.core.fact import Fact
 from aliquot.coordinator.core.leases.facts import SlicesAdopted
 from aliquot.coordinator.core.leases.records import SliceState, lease_id_of
-from aliquot.coordinator.core.leases.reports import settle_reports
+from aliquot.coordinator.core.leases.reports import conclude_reports
 from aliquot.coordinator.core.nodes.facts import NodeStateChanged
 from aliquot.coordinator.core.outcomes import NOTHING, Decision
 from aliquot.coordinator.core.planning import Planning
@@ -36,7 +36,7 @@ def reconcile(state: Planning, command: ReconcileNode, now_ms: int) -> Decision[
     facts: list[Fact] = []
     if adopted:
         facts.append(SlicesAdopted(at_ms=now_ms, node_id=command.node_id, slice_ids=tuple(adopted)))
-    facts += settle_reports(state, command.node_id, reports.values(), now_ms)
+    facts += conclude_reports(state, command.node_id, reports.values(), now_ms)
     facts.append(
         NodeStateChanged(
             at_ms=now_ms,

@@ -44,7 +44,7 @@ _Front = list[_Cost | None]
 """By number of slots or members: the cheapest way to at least so many; None: there is none."""
 
 
-class Choice(NamedTuple):
+class ExactChoice(NamedTuple):
     """Who ends, and where the members go."""
 
     victims: tuple[str, ...]
@@ -91,7 +91,7 @@ def cost_of(victims: Sequence[str], eligible: Eligibility) -> int:
 
 def improve(
     views: Sequence[tuple[str, NodeView, int]], need: Need, eligible: Eligibility, gang_size: int, bound: int
-) -> Choice | None:
+) -> ExactChoice | None:
     """A choice that costs less than `bound`, or None. Of each node: its id, its view, and the members it may take."""
     return _Search(views, need, eligible, gang_size, bound).run()
 
@@ -172,7 +172,7 @@ class _Search:
                 members = min(members, max(have, 0) // wanted)
         return members
 
-    def run(self) -> Choice | None:
+    def run(self) -> ExactChoice | None:
         with suppress(_TooMuch):  # what was found until then is no worse than the bound
             self._branch(0, 0, 0)
         if self._found is None:
@@ -180,7 +180,7 @@ class _Search:
         ended, names = self._found
         victims = [lease_id for number, lease_id in enumerate(self._shared) if ended >> number & 1]
         node_ids = tuple(self._used(ended))
-        return Choice((*victims, *names), node_ids)
+        return ExactChoice((*victims, *names), node_ids)
 
     def _branch(self, ended: int, cost: int, first: int) -> None:
         """Look at every set that consists of `ended` and any of the shared leases from `first` on."""

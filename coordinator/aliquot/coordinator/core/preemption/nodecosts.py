@@ -118,6 +118,6 @@ class NodeCosts:
         eligible = self._eligible
         times: list[int] = []
         for load in self._views.of(node_id).devices:
-            times += [eligible.endable_ms(occupant.lease_id) for occupant in load.occupants]
+            times += [eligible.endable_ms(holding.lease_id) for holding in load.holdings]
             times += [leaver.deadline_ms - eligible.soon_ms + eligible.now_ms for leaver in load.late]
         return min((time for time in times if time > eligible.now_ms), default=NEVER_MS)

@@ -11,7 +11,7 @@ from aliquot.coordinator.core.leases.records import SliceState, lease_id_of
 from aliquot.coordinator.core.planning import Planning
 
 
-class Occupant(NamedTuple):
+class DeviceHolding(NamedTuple):
     """What one lease holds of one device."""
 
     lease_id: str
@@ -32,7 +32,7 @@ class DeviceLoad(NamedTuple):
     """One device: what is on it, and what is leaving anyway."""
 
     record: DeviceRecord
-    occupants: tuple[Occupant, ...]
+    holdings: tuple[DeviceHolding, ...]
     leaving_share_milli: int
     leaving_memory_bytes: int
     late: tuple[Leaver, ...]
@@ -49,7 +49,7 @@ class DeviceLoad(NamedTuple):
 
     def others(self, soon_ms: int) -> list[tuple[str, int, int]]:
         """(lease, share_milli, memory_bytes) of what will not have left by then."""
-        staying: list[tuple[str, int, int]] = list(self.occupants)
+        staying: list[tuple[str, int, int]] = list(self.holdings)
         return staying + [leaver[:3] for leaver in self.late if leaver.deadline_ms > soon_ms]
 
 
@@ -67,8 +67,8 @@ class NodeView(NamedTuple):
         """How many leases sit on the `count` devices with the fewest: a first guess at what room for them costs."""
         known = self.bounds.get(count)
         if known is None:
-            loads = sorted(self.devices, key=lambda load: len(load.occupants))[:count]
-            known = self.bounds[count] = len({o.lease_id for load in loads for o in load.occupants})
+            loads = sorted(self.devices, key=lambda load: len(load.holdings))[:count]
+            known = self.bounds[count] = len({o.lease_id for load in loads for o in load.holdings})
         return known
 
 
@@ -119,8 +119,8 @@ class NodeViews:
         for record in state.inventory.node(node_id).devices:
             uuid = record.spec.uuid
             gone = leaving.get(uuid, (0, 0))
-            occupants = tuple(Occupant(lease_id, *sums) for lease_id, sums in staying.get(uuid, {}).items())
-            devices.append(DeviceLoad(record, occupants, gone[0], gone[1], tuple(late.get(uuid, ()))))
+            holdings = tuple(DeviceHolding(lease_id, *sums) for lease_id, sums in staying.get(uuid, {}).items())
+            devices.append(DeviceLoad(record, holdings, gone[0], gone[1], tuple(late.get(uuid, ()))))
         return NodeView(version, tuple(devices), self._hosted(members), {})
 
     def _hosted(self, members: dict[tuple[str, int, int], bool]) -> dict[str, tuple[int, int]]:

@@ -16,7 +16,7 @@ import msgspec
 from aliquot.coordinator.core.leases.granting import chain_of, forbidden, guarantee_scale, is_entitled
 from aliquot.coordinator.core.leases.records import Lease
 from aliquot.coordinator.core.planning import Planning
-from aliquot.coordinator.core.preemption.choosing import Choice, Chooser
+from aliquot.coordinator.core.preemption.choosing import VictimChoice, VictimChooser
 from aliquot.coordinator.core.preemption.leaving import gone_by, take_off
 from aliquot.coordinator.core.preemption.nodecosts import Known, NodeCosts
 from aliquot.coordinator.core.preemption.nodeview import NodeViews
@@ -37,7 +37,7 @@ class Plan(NamedTuple):
     placement: Placement
     reclaim: bool
     shortened: tuple[str, ...] = ()
-    """Borrowers that are ending already, and have longer to go than whoever is owed a guarantee has to wait."""
+    """Borrowers that are ending already, and have longer to go than an entitled request has to wait."""
 
 
 class NoPlan(NamedTuple):
@@ -58,7 +58,7 @@ class Preemption:
         self._caches: OrderedDict[tuple[object, ...], dict[str, Known]] = OrderedDict()
 
     def may(self, lease: Lease) -> bool:
-        """Whether it is worth asking: it is owed something, or somebody of lower priority holds something."""
+        """Whether it is worth asking: it is entitled, or somebody of lower priority holds something."""
         return is_entitled(self._state, lease) or by_priority(self._state, lease)
 
     def find(
@@ -124,7 +124,7 @@ def by_priority(state: Planning, lease: Lease) -> bool:
 
 def _answer(question: Question, costs: NodeCosts) -> Plan | NoPlan:
     """The best choice that the engine agrees to."""
-    chooser = Chooser(question)
+    chooser = VictimChooser(question)
     banned: set[str] = set()
     for _ in range(TRIALS_MAX):
         choice = chooser.best(costs.but_for(banned))
@@ -138,7 +138,7 @@ def _answer(question: Question, costs: NodeCosts) -> Plan | NoPlan:
     return NoPlan(costs.again_ms)
 
 
-def _tried_out(question: Question, chooser: Chooser, choice: Choice) -> Plan | None:
+def _tried_out(question: Question, chooser: VictimChooser, choice: VictimChoice) -> Plan | None:
     """Ask the engine, without the victims; spare whoever is not in the way of its answer."""
     state, lease, eligible = question.state, question.lease, question.eligible
     if not _within_disruption_budgets(question, choice.victims):

@@ -50,7 +50,7 @@ class Eligibility:
         if lease.ended or lease.lease_id == self.preemptor:
             return NEVER_MS
         if lease.end_reason:
-            # It is ending already. Its notice may be longer than whoever is owed a guarantee has to wait.
+            # It is ending already. Its notice may be longer than an entitled request has to wait.
             return 0 if self.reclaim and not is_protected(self.state, lease, self._scale) else NEVER_MS
         by_priority = request.preemptible and request.priority < self.priority
         if not by_priority and not self.reclaim:

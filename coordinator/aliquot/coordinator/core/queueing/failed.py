@@ -73,7 +73,7 @@ def _split(demand: Demand) -> tuple[Demand, _Size]:
 
 
 def _covers(small: _Size, large: _Size) -> bool:
-    # Not all(): every head of every line is compared with every known size, at each step of each walk.
+    # Not all(): every head of every line is compared with every known size, at each step of each pass.
     return (
         small[0] <= large[0]
         and small[1] <= large[1]

@@ -251,7 +251,7 @@ class Tenancy:
         chain = self.chain(owner.tenant, owner.queue)
         half_life_ms = self.half_life_ms
         for account in chain.accounts:
-            _bring_up(account, at_ms, half_life_ms)
+            _accrue(account, at_ms, half_life_ms)
             _count(account, parts, sign)
             if account.published:
                 self._note(account)
@@ -282,12 +282,12 @@ class Tenancy:
             account.forget_held()
             self._note(account)
 
-    def bring_up(self, at_ms: int) -> None:
+    def accrue(self, at_ms: int) -> None:
         """Bring every average up to this time."""
         half_life_ms = self.half_life_ms
         for account in self.accounts.values():
             if account.average_ms:  # others never held anything, and may exist only because somebody asked
-                _bring_up(account, at_ms, half_life_ms)
+                _accrue(account, at_ms, half_life_ms)
 
     # -- for those who follow
 
@@ -367,7 +367,7 @@ def _limited(quota: Quota) -> bool:
     return any(limit.share_milli >= 0 or limit.memory_bytes >= 0 for limit in limits)
 
 
-def _bring_up(account: Account, at_ms: int, half_life_ms: int) -> None:
+def _accrue(account: Account, at_ms: int, half_life_ms: int) -> None:
     elapsed_ms = at_ms - account.average_ms
     if elapsed_ms <= 0:
         return

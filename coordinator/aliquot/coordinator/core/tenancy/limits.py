@@ -1,6 +1,6 @@
-"""Does a grant stay within every limit, and is it owed by a guarantee? The same for grants, victims and Explain.
+"""Does a grant stay within every limit, and does a guarantee cover it? The same for grants, victims and Explain.
 
-Limits are hard: no grant ever passes one. A guarantee is owed as far as the pool can give it: when the usable
+Limits are hard: no grant ever passes one. A guarantee holds as far as the pool can give it: when the usable
 capacity is less than all that was promised, every promise shrinks in the same proportion, and an alert says so.
 """
 

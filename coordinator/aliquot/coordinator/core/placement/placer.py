@@ -32,7 +32,7 @@ class Chosen(NamedTuple):
     note: str
 
 
-class Chooser:
+class MemberPlacer:
     """Chooses for one inventory, policy and index."""
 
     def __init__(self, inventory: Inventory, policy: Policy, index: Index, utilisation: Mapping[str, int]) -> None:
