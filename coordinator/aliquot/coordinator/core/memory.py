@@ -14,11 +14,11 @@ from typing import TypeVar, cast
 from aliquot.coordinator.core.placement.prices import PriceTable
 from aliquot.coordinator.core.queueing import AdmissionPass
 from aliquot.coordinator.core.queueing.failed import FailedDemands
+from aliquot.coordinator.core.rests import Rests
 from aliquot.coordinator.core.timers import Timers
 from aliquot.coordinator.core.troubles import Troubles
 from aliquot.coordinator.core.types import Demand
 
-SEARCHES_KEPT = 4_096
 ENTITLED_KEPT = 4_096
 
 SearchKey = tuple[Demand, str, str, int, frozenset[str] | None]
@@ -80,12 +80,10 @@ class Memory:
         """Demands that do not fit on nodes either that close later than this."""
 
         # -- searches
-        self.searched: dict[SearchKey, tuple[int, int]] = {}
-        """Searches for victims that found none: at which version, and until when they rest."""
-        self.shed_searched: dict[tuple[Demand, str, str, int], tuple[int, int, int]] = {}
-        """Searches for what elastic leases could give back that found nothing: at which version, until when they rest,
-        and for how long.
-        """
+        self.victim_searches: Rests[SearchKey] = Rests()
+        """Searches for victims that found none."""
+        self.shrink_searches: Rests[tuple[Demand, str, str, int]] = Rests()
+        """Searches for what elastic leases could give back that found nothing."""
         self.outlooks: dict[tuple[Demand, str, str, int], tuple[int, Outlook]] = {}
         """What `Explain` said lately of when equal requests can start."""
         self.entitled_key = (-1, -1, -1)
@@ -120,12 +118,6 @@ class Memory:
         # -- what was measured
         self.busy_permille: dict[str, int] = {}
         """How busy elastic leases were lately."""
-
-    def searched_in_vain(self, key: SearchKey, version: int, until_ms: int) -> None:
-        """Nobody could be ended for such a request: not worth another search before then, as long as nothing moves."""
-        if len(self.searched) >= SEARCHES_KEPT:
-            self.searched.clear()
-        self.searched[key] = (version, until_ms)
 
     def part(self, kind: type[_T], make: Callable[[], _T]) -> _T:
         """What one subject remembers in a class of its own; made when it is first asked for."""

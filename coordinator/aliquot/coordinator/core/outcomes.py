@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Generic, TypeVar, overload
+from typing import Generic, NamedTuple, TypeVar, overload
 
 from aliquot.coordinator.core.fact import Fact
 from aliquot.coordinator.core.lending.loans import NodeMove
@@ -12,6 +12,9 @@ from aliquot.coordinator.core.planning import Work
 from aliquot.coordinator.core.tenancy.specs import Balancing
 from aliquot.coordinator.core.troubles import Trouble
 from aliquot.coordinator.core.types import Missing, Placement
+
+SEARCH_ATTEMPTS = 16
+"""A search for victims counts as so many attempts of a turn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +31,16 @@ class AdmitOutcome:
 
     granted: bool
     more: bool
+
+
+class Attempt(NamedTuple):
+    """What came of one look at a waiting request: one group of facts, or none."""
+
+    facts: list[Fact]
+    again: bool = False
+    """Its line is tried again: at once, or in the next turn. False: the pass goes on to the next line."""
+    cost: int = 1
+    """In attempts of a turn."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,10 +21,12 @@ from aliquot.coordinator.core.leases import lifecycle
 from aliquot.coordinator.core.leases.accounts import parts_of
 from aliquot.coordinator.core.leases.granting import chain_of, exhausted, guarantee_scale, is_entitled, least_held
 from aliquot.coordinator.core.leases.records import Lease
+from aliquot.coordinator.core.outcomes import SEARCH_ATTEMPTS, Attempt
 from aliquot.coordinator.core.planning import Planning
 from aliquot.coordinator.core.preemption.facts import PreemptionStarted
 from aliquot.coordinator.core.preemption.victims import NEVER_MS, Eligibility
 from aliquot.coordinator.core.queueing import AdmissionPass
+from aliquot.coordinator.core.rests import SEARCH_REST_MS
 from aliquot.coordinator.core.tenancy.books import Account
 from aliquot.coordinator.core.tenancy.limits import covered
 from aliquot.coordinator.core.tenancy.ranking import Part
@@ -32,8 +34,6 @@ from aliquot.coordinator.core.tenancy.specs import Amount
 from aliquot.coordinator.core.timers import Due
 from aliquot.coordinator.core.types import Demand, EndReason
 
-REST_MS = 1_000
-"""Nothing found is not looked for again for an equal request before this time has passed."""
 EQUALS_MAX = 64
 """So many equal requests are made room for together."""
 LOOKED_AT_MAX = 512
@@ -44,19 +44,18 @@ class _Unfinished(Exception):
     """Ends a turn's part of a search."""
 
 
-def reclaim(
-    state: Planning, admission: AdmissionPass, lease: Lease, demand: Demand, now_ms: int
-) -> tuple[list[Fact], bool, bool]:
-    """(one group that tells borrowers below the same limits to end, or nothing where that would not be enough; whether
-    a search was made; whether it goes on in the next turn).
+def reclaim(state: Planning, admission: AdmissionPass, lease: Lease, demand: Demand, now_ms: int) -> Attempt:
+    """Tell borrowers below the same limits to end; no facts where that would not be enough, or where the search goes on
+    in the next turn.
     """
     if not is_entitled(state, lease) or exhausted(state, lease.request.tenant, now_ms) is not None:
-        return [], False, False
+        return Attempt([])
     key = (demand, lease.request.tenant, lease.request.queue, lease.request.priority, None)
     version = state.freed_version + state.tenancy.guaranteed_version
-    failed = state.memory.searched.get(key)
-    if failed is not None and failed[0] == version and now_ms < failed[1]:
-        return [], False, False
+    searches = state.memory.victim_searches
+    rest = searches.of(key, now_ms)
+    if rest is not None and rest.version == version:
+        return Attempt([])
     eligible = Eligibility(
         state,
         priority=-NEVER_MS,
@@ -72,15 +71,15 @@ def reclaim(
             chosen, next_ms = _clear(state, admission, lease, least_held(state, demand), eligible)
             again_ms = min(again_ms, next_ms)
     except _Unfinished:
-        return [], True, True
+        return Attempt([], again=True, cost=SEARCH_ATTEMPTS)
     admission.looked_at.clear()
     if not chosen:
-        # Who borrows from now on may be told to end when it has had its time: not seen by this search.
-        again_ms = min(again_ms, now_ms + max(REST_MS, state.config.reclaim_min_run_ms))
-        state.memory.searched_in_vain(key, version, min(now_ms + REST_MS, again_ms))
+        # Whoever borrows from now on can be reclaimed after its minimum: this search did not see it.
+        again_ms = min(again_ms, now_ms + max(SEARCH_REST_MS, state.config.reclaim_min_run_ms))
+        searches.begin(key, version, now_ms, min(now_ms + SEARCH_REST_MS, again_ms))
         state.memory.timers.add(again_ms, Due.RETRY, lease.lease_id)
-        return [], True, False
-    return _end(state, lease, chosen, now_ms), True, False
+        return Attempt([], cost=SEARCH_ATTEMPTS)
+    return Attempt(_end(state, lease, chosen, now_ms), cost=SEARCH_ATTEMPTS)
 
 
 def _clear(

@@ -14,21 +14,19 @@ from aliquot.coordinator.core.holds.records import Hold, HoldKind
 from aliquot.coordinator.core.leases import lifecycle
 from aliquot.coordinator.core.leases.granting import chain_of, exhausted, forbidden, is_entitled
 from aliquot.coordinator.core.leases.records import Lease, lease_id_of
+from aliquot.coordinator.core.outcomes import SEARCH_ATTEMPTS, Attempt
 from aliquot.coordinator.core.planning import Planning
 from aliquot.coordinator.core.preemption.facts import PreemptionStarted
 from aliquot.coordinator.core.preemption.plan import NoPlan, Plan, Preemption
 from aliquot.coordinator.core.preemption.reserving import expect
 from aliquot.coordinator.core.preemption.victims import NEVER_MS
 from aliquot.coordinator.core.queueing import AdmissionPass
+from aliquot.coordinator.core.rests import SEARCH_REST_MS
 from aliquot.coordinator.core.tenancy.specs import QueuePolicy
 from aliquot.coordinator.core.timers import Due
 from aliquot.coordinator.core.types import Demand, EndReason, Placement, RequestSpec
 
 RESERVATIONS_MAX = 8
-FAILED_REST_MS = 1_000
-"""A search that found nothing is not made again for an equal request before this time has passed."""
-_COMES_BACK = -1
-"""Instead of the version at which a search found nothing: it is made again anyway when its rest is over."""
 
 
 def preemption_of(state: Planning) -> Preemption:
@@ -36,11 +34,11 @@ def preemption_of(state: Planning) -> Preemption:
     return state.memory.part(Preemption, lambda: Preemption(state))
 
 
-def make_room(state: Planning, lease: Lease, demand: Demand, now_ms: int) -> tuple[list[Fact], bool, bool]:
-    """(facts, whether a search was made, whether the same request should be tried again at once)."""
+def make_room(state: Planning, lease: Lease, demand: Demand, now_ms: int) -> Attempt:
+    """Open what is held for others, shrink elastic leases, or preempt: the first that lets the request start."""
     hold = state.holds.get(lease.lease_id)
     if hold is not None and hold.kind is HoldKind.PREEMPTION:
-        return [], False, False
+        return Attempt([])
     planner = preemption_of(state)
     entitled = is_entitled(state, lease)
     blocking = holding.in_the_way(state, lease, entitled=entitled)
@@ -48,37 +46,37 @@ def make_room(state: Planning, lease: Lease, demand: Demand, now_ms: int) -> tup
         placement = _with_open(state, blocking, demand, lease.arrival)
         if placement is not None:
             # What was kept for somebody who comes later is enough: it is free when this request is tried again.
-            return _clear(state, blocking, placement, now_ms), False, True
-    searched = False
+            return Attempt(_clear(state, blocking, placement, now_ms), again=True)
+    cost = 1
     if state.elastic:
-        given, searched = shrinking.for_request(state, lease, demand, now_ms, entitled=entitled)
-        if given:
-            return given, True, False
+        shrunk = shrinking.for_request(state, lease, demand, now_ms, entitled=entitled)
+        if shrunk.facts:
+            return shrunk
+        cost = shrunk.cost
     if not planner.may(lease):
-        return [], searched, False
+        return Attempt([], cost=cost)
     owners = frozenset(hold.owner for hold in blocking)
     key = (demand, lease.request.tenant, lease.request.queue, lease.request.priority, owners)
     version = state.freed_version + state.tenancy.guaranteed_version
-    failed = state.memory.searched.get(key)
-    if failed is not None and now_ms < failed[1]:
-        if failed[0] not in (version, _COMES_BACK):
-            # In a crowded pool something is freed all the time, and every time all who wait would search anew in vain.
-            state.memory.searched_in_vain(key, _COMES_BACK, failed[1])
-            state.memory.timers.add(failed[1], Due.RETRY, lease.lease_id)
-        return [], searched, False
+    searches = state.memory.victim_searches
+    rest = searches.of(key, now_ms)
+    if rest is not None:
+        if searches.has_changed(key, version):
+            state.memory.timers.add(rest.until_ms, Due.RETRY, lease.lease_id)
+        return Attempt([], cost=cost)
     found = planner.find(lease, demand, now_ms, owners)
     if isinstance(found, NoPlan):
         again_ms = found.again_ms
         if entitled:
-            # Who borrows what is left from now on may be told to end when it has had its time: not seen by this search.
-            again_ms = min(again_ms, now_ms + max(FAILED_REST_MS, state.config.reclaim_min_run_ms))
-        state.memory.searched_in_vain(key, version, min(now_ms + FAILED_REST_MS, again_ms))
+            # Whoever borrows what is left from now on can be reclaimed after its minimum: this search did not see it.
+            again_ms = min(again_ms, now_ms + max(SEARCH_REST_MS, state.config.reclaim_min_run_ms))
+        searches.begin(key, version, now_ms, min(now_ms + SEARCH_REST_MS, again_ms))
         if again_ms < NEVER_MS:
             state.memory.timers.add(again_ms, Due.RETRY, lease.lease_id)
-        return [], True, False
+        return Attempt([], cost=SEARCH_ATTEMPTS)
     taken_over = _leaving_for_others(state, blocking, found.placement)
     cleared = _clear(state, blocking, found.placement, now_ms, taken_over)
-    return [*cleared, *carry_out(state, lease, found, now_ms, taken_over)], True, False
+    return Attempt([*cleared, *carry_out(state, lease, found, now_ms, taken_over)], cost=SEARCH_ATTEMPTS)
 
 
 def _clear(

@@ -20,13 +20,15 @@ from aliquot.coordinator.core.holds import decide as holding
 from aliquot.coordinator.core.holds.facts import HoldCreated
 from aliquot.coordinator.core.holds.records import Hold, HoldKind
 from aliquot.coordinator.core.inventory import Inventory
-from aliquot.coordinator.core.leases.accounts import parts_of, queue_of
+from aliquot.coordinator.core.leases.accounts import parts_of
 from aliquot.coordinator.core.leases.granting import chain_of, exhausted, forbidden, guarantee_scale, least_held
 from aliquot.coordinator.core.leases.records import Lease, Slice, SliceState, lease_id_of
 from aliquot.coordinator.core.moving.plan import hold as hold_placement
+from aliquot.coordinator.core.outcomes import SEARCH_ATTEMPTS, Attempt
 from aliquot.coordinator.core.planning import Planning
 from aliquot.coordinator.core.preemption.leaving import leaves, take_off
 from aliquot.coordinator.core.preemption.victims import is_protected
+from aliquot.coordinator.core.rests import SEARCH_REST_MS
 from aliquot.coordinator.core.tenancy.limits import over_limit
 from aliquot.coordinator.core.tenancy.specs import Amount
 from aliquot.coordinator.core.timers import Due
@@ -36,36 +38,24 @@ _RUNNING = (SliceState.GRANTED, SliceState.ACTIVE)
 
 MEMBERS_MAX = 256
 """Members of others that one search looks at, those of the lowest priority first."""
-REST_MS = 1_000
-"""A search that found nothing is not made again for an equal request before this time has passed..."""
-REST_MAX_MS = 8_000
-"""...and after each that follows and finds nothing either, twice as long, up to this."""
-_COMES_BACK = -1
-"""Instead of what was freed at the last search: it is made again anyway when its rest is over."""
+SEARCH_REST_MAX_MS = 8_000
+"""Each further search that finds nothing rests twice as long, up to this."""
 
 
-def for_request(
-    state: Planning, lease: Lease, demand: Demand, now_ms: int, *, entitled: bool
-) -> tuple[list[Fact], bool]:
-    """One group that makes room for a waiting request by shrinking others (nothing where that does not suffice), and
-    whether a search was made.
-    """
+def for_request(state: Planning, lease: Lease, demand: Demand, now_ms: int, *, entitled: bool) -> Attempt:
+    """Make room for a waiting request by shrinking others; no facts where that does not suffice."""
     key = (demand, lease.request.tenant, lease.request.queue, lease.request.priority)
-    version, until_ms, rest_ms = state.memory.shed_searched.get(key, (_COMES_BACK, 0, 0))
-    if now_ms < until_ms:
-        if version not in (state.freed_version, _COMES_BACK):
-            # In a crowded pool something is freed all the time, and every time hundreds would search anew in vain.
-            state.memory.shed_searched[key] = (_COMES_BACK, until_ms, rest_ms)
-            state.memory.timers.add(until_ms, Due.RETRY, lease.lease_id)
-        return [], False
+    searches = state.memory.shrink_searches
+    rest = searches.of(key, now_ms)
+    if rest is not None:
+        if searches.has_changed(key, state.freed_version):
+            state.memory.timers.add(rest.until_ms, Due.RETRY, lease.lease_id)
+        return Attempt([])
     found = _search(state, lease, demand, now_ms, entitled=entitled)
     if found is None:
-        if len(state.memory.shed_searched) > 4096:
-            state.memory.shed_searched.clear()
-        rest_ms = min(2 * rest_ms, REST_MAX_MS) if now_ms < until_ms + rest_ms else REST_MS
-        state.memory.shed_searched[key] = (state.freed_version, now_ms + rest_ms, rest_ms)
-        return [], True
-    state.memory.shed_searched.pop(key, None)
+        searches.begin_longer(key, state.freed_version, now_ms, SEARCH_REST_MS, SEARCH_REST_MAX_MS)
+        return Attempt([], cost=SEARCH_ATTEMPTS)
+    searches.end(key)
     placement, given = found
     facts, deadline_ms = _give(state, given, lease, now_ms)
     start_ms = deadline_ms + state.config.shrink_stop_ms
@@ -79,7 +69,7 @@ def for_request(
         shed=tuple(piece.slice_id for _, member in given for piece in member),
     )
     given_up = holding.give_up_of(state, lease.lease_id, now_ms, "elastic leases make room instead")
-    return [*given_up, hold, *facts], True
+    return Attempt([*given_up, hold, *facts], cost=SEARCH_ATTEMPTS)
 
 
 def outlook(
@@ -122,8 +112,7 @@ def within_limits(state: Planning, lease: Lease, demand: Demand, now_ms: int) ->
         held[1] + sum(part[2] for part in asked) - limit.memory_bytes if limit.memory_bytes >= 0 else 0,
     )
     for piece in _leaving(state):
-        owner = state.leases[lease_id_of(piece.slice_id)]
-        if _counts_against(state, owner, account.kind, account.name) and over.model in ("", piece.model):
+        if lease_id_of(piece.slice_id) in account.holders and over.model in ("", piece.model):
             missing = Amount(
                 missing.share_milli - piece.plan.share_milli, missing.memory_bytes - piece.plan.memory_bytes
             )
@@ -131,7 +120,7 @@ def within_limits(state: Planning, lease: Lease, demand: Demand, now_ms: int) ->
     for other, member in _spare(state, lease, now_ms, entitled=False):
         if missing.share_milli <= 0 and missing.memory_bytes <= 0:
             break
-        if _counts_against(state, other, account.kind, account.name):
+        if other.lease_id in account.holders:
             of_model = [part for part in parts_of(member) if over.model in ("", part[0])]
             if of_model:
                 given.append((other, member))
@@ -142,12 +131,6 @@ def within_limits(state: Planning, lease: Lease, demand: Demand, now_ms: int) ->
     if missing.share_milli > 0 or missing.memory_bytes > 0:
         return []
     return _give(state, given, lease, now_ms)[0]
-
-
-def _counts_against(state: Planning, lease: Lease, kind: str, name: str) -> bool:
-    if kind == "t":
-        return lease.request.tenant == name
-    return name in state.tenancy.path(queue_of(state, lease))
 
 
 def _spare(state: Planning, lease: Lease, now_ms: int, *, entitled: bool) -> list[tuple[Lease, Member]]:
