@@ -1,8 +1,7 @@
-"""What the planner remembers: of its earlier searches, of work that it has still to look at, of what was measured.
+"""What the planner remembers: earlier searches, work that it has still to look at, measurements.
 
-None of it is part of a decision's grounds in the sense that books and indexes are: all of it may be thrown away at any
-moment, which costs time and nothing else, and a restarted coordinator begins with none. What was found for one version
-of an index holds only for that version, so that nobody has to clear it.
+All of it may be thrown away at any moment, which only costs time; a restarted coordinator begins with none. What was
+found for one version of an index holds only for that version, so that nobody has to clear it.
 """
 
 from __future__ import annotations
@@ -88,7 +87,7 @@ class Memory:
         """What `Explain` said lately of when equal requests can start."""
         self.entitled_key = (-1, -1, -1)
         self.entitled: dict[str, bool] = {}
-        """Whom that waits a guarantee covers: remembered for these versions."""
+        """Whether a guarantee covers each waiting lease: remembered for these versions."""
         self.scale_key = (-1, -1)
         self.scale = 0
         """How much of every guarantee can be kept, in millionths: remembered for these versions."""
@@ -106,7 +105,7 @@ class Memory:
         self.balanced_versions: dict[str, int] = {}
         """The versions of these pools."""
         self.cuts_due_ms = 0
-        """When it is looked next whether a card should be cut; 0: never."""
+        """When to look next whether a card should be cut; 0: never."""
         self.cuts_turn = 0
         """How many nodes with cards the last look has passed."""
         self.forget_due_ms = 0

@@ -96,7 +96,7 @@ class ProjectView:
     """Those of its nodes that others have lent it."""
     use_permille: int
     waited_ms: int
-    """How long somebody of it has waited whom no limit keeps waiting."""
+    """The longest wait of a request that no limit keeps waiting."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Derive every index of the State from its books: after a snapshot is loaded, and to check what `evolve` kept up."""
+"""Derive every index of the State from its books: after a snapshot is loaded, and to check what `evolve` maintains."""
 
 from __future__ import annotations
 

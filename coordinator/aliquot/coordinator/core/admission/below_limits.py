@@ -1,13 +1,13 @@
 """Room below a limit: borrowers end for a request that a guarantee covers and that a limit they fill keeps out.
 
 A queue may have a limit below the sum of what its tenants could use. Whoever borrows there can fill it, and then stands
-in the way of an owner for whom there would be devices. So many of them end that the request fits below every limit it
-counts against: the largest first, so that they are few. No devices are kept, because any that suit will do: the
-request is the first to be asked when the borrowers have gone. Several that are entitled below the same limit are
-made room for at once: equal ones together, others one after another in the same pass.
+in the way of an owner for whom there would be devices. Enough of
+them end for the request to fit below every limit it counts against: the largest first, so that they are few. No devices
+are kept, because any that suit will do: the request is tried first when the borrowers have gone. Several entitled
+requests below one limit are served at once: equal ones together, others one after another in the same pass.
 
-Only those who hold something below the limit are looked at, the youngest first, until enough are found; a bounded
-number in a turn, after which the search goes on in the next.
+Only leases that hold something below the limit are looked at, the youngest first, until enough are found. A turn looks
+at a bounded number; the next turn goes on.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from aliquot.coordinator.core.timers import Due
 from aliquot.coordinator.core.types import Demand, EndReason
 
 EQUALS_MAX = 64
-"""So many equal requests are made room for together."""
+"""Equal requests for which room is made together."""
 LOOKED_AT_MAX = 512
 """Leases that one turn looks at below one limit: two milliseconds or so."""
 
@@ -85,7 +85,7 @@ def reclaim(state: Planning, admission: AdmissionPass, lease: Lease, demand: Dem
 def _clear(
     state: Planning, admission: AdmissionPass, lease: Lease, parts: list[Part], eligible: Eligibility
 ) -> tuple[dict[str, None] | None, int]:
-    """(who ends so that all of these parts fit below every limit, when somebody else may). None: it is not enough."""
+    """(leases that must end for these parts to fit below every limit, or None: not enough may; when others may end)."""
     ceilings = [ceiling for ceiling in _limits(state, lease) if _asked(parts, ceiling)]
     chosen: dict[str, None] = {}
     again_ms = NEVER_MS
@@ -127,7 +127,7 @@ def _asked(parts: list[Part], ceiling: _Ceiling) -> list[Part]:
 
 
 def _entitled_parts(state: Planning, lease: Lease, demand: Demand) -> list[Part]:
-    """What this request asks for, and its equals behind it, as far as the guarantee covers them together."""
+    """The parts of this request and of its equals behind it, as far as the guarantee covers them together."""
     parts = least_held(state, demand)
     place = state.lines.place_of(lease.lease_id)
     if place is None or place.resting:
@@ -148,9 +148,9 @@ def _enough(
     eligible: Eligibility,
     chosen: dict[str, None],
 ) -> tuple[dict[str, None] | None, int]:
-    """(who ends beside those that were chosen so that these parts fit below the limit, when somebody else may).
+    """(leases that must end beside the chosen ones for these parts to fit; when others may end).
 
-    Raises _Unfinished where that takes another turn.
+    Raises _Unfinished where the search needs another turn.
     """
     account, model, limit = ceiling
     held = account.by_model.get(model, [0, 0, 0]) if model else [account.share_milli, account.memory_bytes]
@@ -192,7 +192,7 @@ def _enough(
 
 
 def _largest(candidates: list[tuple[int, int, int, str]], share: int, memory: int) -> dict[str, None]:
-    """The fewest of (share, memory, lost work, lease) that free so much, as far as the largest first gives that."""
+    """Few of (share, memory, lost work, lease) that free so much: a greedy choice, the largest first."""
     candidates.sort(key=lambda c: c[3], reverse=True)
 
     def worth(number: int) -> tuple[int, int, int, int]:

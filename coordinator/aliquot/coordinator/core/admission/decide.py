@@ -1,4 +1,4 @@
-"""Admit: offer what is free along the waiting lines, a bounded step at a time; make room for who is entitled to it."""
+"""Admit: offer what is free along the waiting lines, a bounded step at a time; make room for entitled requests."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from aliquot.coordinator.core.troubles import WorkKey, WorkKind
 CLOSED_ATTEMPTS = 4
 """A look at nodes that close counts as so many attempts of a turn: a millisecond or two in a large pool."""
 BEHIND_MAX = 64
-"""So many of a line are looked at for one that ends before maintenance begins."""
+"""Requests of a line that are checked for one that ends before maintenance begins."""
 
 
 def admit(state: Planning, command: Admit, now_ms: int) -> Decision[AdmitOutcome]:
@@ -65,7 +65,7 @@ def admit(state: Planning, command: Admit, now_ms: int) -> Decision[AdmitOutcome
 
 
 def _without_trouble(state: Planning, head: Head) -> Head | None:
-    """The first of the same line on which deciding has not failed: whoever stands behind one that fails goes on."""
+    """The first request of the line on which deciding has not failed: those behind a failing one are not held up."""
     troubles = state.memory.troubles
     place = state.lines.place_of(head.lease_id)
     if place is None or not troubles.rests(head.lease_id):
@@ -80,7 +80,7 @@ def _try(state: Planning, admission: AdmissionPass, head: Head, now_ms: int) -> 
     demand = head.line.demand.avoiding(head.line.avoid)
     found = offer(state, lease.request, demand, lease.arrival, now_ms, preempted_at_ms=lease.preempted_at_ms)
     if head.line.avoid and found.placement is None and found.over is None:
-        # Its back-off is over, and a device that has failed it is better than none: there may be no other, ever.
+        # Its back-off is over, and a device that has failed it is better than none.
         demand = head.line.demand
         found = offer(state, lease.request, demand, lease.arrival, now_ms, preempted_at_ms=lease.preempted_at_ms)
     if found.placement is not None:
@@ -110,7 +110,7 @@ def _try(state: Planning, admission: AdmissionPass, head: Head, now_ms: int) -> 
 
 
 def _behind(state: Planning, head: Head, now_ms: int) -> list[Fact]:
-    """The grant of one that stands in the same line and, other than its first, ends before maintenance begins."""
+    """Grant a later request of the line that, unlike the head, ends before maintenance begins."""
     place = state.lines.place_of(head.lease_id)
     if place is None:
         return []

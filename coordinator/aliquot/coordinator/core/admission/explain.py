@@ -16,7 +16,7 @@ from aliquot.coordinator.core.types import Demand, Missing
 
 AHEAD_SHOWN = 16
 QUOTA = "QUOTA"
-"""The reason where a limit, a budget or a bound stands against a request, and no lack of devices."""
+"""The reason where a limit, a budget or a bound keeps a request waiting, not a lack of devices."""
 
 
 def explain_request(state: Planning, query: Explain, now_ms: int) -> Explained:

@@ -1,6 +1,4 @@
-"""For a request that does not fit: end others that must give way, keep devices for it, or slip it in before a
-reservation.
-"""
+"""For a request that does not fit: end others that must give way, keep devices for it, or backfill a reservation."""
 
 from __future__ import annotations
 
@@ -30,7 +28,7 @@ RESERVATIONS_MAX = 8
 
 
 def preemption_of(state: Planning) -> Preemption:
-    """Who plans preemptions, with what it remembers of each node."""
+    """The planner of preemptions, with what it remembers of each node."""
     return state.memory.part(Preemption, lambda: Preemption(state))
 
 
@@ -45,7 +43,7 @@ def make_room(state: Planning, lease: Lease, demand: Demand, now_ms: int) -> Att
     if blocking:
         placement = _with_open(state, blocking, demand, lease.arrival)
         if placement is not None:
-            # What was kept for somebody who comes later is enough: it is free when this request is tried again.
+            # Devices held for later requests are enough: they are free when this request is tried again.
             return Attempt(_clear(state, blocking, placement, now_ms), again=True)
     cost = 1
     if state.elastic:
@@ -92,7 +90,7 @@ def _clear(
 
 
 def _leaving_for_others(state: Planning, holds: list[Hold], placement: Placement) -> tuple[str, ...]:
-    """Victims of these holds that sit on devices of this placement: it counts on their end, too."""
+    """Victims of these holds on devices of this placement, which counts on their end too."""
     wanted = _devices_of(placement)
     return tuple(
         lease_id
@@ -161,7 +159,7 @@ def carry_out(state: Planning, lease: Lease, plan: Plan, now_ms: int, taken_over
 
 
 def _last_to_leave_ms(state: Planning, plan: Plan, now_ms: int) -> int:
-    """When the last of those will have left that are leaving its devices anyway."""
+    """When the last lease that is already ending leaves the plan's devices."""
     shortened_ms = now_ms + state.config.reclaim_grace_ms
     last_ms = now_ms
     for uuid in _devices_of(plan.placement):
@@ -206,7 +204,7 @@ def reserve(state: Planning, admission: AdmissionPass, lease: Lease, demand: Dem
 
 
 def _line_of(state: Planning, lease: Lease) -> tuple[str, str]:
-    """(queue, tenant) of the line that a lease may be the head of; no tenant where all stand in one line."""
+    """(queue, tenant) of the line that a lease stands in; no tenant where the queue has a single line."""
     request = lease.request
     queue = state.tenancy.queue_of(request.tenant, request.queue)
     by_rank = state.tenancy.queue_spec(queue).policy in (QueuePolicy.FIFO, QueuePolicy.PRIORITY)

@@ -25,12 +25,12 @@ from aliquot.coordinator.core.tenancy.specs import QueuePolicy
 from aliquot.coordinator.core.types import Demand
 
 OUTLOOK_MS = 2_000
-"""Equal requests are told the same for so long: looking ahead takes milliseconds of the writer's time."""
+"""Equal requests get the same answer for so long: looking ahead takes milliseconds of the writer's time."""
 OUTLOOKS_MAX = 1_024
 NODES_MAX = 64
-"""So many nodes are looked at for what would be without those who borrow, those with most room first..."""
+"""Nodes checked for room without borrowers, those with most room first..."""
 SLICES_MAX = 400
-"""...and no further one once so many slices were: together a few milliseconds."""
+"""...and no more once so many slices were checked: together a few milliseconds."""
 
 
 def look_ahead(state: Planning, lease: Lease, demand: Demand, now_ms: int) -> Outlook:
@@ -115,7 +115,7 @@ def _roomiest(state: Planning, demand: Demand) -> tuple[list[str], bool]:
 
 
 def _fits_without_borrowers(state: Planning, demand: Demand, node_ids: list[str]) -> bool:
-    """Whether a demand would fit on some of these nodes if all that no guarantee covers were gone there."""
+    """Whether a demand would fit on some of these nodes without the leases that no guarantee covers."""
     if not node_ids:
         return False
     scale = guarantee_scale(state)
@@ -127,7 +127,7 @@ def _fits_without_borrowers(state: Planning, demand: Demand, node_ids: list[str]
 
 
 def notes_on_ahead(state: Planning, lease: Lease, ahead: Sequence[str], count: int) -> list[str]:
-    """Why those of the same queue who are ahead are ahead."""
+    """Why others of the same queue are ahead."""
     if not count:
         return []
     higher = sum(state.leases[other].request.priority > lease.request.priority for other in ahead)

@@ -1,9 +1,8 @@
-"""How elastic leases grow and go on with less: what is due, what their launchers acknowledge, what they lose.
+"""How elastic leases grow and shrink: what is due, what their launchers acknowledge, what they lose.
 
-They grow one member at a time, by priority, into what has been on offer for a while and nobody who waits could use;
-each rests after a change, and one whose launcher has not acknowledged its last change does not grow. What a lease
-gives back (`shrinking` decides what) runs on until its launcher acknowledges or its notice is over, and is then
-stopped.
+They grow one member at a time, by priority, into capacity that has been on offer for a while and that nobody who
+waits could use. Each rests after a change, and does not grow before its launcher has acknowledged the last one. What a
+lease gives back (`shrinking` decides what) runs on until its launcher acknowledges or its notice is over.
 """
 
 from __future__ import annotations
@@ -36,14 +35,14 @@ from aliquot.coordinator.core.preemption.victims import NEVER_MS
 TRIED_MAX = 32
 """Leases that one step of a round looks at."""
 LOOK_AGAIN_MS = 60_000
-"""What does not announce itself (a budget's next period) is noticed after this long."""
+"""Changes without a fact of their own (a budget's next period) are noticed after this long."""
 
 
 def grow(state: Planning, _: str, now_ms: int) -> list[Fact]:
-    """Let the next elastic lease of the round grow by a member, or give back what a rule says that it should not have.
+    """Let the next elastic lease of the round grow by a member, or give back what a rule of its queue denies it.
 
-    A round offers every lease one member, by priority; when anything came of it there is another. A step looks at a
-    bounded number of leases, so that many of them never hold up the writer.
+    A round offers every lease one member, by priority; a round in which a lease grew is followed by another. A step
+    looks at a bounded number of leases, so that it never holds up the writer.
     """
     if state.memory.growth_due_ms > now_ms:
         return []  # an older entry: there is a later one
@@ -57,9 +56,8 @@ def grow(state: Planning, _: str, now_ms: int) -> list[Fact]:
     growth = state.memory.growth_round
     for _number in range(TRIED_MAX):
         if not growth.lease_ids or growth.grew_priority > _priority(state, growth.lease_ids[-1]):
-            state.memory.growth_round = (
-                None  # before a lower priority has its turn, the higher one gets all that it can use
-            )
+            # Before a lower priority has its turn, the higher one gets all that it can use.
+            state.memory.growth_round = None
             if growth.again_ms < NEVER_MS:
                 state.look_for_growth(growth.again_ms)
             return []
@@ -75,7 +73,7 @@ def grow(state: Planning, _: str, now_ms: int) -> list[Fact]:
 
 
 def _begin_round(state: Planning, now_ms: int) -> GrowthRound:
-    """Those that may have more, the first last. Where queues have rules, all of them."""
+    """The leases that may grow, the first one last; all leases where queues have rules."""
     rules = any(queue.spec.scaling for queue in state.tenancy.queues.values())
     found: list[tuple[int, int, int, str]] = []
     for lease_id in state.elastic:
@@ -128,7 +126,7 @@ def _one_more(state: Planning, lease: Lease, now_ms: int) -> list[Fact]:
 
 
 def _give_back(state: Planning, lease: Lease, ceiling: Ceiling, now_ms: int) -> list[Fact]:
-    """Notice to what a rule of its queue says that it should not have now."""
+    """Give notice to the members that a rule of its queue denies it now."""
     pieces = [piece for member in spare_members(lease, ceiling.members) for piece in member]
     return [
         LeaseShrinking(
@@ -228,7 +226,7 @@ def _noticed(lease: Lease) -> list[Slice]:
 
 
 def _stop(state: Planning, lease: Lease, pieces: list[Slice], now_ms: int) -> list[Fact]:
-    """End slices whose notice is over. Where no agent will say so, they are gone at once."""
+    """End slices whose notice is over. Without an agent they are gone at once."""
     if not pieces:
         return []
     shrinking = LeaseShrinking(

@@ -1,6 +1,6 @@
 """How elastic leases change their shape: what they give back, what they keep after all, what is acknowledged.
 
-What they gain is applied by `evolve` itself, because it takes capacity like a grant.
+Growth is applied with the grants (`leases.evolve`).
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def _lease_shrinking(state: State, fact: LeaseShrinking) -> None:
 
 
 def _give_back(state: State, lease: Lease, piece: Slice, fact: LeaseShrinking) -> Slice:
-    """The slice after its notice, or its end. One that its node never confirmed has nobody who would need a notice."""
+    """The slice after its notice, or its end. A slice that was never confirmed needs no notice."""
     now = piece.resume or piece.state
     unknown = now is SliceState.GRANTED and not state.nodes[piece.plan.node_id].spec.agentless
     event = SliceEvent.PREEMPT if fact.notice and not unknown else SliceEvent.RELEASE

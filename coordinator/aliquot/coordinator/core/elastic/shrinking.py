@@ -1,7 +1,7 @@
 """What elastic leases give back for others, before anybody is preempted.
 
-What a lease holds beyond its start is given back to whoever waits and could use it, and to its own tenant or queue
-where their limit is in the way. Down to its least it gives back only to those who could end it: a strictly higher
+What a lease holds beyond its start is given back to any waiting request that could use it, and to its own tenant or
+queue where their limit is in the way. Down to its least it gives back only to those who could end it: a strictly higher
 priority, or the owner of a guarantee that is reclaimed; and never below what its own owner's guarantee covers. As
 with a preemption the placement is tried first, what is not needed stays, and the devices are kept for the request.
 """
@@ -75,9 +75,9 @@ def for_request(state: Planning, lease: Lease, demand: Demand, now_ms: int, *, e
 def outlook(
     state: Planning, lease: Lease, demand: Demand, now_ms: int, *, entitled: bool
 ) -> tuple[tuple[str, ...], int]:
-    """Which slices others would give back for this request, and when it could start then; changes nothing.
+    """(slices that others would give back for this request, when it could then start). Changes nothing.
 
-    Nothing, and 0, where that does not suffice.
+    Empty, and 0, where that does not suffice.
     """
     hold = state.holds.get(lease.lease_id)
     if hold is not None and hold.shed:
@@ -94,7 +94,7 @@ def outlook(
 
 
 def within_limits(state: Planning, lease: Lease, demand: Demand, now_ms: int) -> list[Fact]:
-    """Let elastic leases give back what keeps a request of the same tenant or queue from its place below a limit."""
+    """Let elastic leases of the same tenant or queue give back what keeps a request above a limit."""
     if exhausted(state, lease.request.tenant, now_ms) is not None:
         return []
     parts = least_held(state, demand)
@@ -134,7 +134,7 @@ def within_limits(state: Planning, lease: Lease, demand: Demand, now_ms: int) ->
 
 
 def _spare(state: Planning, lease: Lease, now_ms: int, *, entitled: bool) -> list[tuple[Lease, Member]]:
-    """What others could give back to this request: of the lowest priority first, of each the highest numbers first."""
+    """Members that others could give back: the lowest priority first, within a lease the highest numbers first."""
     scale = guarantee_scale(state) if state.tenancy.guarantees else 0
     found: list[tuple[Lease, Member]] = []
     for lease_id in state.elastic_in_order():
@@ -152,7 +152,7 @@ def _spare(state: Planning, lease: Lease, now_ms: int, *, entitled: bool) -> lis
 
 
 def _of_use(state: Planning, member: Member) -> bool:
-    """Whether somebody else could have its place: nothing is granted on a node that is silent, closed or not there."""
+    """Whether its node accepts grants, so that somebody else could have its place."""
     return state.nodes[member[0].plan.node_id].grantable
 
 
@@ -173,7 +173,7 @@ def _search(
     spare = [pair for pair in _spare(state, lease, now_ms, entitled=entitled) if _of_use(state, pair[1])]
     if not spare:
         return None
-    wanted = _Wanted(lease, demand, state.holds.get(lease.lease_id))
+    wanted = _Unplaced(lease, demand, state.holds.get(lease.lease_id))
     if _fits(state, wanted, []):
         return None  # what leaves anyway is enough
     enough = _enough(state, wanted, spare)
@@ -192,10 +192,10 @@ def _search(
     return placement, given
 
 
-def _enough(state: Planning, wanted: _Wanted, spare: list[tuple[Lease, Member]]) -> int:
-    """The length of the shortest beginning of the list that is enough, so that the lowest priorities and the highest
-    numbers go; 0: not even all of it, which is what most searches find, and is looked at first. Otherwise what is
-    needed is little as a rule, so short ones are tried.
+def _enough(state: Planning, wanted: _Unplaced, spare: list[tuple[Lease, Member]]) -> int:
+    """How many of the first spare members are enough; 0: not even all of them.
+
+    All are tried first, because most searches find too little; then few, because few are needed as a rule.
     """
     if not _fits(state, wanted, spare):
         return 0
@@ -206,15 +206,15 @@ def _enough(state: Planning, wanted: _Wanted, spare: list[tuple[Lease, Member]])
     return low + 1 + bisect_left(between, True, key=lambda n: _fits(state, wanted, spare[:n]))
 
 
-class _Wanted(NamedTuple):
-    """A request that does not fit, and what is kept for it already."""
+class _Unplaced(NamedTuple):
+    """A request that does not fit, and the hold that it has already."""
 
     lease: Lease
     demand: Demand
     hold: Hold | None
 
 
-def _fits(state: Planning, wanted: _Wanted, given: list[tuple[Lease, Member]]) -> bool:
+def _fits(state: Planning, wanted: _Unplaced, given: list[tuple[Lease, Member]]) -> bool:
     """Whether there would be room for it without these members, and without what leaves anyway."""
     with state.inventory.trial() as inventory:
         _make_way(state, inventory, wanted, given)
@@ -244,7 +244,7 @@ def _give(state: Planning, given: Iterable[tuple[Lease, Member]], lease: Lease, 
     return facts, longest_ms
 
 
-def _make_way(state: Planning, inventory: Inventory, wanted: _Wanted, given: list[tuple[Lease, Member]]) -> None:
+def _make_way(state: Planning, inventory: Inventory, wanted: _Unplaced, given: list[tuple[Lease, Member]]) -> None:
     """Take off these members and what leaves anyway, and open what is kept for the request, on trial."""
     inventory.open_devices(wanted.hold.device_uuids if wanted.hold is not None else ())
     take_off(state, inventory, chain(_leaving(state), *(member for _, member in given)))

@@ -109,9 +109,7 @@ class Inventory:
         return self._totals
 
     def canonical(self) -> tuple[Any, ...]:
-        """Everything that facts determine, in an order that does not depend on history: what a state hash
-        covers.
-        """
+        """Everything that facts determine, in an order that does not depend on history: what a state hash covers."""
         return tuple(
             (
                 node_id,
@@ -144,10 +142,10 @@ class Inventory:
 
     @contextmanager
     def trial(self) -> Iterator[Self]:
-        """A context that gives the inventory to be changed, to see what would be: slices, members, who devices are kept
-        for, what accepts grants. At its end, however it is left, everything is as it was. Trials may be nested.
+        """A context in which slices, members, withheld devices and grantable nodes may be changed, as a "what if".
 
-        A row whose changes nobody has read of meanwhile is not scored again.
+        At its end, however it is left, everything is as it was. Trials may be nested. A row whose changes nobody has
+        read meanwhile is not scored again.
         """
         begun, outer = self.changes.end, self._undo
         self._undo = [] if outer is None else outer
@@ -281,7 +279,7 @@ class Inventory:
                 self._changed(node)
 
     def open_devices(self, uuids: Iterable[str]) -> None:
-        """Keep these for nobody any more; those that are not known don't count."""
+        """End what keeps these devices for somebody. Unknown ones are skipped."""
         for uuid in uuids:
             if uuid in self._devices:
                 self.withhold(uuid, "")

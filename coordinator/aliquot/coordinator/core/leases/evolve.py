@@ -111,7 +111,7 @@ def _lease_grown(state: State, fact: LeaseGrown) -> None:
             resized_ms=fact.at_ms,
         ),
     )
-    state.freed_version += 1  # what others may have back from it was not there before
+    state.freed_version += 1  # what can be reclaimed from it is new
     state.since[Due.CONFIRM].add(fact.at_ms, Due.CONFIRM, fact.lease_id)
 
 

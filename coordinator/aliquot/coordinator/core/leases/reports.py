@@ -22,7 +22,7 @@ def report_slices(state: Planning, command: ReportSlices, now_ms: int) -> Decisi
 
 
 def conclude_reports(state: Planning, node_id: str, reports: Iterable[SliceReport], now_ms: int) -> list[Fact]:
-    """Facts that follow from reports of one node, lease by lease. Slices are taken as they will be when adopted."""
+    """Facts that follow from reports of one node. An UNREACHABLE slice counts in the state that it will resume."""
     by_lease: dict[str, dict[str, SliceReport]] = {}
     for report in reports:
         if report.slice_id in state.slice_ids_by_node[node_id]:

@@ -1,4 +1,4 @@
-"""Balancing between projects: asked for, shown, and carried out by consent or by the pool's own policy.
+"""Balancing between projects: planned, shown, and carried out on request or by the pool's own policy.
 
 A project is a tenant; its nodes are those whose label (`Balancing.label`) is its name. A move gives the node the
 borrower's label and moves as much of the lender's guarantee as the node can carry; running leases are not touched, and
@@ -109,8 +109,8 @@ def _node(state: Planning, node_id: str, node: Node) -> ProjectNode:
 
 
 def _waited(state: Planning, spec: Balancing, pool: str, names: set[str], now_ms: int) -> dict[str, int]:
-    """How long the longest waiting request of each project has waited that another node of the project could help:
-    it asks for the project's nodes, and no limit and no budget keeps it waiting.
+    """The longest wait of each project, among requests that another node of the project could help: they ask for its
+    nodes, and no limit and no budget keeps them waiting.
     """
     found: dict[str, int] = {}
     for tenants in state.lines.queues.values():

@@ -28,7 +28,7 @@ def _node_lent(state: State, fact: NodeLent) -> None:
 
 
 def forget_loan(state: State, node_id: str, at_ms: int) -> None:
-    """A node is no more: what went with it goes home."""
+    """A node was removed: the guarantee that went with it goes home."""
     state.node_moved_ms.pop(node_id, None)
     if node_id in state.tenancy.loans:
         state.tenancy.accrue(at_ms)

@@ -31,7 +31,7 @@ class ProjectNode(NamedTuple):
 
 
 class Project(NamedTuple):
-    """A project, its nodes, and how long somebody of it has waited who is over no limit."""
+    """A project, its nodes, and the longest wait of a request that is over no limit."""
 
     name: str
     nodes: tuple[ProjectNode, ...]
@@ -56,7 +56,7 @@ class NodeTransfer(NamedTuple):
 
 
 class BalancePlan(NamedTuple):
-    """What to do now: at most one move a pass, because use must be seen again before the next. And why no more."""
+    """What to do now, and why no more: at most one move a look, because use must be measured again before the next."""
 
     moves: tuple[NodeTransfer, ...]
     notes: tuple[str, ...]
@@ -81,7 +81,7 @@ def _rested(node: ProjectNode, spec: Balancing, now_ms: int) -> bool:
 
 
 def _back_to_a_busy_home(projects: Sequence[Project], spec: Balancing, now_ms: int) -> NodeTransfer | None:
-    """Whoever lent a node and needs it has it back, even while leases of the borrower run there: these borrow then."""
+    """A lender that needs its node has it back even while the borrower's leases run there: they then borrow."""
     by_name = {project.name: project for project in projects}
     for holder in projects:
         lent = [node for node in holder.nodes if node.home in by_name and _rested(node, spec, now_ms)]

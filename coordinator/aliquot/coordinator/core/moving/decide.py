@@ -37,7 +37,7 @@ MOVED_REST_MS = 600_000
 
 
 class _LazyLeasesByNode(dict[str, Sequence[PlacedLease]]):
-    """By node, what stands there; made for the nodes that are looked at, and no others."""
+    """The leases of each node, read when the node is first looked at."""
 
     def __init__(self, state: Planning, now_ms: int) -> None:
         super().__init__()
@@ -72,13 +72,13 @@ def placement_of(lease: Lease) -> Placement:
 
 
 def _movable(state: Planning, lease: Lease, now_ms: int) -> bool:
-    """Whether a lease may be moved now: in a state to be, and not just granted."""
+    """Whether a lease may be moved now, and was not just granted."""
     rest_ms = max(lease.request.min_run_ms, MOVED_REST_MS if lease.requeues else 0)
     return now_ms >= lease.granted_ms + rest_ms and _may_move(state, lease)
 
 
 def _may_move(state: Planning, lease: Lease) -> bool:
-    """Whether a lease is marked movable and in a state to be moved: running in peace, and not elastic."""
+    """Whether a lease is marked movable, active as a whole, and neither elastic nor a gang."""
     request = lease.request
     if not request.movable or request.demand.gang_size > 1 or request.min_count or request.max_count:
         return False
@@ -116,7 +116,7 @@ def move(state: Planning, planned: LeaseMove, why: str, now_ms: int) -> list[Fac
 
 
 def move_away(state: Planning, lease: Lease, why: str, now_ms: int) -> list[Fact] | None:
-    """The facts that grant a movable lease elsewhere, since where it is it can't stay; None where it can't be moved."""
+    """The facts that grant a lease elsewhere because it can't stay; None where it can't be moved."""
     if not _may_move(state, lease):
         return None
     demand = lease.request.demand

@@ -1,7 +1,7 @@
 """The defragmentation planner: a bounded number of moves that let more of what arrives fit.
 
-It proposes; whoever allowed it carries out (`core.decide.moving`). A move is proposed only if the lease goes to a
-better place by the policy's own lights and the pool's fragmentation falls by more than a move is worth. A step looks at
+It proposes; `core.moving.decide` carries out. A move is proposed only if the policy scores the new place higher and the
+pool's fragmentation falls by more than a move is worth. A step looks at
 a few leases and at the nodes they touch, whatever the size of the pool.
 """
 

@@ -105,7 +105,7 @@ def _may_leave(placed: PlacedLease, demand: Demand) -> bool:
 
 
 def _try_node(engine: Engine, candidate: _Candidate, demand: Demand, moves_max: int) -> Evacuation | None:
-    """LeaseMove what is in the way on trial, the largest leases first: they are the hardest to place."""
+    """Move what is in the way on trial, the largest leases first: they are the hardest to place."""
     node_id = candidate.node_id
     wanted = msgspec.structs.replace(demand, node_ids=(node_id,))
     leases = sorted(candidate.leases, key=lambda o: (-o.demand.count * _share(o.demand), o.lease_id))

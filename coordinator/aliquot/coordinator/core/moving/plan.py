@@ -1,8 +1,8 @@
 """Moving leases on trial: what every plan of moves is made of.
 
 A plan never changes the inventory: leases are put elsewhere on trial, one after another, each seeing the moves before
-it, and all is put back before the plan is returned. Every new place fits while all old ones are still held, so whoever
-carries the plan out (`core.decide.moving`) can hold the new places first and no lease can be lost on the way.
+it, and all is put back before the plan is returned. Every new place fits while all old ones are still held, so
+`core.moving.decide` can hold the new places first, and no lease can be lost on the way.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from aliquot.coordinator.core.types import Demand, Placement
 
 
 class PlacedLease(NamedTuple):
-    """A lease as far as moving it goes."""
+    """What a plan of moves knows of a lease."""
 
     lease_id: str
     demand: Demand
@@ -35,7 +35,7 @@ class LeaseMove(NamedTuple):
 
 
 LeasesByNode = Mapping[str, Sequence[PlacedLease]]
-"""By node. A gang's lease stands on each of its nodes and is never moved."""
+"""By node. A gang stands on each of its nodes and is never moved."""
 
 
 def hold(inventory: Inventory, demand: Demand, placement: Placement) -> None:

@@ -16,10 +16,9 @@ from aliquot.coordinator.core.types import NodeState
 def reconcile(state: Planning, command: ReconcileNode, now_ms: int) -> Decision[None]:
     """Adopt what is held and known; count as gone what was ending and is no longer held; then READY.
 
-    A slice that should run and that the agent does not hold stays as it is: the desired state tells the agent to set
-    it up
-    (again). Slices that only the agent knows are its business: it keeps them quarantined, reports their memory as
-    foreign, and the outbox tells it which of them have ended.
+    A slice that should run and that the agent does not hold stays as it is: the desired state makes the agent set it up
+    again. Slices that only the agent knows stay quarantined there: it reports their memory as foreign, and the outbox
+    tells it which of them have ended.
     """
     node = state.nodes.get(command.node_id)
     if node is None or node.session_epoch != command.session_epoch or node.state is not NodeState.RECONCILING:

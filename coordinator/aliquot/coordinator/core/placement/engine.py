@@ -68,7 +68,7 @@ class Engine:
         """What may be moved to make room. Volatile too."""
         self._next_lesson = LESSON_FIRST
         self.matcher = Matcher(inventory)
-        """As what MIG instances serve requests by share or memory."""
+        """Which MIG profiles serve requests by share or memory."""
         self._possible: OrderedDict[Demand, bool] = OrderedDict()
         self._possible_version = -1
 
@@ -92,8 +92,8 @@ class Engine:
         return None
 
     def fits(self, demand: Demand) -> bool:
-        """Whether `place` would find room. It counts what is left and scores nothing: however many rows changed since
-        the last question, as they do when somebody asks what would be if others were gone, it takes the same time.
+        """Whether `place` would find room. It counts what is left and scores nothing, so it takes the same time
+        however many rows changed since the last question.
         """
         return any(room(self.inventory, demand, shape) >= demand.gang_size for shape in self.matcher.shapes(demand))
 

@@ -47,7 +47,7 @@ class Reason(enum.StrEnum):
 
 
 OTHER_KIND = frozenset({Reason.OTHER_MODEL, Reason.OTHER_VENDOR, Reason.OTHER_PROFILE})
-"""The request is simply for other devices: the least interesting thing to say of a class."""
+"""The request is for other devices: the least helpful reason."""
 
 PERMANENT = OTHER_KIND | {
     Reason.NO_DEVICES,

@@ -1,6 +1,6 @@
 """Which nodes, and whose leases: the cheapest choice that can be found among near nodes.
 
-Members are put one after another where they cost least, several times with other beginnings; where the question is
+Members are put one after another where they cost least, from several starting points; where the question is
 small, an exact search has the last word.
 """
 
@@ -18,7 +18,7 @@ from aliquot.coordinator.core.preemption.search import cost_of_node
 from aliquot.coordinator.core.types import Placement
 
 NEAR_NODES = 48
-"""The choice is made among so many of the cheapest nodes (and twice as many as there are members)."""
+"""Nodes among which the choice is made, the cheapest ones; two more for each member."""
 SEEDS_MAX = 6
 
 
@@ -60,7 +60,7 @@ class VictimChooser:
         return exact if exact is not None else best
 
     def needed(self, placement: Placement, victims: dict[str, None]) -> dict[str, None]:
-        """The victims without whom the placement would not fit."""
+        """The victims that the placement needs."""
         wanted: dict[str, list[int]] = {}
         for member in placement.members:
             for plan in member:
@@ -143,9 +143,7 @@ class VictimChooser:
         return VictimChoice(list(per_node), self._reduced(taken, per_node, victims))
 
     def _reduced(self, taken: dict[str, list[int]], members: dict[str, int], victims: Iterable[str]) -> dict[str, None]:
-        """The victims without those who are not needed for so much of each device and so many members on each node;
-        the dearest is spared first.
-        """
+        """The victims needed for so much of each device and so many members on each node: the dearest spared first."""
         left = dict.fromkeys(victims)
         demand = self._demand
         hosted = bool(demand.cpu_milli or demand.host_memory_bytes)

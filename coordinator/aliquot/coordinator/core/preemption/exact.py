@@ -1,4 +1,4 @@
-"""The best victims on a few nodes, by branch and bound over what the greedy choice in `plan` can't see.
+"""The best victims on a few nodes, by branch and bound.
 
 Exact: among the nodes given, the result has the fewest victims, and of those the least lost work, as long as
 `FRONTS_MAX` suffices (it does for pools of a few nodes and, in large ones, for most questions) and no device carries
@@ -26,7 +26,7 @@ from aliquot.coordinator.core.preemption.search import Need, group_of
 from aliquot.coordinator.core.preemption.victims import Eligibility
 
 NODES_MAX = 8
-"""So many nodes are given at most: those that are cheapest for one member."""
+"""Nodes given at most: those that are cheapest for one member."""
 SLICES_MAX = 8
 """Larger gangs are left to the greedy choice: in them one lease more or less weighs little."""
 FRONTS_MAX = 160
@@ -136,7 +136,7 @@ class _Search:
                 hosts[node_id] = left
                 for lease_id in view.hosted:
                     seat(lease_id)
-                    seat(lease_id)  # it may sit on no device that is of use: it is decided on like those that do
+                    seat(lease_id)  # also where it sits on no useful device: it holds CPU or host memory
         shared = [lease_id for lease_id, number in seats.items() if number > 1]
         shared.sort(key=lambda i: (-seats[i], eligible.lost_now(i), i))
         self._shared = shared

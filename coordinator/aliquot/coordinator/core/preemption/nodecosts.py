@@ -1,6 +1,6 @@
-"""What it costs to put a member on each node: remembered between questions, looked at anew where a node has changed.
+"""What it costs to put a member on each node: remembered between questions, computed again where a node has changed.
 
-Looking is dear, so one question looks at a bounded number of nodes that nothing is known of.
+That is dear, so one question computes it for a bounded number of unknown nodes.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from aliquot.coordinator.core.preemption.search import NodeCost, cost_of_node
 from aliquot.coordinator.core.preemption.victims import NEVER_MS
 
 FRESH_NODES_MAX = 16
-"""Nodes that one question looks at without knowing anything of them; more only where these do not suffice."""
+"""Unknown nodes that one question looks at; more only where these do not suffice."""
 
 
 class Known(NamedTuple):
@@ -32,7 +32,7 @@ NodeAt = tuple[tuple[int, int], int, str, NodeCost]
 
 
 class NodeCosts:
-    """The costs of one question. `cache` is what is known for questions of its sort, by node."""
+    """The costs of one question. `cache`: what is known for equal questions, by node."""
 
     def __init__(self, question: Question, cache: dict[str, Known]) -> None:
         self._question = question

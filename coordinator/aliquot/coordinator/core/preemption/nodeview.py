@@ -1,6 +1,4 @@
-"""What sits on each device of a node, for the search: read off the leases once, and again only when something changed
-there.
-"""
+"""What sits on each device of a node, for the search: read from the leases when something changed there."""
 
 from __future__ import annotations
 
@@ -39,7 +37,7 @@ class DeviceLoad(NamedTuple):
     """What is leaving, too, but had long to go when the view was taken."""
 
     def left(self, soon_ms: int) -> tuple[int, int]:
-        """(share_milli, memory_bytes) that are free, or will be by `soon_ms` without anybody's doing."""
+        """(share_milli, memory_bytes) that are free, or will be by `soon_ms` in any case."""
         share = self.record.spec.compute_milli - self.record.share_used_milli + self.leaving_share_milli
         memory = self.record.memory_left_bytes + self.leaving_memory_bytes
         for leaver in self.late:
@@ -73,7 +71,7 @@ class NodeView(NamedTuple):
 
 
 class NodeViews:
-    """The views of all nodes, each as fresh as when it was last asked for."""
+    """The views of all nodes, each read when it is asked for."""
 
     def __init__(self, state: Planning) -> None:
         self._state = state

@@ -1,8 +1,8 @@
-"""A preemption as a whole: the victims, and the placement that they make room for, tried out before anybody is told.
+"""A preemption as a whole: the victims, and the placement that they make room for, tried before any notice is given.
 
-Members are put one after another where they cost least; then the engine itself places the demand on trial,
-without the victims, by its own rules (links, host memory, affinity). Only what it finds is carried out, and whoever
-is not needed for what it found is spared.
+Members are put one after another where they cost least; then the engine itself places the demand on trial, without the
+victims, by its own rules (links, host memory, affinity). Only what it finds is carried out, and victims that it does
+not need are spared.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Plan(NamedTuple):
     placement: Placement
     reclaim: bool
     shortened: tuple[str, ...] = ()
-    """Borrowers that are ending already, and have longer to go than an entitled request has to wait."""
+    """Borrowers that are ending already, with a longer notice than an entitled request has to wait."""
 
 
 class NoPlan(NamedTuple):
@@ -48,9 +48,7 @@ class NoPlan(NamedTuple):
 
 
 class Preemption:
-    """Plans preemptions on one State. Keeps what it knows of each node between questions; all of it can be derived
-    anew.
-    """
+    """Plans preemptions on one State. What it knows of each node between questions is a cache."""
 
     def __init__(self, state: Planning) -> None:
         self._state = state
@@ -92,7 +90,7 @@ class Preemption:
         return NoPlan(again_ms)
 
     def _cache_for(self, need: Need, eligible: Eligibility) -> dict[str, Known]:
-        """What is known of each node for this sort of question."""
+        """What is known of each node for equal questions."""
         state = self._state
         versions = (state.tenancy.guaranteed_version, guarantee_scale(state)) if state.tenancy.guarantees else (0, 0)
         owners = need.owners if any(owner in state.holds for owner in need.owners) else ()
@@ -139,7 +137,7 @@ def _answer(question: Question, costs: NodeCosts) -> Plan | NoPlan:
 
 
 def _tried_out(question: Question, chooser: VictimChooser, choice: VictimChoice) -> Plan | None:
-    """Ask the engine, without the victims; spare whoever is not in the way of its answer."""
+    """Ask the engine, without the victims; spare those that its answer does not need."""
     state, lease, eligible = question.state, question.lease, question.eligible
     if not _within_disruption_budgets(question, choice.victims):
         return None

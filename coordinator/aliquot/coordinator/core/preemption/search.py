@@ -1,14 +1,13 @@
 """What room on one node costs: fewest leases, then least lost work.
 
 One member of a demand needs `count` devices of one node. For each node the search finds, device by device, the fewest
-leases whose end makes a slice fit, counting a lease that sits on several devices once; it also tries to begin with
-each lease that holds several. That is exact where no lease sits on two of the devices, and a heuristic otherwise.
+leases whose end makes a slice fit, counting a lease that sits on several devices once; it also starts
+from each lease that holds several. That is exact where no lease sits on two of the devices, and a heuristic otherwise.
 Members of a gang are then put one after another where they cost least, given the victims so far; for few slices,
 `exact` then looks for something better among the nodes that are cheapest.
 
-The result for a node depends only on what is on it, so it is remembered with the node's version: lost work grows in a
-straight line with time, and is compared as of now. A question looks at a bounded number of nodes that it knows
-nothing of.
+The result for a node depends only on what is on it, so it is remembered with the node's version: lost work grows
+linearly with time, and is compared as of now.
 """
 
 from __future__ import annotations
@@ -64,7 +63,7 @@ class Need(NamedTuple):
     demand: Demand
     avoid: frozenset[str]
     owners: frozenset[str]
-    """Devices kept for these may be used: for the lease itself, and for whoever must give way to it."""
+    """Holds of these may be used: of the lease itself, and of those that must give way to it."""
 
     sizes: dict[tuple[int, int], tuple[int, int] | None]
     """What `on` found for devices of each class and tier without foreign memory: a cache."""

@@ -3,8 +3,8 @@
 By priority: only leases of strictly lower priority that said they are preemptible, have run their minimum, and whose
 tenant's disruption budget is not used up. To reclaim a guarantee: any borrower, whatever its request says, after a
 short minimum. Never, in either case, a lease that its own owner's guarantee covers: the leases of an owner that
-together fit into what was promised to it (by priority, then by arrival) are out of
-everybody's reach. And never the same lease more than `preemptions_max` times within `preemption_period_ms`.
+together fit into its guarantee (by priority, then by arrival). And never the same lease more than `preemptions_max`
+times within `preemption_period_ms`.
 """
 
 from __future__ import annotations

@@ -2,8 +2,7 @@
 
 The queues are a tree: each queue compares its children (queues, or tenants in a leaf) by its own policy, and the pass
 always goes to the best child of the best child. Only what is acted on is compared anew, so a step costs the depth of
-the tree and a few logarithms, whatever waits. The caller stops and resumes at will: that is what keeps the writer's
-turns short.
+the tree and a few logarithms. The caller stops and resumes at will, which keeps the writer's turns short.
 """
 
 from __future__ import annotations
@@ -195,8 +194,8 @@ class AdmissionPass:
         return best[0] if best is not None else None
 
     def passed(self) -> None:
-        """The head can't be served in this pass: go on. One that was granted is missed by itself.
+        """The head can't be served in this pass: go on. A granted head needs no call, because it left its line.
 
-        Where to is decided when it is asked for: what was decided for the head may let another of its line be tried.
+        The next head is chosen when it is asked for: facts of this one may let another of its line be tried.
         """
         self._passed = True

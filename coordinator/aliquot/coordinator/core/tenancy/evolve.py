@@ -57,7 +57,7 @@ def _queue_removed(state: State, fact: QueueRemoved) -> None:
 def redeclared(state: State) -> None:
     """Queues may have moved and orders changed: count and line up anew. Rare, and O(leases).
 
-    Averages were brought up before, with what was held and the half-life that were right until now.
+    The caller has let averages accrue before, with what was held and the half-life until now.
     """
     state.tenancy.redeclared()
     recount_all(state)
