@@ -1,10 +1,10 @@
 """Room below a limit: borrowers end for a request that a guarantee covers and that a limit they fill keeps out.
 
 A queue may have a limit below the sum of what its tenants could use. Whoever borrows there can fill it, and then stands
-in the way of an owner for whom there would be devices. Enough of
-them end for the request to fit below every limit it counts against: the largest first, so that they are few. No devices
-are kept, because any that suit will do: the request is tried first when the borrowers have gone. Several entitled
-requests below one limit are served at once: equal ones together, others one after another in the same pass.
+in the way of an owner for whom there would be devices. Enough of them end for the request to fit below every limit it
+counts against: the largest first, so that they are few. No devices are kept, because any that suit will do: the request
+is tried first when the borrowers have gone. Several entitled requests below one limit are served at once: equal ones
+together, others one after another in the same pass.
 
 Only leases that hold something below the limit are looked at, the youngest first, until enough are found. A turn looks
 at a bounded number; the next turn goes on.

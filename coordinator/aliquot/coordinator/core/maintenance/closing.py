@@ -69,7 +69,7 @@ def why_not(state: Planning, request: RequestSpec, demand: Demand, now_ms: int) 
     return Shortfall(False, (*missing, *shortfall.missing), f"{words}: {missing[0].detail}"), over_ms
 
 
-def told(name: str, closure: Closure) -> str:
+def closure_text(name: str, closure: Closure) -> str:
     """A closure for people: `node n1: maintenance from … to … (window rack-7: new switches)`."""
     why = f"window {closure.window}" + (f": {closure.reason}" if closure.reason else "")
     return f"node {name}: maintenance from {shown(closure.starts_ms)} to {shown(closure.ends_ms)} ({why})"
@@ -83,7 +83,7 @@ def _missing(state: Planning, request: RequestSpec, node_id: str, now_ms: int) -
     if closure.phase is Phase.CLOSING and left_s > 0:
         change = f"ask with a time limit of at most {left_s} s, or {change}"
     label = state.inventory.classes[node.devices[0].class_id].label if node.devices else "no device"
-    return Missing(label, Reason.MAINTENANCE.value, told(node.spec.name, closure), change, len(node.devices))
+    return Missing(label, Reason.MAINTENANCE.value, closure_text(node.spec.name, closure), change, len(node.devices))
 
 
 def _place_on(state: Planning, to_open: _Which, demand: Demand, arrival: int) -> Placement | None:

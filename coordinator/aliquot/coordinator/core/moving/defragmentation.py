@@ -1,8 +1,8 @@
 """The defragmentation planner: a bounded number of moves that let more of what arrives fit.
 
 It proposes; `core.moving.decide` carries out. A move is proposed only if the policy scores the new place higher and the
-pool's fragmentation falls by more than a move is worth. A step looks at
-a few leases and at the nodes they touch, whatever the size of the pool.
+pool's fragmentation falls by more than a move is worth. A step looks at a few leases and at the nodes they touch,
+whatever the size of the pool.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ class Reason(enum.StrEnum):
     """No such device on that node."""
     CORDONED = "CORDONED"
     MAINTENANCE = "MAINTENANCE"
-    """A maintenance window stands against it, and no lack of devices."""
+    """A maintenance window keeps it waiting, not a lack of devices."""
     WITHHELD = "WITHHELD"
     """Free, but kept for somebody else."""
     MISMATCH = "MISMATCH"
