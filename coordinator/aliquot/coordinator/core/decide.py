@@ -2,7 +2,7 @@
 
 Every decision is a function of the State and the settings: ids and times come in with the command. A command that can't
 be carried out is refused with a DomainError. Deciding writes only the planner's memory, which can be
-rebuilt. Whoever carries out a decision applies its facts at once: see `planner`.
+rebuilt. Its facts are applied at once: see `planner`.
 """
 
 from __future__ import annotations

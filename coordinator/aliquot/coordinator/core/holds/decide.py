@@ -95,8 +95,8 @@ def expired(state: Planning, owner: str, now_ms: int) -> list[Fact]:
 
 
 def in_the_way(state: Planning, lease: Lease, *, entitled: bool) -> list[Hold]:
-    """Holds that must give way to this request: reservations of whoever comes after it, and, where it is
-    entitled, whatever is kept for somebody who would borrow.
+    """Holds that must give way to this request: reservations for later requests and, where it is entitled, all holds of
+    borrowers.
     """
     found = []
     for hold in state.holds.values():

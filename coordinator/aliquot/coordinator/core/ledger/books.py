@@ -109,7 +109,7 @@ class Ledger:
             self.folded_up_to_ms = max(self.folded_up_to_ms, folded[-1].to_ms)
         self.note(lambda copy: copy.fold(up_to_number))
 
-    # -- for those who follow
+    # -- for copies
 
     def note(self, change: Change) -> None:
         """Remember a change for copies that follow."""

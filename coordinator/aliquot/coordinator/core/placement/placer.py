@@ -21,7 +21,7 @@ from aliquot.coordinator.core.placement.shapes import Bools, Ints
 from aliquot.coordinator.core.types import WHOLE_SHARE_MILLI, Demand, SlicePlan
 
 AVOIDED = "\x00avoided"
-"""For whom devices are kept on trial that a request avoids."""
+"""The owner for whom devices that a request avoids are withheld on trial."""
 
 
 class Chosen(NamedTuple):

@@ -245,7 +245,7 @@ def _apart(full: list[_FullDevice], missing: int, eligible: Eligibility) -> tupl
 def _complete(
     full: list[_FullDevice], missing: int, start: tuple[str, ...], eligible: Eligibility
 ) -> tuple[dict[str, None], list[str]]:
-    """Add the cheapest device, given what was chosen, until enough fit; then drop whoever is not needed after all."""
+    """Add the cheapest device, given what was chosen, until enough fit; then drop leases that are not needed."""
     chosen = dict.fromkeys(start)
     left: list[tuple[tuple[int, int], int, tuple[str, ...]]] = []
 

@@ -98,7 +98,7 @@ class Account:
         self.protected_key = (-1, -1, -1, -1)
 
     def held(self) -> tuple[int, int, int, dict[str, list[int]]]:
-        """Everything that is recounted from the leases, for comparison."""
+        """What is recounted from the leases, for comparison."""
         return self.share_milli, self.memory_bytes, self.slices, self.by_model
 
 
@@ -289,7 +289,7 @@ class Tenancy:
             if account.average_ms:  # others never held anything
                 _accrue(account, at_ms, half_life_ms)
 
-    # -- for those who follow
+    # -- for copies
 
     def _note(self, account: Account) -> None:
         if account.published:
