@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from aliquot import simgpu
 from aliquot.agent.core.partitioning import Instance, Part, Profile, difference
-from aliquot.coordinator.core.mig.plan import recut
+from aliquot.coordinator.core.mig.plan import change_layout
 from aliquot.coordinator.core.types import MigCard, MigPart, MigProfile
 
 GIB = 1 << 30
@@ -76,7 +76,7 @@ def test_the_coordinators_cut_is_legal_minimal_and_what_the_agent_carries_out(
 ) -> None:
     card, in_use = cut
     names = {profile.name: profile for profile in PROFILES}
-    found = recut("n1", card, in_use, wanted.name, count)
+    found = change_layout("n1", card, in_use, wanted.name, count)
     fixed = [part for part in card.parts if part.uuid in in_use or part.profile == wanted.name]
     taken = {slice_ for part in fixed for slice_ in range(part.start, part.start + names[part.profile].length)}
     free = [start for start in wanted.starts if not taken & set(range(start, start + wanted.length))]

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from aliquot.coordinator.core.moving.defragmentation import propose
 from aliquot.coordinator.core.moving.evacuation import evacuate
-from aliquot.coordinator.core.moving.plan import Move, Occupant, hold, let_go
+from aliquot.coordinator.core.moving.plan import LeaseMove, PlacedLease, hold, let_go
 from aliquot.coordinator.core.placement import Engine, make_policy
 from aliquot.coordinator.core.placement.fragmentation import Mix, measure
 from aliquot.coordinator.core.placement.sampling import STEP_ROWS, FragmentationSampler
@@ -21,23 +21,23 @@ class Pool:
     def __init__(self) -> None:
         self.inventory = pool(*(node(f"n{i}", 4) for i in range(4)))
         self.engine = Engine(self.inventory, make_policy("binpack"))
-        self.leases: dict[str, Occupant] = {}
+        self.leases: dict[str, PlacedLease] = {}
 
     def put(self, node_id: str, demand: Demand, *, movable: bool = True) -> None:
         placement = self.engine.place(Demand(share_milli=demand.share_milli, count=demand.count, node_ids=(node_id,)))
         assert placement is not None
         hold(self.inventory, demand, placement)
         lease_id = f"l{len(self.leases)}"
-        self.leases[lease_id] = Occupant(lease_id, demand, placement, movable)
+        self.leases[lease_id] = PlacedLease(lease_id, demand, placement, movable)
 
-    def occupants(self) -> dict[str, list[Occupant]]:
-        by_node: dict[str, list[Occupant]] = {}
+    def occupants(self) -> dict[str, list[PlacedLease]]:
+        by_node: dict[str, list[PlacedLease]] = {}
         for occupant in self.leases.values():
             for node_id in occupant.placement.node_ids:
                 by_node.setdefault(node_id, []).append(occupant)
         return by_node
 
-    def carry_out(self, moves: tuple[Move, ...]) -> None:
+    def carry_out(self, moves: tuple[LeaseMove, ...]) -> None:
         """All new places are held before any old one is given up: agents take their time."""
         for move in moves:
             hold(self.inventory, self.leases[move.lease_id].demand, move.target)

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from aliquot.coordinator.core import commands as c
-from aliquot.coordinator.core.admission.making_room import FAILED_REST_MS
 from aliquot.coordinator.core.config import CoreConfig
 from aliquot.coordinator.core.errors import DomainError
 from aliquot.coordinator.core.holds.records import HoldKind
@@ -23,6 +22,7 @@ from aliquot.coordinator.core.leases.records import Lease
 from aliquot.coordinator.core.planning import Planning
 from aliquot.coordinator.core.preemption.leaving import gone_by, take_off
 from aliquot.coordinator.core.preemption.victims import is_protected
+from aliquot.coordinator.core.rests import SEARCH_REST_MS
 from aliquot.coordinator.core.state import State
 from aliquot.coordinator.core.tenancy.specs import Amount, QueueSpec, Quota, TenantSpec
 from aliquot.coordinator.core.types import Demand
@@ -245,7 +245,7 @@ class Guarantees(RuleBasedStateMachine):
                 continue
             if self.could_have_room(lease, at_once=True):
                 roomy[lease.lease_id] = self.roomy_since_ms.get(lease.lease_id, now_ms)
-                assert now_ms - roomy[lease.lease_id] < FAILED_REST_MS, (
+                assert now_ms - roomy[lease.lease_id] < SEARCH_REST_MS, (
                     f"{lease.lease_id} of {lease.request.tenant} is owed room and nobody makes it"
                 )
             if self.could_have_room(lease, at_once=False):

@@ -356,13 +356,13 @@ def test_borrowers_below_a_limit_end_for_whoever_is_owed_a_guarantee(books: Book
 
 def test_room_below_a_limit_is_made_for_the_first_of_equals_where_there_is_none_for_all(books: Books) -> None:
     declare(books, tenant("owner", 2), queue("shared", 0, 3))
-    ripe = run(books, tenant="guest", queue="shared")
+    endable = run(books, tenant="guest", queue="shared")
     books.advance(books.config.reclaim_min_run_ms)
     young = [run(books, tenant="guest", queue="shared", min_run_ms=10**7) for _ in range(2)]
     for _ in range(2):
         books.allocate(request(1000, tenant="owner", queue="shared"))
     books.settle()
-    assert state_of(books, ripe) is LeaseState.PREEMPTING
+    assert state_of(books, endable) is LeaseState.PREEMPTING
     assert [state_of(books, lease) for lease in young] == [LeaseState.ACTIVE] * 2, "they have not run their time yet"
 
 

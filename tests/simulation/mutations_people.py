@@ -57,13 +57,13 @@ def _no_notice(put: Put) -> None:
 
 @mutant("everything is moved", "leases that nobody marked movable are moved as well", kinds=("admin.defragment",))
 def _moved(put: Put) -> None:
-    original = moving.occupant_of
+    original = moving.placed_lease
 
-    def occupant_of(state: Any, lease: Any, now_ms: int) -> Any:
+    def placed_lease(state: Any, lease: Any, now_ms: int) -> Any:
         request = msgspec.structs.replace(lease.request, movable=True)
         return original(state, msgspec.structs.replace(lease, request=request), now_ms)
 
-    put(moving, "occupant_of", occupant_of)
+    put(moving, "placed_lease", placed_lease)
 
 
 @mutant("lent while in use", "a node on which leases run goes to another tenant", kinds=("admin.balance",))

@@ -8,7 +8,7 @@ import pytest
 
 from aliquot.coordinator.core import commands as c
 from aliquot.coordinator.core.elastic import shrinking as giving_back
-from aliquot.coordinator.core.elastic.facts import LeaseGrown, SlicesKept, SlicesShed
+from aliquot.coordinator.core.elastic.facts import LeaseGrown, LeaseShrinking, SlicesKept
 from aliquot.coordinator.core.elastic.members import members_of
 from aliquot.coordinator.core.errors import InvalidField
 from aliquot.coordinator.core.leases.facts import LeaseReleasing
@@ -148,7 +148,7 @@ def test_below_its_start_it_gives_back_to_a_higher_priority_only(books: Books) -
     assert len(lease.current) == 4
     equal = books.allocate(request(tenant="b"))
     books.settle()
-    assert not any(isinstance(fact, SlicesShed) for fact in books.facts)
+    assert not any(isinstance(fact, LeaseShrinking) for fact in books.facts)
     higher = books.allocate(request(count=2, tenant="b", priority=1))
     books.settle()
     assert {p.member for p in books.again(lease).slices if p.shed} == {2, 3}

@@ -11,7 +11,7 @@ from hypothesis.stateful import invariant, rule
 
 from aliquot.coordinator.core import commands as c
 from aliquot.coordinator.core.config import CoreConfig
-from aliquot.coordinator.core.elastic.facts import LeaseGrown, SlicesShed
+from aliquot.coordinator.core.elastic.facts import LeaseGrown, LeaseShrinking
 from aliquot.coordinator.core.elastic.members import bounds_of
 from aliquot.coordinator.core.errors import DomainError
 from aliquot.coordinator.core.evolve import evolve
@@ -251,8 +251,8 @@ class Judge:
         for fact in facts[self.seen :]:
             if isinstance(fact, LeaseGrown):
                 judge_growth(self.planning, fact)
-            if isinstance(fact, SlicesShed):
-                judge_shedding(self.planning, fact)
+            if isinstance(fact, LeaseShrinking):
+                judge_shrinking(self.planning, fact)
             if isinstance(fact, PreemptionStarted):
                 judge_preemption(self.planning, fact)
             evolve(self.state, fact)
@@ -292,7 +292,7 @@ def judge_growth(state: Planning, fact: LeaseGrown) -> None:
             assert found.placement is None, f"{lease_id} waits for what {fact.lease_id} grew into"
 
 
-def judge_shedding(state: Planning, fact: SlicesShed) -> None:
+def judge_shrinking(state: Planning, fact: LeaseShrinking) -> None:
     """Enough stays; below its start only for those who could end it."""
     lease = state.leases[fact.lease_id]
     bounds = bounds_of(lease.request)

@@ -1,8 +1,8 @@
 """What somebody wants: the inputs of `decide`. Never journalled; ids and times come in with them.
 
 A command names everything that `decide` can't know by itself: fresh ids, the agent's report, the launcher's wish. It is
-either carried out as facts or refused with a `DomainError`. Its type says what its caller is told when it is durable:
-a `Command[T]` is answered with a T. What changes nothing is no command but a `Query` (`queries`).
+either carried out as facts or refused with a `DomainError`. A `Command[T]` is answered with a T once it is durable.
+What changes nothing is a `Query` (`queries`).
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ class RetrySetAside(Command[SetAside]):
     """Try again what was set aside because deciding about it failed too often."""
 
     subject: str = ""
-    """The lease, pool, tenant or window that it is about; empty: all of it."""
+    """The lease, pool, tenant or window; empty: all that was set aside."""
     carry_out: bool = True
     """False: only say what there is."""
 

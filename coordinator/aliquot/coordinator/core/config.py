@@ -21,9 +21,9 @@ class CoreConfig(msgspec.Struct, frozen=True):
     retain_ended_max: int = 100_000
     """Ended leases, and with them their idempotency keys, are kept for so long, and never many more than so many."""
     ledger_entries_max: int = 20_000
-    """The latest usage is kept entry by entry, so much of it and little more; what is older as sums for each hour."""
+    """About so much of the latest usage is kept entry by entry; older usage as sums for each hour."""
     strict_tenants: bool = False
-    """Refuse tenants and queues that were not declared. Otherwise they are welcome, with nothing guaranteed to them."""
+    """Refuse tenants and queues that were not declared. Otherwise they may ask, without a guarantee."""
     reclaim_min_run_ms: int = 20_000
     """Borrowed capacity may be reclaimed after this long, whatever the request says..."""
     reclaim_grace_ms: int = 30_000
@@ -46,5 +46,5 @@ class CoreConfig(msgspec.Struct, frozen=True):
     """Elastic leases grow when capacity has been on offer for so long and nobody who waits could use it..."""
     growth_rest_ms: int = 30_000
     """...and each of them not before this time after its last change: at most two changes of shape a minute."""
-    shed_stop_ms: int = 5_000
+    shrink_stop_ms: int = 5_000
     """Between SIGTERM and SIGKILL of what still runs when the notice of a slice that is given back is over."""

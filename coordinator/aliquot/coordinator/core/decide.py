@@ -1,8 +1,8 @@
 """`decide(planning, command, now_ms)`: what follows from a command, as facts, changing nothing that is journalled.
 
 Every decision is a function of the State and the settings: ids and times come in with the command. A command that can't
-be carried out is refused with a DomainError. Only the planner's memory is written while deciding, which holds nothing
-that could not be found out anew. Whoever carries out a decision applies its facts at once: see `planner`.
+be carried out is refused with a DomainError. Deciding writes only the planner's memory, which can be
+rebuilt. Its facts are applied at once: see `planner`.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def decide(planning: Planning, command: c.Command[T], now_ms: int) -> Decision[T
 
 
 def answer(planning: Planning, query: Query[T], now_ms: int) -> T:
-    """What the books have to say to `query`. Raises DomainError where it asks for what is not there."""
+    """The answer to `query`. Raises DomainError where it asks for what does not exist."""
     planning.catch_up()
     found: T = _ANSWER[type(query)](planning, query, max(now_ms, planning.now_ms))
     return found

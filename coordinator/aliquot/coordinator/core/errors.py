@@ -25,7 +25,7 @@ class NeverFits(DomainError):
 
 
 class NoCapacity(DomainError):
-    """The demand fits the pool but not now, and the caller would rather not queue."""
+    """The demand fits the pool but not now, and the caller does not want to queue."""
 
     reason = "NO_CAPACITY"
 

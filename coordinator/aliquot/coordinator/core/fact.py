@@ -1,4 +1,4 @@
-"""What every fact is; the kinds of them are in `facts`, and in modules that `facts` puts together."""
+"""The base of all facts. The kinds are in each subject's `facts`; `core.facts` puts them together."""
 
 from __future__ import annotations
 

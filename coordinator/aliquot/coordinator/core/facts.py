@@ -9,7 +9,7 @@ Each subject has a `facts.py` of its own; `AnyFact` puts all together.
 
 from __future__ import annotations
 
-from aliquot.coordinator.core.elastic.facts import LeaseGrown, ShapeAcknowledged, SlicesKept, SlicesShed
+from aliquot.coordinator.core.elastic.facts import LeaseGrown, LeaseShrinking, ShapeAcknowledged, SlicesKept
 from aliquot.coordinator.core.fact import Fact
 from aliquot.coordinator.core.holds.facts import HoldBroken, HoldCreated, HoldReleased
 from aliquot.coordinator.core.leases.facts import (
@@ -76,7 +76,7 @@ AnyFact = (
     | SlicesAdopted
     | LeaseReleasing
     | LeaseGrown
-    | SlicesShed
+    | LeaseShrinking
     | SlicesKept
     | ShapeAcknowledged
     | SlicesReleasing

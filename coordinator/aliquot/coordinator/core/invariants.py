@@ -60,7 +60,7 @@ def check(state: State) -> None:
 
 
 def _check_accounts(state: State) -> None:
-    """Who holds how much, recounted; and nobody above a limit that did not come down on what was held already."""
+    """What every account holds, and what is counted over all leases, recounted."""
     held: dict[tuple[str, str], list[int]] = {}
     priorities: Counter[int] = Counter()
     movable = 0
@@ -95,7 +95,7 @@ def _check_accounts(state: State) -> None:
 
 
 def _check_guarantees(state: State) -> None:
-    """What every guarantee is used up by, in the order in which it covers it."""
+    """What counts against every guarantee, in the order in which it covers leases."""
     ranked: dict[tuple[str, str], list[tuple[tuple[int, int], str, tuple[object, ...]]]] = {}
     coming: dict[tuple[str, str], list[tuple[tuple[int, int], str, tuple[object, ...]]]] = {}
     for lease in state.leases.values():

@@ -1,8 +1,7 @@
-"""What the planner remembers: of its earlier searches, of work that it has still to look at, of what was measured.
+"""What the planner remembers: earlier searches, work that it has still to look at, measurements.
 
-None of it is part of a decision's grounds in the sense that books and indexes are: all of it may be thrown away at any
-moment, which costs time and nothing else, and a restarted coordinator begins with none. What was found for one version
-of an index holds only for that version, so that nobody has to clear it.
+All of it may be thrown away at any moment, which only costs time; a restarted coordinator begins with none. What was
+found for one version of an index holds only for that version, so that nobody has to clear it.
 """
 
 from __future__ import annotations
@@ -14,11 +13,11 @@ from typing import TypeVar, cast
 from aliquot.coordinator.core.placement.prices import PriceTable
 from aliquot.coordinator.core.queueing import AdmissionPass
 from aliquot.coordinator.core.queueing.failed import FailedDemands
+from aliquot.coordinator.core.rests import Rests
 from aliquot.coordinator.core.timers import Timers
 from aliquot.coordinator.core.troubles import Troubles
 from aliquot.coordinator.core.types import Demand
 
-SEARCHES_KEPT = 4_096
 ENTITLED_KEPT = 4_096
 
 SearchKey = tuple[Demand, str, str, int, frozenset[str] | None]
@@ -34,7 +33,7 @@ _T = TypeVar("_T")
 
 @dataclass(slots=True)
 class GrowthRound:
-    """One walk over the elastic leases that may grow: a hint, like the walk over the waiting lines."""
+    """One pass over the elastic leases that may grow."""
 
     lease_ids: list[str]
     """Those that were not looked at yet, the next one last."""
@@ -69,28 +68,26 @@ class Memory:
 
         # -- admission
         self.admission: AdmissionPass | None = None
-        """The walk over the waiting lines that is under way."""
+        """The pass over the waiting lines that is under way."""
         self.offered_version = 0
-        """Of the State when the last walk began: what may have been freed since was not offered yet."""
+        """Of the State when the last pass began: what may have been freed since was not offered yet."""
         self.look_again = False
-        """Time alone has made another walk worth while."""
+        """Time alone has made another pass worth while."""
         self.known_full = FailedDemands()
         """Demands that are known not to fit until something is freed."""
         self.full_before: dict[Demand, int] = {}
         """Demands that do not fit on nodes either that close later than this."""
 
         # -- searches
-        self.searched: dict[SearchKey, tuple[int, int]] = {}
-        """Searches for victims that found none: at which version, and until when they rest."""
-        self.shed_searched: dict[tuple[Demand, str, str, int], tuple[int, int, int]] = {}
-        """Searches for what elastic leases could give back that found nothing: at which version, until when they rest,
-        and for how long.
-        """
+        self.victim_searches: Rests[SearchKey] = Rests()
+        """Searches for victims that found none."""
+        self.shrink_searches: Rests[tuple[Demand, str, str, int]] = Rests()
+        """Searches for what elastic leases could give back that found nothing."""
         self.outlooks: dict[tuple[Demand, str, str, int], tuple[int, Outlook]] = {}
         """What `Explain` said lately of when equal requests can start."""
         self.entitled_key = (-1, -1, -1)
         self.entitled: dict[str, bool] = {}
-        """Whom that waits a guarantee covers: remembered for these versions."""
+        """Whether a guarantee covers each waiting lease: remembered for these versions."""
         self.scale_key = (-1, -1)
         self.scale = 0
         """How much of every guarantee can be kept, in millionths: remembered for these versions."""
@@ -108,7 +105,7 @@ class Memory:
         self.balanced_versions: dict[str, int] = {}
         """The versions of these pools."""
         self.cuts_due_ms = 0
-        """When it is looked next whether a card should be cut; 0: never."""
+        """When to look next whether a card should be cut; 0: never."""
         self.cuts_turn = 0
         """How many nodes with cards the last look has passed."""
         self.forget_due_ms = 0
@@ -120,12 +117,6 @@ class Memory:
         # -- what was measured
         self.busy_permille: dict[str, int] = {}
         """How busy elastic leases were lately."""
-
-    def searched_in_vain(self, key: SearchKey, version: int, until_ms: int) -> None:
-        """Nobody could be ended for such a request: not worth another search before then, as long as nothing moves."""
-        if len(self.searched) >= SEARCHES_KEPT:
-            self.searched.clear()
-        self.searched[key] = (version, until_ms)
 
     def part(self, kind: type[_T], make: Callable[[], _T]) -> _T:
         """What one subject remembers in a class of its own; made when it is first asked for."""

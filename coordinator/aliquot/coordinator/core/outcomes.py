@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Generic, TypeVar, overload
+from typing import Generic, NamedTuple, TypeVar, overload
 
 from aliquot.coordinator.core.fact import Fact
 from aliquot.coordinator.core.lending.loans import NodeMove
-from aliquot.coordinator.core.lending.plan import Move
+from aliquot.coordinator.core.lending.plan import NodeTransfer
 from aliquot.coordinator.core.planning import Work
 from aliquot.coordinator.core.tenancy.specs import Balancing
 from aliquot.coordinator.core.troubles import Trouble
 from aliquot.coordinator.core.types import Missing, Placement
+
+SEARCH_ATTEMPTS = 16
+"""A search for victims counts as so many attempts of a turn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,10 +27,20 @@ class AllocateOutcome:
 
 @dataclass(frozen=True, slots=True)
 class AdmitOutcome:
-    """One step of the walk over the waiting lines. `more`: call again."""
+    """One step of the pass over the waiting lines. `more`: call again."""
 
     granted: bool
     more: bool
+
+
+class Attempt(NamedTuple):
+    """What came of one look at a waiting request: one group of facts, or none."""
+
+    facts: list[Fact]
+    again: bool = False
+    """Its line is tried again: at once, or in the next turn. False: the pass goes on to the next line."""
+    cost: int = 1
+    """In attempts of a turn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +96,7 @@ class ProjectView:
     """Those of its nodes that others have lent it."""
     use_permille: int
     waited_ms: int
-    """How long somebody of it has waited whom no limit keeps waiting."""
+    """The longest wait of a request that no limit keeps waiting."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +106,7 @@ class BalanceView:
     pool: str
     spec: Balancing
     projects: tuple[ProjectView, ...]
-    moves: tuple[Move, ...]
+    moves: tuple[NodeTransfer, ...]
     notes: tuple[str, ...]
     """Why there is no other move."""
     log: tuple[NodeMove, ...]

@@ -1,4 +1,4 @@
-"""The planner of one State: decides, and carries out what was decided. Whoever owns the State drives it by this."""
+"""The planner of one State: decides, and carries out what was decided. The writer drives it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Planner:
 
     @property
     def engine(self) -> Engine:
-        """What places."""
+        """The placement engine."""
         return self.planning.engine
 
     def adopt(self, config: CoreConfig) -> None:
@@ -52,7 +52,7 @@ class Planner:
             raise WorkFailed(trouble) from error
 
     def answer(self, query: Query[T], now_ms: int) -> T:
-        """What could become of things. Raises DomainError where it asks for what is not there."""
+        """The answer to a query. Raises DomainError where it asks for what does not exist."""
         return answer(self.planning, query, now_ms)
 
     def carry_out(self, decision: Decision[Any], now_ms: int) -> None:

@@ -39,7 +39,7 @@ class Work(NamedTuple):
 
     @property
     def key(self) -> WorkKey:
-        """By which it is known where deciding about it fails."""
+        """Its name among `Troubles`."""
         return _key(self.kind, self.subject)
 
 
@@ -96,7 +96,7 @@ class Planning:
 
     @property
     def leader_epoch(self) -> int:
-        """Of whoever leads."""
+        """Of the coordinator that leads."""
         return self._state.leader_epoch
 
     @property
@@ -152,17 +152,17 @@ class Planning:
         return self.is_offered_anew() and len(state.lines) > state.lines.resting
 
     def is_offered_anew(self) -> bool:
-        """Whether something may fit that did not when the last walk began."""
+        """Whether something may fit that did not when the last pass began."""
         return self.memory.look_again or self.memory.offered_version != self._state.offer_version
 
     def offering(self) -> None:
-        """A walk along the lines begins."""
+        """A pass along the lines begins."""
         self.memory.look_again = False
         self.memory.offered_version = self._state.offer_version
 
     @property
     def sources(self) -> tuple[tuple[TimersView, int], ...]:
-        """Whatever holds something that is due, and how long after the time that is written there."""
+        """All timers, and by how long after its entry each look is due, in ms."""
         state, config = self._state, self.config
         return (
             (state.timers, 0),
@@ -172,7 +172,7 @@ class Planning:
         )
 
     def due(self, now_ms: int, limit: int) -> list[Work]:
-        """The earliest that is due, in order; at most so much. It stays due until it is taken."""
+        """The earliest work that is due, in order; at most `limit`. It stays due until it is taken."""
         self.memory.timers.open(now_ms)
         troubles, wanted = self.memory.troubles, limit
         limit += len(troubles)
@@ -188,7 +188,7 @@ class Planning:
         return self._untroubled(found, now_ms, limit)[:wanted] if troubles else found[:wanted]
 
     def _untroubled(self, found: list[Work], now_ms: int, limit: int) -> list[Work]:
-        """Without those that failed and rest. What failed and is not due any more is forgotten."""
+        """Without work that failed and rests. Failed work that is not due any more is forgotten."""
         troubles = self.memory.troubles
         if len(found) < limit:
             due = {work.key for work in found}
@@ -216,7 +216,7 @@ class Planning:
         )
 
     def take(self, work: Work, now_ms: int) -> None:
-        """What was due has been looked at, and what followed is being carried out. Not for those who decide."""
+        """Take work that was looked at off the list. Called when a decision is carried out, never while deciding."""
         state = self._state
         entry = (work.entry_ms, int(work.kind), work.subject)
         (state.timers, *state.since.values(), self.memory.timers)[work.source].take(entry)
@@ -228,7 +228,7 @@ class Planning:
             state.meters[work.subject].armed_ms = 0
 
     def set_aside(self) -> tuple[Trouble, ...]:
-        """Work that failed too often to be tried again before somebody says so, and that there still is."""
+        """Work that failed too often to be tried again unasked, and that still exists."""
         return tuple(
             trouble for trouble in self.memory.troubles.all() if trouble.set_aside and self._exists(trouble.work)
         )
@@ -254,7 +254,7 @@ class Planning:
         self.memory.timers.add(due_ms, Due.BALANCE, pool)
 
     def elastic_in_order(self) -> list[str]:
-        """Those that give back first come first: the lowest priority, then the youngest."""
+        """Elastic leases, those that give back first: the lowest priority, then the youngest."""
         memory, version = self.memory, self._state.elastic_version
         if memory.elastic_key != version:
             leases = self.leases
@@ -310,10 +310,10 @@ class Planning:
                 self.look_for_balance(name, self.now_ms + pool.spec.balancing.every_ms)
 
     def _note_ended(self) -> None:
-        """See that ended leases are forgotten when they are old, or too many."""
+        """Have ended leases forgotten when they are old, or too many."""
         memory, config = self.memory, self.config
         surplus = len(self.ended) - config.retain_ended_max
-        if surplus > config.retain_ended_max // 64:  # a little slack, so that they are forgotten by the hundred
+        if surplus > config.retain_ended_max // 64:  # slack, so that they are forgotten in batches
             due_ms = self.now_ms
         elif memory.forget_due_ms:
             return

@@ -9,7 +9,7 @@ from aliquot.coordinator.core.planning import Planning
 
 
 def learn(state: Planning, command: LearnPrices, now_ms: int) -> Decision[None]:
-    """A table made for an older version than the one in force came too late."""
+    """Take a table of prices that is newer than the one in force."""
     if state.prices is not None and command.table.version <= state.prices.version:
         return NOTHING
     return Decision((PricesLearnt(at_ms=now_ms, table=command.table),))

@@ -1,6 +1,6 @@
-"""What somebody wants to know of what could become of things. Answered from the State, and nothing is changed.
+"""Questions that need trial placements. They are answered from the State and change nothing.
 
-Only what has to try placements is asked so; what is the case is read from the View. A `Query[T]` is answered with a T.
+Everything else is read from the View. A `Query[T]` is answered with a T.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Fits(Query[tuple[NodeFit, ...]]):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DryRun(Query[T_co]):
-    """What would this command's caller be told? It costs what deciding the command costs."""
+    """How would this command be answered? Costs as much as deciding it."""
 
     remembered = False
     command: Command[T_co]

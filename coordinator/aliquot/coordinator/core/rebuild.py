@@ -1,4 +1,4 @@
-"""Derive every index of the State from its books: after a snapshot is loaded, and to check what `evolve` kept up."""
+"""Derive every index of the State from its books: after a snapshot is loaded, and to check what `evolve` maintains."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def _await(state: State, lease: Lease) -> None:
         state.timers.add(lease.granted_ms + lease.request.time_limit_ms, Due.TIME_LIMIT, lease.lease_id)
     for piece in lease.slices:
         if piece.shed and piece.deadline_ms:
-            state.timers.add(piece.deadline_ms, Due.SHED, lease.lease_id)
+            state.timers.add(piece.deadline_ms, Due.SHRINK, lease.lease_id)
     if lease.lease_id in state.elastic:
         state.since[Due.CONFIRM].add(lease.resized_ms, Due.CONFIRM, lease.lease_id)
     if not lease.active_ms:

@@ -1,8 +1,7 @@
 """The books as one value: for snapshots on disk, for hashes, and for starting again from them.
 
-Only what can't be derived is in it. The order of everything is fixed, so equal books give equal bytes, whatever the
-order
-of events or the hash seed was.
+Only what can't be derived is in it. The order of everything is fixed, so equal books give equal bytes, whatever
+the order of events or the hash seed was.
 """
 
 from __future__ import annotations

@@ -90,7 +90,7 @@ class Touched(msgspec.Struct, frozen=True):
 
 
 class State:
-    """See the module's docstring. Changed by `evolve`, and as what was due is done; read by all others."""
+    """See the module's docstring. Changed by `evolve`, and as due work is taken; read by all others."""
 
     def __init__(self) -> None:
         # the books: what snapshots and hashes hold
@@ -154,10 +154,10 @@ class State:
         self.timers = Timers()
         """What is due, where the books say when."""
         self.since = {kind: Timers() for kind in AFTER}
-        """What is due some time after something began; when it began is kept, and how long after it, settings say."""
+        """What is due some time after something began: entries say when that was, settings how long after."""
 
     def _begin_versions(self) -> None:
-        """Of the indexes: whoever remembers what followed from one of them sees by these that it has changed."""
+        """Versions of the indexes: what was remembered for one version is stale at another."""
         self.capacity_version = 0
         """Moves when what could be leased at all changes: nodes, their state, the health of devices."""
         self.freed_version = 0
@@ -165,16 +165,15 @@ class State:
         self.closed_version = 0
         """Moves when a node is closed."""
         self.offer_version = 0
-        """Moves whenever it is worth walking along the lines again."""
+        """Moves whenever another pass along the lines is worth while."""
         self.elastic_version = 0
         """Moves when an elastic lease begins or ends."""
         self.idle = Mark()
-        """Since when capacity may have been idle that elastic leases could use."""
+        """Since when capacity that elastic leases could use may have been idle."""
         self.reshaped = Mark()
         """The last change of an elastic lease's shape, after which it rests."""
         self.node_versions: dict[str, int] = {}
-        """Moves whenever what leases do on a node changes, and never to where it was, even where the node was removed
-        and returns with other devices."""
+        """Rises whenever leases on a node change, also across a removal and a return of the node."""
         self._touches = 0
 
         # what changed since the outbox last took it
@@ -206,7 +205,7 @@ class State:
         return node
 
     def offer_again(self) -> None:
-        """Somebody who waits may have something now, or others may have to make room for them."""
+        """Waiting requests may fit now, or others may have to make room for them."""
         self.offer_version += 1
 
     def free_capacity(self) -> None:
@@ -222,7 +221,7 @@ class State:
         self.idle.move(self.now_ms)
 
     def elastic_ends(self, lease_id: str) -> None:
-        """A lease has no grant any more, or is ending. Of a rigid one, nothing changes."""
+        """A lease has no grant any more, or is ending. Does nothing for a rigid one."""
         if self.elastic.pop(lease_id, self) is None:
             self.elastic_version += 1
 

@@ -88,7 +88,7 @@ def _confirm(state: Planning, lease_id: str, now_ms: int) -> list[Fact]:
 
 
 def _retry(state: Planning, lease_id: str, now_ms: int) -> list[Fact]:
-    # Where it was for the sake of one that has gone meanwhile, its equals still waited for the same moment.
+    # Its equals waited for the same moment, also where the lease itself has gone.
     state.memory.look_again = True
     if state.memory.troubles:
         state.memory.troubles.wake(lease_id, now_ms)
@@ -96,7 +96,7 @@ def _retry(state: Planning, lease_id: str, now_ms: int) -> list[Fact]:
 
 
 def _preempted(state: Planning, lease_id: str, now_ms: int) -> list[Fact]:
-    """The oldest of its preemptions counts no longer, so that it may start where it would have to give way again."""
+    """The oldest of its preemptions no longer counts: it may start again where it could be preempted."""
     lease = state.leases.get(lease_id)
     if lease is None or len(lease.preempted_at_ms) >= state.config.preemptions_max:
         state.memory.look_again = True
@@ -137,7 +137,7 @@ def _fold(state: Planning, _: str, now_ms: int) -> list[Fact]:
 
 
 def _budget(state: Planning, tenant: str, now_ms: int) -> list[Fact]:
-    """Say when a budget reaches a level; let who waited for the next period try again."""
+    """Record that a budget reached a level; try requests again that waited for the next period."""
     meter = state.meters.get(tenant)
     if meter is None:
         return []
@@ -162,7 +162,7 @@ _LOOK = {
     Due.PATIENCE: _patience,
     Due.CUT: look_at_cards,
     Due.GROWTH: resizing.grow,
-    Due.SHED: resizing.notice_over,
+    Due.SHRINK: resizing.notice_over,
     Due.BALANCE: look_at_projects,
     Due.MAINTENANCE: look_at_window,
 }

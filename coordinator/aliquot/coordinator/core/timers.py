@@ -1,11 +1,10 @@
 """What is due when: a work list derived from the State, rebuilt by replay, never part of its hash.
 
-Entries are only hints. Whoever looks at one looks at the State again, so a stale entry costs a look and nothing else.
-It costs memory, too, for as long as it lies there: a lease of a minute may have a time limit of a year. So what is not
-due soon is kept in buckets of four seconds, from which it can be dropped again; only what is due within these seconds
-is in order.
+Entries are hints: the State is looked at again, so a stale entry costs one look, and memory for as long as it lies
+there (a lease of a minute may have a time limit of a year). So what is not due soon is kept in buckets of four seconds,
+from which it can be dropped; only what is due within seconds is in order.
 
-Looking at what is due takes nothing away: an entry stays until whoever has carried out what followed takes it.
+An entry stays until its work is done and it is taken.
 """
 
 from __future__ import annotations
@@ -30,14 +29,14 @@ class Due(enum.IntEnum):
     """Somebody has waited long enough for devices to be kept for them."""
     GROWTH = 8
     """Elastic leases may grow into what has been idle for a while."""
-    SHED = 9
+    SHRINK = 9
     """The notice of slices that an elastic lease gives back is over."""
     BALANCE = 10
-    """A pool that balances its projects by itself looks whether a node should change hands."""
+    """Look whether a node of a pool should change hands."""
     MAINTENANCE = 11
     """A maintenance window enters its next phase, or what runs on its nodes is to be told to go."""
     FOLD = 12
-    """There is more usage entry by entry than is to be kept so."""
+    """There are more entries of usage than are to be kept."""
     PREEMPTED = 13
     """A lease that was preempted as often as is allowed may be again."""
     CUT = 20
@@ -45,7 +44,7 @@ class Due(enum.IntEnum):
 
 
 AFTER = (Due.CONFIRM, Due.PREEMPTED)
-"""Due some time after something began: the State knows when that was, the planner's settings how long after it."""
+"""Due some time after something began: the State knows when that was, the settings how long after."""
 
 TimerEntry = tuple[int, int, str]
 """(due_ms, kind, subject)."""

@@ -1,4 +1,4 @@
-"""Work on which deciding failed, because of a defect: tried again with back-off, then set aside until somebody says so.
+"""Work on which deciding failed, because of a defect: tried again with back-off, then set aside until it is asked for.
 
 Never journalled: a restarted coordinator simply tries everything again.
 """
@@ -74,7 +74,7 @@ class Troubles:
 
     def __init__(self) -> None:
         self.at_work: WorkKey | None = None
-        """What is being looked at now: should deciding fail, it is its fault."""
+        """What is being decided on now: blamed should deciding fail."""
         self._known: dict[WorkKey, Trouble] = {}
 
     def __bool__(self) -> bool:
@@ -87,7 +87,7 @@ class Troubles:
         return work in self._known
 
     def failed(self, error: Exception, now_ms: int) -> Trouble | None:
-        """Deciding failed. What about, and what becomes of it; None where nobody knows what it was about."""
+        """Deciding failed: on what, and what becomes of it; None where that is unknown."""
         work, self.at_work = self.at_work, None
         if work is None:
             return None
@@ -119,7 +119,7 @@ class Troubles:
             self._known[work] = replace(trouble, resting=False)
 
     def drop(self, work: WorkKey) -> None:
-        """It was looked at and nothing failed; or there is no such work any more; or it is to be tried again."""
+        """Forget a failure: the work succeeded, is gone, or is to be tried again."""
         self._known.pop(work, None)
 
     def next_due_ms(self) -> int | None:

@@ -28,7 +28,7 @@ class DeviceSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     vendor: str = "nvidia"
     index: int = 0
     mig_profile: str = ""
-    """`1g.10gb` for a MIG instance; such a device is leased whole."""
+    """`1g.10gb` for a MIG instance, which is leased whole."""
     parent_uuid: str = ""
     nvlink_island: int = UNKNOWN
     """Devices of one node with the same number reach one another over NVLink; -1: none or unknown."""
@@ -65,7 +65,7 @@ class MigPart(msgspec.Struct, frozen=True, omit_defaults=True):
     profile: str
     start: int
     uuid: str = ""
-    """Of the device that it is; empty: of none, yet."""
+    """Of its device; empty: not made yet."""
 
 
 class MigCard(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -1,4 +1,4 @@
-"""The State as those see it who decide: everything can be read, nothing can be written.
+"""The State as deciding sees it: everything can be read, nothing can be written.
 
 A trial on the inventory is the one exception: it is undone before the decision is made.
 """

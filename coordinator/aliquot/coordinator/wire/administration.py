@@ -10,7 +10,7 @@ from aliquot.coordinator.core.holds.records import Hold
 from aliquot.coordinator.core.ledger.invoice import Invoice
 from aliquot.coordinator.core.ledger.rates import ModelRate, RateCard, Tier
 from aliquot.coordinator.core.lending.loans import NodeMove
-from aliquot.coordinator.core.lending.plan import Move
+from aliquot.coordinator.core.lending.plan import NodeTransfer
 from aliquot.coordinator.core.outcomes import BalanceView, DefragmentView
 from aliquot.coordinator.core.tenancy import specs
 from aliquot.coordinator.core.tenancy.scaling import Keep, ScaleRule
@@ -259,7 +259,7 @@ def defragment_message(view: DefragmentView) -> admin_pb2.DefragmentResponse:
     )
 
 
-def _move_message(move: Move | NodeMove, at_ms: int) -> admin_pb2.NodeMove:
+def _move_message(move: NodeTransfer | NodeMove, at_ms: int) -> admin_pb2.NodeMove:
     return admin_pb2.NodeMove(
         node_id=move.node_id,
         lender=move.lender,

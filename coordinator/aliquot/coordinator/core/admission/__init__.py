@@ -1,1 +1,1 @@
-"""Who waits gets something: the walk along the lines, room made for those who are owed it, and why others wait."""
+"""Waiting requests: the pass along the lines, room made for the entitled, and why others wait."""

@@ -1,13 +1,13 @@
 """Room below a limit: borrowers end for a request that a guarantee covers and that a limit they fill keeps out.
 
 A queue may have a limit below the sum of what its tenants could use. Whoever borrows there can fill it, and then stands
-in the way of an owner for whom there would be devices. So many of them end that the request fits below every limit it
-counts against: the largest first, so that they are few. No devices are kept, because any that suit will do: the
-request is the first to be asked when the borrowers have gone. Several that are owed something below the same limit are
-made room for at once: equal ones together, others one after another in the same pass.
+in the way of an owner for whom there would be devices. Enough of them end for the request to fit below every limit it
+counts against: the largest first, so that they are few. No devices are kept, because any that suit will do: the request
+is tried first when the borrowers have gone. Several entitled requests below one limit are served at once: equal ones
+together, others one after another in the same pass.
 
-Only those who hold something below the limit are looked at, the youngest first, until enough are found; a bounded
-number in a turn, after which the search goes on in the next.
+Only leases that hold something below the limit are looked at, the youngest first, until enough are found. A turn looks
+at a bounded number; the next turn goes on.
 """
 
 from __future__ import annotations
@@ -21,10 +21,12 @@ from aliquot.coordinator.core.leases import lifecycle
 from aliquot.coordinator.core.leases.accounts import parts_of
 from aliquot.coordinator.core.leases.granting import chain_of, exhausted, guarantee_scale, is_entitled, least_held
 from aliquot.coordinator.core.leases.records import Lease
+from aliquot.coordinator.core.outcomes import SEARCH_ATTEMPTS, Attempt
 from aliquot.coordinator.core.planning import Planning
 from aliquot.coordinator.core.preemption.facts import PreemptionStarted
 from aliquot.coordinator.core.preemption.victims import NEVER_MS, Eligibility
 from aliquot.coordinator.core.queueing import AdmissionPass
+from aliquot.coordinator.core.rests import SEARCH_REST_MS
 from aliquot.coordinator.core.tenancy.books import Account
 from aliquot.coordinator.core.tenancy.limits import covered
 from aliquot.coordinator.core.tenancy.ranking import Part
@@ -32,10 +34,8 @@ from aliquot.coordinator.core.tenancy.specs import Amount
 from aliquot.coordinator.core.timers import Due
 from aliquot.coordinator.core.types import Demand, EndReason
 
-REST_MS = 1_000
-"""Nothing found is not looked for again for an equal request before this time has passed."""
 EQUALS_MAX = 64
-"""So many equal requests are made room for together."""
+"""Equal requests for which room is made together."""
 LOOKED_AT_MAX = 512
 """Leases that one turn looks at below one limit: two milliseconds or so."""
 
@@ -44,19 +44,18 @@ class _Unfinished(Exception):
     """Ends a turn's part of a search."""
 
 
-def reclaim(
-    state: Planning, walk: AdmissionPass, lease: Lease, demand: Demand, now_ms: int
-) -> tuple[list[Fact], bool, bool]:
-    """(one group that tells borrowers below the same limits to end, or nothing where that would not be enough; whether
-    a search was made; whether it goes on in the next turn).
+def reclaim(state: Planning, admission: AdmissionPass, lease: Lease, demand: Demand, now_ms: int) -> Attempt:
+    """Tell borrowers below the same limits to end; no facts where that would not be enough, or where the search goes on
+    in the next turn.
     """
     if not is_entitled(state, lease) or exhausted(state, lease.request.tenant, now_ms) is not None:
-        return [], False, False
+        return Attempt([])
     key = (demand, lease.request.tenant, lease.request.queue, lease.request.priority, None)
     version = state.freed_version + state.tenancy.guaranteed_version
-    failed = state.memory.searched.get(key)
-    if failed is not None and failed[0] == version and now_ms < failed[1]:
-        return [], False, False
+    searches = state.memory.victim_searches
+    rest = searches.of(key, now_ms)
+    if rest is not None and rest.version == version:
+        return Attempt([])
     eligible = Eligibility(
         state,
         priority=-NEVER_MS,
@@ -66,38 +65,38 @@ def reclaim(
         now_ms=now_ms,
     )
     try:
-        chosen, again_ms = _clear(state, walk, lease, _owed(state, lease, demand), eligible)
+        chosen, again_ms = _clear(state, admission, lease, _entitled_parts(state, lease, demand), eligible)
         if chosen is None:
-            # Not all that are owed at once: the first of them, then.
-            chosen, next_ms = _clear(state, walk, lease, least_held(state, demand), eligible)
+            # Not all that are entitled at once: the first of them, then.
+            chosen, next_ms = _clear(state, admission, lease, least_held(state, demand), eligible)
             again_ms = min(again_ms, next_ms)
     except _Unfinished:
-        return [], True, True
-    walk.looked_at.clear()
+        return Attempt([], again=True, cost=SEARCH_ATTEMPTS)
+    admission.looked_at.clear()
     if not chosen:
-        # Who borrows from now on may be told to end when it has had its time: not seen by this search.
-        again_ms = min(again_ms, now_ms + max(REST_MS, state.config.reclaim_min_run_ms))
-        state.memory.searched_in_vain(key, version, min(now_ms + REST_MS, again_ms))
+        # Whoever borrows from now on can be reclaimed after its minimum: this search did not see it.
+        again_ms = min(again_ms, now_ms + max(SEARCH_REST_MS, state.config.reclaim_min_run_ms))
+        searches.begin(key, version, now_ms, min(now_ms + SEARCH_REST_MS, again_ms))
         state.memory.timers.add(again_ms, Due.RETRY, lease.lease_id)
-        return [], True, False
-    return _end(state, lease, chosen, now_ms), True, False
+        return Attempt([], cost=SEARCH_ATTEMPTS)
+    return Attempt(_end(state, lease, chosen, now_ms), cost=SEARCH_ATTEMPTS)
 
 
 def _clear(
-    state: Planning, walk: AdmissionPass, lease: Lease, parts: list[Part], eligible: Eligibility
+    state: Planning, admission: AdmissionPass, lease: Lease, parts: list[Part], eligible: Eligibility
 ) -> tuple[dict[str, None] | None, int]:
-    """(who ends so that all of these parts fit below every limit, when somebody else may). None: it is not enough."""
+    """(leases that must end for these parts to fit below every limit, or None: not enough may; when others may end)."""
     ceilings = [ceiling for ceiling in _limits(state, lease) if _asked(parts, ceiling)]
     chosen: dict[str, None] = {}
     again_ms = NEVER_MS
     for ceiling in ceilings:
-        found, next_ms = _enough(state, walk, ceiling, parts, eligible, chosen)
+        found, next_ms = _enough(state, admission, ceiling, parts, eligible, chosen)
         again_ms = min(again_ms, next_ms)
         if found is None:
             return None, again_ms
         chosen |= found
     for ceiling in ceilings:
-        promised = walk.promised.setdefault(ceiling.key, [0, 0])
+        promised = admission.promised.setdefault(ceiling.key, [0, 0])
         promised[0] += sum(part[1] for part in _asked(parts, ceiling))
         promised[1] += sum(part[2] for part in _asked(parts, ceiling))
     return chosen, again_ms
@@ -127,8 +126,8 @@ def _asked(parts: list[Part], ceiling: _Ceiling) -> list[Part]:
     return [part for part in parts if ceiling.model in ("", part[0])]
 
 
-def _owed(state: Planning, lease: Lease, demand: Demand) -> list[Part]:
-    """What this request asks for, and its equals behind it, as far as the guarantee covers them together."""
+def _entitled_parts(state: Planning, lease: Lease, demand: Demand) -> list[Part]:
+    """The parts of this request and of its equals behind it, as far as the guarantee covers them together."""
     parts = least_held(state, demand)
     place = state.lines.place_of(lease.lease_id)
     if place is None or place.resting:
@@ -143,19 +142,19 @@ def _owed(state: Planning, lease: Lease, demand: Demand) -> list[Part]:
 
 def _enough(
     state: Planning,
-    walk: AdmissionPass,
+    admission: AdmissionPass,
     ceiling: _Ceiling,
     parts: list[Part],
     eligible: Eligibility,
     chosen: dict[str, None],
 ) -> tuple[dict[str, None] | None, int]:
-    """(who ends beside those that were chosen so that these parts fit below the limit, when somebody else may).
+    """(leases that must end beside the chosen ones for these parts to fit; when others may end).
 
-    Raises _Unfinished where that takes another turn.
+    Raises _Unfinished where the search needs another turn.
     """
     account, model, limit = ceiling
     held = account.by_model.get(model, [0, 0, 0]) if model else [account.share_milli, account.memory_bytes]
-    asked, promised = _asked(parts, ceiling), walk.promised.get(ceiling.key, (0, 0))
+    asked, promised = _asked(parts, ceiling), admission.promised.get(ceiling.key, (0, 0))
     share = memory = 0
     if limit.share_milli >= 0:
         share = held[0] + promised[0] + sum(part[1] for part in asked) - limit.share_milli
@@ -164,7 +163,7 @@ def _enough(
     if share <= 0 and memory <= 0:
         return {}, NEVER_MS
     key = (*ceiling.key, share, memory)
-    position, known, again_ms = walk.looked_at.get(key, (0, {}, NEVER_MS))
+    position, known, again_ms = admission.looked_at.get(key, (0, {}, NEVER_MS))
     fresh = islice(reversed(account.holders), position, position + LOOKED_AT_MAX)
     going = (i for i in (*chosen, *state.ending, *known) if i in account.holders)  # however long they have held it
     candidates: list[tuple[int, int, int, str]] = []
@@ -177,23 +176,23 @@ def _enough(
         if lease_id in chosen or (other.ending and last_ms <= eligible.soon_ms):
             share, memory = share - of_share, memory - of_memory
             continue
-        ripe_ms = eligible.ripe_ms(lease_id)
-        if ripe_ms <= eligible.now_ms:
+        endable_ms = eligible.endable_ms(lease_id)
+        if endable_ms <= eligible.now_ms:
             candidates.append((of_share, of_memory, eligible.lost_now(lease_id), lease_id))
             spare_share, spare_memory = spare_share + of_share, spare_memory + of_memory
         else:
-            again_ms = min(again_ms, ripe_ms)
+            again_ms = min(again_ms, endable_ms)
     if spare_share >= share and spare_memory >= memory:
         return _largest(candidates, share, memory), again_ms
     position += LOOKED_AT_MAX
     if position >= len(account.holders):
         return None, again_ms
-    walk.looked_at[key] = (position, {candidate[3]: None for candidate in candidates}, again_ms)
+    admission.looked_at[key] = (position, {candidate[3]: None for candidate in candidates}, again_ms)
     raise _Unfinished
 
 
 def _largest(candidates: list[tuple[int, int, int, str]], share: int, memory: int) -> dict[str, None]:
-    """The fewest of (share, memory, lost work, lease) that free so much, as far as the largest first gives that."""
+    """Few of (share, memory, lost work, lease) that free so much: a greedy choice, the largest first."""
     candidates.sort(key=lambda c: c[3], reverse=True)
 
     def worth(number: int) -> tuple[int, int, int, int]:
@@ -232,7 +231,7 @@ def _end(state: Planning, lease: Lease, chosen: dict[str, None], now_ms: int) ->
     detail = f"for lease {lease.lease_id} of tenant {lease.request.tenant} (a guarantee is reclaimed below a limit)"
     for other in leases:
         if other.end_reason:
-            facts.append(lifecycle.hurry(other, now_ms, grace_ms))
+            facts.append(lifecycle.shorten_notice(other, now_ms, grace_ms))
             continue
         notice_ms = min(other.request.grace_ms, grace_ms)
         facts += lifecycle.send_back(state, other, EndReason.PREEMPTED, now_ms, detail=detail, grace_ms=notice_ms)

@@ -1,26 +1,24 @@
-"""Admit: offer what is free along the waiting lines, a bounded step at a time; make room where somebody is owed it."""
+"""Admit: offer what is free along the waiting lines, a bounded step at a time; make room for entitled requests."""
 
 from __future__ import annotations
 
 from aliquot.coordinator.core.admission import below_limits
 from aliquot.coordinator.core.admission.making_room import backfill, make_room, reserve
 from aliquot.coordinator.core.commands import Admit
-from aliquot.coordinator.core.elastic import shrinking as giving_back
+from aliquot.coordinator.core.elastic import shrinking
 from aliquot.coordinator.core.fact import Fact
 from aliquot.coordinator.core.holds import decide as holding
 from aliquot.coordinator.core.leases.granting import granted, is_entitled, offer, offer_before, whole_pool
 from aliquot.coordinator.core.moving import decide as moving
-from aliquot.coordinator.core.outcomes import AdmitOutcome, Decision
+from aliquot.coordinator.core.outcomes import AdmitOutcome, Attempt, Decision
 from aliquot.coordinator.core.planning import Planning
 from aliquot.coordinator.core.queueing import AdmissionPass, Head
 from aliquot.coordinator.core.troubles import WorkKey, WorkKind
 
-SEARCH_ATTEMPTS = 16
-"""A search for victims counts as so many attempts of a turn."""
 CLOSED_ATTEMPTS = 4
-"""As does a look at nodes that close: a millisecond or two in a large pool."""
+"""A look at nodes that close counts as so many attempts of a turn: a millisecond or two in a large pool."""
 BEHIND_MAX = 64
-"""So many of a line are looked at for one that ends before maintenance begins."""
+"""Requests of a line that are checked for one that ends before maintenance begins."""
 
 
 def admit(state: Planning, command: Admit, now_ms: int) -> Decision[AdmitOutcome]:
@@ -44,31 +42,30 @@ def admit(state: Planning, command: Admit, now_ms: int) -> Decision[AdmitOutcome
         state.offering()
     attempts, troubles = command.attempts, state.memory.troubles
     while attempts > 0:
-        walk = state.memory.admission
-        head = walk.head()
+        admission = state.memory.admission
+        head = admission.head()
         if head is None:
             state.memory.admission = None
             return Decision((), AdmitOutcome(granted=False, more=state.wants_admission()))
         if troubles:
             head = _without_trouble(state, head)
             if head is None:
-                walk.passed()
+                admission.passed()
                 continue
         troubles.at_work = WorkKey(WorkKind.ADMISSION, head.lease_id)
-        facts, moved_on, cost = _try(state, walk, head, now_ms)
+        tried = _try(state, admission, head, now_ms)
         if troubles:
             troubles.drop(troubles.at_work)
-        if moved_on:
-            # One that is granted is not passed: its line has another first one once the fact is applied.
-            walk.passed()
-        if facts:
-            return Decision(tuple(facts), AdmitOutcome(granted=True, more=True))
-        attempts -= cost
+        if not tried.again:
+            admission.passed()
+        if tried.facts:
+            return Decision(tuple(tried.facts), AdmitOutcome(granted=True, more=True))
+        attempts -= tried.cost
     return Decision((), AdmitOutcome(granted=False, more=True))
 
 
 def _without_trouble(state: Planning, head: Head) -> Head | None:
-    """The first of the same line on which deciding has not failed: whoever stands behind one that fails goes on."""
+    """The first request of the line on which deciding has not failed: those behind a failing one are not held up."""
     troubles = state.memory.troubles
     place = state.lines.place_of(head.lease_id)
     if place is None or not troubles.rests(head.lease_id):
@@ -77,44 +74,43 @@ def _without_trouble(state: Planning, head: Head) -> Head | None:
     return next((Head(rank, i, head.line) for rank, i in line if not troubles.rests(i)), None)
 
 
-def _try(state: Planning, walk: AdmissionPass, head: Head, now_ms: int) -> tuple[list[Fact], bool, int]:
-    """(facts, whether the walk goes on to the next line, what it cost in attempts)."""
+def _try(state: Planning, admission: AdmissionPass, head: Head, now_ms: int) -> Attempt:
+    """Grant the head of a line, or make room for it. After a grant the line is tried again: it has another head."""
     lease = state.leases[head.lease_id]
     demand = head.line.demand.avoiding(head.line.avoid)
     found = offer(state, lease.request, demand, lease.arrival, now_ms, preempted_at_ms=lease.preempted_at_ms)
     if head.line.avoid and found.placement is None and found.over is None:
-        # Its back-off is over, and a device that has failed it is better than none: there may be no other, ever.
+        # Its back-off is over, and a device that has failed it is better than none.
         demand = head.line.demand
         found = offer(state, lease.request, demand, lease.arrival, now_ms, preempted_at_ms=lease.preempted_at_ms)
     if found.placement is not None:
         facts = holding.give_up_of(state, lease.lease_id, now_ms, "the lease was granted elsewhere")
-        return [*facts, granted(lease.lease_id, lease.lease_epoch + 1, found.placement, now_ms)], False, 1
+        return Attempt([*facts, granted(lease.lease_id, lease.lease_epoch + 1, found.placement, now_ms)], again=True)
     if found.over is not None:
-        given = giving_back.within_limits(state, lease, demand, now_ms) if state.elastic else []
+        given = shrinking.within_limits(state, lease, demand, now_ms) if state.elastic else []
         if given:
-            return given, True, 1
-        reclaimed, searched, goes_on = below_limits.reclaim(state, walk, lease, demand, now_ms)
-        return reclaimed, not goes_on, SEARCH_ATTEMPTS if searched else 1
+            return Attempt(given)
+        return below_limits.reclaim(state, admission, lease, demand, now_ms)
     filled = backfill(
         state, lease.request, demand, now_ms, lease_id=lease.lease_id, preempted_at_ms=lease.preempted_at_ms
     )
     if filled is not None:
-        return [granted(lease.lease_id, lease.lease_epoch + 1, filled, now_ms)], False, 1
+        return Attempt([granted(lease.lease_id, lease.lease_epoch + 1, filled, now_ms)], again=True)
     behind = _behind(state, head, now_ms) if state.closed else []
     if behind:
-        return behind, False, 1
-    room, searched, again = make_room(state, lease, demand, now_ms)
-    if room:
-        return room, not again, SEARCH_ATTEMPTS
+        return Attempt(behind, again=True)
+    room = make_room(state, lease, demand, now_ms)
+    if room.facts:
+        return room
     moved = moving.make_room(state, lease, demand, now_ms)
     if moved:
-        return moved, True, SEARCH_ATTEMPTS
-    kept = reserve(state, walk, lease, demand, now_ms)
-    return kept, True, SEARCH_ATTEMPTS if searched else CLOSED_ATTEMPTS if state.closed else 1
+        return Attempt(moved)
+    kept = reserve(state, admission, lease, demand, now_ms)
+    return Attempt(kept, cost=max(room.cost, CLOSED_ATTEMPTS) if state.closed else room.cost)
 
 
 def _behind(state: Planning, head: Head, now_ms: int) -> list[Fact]:
-    """The grant of one that stands in the same line and, other than its first, ends before maintenance begins."""
+    """Grant a later request of the line that, unlike the head, ends before maintenance begins."""
     place = state.lines.place_of(head.lease_id)
     if place is None:
         return []
@@ -130,16 +126,16 @@ def _behind(state: Planning, head: Head, now_ms: int) -> list[Fact]:
 
 
 def start_pass(state: Planning, now_ms: int) -> AdmissionPass:
-    """A walk over all that waits, in the order that holds now."""
+    """A pass over all that waits, in the order that holds now."""
     leases, troubles = state.leases, state.memory.troubles
 
     def covered(lease_id: str) -> bool:
         if troubles and troubles.rests(lease_id):
             return False
         before, troubles.at_work = troubles.at_work, WorkKey(WorkKind.ADMISSION, lease_id)
-        owed = is_entitled(state, leases[lease_id])
+        entitled = is_entitled(state, leases[lease_id])
         troubles.at_work = before
-        return owed
+        return entitled
 
     return AdmissionPass(
         state.lines,

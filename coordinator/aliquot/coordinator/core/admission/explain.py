@@ -1,9 +1,9 @@
-"""Explain: the same decisions as Allocate and the walk along the lines, stopped before anything changes."""
+"""Explain: the same decisions as Allocate and the pass along the lines, stopped before anything changes."""
 
 from __future__ import annotations
 
 from aliquot.coordinator.core.admission.outlook import look_ahead, notes_on_ahead, notes_on_order
-from aliquot.coordinator.core.elastic import shrinking as giving_back
+from aliquot.coordinator.core.elastic import shrinking
 from aliquot.coordinator.core.leases.granting import is_entitled, offer
 from aliquot.coordinator.core.leases.records import Lease
 from aliquot.coordinator.core.maintenance.closing import why_not
@@ -16,7 +16,7 @@ from aliquot.coordinator.core.types import Demand, Missing
 
 AHEAD_SHOWN = 16
 QUOTA = "QUOTA"
-"""The reason where a limit, a budget or a bound stands against a request, and no lack of devices."""
+"""The reason where a limit, a budget or a bound keeps a request waiting, not a lack of devices."""
 
 
 def explain_request(state: Planning, query: Explain, now_ms: int) -> Explained:
@@ -62,7 +62,7 @@ def _explain(state: Planning, lease: Lease, demand: Demand, now_ms: int) -> Expl
             profile = as_profiles(state, demand)[0].mig_profile
             summary = f"no part of a card is a {profile} now, but cards here can be cut so"
         notes += [*served_by(state, demand), *cuts_for(state, lease, demand, now_ms)]
-        given, given_ms = giving_back.outlook(state, lease, demand, now_ms, owed=is_entitled(state, lease))
+        given, given_ms = shrinking.outlook(state, lease, demand, now_ms, entitled=is_entitled(state, lease))
         if given:
             start_ms = given_ms
             notes.append(f"elastic leases give back {len(given)} slices for it: {', '.join(given[:AHEAD_SHOWN])}")

@@ -1,12 +1,10 @@
-"""For a request that does not fit: end others that must give way, keep devices for it, or slip it in before a
-reservation.
-"""
+"""For a request that does not fit: end others that must give way, keep devices for it, or backfill a reservation."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
 
-from aliquot.coordinator.core.elastic import shrinking as giving_back
+from aliquot.coordinator.core.elastic import shrinking
 from aliquot.coordinator.core.fact import Fact
 from aliquot.coordinator.core.holds import decide as holding
 from aliquot.coordinator.core.holds.facts import HoldCreated
@@ -14,71 +12,69 @@ from aliquot.coordinator.core.holds.records import Hold, HoldKind
 from aliquot.coordinator.core.leases import lifecycle
 from aliquot.coordinator.core.leases.granting import chain_of, exhausted, forbidden, is_entitled
 from aliquot.coordinator.core.leases.records import Lease, lease_id_of
+from aliquot.coordinator.core.outcomes import SEARCH_ATTEMPTS, Attempt
 from aliquot.coordinator.core.planning import Planning
 from aliquot.coordinator.core.preemption.facts import PreemptionStarted
 from aliquot.coordinator.core.preemption.plan import NoPlan, Plan, Preemption
 from aliquot.coordinator.core.preemption.reserving import expect
 from aliquot.coordinator.core.preemption.victims import NEVER_MS
 from aliquot.coordinator.core.queueing import AdmissionPass
+from aliquot.coordinator.core.rests import SEARCH_REST_MS
 from aliquot.coordinator.core.tenancy.specs import QueuePolicy
 from aliquot.coordinator.core.timers import Due
 from aliquot.coordinator.core.types import Demand, EndReason, Placement, RequestSpec
 
 RESERVATIONS_MAX = 8
-FAILED_REST_MS = 1_000
-"""A search that found nothing is not made again for an equal request before this time has passed."""
-_COMES_BACK = -1
-"""Instead of the version at which a search found nothing: it is made again anyway when its rest is over."""
 
 
 def preemption_of(state: Planning) -> Preemption:
-    """Who plans preemptions, with what it remembers of each node."""
+    """The planner of preemptions, with what it remembers of each node."""
     return state.memory.part(Preemption, lambda: Preemption(state))
 
 
-def make_room(state: Planning, lease: Lease, demand: Demand, now_ms: int) -> tuple[list[Fact], bool, bool]:
-    """(facts, whether a search was made, whether the same request should be tried again at once)."""
+def make_room(state: Planning, lease: Lease, demand: Demand, now_ms: int) -> Attempt:
+    """Open what is held for others, shrink elastic leases, or preempt: the first that lets the request start."""
     hold = state.holds.get(lease.lease_id)
     if hold is not None and hold.kind is HoldKind.PREEMPTION:
-        return [], False, False
+        return Attempt([])
     planner = preemption_of(state)
-    owed = is_entitled(state, lease)
-    blocking = holding.in_the_way(state, lease, owed=owed)
+    entitled = is_entitled(state, lease)
+    blocking = holding.in_the_way(state, lease, entitled=entitled)
     if blocking:
         placement = _with_open(state, blocking, demand, lease.arrival)
         if placement is not None:
-            # What was kept for somebody who comes later is enough: it is free when this request is tried again.
-            return _clear(state, blocking, placement, now_ms), False, True
-    searched = False
+            # Devices held for later requests are enough: they are free when this request is tried again.
+            return Attempt(_clear(state, blocking, placement, now_ms), again=True)
+    cost = 1
     if state.elastic:
-        given, searched = giving_back.for_request(state, lease, demand, now_ms, owed=owed)
-        if given:
-            return given, True, False
+        shrunk = shrinking.for_request(state, lease, demand, now_ms, entitled=entitled)
+        if shrunk.facts:
+            return shrunk
+        cost = shrunk.cost
     if not planner.may(lease):
-        return [], searched, False
+        return Attempt([], cost=cost)
     owners = frozenset(hold.owner for hold in blocking)
     key = (demand, lease.request.tenant, lease.request.queue, lease.request.priority, owners)
     version = state.freed_version + state.tenancy.guaranteed_version
-    failed = state.memory.searched.get(key)
-    if failed is not None and now_ms < failed[1]:
-        if failed[0] not in (version, _COMES_BACK):
-            # In a crowded pool something is freed all the time, and every time all who wait would search anew in vain.
-            state.memory.searched_in_vain(key, _COMES_BACK, failed[1])
-            state.memory.timers.add(failed[1], Due.RETRY, lease.lease_id)
-        return [], searched, False
+    searches = state.memory.victim_searches
+    rest = searches.of(key, now_ms)
+    if rest is not None:
+        if searches.has_changed(key, version):
+            state.memory.timers.add(rest.until_ms, Due.RETRY, lease.lease_id)
+        return Attempt([], cost=cost)
     found = planner.find(lease, demand, now_ms, owners)
     if isinstance(found, NoPlan):
         again_ms = found.again_ms
-        if owed:
-            # Who borrows what is left from now on may be told to end when it has had its time: not seen by this search.
-            again_ms = min(again_ms, now_ms + max(FAILED_REST_MS, state.config.reclaim_min_run_ms))
-        state.memory.searched_in_vain(key, version, min(now_ms + FAILED_REST_MS, again_ms))
+        if entitled:
+            # Whoever borrows what is left from now on can be reclaimed after its minimum: this search did not see it.
+            again_ms = min(again_ms, now_ms + max(SEARCH_REST_MS, state.config.reclaim_min_run_ms))
+        searches.begin(key, version, now_ms, min(now_ms + SEARCH_REST_MS, again_ms))
         if again_ms < NEVER_MS:
             state.memory.timers.add(again_ms, Due.RETRY, lease.lease_id)
-        return [], True, False
+        return Attempt([], cost=SEARCH_ATTEMPTS)
     taken_over = _leaving_for_others(state, blocking, found.placement)
     cleared = _clear(state, blocking, found.placement, now_ms, taken_over)
-    return [*cleared, *carry_out(state, lease, found, now_ms, taken_over)], True, False
+    return Attempt([*cleared, *carry_out(state, lease, found, now_ms, taken_over)], cost=SEARCH_ATTEMPTS)
 
 
 def _clear(
@@ -94,7 +90,7 @@ def _clear(
 
 
 def _leaving_for_others(state: Planning, holds: list[Hold], placement: Placement) -> tuple[str, ...]:
-    """Victims of these holds that sit on devices of this placement: it counts on their end, too."""
+    """Victims of these holds on devices of this placement, which counts on their end too."""
     wanted = _devices_of(placement)
     return tuple(
         lease_id
@@ -148,7 +144,7 @@ def carry_out(state: Planning, lease: Lease, plan: Plan, now_ms: int, taken_over
             start_ms=now_ms + longest_ms,
         )
     )
-    facts += (lifecycle.hurry(state.leases[i], now_ms, config.reclaim_grace_ms) for i in plan.hurried)
+    facts += (lifecycle.shorten_notice(state.leases[i], now_ms, config.reclaim_grace_ms) for i in plan.shortened)
     why = "a guarantee is reclaimed" if plan.reclaim else f"priority {lease.request.priority}"
     for lease_id, grace_ms in deadlines.items():
         facts += lifecycle.send_back(
@@ -163,8 +159,8 @@ def carry_out(state: Planning, lease: Lease, plan: Plan, now_ms: int, taken_over
 
 
 def _last_to_leave_ms(state: Planning, plan: Plan, now_ms: int) -> int:
-    """When the last of those will have left that are leaving its devices anyway."""
-    hurried_ms = now_ms + state.config.reclaim_grace_ms
+    """When the last lease that is already ending leaves the plan's devices."""
+    shortened_ms = now_ms + state.config.reclaim_grace_ms
     last_ms = now_ms
     for uuid in _devices_of(plan.placement):
         node_id = state.inventory.device_record(uuid).node_id
@@ -172,19 +168,21 @@ def _last_to_leave_ms(state: Planning, plan: Plan, now_ms: int) -> int:
             lease_id = lease_id_of(slice_id)
             piece = state.leases[lease_id].find(slice_id)
             if piece is not None and piece.ending and piece.plan.device_uuid == uuid:
-                last_ms = max(last_ms, hurried_ms if lease_id in plan.hurried else min(piece.deadline_ms, hurried_ms))
+                last_ms = max(
+                    last_ms, shortened_ms if lease_id in plan.shortened else min(piece.deadline_ms, shortened_ms)
+                )
     return last_ms
 
 
-def reserve(state: Planning, walk: AdmissionPass, lease: Lease, demand: Demand, now_ms: int) -> list[Fact]:
+def reserve(state: Planning, admission: AdmissionPass, lease: Lease, demand: Demand, now_ms: int) -> list[Fact]:
     """Keep devices for the first request of a line that does not fit, once it has waited long enough.
 
     A queue that orders by rank has one line; one that orders its tenants by what they hold has a line for each.
     """
     line = _line_of(state, lease)
-    if line in walk.blocked:
+    if line in admission.blocked:
         return []
-    walk.blocked[line] = None
+    admission.blocked[line] = None
     after_ms = state.tenancy.queue_spec(line[0]).reserve_after_ms
     if not after_ms or now_ms < lease.created_ms + after_ms or lease.lease_id in state.holds:
         return []
@@ -206,7 +204,7 @@ def reserve(state: Planning, walk: AdmissionPass, lease: Lease, demand: Demand, 
 
 
 def _line_of(state: Planning, lease: Lease) -> tuple[str, str]:
-    """(queue, tenant) of the line that a lease may be the head of; no tenant where all stand in one line."""
+    """(queue, tenant) of the line that a lease stands in; no tenant where the queue has a single line."""
     request = lease.request
     queue = state.tenancy.queue_of(request.tenant, request.queue)
     by_rank = state.tenancy.queue_spec(queue).policy in (QueuePolicy.FIFO, QueuePolicy.PRIORITY)

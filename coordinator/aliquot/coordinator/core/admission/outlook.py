@@ -25,12 +25,12 @@ from aliquot.coordinator.core.tenancy.specs import QueuePolicy
 from aliquot.coordinator.core.types import Demand
 
 OUTLOOK_MS = 2_000
-"""Equal requests are told the same for so long: looking ahead takes milliseconds of the writer's time."""
+"""Equal requests get the same answer for so long: looking ahead takes milliseconds of the writer's time."""
 OUTLOOKS_MAX = 1_024
 NODES_MAX = 64
-"""So many nodes are looked at for what would be without those who borrow, those with most room first..."""
+"""Nodes checked for room without borrowers, those with most room first..."""
 SLICES_MAX = 400
-"""...and no further one once so many slices were: together a few milliseconds."""
+"""...and no more once so many slices were checked: together a few milliseconds."""
 
 
 def look_ahead(state: Planning, lease: Lease, demand: Demand, now_ms: int) -> Outlook:
@@ -60,14 +60,14 @@ def look_ahead(state: Planning, lease: Lease, demand: Demand, now_ms: int) -> Ou
 def _look(state: Planning, lease: Lease, demand: Demand, now_ms: int) -> tuple[tuple[str, ...], int, int]:
     planner = preemption_of(state)
     if planner.may(lease):
-        owed = is_entitled(state, lease)
-        giving_way = frozenset(hold.owner for hold in holding.in_the_way(state, lease, owed=owed))
+        entitled = is_entitled(state, lease)
+        giving_way = frozenset(hold.owner for hold in holding.in_the_way(state, lease, entitled=entitled))
         plan = planner.find(lease, demand, now_ms, giving_way)
-        if isinstance(plan, Plan) and (plan.victims or plan.hurried):
+        if isinstance(plan, Plan) and (plan.victims or plan.shortened):
             most_ms = state.config.reclaim_grace_ms if plan.reclaim else NEVER_MS
-            grace_ms = max([min(state.leases[i].request.grace_ms, most_ms) for i in (*plan.victims, *plan.hurried)])
-            return (*plan.victims, *plan.hurried), now_ms + grace_ms, 0
-        if owed and not isinstance(plan, Plan) and plan.again_ms < NEVER_MS:
+            grace_ms = max([min(state.leases[i].request.grace_ms, most_ms) for i in (*plan.victims, *plan.shortened)])
+            return (*plan.victims, *plan.shortened), now_ms + grace_ms, 0
+        if entitled and not isinstance(plan, Plan) and plan.again_ms < NEVER_MS:
             return (), plan.again_ms + state.config.reclaim_grace_ms, 0
     found = expect(state, lease, demand, now_ms)
     return ((), 0, 0) if found is None else ((), found.start_ms, found.uncertainty_ms)
@@ -115,7 +115,7 @@ def _roomiest(state: Planning, demand: Demand) -> tuple[list[str], bool]:
 
 
 def _fits_without_borrowers(state: Planning, demand: Demand, node_ids: list[str]) -> bool:
-    """Whether a demand would fit on some of these nodes if all that no guarantee covers were gone there."""
+    """Whether a demand would fit on some of these nodes without the leases that no guarantee covers."""
     if not node_ids:
         return False
     scale = guarantee_scale(state)
@@ -127,7 +127,7 @@ def _fits_without_borrowers(state: Planning, demand: Demand, node_ids: list[str]
 
 
 def notes_on_ahead(state: Planning, lease: Lease, ahead: Sequence[str], count: int) -> list[str]:
-    """Why those of the same queue who are ahead are ahead."""
+    """Why others of the same queue are ahead."""
     if not count:
         return []
     higher = sum(state.leases[other].request.priority > lease.request.priority for other in ahead)

@@ -1,9 +1,8 @@
-"""How elastic leases grow and go on with less: what is due, what their launchers acknowledge, what they lose.
+"""How elastic leases grow and shrink: what is due, what their launchers acknowledge, what they lose.
 
-They grow one member at a time, by priority, into what has been on offer for a while and nobody who waits could use;
-each rests after a change, and one whose launcher has not acknowledged its last change does not grow. What a lease
-gives back (`giving_back` decides what) runs on until its launcher acknowledges or its notice is over, and is then
-stopped.
+They grow one member at a time, by priority, into capacity that has been on offer for a while and that nobody who
+waits could use. Each rests after a change, and does not grow before its launcher has acknowledged the last one. What a
+lease gives back (`shrinking` decides what) runs on until its launcher acknowledges or its notice is over.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from aliquot.coordinator.core.commands import AcknowledgeShape
-from aliquot.coordinator.core.elastic.facts import LeaseGrown, ShapeAcknowledged, SlicesKept, SlicesShed
+from aliquot.coordinator.core.elastic.facts import LeaseGrown, LeaseShrinking, ShapeAcknowledged, SlicesKept
 from aliquot.coordinator.core.elastic.members import (
     bounds_of,
     free_numbers,
@@ -36,14 +35,14 @@ from aliquot.coordinator.core.preemption.victims import NEVER_MS
 TRIED_MAX = 32
 """Leases that one step of a round looks at."""
 LOOK_AGAIN_MS = 60_000
-"""What does not announce itself (a budget's next period) is noticed after this long."""
+"""Changes without a fact of their own (a budget's next period) are noticed after this long."""
 
 
 def grow(state: Planning, _: str, now_ms: int) -> list[Fact]:
-    """Let the next elastic lease of the round grow by a member, or give back what a rule says that it should not have.
+    """Let the next elastic lease of the round grow by a member, or give back what a rule of its queue denies it.
 
-    A round offers every lease one member, by priority; when anything came of it there is another. A step looks at a
-    bounded number of leases, so that many of them never hold up the writer.
+    A round offers every lease one member, by priority; a round in which a lease grew is followed by another. A step
+    looks at a bounded number of leases, so that it never holds up the writer.
     """
     if state.memory.growth_due_ms > now_ms:
         return []  # an older entry: there is a later one
@@ -54,20 +53,19 @@ def grow(state: Planning, _: str, now_ms: int) -> list[Fact]:
         return []
     if state.memory.growth_round is None:
         state.memory.growth_round = _begin_round(state, now_ms)
-    walk = state.memory.growth_round
+    growth = state.memory.growth_round
     for _number in range(TRIED_MAX):
-        if not walk.lease_ids or walk.grew_priority > _priority(state, walk.lease_ids[-1]):
-            state.memory.growth_round = (
-                None  # before a lower priority has its turn, the higher one gets all that it can use
-            )
-            if walk.again_ms < NEVER_MS:
-                state.look_for_growth(walk.again_ms)
+        if not growth.lease_ids or growth.grew_priority > _priority(state, growth.lease_ids[-1]):
+            # Before a lower priority has its turn, the higher one gets all that it can use.
+            state.memory.growth_round = None
+            if growth.again_ms < NEVER_MS:
+                state.look_for_growth(growth.again_ms)
             return []
-        lease_id = walk.lease_ids.pop()
-        facts = _look(state, walk, lease_id, now_ms)
+        lease_id = growth.lease_ids.pop()
+        facts = _look(state, growth, lease_id, now_ms)
         if facts:
-            walk.again_ms = now_ms
-            walk.grew_priority = _priority(state, lease_id)
+            growth.again_ms = now_ms
+            growth.grew_priority = _priority(state, lease_id)
             state.look_for_growth(now_ms)
             return facts
     state.look_for_growth(now_ms)
@@ -75,7 +73,7 @@ def grow(state: Planning, _: str, now_ms: int) -> list[Fact]:
 
 
 def _begin_round(state: Planning, now_ms: int) -> GrowthRound:
-    """Those that may have more, the first last. Where queues have rules, all of them."""
+    """The leases that may grow, the first one last; all leases where queues have rules."""
     rules = any(queue.spec.scaling for queue in state.tenancy.queues.values())
     found: list[tuple[int, int, int, str]] = []
     for lease_id in state.elastic:
@@ -93,7 +91,7 @@ def _priority(state: Planning, lease_id: str) -> int:
     return state.leases[lease_id].request.priority if lease_id in state.elastic else NEVER_MS
 
 
-def _look(state: Planning, walk: GrowthRound, lease_id: str, now_ms: int) -> list[Fact]:
+def _look(state: Planning, growth: GrowthRound, lease_id: str, now_ms: int) -> list[Fact]:
     if lease_id not in state.elastic:
         return []
     lease = state.leases[lease_id]
@@ -105,7 +103,7 @@ def _look(state: Planning, walk: GrowthRound, lease_id: str, now_ms: int) -> lis
         return []
     rested_ms = lease.resized_ms + state.config.growth_rest_ms
     if not growing and rested_ms > now_ms and lease.resized_ms > lease.granted_ms:
-        walk.again_ms = min(walk.again_ms, rested_ms)
+        growth.again_ms = min(growth.again_ms, rested_ms)
         return []
     if members > ceiling.members:
         return _give_back(state, lease, ceiling, now_ms)
@@ -128,10 +126,10 @@ def _one_more(state: Planning, lease: Lease, now_ms: int) -> list[Fact]:
 
 
 def _give_back(state: Planning, lease: Lease, ceiling: Ceiling, now_ms: int) -> list[Fact]:
-    """Notice to what a rule of its queue says that it should not have now."""
+    """Give notice to the members that a rule of its queue denies it now."""
     pieces = [piece for member in spare_members(lease, ceiling.members) for piece in member]
     return [
-        SlicesShed(
+        LeaseShrinking(
             at_ms=now_ms,
             lease_id=lease.lease_id,
             slice_ids=tuple(piece.slice_id for piece in pieces),
@@ -191,7 +189,7 @@ def go_on_without(
     lost_ids = {piece.slice_id for piece in lost}
     gone = [piece for piece in lease.current if piece.member in numbers]
     siblings = [piece for piece in gone if piece.slice_id not in lost_ids]
-    shed = SlicesShed(
+    shrinking = LeaseShrinking(
         at_ms=now_ms,
         lease_id=lease.lease_id,
         slice_ids=tuple(piece.slice_id for piece in gone),
@@ -199,9 +197,9 @@ def go_on_without(
         reason=reason,
         notice=notice_ms > 0,
     )
-    if shed.notice:
-        return [shed]
-    return [shed, *_gone_without_agent(state, lease, siblings, now_ms)]
+    if shrinking.notice:
+        return [shrinking]
+    return [shrinking, *_gone_without_agent(state, lease, siblings, now_ms)]
 
 
 def keep(state: Planning, slice_ids: Iterable[str], now_ms: int, reason: str) -> list[Fact]:
@@ -228,17 +226,17 @@ def _noticed(lease: Lease) -> list[Slice]:
 
 
 def _stop(state: Planning, lease: Lease, pieces: list[Slice], now_ms: int) -> list[Fact]:
-    """End slices whose notice is over. Where no agent will say so, they are gone at once."""
+    """End slices whose notice is over. Without an agent they are gone at once."""
     if not pieces:
         return []
-    shed = SlicesShed(
+    shrinking = LeaseShrinking(
         at_ms=now_ms,
         lease_id=lease.lease_id,
         slice_ids=tuple(piece.slice_id for piece in pieces),
-        deadline_ms=now_ms + state.config.shed_stop_ms,
+        deadline_ms=now_ms + state.config.shrink_stop_ms,
         reason=pieces[0].reason,
     )
-    return [shed, *_gone_without_agent(state, lease, pieces, now_ms)]
+    return [shrinking, *_gone_without_agent(state, lease, pieces, now_ms)]
 
 
 def _gone_without_agent(state: Planning, lease: Lease, pieces: Iterable[Slice], now_ms: int) -> list[Fact]:

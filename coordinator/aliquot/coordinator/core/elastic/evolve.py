@@ -1,6 +1,6 @@
 """How elastic leases change their shape: what they give back, what they keep after all, what is acknowledged.
 
-What they gain is applied by `evolve` itself, because it takes capacity like a grant.
+Growth is applied with the grants (`leases.evolve`).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from aliquot.coordinator.core.elastic.facts import ShapeAcknowledged, SlicesKept, SlicesShed
+from aliquot.coordinator.core.elastic.facts import LeaseShrinking, ShapeAcknowledged, SlicesKept
 from aliquot.coordinator.core.elastic.members import is_elastic
 from aliquot.coordinator.core.fact import Fact
 from aliquot.coordinator.core.leases import counting
@@ -19,13 +19,13 @@ from aliquot.coordinator.core.state import State
 from aliquot.coordinator.core.timers import Due
 
 
-def _slices_shed(state: State, fact: SlicesShed) -> None:
+def _lease_shrinking(state: State, fact: LeaseShrinking) -> None:
     lease = state.leases[fact.lease_id]
     ids = set(fact.slice_ids)
     fresh = any(piece.slice_id in ids and not piece.shed for piece in lease.slices)
     failed = tuple(p.plan.device_uuid for p in lease.slices if p.slice_id in ids and p.state is SliceState.FAILED)
     slices = tuple(
-        _shed(state, lease, piece, fact) if piece.slice_id in ids else piece
+        _give_back(state, lease, piece, fact) if piece.slice_id in ids else piece
         for piece in lease.slices
         if piece.slice_id not in ids or piece.holds_capacity
     )
@@ -41,12 +41,12 @@ def _slices_shed(state: State, fact: SlicesShed) -> None:
         state.ending[fact.lease_id] = None
     counting.put_lease(state, lease)
     if fact.notice:
-        state.timers.add(fact.deadline_ms, Due.SHED, fact.lease_id)
+        state.timers.add(fact.deadline_ms, Due.SHRINK, fact.lease_id)
     state.reshaped.move(fact.at_ms)
 
 
-def _shed(state: State, lease: Lease, piece: Slice, fact: SlicesShed) -> Slice:
-    """The slice after its notice, or its end. One that its node never confirmed has nobody who would need a notice."""
+def _give_back(state: State, lease: Lease, piece: Slice, fact: LeaseShrinking) -> Slice:
+    """The slice after its notice, or its end. A slice that was never confirmed needs no notice."""
     now = piece.resume or piece.state
     unknown = now is SliceState.GRANTED and not state.nodes[piece.plan.node_id].spec.agentless
     event = SliceEvent.PREEMPT if fact.notice and not unknown else SliceEvent.RELEASE
@@ -90,7 +90,7 @@ def enlist(state: State, lease: Lease) -> None:
 
 
 APPLY: dict[type[Fact], Callable[[State, Any], None]] = {
-    SlicesShed: _slices_shed,
+    LeaseShrinking: _lease_shrinking,
     SlicesKept: _slices_kept,
     ShapeAcknowledged: _shape_acknowledged,
 }

@@ -13,7 +13,7 @@ class LeaseGrown(Fact, frozen=True, tag="grown"):
     slices: tuple[SliceGrant, ...]
 
 
-class SlicesShed(Fact, frozen=True, tag="shed"):
+class LeaseShrinking(Fact, frozen=True, tag="shed"):
     """An elastic lease gives these slices back and goes on without them.
 
     With `notice` they run until the deadline, or until the launcher acknowledges; without, they are being stopped.

@@ -1,4 +1,4 @@
-"""Elastic leases: how many members one may have, which it could give back, and which nobody else is owed.
+"""Elastic leases: how many members one may have, and which of them it can spare.
 
 An elastic lease starts with what it asks for (`gang_size` members of `count` slices each, all or nothing), keeps at
 least `min_count` slices and can use at most `max_count`. It grows and shrinks by whole members, so that a member is
@@ -63,13 +63,13 @@ def members_of(lease: Lease) -> dict[int, Member]:
 
 
 def spare_members(lease: Lease, keep: int) -> list[Member]:
-    """What it could give back and keep so many, the highest numbers first."""
+    """The members beyond `keep`, the highest numbers first."""
     members = members_of(lease)
     return [members[number] for number in sorted(members, reverse=True)[: max(0, len(members) - keep)]]
 
 
 def core_of(lease: Lease) -> tuple[Slice, ...]:
-    """What it holds, without what is extra or on its way out: what a guarantee of its owner is used up by."""
+    """What counts against its owner's guarantee: what it holds, without extra or leaving members."""
     if not is_elastic(lease.request):
         return lease.holding
     if lease.end_reason or not any(piece.lease_epoch == lease.lease_epoch for piece in lease.slices):
@@ -79,7 +79,7 @@ def core_of(lease: Lease) -> tuple[Slice, ...]:
 
 
 def is_settled(lease: Lease, agentless: Callable[[Slice], bool]) -> bool:
-    """Whether all of it is there and none of it is on its way: neither growing nor giving back.
+    """Whether all its slices are active: it neither grows nor shrinks.
 
     `agentless` tells slices that nobody ever confirms.
     """

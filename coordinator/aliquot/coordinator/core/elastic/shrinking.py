@@ -1,7 +1,7 @@
 """What elastic leases give back for others, before anybody is preempted.
 
-What a lease holds beyond its start is given back to whoever waits and could use it, and to its own tenant or queue
-where their limit is in the way. Down to its least it gives back only to those who could end it: a strictly higher
+What a lease holds beyond its start is given back to any waiting request that could use it, and to its own tenant or
+queue where their limit is in the way. Down to its least it gives back only to those who could end it: a strictly higher
 priority, or the owner of a guarantee that is reclaimed; and never below what its own owner's guarantee covers. As
 with a preemption the placement is tried first, what is not needed stays, and the devices are kept for the request.
 """
@@ -13,20 +13,22 @@ from collections.abc import Iterable
 from itertools import chain
 from typing import NamedTuple
 
-from aliquot.coordinator.core.elastic.facts import SlicesShed
+from aliquot.coordinator.core.elastic.facts import LeaseShrinking
 from aliquot.coordinator.core.elastic.members import Member, bounds_of, spare_members
 from aliquot.coordinator.core.fact import Fact
 from aliquot.coordinator.core.holds import decide as holding
 from aliquot.coordinator.core.holds.facts import HoldCreated
 from aliquot.coordinator.core.holds.records import Hold, HoldKind
 from aliquot.coordinator.core.inventory import Inventory
-from aliquot.coordinator.core.leases.accounts import parts_of, queue_of
+from aliquot.coordinator.core.leases.accounts import parts_of
 from aliquot.coordinator.core.leases.granting import chain_of, exhausted, forbidden, guarantee_scale, least_held
 from aliquot.coordinator.core.leases.records import Lease, Slice, SliceState, lease_id_of
 from aliquot.coordinator.core.moving.plan import hold as hold_placement
+from aliquot.coordinator.core.outcomes import SEARCH_ATTEMPTS, Attempt
 from aliquot.coordinator.core.planning import Planning
 from aliquot.coordinator.core.preemption.leaving import leaves, take_off
 from aliquot.coordinator.core.preemption.victims import is_protected
+from aliquot.coordinator.core.rests import SEARCH_REST_MS
 from aliquot.coordinator.core.tenancy.limits import over_limit
 from aliquot.coordinator.core.tenancy.specs import Amount
 from aliquot.coordinator.core.timers import Due
@@ -36,37 +38,27 @@ _RUNNING = (SliceState.GRANTED, SliceState.ACTIVE)
 
 MEMBERS_MAX = 256
 """Members of others that one search looks at, those of the lowest priority first."""
-REST_MS = 1_000
-"""A search that found nothing is not made again for an equal request before this time has passed..."""
-REST_MAX_MS = 8_000
-"""...and after each that follows and finds nothing either, twice as long, up to this."""
-_COMES_BACK = -1
-"""Instead of what was freed at the last search: it is made again anyway when its rest is over."""
+SEARCH_REST_MAX_MS = 8_000
+"""Each further search that finds nothing rests twice as long, up to this."""
 
 
-def for_request(state: Planning, lease: Lease, demand: Demand, now_ms: int, *, owed: bool) -> tuple[list[Fact], bool]:
-    """One group that makes room for a waiting request by shrinking others (nothing where that does not suffice), and
-    whether a search was made.
-    """
+def for_request(state: Planning, lease: Lease, demand: Demand, now_ms: int, *, entitled: bool) -> Attempt:
+    """Make room for a waiting request by shrinking others; no facts where that does not suffice."""
     key = (demand, lease.request.tenant, lease.request.queue, lease.request.priority)
-    version, until_ms, rest_ms = state.memory.shed_searched.get(key, (_COMES_BACK, 0, 0))
-    if now_ms < until_ms:
-        if version not in (state.freed_version, _COMES_BACK):
-            # In a crowded pool something is freed all the time, and every time hundreds would search anew in vain.
-            state.memory.shed_searched[key] = (_COMES_BACK, until_ms, rest_ms)
-            state.memory.timers.add(until_ms, Due.RETRY, lease.lease_id)
-        return [], False
-    found = _search(state, lease, demand, now_ms, owed=owed)
+    searches = state.memory.shrink_searches
+    rest = searches.of(key, now_ms)
+    if rest is not None:
+        if searches.has_changed(key, state.freed_version):
+            state.memory.timers.add(rest.until_ms, Due.RETRY, lease.lease_id)
+        return Attempt([])
+    found = _search(state, lease, demand, now_ms, entitled=entitled)
     if found is None:
-        if len(state.memory.shed_searched) > 4096:
-            state.memory.shed_searched.clear()
-        rest_ms = min(2 * rest_ms, REST_MAX_MS) if now_ms < until_ms + rest_ms else REST_MS
-        state.memory.shed_searched[key] = (state.freed_version, now_ms + rest_ms, rest_ms)
-        return [], True
-    state.memory.shed_searched.pop(key, None)
+        searches.begin_longer(key, state.freed_version, now_ms, SEARCH_REST_MS, SEARCH_REST_MAX_MS)
+        return Attempt([], cost=SEARCH_ATTEMPTS)
+    searches.end(key)
     placement, given = found
     facts, deadline_ms = _give(state, given, lease, now_ms)
-    start_ms = deadline_ms + state.config.shed_stop_ms
+    start_ms = deadline_ms + state.config.shrink_stop_ms
     hold = HoldCreated(
         at_ms=now_ms,
         owner=lease.lease_id,
@@ -77,30 +69,32 @@ def for_request(state: Planning, lease: Lease, demand: Demand, now_ms: int, *, o
         shed=tuple(piece.slice_id for _, member in given for piece in member),
     )
     given_up = holding.give_up_of(state, lease.lease_id, now_ms, "elastic leases make room instead")
-    return [*given_up, hold, *facts], True
+    return Attempt([*given_up, hold, *facts], cost=SEARCH_ATTEMPTS)
 
 
-def outlook(state: Planning, lease: Lease, demand: Demand, now_ms: int, *, owed: bool) -> tuple[tuple[str, ...], int]:
-    """Which slices others would give back for this request, and when it could start then; changes nothing.
+def outlook(
+    state: Planning, lease: Lease, demand: Demand, now_ms: int, *, entitled: bool
+) -> tuple[tuple[str, ...], int]:
+    """(slices that others would give back for this request, when it could then start). Changes nothing.
 
-    Nothing, and 0, where that does not suffice.
+    Empty, and 0, where that does not suffice.
     """
     hold = state.holds.get(lease.lease_id)
     if hold is not None and hold.shed:
         return hold.shed, hold.start_ms
-    found = _search(state, lease, demand, now_ms, owed=owed) if state.elastic and hold is None else None
+    found = _search(state, lease, demand, now_ms, entitled=entitled) if state.elastic and hold is None else None
     if found is None:
         return (), 0
     given = found[1]
     notice_ms = max((min(other.request.grace_ms, state.config.reclaim_grace_ms) for other, _ in given), default=0)
     return (
         tuple(piece.slice_id for _, member in given for piece in member),
-        now_ms + notice_ms + state.config.shed_stop_ms,
+        now_ms + notice_ms + state.config.shrink_stop_ms,
     )
 
 
 def within_limits(state: Planning, lease: Lease, demand: Demand, now_ms: int) -> list[Fact]:
-    """Let elastic leases give back what keeps a request of the same tenant or queue from its place below a limit."""
+    """Let elastic leases of the same tenant or queue give back what keeps a request above a limit."""
     if exhausted(state, lease.request.tenant, now_ms) is not None:
         return []
     parts = least_held(state, demand)
@@ -118,16 +112,15 @@ def within_limits(state: Planning, lease: Lease, demand: Demand, now_ms: int) ->
         held[1] + sum(part[2] for part in asked) - limit.memory_bytes if limit.memory_bytes >= 0 else 0,
     )
     for piece in _leaving(state):
-        owner = state.leases[lease_id_of(piece.slice_id)]
-        if _counts_against(state, owner, account.kind, account.name) and over.model in ("", piece.model):
+        if lease_id_of(piece.slice_id) in account.holders and over.model in ("", piece.model):
             missing = Amount(
                 missing.share_milli - piece.plan.share_milli, missing.memory_bytes - piece.plan.memory_bytes
             )
     given: list[tuple[Lease, Member]] = []
-    for other, member in _spare(state, lease, now_ms, owed=False):
+    for other, member in _spare(state, lease, now_ms, entitled=False):
         if missing.share_milli <= 0 and missing.memory_bytes <= 0:
             break
-        if _counts_against(state, other, account.kind, account.name):
+        if other.lease_id in account.holders:
             of_model = [part for part in parts_of(member) if over.model in ("", part[0])]
             if of_model:
                 given.append((other, member))
@@ -140,14 +133,8 @@ def within_limits(state: Planning, lease: Lease, demand: Demand, now_ms: int) ->
     return _give(state, given, lease, now_ms)[0]
 
 
-def _counts_against(state: Planning, lease: Lease, kind: str, name: str) -> bool:
-    if kind == "t":
-        return lease.request.tenant == name
-    return name in state.tenancy.path(queue_of(state, lease))
-
-
-def _spare(state: Planning, lease: Lease, now_ms: int, *, owed: bool) -> list[tuple[Lease, Member]]:
-    """What others could give back to this request: of the lowest priority first, of each the highest numbers first."""
+def _spare(state: Planning, lease: Lease, now_ms: int, *, entitled: bool) -> list[tuple[Lease, Member]]:
+    """Members that others could give back: the lowest priority first, within a lease the highest numbers first."""
     scale = guarantee_scale(state) if state.tenancy.guarantees else 0
     found: list[tuple[Lease, Member]] = []
     for lease_id in state.elastic_in_order():
@@ -155,7 +142,7 @@ def _spare(state: Planning, lease: Lease, now_ms: int, *, owed: bool) -> list[tu
         bounds = bounds_of(other.request)
         if len(other.slices) <= bounds.least * other.request.demand.count:
             continue
-        outranked = owed or other.request.priority < lease.request.priority
+        outranked = entitled or other.request.priority < lease.request.priority
         may_end = bounds.least < bounds.start and outranked and not is_protected(state, other, scale)
         spare = spare_members(other, bounds.least if may_end else bounds.start)
         found += ((other, member) for member in spare if all(piece.state in _RUNNING for piece in member))
@@ -165,7 +152,7 @@ def _spare(state: Planning, lease: Lease, now_ms: int, *, owed: bool) -> list[tu
 
 
 def _of_use(state: Planning, member: Member) -> bool:
-    """Whether somebody else could have its place: nothing is granted on a node that is silent, closed or not there."""
+    """Whether its node accepts grants, so that somebody else could have its place."""
     return state.nodes[member[0].plan.node_id].grantable
 
 
@@ -180,13 +167,13 @@ def _leaving(state: Planning) -> list[Slice]:
 
 
 def _search(
-    state: Planning, lease: Lease, demand: Demand, now_ms: int, *, owed: bool
+    state: Planning, lease: Lease, demand: Demand, now_ms: int, *, entitled: bool
 ) -> tuple[Placement, list[tuple[Lease, Member]]] | None:
     """Where the request would go, and who gives what back for it."""
-    spare = [pair for pair in _spare(state, lease, now_ms, owed=owed) if _of_use(state, pair[1])]
+    spare = [pair for pair in _spare(state, lease, now_ms, entitled=entitled) if _of_use(state, pair[1])]
     if not spare:
         return None
-    wanted = _Wanted(lease, demand, state.holds.get(lease.lease_id))
+    wanted = _Unplaced(lease, demand, state.holds.get(lease.lease_id))
     if _fits(state, wanted, []):
         return None  # what leaves anyway is enough
     enough = _enough(state, wanted, spare)
@@ -205,10 +192,10 @@ def _search(
     return placement, given
 
 
-def _enough(state: Planning, wanted: _Wanted, spare: list[tuple[Lease, Member]]) -> int:
-    """The length of the shortest beginning of the list that is enough, so that the lowest priorities and the highest
-    numbers go; 0: not even all of it, which is what most searches find, and is looked at first. Otherwise what is
-    needed is little as a rule, so short ones are tried.
+def _enough(state: Planning, wanted: _Unplaced, spare: list[tuple[Lease, Member]]) -> int:
+    """How many of the first spare members are enough; 0: not even all of them.
+
+    All are tried first, because most searches find too little; then few, because few are needed as a rule.
     """
     if not _fits(state, wanted, spare):
         return 0
@@ -219,15 +206,15 @@ def _enough(state: Planning, wanted: _Wanted, spare: list[tuple[Lease, Member]])
     return low + 1 + bisect_left(between, True, key=lambda n: _fits(state, wanted, spare[:n]))
 
 
-class _Wanted(NamedTuple):
-    """A request that does not fit, and what is kept for it already."""
+class _Unplaced(NamedTuple):
+    """A request that does not fit, and the hold that it has already."""
 
     lease: Lease
     demand: Demand
     hold: Hold | None
 
 
-def _fits(state: Planning, wanted: _Wanted, given: list[tuple[Lease, Member]]) -> bool:
+def _fits(state: Planning, wanted: _Unplaced, given: list[tuple[Lease, Member]]) -> bool:
     """Whether there would be room for it without these members, and without what leaves anyway."""
     with state.inventory.trial() as inventory:
         _make_way(state, inventory, wanted, given)
@@ -245,7 +232,7 @@ def _give(state: Planning, given: Iterable[tuple[Lease, Member]], lease: Lease, 
         deadline_ms = now_ms + min(state.leases[lease_id].request.grace_ms, state.config.reclaim_grace_ms)
         longest_ms = max(longest_ms, deadline_ms)
         facts.append(
-            SlicesShed(
+            LeaseShrinking(
                 at_ms=now_ms,
                 lease_id=lease_id,
                 slice_ids=tuple(slice_ids),
@@ -257,7 +244,7 @@ def _give(state: Planning, given: Iterable[tuple[Lease, Member]], lease: Lease, 
     return facts, longest_ms
 
 
-def _make_way(state: Planning, inventory: Inventory, wanted: _Wanted, given: list[tuple[Lease, Member]]) -> None:
+def _make_way(state: Planning, inventory: Inventory, wanted: _Unplaced, given: list[tuple[Lease, Member]]) -> None:
     """Take off these members and what leaves anyway, and open what is kept for the request, on trial."""
     inventory.open_devices(wanted.hold.device_uuids if wanted.hold is not None else ())
     take_off(state, inventory, chain(_leaving(state), *(member for _, member in given)))

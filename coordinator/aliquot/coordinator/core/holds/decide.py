@@ -1,6 +1,4 @@
-"""Holds: used when complete, broken when they can't be, given up in time; and victims that nobody needs are
-reprieved.
-"""
+"""Holds: used when complete, broken when they can't be, given up in time; victims that nobody needs are reprieved."""
 
 from __future__ import annotations
 
@@ -22,9 +20,7 @@ from aliquot.coordinator.core.types import EndReason
 
 
 def use_complete(state: Planning, now_ms: int) -> Decision[None] | None:
-    """Grant the first hold that is complete, or give it up where its owner may not have it any more: a limit forbids
-    it, or what is kept has changed, and is not what the request asks for.
-    """
+    """Grant the first complete hold; give it up where a limit forbids it or its devices no longer suit the request."""
     troubles = state.memory.troubles
     for owner in state.ready_holds:
         if troubles and troubles.rests(owner):
@@ -58,7 +54,7 @@ def break_lost(state: Planning, now_ms: int) -> list[Fact]:
 
 
 def give_up(state: Planning, hold: Hold, now_ms: int, reason: str, taken_over: Collection[str] = ()) -> list[Fact]:
-    """End a hold, and let victims that have not ended yet go on, but for those on whose end somebody else counts."""
+    """End a hold and reprieve its victims, but for those on whose end somebody else counts (`taken_over`)."""
     released = HoldReleased(at_ms=now_ms, owner=hold.owner, reason=reason)
     return [released, *reprieve(state, hold, now_ms, reason, taken_over)]
 
@@ -70,7 +66,7 @@ def give_up_of(state: Planning, lease_id: str, now_ms: int, reason: str) -> list
 
 
 def reprieve(state: Planning, hold: Hold, now_ms: int, reason: str, taken_over: Collection[str] = ()) -> list[Fact]:
-    """Victims that hold everything still. One that has given up a slice, or is unreachable, goes its way."""
+    """Reprieve the victims that still hold everything. One that has given up a slice, or is unreachable, ends."""
     reprieved: list[Fact] = [
         LeaseReprieved(at_ms=now_ms, lease_id=lease_id, reason=reason)
         for lease_id in hold.victims
@@ -98,9 +94,9 @@ def expired(state: Planning, owner: str, now_ms: int) -> list[Fact]:
     return give_up(state, hold, now_ms, "its time is up")
 
 
-def in_the_way(state: Planning, lease: Lease, *, owed: bool) -> list[Hold]:
-    """Holds that must give way to this request: reservations of whoever comes after it, and, where it is owed a
-    guarantee, whatever is kept for somebody who would borrow.
+def in_the_way(state: Planning, lease: Lease, *, entitled: bool) -> list[Hold]:
+    """Holds that must give way to this request: reservations for later requests and, where it is entitled, all holds of
+    borrowers.
     """
     found = []
     for hold in state.holds.values():
@@ -108,8 +104,8 @@ def in_the_way(state: Planning, lease: Lease, *, owed: bool) -> list[Hold]:
             continue
         other = state.leases[hold.owner]
         if hold.kind is HoldKind.RESERVATION:
-            if owed or lease.request.priority > other.request.priority:
+            if entitled or lease.request.priority > other.request.priority:
                 found.append(hold)
-        elif owed and not is_entitled(state, other):
+        elif entitled and not is_entitled(state, other):
             found.append(hold)
     return found

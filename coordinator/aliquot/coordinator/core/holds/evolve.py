@@ -69,7 +69,7 @@ def _lease_reprieved(state: State, fact: LeaseReprieved) -> None:
 
 
 def keep(state: State, hold: Hold) -> None:
-    """Let nobody else have its devices, and look at it when its time is up."""
+    """Keep its devices for its owner, and look at it when its time is up."""
     for uuid in hold.device_uuids:
         state.hold_of_device[uuid] = hold.owner
         if not state.inventory.has_device(uuid):
@@ -91,7 +91,7 @@ def _hold_broken(state: State, fact: HoldBroken) -> None:
 
 
 def drop_hold(state: State, owner: str) -> None:
-    """Its devices are for everybody again."""
+    """Forget a hold: its devices are open to all again."""
     hold = state.holds.pop(owner)
     expect(state, owner, None)
     state.timers.drop(hold.expires_ms, Due.HOLD, owner)
@@ -106,14 +106,14 @@ def drop_hold(state: State, owner: str) -> None:
 
 
 def look_at_device(state: State, uuid: str) -> None:
-    """What is held of a device, or its health, has changed: perhaps a hold is complete, or no longer is."""
+    """A device's use or health has changed: look whether its hold is complete."""
     owner = state.hold_of_device.get(uuid)
     if owner is not None:
         look_at_hold(state, owner)
 
 
 def look_at_host(state: State, node_id: str, demand: Demand) -> None:
-    """A member of `demand` has come to a node, or left it: perhaps a hold there is complete, or no longer is."""
+    """A member of `demand` has come to a node, or left it: look whether holds there are complete."""
     if state.hold_of_device and (demand.cpu_milli or demand.host_memory_bytes or demand.affinity_group):
         for device in state.inventory.node(node_id).devices:
             look_at_device(state, device.spec.uuid)

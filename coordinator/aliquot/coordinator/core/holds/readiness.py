@@ -1,4 +1,4 @@
-"""Whether what is kept for somebody can be granted, or ever will."""
+"""Whether a hold can be granted now, or ever."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Holds: capacity kept for somebody named until a stated time. An owner in the books like a lease.
+"""Holds: capacity kept for a named waiting request until a stated time.
 
 A hold keeps *devices*: while it stands, nothing else is placed on those it names, and what is freed there stays for
 its owner. It is made together with a preemption, or for the first request in line when that has waited for long; it

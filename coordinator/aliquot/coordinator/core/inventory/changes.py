@@ -8,9 +8,7 @@ than replaying it."""
 
 
 class ChangeLog:
-    """Rows, oldest first. A position is how many changes came before it; positions are never used again, but for those
-    that were forgotten.
-    """
+    """Rows, oldest first. A position is the number of changes before it; only forgotten positions are used again."""
 
     def __init__(self) -> None:
         self._rows: list[int] = []

@@ -109,9 +109,7 @@ class Inventory:
         return self._totals
 
     def canonical(self) -> tuple[Any, ...]:
-        """Everything that facts determine, in an order that does not depend on history: what a state hash
-        covers.
-        """
+        """Everything that facts determine, in an order that does not depend on history: what a state hash covers."""
         return tuple(
             (
                 node_id,
@@ -144,10 +142,10 @@ class Inventory:
 
     @contextmanager
     def trial(self) -> Iterator[Self]:
-        """A context that gives the inventory to be changed, to see what would be: slices, members, who devices are kept
-        for, what accepts grants. At its end, however it is left, everything is as it was. Trials may be nested.
+        """A context in which slices, members, withheld devices and grantable nodes may be changed, as a "what if".
 
-        A row whose changes nobody has read of meanwhile is not scored again.
+        At its end, however it is left, everything is as it was. Trials may be nested. A row whose changes nobody has
+        read meanwhile is not scored again.
         """
         begun, outer = self.changes.end, self._undo
         self._undo = [] if outer is None else outer
@@ -174,7 +172,7 @@ class Inventory:
         finally:
             self._undo = undo
 
-    def _settled(self) -> None:
+    def _check_not_in_trial(self) -> None:
         if self._undo is not None:
             raise InventoryError("nodes and devices can't be described anew during a trial")
 
@@ -187,7 +185,7 @@ class Inventory:
         from the description but still carries slices stays, unavailable, until they are released.
         InventoryError if a UUID belongs to another node or is named twice.
         """
-        self._settled()
+        self._check_not_in_trial()
         uuids = [device.uuid for device in spec.devices]
         if len(set(uuids)) != len(uuids):
             raise InventoryError(f"node {spec.node_id!r} names a device twice; device UUIDs must be unique")
@@ -226,7 +224,7 @@ class Inventory:
 
     def remove_node(self, node_id: str) -> None:
         """Forget a node. InventoryError while anything is held on it."""
-        self._settled()
+        self._check_not_in_trial()
         node = self.node(node_id)
         if any(device.slices for device in node.devices) or node.groups or node.cpu_used_milli:
             raise InventoryError(f"node {node_id!r} still carries leases; release or drain them before removing it")
@@ -257,7 +255,7 @@ class Inventory:
 
     def set_device(self, uuid: str, *, foreign_bytes: int, healthy: bool) -> None:
         """What the agent reports of a device: bytes held by processes outside any lease, and its health."""
-        self._settled()
+        self._check_not_in_trial()
         if foreign_bytes < 0:
             raise InventoryError(f"foreign_bytes of {uuid!r} must be >= 0, not {foreign_bytes}")
         device = self.device_record(uuid)
@@ -281,7 +279,7 @@ class Inventory:
                 self._changed(node)
 
     def open_devices(self, uuids: Iterable[str]) -> None:
-        """Keep these for nobody any more; those that are not known don't count."""
+        """End what keeps these devices for somebody. Unknown ones are skipped."""
         for uuid in uuids:
             if uuid in self._devices:
                 self.withhold(uuid, "")

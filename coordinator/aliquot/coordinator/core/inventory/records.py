@@ -1,7 +1,6 @@
 """What is known of each node and device: the exact books, in Python integers.
 
-The arrays that policies scan (`table.py`) mirror these records; where the two could differ, the records are
-the truth.
+The arrays that policies scan (`table.py`) mirror these records; where the two could differ, the records are the truth.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from aliquot.coordinator.core.types import UNKNOWN, WHOLE_SHARE_MILLI, Demand, D
 
 CPU_UNLIMITED = 1 << 30
 HOST_MEMORY_UNLIMITED = 1 << 50
-"""Stand for what a node does not report: they fit everything, and scores made of them stay in 64 bits."""
+"""Stands for memory that a node does not report: fits everything, and scores made of it stay in 64 bits."""
 
 MIB = 1 << 20
 
@@ -63,7 +62,7 @@ class DeviceClass(NamedTuple):
             return None
         share, memory = self.size_of(shape, foreign_bytes)
         if self.mig_profile:
-            whole = shape.share_milli in (0, WHOLE_SHARE_MILLI)  # of the instance, as who names a profile means it
+            whole = shape.share_milli in (0, WHOLE_SHARE_MILLI)  # 1000 means the whole instance
             fits = shape.memory_bytes <= memory and (whole or shape.share_milli <= share)
         else:
             fits = share <= WHOLE_SHARE_MILLI and memory <= self.leasable_bytes - foreign_bytes
@@ -124,8 +123,7 @@ class DeviceRecord:
     foreign_bytes: int = 0
     healthy: bool = True
     present: bool = True
-    """False once its node was described without it while slices were still on it; it goes with the last of
-    them."""
+    """False once its node was described without it while slices were still on it; it goes with the last of them."""
     withheld_for: str = ""
     """Who waits for this device to drain: nobody else is placed on it. Empty: nobody."""
 
@@ -190,9 +188,7 @@ class DeviceRecord:
 
     @property
     def proportional_base_bytes(self) -> int:
-        """What a share is a share of; -1 where foreign processes hold too much for "proportional" to mean
-        anything.
-        """
+        """What a share is a share of; -1 where foreign processes hold too much for "proportional" to mean anything."""
         leasable = self.spec.leasable_bytes
         if self.foreign_bytes * FOREIGN_TOLERANCE_DIVISOR > leasable:
             return -1

@@ -1,9 +1,8 @@
 """The structure of arrays that policies scan: one row per node and device class, one column per device.
 
-A row holds devices of one class only, so that what a demand resolves to (share, memory) is one number per
-row, and a member's slices sit on interchangeable devices. Rows stand in the order of their nodes' ranks, so
-that the first of several equal scores is the lowest rank. A removed node leaves a dead row behind until the
-next rebuild.
+A row holds devices of one class only, so that what a demand resolves to (share, memory) is one number per row, and a
+member's slices sit on interchangeable devices. Rows stand in the order of their nodes' ranks, so that the first of
+several equal scores is the lowest rank. A removed node leaves a dead row behind until the next rebuild.
 
 Padding, sick and vanished devices have `share_left == 0`, which no demand fits.
 """

@@ -16,7 +16,7 @@ def queue_of(state: StateView, lease: Lease) -> str:
 
 
 def owner_of(lease: Lease) -> Owner:
-    """Whose slices a lease's are."""
+    """The owner of a lease's slices."""
     return Owner(lease.lease_id, lease.request.tenant, lease.request.queue)
 
 

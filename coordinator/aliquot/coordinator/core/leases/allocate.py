@@ -48,7 +48,7 @@ def allocate(state: Planning, command: Allocate, now_ms: int) -> Decision[Alloca
         if command.no_queue and found.over is not None:
             raise QuotaExceeded(found.over.subject, found.over.detail, "drop `no_queue` to wait until it may be had")
     elif state.closed and not state.wants_admission():
-        # Whoever waits was tried there as well, so this takes nothing from them.
+        # All that wait were tried there too, so this takes nothing from them.
         placement = offer_before(state, request, request.demand, queued.arrival, now_ms)
         if placement is not None:
             return Decision((queued, granted(command.lease_id, 1, placement, now_ms)), outcome)
@@ -76,11 +76,11 @@ def replayed(state: Planning, command: Allocate | GrantOn) -> Decision[AllocateO
 
 
 def _others_first(state: Planning, queued: LeaseQueued) -> bool:
-    """Whether somebody who waits has the first claim on what is free.
+    """Whether waiting requests have the first claim on what is free.
 
-    While freed capacity has not been offered along the lines yet, newcomers stand in line too. Once it has been, all
-    that wait are known not to fit now, so that a newcomer takes nothing from them, except from its equals: those of its
-    own line. Equals elsewhere that wait although something fits are over some limit of their own.
+    While freed capacity has not been offered along the lines, newcomers stand in line too. Afterwards all that wait are
+    known not to fit, so a newcomer takes nothing from them, except from its equals: those of its own line. Equals in
+    other lines that wait although something fits are over some limit of their own.
     """
     if state.wants_admission():
         return True

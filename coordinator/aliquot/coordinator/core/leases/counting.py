@@ -1,4 +1,4 @@
-"""What every change of a slice means for who holds what, and for the ledger: one place, so that the two never differ.
+"""What every change of a slice means for the accounts and for the ledger: one place, so that the two never differ.
 
 `granted`, `moved` and `freed` are called by `evolve` for each slice; `recount` derives the same from the leases.
 """
@@ -54,21 +54,21 @@ def freed(state: State, lease: Lease, piece: Slice, at_ms: int) -> None:
 
 
 def put_lease(state: State, lease: Lease) -> None:
-    """Replace a lease's record, and with it what it uses up of guarantees."""
+    """Replace a lease's record, and what it counts against guarantees."""
     state.leases[lease.lease_id] = lease
     state.touch_lease(lease.lease_id)
     rank(state, lease)
 
 
 def rank(state: State, lease: Lease) -> None:
-    """Count what a lease uses up of guarantees now."""
+    """Count what a lease uses of guarantees now."""
     if state.tenancy.guarantees:
         parts = parts_of(core_of(lease)) if lease.holding else None
         state.tenancy.rank(owner_of(lease), lease.seniority, parts)
 
 
 def expect(state: State, owner: str, hold: Hold | None) -> None:
-    """Count what the owner of a hold will use up of guarantees once its victims have gone; without a hold, nothing."""
+    """Count what a hold's owner will use of guarantees once its victims have gone; without a hold, nothing."""
     if state.tenancy.guarantees:
         lease, inventory = state.leases[owner], state.inventory
         is_coming = hold is not None and hold.kind is HoldKind.PREEMPTION
@@ -83,7 +83,7 @@ def _meter(state: State, lease: Lease, piece: Slice, sign: int, at_ms: int) -> N
     meter = state.meters.get(lease.request.tenant)
     if meter is None:
         return
-    meter.bring_up(at_ms)
+    meter.accrue(at_ms)
     meter.share_slope += sign * piece.plan.share_milli
     card = state.ledger.prices.at(at_ms)
     meter.money_slope += sign * money_slope(card, piece.model, piece.plan.share_milli, piece.plan.memory_bytes)
@@ -105,7 +105,7 @@ def watch_budget(state: State, tenant: str, at_ms: int) -> None:
 
 
 def grant_ends(state: State, lease: Lease) -> None:
-    """It needs neither be confirmed nor keep to its time limit any more."""
+    """Drop the timers of a grant: its confirmation and its time limit."""
     if lease.granted_ms:
         state.since[Due.CONFIRM].drop(lease.granted_ms, Due.CONFIRM, lease.lease_id)
         if lease.request.time_limit_ms:
@@ -120,7 +120,7 @@ def be_patient(state: State, lease: Lease) -> None:
 
 
 def patience_ends(state: State, lease: Lease) -> None:
-    """It waits no longer."""
+    """Drop that timer: the lease waits no longer."""
     after_ms = state.tenancy.queue_spec(queue_of(state, lease)).reserve_after_ms
     state.timers.drop(lease.created_ms + after_ms, Due.PATIENCE, lease.lease_id)
 

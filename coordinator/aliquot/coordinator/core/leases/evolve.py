@@ -111,7 +111,7 @@ def _lease_grown(state: State, fact: LeaseGrown) -> None:
             resized_ms=fact.at_ms,
         ),
     )
-    state.freed_version += 1  # what others may have back from it was not there before
+    state.freed_version += 1  # what can be reclaimed from it is new
     state.since[Due.CONFIRM].add(fact.at_ms, Due.CONFIRM, fact.lease_id)
 
 
@@ -192,7 +192,7 @@ def _lease_releasing(state: State, fact: LeaseReleasing) -> None:
     slices = tuple(
         _advance(state, lease, piece, event, fact.at_ms, reason=fact.reason, deadline_ms=fact.deadline_ms)
         if piece.holds_capacity and not _already(piece, event)
-        else _hurried(piece, fact.deadline_ms)
+        else _shortened(piece, fact.deadline_ms)
         for piece in lease.slices
     )
     state.elastic_ends(fact.lease_id)
@@ -214,7 +214,7 @@ def _already(piece: Slice, event: SliceEvent) -> bool:
     return state is SliceState.RELEASING or (event is SliceEvent.PREEMPT and state is SliceState.PREEMPTING)
 
 
-def _hurried(piece: Slice, deadline_ms: int) -> Slice:
+def _shortened(piece: Slice, deadline_ms: int) -> Slice:
     """The slice, with less time left if it had more: a notice never gets longer."""
     if piece.holds_capacity and 0 < deadline_ms < piece.deadline_ms:
         return replace(piece, deadline_ms=deadline_ms)

@@ -114,6 +114,6 @@ class LeaseEnded(Fact, frozen=True, tag="ended"):
 
 
 class LeasesForgotten(Fact, frozen=True, tag="forgotten"):
-    """Ended leases left the books of the living: their records and idempotency keys are gone."""
+    """Ended leases were forgotten: their records and idempotency keys are gone."""
 
     lease_ids: tuple[str, ...]

@@ -1,6 +1,4 @@
-"""May this request have something now, and what? The question behind Allocate, the walk along the lines, and
-Explain.
-"""
+"""What may this request have now? The question behind Allocate, the pass along the lines, and Explain."""
 
 from __future__ import annotations
 
@@ -161,7 +159,7 @@ def exhausted(state: Planning, tenant: str, now_ms: int) -> OverLimit | None:
 
 
 def recent_preemptions(state: Planning, preempted_at_ms: tuple[int, ...], now_ms: int) -> int:
-    """How often a lease was preempted within the period for which that is bounded."""
+    """How often a lease was preempted within `preemption_period_ms`."""
     since_ms = now_ms - state.config.preemption_period_ms
     return sum(at_ms > since_ms for at_ms in preempted_at_ms)
 
@@ -178,8 +176,8 @@ def guarantee_scale(state: Planning) -> int:
 def is_entitled(state: Planning, lease: Lease, parts: list[Part] | None = None) -> bool:
     """Whether a guarantee covers what a lease asks for: `parts`, or as far as is known before it is placed.
 
-    An owner's guarantee covers its leases by priority, then by arrival. So what an older request is owed is not used
-    up by younger ones of the same owner that were small enough to start before it; these then count as borrowing.
+    An owner's guarantee covers its leases by priority, then by arrival. So younger leases of the same owner that were
+    small enough to start first don't use up what an older request is entitled to; they count as borrowing.
     """
     if not state.tenancy.guarantees:
         return False
@@ -201,7 +199,7 @@ def is_entitled(state: Planning, lease: Lease, parts: list[Part] | None = None) 
 
 
 def _is_covered(state: Planning, lease: Lease, chain: Chain, parts: list[Part]) -> bool:
-    """Whether a guarantee covers these parts for a lease, beside what comes before it."""
+    """Whether a guarantee covers these parts for a lease, after all that it covers earlier."""
     scale, rank = guarantee_scale(state), lease.seniority
     for account in chain.guaranteed:
         # What others will be granted as soon as their victims have gone uses up guarantees like what is held.
@@ -215,9 +213,7 @@ def _is_covered(state: Planning, lease: Lease, chain: Chain, parts: list[Part]) 
 
 
 def check_access(state: Planning, request: RequestSpec) -> RequestSpec:
-    """The request with its queue's pool. Raises for a tenant or queue that is not welcome, and for what is over a limit
-    by itself.
-    """
+    """The request with its queue's pool. Raises for an unknown tenant or queue, and for a request above a limit."""
     tenancy = state.tenancy
     name = tenancy.queue_of(request.tenant, request.queue)
     if state.config.strict_tenants:

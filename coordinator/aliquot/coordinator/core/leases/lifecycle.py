@@ -81,8 +81,8 @@ def send_back(
     return facts
 
 
-def hurry(lease: Lease, now_ms: int, grace_ms: int) -> Fact:
-    """The fact that leaves a lease that is ending already no more than so much of its notice."""
+def shorten_notice(lease: Lease, now_ms: int, grace_ms: int) -> Fact:
+    """The fact that cuts the notice of a lease that is ending already to `grace_ms`."""
     return LeaseReleasing(
         at_ms=now_ms,
         lease_id=lease.lease_id,
@@ -93,15 +93,14 @@ def hurry(lease: Lease, now_ms: int, grace_ms: int) -> Fact:
     )
 
 
-def settle(
+def conclude(
     state: Planning, lease: Lease, gone: Iterable[str], failed: Mapping[str, tuple[str, str]], now_ms: int
 ) -> list[Fact]:
     """Facts for slices of one lease that hold nothing any more, and what follows for the lease.
 
-    `failed` maps slice ids to (reason, detail). A slice that ends while the lease is ending is simply gone. Of a lease
-    that wasn't, one failed slice takes its siblings along: before the lease was ever active it goes back to its queue
-    and
-    avoids that device for a while; afterwards its program has lost a device, and only its launcher can know what to do.
+    `failed` maps slice ids to (reason, detail). A slice that ends while its lease is ending is simply gone. Otherwise
+    one failed slice takes its siblings along: a lease that was never active goes back to its queue and avoids that
+    device for a while; one that was active ends, because only its launcher can know what to do without the device.
     """
     gone = set(gone)
     facts: list[Fact] = []

@@ -19,7 +19,7 @@ from aliquot.coordinator.core.errors import InvalidField, PlacementRefused, Quot
 from aliquot.coordinator.core.leases.allocate import replayed
 from aliquot.coordinator.core.leases.facts import LeaseQueued
 from aliquot.coordinator.core.leases.granting import chain_of, check_access, exhausted, forbidden, granted
-from aliquot.coordinator.core.maintenance.closing import OPENED_MAX, told, will_have_ended
+from aliquot.coordinator.core.maintenance.closing import OPENED_MAX, closure_text, will_have_ended
 from aliquot.coordinator.core.outcomes import AllocateOutcome, Decision
 from aliquot.coordinator.core.placement.gang import TRIAL_GROUP
 from aliquot.coordinator.core.placement.obstacles import ClassObstacles, gib
@@ -153,7 +153,7 @@ def _survey(state: Planning, demand: Demand, node_ids: Sequence[str]) -> tuple[N
         if node.cordoned:
             return Reason.CORDONED, f"it is cordoned: {node.reason}" if node.reason else "it is cordoned"
         if node.closure is not None and node.open:
-            return Reason.MAINTENANCE, told(node.spec.name, node.closure).partition(": ")[2]
+            return Reason.MAINTENANCE, closure_text(node.spec.name, node.closure).partition(": ")[2]
         return Reason.NOT_READY, f"it is {node.state.name}" + (f": {node.reason}" if node.reason else "")
 
     return survey(state.engine, demand, node_ids, state.hold_of_device, why_closed)

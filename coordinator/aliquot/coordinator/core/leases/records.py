@@ -1,7 +1,7 @@
 """The life cycle of slices and leases: one transition table, and the records it moves.
 
 States live on slices; a lease's state is derived from its slices, so the two can never disagree. Records are immutable:
-a change makes a new one, which is what lets the outbox publish a reference that stays true.
+a change makes a new one, so the outbox can publish references.
 """
 
 from __future__ import annotations
@@ -153,7 +153,7 @@ def advance(
 
 
 def _advance_unreachable(piece: Slice, event: SliceEvent, at_ms: int, reason: str, deadline_ms: int) -> Slice:
-    """Nothing can be confirmed on a lost node, so only wishes change; an end is carried out when it returns."""
+    """On a lost node nothing can be confirmed: only the state to resume changes, and is carried out on its return."""
     if event in (SliceEvent.GONE, SliceEvent.FAIL):
         target = SliceState.GONE if event is SliceEvent.GONE else SliceState.FAILED
         return msgspec.structs.replace(piece, state=target, since_ms=at_ms, resume=None, reason=reason or piece.reason)
@@ -251,7 +251,7 @@ class Lease(msgspec.Struct, frozen=True):
 
     @property
     def gives_back(self) -> bool:
-        """Whether something that it holds will be free before the lease itself wants it to be."""
+        """Whether something that it holds will be freed before its launcher releases it."""
         return any(
             piece.state not in TERMINAL and (self.end_reason or piece.shed or piece.lease_epoch != self.lease_epoch)
             for piece in self.slices

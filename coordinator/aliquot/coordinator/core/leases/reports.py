@@ -18,22 +18,22 @@ def report_slices(state: Planning, command: ReportSlices, now_ms: int) -> Decisi
     node = state.nodes.get(command.node_id)
     if node is None or node.session_epoch != command.session_epoch:
         return NOTHING
-    return Decision(tuple(settle_reports(state, command.node_id, command.reports, now_ms)))
+    return Decision(tuple(conclude_reports(state, command.node_id, command.reports, now_ms)))
 
 
-def settle_reports(state: Planning, node_id: str, reports: Iterable[SliceReport], now_ms: int) -> list[Fact]:
-    """Facts that follow from reports of one node, lease by lease. Slices are taken as they will be when adopted."""
+def conclude_reports(state: Planning, node_id: str, reports: Iterable[SliceReport], now_ms: int) -> list[Fact]:
+    """Facts that follow from reports of one node. An UNREACHABLE slice counts in the state that it will resume."""
     by_lease: dict[str, dict[str, SliceReport]] = {}
     for report in reports:
         if report.slice_id in state.slice_ids_by_node[node_id]:
             by_lease.setdefault(lease_id_of(report.slice_id), {})[report.slice_id] = report
     facts: list[Fact] = []
     for lease_id, of_lease in by_lease.items():
-        facts += _settle_lease(state, state.leases[lease_id], of_lease, now_ms)
+        facts += _conclude_lease(state, state.leases[lease_id], of_lease, now_ms)
     return facts
 
 
-def _settle_lease(state: Planning, lease: Lease, reports: dict[str, SliceReport], now_ms: int) -> list[Fact]:
+def _conclude_lease(state: Planning, lease: Lease, reports: dict[str, SliceReport], now_ms: int) -> list[Fact]:
     facts: list[Fact] = []
     gone: list[str] = []
     failed: dict[str, tuple[str, str]] = {}
@@ -59,4 +59,4 @@ def _settle_lease(state: Planning, lease: Lease, reports: dict[str, SliceReport]
             gone.append(piece.slice_id)
         elif report.status in (ReportStatus.GONE, ReportStatus.FAILED):
             failed[piece.slice_id] = (report.reason or "LOST", report.detail)
-    return facts + lifecycle.settle(state, lease, gone, failed, now_ms)
+    return facts + lifecycle.conclude(state, lease, gone, failed, now_ms)

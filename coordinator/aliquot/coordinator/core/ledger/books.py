@@ -3,9 +3,8 @@
 The latest usage is kept entry by entry; what is older as sums for each hour, then for each day (`folding`, `closing`).
 Credits and corrections are kept for ever: people make them, and their references must never be used again.
 
-Intervals that are still being charged are not entries yet: they stand on the slices (`billed_from_ms`), and whoever
-asks for the usage up to some moment adds them up to that moment. So nothing has to tick for the books to be exact at
-any cut.
+Intervals that are still being charged are no entries yet: they stand on the slices (`billed_from_ms`), and are added up
+to the moment that is asked for. So the books are exact at any moment without a clock that ticks.
 """
 
 from __future__ import annotations
@@ -83,12 +82,12 @@ class Ledger:
         self.note(lambda copy: copy.set_rates(at_ms, card, version))
 
     def observe(self, day: Observed) -> None:
-        """What was measured of a tenant's use on a day, in all."""
+        """Replace what was measured of a tenant's use on a day."""
         self.observed[day.tenant, day.day_start_ms] = day
         self.note(lambda copy: copy.observe(day))
 
     def nth_usage(self, count: int) -> int:
-        """The number of the entry with which there are `count` of usage, the oldest first; 0: there are not so many."""
+        """The number of the `count`-th entry of usage, the oldest first; 0: there are fewer."""
         for entry in self.entries:
             count -= entry.kind is EntryKind.USAGE
             if not count:
@@ -110,16 +109,16 @@ class Ledger:
             self.folded_up_to_ms = max(self.folded_up_to_ms, folded[-1].to_ms)
         self.note(lambda copy: copy.fold(up_to_number))
 
-    # -- for those who follow
+    # -- for copies
 
     def note(self, change: Change) -> None:
-        """Something was done, which others that follow have to do too."""
+        """Remember a change for copies that follow."""
         if self._done is not None:
             self._done.append(change)
 
     def take_changes(self, *, whole: bool = False) -> tuple[Change, ...]:
-        """What was done since this was last called: done to a copy in the same order, it makes the copy equal. The
-        first time, and with `whole`, this makes any ledger a copy.
+        """The changes since the last call: applied to a copy in order, they make it equal. The first time, and with
+        `whole`, they make any ledger a copy.
         """
         done, self._done, self.repriced = self._done, [], False
         if done is None or whole:
@@ -138,7 +137,7 @@ class Ledger:
         observed: dict[tuple[str, int], Observed],
         rest: tuple[int, PriceHistory, int, int],
     ) -> None:
-        """Be a copy of another with these: `take_changes` says so."""
+        """Become a copy of another; see `take_changes`."""
         self.entries, self.by_tenant, self.references, self.usage_entries = [], {}, set(), 0
         self.restore(entries)
         self.hours, self.closed, self.observed = hours, closed, observed
@@ -165,7 +164,7 @@ class Ledger:
         return found
 
     def extract(self, tenant: str, open_now: Iterable[Entry], from_ms: int, to_ms: int, now_ms: int) -> Extract:
-        """All that concerns a tenant in [from, to): cheap to take, and true for ever. Raises nothing."""
+        """All that concerns a tenant in [from, to): cheap and immutable. Raises nothing."""
         entries = self.by_tenant.get(tenant, [])
         first = bisect_left(entries, from_ms, key=_ended)  # they end in the order in which they were made
         return Extract(
@@ -189,7 +188,7 @@ class Ledger:
 
 
 Change = Callable[[Ledger], None]
-"""Something that was done to a ledger, to be done to a copy of it."""
+"""A change of a ledger, to be applied to a copy."""
 
 
 def _ended(entry: Entry) -> int:

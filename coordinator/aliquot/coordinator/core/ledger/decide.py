@@ -16,8 +16,9 @@ _REFERENCE_CHARS_MAX = 128
 
 
 def post_credit(state: Planning, command: c.PostCredit, now_ms: int) -> Decision[None]:
-    """Money for a tenant. The same again changes nothing, so that a retry never pays twice. Raises InvalidField, or
-    IdempotencyMismatch where the reference stands for something else: that payment must not vanish.
+    """Post money of a tenant. The same again changes nothing, so that a retry never pays twice.
+
+    Raises InvalidField, and IdempotencyMismatch where the reference was used for another payment.
     """
     if not -_MONEY_MAX <= command.money_micro <= _MONEY_MAX or not command.money_micro:
         raise InvalidField("money_micro", f"{command.money_micro} can't be posted")
@@ -38,8 +39,9 @@ def post_credit(state: Planning, command: c.PostCredit, now_ms: int) -> Decision
 
 
 def correct_usage(state: Planning, command: c.CorrectUsage, now_ms: int) -> Decision[None]:
-    """Make good what was charged wrongly, as a new entry. The same again changes nothing. Raises InvalidField, or
-    IdempotencyMismatch where the reference stands for something else.
+    """Correct a charge by a new entry. The same again changes nothing.
+
+    Raises InvalidField, and IdempotencyMismatch where the reference was used for something else.
     """
     _check_reference(command.reference)
     share_milli_ms = _decimal("share_milli_ms", command.share_milli_ms)
@@ -65,7 +67,7 @@ def correct_usage(state: Planning, command: c.CorrectUsage, now_ms: int) -> Deci
 
 
 def observe_use(state: Planning, command: c.ObserveUse, now_ms: int) -> Decision[None]:
-    """Add what agents measured. Of leases that are gone, and of nothing, nothing is kept."""
+    """Add what agents measured. Ignored for leases that are gone, and where nothing was measured."""
     if not command.tenant and command.lease_id not in state.leases:
         return NOTHING
     if command.interval_ms <= 0:

@@ -132,4 +132,4 @@ class Observed(msgspec.Struct, frozen=True, array_like=True):
     interval_ms: int = 0
     """Time measured, added up over slices."""
     day_start_ms: int = 0
-    """Of when it was told: agents' reports come in within minutes."""
+    """Of the day on which it was reported: reports come within minutes."""

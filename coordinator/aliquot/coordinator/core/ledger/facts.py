@@ -37,7 +37,7 @@ class UsageCorrected(Fact, frozen=True, tag="correct"):
 
 
 class UseObserved(Fact, frozen=True, tag="observed"):
-    """What was really used of what was reserved, by a lease or by all of a tenant's, as agents measured it."""
+    """Measured use of what was reserved, of one lease or of all leases of a tenant."""
 
     lease_id: str
     busy_milli_ms: str

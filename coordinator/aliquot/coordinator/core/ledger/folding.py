@@ -1,8 +1,8 @@
 """Usage as exact sums for each hour or day, so that memory does not grow with the number of leases.
 
 An entry is cut where an hour ends (UTC) and where prices change, and each part is added to the sum of its hour, price,
-tenant, queue and model: integers, so nothing is lost but who it was. What the minimum billing period adds, and the
-count, go where the entry ends. An invoice whose period cuts no such sum is the same to the last millionth as before.
+tenant, queue and model: in integers, so only the lease is lost. What the minimum billing period adds, and the count, go
+where the entry ends. An invoice whose period cuts no such sum does not change.
 """
 
 from __future__ import annotations

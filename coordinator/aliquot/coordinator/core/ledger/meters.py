@@ -50,7 +50,7 @@ class Meter:
     armed_ms: int = 0
     """When the earliest look at it is due."""
 
-    def bring_up(self, at_ms: int) -> None:
+    def accrue(self, at_ms: int) -> None:
         """Add what was used since; a new period starts from nothing."""
         length_ms = self.budget.period.length_ms
         start_ms = at_ms - at_ms % length_ms

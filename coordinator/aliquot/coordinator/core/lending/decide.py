@@ -1,4 +1,4 @@
-"""Balancing between projects: asked for, shown, and carried out by consent or by the pool's own policy.
+"""Balancing between projects: planned, shown, and carried out on request or by the pool's own policy.
 
 A project is a tenant; its nodes are those whose label (`Balancing.label`) is its name. A move gives the node the
 borrower's label and moves as much of the lender's guarantee as the node can carry; running leases are not touched, and
@@ -14,7 +14,7 @@ from aliquot.coordinator.core.errors import InvalidField
 from aliquot.coordinator.core.fact import Fact
 from aliquot.coordinator.core.leases.granting import chain_of, exhausted, least_held
 from aliquot.coordinator.core.lending.facts import NodeLent
-from aliquot.coordinator.core.lending.plan import Move, Project, ProjectNode, plan
+from aliquot.coordinator.core.lending.plan import NodeTransfer, Project, ProjectNode, plan
 from aliquot.coordinator.core.nodes.facts import NodePut
 from aliquot.coordinator.core.outcomes import BalanceView, Decision, ProjectView
 from aliquot.coordinator.core.planning import Planning
@@ -109,8 +109,8 @@ def _node(state: Planning, node_id: str, node: Node) -> ProjectNode:
 
 
 def _waited(state: Planning, spec: Balancing, pool: str, names: set[str], now_ms: int) -> dict[str, int]:
-    """How long the longest waiting request of each project has waited that another node of the project could help:
-    it asks for the project's nodes, and no limit and no budget keeps it waiting.
+    """The longest wait of each project, among requests that another node of the project could help: they ask for its
+    nodes, and no limit and no budget keeps them waiting.
     """
     found: dict[str, int] = {}
     for tenants in state.lines.queues.values():
@@ -128,15 +128,15 @@ def _waited(state: Planning, spec: Balancing, pool: str, names: set[str], now_ms
     return found
 
 
-def _going_home(state: Planning, pool: str, node_id: str) -> Move:
+def _going_home(state: Planning, pool: str, node_id: str) -> NodeTransfer:
     node = state.node(node_id)
     loan = state.tenancy.loans.get(node.spec.node_id)
     if loan is None or node.spec.pool != pool:
         raise InvalidField("home", f"node {node_id!r} is not lent to anybody in pool {pool}")
-    return Move(node.spec.node_id, loan.borrower, loan.home, loan.home, "an administrator asked for it")
+    return NodeTransfer(node.spec.node_id, loan.borrower, loan.home, loan.home, "an administrator asked for it")
 
 
-def _carry_out(state: Planning, spec: Balancing, pool: str, move: Move, now_ms: int) -> list[Fact]:
+def _carry_out(state: Planning, spec: Balancing, pool: str, move: NodeTransfer, now_ms: int) -> list[Fact]:
     node = state.nodes[move.node_id]
     labels = tuple(sorted({**dict(node.spec.labels), spec.label: move.borrower}.items()))
     moved = Amount()
@@ -156,7 +156,7 @@ def _carry_out(state: Planning, spec: Balancing, pool: str, move: Move, now_ms: 
     return [NodePut(at_ms=now_ms, spec=replace(node.spec, labels=labels), registered=False), fact]
 
 
-def _movable(state: Planning, move: Move) -> Amount:
+def _movable(state: Planning, move: NodeTransfer) -> Amount:
     """How much of the lender's guarantee goes along: what the node can carry. Guarantees by model stay."""
     quota = state.tenancy.account("t", move.lender).quota
     if any(model.guaranteed for model in quota.models):

@@ -13,7 +13,7 @@ from aliquot.coordinator.core.tenancy.evolve import redeclared
 
 
 def _node_lent(state: State, fact: NodeLent) -> None:
-    state.tenancy.bring_up(fact.at_ms)
+    state.tenancy.accrue(fact.at_ms)
     loans = state.tenancy.loans
     if fact.borrower == fact.home:
         loans.pop(fact.node_id, None)
@@ -28,10 +28,10 @@ def _node_lent(state: State, fact: NodeLent) -> None:
 
 
 def forget_loan(state: State, node_id: str, at_ms: int) -> None:
-    """A node is no more: what went with it goes home."""
+    """A node was removed: the guarantee that went with it goes home."""
     state.node_moved_ms.pop(node_id, None)
     if node_id in state.tenancy.loans:
-        state.tenancy.bring_up(at_ms)
+        state.tenancy.accrue(at_ms)
         del state.tenancy.loans[node_id]
         redeclared(state)
 

@@ -31,7 +31,7 @@ class ProjectNode(NamedTuple):
 
 
 class Project(NamedTuple):
-    """A project, its nodes, and how long somebody of it has waited who is over no limit."""
+    """A project, its nodes, and the longest wait of a request that is over no limit."""
 
     name: str
     nodes: tuple[ProjectNode, ...]
@@ -44,7 +44,7 @@ class Project(NamedTuple):
         return min(1000, used * 1000 // capacity) if capacity > 0 else 1000
 
 
-class Move(NamedTuple):
+class NodeTransfer(NamedTuple):
     """One node changes hands."""
 
     node_id: str
@@ -56,9 +56,9 @@ class Move(NamedTuple):
 
 
 class BalancePlan(NamedTuple):
-    """What to do now: at most one move a pass, because use must be seen again before the next. And why no more."""
+    """What to do now, and why no more: at most one move a look, because use must be measured again before the next."""
 
-    moves: tuple[Move, ...]
+    moves: tuple[NodeTransfer, ...]
     notes: tuple[str, ...]
 
 
@@ -80,8 +80,8 @@ def _rested(node: ProjectNode, spec: Balancing, now_ms: int) -> bool:
     return not node.moved_ms or now_ms - node.moved_ms >= spec.rest_ms
 
 
-def _back_to_a_busy_home(projects: Sequence[Project], spec: Balancing, now_ms: int) -> Move | None:
-    """Whoever lent a node and needs it has it back, even while leases of the borrower run there: these borrow then."""
+def _back_to_a_busy_home(projects: Sequence[Project], spec: Balancing, now_ms: int) -> NodeTransfer | None:
+    """A lender that needs its node has it back even while the borrower's leases run there: they then borrow."""
     by_name = {project.name: project for project in projects}
     for holder in projects:
         lent = [node for node in holder.nodes if node.home in by_name and _rested(node, spec, now_ms)]
@@ -94,11 +94,11 @@ def _back_to_a_busy_home(projects: Sequence[Project], spec: Balancing, now_ms: i
                 reason = f"{home.name} uses {_percent(use)}, {holder.name} would use {_percent(mine)}"
             else:
                 continue
-            return Move(node.node_id, holder.name, home.name, home.name, reason)
+            return NodeTransfer(node.node_id, holder.name, home.name, home.name, reason)
     return None
 
 
-def _lend(projects: Sequence[Project], spec: Balancing, now_ms: int, notes: list[str]) -> Move | None:
+def _lend(projects: Sequence[Project], spec: Balancing, now_ms: int, notes: list[str]) -> NodeTransfer | None:
     busy = max(projects, key=lambda p: (_waits(p, spec), p.use_permille(), p.waited_ms, p.name))
     use, waits = busy.use_permille(), _waits(busy, spec)
     others = sorted((p for p in projects if p is not busy), key=lambda p: (p.use_permille(), p.name))
@@ -126,11 +126,11 @@ def _lend(projects: Sequence[Project], spec: Balancing, now_ms: int, notes: list
         reason = f"{busy.name} uses {_percent(use)}, {idle.name} {_percent(idle.use_permille())}"
         if waits:
             reason = f"somebody of {busy.name} has waited for {busy.waited_ms // 1000} s; {reason}"
-        return Move(node.node_id, idle.name, busy.name, idle.name, reason)
+        return NodeTransfer(node.node_id, idle.name, busy.name, idle.name, reason)
     return None
 
 
-def _back_from_who_is_idle(projects: Sequence[Project], spec: Balancing, now_ms: int) -> Move | None:
+def _back_from_who_is_idle(projects: Sequence[Project], spec: Balancing, now_ms: int) -> NodeTransfer | None:
     by_name = {project.name: project for project in projects}
     for holder in projects:
         if _waits(holder, spec):
@@ -142,7 +142,7 @@ def _back_from_who_is_idle(projects: Sequence[Project], spec: Balancing, now_ms:
             mine = holder.use_permille(without=node.capacity_milli)
             if mine <= home.use_permille() + spec.threshold_permille // 2:
                 reason = f"{holder.name} can do without it: it would use {_percent(mine)}"
-                return Move(node.node_id, holder.name, home.name, home.name, reason)
+                return NodeTransfer(node.node_id, holder.name, home.name, home.name, reason)
     return None
 
 

@@ -1,8 +1,8 @@
 """Nodes that a maintenance window closes: what still fits there because it ends in time, and what they keep waiting.
 
-A closing node is as shut as a cordoned one for whoever does not say how long it runs: no walk over the pool, no search
-for victims and no growth looks at it. Only a request with a time limit, for which nothing fits elsewhere, is tried on
-those that close late enough; they are opened for that one look.
+For requests without a time limit a closing node is as shut as a cordoned one: no pass, no search for victims and no
+growth looks at it. Only a request with a time limit that fits nowhere else is tried on nodes that close late enough;
+they are opened for that one look.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ FULL_BEFORE_MAX = 4096
 
 
 def runs_ms(request: RequestSpec) -> int:
-    """How long a lease can hold what it gets: its time limit and the grace after that; 0: nobody knows."""
+    """How long a lease can hold what it gets: its time limit and its grace; 0: unknown."""
     return request.time_limit_ms + request.grace_ms if request.time_limit_ms else 0
 
 
@@ -69,7 +69,7 @@ def why_not(state: Planning, request: RequestSpec, demand: Demand, now_ms: int) 
     return Shortfall(False, (*missing, *shortfall.missing), f"{words}: {missing[0].detail}"), over_ms
 
 
-def told(name: str, closure: Closure) -> str:
+def closure_text(name: str, closure: Closure) -> str:
     """A closure for people: `node n1: maintenance from … to … (window rack-7: new switches)`."""
     why = f"window {closure.window}" + (f": {closure.reason}" if closure.reason else "")
     return f"node {name}: maintenance from {shown(closure.starts_ms)} to {shown(closure.ends_ms)} ({why})"
@@ -83,7 +83,7 @@ def _missing(state: Planning, request: RequestSpec, node_id: str, now_ms: int) -
     if closure.phase is Phase.CLOSING and left_s > 0:
         change = f"ask with a time limit of at most {left_s} s, or {change}"
     label = state.inventory.classes[node.devices[0].class_id].label if node.devices else "no device"
-    return Missing(label, Reason.MAINTENANCE.value, told(node.spec.name, closure), change, len(node.devices))
+    return Missing(label, Reason.MAINTENANCE.value, closure_text(node.spec.name, closure), change, len(node.devices))
 
 
 def _place_on(state: Planning, to_open: _Which, demand: Demand, arrival: int) -> Placement | None:
@@ -98,7 +98,7 @@ def _place_on(state: Planning, to_open: _Which, demand: Demand, arrival: int) ->
 
 
 def _promising(state: Planning, to_open: _Which, demand: Demand) -> list[str]:
-    """Such nodes on which a slice fits, by what is left of their devices; a bounded number."""
+    """Those of the nodes on which a slice fits, by what is left of their devices; a bounded number."""
     inventory = state.inventory
     rows = inventory.table.rows
     fits = np.zeros(rows, np.bool_)

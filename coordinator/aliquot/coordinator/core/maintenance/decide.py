@@ -33,7 +33,7 @@ LOOK_AGAIN_MS = 5_000
 
 
 def declare(state: Planning, command: c.DeclareMaintenance, now_ms: int) -> Decision[None]:
-    """Make a window known. What it asks for now, if it is held already, follows in the ticks after this."""
+    """Declare a window. If it has begun already, the next ticks carry it out."""
     spec = command.spec
     spec = replace(spec, node_ids=tuple(sorted({state.node(name).spec.node_id for name in spec.node_ids})))
     known = state.windows.get(spec.name)
@@ -91,7 +91,7 @@ def _checked(spec: WindowSpec, now_ms: int) -> Occurrence:
 
 
 def end(state: Planning, command: c.EndMaintenance, now_ms: int) -> Decision[None]:
-    """Withdraw a window. What was told to go for it goes."""
+    """Withdraw a window. Leases that are already ending for it end."""
     _named(state, command.name)
     return Decision((MaintenanceEnded(now_ms, command.name, "withdrawn"),))
 

@@ -38,7 +38,7 @@ def _put(state: State, window: Window) -> None:
 
 
 def _close_and_open(state: State, window: Window) -> None:
-    """Look at every node again that the window is over. What may be placed has changed, for those who end in time too.
+    """Close or open every node of the window. What may be placed changes, also for requests that end in time.
 
     Some 30 µs a node, in one go: windows change a few times a week.
     """

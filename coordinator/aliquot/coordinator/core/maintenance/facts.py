@@ -7,7 +7,7 @@ from aliquot.coordinator.core.maintenance.windows import Phase, WindowSpec
 
 
 class MaintenanceDeclared(Fact, frozen=True, tag="maint"):
-    """A maintenance window was declared; this is the time of it that is next, or now, and how far it has come."""
+    """A maintenance window was declared, with its present or next occurrence and how far that has come."""
 
     spec: WindowSpec
     phase: Phase
@@ -16,7 +16,7 @@ class MaintenanceDeclared(Fact, frozen=True, tag="maint"):
 
 
 class MaintenanceMoved(Fact, frozen=True, tag="maint>"):
-    """A window entered this phase, of this time that it is held."""
+    """A window entered this phase of this occurrence."""
 
     name: str
     phase: Phase
@@ -25,7 +25,7 @@ class MaintenanceMoved(Fact, frozen=True, tag="maint>"):
 
 
 class MaintenanceEnded(Fact, frozen=True, tag="maint-"):
-    """A window was withdrawn, or was held for the last time: its nodes are as if it had never been."""
+    """A window was withdrawn, or was held for the last time: its nodes are open again."""
 
     name: str
     reason: str

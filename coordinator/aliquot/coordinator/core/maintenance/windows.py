@@ -1,7 +1,7 @@
 """What an administrator declares about maintenance, and how far each window has come.
 
-A window is over some nodes: of these ids, with these labels, in this pool, as far as each is given. Its lead time says
-how long before its start nothing is placed there any more that would still run at the start.
+A window covers the nodes with these ids, labels and pool, as far as each is given. During its lead time
+nothing is placed there that would still run at its start.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class WindowSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     reason: str = ""
 
     def covers(self, node: NodeSpec) -> bool:
-        """Whether the window is over this node."""
+        """Whether the window covers this node."""
         if self.pool and node.pool != self.pool:
             return False
         if self.node_ids and node.node_id not in self.node_ids:
@@ -69,7 +69,7 @@ class WindowSpec(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Window(msgspec.Struct, frozen=True):
-    """A window in the books, with the one time of it that is next or now."""
+    """A window in the books, with its present or next occurrence."""
 
     spec: WindowSpec
     phase: Phase

@@ -16,7 +16,7 @@ from aliquot.coordinator.core.fact import Fact
 from aliquot.coordinator.core.leases.granting import offer
 from aliquot.coordinator.core.leases.records import Lease
 from aliquot.coordinator.core.mig.facts import CutOrdered, CutSettled
-from aliquot.coordinator.core.mig.plan import Recut, Room, emptied, fits, left, plan, recut
+from aliquot.coordinator.core.mig.plan import LayoutChange, MigNode, change_layout, fits, left, plan, with_nothing_on_it
 from aliquot.coordinator.core.outcomes import NOTHING, Decision
 from aliquot.coordinator.core.placement.matching import may_serve
 from aliquot.coordinator.core.placement.obstacles import charge
@@ -27,12 +27,12 @@ from aliquot.coordinator.core.types import Cut, CutState, Demand, MigCard, NodeS
 
 HEADS_MAX = 64
 """Lines of equal requests that one look considers."""
-ROOMS_MAX = 32
+NODES_MAX = 32
 """Nodes that one look considers; the next look goes on with others."""
 MIG_SLICES = 8
 """Of memory, on any card there is: no more parts of a profile than that."""
 CONCEIVABLE_MAX = 64
-"""Nodes that are asked whether they could ever serve a request; where there are more, it may wait and see."""
+"""Nodes asked whether they could ever serve a request; where there are more, the request may wait."""
 BACKOFF_MAX_MS = 3_600_000
 
 
@@ -51,12 +51,12 @@ def look(state: Planning, _: str, now_ms: int) -> list[Fact]:
         if cuts:
             return cuts
     number = len(state.cutting)
-    state.memory.cuts_turn = (state.memory.cuts_turn + ROOMS_MAX) % number if number > ROOMS_MAX else 0
+    state.memory.cuts_turn = (state.memory.cuts_turn + NODES_MAX) % number if number > NODES_MAX else 0
     return []
 
 
 def report(state: Planning, command: ReportCut, now_ms: int) -> Decision[None]:
-    """What an agent says became of an order. Of an order that is not under way, nothing follows."""
+    """An agent reports on an order. Ignored where that order is not under way."""
     node = state.nodes.get(command.node_id)
     if node is None or node.session_epoch != command.session_epoch:
         return NOTHING
@@ -74,7 +74,7 @@ def as_profiles(state: Planning, demand: Demand) -> tuple[Demand, ...]:
 
 
 def served_by(state: Planning, demand: Demand) -> list[str]:
-    """As what a request by share or memory is served where MIG instances serve it, and what it will be charged."""
+    """For people: the profiles that serve a request by share or memory, and what they charge."""
     return [
         f"it is served by a {match.demand.mig_profile} of {match.demand.models[0][0]}, and charged for all of that: "
         f"{charge(match.compute_milli, match.memory_bytes)}"
@@ -88,8 +88,8 @@ def conceivable(state: Planning, demand: Demand) -> bool:
 
 
 def _conceivable(state: Planning, demand: Demand) -> bool:
-    rooms: list[Room] = []
-    cuts: list[Recut] = []
+    nodes: list[MigNode] = []
+    cuts: list[LayoutChange] = []
     for node_id in state.cutting:
         cards = _cards_of(state, node_id)
         if not cards or not may_serve(state.nodes[node_id].spec, demand):
@@ -97,25 +97,25 @@ def _conceivable(state: Planning, demand: Demand) -> bool:
         made = [option for card in cards if (option := _filled(node_id, card, demand.mig_profile))]
         if not made:
             continue
-        if len(rooms) == CONCEIVABLE_MAX:
+        if len(nodes) == CONCEIVABLE_MAX:
             return True
-        room = emptied(state.nodes[node_id].spec)
-        if demand.gang_size == 1 and fits([room], demand, made):
+        node = with_nothing_on_it(state.nodes[node_id].spec)
+        if demand.gang_size == 1 and fits([node], demand, made):
             return True
-        rooms.append(room)
+        nodes.append(node)
         cuts += made
-    return demand.gang_size > 1 and bool(cuts) and fits(rooms, demand, cuts)
+    return demand.gang_size > 1 and bool(cuts) and fits(nodes, demand, cuts)
 
 
-def _filled(node_id: str, card: MigCard, profile: str) -> Recut | None:
+def _filled(node_id: str, card: MigCard, profile: str) -> LayoutChange | None:
     """The card with as many parts of a profile as it can have, and no others."""
     bare = MigCard(card.uuid, card.model, card.profiles)
-    options = (recut(node_id, bare, (), profile, count) for count in range(MIG_SLICES, 0, -1))
+    options = (change_layout(node_id, bare, (), profile, count) for count in range(MIG_SLICES, 0, -1))
     return next((option for option in options if option is not None), None)
 
 
 def notes(state: Planning, lease: Lease, demand: Demand, now_ms: int) -> list[str]:
-    """What is done, or could be, about cards that are cut otherwise than a waiting request needs."""
+    """For people: what is done, or could be, to cut cards as a waiting request needs."""
     profiles = as_profiles(state, demand) if state.cutting else ()
     if not profiles:
         return []
@@ -191,7 +191,7 @@ def _for(state: Planning, lease: Lease, now_ms: int) -> list[Fact]:
     for cut in _plan(state, as_profiles(state, demand), now_ms):
         last = next((old for old in state.nodes[cut.node_id].cuts if old.card_uuid == cut.card.uuid), None)
         order = Cut(
-            # Also above what the agent has obeyed when the books were begun anew.
+            # Also above the numbers of orders from before the books were begun anew.
             number=max(now_ms, last.number + 1 if last is not None else 0),
             card_uuid=cut.card.uuid,
             parts=cut.parts,
@@ -204,17 +204,17 @@ def _for(state: Planning, lease: Lease, now_ms: int) -> list[Fact]:
     return facts
 
 
-def _plan(state: Planning, profiles: tuple[Demand, ...], now_ms: int) -> tuple[Recut, ...]:
+def _plan(state: Planning, profiles: tuple[Demand, ...], now_ms: int) -> tuple[LayoutChange, ...]:
     """The cuts for the first of these that can have any."""
-    return next((cuts for each in profiles if (cuts := plan(_rooms(state, each, now_ms), each))), ())
+    return next((cuts for each in profiles if (cuts := plan(_mig_nodes(state, each, now_ms), each))), ())
 
 
-def _rooms(state: Planning, demand: Demand, now_ms: int) -> list[Room]:
+def _mig_nodes(state: Planning, demand: Demand, now_ms: int) -> list[MigNode]:
     """Nodes whose cards may be cut now, with what is in use there."""
-    rooms: list[Room] = []
+    nodes: list[MigNode] = []
     node_ids, turn = list(state.cutting), state.memory.cuts_turn
     for node_id in (*node_ids[turn:], *node_ids[:turn]):
-        if len(rooms) == ROOMS_MAX:
+        if len(nodes) == NODES_MAX:
             break
         node = state.nodes.get(node_id)
         if node is None or not node.grantable or node.state is not NodeState.READY:
@@ -229,8 +229,8 @@ def _rooms(state: Planning, demand: Demand, now_ms: int) -> list[Room]:
             if card.uuid not in resting
         ]
         spec = left(node.spec, record.cpu_left_milli, record.host_memory_left_bytes)
-        rooms.append(Room(spec, tuple(cards), record.groups.get(demand.affinity_group, 0)))
-    return rooms
+        nodes.append(MigNode(spec, tuple(cards), record.groups.get(demand.affinity_group, 0)))
+    return nodes
 
 
 def _in_use(state: Planning, uuid: str) -> bool:

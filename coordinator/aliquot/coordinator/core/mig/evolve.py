@@ -55,9 +55,7 @@ def keep(state: State, node: Node) -> None:
 
 
 def withheld(node: Node) -> dict[str, str]:
-    """Devices that go for an order under way, and what they are withheld for: no lease, so nobody takes them for a hold
-    of their own.
-    """
+    """Devices that an order under way removes, and what they are withheld for: no lease, so no hold can use them."""
     under_way = [cut for cut in node.cuts if cut.state is CutState.ORDERED]
     return {uuid: f"the cut of {cut.card_uuid}" for cut in under_way for uuid in cut.lost_uuids}
 

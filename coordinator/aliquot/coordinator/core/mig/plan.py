@@ -34,7 +34,7 @@ TRIALS_MAX = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class MigNode:
     """A node with cards that may be cut now."""
 
     spec: NodeSpec
@@ -46,7 +46,7 @@ class Room:
 
 
 @dataclass(frozen=True, slots=True)
-class Recut:
+class LayoutChange:
     """What to do with one card."""
 
     node_id: str
@@ -61,7 +61,7 @@ class Recut:
         return len(self.parts) - (len(self.card.parts) - len(self.lost))
 
 
-def recut(node_id: str, card: MigCard, in_use: Collection[str], name: str, count: int) -> Recut | None:
+def change_layout(node_id: str, card: MigCard, in_use: Collection[str], name: str, count: int) -> LayoutChange | None:
     """The least change that gives the card `count` more parts of a profile; None: it can't have them."""
     profiles = {profile.name: profile for profile in card.profiles}
     wanted = profiles.get(name)
@@ -71,7 +71,7 @@ def recut(node_id: str, card: MigCard, in_use: Collection[str], name: str, count
     loose = [part for part in card.parts if part not in fixed]
     taken = _slices(fixed, profiles)
     starts = [start for start in wanted.starts if not taken & _span(start, wanted)]
-    best: tuple[tuple[int, int, list[int]], Recut] | None = None
+    best: tuple[tuple[int, int, list[int]], LayoutChange] | None = None
     for chosen in combinations(sorted(starts, reverse=True), count):
         new = [_span(start, wanted) for start in chosen]
         covered = frozenset().union(*new)
@@ -82,7 +82,7 @@ def recut(node_id: str, card: MigCard, in_use: Collection[str], name: str, count
         parts = tuple(sorted([*kept, *(MigPart(name, start) for start in chosen)], key=lambda part: part.start))
         cost = (len(lost), len(_slices(lost, profiles)), [-start for start in chosen])
         if best is None or cost < best[0]:
-            best = (cost, Recut(node_id, card, parts, lost))
+            best = (cost, LayoutChange(node_id, card, parts, lost))
     return best[1] if best is not None else None
 
 
@@ -101,79 +101,79 @@ class _Trials:
         self._demand = demand
         self._left = TRIALS_MAX
 
-    def fits(self, rooms: Sequence[Room], cuts: Sequence[Recut]) -> bool:
+    def fits(self, nodes: Sequence[MigNode], cuts: Sequence[LayoutChange]) -> bool:
         """Whether the demand was placed; False also when there are no trials left."""
         self._left -= 1
-        return self._left >= 0 and fits(rooms, self._demand, cuts)
+        return self._left >= 0 and fits(nodes, self._demand, cuts)
 
 
-def plan(rooms: Sequence[Room], demand: Demand) -> tuple[Recut, ...]:
+def plan(nodes: Sequence[MigNode], demand: Demand) -> tuple[LayoutChange, ...]:
     """The cuts with which the demand would fit beside all that runs; empty: none were found. One card where one is
     enough, else as many as it takes.
     """
     trials = _Trials(demand)
-    rooms = [room for room in rooms if may_serve(room.spec, demand)]
-    options = _options(rooms, demand)
+    nodes = [node for node in nodes if may_serve(node.spec, demand)]
+    options = _options(nodes, demand)
     # One member sits on one node: then only that node is tried.
-    groups = [[room] for room in rooms] if demand.gang_size == 1 else [list(rooms)]
-    group_of = {room.spec.node_id: group for group in groups for room in group}
+    groups = [[node] for node in nodes] if demand.gang_size == 1 else [list(nodes)]
+    group_of = {node.spec.node_id: group for group in groups for node in group}
     for option in options:
         if trials.fits(group_of[option.node_id], (option,)):
             return (option,)
     if demand.count * demand.gang_size == 1:
         return ()
     for group in groups:
-        node_ids = {room.spec.node_id for room in group}
+        node_ids = {node.spec.node_id for node in group}
         found = _several(group, [option for option in options if option.node_id in node_ids], trials)
         if found:
             return found
     return ()
 
 
-def _several(rooms: Sequence[Room], options: Sequence[Recut], trials: _Trials) -> tuple[Recut, ...]:
+def _several(nodes: Sequence[MigNode], options: Sequence[LayoutChange], trials: _Trials) -> tuple[LayoutChange, ...]:
     """Card after card, the least change first, until it fits; then without those that it does not need."""
     most = {option.card.uuid: option for option in options}  # the last of each card makes the most parts
-    chosen: list[Recut] = []
+    chosen: list[LayoutChange] = []
     for option in sorted(most.values(), key=lambda option: len(option.lost)):
         chosen.append(option)
-        if len(chosen) > 1 and trials.fits(rooms, chosen):
+        if len(chosen) > 1 and trials.fits(nodes, chosen):
             for spare in list(chosen):
                 rest = [each for each in chosen if each is not spare]
-                if trials.fits(rooms, rest):
+                if trials.fits(nodes, rest):
                     chosen = rest
             return tuple(chosen)
     return ()
 
 
-def _options(rooms: Sequence[Room], demand: Demand) -> list[Recut]:
+def _options(nodes: Sequence[MigNode], demand: Demand) -> list[LayoutChange]:
     """What could be done to single cards, the least change first."""
-    found: list[Recut] = []
-    for room in rooms:
-        for card, in_use in room.cards:
+    found: list[LayoutChange] = []
+    for node in nodes:
+        for card, in_use in node.cards:
             for count in range(1, demand.count * demand.gang_size + 1):
-                option = recut(room.spec.node_id, card, in_use, demand.mig_profile, count)
+                option = change_layout(node.spec.node_id, card, in_use, demand.mig_profile, count)
                 if option is None:
                     break
                 found.append(option)
     return sorted(found, key=lambda option: (len(option.lost), option.made))
 
 
-def fits(rooms: Sequence[Room], demand: Demand, cuts: Sequence[Recut]) -> bool:
+def fits(nodes: Sequence[MigNode], demand: Demand, cuts: Sequence[LayoutChange]) -> bool:
     """Whether the demand could be placed on what would be free after these cuts."""
     inventory = Inventory()
     engine = Engine(inventory, make_policy("binpack"), full_scan=True)
     parts_of = {cut.card.uuid: cut.parts for cut in cuts}
-    for room in rooms:
+    for node in nodes:
         devices = [
             _device(card, part)
-            for card, in_use in room.cards
+            for card, in_use in node.cards
             for part in parts_of.get(card.uuid, card.parts)
             if part.uuid not in in_use
         ]
-        inventory.put_node(replace(room.spec, devices=tuple(devices), cards=()))
-        inventory.set_grantable(room.spec.node_id, True)
-        for _ in range(room.in_group):
-            inventory.reserve_member(room.spec.node_id, Demand(count=0, affinity_group=demand.affinity_group))
+        inventory.put_node(replace(node.spec, devices=tuple(devices), cards=()))
+        inventory.set_grantable(node.spec.node_id, True)
+        for _ in range(node.in_group):
+            inventory.reserve_member(node.spec.node_id, Demand(count=0, affinity_group=demand.affinity_group))
     return engine.fits(demand)
 
 
@@ -190,9 +190,9 @@ def _device(card: MigCard, part: MigPart) -> DeviceSpec:
     )
 
 
-def emptied(spec: NodeSpec) -> Room:
+def with_nothing_on_it(spec: NodeSpec) -> MigNode:
     """The node with nothing on it: for what could ever be."""
-    return Room(replace(spec, cards=()), tuple((card, frozenset()) for card in spec.cards))
+    return MigNode(replace(spec, cards=()), tuple((card, frozenset()) for card in spec.cards))
 
 
 def left(spec: NodeSpec, cpu_milli: int, host_memory_bytes: int) -> NodeSpec:

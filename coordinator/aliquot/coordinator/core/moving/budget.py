@@ -8,6 +8,7 @@ that time is.
 
 from __future__ import annotations
 
+from aliquot.coordinator.core.rests import Rests
 from aliquot.coordinator.core.types import Demand
 
 MOVES_PERMILLE = 9
@@ -15,7 +16,6 @@ MOVES_PERMILLE = 9
 
 SAVED_MAX = 24
 """Moves that can be saved up: three nodes of eight single-device leases."""
-
 
 DEMAND_REST_MS = 5_000
 """A plan that came to nothing is not made again for an equal request before this time has passed."""
@@ -32,20 +32,18 @@ class MoveBudget:
     def __init__(self, permille: int = MOVES_PERMILLE) -> None:
         self._permille = permille
         self._saved_milli = 0
-        self._rests_until_ms: dict[Demand, int] = {}
+        self._rests: Rests[Demand] = Rests(RESTS_MAX)
         self._rest_until_ms = 0
 
     def may_plan(self, demand: Demand, now_ms: int) -> bool:
         """Whether moves may be made, and a plan for this demand is worth the time."""
         if not self.available or now_ms < self._rest_until_ms:
             return False
-        return now_ms >= self._rests_until_ms.get(demand, 0)
+        return self._rests.of(demand, now_ms) is None
 
     def rest(self, demand: Demand, now_ms: int) -> None:
         """A plan for this demand came to nothing."""
-        if len(self._rests_until_ms) >= RESTS_MAX:
-            self._rests_until_ms.clear()
-        self._rests_until_ms[demand] = now_ms + DEMAND_REST_MS
+        self._rests.begin(demand, 0, now_ms, now_ms + DEMAND_REST_MS)
         self._rest_until_ms = now_ms + PLAN_REST_MS
 
     @property

@@ -22,7 +22,7 @@ from aliquot.coordinator.core.leases.granting import chain_of, exhausted, forbid
 from aliquot.coordinator.core.leases.records import Lease, SliceState, lease_id_of
 from aliquot.coordinator.core.moving.defragmentation import propose
 from aliquot.coordinator.core.moving.evacuation import evacuate
-from aliquot.coordinator.core.moving.plan import Move, Occupant
+from aliquot.coordinator.core.moving.plan import LeaseMove, PlacedLease
 from aliquot.coordinator.core.outcomes import Decision, DefragmentView, MovedLease
 from aliquot.coordinator.core.placement.fragmentation import typical
 from aliquot.coordinator.core.placement.mix import by_share, reference_bytes
@@ -36,29 +36,29 @@ MOVED_REST_MS = 600_000
 """A lease that was granted anew so lately is left alone: nobody is moved twice in a row."""
 
 
-class Occupants(dict[str, Sequence[Occupant]]):
-    """By node, what stands there; made for the nodes that are looked at, and no others."""
+class _LazyLeasesByNode(dict[str, Sequence[PlacedLease]]):
+    """The leases of each node, read when the node is first looked at."""
 
     def __init__(self, state: Planning, now_ms: int) -> None:
         super().__init__()
         self._state = state
         self._now_ms = now_ms
 
-    def get(self, node_id: str, default: object = None) -> Sequence[Occupant]:
+    def get(self, node_id: str, default: object = None) -> Sequence[PlacedLease]:
         """The leases of one node, by their ids."""
         del default
         found = self.setdefault(node_id, ())
         if not found:
             lease_ids = dict.fromkeys(lease_id_of(slice_id) for slice_id in self._state.slice_ids_by_node[node_id])
             found = self[node_id] = tuple(
-                occupant_of(self._state, self._state.leases[lease_id], self._now_ms) for lease_id in sorted(lease_ids)
+                placed_lease(self._state, self._state.leases[lease_id], self._now_ms) for lease_id in sorted(lease_ids)
             )
         return found
 
 
-def occupant_of(state: Planning, lease: Lease, now_ms: int) -> Occupant:
+def placed_lease(state: Planning, lease: Lease, now_ms: int) -> PlacedLease:
     """A lease as the planners of moves see it."""
-    return Occupant(lease.lease_id, lease.request.demand, placement_of(lease), _movable(state, lease, now_ms))
+    return PlacedLease(lease.lease_id, lease.request.demand, placement_of(lease), _movable(state, lease, now_ms))
 
 
 def placement_of(lease: Lease) -> Placement:
@@ -72,13 +72,13 @@ def placement_of(lease: Lease) -> Placement:
 
 
 def _movable(state: Planning, lease: Lease, now_ms: int) -> bool:
-    """Whether a lease may be moved now: in a state to be, and not just granted."""
+    """Whether a lease may be moved now, and was not just granted."""
     rest_ms = max(lease.request.min_run_ms, MOVED_REST_MS if lease.requeues else 0)
     return now_ms >= lease.granted_ms + rest_ms and _may_move(state, lease)
 
 
 def _may_move(state: Planning, lease: Lease) -> bool:
-    """Whether a lease is marked movable and in a state to be moved: running in peace, and not elastic."""
+    """Whether a lease is marked movable, active as a whole, and neither elastic nor a gang."""
     request = lease.request
     if not request.movable or request.demand.gang_size > 1 or request.min_count or request.max_count:
         return False
@@ -93,7 +93,7 @@ def _may_move(state: Planning, lease: Lease) -> bool:
     return True
 
 
-def move(state: Planning, planned: Move, why: str, now_ms: int) -> list[Fact] | None:
+def move(state: Planning, planned: LeaseMove, why: str, now_ms: int) -> list[Fact] | None:
     """The facts of one move; None where a limit forbids that the lease holds both places for a moment."""
     lease = state.leases[planned.lease_id]
     request = lease.request
@@ -116,14 +116,14 @@ def move(state: Planning, planned: Move, why: str, now_ms: int) -> list[Fact] | 
 
 
 def move_away(state: Planning, lease: Lease, why: str, now_ms: int) -> list[Fact] | None:
-    """The facts that grant a movable lease elsewhere, since where it is it can't stay; None where it can't be moved."""
+    """The facts that grant a lease elsewhere because it can't stay; None where it can't be moved."""
     if not _may_move(state, lease):
         return None
     demand = lease.request.demand
     target = state.engine.place(demand, arrival=lease.arrival)
     if target is None:
         return None
-    return move(state, Move(lease.lease_id, placement_of(lease), target), why, now_ms)
+    return move(state, LeaseMove(lease.lease_id, placement_of(lease), target), why, now_ms)
 
 
 def make_room(state: Planning, lease: Lease, demand: Demand, now_ms: int) -> list[Fact]:
@@ -140,7 +140,7 @@ def make_room(state: Planning, lease: Lease, demand: Demand, now_ms: int) -> lis
     hold = state.holds.get(lease.lease_id)
     with state.inventory.trial() as inventory:
         inventory.open_devices(hold.device_uuids if hold is not None else ())  # it may be most of the room it needs
-        found = evacuate(state.engine, Occupants(state, now_ms), demand, moves_max=budget.available)
+        found = evacuate(state.engine, _LazyLeasesByNode(state, now_ms), demand, moves_max=budget.available)
     facts = holding.give_up_of(state, lease.lease_id, now_ms, "room is made by moving others")
     for planned in found.moves if found is not None else ():
         moved = move(state, planned, f"lease {lease.lease_id} needs the room", now_ms)
@@ -170,9 +170,9 @@ def defragment(state: Planning, command: Defragment, now_ms: int) -> Decision[De
     """One step: a few leases are looked at, so that a turn stays short whatever the pool's size."""
     engine = state.engine
     mix = typical(by_share(engine.mix.counts, reference_bytes(state.inventory)))
-    occupants = Occupants(state, now_ms)
+    by_node = _LazyLeasesByNode(state, now_ms)
     moves_max = command.moves_max
-    proposal = propose(engine, occupants, mix, moves_max=moves_max, trials_max=TRIALS_PER_STEP, cursor=command.cursor)
+    proposal = propose(engine, by_node, mix, moves_max=moves_max, trials_max=TRIALS_PER_STEP, cursor=command.cursor)
     facts: list[Fact] = []
     moves: list[MovedLease] = []
     for planned in proposal.moves:

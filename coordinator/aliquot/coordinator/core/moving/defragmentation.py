@@ -1,8 +1,8 @@
 """The defragmentation planner: a bounded number of moves that let more of what arrives fit.
 
-It proposes; whoever allowed it carries out (`core.decide.moving`). A move is proposed only if the lease goes to a
-better place by the policy's own lights and the pool's fragmentation falls by more than a move is worth. A step looks at
-a few leases and at the nodes they touch, whatever the size of the pool.
+It proposes; `core.moving.decide` carries out. A move is proposed only if the policy scores the new place higher and the
+pool's fragmentation falls by more than a move is worth. A step looks at a few leases and at the nodes they touch,
+whatever the size of the pool.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from aliquot.coordinator.core.moving.plan import Move, Moves, Occupant, Occupants, hold, let_go
+from aliquot.coordinator.core.moving.plan import LeaseMove, LeasesByNode, Moves, PlacedLease, hold, let_go
 from aliquot.coordinator.core.placement.engine import Engine
 from aliquot.coordinator.core.placement.fragmentation import Mix
 from aliquot.coordinator.core.types import Demand
@@ -27,7 +27,7 @@ NODES_PER_STEP = 256
 class Proposal(NamedTuple):
     """What the planner would do, and what that is worth."""
 
-    moves: tuple[Move, ...]
+    moves: tuple[LeaseMove, ...]
     gained_milli: int
     """Idle share that the mix could use afterwards and can't now, on average over the mix."""
     cursor: int
@@ -36,7 +36,7 @@ class Proposal(NamedTuple):
 
 def propose(
     engine: Engine,
-    occupants: Occupants,
+    by_node: LeasesByNode,
     mix: tuple[tuple[Demand, int], ...],
     *,
     moves_max: int,
@@ -62,33 +62,33 @@ def propose(
             if trials >= trials_max or len(moving.made) >= moves_max:
                 order_left = cursor + number
                 break
-            for occupant in _movable(occupants, node_id):
+            for placed in _movable(by_node, node_id):
                 if len(moving.made) >= moves_max:
                     break
                 trials += 1
-                gained += _try_move(engine, weighed, moving, occupant, gain_min_milli)
+                gained += _try_move(engine, weighed, moving, placed, gain_min_milli)
         else:
             order_left = cursor + NODES_PER_STEP
         moves = tuple(moving.made)
     return Proposal(moves, gained // weighed.total_weight, order_left if order_left < len(order) else 0)
 
 
-def _try_move(engine: Engine, mix: Mix, moves: Moves, occupant: Occupant, gain_min_milli: int) -> int:
+def _try_move(engine: Engine, mix: Mix, moves: Moves, placed: PlacedLease, gain_min_milli: int) -> int:
     """Move the lease on trial, and back again if that gains too little; what was gained, times the mix's weight."""
     inventory = engine.inventory
     mark = inventory.mark
-    target = moves.move(occupant)
+    target = moves.move(placed)
     if target is None:
         return 0
-    touched = {*occupant.placement.node_ids, *target.node_ids}
+    touched = {*placed.placement.node_ids, *target.node_ids}
     after = _fragmented(engine, mix, touched)
     inventory.undo_to(mark)
     gain = _fragmented(engine, mix, touched) - after
     if gain < gain_min_milli * mix.total_weight:
         moves.made.pop()
         return 0
-    let_go(inventory, occupant.demand, occupant.placement)
-    hold(inventory, occupant.demand, target)
+    let_go(inventory, placed.demand, placed.placement)
+    hold(inventory, placed.demand, target)
     return gain
 
 
@@ -101,10 +101,10 @@ def _fragmented(engine: Engine, mix: Mix, node_ids: set[str]) -> int:
     return int(np.where(table.cpu_left[rows] >= 0, weighed, 0).sum())
 
 
-def _movable(occupants: Occupants, node_id: str) -> Iterator[Occupant]:
-    for occupant in sorted(occupants.get(node_id, ()), key=lambda o: o.lease_id):
-        if occupant.movable and occupant.demand.gang_size == 1:
-            yield occupant
+def _movable(by_node: LeasesByNode, node_id: str) -> Iterator[PlacedLease]:
+    for placed in sorted(by_node.get(node_id, ()), key=lambda o: o.lease_id):
+        if placed.movable and placed.demand.gang_size == 1:
+            yield placed
 
 
 def _in_order(engine: Engine) -> list[str]:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
-from aliquot.coordinator.core.moving.plan import Move, Moves, Occupant, Occupants
+from aliquot.coordinator.core.moving.plan import LeaseMove, LeasesByNode, Moves, PlacedLease
 from aliquot.coordinator.core.placement.engine import Engine
 from aliquot.coordinator.core.types import WHOLE_SHARE_MILLI, Demand, Placement
 
@@ -27,34 +27,34 @@ NODES_TRIED = 12
 class Evacuation(NamedTuple):
     """Moves that let the demand be placed, and where it then goes."""
 
-    moves: tuple[Move, ...]
+    moves: tuple[LeaseMove, ...]
     placement: Placement
 
 
 class _Candidate(NamedTuple):
-    leases: tuple[Occupant, ...]
+    leases: tuple[PlacedLease, ...]
     """Those on the devices that cost the fewest moves."""
-    others: tuple[Occupant, ...]
+    others: tuple[PlacedLease, ...]
     """Others on the node that may move, should CPU be short; the largest users of it first."""
     row: int
     node_id: str
 
 
-def evacuate(engine: Engine, occupants: Occupants, demand: Demand, *, moves_max: int) -> Evacuation | None:
+def evacuate(engine: Engine, by_node: LeasesByNode, demand: Demand, *, moves_max: int) -> Evacuation | None:
     """The cheapest way found to make room for one member of `demand` with at most `moves_max` moves; None if none is.
 
     The inventory is as before on return.
     """
     if not demand.count or demand.gang_size > 1 or moves_max < 1:
         return None
-    for candidate in _candidates(engine, occupants, demand, moves_max):
+    for candidate in _candidates(engine, by_node, demand, moves_max):
         found = _try_node(engine, candidate, demand, moves_max)
         if found is not None:
             return found
     return None
 
 
-def _candidates(engine: Engine, occupants: Occupants, demand: Demand, moves_max: int) -> list[_Candidate]:
+def _candidates(engine: Engine, by_node: LeasesByNode, demand: Demand, moves_max: int) -> list[_Candidate]:
     """Nodes that suit the demand, those where the fewest leases are in the way first."""
     table = engine.inventory.table
     suits = np.zeros(table.rows, np.bool_)
@@ -67,23 +67,23 @@ def _candidates(engine: Engine, occupants: Occupants, demand: Demand, moves_max:
     idle = table.share_left[rows].sum(axis=1)
     found: list[_Candidate] = []
     for row in rows[np.argsort(-idle, kind="stable")][:NODES_LOOKED_AT].tolist():
-        candidate = _in_the_way(engine, occupants, demand, row)
+        candidate = _in_the_way(engine, by_node, demand, row)
         if candidate is not None and len(candidate.leases) <= moves_max:
             found.append(candidate)
     found.sort(key=lambda c: (len(c.leases), c.row))
     return found[:NODES_TRIED]
 
 
-def _in_the_way(engine: Engine, occupants: Occupants, demand: Demand, row: int) -> _Candidate | None:
+def _in_the_way(engine: Engine, by_node: LeasesByNode, demand: Demand, row: int) -> _Candidate | None:
     """Which leases would have to leave this row; None where too few devices can be had at all."""
     node = engine.inventory.table.node_of_row[row]
     assert node is not None
-    on_device: dict[str, list[Occupant]] = {}
-    for occupant in occupants.get(node.spec.node_id, ()):
-        for member in occupant.placement.members:
+    on_device: dict[str, list[PlacedLease]] = {}
+    for placed in by_node.get(node.spec.node_id, ()):
+        for member in placed.placement.members:
             for plan in member:
-                on_device.setdefault(plan.device_uuid, []).append(occupant)
-    costs: list[tuple[int, int, int, list[Occupant]]] = []
+                on_device.setdefault(plan.device_uuid, []).append(placed)
+    costs: list[tuple[int, int, int, list[PlacedLease]]] = []
     for device in engine.inventory.table.devices_of_row[row]:
         leases = on_device.get(device.spec.uuid, [])
         if device.works and not device.withheld_for and all(_may_leave(o, demand) for o in leases):
@@ -99,9 +99,9 @@ def _in_the_way(engine: Engine, occupants: Occupants, demand: Demand, row: int) 
     return _Candidate(tuple(leaving.values()), tuple(spare), row, node.spec.node_id)
 
 
-def _may_leave(occupant: Occupant, demand: Demand) -> bool:
+def _may_leave(placed: PlacedLease, demand: Demand) -> bool:
     """Leases as large as the demand itself stay: they would be as hard to place."""
-    return occupant.movable and occupant.demand.gang_size == 1 and occupant.demand.count < demand.count
+    return placed.movable and placed.demand.gang_size == 1 and placed.demand.count < demand.count
 
 
 def _try_node(engine: Engine, candidate: _Candidate, demand: Demand, moves_max: int) -> Evacuation | None:
@@ -111,14 +111,14 @@ def _try_node(engine: Engine, candidate: _Candidate, demand: Demand, moves_max: 
     leases = sorted(candidate.leases, key=lambda o: (-o.demand.count * _share(o.demand), o.lease_id))
     with engine.inventory.trial():
         moves = Moves(engine)
-        for occupant in leases:
-            if moves.move(occupant, avoid_node_ids=(node_id,)) is None:
+        for placed in leases:
+            if moves.move(placed, avoid_node_ids=(node_id,)) is None:
                 return None
         placement = engine.place(wanted)
-        for occupant in candidate.others:
+        for placed in candidate.others:
             if placement is not None or len(moves.made) == moves_max:
                 break
-            if moves.move(occupant, avoid_node_ids=(node_id,)) is not None:
+            if moves.move(placed, avoid_node_ids=(node_id,)) is not None:
                 placement = engine.place(wanted)
         return Evacuation(tuple(moves.made), placement) if placement is not None else None
 

@@ -1,8 +1,8 @@
 """Moving leases on trial: what every plan of moves is made of.
 
 A plan never changes the inventory: leases are put elsewhere on trial, one after another, each seeing the moves before
-it, and all is put back before the plan is returned. Every new place fits while all old ones are still held, so whoever
-carries the plan out (`core.decide.moving`) can hold the new places first and no lease can be lost on the way.
+it, and all is put back before the plan is returned. Every new place fits while all old ones are still held, so
+`core.moving.decide` can hold the new places first, and no lease can be lost on the way.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from aliquot.coordinator.core.placement.engine import Engine
 from aliquot.coordinator.core.types import Demand, Placement
 
 
-class Occupant(NamedTuple):
-    """A lease as far as moving it goes."""
+class PlacedLease(NamedTuple):
+    """What a plan of moves knows of a lease."""
 
     lease_id: str
     demand: Demand
@@ -26,7 +26,7 @@ class Occupant(NamedTuple):
     movable: bool
 
 
-class Move(NamedTuple):
+class LeaseMove(NamedTuple):
     """One lease from where it is to where it would go."""
 
     lease_id: str
@@ -34,8 +34,8 @@ class Move(NamedTuple):
     target: Placement
 
 
-Occupants = Mapping[str, Sequence[Occupant]]
-"""By node. A gang's lease stands on each of its nodes and is never moved."""
+LeasesByNode = Mapping[str, Sequence[PlacedLease]]
+"""By node. A gang stands on each of its nodes and is never moved."""
 
 
 def hold(inventory: Inventory, demand: Demand, placement: Placement) -> None:
@@ -59,19 +59,19 @@ class Moves:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self.made: list[Move] = []
+        self.made: list[LeaseMove] = []
         """In the order in which they must be made."""
 
-    def move(self, occupant: Occupant, avoid_node_ids: tuple[str, ...] = ()) -> Placement | None:
+    def move(self, placed: PlacedLease, avoid_node_ids: tuple[str, ...] = ()) -> Placement | None:
         """Put a lease where the policy likes it best now, beside its old place and outside of the nodes that earlier
         moves left; None if that is nowhere.
         """
-        demand = occupant.demand
+        demand = placed.demand
         left = {node_id for made in self.made for node_id in made.source.node_ids}
         avoid = demand.avoid_node_ids + avoid_node_ids + tuple(sorted(left))
         target = self._engine.place(msgspec.structs.replace(demand, avoid_node_ids=avoid) if avoid else demand)
         if target is not None:
-            let_go(self._engine.inventory, demand, occupant.placement)
+            let_go(self._engine.inventory, demand, placed.placement)
             hold(self._engine.inventory, demand, target)
-            self.made.append(Move(occupant.lease_id, occupant.placement, target))
+            self.made.append(LeaseMove(placed.lease_id, placed.placement, target))
         return target

@@ -45,7 +45,7 @@ def start_leading(state: Planning, command: c.StartLeading, now_ms: int) -> Deci
 
 
 def raise_epoch(state: Planning, command: c.RaiseEpoch, now_ms: int) -> Decision[None]:
-    """Nothing else changes: sessions go on, and what agents are told from now on carries the higher epoch."""
+    """Raise the epoch. Sessions go on; agents get the higher epoch from now on."""
     if command.leader_epoch <= state.leader_epoch:
         return NOTHING
     return Decision((LeaderStarted(at_ms=now_ms, leader_epoch=command.leader_epoch),))
@@ -98,8 +98,8 @@ def register(state: Planning, command: c.RegisterNode, now_ms: int) -> Decision[
 
 
 def _as_held(state: Planning, spec: NodeSpec) -> NodeSpec:
-    """The node with no device smaller than what leases hold of it: an agent that has learnt to tell what part of a card
-    a MIG instance is says less of those than they were granted at.
+    """The node with no device smaller than what leases hold of it: a newer agent may report a MIG instance as a smaller
+    part of its card than it was granted as.
     """
     if not any(device.mig_profile for device in spec.devices):
         return spec
@@ -289,7 +289,7 @@ def _fail_vanished(state: Planning, old: Node | None, spec: NodeSpec, now_ms: in
             failed.setdefault(lease_id, {})[slice_id] = ("DEVICE_VANISHED", f"{spec.name} no longer has it")
     facts: list[Fact] = []
     for lease_id, of_lease in failed.items():
-        facts += lifecycle.settle(state, state.leases[lease_id], (), of_lease, now_ms)
+        facts += lifecycle.conclude(state, state.leases[lease_id], (), of_lease, now_ms)
     return facts
 
 

@@ -1,4 +1,4 @@
-"""How nodes and devices change the State, and what follows from it: what may be granted on, and which holds break."""
+"""How nodes and devices change the State: what accepts grants, and which holds break."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def _node_state_changed(state: State, fact: NodeStateChanged) -> None:
         ),
     )
     if fact.state is NodeState.LOST:
-        # Sorted, because entries are numbered, and the index's own order is none that a snapshot keeps.
+        # Sorted, because entries are numbered and a snapshot does not keep the index's order.
         for slice_id in sorted(state.slice_ids_by_node[fact.node_id]):
             move_slice(state, slice_id, SliceEvent.LOSE, fact.at_ms)
 

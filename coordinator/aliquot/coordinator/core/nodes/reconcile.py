@@ -6,7 +6,7 @@ from aliquot.coordinator.core.commands import ReconcileNode, ReportStatus, Slice
 from aliquot.coordinator.core.fact import Fact
 from aliquot.coordinator.core.leases.facts import SlicesAdopted
 from aliquot.coordinator.core.leases.records import SliceState, lease_id_of
-from aliquot.coordinator.core.leases.reports import settle_reports
+from aliquot.coordinator.core.leases.reports import conclude_reports
 from aliquot.coordinator.core.nodes.facts import NodeStateChanged
 from aliquot.coordinator.core.outcomes import NOTHING, Decision
 from aliquot.coordinator.core.planning import Planning
@@ -16,10 +16,9 @@ from aliquot.coordinator.core.types import NodeState
 def reconcile(state: Planning, command: ReconcileNode, now_ms: int) -> Decision[None]:
     """Adopt what is held and known; count as gone what was ending and is no longer held; then READY.
 
-    A slice that should run and that the agent does not hold stays as it is: the desired state tells the agent to set
-    it up
-    (again). Slices that only the agent knows are its business: it keeps them quarantined, reports their memory as
-    foreign, and the outbox tells it which of them have ended.
+    A slice that should run and that the agent does not hold stays as it is: the desired state makes the agent set it up
+    again. Slices that only the agent knows stay quarantined there: it reports their memory as foreign, and the outbox
+    tells it which of them have ended.
     """
     node = state.nodes.get(command.node_id)
     if node is None or node.session_epoch != command.session_epoch or node.state is not NodeState.RECONCILING:
@@ -36,7 +35,7 @@ def reconcile(state: Planning, command: ReconcileNode, now_ms: int) -> Decision[
     facts: list[Fact] = []
     if adopted:
         facts.append(SlicesAdopted(at_ms=now_ms, node_id=command.node_id, slice_ids=tuple(adopted)))
-    facts += settle_reports(state, command.node_id, reports.values(), now_ms)
+    facts += conclude_reports(state, command.node_id, reports.values(), now_ms)
     facts.append(
         NodeStateChanged(
             at_ms=now_ms,

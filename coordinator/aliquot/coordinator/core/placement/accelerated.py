@@ -1,8 +1,8 @@
 """The price policy's scores by compiled code instead of NumPy calls: same arrays in, same integers out.
 
-Kept apart from the index so that everything works without numba, only slower, and so that nobody waits for it: the
-index scores by NumPy until somebody has called `warm_up` in this process, and by the kernel from then on. The arrays
-are gathered anew whenever one of them was replaced (growth, new prices), which their owners count.
+Kept apart from the index so that everything works without numba, only slower: the index scores by NumPy until `warm_up`
+was called in this process, and by the kernel from then on. The arrays are gathered anew whenever one of them was
+replaced (growth, new prices).
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def _compile(scene: type[Any], score: Kernel) -> None:
 
 
 class _NoRows:
-    """An index of nothing."""
+    """An index without rows."""
 
     def __init__(self) -> None:
         self.keys: Ints = np.zeros((1, 1), np.int64)

@@ -1,10 +1,9 @@
 """What a policy sees: some rows against some shapes, as arrays that broadcast.
 
-Two axes: (row, shape) for what belongs to nodes, (state, shape) for what belongs to devices; an axis is 1 long
-where the value does not depend on it. A *state* is a device of a row, or several devices of it that have the same
-left and so are interchangeable; `row_of` says which row a state belongs to. One formula therefore serves a few
-changed rows against all shapes (an update) and all rows against one shape (a full scan), and gives the same
-integers in both.
+Two axes: (row, shape) for what belongs to nodes, (state, shape) for what belongs to devices; an axis is 1 long where
+the value does not depend on it. A *state* is a device of a row, or several devices of it that have the same left and so
+are interchangeable; `row_of` says which row a state belongs to. One formula therefore serves a few changed rows against
+all shapes (an update) and all rows against one shape (a full scan), and gives the same integers in both.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from aliquot.coordinator.core.inventory import DeviceTable
 from aliquot.coordinator.core.placement.shapes import Bools, Ints, ShapeTable, proportional_memory
 
 DISTINCT_ROWS_MAX = 64
-"""Up to so many rows, equal devices are found one by one, which costs less than scoring them twice."""
+"""Up to so many rows, equal devices are merged: that costs less than scoring them twice."""
 
 COLUMN_LAST = 255
 
@@ -129,7 +128,7 @@ class Feasible(NamedTuple):
     allowed: Bools
     """[row, shape] the member fits the row."""
     tier: Ints | None
-    """[row, shape] 2: its slices can share an NVLink island; 1: a NUMA node; None: nobody asked."""
+    """[row, shape] 2: its slices can share an NVLink island; 1: a NUMA node; None: not asked for."""
     columns_left: Ints
     """[state, 1] 255 less the (first) device of each state, so that the larger of equals is the first."""
 

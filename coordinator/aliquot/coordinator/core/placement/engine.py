@@ -15,13 +15,13 @@ from aliquot.coordinator.core.inventory import Inventory
 from aliquot.coordinator.core.moving.budget import MoveBudget
 from aliquot.coordinator.core.placement import explain
 from aliquot.coordinator.core.placement.capacity import room
-from aliquot.coordinator.core.placement.chooser import Chooser
 from aliquot.coordinator.core.placement.fragmentation import typical
 from aliquot.coordinator.core.placement.gang import place_gang
 from aliquot.coordinator.core.placement.index import Index, ScoreIndex
 from aliquot.coordinator.core.placement.matching import Matcher
 from aliquot.coordinator.core.placement.mix import ArrivalMix, by_share, reference_bytes
 from aliquot.coordinator.core.placement.obstacles import charge
+from aliquot.coordinator.core.placement.placer import MemberPlacer
 from aliquot.coordinator.core.placement.policies.price import Price
 from aliquot.coordinator.core.placement.policy import Policy
 from aliquot.coordinator.core.placement.prices import PriceTable
@@ -61,14 +61,14 @@ class Engine:
         self._utilisation: dict[str, int] = {}
         """How busy devices are, in thousandths. Volatile: it decides only between equal places."""
         self._measured_version = -1
-        self._chooser = Chooser(inventory, policy, self.index, self._utilisation)
+        self._placer = MemberPlacer(inventory, policy, self.index, self._utilisation)
         self.mix = ArrivalMix() if mix is None else mix
         """What has arrived lately. Volatile: prices made of it come back as a fact."""
         self.moves = MoveBudget()
         """What may be moved to make room. Volatile too."""
         self._next_lesson = LESSON_FIRST
         self.matcher = Matcher(inventory)
-        """As what MIG instances serve requests by share or memory."""
+        """Which MIG profiles serve requests by share or memory."""
         self._possible: OrderedDict[Demand, bool] = OrderedDict()
         self._possible_version = -1
 
@@ -79,7 +79,7 @@ class Engine:
         """
         for position, shape in enumerate(self.matcher.shapes(demand)):
             if demand.gang_size > 1:
-                placement = place_gang(self._chooser, self.shapes, demand, shape, arrival)
+                placement = place_gang(self._placer, self.shapes, demand, shape, arrival)
             else:
                 placement = self._place_one(demand, shape, arrival)
             if placement is not None:
@@ -92,8 +92,8 @@ class Engine:
         return None
 
     def fits(self, demand: Demand) -> bool:
-        """Whether `place` would find room. It counts what is left and scores nothing: however many rows changed since
-        the last question, as they do when somebody asks what would be if others were gone, it takes the same time.
+        """Whether `place` would find room. It counts what is left and scores nothing, so it takes the same time
+        however many rows changed since the last question.
         """
         return any(room(self.inventory, demand, shape) >= demand.gang_size for shape in self.matcher.shapes(demand))
 
@@ -101,14 +101,14 @@ class Engine:
         """[row] how good each is for one member of `demand` as this shape; `NO_SCORE` where it does not fit. For
         comparing rows, and good for nothing else.
         """
-        return self._chooser.scores(demand, shape)
+        return self._placer.scores(demand, shape)
 
     def choose_on(self, demand: Demand, shape: Demand, node_id: str, arrival: int) -> tuple[SlicePlan, ...] | None:
         """What one member of `demand` would get as this shape on this node, or None if it does not fit there."""
         node = self.inventory.node(node_id)
         within: Bools = np.zeros(self.inventory.table.rows, np.bool_)
         within[node.first_row : node.first_row + node.row_count] = True
-        chosen = self._chooser.choose(demand, shape, arrival, within)
+        chosen = self._placer.choose(demand, shape, arrival, within)
         return chosen.slices if chosen is not None else None
 
     def note_demand(self, demand: Demand) -> None:
@@ -143,7 +143,7 @@ class Engine:
         self.policy.set_mix(mix)
 
     def _place_one(self, demand: Demand, shape: Demand, arrival: int) -> Placement | None:
-        chosen = self._chooser.choose(demand, shape, arrival)
+        chosen = self._placer.choose(demand, shape, arrival)
         if chosen is None:
             return None
         return Placement((chosen.slices,), (chosen.node_id,), chosen.note)

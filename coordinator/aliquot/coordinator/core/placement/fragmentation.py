@@ -1,9 +1,8 @@
 """Fragmentation: idle share that the requests which arrive can't use where it is.
 
-For one request type t on one node, all idle share is fragmented if t can't run there at all (other model, too
-little CPU, too few devices with enough left); otherwise the idle share of the devices that are too full for
-t. A node's fragmentation is the mean over the mix. Everything is integer: weights are counts, and the sum
-stays unscaled.
+For one request type t on one node, all idle share is fragmented if t can't run there at all (other model, too little
+CPU, too few devices with enough left); otherwise the idle share of the devices that are too full for t. A node's
+fragmentation is the mean over the mix. Everything is integer: weights are counts, and the sum stays unscaled.
 """
 
 from __future__ import annotations
@@ -157,7 +156,7 @@ def typical(counts: Mapping[Demand, int], coverage_milli: int = 950) -> tuple[tu
 
 
 def _serves(device_class: DeviceClass, demand: Demand) -> bool:
-    """MIG instances serve who names their profile, and parts of cards that are no larger."""
+    """MIG instances serve demands that name their profile, and parts of cards that are no larger."""
     if not device_class.mig_profile or demand.mig_profile:
         return demand.mig_profile == device_class.mig_profile
     return demand.share_milli < WHOLE_SHARE_MILLI and demand.memory_bytes <= device_class.leasable_bytes

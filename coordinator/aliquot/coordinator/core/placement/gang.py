@@ -1,10 +1,9 @@
 """Gangs: all members or none.
 
-Whether a gang fits is known before anything is tried (`capacity.py`), so a refusal costs a few array
-operations. Then members are placed one after another on trial, each seeing the ones before it, and every
-trial is undone before the placement is returned. Members prefer one failure domain, the smallest that has
-room for all, unless they ask to be spread: traffic between members is cheapest there, and the larger domains
-stay whole.
+Whether a gang fits is known before anything is tried (`capacity.py`), so a refusal costs a few array operations. Then
+members are placed one after another on trial, each seeing the ones before it, and every trial is undone before the
+placement is returned. Members prefer one failure domain, the smallest that has room for all, unless they ask to be
+spread: traffic between members is cheapest there, and the larger domains stay whole.
 """
 
 from __future__ import annotations
@@ -14,8 +13,8 @@ import numpy as np
 
 from aliquot.coordinator.core.inventory import Inventory
 from aliquot.coordinator.core.placement.capacity import listed_rows, members_per_node, members_per_row
-from aliquot.coordinator.core.placement.chooser import Chooser, Chosen
 from aliquot.coordinator.core.placement.picking import slice_on
+from aliquot.coordinator.core.placement.placer import Chosen, MemberPlacer
 from aliquot.coordinator.core.placement.scoring import NO_SCORE
 from aliquot.coordinator.core.placement.shapes import Bools, Ints, ShapeTable
 from aliquot.coordinator.core.types import UNKNOWN, Demand, Placement, SlicePlan, Topology
@@ -24,11 +23,13 @@ TRIAL_GROUP = "\x00gang"
 """Affinity group of a gang on trial whose demand names none, so that its members still see one another."""
 
 
-def place_gang(chooser: Chooser, shapes: ShapeTable, demand: Demand, shape: Demand, arrival: int) -> Placement | None:
+def place_gang(
+    placer: MemberPlacer, shapes: ShapeTable, demand: Demand, shape: Demand, arrival: int
+) -> Placement | None:
     """Place every member, or None. The inventory is as before on return."""
-    inventory = chooser.inventory
-    slot = chooser.index.slot(shape)
-    if chooser.index.best(slot)[1] == NO_SCORE:
+    inventory = placer.inventory
+    slot = placer.index.slot(shape)
+    if placer.index.best(slot)[1] == NO_SCORE:
         return None  # there is no room for even one member: the most frequent refusal, and the cheapest to know
     if not demand.affinity_group:
         demand = msgspec.structs.replace(demand, affinity_group=TRIAL_GROUP)
@@ -37,11 +38,11 @@ def place_gang(chooser: Chooser, shapes: ShapeTable, demand: Demand, shape: Dema
     per_node = members_per_node(inventory, demand, shape, per_row)
     if int(per_node.sum()) < demand.gang_size:
         return None
-    within, note = _smallest_domain(chooser, demand, per_node)
+    within, note = _smallest_domain(placer, demand, per_node)
     with inventory.trial():
         chosen: list[Chosen] = []
         for number in range(demand.gang_size):
-            found = chooser.choose(demand, shape, arrival * 65537 + number, within)
+            found = placer.choose(demand, shape, arrival * 65537 + number, within)
             if found is None:
                 break
             chosen.append(_held(inventory, demand, found))
@@ -75,8 +76,8 @@ def _placement(chosen: list[Chosen], note: str) -> Placement:
     )
 
 
-def _smallest_domain(chooser: Chooser, demand: Demand, per_node: Ints) -> tuple[Bools | None, str]:
-    inventory = chooser.inventory
+def _smallest_domain(placer: MemberPlacer, demand: Demand, per_node: Ints) -> tuple[Bools | None, str]:
+    inventory = placer.inventory
     if demand.spread_domains or demand.topology == Topology.ANY or len(inventory.domains) < 2:
         return None, ""
     domain = inventory.table.domain[: len(per_node)]

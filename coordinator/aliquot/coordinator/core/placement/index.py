@@ -1,10 +1,8 @@
 """Cached scores: which row is best for a shape, kept up to date row by row.
 
-`keys[row, slot]` holds every shape's score of every row; `block_keys[block, slot]` the best of each run of 64
-rows. A change to a row scores that row again for all shapes in one pass over a few thousand numbers and takes
-the maximum of its block; a question looks at one number a block and then at 32 rows. Neither grows with the
-number of devices in a way that matters, and, unlike bringing a shape up to date when it is next asked for,
-neither has a tail: a rare shape costs what a common one costs.
+`keys[row, slot]` holds every shape's score of every row; `block_keys[block, slot]` the best of each
+block of `BLOCK` (32) rows. A change to a row scores that row again for all shapes and takes the maximum of its block; a
+question looks at one number a block, and then at one block. A rare shape costs what a common one costs.
 
 A shape never seen, or one pushed out by 256 others, costs one full scan.
 """
@@ -28,9 +26,7 @@ BATCH_PAIRS = 4096
 
 
 class Index(Protocol):
-    """Answers which rows are how good for a shape. Two kinds: cached (here) and scanning (`scan.py`, the
-    oracle).
-    """
+    """Answers which rows are how good for a shape. Two kinds: cached (here) and scanning (`scan.py`, the oracle)."""
 
     scorer: Scorer
 

@@ -36,7 +36,7 @@ class Match(NamedTuple):
 
 
 class Matcher:
-    """Knows, until the structure of an inventory changes, as what its demands are served."""
+    """Which profiles serve a demand; remembered until the inventory's structure changes."""
 
     def __init__(self, inventory: Inventory) -> None:
         self._inventory = inventory
@@ -138,7 +138,7 @@ def compute_of(card: MigCard, compute_slices: int) -> int:
 
 
 def may_serve(spec: NodeSpec, demand: Demand) -> bool:
-    """Whether a node is meant at all: spares trials, and decides nothing else."""
+    """Whether a demand allows a node at all: a shortcut that spares trials."""
     labels = dict(spec.labels)
     return (
         demand.pool in ("", spec.pool)

@@ -53,7 +53,7 @@ class MixSummary(msgspec.Struct, frozen=True):
 
 
 class ArrivalMix:
-    """Counts of recent request types, bounded in size and in memory of the past."""
+    """Counts of recent request types; bounded, and the past fades."""
 
     def __init__(self) -> None:
         self._counts: dict[Demand, int] = {}

@@ -37,7 +37,7 @@ class Reason(enum.StrEnum):
     """No such device on that node."""
     CORDONED = "CORDONED"
     MAINTENANCE = "MAINTENANCE"
-    """A maintenance window stands against it, and no lack of devices."""
+    """A maintenance window keeps it waiting, not a lack of devices."""
     WITHHELD = "WITHHELD"
     """Free, but kept for somebody else."""
     MISMATCH = "MISMATCH"
@@ -47,7 +47,7 @@ class Reason(enum.StrEnum):
 
 
 OTHER_KIND = frozenset({Reason.OTHER_MODEL, Reason.OTHER_VENDOR, Reason.OTHER_PROFILE})
-"""The request is simply for other devices: the least interesting thing to say of a class."""
+"""The request is for other devices: the least helpful reason."""
 
 PERMANENT = OTHER_KIND | {
     Reason.NO_DEVICES,

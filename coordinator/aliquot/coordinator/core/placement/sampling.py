@@ -1,7 +1,6 @@
 """The pool's fragmentation as a live figure: measured a few rows at a time, so that no decision waits for it.
 
-A pass takes as many steps as the pool needs, and the pool changes meanwhile; what comes out is an average over the time
-of the pass, like any sampled figure, and promises nothing to anybody.
+A pass takes many steps, and the pool changes meanwhile: the figure is an average over the time of the pass.
 """
 
 from __future__ import annotations

@@ -1,6 +1,4 @@
-"""The plain way: score every row for every question. Slow, and obviously right, so the cached index is tested
-on it.
-"""
+"""Score every row for every question: slow and simple, the oracle that the cached index is tested against."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether a placement is one that a demand allows, whoever has chosen it: for what was kept a while ago.
+"""Whether a demand allows a placement that was chosen a while ago, such as a hold's.
 
 What the engine places always is. What is left of the devices is not asked here, and wishes (spreading, preferring an
 island) forbid nothing.

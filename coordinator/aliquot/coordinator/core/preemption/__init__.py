@@ -1,1 +1,1 @@
-"""Whose leases end so that somebody else can start, and what is kept for whoever waits."""
+"""Whose leases end so that others can start, and what is kept for them."""

@@ -1,6 +1,6 @@
 """Which nodes, and whose leases: the cheapest choice that can be found among near nodes.
 
-Members are put one after another where they cost least, several times with other beginnings; where the question is
+Members are put one after another where they cost least, from several starting points; where the question is
 small, an exact search has the last word.
 """
 
@@ -18,18 +18,18 @@ from aliquot.coordinator.core.preemption.search import cost_of_node
 from aliquot.coordinator.core.types import Placement
 
 NEAR_NODES = 48
-"""The choice is made among so many of the cheapest nodes (and twice as many as there are members)."""
+"""Nodes among which the choice is made, the cheapest ones; two more for each member."""
 SEEDS_MAX = 6
 
 
-class Choice(NamedTuple):
+class VictimChoice(NamedTuple):
     """Where members go, and whose leases end for it, in the order in which they were chosen."""
 
     node_ids: list[str]
     victims: dict[str, None]
 
 
-class Chooser:
+class VictimChooser:
     """Chooses for one question."""
 
     def __init__(self, question: Question) -> None:
@@ -40,7 +40,7 @@ class Chooser:
         self._demand = question.demand
         self._eligible = question.eligible
 
-    def best(self, costs: list[NodeAt]) -> Choice | None:
+    def best(self, costs: list[NodeAt]) -> VictimChoice | None:
         """The cheapest of several greedy choices, the plain one and some that begin with a large lease, or what the
         exact search finds below that.
         """
@@ -60,7 +60,7 @@ class Chooser:
         return exact if exact is not None else best
 
     def needed(self, placement: Placement, victims: dict[str, None]) -> dict[str, None]:
-        """The victims without whom the placement would not fit."""
+        """The victims that the placement needs."""
         wanted: dict[str, list[int]] = {}
         for member in placement.members:
             for plan in member:
@@ -79,10 +79,10 @@ class Chooser:
             for _, _, node_id, _ in near[:NODES_MAX]
         ]
 
-    def _exact_choice(self, near: list[NodeAt], bound: int) -> Choice | None:
+    def _exact_choice(self, near: list[NodeAt], bound: int) -> VictimChoice | None:
         """What the exact search finds below this cost on the nearest nodes."""
         found = improve(self._nearest(near), self._need, self._eligible, self._demand.gang_size, bound)
-        return Choice(list(found.node_ids), dict.fromkeys(found.victims)) if found is not None else None
+        return VictimChoice(list(found.node_ids), dict.fromkeys(found.victims)) if found is not None else None
 
     def _key(self, victims: dict[str, None]) -> tuple[int, int]:
         return len(victims), sum(self._eligible.lost_now(lease_id) for lease_id in victims)
@@ -92,14 +92,14 @@ class Chooser:
         sizes: dict[str, int] = {}
         for _, _, node_id, _ in near:
             for load in self._views.of(node_id).devices:
-                for occupant in load.occupants:
-                    sizes[occupant.lease_id] = sizes.get(occupant.lease_id, 0) + 1
+                for holding in load.holdings:
+                    sizes[holding.lease_id] = sizes.get(holding.lease_id, 0) + 1
         eligible = self._eligible
-        several = [i for i, n in sizes.items() if n > 1 and eligible.ripe_ms(i) <= eligible.now_ms]
+        several = [i for i, n in sizes.items() if n > 1 and eligible.endable_ms(i) <= eligible.now_ms]
         several.sort(key=lambda i: (-sizes[i], eligible.lost_now(i), i))
         return several[:SEEDS_MAX]
 
-    def _choose(self, near: list[NodeAt], *, seed: str = "") -> Choice | None:
+    def _choose(self, near: list[NodeAt], *, seed: str = "") -> VictimChoice | None:
         """Members one after another where they cost least; the nodes and the victims of all.
 
         `seed` ends in any case.
@@ -140,12 +140,10 @@ class Chooser:
             victims.update(dict.fromkeys(fresh))
             self._take(taken, cost.devices)
             again(fresh, node_id)
-        return Choice(list(per_node), self._reduced(taken, per_node, victims))
+        return VictimChoice(list(per_node), self._reduced(taken, per_node, victims))
 
     def _reduced(self, taken: dict[str, list[int]], members: dict[str, int], victims: Iterable[str]) -> dict[str, None]:
-        """The victims without those who are not needed for so much of each device and so many members on each node;
-        the dearest is spared first.
-        """
+        """The victims needed for so much of each device and so many members on each node: the dearest spared first."""
         left = dict.fromkeys(victims)
         demand = self._demand
         hosted = bool(demand.cpu_milli or demand.host_memory_bytes)

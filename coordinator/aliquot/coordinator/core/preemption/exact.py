@@ -1,4 +1,4 @@
-"""The best victims on a few nodes, by branch and bound over what the greedy choice in `plan` can't see.
+"""The best victims on a few nodes, by branch and bound.
 
 Exact: among the nodes given, the result has the fewest victims, and of those the least lost work, as long as
 `FRONTS_MAX` suffices (it does for pools of a few nodes and, in large ones, for most questions) and no device carries
@@ -26,7 +26,7 @@ from aliquot.coordinator.core.preemption.search import Need, group_of
 from aliquot.coordinator.core.preemption.victims import Eligibility
 
 NODES_MAX = 8
-"""So many nodes are given at most: those that are cheapest for one member."""
+"""Nodes given at most: those that are cheapest for one member."""
 SLICES_MAX = 8
 """Larger gangs are left to the greedy choice: in them one lease more or less weighs little."""
 FRONTS_MAX = 160
@@ -44,7 +44,7 @@ _Front = list[_Cost | None]
 """By number of slots or members: the cheapest way to at least so many; None: there is none."""
 
 
-class Choice(NamedTuple):
+class ExactChoice(NamedTuple):
     """Who ends, and where the members go."""
 
     victims: tuple[str, ...]
@@ -91,7 +91,7 @@ def cost_of(victims: Sequence[str], eligible: Eligibility) -> int:
 
 def improve(
     views: Sequence[tuple[str, NodeView, int]], need: Need, eligible: Eligibility, gang_size: int, bound: int
-) -> Choice | None:
+) -> ExactChoice | None:
     """A choice that costs less than `bound`, or None. Of each node: its id, its view, and the members it may take."""
     return _Search(views, need, eligible, gang_size, bound).run()
 
@@ -120,7 +120,7 @@ class _Search:
         hosts: dict[str, tuple[int, int]] = {}
 
         def seat(lease_id: str) -> None:
-            if lease_id and eligible.ripe_ms(lease_id) <= eligible.now_ms:
+            if lease_id and eligible.endable_ms(lease_id) <= eligible.now_ms:
                 seats[lease_id] = seats.get(lease_id, 0) + 1
 
         for node_id, view, members_max in views:
@@ -136,7 +136,7 @@ class _Search:
                 hosts[node_id] = left
                 for lease_id in view.hosted:
                     seat(lease_id)
-                    seat(lease_id)  # it may sit on no device that is of use: it is decided on like those that do
+                    seat(lease_id)  # also where it sits on no useful device: it holds CPU or host memory
         shared = [lease_id for lease_id, number in seats.items() if number > 1]
         shared.sort(key=lambda i: (-seats[i], eligible.lost_now(i), i))
         self._shared = shared
@@ -172,7 +172,7 @@ class _Search:
                 members = min(members, max(have, 0) // wanted)
         return members
 
-    def run(self) -> Choice | None:
+    def run(self) -> ExactChoice | None:
         with suppress(_TooMuch):  # what was found until then is no worse than the bound
             self._branch(0, 0, 0)
         if self._found is None:
@@ -180,7 +180,7 @@ class _Search:
         ended, names = self._found
         victims = [lease_id for number, lease_id in enumerate(self._shared) if ended >> number & 1]
         node_ids = tuple(self._used(ended))
-        return Choice((*victims, *names), node_ids)
+        return ExactChoice((*victims, *names), node_ids)
 
     def _branch(self, ended: int, cost: int, first: int) -> None:
         """Look at every set that consists of `ended` and any of the shared leases from `first` on."""
@@ -262,7 +262,7 @@ def _device(
 ) -> _Device:
     singles, shared, mask = [], [], 0
     for lease_id, share, memory in load.others(eligible.soon_ms):
-        if lease_id not in seats or eligible.ripe_ms(lease_id) > eligible.now_ms:
+        if lease_id not in seats or eligible.endable_ms(lease_id) > eligible.now_ms:
             continue
         if lease_id in bits:
             shared.append((bits[lease_id], share, memory))

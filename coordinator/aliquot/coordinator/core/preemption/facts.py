@@ -1,4 +1,4 @@
-"""Who was told to make room, and who may stay after all. See `core.facts`."""
+"""Preemptions and reprieves. See `core.facts`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class PreemptionStarted(Fact, frozen=True, tag="preempt"):
     reclaim: bool
     """True: a guarantee is being reclaimed from borrowers; False: by priority."""
     kept: int = 3
-    """So many of the times at which a victim was preempted are remembered."""
+    """How many of a victim's preemption times are remembered."""
 
 
 class LeaseReprieved(Fact, frozen=True, tag="reprieve"):

@@ -1,4 +1,4 @@
-"""What if these leases were gone? What they hold is taken off the inventory, on trial."""
+"""What if these leases were gone? Takes what they hold off the inventory, on trial."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What it costs to put a member on each node: remembered between questions, looked at anew where a node has changed.
+"""What it costs to put a member on each node: remembered between questions, computed again where a node has changed.
 
-Looking is dear, so one question looks at a bounded number of nodes that nothing is known of.
+That is dear, so one question computes it for a bounded number of unknown nodes.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from aliquot.coordinator.core.preemption.search import NodeCost, cost_of_node
 from aliquot.coordinator.core.preemption.victims import NEVER_MS
 
 FRESH_NODES_MAX = 16
-"""Nodes that one question looks at without knowing anything of them; more only where these do not suffice."""
+"""Unknown nodes that one question looks at; more only where these do not suffice."""
 
 
 class Known(NamedTuple):
@@ -32,7 +32,7 @@ NodeAt = tuple[tuple[int, int], int, str, NodeCost]
 
 
 class NodeCosts:
-    """The costs of one question. `cache` is what is known for questions of its sort, by node."""
+    """The costs of one question. `cache`: what is known for equal questions, by node."""
 
     def __init__(self, question: Question, cache: dict[str, Known]) -> None:
         self._question = question
@@ -103,21 +103,21 @@ class NodeCosts:
         if known.again_ms <= now_ms:
             return False
         if self._state.disruptions and known.cost is not None:
-            return all(self._eligible.ripe_ms(i) <= now_ms for i in known.cost.victims)
+            return all(self._eligible.endable_ms(i) <= now_ms for i in known.cost.victims)
         return True
 
     def _look(self, node_id: str) -> Known:
         view = self._views.of(node_id)
         cost = cost_of_node(view, self._need, self._eligible, {}, ())
-        again_ms = cost.again_ms if cost is not None else self._next_ripe_ms(node_id)
+        again_ms = cost.again_ms if cost is not None else self._next_endable_ms(node_id)
         known = self._cache[node_id] = Known(view.version, again_ms, cost)
         return known
 
-    def _next_ripe_ms(self, node_id: str) -> int:
+    def _next_endable_ms(self, node_id: str) -> int:
         """When another lease of a node becomes a candidate."""
         eligible = self._eligible
         times: list[int] = []
         for load in self._views.of(node_id).devices:
-            times += [eligible.ripe_ms(occupant.lease_id) for occupant in load.occupants]
+            times += [eligible.endable_ms(holding.lease_id) for holding in load.holdings]
             times += [leaver.deadline_ms - eligible.soon_ms + eligible.now_ms for leaver in load.late]
         return min((time for time in times if time > eligible.now_ms), default=NEVER_MS)

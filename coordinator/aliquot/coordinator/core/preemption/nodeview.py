@@ -1,6 +1,4 @@
-"""What sits on each device of a node, for the search: read off the leases once, and again only when something changed
-there.
-"""
+"""What sits on each device of a node, for the search: read from the leases when something changed there."""
 
 from __future__ import annotations
 
@@ -11,7 +9,7 @@ from aliquot.coordinator.core.leases.records import SliceState, lease_id_of
 from aliquot.coordinator.core.planning import Planning
 
 
-class Occupant(NamedTuple):
+class DeviceHolding(NamedTuple):
     """What one lease holds of one device."""
 
     lease_id: str
@@ -32,14 +30,14 @@ class DeviceLoad(NamedTuple):
     """One device: what is on it, and what is leaving anyway."""
 
     record: DeviceRecord
-    occupants: tuple[Occupant, ...]
+    holdings: tuple[DeviceHolding, ...]
     leaving_share_milli: int
     leaving_memory_bytes: int
     late: tuple[Leaver, ...]
     """What is leaving, too, but had long to go when the view was taken."""
 
     def left(self, soon_ms: int) -> tuple[int, int]:
-        """(share_milli, memory_bytes) that are free, or will be by `soon_ms` without anybody's doing."""
+        """(share_milli, memory_bytes) that are free, or will be by `soon_ms` in any case."""
         share = self.record.spec.compute_milli - self.record.share_used_milli + self.leaving_share_milli
         memory = self.record.memory_left_bytes + self.leaving_memory_bytes
         for leaver in self.late:
@@ -49,7 +47,7 @@ class DeviceLoad(NamedTuple):
 
     def others(self, soon_ms: int) -> list[tuple[str, int, int]]:
         """(lease, share_milli, memory_bytes) of what will not have left by then."""
-        staying: list[tuple[str, int, int]] = list(self.occupants)
+        staying: list[tuple[str, int, int]] = list(self.holdings)
         return staying + [leaver[:3] for leaver in self.late if leaver.deadline_ms > soon_ms]
 
 
@@ -67,13 +65,13 @@ class NodeView(NamedTuple):
         """How many leases sit on the `count` devices with the fewest: a first guess at what room for them costs."""
         known = self.bounds.get(count)
         if known is None:
-            loads = sorted(self.devices, key=lambda load: len(load.occupants))[:count]
-            known = self.bounds[count] = len({o.lease_id for load in loads for o in load.occupants})
+            loads = sorted(self.devices, key=lambda load: len(load.holdings))[:count]
+            known = self.bounds[count] = len({o.lease_id for load in loads for o in load.holdings})
         return known
 
 
 class NodeViews:
-    """The views of all nodes, each as fresh as when it was last asked for."""
+    """The views of all nodes, each read when it is asked for."""
 
     def __init__(self, state: Planning) -> None:
         self._state = state
@@ -119,8 +117,8 @@ class NodeViews:
         for record in state.inventory.node(node_id).devices:
             uuid = record.spec.uuid
             gone = leaving.get(uuid, (0, 0))
-            occupants = tuple(Occupant(lease_id, *sums) for lease_id, sums in staying.get(uuid, {}).items())
-            devices.append(DeviceLoad(record, occupants, gone[0], gone[1], tuple(late.get(uuid, ()))))
+            holdings = tuple(DeviceHolding(lease_id, *sums) for lease_id, sums in staying.get(uuid, {}).items())
+            devices.append(DeviceLoad(record, holdings, gone[0], gone[1], tuple(late.get(uuid, ()))))
         return NodeView(version, tuple(devices), self._hosted(members), {})
 
     def _hosted(self, members: dict[tuple[str, int, int], bool]) -> dict[str, tuple[int, int]]:

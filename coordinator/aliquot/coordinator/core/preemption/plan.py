@@ -1,8 +1,8 @@
-"""A preemption as a whole: the victims, and the placement that they make room for, tried out before anybody is told.
+"""A preemption as a whole: the victims, and the placement that they make room for, tried before any notice is given.
 
-Members are put one after another where they cost least; then the engine itself places the demand on trial,
-without the victims, by its own rules (links, host memory, affinity). Only what it finds is carried out, and whoever
-is not needed for what it found is spared.
+Members are put one after another where they cost least; then the engine itself places the demand on trial, without the
+victims, by its own rules (links, host memory, affinity). Only what it finds is carried out, and victims that it does
+not need are spared.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import msgspec
 from aliquot.coordinator.core.leases.granting import chain_of, forbidden, guarantee_scale, is_entitled
 from aliquot.coordinator.core.leases.records import Lease
 from aliquot.coordinator.core.planning import Planning
-from aliquot.coordinator.core.preemption.choosing import Choice, Chooser
+from aliquot.coordinator.core.preemption.choosing import VictimChoice, VictimChooser
 from aliquot.coordinator.core.preemption.leaving import gone_by, take_off
 from aliquot.coordinator.core.preemption.nodecosts import Known, NodeCosts
 from aliquot.coordinator.core.preemption.nodeview import NodeViews
@@ -36,8 +36,8 @@ class Plan(NamedTuple):
     victims: tuple[str, ...]
     placement: Placement
     reclaim: bool
-    hurried: tuple[str, ...] = ()
-    """Borrowers that are ending already, and have longer to go than whoever is owed a guarantee has to wait."""
+    shortened: tuple[str, ...] = ()
+    """Borrowers that are ending already, with a longer notice than an entitled request has to wait."""
 
 
 class NoPlan(NamedTuple):
@@ -48,9 +48,7 @@ class NoPlan(NamedTuple):
 
 
 class Preemption:
-    """Plans preemptions on one State. Keeps what it knows of each node between questions; all of it can be derived
-    anew.
-    """
+    """Plans preemptions on one State. What it knows of each node between questions is a cache."""
 
     def __init__(self, state: Planning) -> None:
         self._state = state
@@ -58,7 +56,7 @@ class Preemption:
         self._caches: OrderedDict[tuple[object, ...], dict[str, Known]] = OrderedDict()
 
     def may(self, lease: Lease) -> bool:
-        """Whether it is worth asking: it is owed something, or somebody of lower priority holds something."""
+        """Whether it is worth asking: it is entitled, or somebody of lower priority holds something."""
         return is_entitled(self._state, lease) or by_priority(self._state, lease)
 
     def find(
@@ -92,7 +90,7 @@ class Preemption:
         return NoPlan(again_ms)
 
     def _cache_for(self, need: Need, eligible: Eligibility) -> dict[str, Known]:
-        """What is known of each node for this sort of question."""
+        """What is known of each node for equal questions."""
         state = self._state
         versions = (state.tenancy.guaranteed_version, guarantee_scale(state)) if state.tenancy.guarantees else (0, 0)
         owners = need.owners if any(owner in state.holds for owner in need.owners) else ()
@@ -124,7 +122,7 @@ def by_priority(state: Planning, lease: Lease) -> bool:
 
 def _answer(question: Question, costs: NodeCosts) -> Plan | NoPlan:
     """The best choice that the engine agrees to."""
-    chooser = Chooser(question)
+    chooser = VictimChooser(question)
     banned: set[str] = set()
     for _ in range(TRIALS_MAX):
         choice = chooser.best(costs.but_for(banned))
@@ -138,8 +136,8 @@ def _answer(question: Question, costs: NodeCosts) -> Plan | NoPlan:
     return NoPlan(costs.again_ms)
 
 
-def _tried_out(question: Question, chooser: Chooser, choice: Choice) -> Plan | None:
-    """Ask the engine, without the victims; spare whoever is not in the way of its answer."""
+def _tried_out(question: Question, chooser: VictimChooser, choice: VictimChoice) -> Plan | None:
+    """Ask the engine, without the victims; spare those that its answer does not need."""
     state, lease, eligible = question.state, question.lease, question.eligible
     if not _within_disruption_budgets(question, choice.victims):
         return None
@@ -158,9 +156,9 @@ def _tried_out(question: Question, chooser: Chooser, choice: Choice) -> Plan | N
     needed = chooser.needed(placement, choice.victims)
     if not by_reclaim and any(not _is_lower(question, lease_id) for lease_id in needed):
         return None
-    hurried = tuple(lease_id for lease_id in needed if state.leases[lease_id].end_reason)
-    victims = tuple(lease_id for lease_id in needed if lease_id not in hurried)
-    return Plan(victims, placement, by_reclaim, hurried)
+    shortened = tuple(lease_id for lease_id in needed if state.leases[lease_id].end_reason)
+    victims = tuple(lease_id for lease_id in needed if lease_id not in shortened)
+    return Plan(victims, placement, by_reclaim, shortened)
 
 
 def _is_lower(question: Question, lease_id: str) -> bool:

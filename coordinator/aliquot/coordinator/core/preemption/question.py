@@ -14,7 +14,7 @@ from aliquot.coordinator.core.types import Demand
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """About one model alternative of a demand."""
+    """One model alternative of a demand."""
 
     state: Planning
     views: NodeViews

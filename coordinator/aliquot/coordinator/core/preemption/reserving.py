@@ -1,7 +1,7 @@
 """Devices kept for the head of a line: those that will be free for it soonest.
 
 When a running lease will end is known from its time limit; without one it is guessed that it has as long to run as it
-has run already. The reservation stands on that guess only in when it is expected to start: nobody is ended for it.
+has run already. Only the expected start rests on that guess: nobody is ended for it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from aliquot.coordinator.core.preemption.leaving import held_on, leaves
 from aliquot.coordinator.core.types import Demand, Placement
 
 NODES_MAX = 32
-"""So many nodes are looked at (and twice as many as there are members), those with most room first."""
+"""Nodes looked at, those with most room first; two more for each member."""
 SOON_MS = 1_000
 """What has been told to leave is expected to be gone after so long."""
 
@@ -54,8 +54,8 @@ def end_of(lease: Lease, now_ms: int) -> tuple[int, bool]:
 
 
 def expect(state: Planning, lease: Lease, demand: Demand, now_ms: int) -> Expected | None:
-    """The earliest start on the nodes looked at, where the engine would place the demand once those have left who are
-    expected to; None where it fits none of these nodes whoever leaves.
+    """The earliest start on the nodes looked at, and where the engine would then place the demand; None where it fits
+    none of them whoever leaves.
     """
     node_ids = _nodes(state, demand)
     if not node_ids:
@@ -111,7 +111,7 @@ def _nodes(state: Planning, demand: Demand) -> tuple[str, ...]:
 
 
 def _leavers(state: Planning, node_ids: Iterable[str], now_ms: int) -> list[_Leaver]:
-    """All members on these nodes, those that are expected to leave first at the front."""
+    """All members on these nodes, those expected to leave first at the front."""
     members: dict[tuple[str, int, int], list[Slice]] = {}
     for piece in held_on(state, node_ids):
         members.setdefault((lease_id_of(piece.slice_id), piece.lease_epoch, piece.member), []).append(piece)

@@ -1,14 +1,13 @@
 """What room on one node costs: fewest leases, then least lost work.
 
 One member of a demand needs `count` devices of one node. For each node the search finds, device by device, the fewest
-leases whose end makes a slice fit, counting a lease that sits on several devices once; it also tries to begin with
-each lease that holds several. That is exact where no lease sits on two of the devices, and a heuristic otherwise.
+leases whose end makes a slice fit, counting a lease that sits on several devices once; it also starts
+from each lease that holds several. That is exact where no lease sits on two of the devices, and a heuristic otherwise.
 Members of a gang are then put one after another where they cost least, given the victims so far; for few slices,
 `exact` then looks for something better among the nodes that are cheapest.
 
-The result for a node depends only on what is on it, so it is remembered with the node's version: lost work grows in a
-straight line with time, and is compared as of now. A question looks at a bounded number of nodes that it knows
-nothing of.
+The result for a node depends only on what is on it, so it is remembered with the node's version: lost work grows
+linearly with time, and is compared as of now.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ class NodeCost(NamedTuple):
         return len(self.victims), self.slope * now_ms - self.offset
 
 
-class _Needy(NamedTuple):
+class _FullDevice(NamedTuple):
     """A device on which a slice does not fit now."""
 
     uuid: str
@@ -64,7 +63,7 @@ class Need(NamedTuple):
     demand: Demand
     avoid: frozenset[str]
     owners: frozenset[str]
-    """Devices kept for these may be used: for the lease itself, and for whoever must give way to it."""
+    """Holds of these may be used: of the lease itself, and of those that must give way to it."""
 
     sizes: dict[tuple[int, int], tuple[int, int] | None]
     """What `on` found for devices of each class and tier without foreign memory: a cache."""
@@ -102,7 +101,7 @@ def cost_of_node(
 
     `taken` is what the `members` placed there before it hold of each device; `gone` are the victims chosen already.
     """
-    groups: dict[tuple[int, int], tuple[list[str], list[_Needy]]] = {}
+    groups: dict[tuple[int, int], tuple[list[str], list[_FullDevice]]] = {}
     again_ms = NEVER_MS
     gone = set(gone)
     for load in view.devices:
@@ -113,14 +112,14 @@ def cost_of_node(
         again_ms = min(again_ms, next_ms)
         if device is None:
             continue
-        free, needy = groups.setdefault(group, ([], []))
+        free, full = groups.setdefault(group, ([], []))
         if not device.share_milli and not device.memory_bytes:
             free.append(device.uuid)
         else:
-            needy.append(device)
+            full.append(device)
     best: _Found | None = None
-    for free, needy in groups.values():
-        found = _in_group(free, needy, need.demand.count, eligible)
+    for free, full in groups.values():
+        found = _in_group(free, full, need.demand.count, eligible)
         if found is not None and (best is None or found[0] < best[0]):
             best = found
     if best is None:
@@ -138,17 +137,17 @@ def cost_of_node(
     return NodeCost(tuple(victims), slope, offset, again_ms, best[2])
 
 
-def _in_group(free: list[str], needy: list[_Needy], count: int, eligible: Eligibility) -> _Found | None:
+def _in_group(free: list[str], full: list[_FullDevice], count: int, eligible: Eligibility) -> _Found | None:
     """The cheapest way to `count` of these devices."""
     missing = count - len(free)
     if missing <= 0:
         return (0, 0), {}, tuple(free[:count])
-    if len(needy) < missing:
+    if len(full) < missing:
         return None
     best: _Found | None = None
-    starts = _starts(needy)
+    starts = _starts(full)
     for start in starts:
-        found = _complete(needy, missing, start, eligible) if len(starts) > 1 else _apart(needy, missing, eligible)
+        found = _complete(full, missing, start, eligible) if len(starts) > 1 else _apart(full, missing, eligible)
         key = _key(found[0], eligible)
         if best is None or key < best[0]:
             best = key, found[0], (*free, *found[1])
@@ -171,7 +170,7 @@ def _for_host(
     for lease_id, (of_cpu, of_host) in view.hosted.items():
         if lease_id in gone or lease_id in victims or not lease_id:
             cpu, host = cpu - of_cpu, host - of_host
-        elif eligible.ripe_ms(lease_id) <= eligible.now_ms:
+        elif eligible.endable_ms(lease_id) <= eligible.now_ms:
             others.append((lease_id, of_cpu, of_host))
     more: dict[str, None] = {}
 
@@ -189,7 +188,7 @@ def _for_host(
 
 def _look(
     load: DeviceLoad, need: Need, eligible: Eligibility, taken: dict[str, list[int]], gone: set[str]
-) -> tuple[_Needy | None, int]:
+) -> tuple[_FullDevice | None, int]:
     record = load.record
     size = need.on(record)
     if size is None:
@@ -205,66 +204,66 @@ def _look(
         ends = [leaver.deadline_ms for leaver in load.late if leaver.deadline_ms > eligible.soon_ms]
         again_ms = min(ends) - eligible.soon_ms + eligible.now_ms if ends else NEVER_MS
     else:
-        others = list(load.occupants)
+        others = list(load.holdings)
     for lease_id, of_share, of_memory in others:
         if lease_id in gone:
             share, memory = share + of_share, memory + of_memory
             continue
-        ripe_ms = eligible.ripe_ms(lease_id)
-        if ripe_ms <= eligible.now_ms:
+        endable_ms = eligible.endable_ms(lease_id)
+        if endable_ms <= eligible.now_ms:
             candidates[lease_id] = (of_share, of_memory)
             sum_share, sum_memory = sum_share + of_share, sum_memory + of_memory
         else:
-            again_ms = min(again_ms, ripe_ms)
+            again_ms = min(again_ms, endable_ms)
     missing_share, missing_memory = max(0, size[0] - share), max(0, size[1] - memory)
     if missing_share > sum_share or missing_memory > sum_memory:
         return None, again_ms
-    return _Needy(record.spec.uuid, missing_share, missing_memory, candidates), again_ms
+    return _FullDevice(record.spec.uuid, missing_share, missing_memory, candidates), again_ms
 
 
-def _starts(needy: list[_Needy]) -> list[tuple[str, ...]]:
+def _starts(full: list[_FullDevice]) -> list[tuple[str, ...]]:
     """Nothing, and each lease that sits on several of the devices, largest first."""
     seen: dict[str, int] = {}
-    for device in needy:
+    for device in full:
         for lease_id in device.candidates:
             seen[lease_id] = seen.get(lease_id, 0) + 1
     several = sorted((lease_id for lease_id, devices in seen.items() if devices > 1), key=lambda i: (-seen[i], i))
     return [(), *((lease_id,) for lease_id in several[:STARTS_MAX])]
 
 
-def _apart(needy: list[_Needy], missing: int, eligible: Eligibility) -> tuple[dict[str, None], list[str]]:
+def _apart(full: list[_FullDevice], missing: int, eligible: Eligibility) -> tuple[dict[str, None], list[str]]:
     """The cheapest devices where no lease sits on two of them: each can be looked at by itself."""
     costs = []
-    for position, device in enumerate(needy):
+    for position, device in enumerate(full):
         victims = _cheapest(device, {}, eligible)
         costs.append((_key(victims, eligible), position, victims))
     costs.sort()
     chosen = {lease_id: None for _, _, victims in costs[:missing] for lease_id in victims}
-    return chosen, [needy[position].uuid for _, position, _ in costs[:missing]]
+    return chosen, [full[position].uuid for _, position, _ in costs[:missing]]
 
 
 def _complete(
-    needy: list[_Needy], missing: int, start: tuple[str, ...], eligible: Eligibility
+    full: list[_FullDevice], missing: int, start: tuple[str, ...], eligible: Eligibility
 ) -> tuple[dict[str, None], list[str]]:
-    """Add the cheapest device, given what was chosen, until enough fit; then drop whoever is not needed after all."""
+    """Add the cheapest device, given what was chosen, until enough fit; then drop leases that are not needed."""
     chosen = dict.fromkeys(start)
     left: list[tuple[tuple[int, int], int, tuple[str, ...]]] = []
 
     def look(position: int) -> None:
-        extra = _cheapest(needy[position], chosen, eligible)
+        extra = _cheapest(full[position], chosen, eligible)
         left.append((_key(extra, eligible), position, extra))
 
-    for position in range(len(needy)):
+    for position in range(len(full)):
         look(position)
-    done: list[_Needy] = []
+    done: list[_FullDevice] = []
     while len(done) < missing:
         best = min(left)
         left.remove(best)
-        done.append(needy[best[1]])
+        done.append(full[best[1]])
         fresh = [lease_id for lease_id in best[2] if lease_id not in chosen]
         chosen.update(dict.fromkeys(fresh))
         # Only devices that one of these sits on, too, have become cheaper.
-        changed = [entry for entry in left if any(lease_id in needy[entry[1]].candidates for lease_id in fresh)]
+        changed = [entry for entry in left if any(lease_id in full[entry[1]].candidates for lease_id in fresh)]
         for entry in changed:
             left.remove(entry)
             look(entry[1])
@@ -275,7 +274,7 @@ def _complete(
     return chosen, [device.uuid for device in done]
 
 
-def _cheapest(device: _Needy, chosen: dict[str, None], eligible: Eligibility) -> tuple[str, ...]:
+def _cheapest(device: _FullDevice, chosen: dict[str, None], eligible: Eligibility) -> tuple[str, ...]:
     """The fewest further leases, then the least lost work, that make the slice fit on the device."""
     share, memory = device.share_milli, device.memory_bytes
     others: list[tuple[str, int, int]] = []
@@ -314,7 +313,7 @@ def _cheapest(device: _Needy, chosen: dict[str, None], eligible: Eligibility) ->
     return tuple(picked)
 
 
-def _fits(device: _Needy, chosen: dict[str, None]) -> bool:
+def _fits(device: _FullDevice, chosen: dict[str, None]) -> bool:
     share, memory = device.share_milli, device.memory_bytes
     for lease_id, (of_share, of_memory) in device.candidates.items():
         if lease_id in chosen:

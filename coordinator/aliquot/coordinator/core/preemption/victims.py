@@ -3,8 +3,8 @@
 By priority: only leases of strictly lower priority that said they are preemptible, have run their minimum, and whose
 tenant's disruption budget is not used up. To reclaim a guarantee: any borrower, whatever its request says, after a
 short minimum. Never, in either case, a lease that its own owner's guarantee covers: the leases of an owner that
-together fit into what was promised to it (by priority, then by arrival) are out of
-everybody's reach. And never the same lease more than `preemptions_max` times within `preemption_period_ms`.
+together fit into its guarantee (by priority, then by arrival). And never the same lease more than `preemptions_max`
+times within `preemption_period_ms`.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ class Eligibility:
         self.soon_ms = now_ms + state.config.reclaim_grace_ms
         """What is leaving by then is as good as gone."""
         self._scale = scale
-        self._ripe_ms: dict[str, int] = {}
+        self._endable_ms: dict[str, int] = {}
         self._work: dict[str, tuple[int, int]] = {}
         self._lost: dict[str, int] = {}
         self._budgets: dict[str, int] = {}
 
-    def ripe_ms(self, lease_id: str) -> int:
+    def endable_ms(self, lease_id: str) -> int:
         """From when on it may be ended; `NEVER_MS` where no waiting makes it a victim."""
-        known = self._ripe_ms.get(lease_id)
+        known = self._endable_ms.get(lease_id)
         if known is None:
-            known = self._ripe_ms[lease_id] = self._decide(self.state.leases[lease_id])
+            known = self._endable_ms[lease_id] = self._decide(self.state.leases[lease_id])
         return known
 
     def _decide(self, lease: Lease) -> int:
@@ -50,7 +50,7 @@ class Eligibility:
         if lease.ended or lease.lease_id == self.preemptor:
             return NEVER_MS
         if lease.end_reason:
-            # It is ending already. Its notice may be longer than whoever is owed a guarantee has to wait.
+            # It is ending already. Its notice may be longer than an entitled request has to wait.
             return 0 if self.reclaim and not is_protected(self.state, lease, self._scale) else NEVER_MS
         by_priority = request.preemptible and request.priority < self.priority
         if not by_priority and not self.reclaim:
@@ -64,12 +64,14 @@ class Eligibility:
             return NEVER_MS
         if is_protected(self.state, lease, self._scale):
             return NEVER_MS
-        ripe = NEVER_MS
+        endable_ms = NEVER_MS
         if self.reclaim:
-            ripe = lease.granted_ms + min(request.min_run_ms, config.reclaim_min_run_ms)
+            endable_ms = lease.granted_ms + min(request.min_run_ms, config.reclaim_min_run_ms)
         if by_priority:
-            ripe = min(ripe, max(lease.granted_ms + request.min_run_ms, self._undisturbed_until_ms(request.tenant)))
-        return ripe
+            endable_ms = min(
+                endable_ms, max(lease.granted_ms + request.min_run_ms, self._undisturbed_until_ms(request.tenant))
+            )
+        return endable_ms
 
     def _undisturbed_until_ms(self, tenant: str) -> int:
         """When the tenant's disruption budget allows another preemption by priority; 0: now."""

@@ -1,7 +1,6 @@
 """Demands that did not fit: what asks for the same or more need not be tried before something is freed.
 
-With 100,000 waiting requests that all differ a little, this is what keeps a pass short: only the smallest of those that
-failed are remembered, and whatever is as large in every respect is known to fail too.
+Only the smallest failed demands are remembered. That keeps a pass short with 100,000 requests that differ a little.
 """
 
 from __future__ import annotations
@@ -73,7 +72,7 @@ def _split(demand: Demand) -> tuple[Demand, _Size]:
 
 
 def _covers(small: _Size, large: _Size) -> bool:
-    # Not all(): every head of every line is compared with every known size, at each step of each walk.
+    # Not all(): every head of every line is compared with every known size, at each step of each pass.
     return (
         small[0] <= large[0]
         and small[1] <= large[1]

@@ -9,7 +9,7 @@ changes, which is what lets it be kept sorted:
 
     rank = (created - priority * ageing, arrival)
 
-is the order of priorities that grow by one every `ageing` milliseconds, at any time at which one looks.
+is, at any time, the order of priorities that grow by one every `ageing` milliseconds.
 
 The lines are derived from the leases and are rebuilt by replay.
 """
@@ -31,7 +31,7 @@ Rank = tuple[int, int]
 """(virtual time of arrival in ms, arrival): smaller is tried earlier. Arrivals are unique, so ranks are."""
 
 NO_AGEING_MS = 10**13
-"""One point of priority, where it never grows: 300 years ahead of everybody of less."""
+"""What a point of priority is worth where priorities don't age: 300 years."""
 
 
 class LineKey(NamedTuple):
@@ -94,7 +94,7 @@ class TenantLines:
         self._shown: dict[LineKey, int] = {}
         """How many of each line, from its beginning, are among `heads`."""
         self._served: set[str] = set()
-        """Those for whose sake others are ending."""
+        """Requests for which others are ending."""
 
     def add(self, rank: Rank, lease_id: str, key: LineKey) -> None:
         """Put a request in its line."""
@@ -168,7 +168,7 @@ class WaitingLines:
     def __init__(self, tenancy: Tenancy, served: Iterable[str] = ()) -> None:
         self._tenancy = tenancy
         self.served = set(served)
-        """Those for whose sake others are ending."""
+        """Requests for which others are ending."""
         self.queues: dict[str, dict[str, TenantLines]] = {}
         """Queue -> tenant -> what it has waiting there, none of it empty."""
         self._where: dict[str, Place] = {}
@@ -217,7 +217,7 @@ class WaitingLines:
                 del self.queues[place.queue]
 
     def serve(self, lease_id: str, *, served: bool) -> None:
-        """Others are ending for the sake of this request, or no longer are: the next of its line may be tried, too."""
+        """Others are ending for this request, or no longer are: the next of its line may be tried too."""
         (self.served.add if served else self.served.discard)(lease_id)
         place = self._where.get(lease_id)
         if place is not None and not place.resting:
@@ -258,7 +258,7 @@ class WaitingLines:
         return sum(lines.size for lines in self.queues.get(queue, {}).values())
 
     def has_line(self, queue: str, tenant: str, key: LineKey) -> bool:
-        """Whether this tenant has the very same waiting in this queue already."""
+        """Whether an equal request of this tenant waits in this queue already."""
         lines = self.queues.get(queue, {}).get(tenant)
         return lines is not None and key in lines.lines
 

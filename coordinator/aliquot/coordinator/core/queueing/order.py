@@ -1,6 +1,6 @@
 """Who comes first: the keys by which tenants and queues are compared, in integers.
 
-Whoever a guarantee covers comes before whoever would borrow, under every policy; otherwise a guarantee would have to be
+Under every policy, requests that a guarantee covers come before borrowers; otherwise a guarantee would have to be
 reclaimed from those it was just lent to.
 """
 

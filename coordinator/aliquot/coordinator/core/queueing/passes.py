@@ -1,9 +1,8 @@
-"""One walk over everything that waits, in the order that the queues' policies give at its start.
+"""One pass over everything that waits, in the order that the queues' policies give at its start.
 
-The queues are a tree: each queue compares its children (queues, or tenants in a leaf) by its own policy, and the walk
+The queues are a tree: each queue compares its children (queues, or tenants in a leaf) by its own policy, and the pass
 always goes to the best child of the best child. Only what is acted on is compared anew, so a step costs the depth of
-the tree and a few logarithms, whatever waits. The caller stops and resumes at will: that is what keeps the writer's
-turns short.
+the tree and a few logarithms. The caller stops and resumes at will, which keeps the writer's turns short.
 """
 
 from __future__ import annotations
@@ -24,10 +23,10 @@ Covered = Callable[[str], bool]
 class _Leaf:
     """The tenants that have something waiting in one queue itself."""
 
-    def __init__(self, walk: AdmissionPass, queue: str) -> None:
-        self._walk = walk
-        self._spec = walk.tenancy.queue_spec(queue)
-        self._tenants = walk.lines.queues[queue]
+    def __init__(self, admission: AdmissionPass, queue: str) -> None:
+        self._admission = admission
+        self._spec = admission.tenancy.queue_spec(queue)
+        self._tenants = admission.lines.queues[queue]
         self._tried: dict[str, Rank] = {}
         counts = [max(lines.priorities) for lines in self._tenants.values()]
         self._highest = max(counts, default=0)
@@ -43,14 +42,14 @@ class _Leaf:
         head = lines.after(self._tried.get(tenant)) if lines is not None else None
         if head is None:
             return None
-        walk, spec = self._walk, self._spec
-        waited_ms = max(0, walk.now_ms - walk.created_ms(head.lease_id))
+        admission, spec = self._admission, self._spec
+        waited_ms = max(0, admission.now_ms - admission.created_ms(head.lease_id))
         standing = Standing(
-            covered=walk.covered(head.lease_id),
+            covered=admission.covered(head.lease_id),
             priority=aged(head.line.priority, waited_ms, spec.ageing_ms, self._highest),
             rank=head.rank,
         )
-        share = walk.share_of(spec.policy, "t", tenant)
+        share = admission.share_of(spec.policy, "t", tenant)
         return key_of(spec.policy, standing, share), tenant, head, standing
 
     def best(self) -> tuple[Head, Standing] | None:
@@ -81,9 +80,9 @@ class _Leaf:
 class _Branch:
     """A queue with queues below it."""
 
-    def __init__(self, walk: AdmissionPass, queue: str, children: list[tuple[str, _Leaf | _Branch]]) -> None:
-        self._walk = walk
-        self._policy = walk.tenancy.queue_spec(queue).policy
+    def __init__(self, admission: AdmissionPass, queue: str, children: list[tuple[str, _Leaf | _Branch]]) -> None:
+        self._admission = admission
+        self._policy = admission.tenancy.queue_spec(queue).policy
         self._heap: list[tuple[Key, str, _Leaf | _Branch, Head, Standing]] = []
         for name, child in children:
             entry = self._entry(name, child)
@@ -96,8 +95,8 @@ class _Branch:
         if best is None:
             return None
         head, standing = best
-        walk = self._walk
-        share = walk.share_of(self._policy, "q", name)
+        admission = self._admission
+        share = admission.share_of(self._policy, "q", name)
         return key_of(self._policy, standing, share), name, child, head, standing
 
     def best(self) -> tuple[Head, Standing] | None:
@@ -146,8 +145,8 @@ class AdmissionPass:
         self.blocked: dict[tuple[str, str], None] = {}
         """Lines of which a request was left waiting in this pass: their first one may get a reservation."""
         self.promised: dict[tuple[str, str, str], list[int]] = {}
-        """[share_milli, memory_bytes] below each limit (of a kind of account, its name, a model) that those are owed
-        who were tried in this pass, and that room is being made for."""
+        """[share_milli, memory_bytes] that room is being made for in this pass, below each limit (of a kind of account,
+        its name, a model)."""
         self.looked_at: dict[tuple[str, str, str, int, int], tuple[int, dict[str, None], int]] = {}
         """Searches below a limit that go on in the next turn: how many were looked at, who of them may end, and when
         somebody else may."""
@@ -195,8 +194,8 @@ class AdmissionPass:
         return best[0] if best is not None else None
 
     def passed(self) -> None:
-        """The head can't be served in this pass: go on. One that was granted is missed by itself.
+        """The head can't be served in this pass: go on. A granted head needs no call, because it left its line.
 
-        Where to is decided when it is asked for: what was decided for the head may let another of its line be tried.
+        The next head is chosen when it is asked for: facts of this one may let another of its line be tried.
         """
         self._passed = True

@@ -72,9 +72,9 @@ class Account:
     holders: dict[str, int] = field(default_factory=dict)
     """Leases that hold something, and how many slices each; kept only where there is a limit."""
     ranked: RankedHoldings = field(default_factory=RankedHoldings)
-    """What its guarantee is used up by: what each lease holds but for what is extra. Kept only where there is one."""
+    """What counts against its guarantee: what each lease holds without extra members. Kept only where there is one."""
     coming: RankedHoldings = field(default_factory=RankedHoldings)
-    """And by what those will be granted for whom others are ending."""
+    """And what will be granted to leases for which others are ending."""
     protected_key: tuple[int, int, int, int] = (-1, -1, -1, -1)
     protected: Container[str] = ()
     """The leases that the guarantee covers, remembered for the versions in the key; see `preemption.victims`."""
@@ -85,7 +85,7 @@ class Account:
         return f"{'tenant' if self.kind == 't' else 'queue'} {self.name}"
 
     def add(self, model: str, share_milli: int, memory_bytes: int) -> None:
-        """Count one slice, where nobody keeps track of when."""
+        """Count one slice, without its time."""
         _count(self, ((model, share_milli, memory_bytes),), 1)
 
     def forget_held(self) -> None:
@@ -98,7 +98,7 @@ class Account:
         self.protected_key = (-1, -1, -1, -1)
 
     def held(self) -> tuple[int, int, int, dict[str, list[int]]]:
-        """Everything that is recounted from the leases, for comparison."""
+        """What is recounted from the leases, for comparison."""
         return self.share_milli, self.memory_bytes, self.slices, self.by_model
 
 
@@ -172,12 +172,12 @@ class Tenancy:
     # -- declarations
 
     def tenant_spec(self, name: str) -> TenantSpec:
-        """As declared; for others, what goes without saying."""
+        """As declared; the defaults for one that was not."""
         tenant = self.tenants.get(name)
         return tenant.spec if tenant is not None else TenantSpec(name=name)
 
     def queue_spec(self, name: str) -> QueueSpec:
-        """As declared; for others, what goes without saying."""
+        """As declared; the defaults for one that was not."""
         queue = self.queues.get(name)
         if queue is not None:
             return queue.spec
@@ -251,7 +251,7 @@ class Tenancy:
         chain = self.chain(owner.tenant, owner.queue)
         half_life_ms = self.half_life_ms
         for account in chain.accounts:
-            _bring_up(account, at_ms, half_life_ms)
+            _accrue(account, at_ms, half_life_ms)
             _count(account, parts, sign)
             if account.published:
                 self._note(account)
@@ -262,7 +262,7 @@ class Tenancy:
             self.covered_version += 1
 
     def rank(self, owner: Owner, rank: Rank, parts: Iterable[Part] | None) -> None:
-        """What a lease uses up of guarantees, now; None: it holds nothing."""
+        """Set what a lease uses of guarantees now; None: it holds nothing."""
         for account in self.chain(owner.tenant, owner.queue).guaranteed:
             ranked = account.ranked
             changed = ranked.drop(owner.lease_id) if parts is None else ranked.put(owner.lease_id, rank, parts)
@@ -270,7 +270,7 @@ class Tenancy:
             self.covered_version += changed
 
     def expect(self, owner: Owner, rank: Rank, parts: Iterable[Part] | None) -> None:
-        """What will be granted to a lease once others have ended for it; None: nothing."""
+        """Set what will be granted to a lease once others have ended for it; None: nothing."""
         for account in self.chain(owner.tenant, owner.queue).guaranteed:
             coming = account.coming
             changed = coming.drop(owner.lease_id) if parts is None else coming.put(owner.lease_id, rank, parts)
@@ -282,14 +282,14 @@ class Tenancy:
             account.forget_held()
             self._note(account)
 
-    def bring_up(self, at_ms: int) -> None:
+    def accrue(self, at_ms: int) -> None:
         """Bring every average up to this time."""
         half_life_ms = self.half_life_ms
         for account in self.accounts.values():
-            if account.average_ms:  # others never held anything, and may exist only because somebody asked
-                _bring_up(account, at_ms, half_life_ms)
+            if account.average_ms:  # others never held anything
+                _accrue(account, at_ms, half_life_ms)
 
-    # -- for those who follow
+    # -- for copies
 
     def _note(self, account: Account) -> None:
         if account.published:
@@ -297,9 +297,7 @@ class Tenancy:
             self._changed.append(account)
 
     def take_changes(self, *, whole: bool = False) -> tuple[Declarations | None, tuple[Held, ...]]:
-        """The declarations, if any has changed since this was last called, and what those accounts hold that have.
-        `whole`: everything.
-        """
+        """The declarations, if any has changed since the last call, and the accounts that have. `whole`: everything."""
         declared = None
         if whole or self._taken_version != self.version:
             self._taken_version = self.version
@@ -310,7 +308,7 @@ class Tenancy:
         return declared, taken
 
     def follow(self, declared: Declarations | None, held: Iterable[Held]) -> None:
-        """Be as `take_changes` of another says. Of what is held by model and by whom, nothing is known then."""
+        """Become a copy; see `take_changes`. A copy does not know what is held by model, or by whom."""
         if declared is not None:
             self.pools, self.tenants = dict(declared.pools), dict(declared.tenants)
             self.queues, self.loans = dict(declared.queues), dict(declared.loans)
@@ -367,7 +365,7 @@ def _limited(quota: Quota) -> bool:
     return any(limit.share_milli >= 0 or limit.memory_bytes >= 0 for limit in limits)
 
 
-def _bring_up(account: Account, at_ms: int, half_life_ms: int) -> None:
+def _accrue(account: Account, at_ms: int, half_life_ms: int) -> None:
     elapsed_ms = at_ms - account.average_ms
     if elapsed_ms <= 0:
         return

@@ -47,7 +47,7 @@ _ITEMS_MAX = 10_000
 
 
 def apply(state: Planning, command: c.Apply, now_ms: int) -> Decision[ApplyOutcome]:
-    """Declare what differs from what is declared. Raises Conflict, InvalidField; nothing is half done."""
+    """Declare what differs. All or nothing. Raises Conflict, InvalidField."""
     if len(command.pools) + len(command.tenants) + len(command.queues) > _ITEMS_MAX:
         raise InvalidField("items", f"more than {_ITEMS_MAX} at once")
     _check_ranges(command)
@@ -83,7 +83,7 @@ def apply(state: Planning, command: c.Apply, now_ms: int) -> Decision[ApplyOutco
 
 
 def remove(state: Planning, command: c.Withdraw, now_ms: int) -> Decision[None]:
-    """Withdraw a declaration that nobody needs any more."""
+    """Withdraw a declaration that is not in use."""
     tenancy, name = state.tenancy, command.name
     fact: Fact
     if command.kind is c.Declared.TENANT:
@@ -185,7 +185,7 @@ def _copy(tenancy: Tenancy) -> Tenancy:
 
 
 def _check_trial(state: Planning, trial: Tenancy) -> None:
-    """What would be declared, as a whole: the tree, the promises, and what is held already."""
+    """Check the declarations as a whole: the tree, the guarantees, and what is held already."""
     checks.check_tree({name: queue.spec for name, queue in trial.queues.items()})
     for name, tenant in trial.tenants.items():
         default = tenant.spec.default_queue

@@ -26,13 +26,13 @@ def _pool_applied(state: State, fact: PoolApplied) -> None:
 
 
 def _tenant_applied(state: State, fact: TenantApplied) -> None:
-    state.tenancy.bring_up(fact.at_ms)
+    state.tenancy.accrue(fact.at_ms)
     state.tenancy.tenants[fact.spec.name] = Tenant(fact.spec, fact.version)
     redeclared(state)
 
 
 def _queue_applied(state: State, fact: QueueApplied) -> None:
-    state.tenancy.bring_up(fact.at_ms)
+    state.tenancy.accrue(fact.at_ms)
     state.tenancy.queues[fact.spec.name] = Queue(fact.spec, fact.version)
     redeclared(state)
 
@@ -43,13 +43,13 @@ def _pool_removed(state: State, fact: PoolRemoved) -> None:
 
 
 def _tenant_removed(state: State, fact: TenantRemoved) -> None:
-    state.tenancy.bring_up(fact.at_ms)
+    state.tenancy.accrue(fact.at_ms)
     del state.tenancy.tenants[fact.name]
     redeclared(state)
 
 
 def _queue_removed(state: State, fact: QueueRemoved) -> None:
-    state.tenancy.bring_up(fact.at_ms)
+    state.tenancy.accrue(fact.at_ms)
     del state.tenancy.queues[fact.name]
     redeclared(state)
 
@@ -57,22 +57,22 @@ def _queue_removed(state: State, fact: QueueRemoved) -> None:
 def redeclared(state: State) -> None:
     """Queues may have moved and orders changed: count and line up anew. Rare, and O(leases).
 
-    Averages were brought up before, with what was held and the half-life that were right until now.
+    The caller has let averages accrue before, with what was held and the half-life until now.
     """
     state.tenancy.redeclared()
     recount_all(state)
-    relined(state)
+    line_up_anew(state)
     state.free_capacity()
 
 
-def relined(state: State) -> None:
+def line_up_anew(state: State) -> None:
     """Put everybody in line anew."""
     waiting = [state.leases[lease_id] for lease_id in state.lines.ids()]
     lines = WaitingLines(state.tenancy, state.lines.served)
     for lease in waiting:
         place = state.lines.place_of(lease.lease_id)
         lines.add(lease, resting=place is not None and place.resting)
-    state.lines = lines  # a walk along the old ones is over
+    state.lines = lines  # a pass along the old ones is over
 
 
 APPLY: dict[type[Fact], Callable[[State, Any], None]] = {

@@ -1,7 +1,7 @@
-"""Does a grant stay within every limit, and is it owed by a guarantee? The same for grants, victims and Explain.
+"""Does a grant stay within every limit, and does a guarantee cover it? The same for grants, victims and Explain.
 
-Limits are hard: no grant ever passes one. A guarantee is owed as far as the pool can give it: when the usable
-capacity is less than all that was promised, every promise shrinks in the same proportion, and an alert says so.
+Limits are hard: no grant ever passes one. A guarantee holds as far as the pool can give it: when the usable
+capacity is less than all guarantees, every guarantee shrinks in the same proportion, and an alert says so.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def covered(quota: Quota, held: Sequence[Account | Sums], parts: Sequence[Part],
 
 
 def _within(guaranteed: Amount, share: int, memory: int, scale: int) -> bool:
-    """A dimension of which nothing is guaranteed is not bounded by the guarantee of the other."""
+    """Share or memory without a guarantee of its own is not bounded by that of the other."""
     if not guaranteed:
         return False
     if guaranteed.share_milli and share > guaranteed.share_milli * scale // MILLIONTHS:

@@ -1,11 +1,11 @@
 """What the leases of one account hold, in the order in which its guarantee covers them: by priority, then by arrival.
 
-A skip list that knows what lies between any two of its links, so that a lease comes, changes or goes, and "how much do
-those before it hold" is answered, in O(log n) steps. The height of a link follows from the arrival number alone: the
-same leases make the same list, whatever order they came in.
+A skip list whose links know the sums between them: a lease is added, changed or dropped, and "how much do those before
+it hold" is answered, in O(log n) steps. The height of a link follows from the arrival number alone, so the same leases
+make the same list, whatever order they came in.
 
-Amounts are exact integers. All that is counted of a lease (share and memory, of all models together and of each model
-that the account's quota names) is packed into a single one, 64 bits for each, so that one addition adds them all.
+Amounts are exact integers. Share and memory of a lease, in all and for each model that the quota names, are packed into
+one integer, 64 bits each, so that one addition adds them all.
 """
 
 from __future__ import annotations

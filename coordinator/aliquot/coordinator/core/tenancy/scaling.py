@@ -1,4 +1,4 @@
-"""Hints that hold elastic leases of a queue back: by the time of day, by who waits, by how busy their devices are.
+"""Rules that hold elastic leases of a queue back: by time of day, by requests waiting, by how busy their devices are.
 
 Elastic leases grow by themselves into what is idle. A rule says when they should not, and how much they then keep:
 their start, or their least. Times are UTC, and cron expressions have five fields: minute, hour, day of the month,

@@ -17,7 +17,7 @@ UNLIMITED = -1
 ROOT = "root"
 """The queue above all queues. It always exists; applying it sets the order among top-level queues."""
 DEFAULT_QUEUE = "default"
-"""Where requests wait that name no queue, of tenants that have none of their own. It need not be declared."""
+"""Where requests wait that name no queue, of tenants without a queue of their own. It need not be declared."""
 DEFAULT_TENANT = "default"
 SHARE_MILLI_MAX = 10**12
 MEMORY_BYTES_MAX = 1 << 62
@@ -160,7 +160,7 @@ class DeclaredDevices(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Balancing(msgspec.Struct, frozen=True, omit_defaults=True):
-    """When nodes change hands between the projects of a pool; see `core.balancing`."""
+    """When nodes change hands between the projects of a pool; see `core.lending`."""
 
     label: str = ""
     """Its value on a node is the tenant that the node serves; empty: there is no balancing."""

@@ -1,5 +1,4 @@
-"""Fragmentation gradient descent: place where the least idle capacity becomes useless to the requests that
-arrive.
+"""Fragmentation gradient descent: place where the least idle capacity becomes useless to the requests that arrive.
 
 Weng, Yang et al., "Beware of Fragmentation", USENIX ATC 2023. The fragmentation of a node is the idle share
 that a request drawn from the mix could not use there, summed over the mix; a place scores by how little it
@@ -54,9 +53,7 @@ class Fgd(Policy):
         self._mix.learn_classes(inventory)
 
     def device_scores(self, c: Candidates) -> Ints:
-        """trunc(100 · sigmoid((F − F′) / 1000)), in integers throughout: the sigmoid is a table of
-        thresholds.
-        """
+        """trunc(100 · sigmoid((F − F′) / 1000)), in integers throughout: the sigmoid is a table of thresholds."""
         if not self._mix.total_weight:
             return -c.left + 0 * c.size
         before = self._mix.fragmentation(c)

@@ -6,8 +6,7 @@ those follows what a remainder of r thousandths is worth, `worth[λ, r]`, when C
     V = min over λ of (Σ over devices of worth[λ, left] + λ · CPU left),
 
 the Lagrangian bound on what can still be sold there, and a placement costs the fall of V. Remainders that nothing
-arriving fits into are worth nothing, so they are made where it does not matter, and slices that fit into them go
-there.
+arriving fits into are worth nothing, so they are made where it does not matter, and slices that fit into them go there.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """The policies that the openb study compares with, as its public simulator has them.
 
-`docs/placement.md` has the formulas in words. They are elementwise, so floats are the same however rows are
-batched.
+`docs/placement.md` has the formulas in words. They are elementwise, so floats are the same however rows are batched.
 """
 
 from __future__ import annotations
@@ -57,9 +56,7 @@ class Packing(Policy):
     utilisation_ties = False
 
     def node_scores(self, c: Candidates) -> Ints:
-        """All n devices free: max(33 − n, n); the slices on f free devices: max(50 − f, 33); else by what is
-        left.
-        """
+        """All n devices free: max(33 − n, n); the slices on f free devices: max(50 − f, 33); else by what is left."""
         free_node = c.idle == c.width * WHOLE_SHARE_MILLI
         left = np.minimum.reduceat(np.where(c.fits, c.left, NO_DEVICE), c.starts, axis=0)
         part = np.maximum(100 - c.count * (np.minimum(left, WHOLE_SHARE_MILLI) * 100 // WHOLE_SHARE_MILLI) // 10, 50)

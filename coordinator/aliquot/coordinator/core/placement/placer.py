@@ -21,7 +21,7 @@ from aliquot.coordinator.core.placement.shapes import Bools, Ints
 from aliquot.coordinator.core.types import WHOLE_SHARE_MILLI, Demand, SlicePlan
 
 AVOIDED = "\x00avoided"
-"""For whom devices are kept on trial that a request avoids."""
+"""The owner for whom devices that a request avoids are withheld on trial."""
 
 
 class Chosen(NamedTuple):
@@ -32,7 +32,7 @@ class Chosen(NamedTuple):
     note: str
 
 
-class Chooser:
+class MemberPlacer:
     """Chooses for one inventory, policy and index."""
 
     def __init__(self, inventory: Inventory, policy: Policy, index: Index, utilisation: Mapping[str, int]) -> None:
