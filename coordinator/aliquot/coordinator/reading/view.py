@@ -12,8 +12,8 @@ from aliquot.coordinator.core.leases.records import Lease
 from aliquot.coordinator.core.ledger.books import Extract
 from aliquot.coordinator.core.maintenance.windows import Window
 from aliquot.coordinator.core.state import Device, Node
+from aliquot.coordinator.reading.arrival_order import ArrivalOrder
 from aliquot.coordinator.reading.books import DurableBooks, TenancyView, WindowView
-from aliquot.coordinator.reading.paging import ArrivalOrder
 from aliquot.coordinator.reading.totals import Totals
 from aliquot.coordinator.writing.commits import Commit
 

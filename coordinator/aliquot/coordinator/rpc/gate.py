@@ -15,7 +15,7 @@ from google.rpc import error_details_pb2, status_pb2
 
 from aliquot.coordinator.wire.calls import Context, tolerant
 from aliquot.coordinator.wire.errors import DETAILS_KEY, DOMAIN
-from aliquot.coordinator.wire.hearing import hear_first
+from aliquot.coordinator.wire.refused_streams import read_before_refusing
 
 LEADER_KEY = "leader"
 _PACKAGE = "/aliquot."
@@ -82,7 +82,7 @@ class Gate(grpc.GenericRpcHandler):
         await self._abort(context, _RETRY_KNOWN_MS if self.leader else _RETRY_UNKNOWN_MS)
 
     async def _refuse_agent(self, _: object, context: Context) -> None:
-        await hear_first(context)
+        await read_before_refusing(context)
         await self._abort(context, max(_RETRY_KNOWN_MS, 1000 * self._nodes // _REFUSED_AGENTS_PER_S))
 
     async def _abort(self, context: Context, retry_ms: int) -> None:
