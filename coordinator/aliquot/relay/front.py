@@ -1,7 +1,7 @@
-"""Agents' side of a relay: AgentService as the coordinator has it, each stream passed on unread.
+"""The side of a relay that agents connect to: AgentService, with each stream passed on undecoded.
 
-Of a message only the first byte is looked at: heartbeats and measurements may wait a moment for company on their way
-up, everything else goes at once. An agent that can't be served is told why and when to come back.
+Only the first byte of a message is looked at: heartbeats and measurements may wait a moment to be sent with others, all
+else is sent at once. An agent that can't be served is told why and when to come back.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The durable read model: what every Get, List, Status and metric is answered from.
+"""The durable records that every Get, List, Status and metric is answered from.
 
 It is fed one durable group at a time and never looks at the writer's State, so it can't show what a crash could
 still take back. Each answer carries `seq`, the number of the last fact it includes.

@@ -200,7 +200,7 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
         return leases_pb2.ExplainResponse(explanation=explanation_message(explained, self._view))
 
     async def _explain_wait(self, lease: Lease, message: types_pb2.Lease) -> None:
-        """Say why it waits, if it does. While nothing can be decided the lease is answered without."""
+        """Add why it waits, if it does, unless no questions can be answered now."""
         if lease.state is LeaseState.QUEUED:
             with contextlib.suppress(JournalUnavailable, Overloaded, ShuttingDown):
                 message.waiting.CopyFrom(await self._why(lease.lease_id))
@@ -385,7 +385,7 @@ def _bounded(items: object, most: int, field: str) -> None:
 
 
 def _timeout_s(asked_ms: int, default_ms: int, field: str, context: Context) -> float:
-    """How long to wait: as asked, but not beyond the call's own deadline, after which nobody would hear the answer."""
+    """How long to wait: as asked, but not beyond the call's own deadline."""
     if asked_ms > limits.MAX_WAIT_MS:
         raise InvalidFieldError(field, f"{asked_ms} ms; at most {limits.MAX_WAIT_MS} ms (an hour)")
     left_s: float | None = context.time_remaining()  # the stub forgets that a call may have no deadline
