@@ -58,7 +58,7 @@ async def day(pool: Pool, clock: ManualClock, number: int) -> None:
 
     def given_up() -> bool:
         clock.advance(2_000)
-        leading.pulse.beat()
+        leading.sweep_timer.beat()
         return coordinator.view.nodes[agent.node_id].state.name == "LOST"
 
     await eventually(given_up, "and given up")

@@ -16,10 +16,10 @@ START_MS = 1_800_000_000_000
 
 
 async def pass_time(pool: Pool, clock: ManualClock, seconds: int) -> None:
-    """Second by second, as the coordinator's own pulse would see it."""
+    """Second by second, as the coordinator's own sweeps would see it."""
     for _ in range(seconds):
         clock.advance(1_000)
-        pool.leading.pulse.beat()
+        pool.leading.sweep_timer.beat()
         pool.leading.writer.wake()
         await asyncio.sleep(0)
 
@@ -65,10 +65,10 @@ async def test_a_pause_of_the_coordinator_costs_nobody_a_lease() -> None:
         lease = await pool.allocate("0.1", ttl_s=10)
         await pass_time(pool, clock, 5)
         clock.advance(60_000)  # stopped, or starved, for a minute
-        pool.leading.pulse.beat()
+        pool.leading.sweep_timer.beat()
         await pass_time(pool, clock, 8)
         clock.suspend(3_600_000)  # the machine slept for an hour
-        pool.leading.pulse.beat()
+        pool.leading.sweep_timer.beat()
         await pass_time(pool, clock, 8)
         assert state_of(pool, lease.lease_id)[0] == types_pb2.LEASE_STATE_GRANTED
         await pass_time(pool, clock, 4)

@@ -253,7 +253,7 @@ async def test_a_pause_of_the_coordinator_makes_no_node_suspect() -> None:
         async with agents(agent):
             await ready(pool)
             clock.advance(600_000)
-            pool.leading.pulse.beat()
+            pool.leading.sweep_timer.beat()
             await pass_time(pool, clock, 10)
             assert _state(pool, "n1") == "READY"
 

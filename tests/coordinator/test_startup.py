@@ -148,8 +148,8 @@ async def test_a_part_that_fails_ends_the_coordinator_instead_of_leaving_it_with
     coordinator = Coordinator(settings_for())
     await coordinator.start()
     assert coordinator.leading is not None
-    coordinator.leading.pulse._sweeps.append(broken)
+    coordinator.leading.sweep_timer._sweeps.append(broken)
     with pytest.raises(ZeroDivisionError):
         async with asyncio.timeout(60):
             await coordinator.serve()
-    assert "pulse failed" in caplog.text
+    assert "sweeps failed" in caplog.text

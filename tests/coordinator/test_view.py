@@ -14,7 +14,7 @@ from aliquot.coordinator.core.leases.records import LeaseState
 from aliquot.coordinator.core.planner import Planner
 from aliquot.coordinator.core.state import State
 from aliquot.coordinator.core.types import Demand, DeviceSpec, NodeSpec, RequestSpec
-from aliquot.coordinator.reading.paging import ArrivalOrder
+from aliquot.coordinator.reading.arrival_order import ArrivalOrder
 from aliquot.coordinator.reading.view import View
 from aliquot.coordinator.writing.commits import take_commit, whole_state
 

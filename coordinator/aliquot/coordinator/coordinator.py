@@ -1,4 +1,4 @@
-"""One coordinator: a server with a gate, a standby where others could lead, and the parts that lead once it does."""
+"""One coordinator: its server and gate, its standby where others may lead, and the parts that work while it leads."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Coordinator(Collector):
         self.gate = Gate()
         self.server = self._means.server([self.gate])
         self.leading: Leading | None = None
-        """The parts that lead, once it is our turn."""
+        """The parts that work while this coordinator leads; None before."""
         self._garbage_collector = self._means.garbage_collector()
         self._relay_rules = settings.relay_rules()
         self._loop = asyncio.get_running_loop()
@@ -69,8 +69,8 @@ class Coordinator(Collector):
     # -- beginning
 
     async def start(self) -> None:
-        """Lead, replay, and answer; or, where others share the journal and one leads, follow, and name it to all who
-        call. Raises AliquotError when that can't be.
+        """Take the lead, replay the journal and serve. Where another coordinator leads, follow its journal instead, and
+        give callers its address. Raises AliquotError.
         """
         self._garbage_collector.hold_off()
         self._garbage_collector.measure(self.metrics.gc_pause.observe)
@@ -85,7 +85,7 @@ class Coordinator(Collector):
         self._garbage_collector.settle()
 
     async def _start_shared(self, seat: ExpiringLeadership, standby: Standby) -> None:
-        """Answer at once, follow the journal, and lead if nobody does."""
+        """Serve at once, follow the journal, and lead if nobody else does."""
         self._listen()
         seat.address = self.settings.advertise or self.address
         await self.server.serve(leading=False)
@@ -165,7 +165,7 @@ class Coordinator(Collector):
     # -- what it says of itself, on other threads
 
     def describe(self) -> Iterable[Metric]:
-        """Nothing: names don't depend on a first collection."""
+        """Nothing, so that registering it does not collect."""
         return []
 
     def collect(self) -> Iterator[Metric]:
@@ -177,7 +177,7 @@ class Coordinator(Collector):
 
     def _live(self) -> Answer:
         leading = self.leading
-        alive = leading is None or not self.gate.is_open or leading.pulse.is_live()
+        alive = leading is None or not self.gate.is_open or leading.sweep_timer.is_live()
         return Answer(200, "ok") if alive else Answer(503, "the event loop is stuck")
 
     def _ready(self) -> Answer:

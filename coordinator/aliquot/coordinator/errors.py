@@ -1,4 +1,4 @@
-"""What the shell around the core refuses or fails at. `rpc.errors` turns these, like the core's, into gRPC statuses.
+"""Errors of the coordinator outside its core. `wire.errors` turns these, like the core's, into gRPC statuses.
 
 AliquotError
  ├── JournalError
@@ -20,17 +20,17 @@ from aliquot.common.errors import AliquotError
 
 
 class JournalError(AliquotError):
-    """Root of what can be wrong with a journal."""
+    """Root of the journal's errors."""
 
     reason = "JOURNAL_UNAVAILABLE"
 
 
 class JournalUnavailable(JournalError):
-    """The journal can't be written at the moment. Nothing of what was not durable has happened."""
+    """The journal can't be written at the moment. What was not durable yet has not happened."""
 
 
 class JournalCorrupt(JournalError):
-    """A record that is not the last one, or the file itself, can't be believed."""
+    """A record other than the last one, or the file itself, is damaged."""
 
     reason = "JOURNAL_CORRUPT"
 
@@ -64,7 +64,7 @@ class Overloaded(AliquotError):
 
 
 class ShuttingDown(AliquotError):
-    """This coordinator stops; its successor, or itself restarted, will answer."""
+    """This coordinator shuts down. Its successor, or the same one restarted, will answer."""
 
     reason = "SHUTTING_DOWN"
 

@@ -1,7 +1,7 @@
-"""Single numbers that the parts of a leading coordinator know: what it is busy with, and how much it keeps.
+"""Gauges of a coordinator that leads: what it is busy with, and how much it keeps in memory.
 
-What is kept by design has a bound each (`limits` in the settings); these show how near it is, so that memory that grows
-can be told from memory that fills up. They are read on the scraper's thread, one integer or length at a time.
+All that it keeps is bounded (`limits` in the settings). These gauges show how near each bound is, which tells a leak
+from memory that fills up as intended. The scraper's thread reads them, one integer or length at a time.
 """
 
 from __future__ import annotations
@@ -16,14 +16,16 @@ from aliquot.coordinator.agents.roster import Roster
 from aliquot.coordinator.core.state import State
 from aliquot.coordinator.reading.gauge import Gauge, measured
 from aliquot.coordinator.reading.watch import WatchHub
-from aliquot.coordinator.upkeep.pulse import Pulse
+from aliquot.coordinator.upkeep.sweep_timer import SweepTimer
 from aliquot.coordinator.writing.writer import Writer
 
 
 class LeadersGauges:
     """Those of all parts of a coordinator that leads."""
 
-    def __init__(self, writer: Writer, roster: Roster, relays: RelayService, hub: WatchHub, pulse: Pulse) -> None:
+    def __init__(
+        self, writer: Writer, roster: Roster, relays: RelayService, hub: WatchHub, sweep_timer: SweepTimer
+    ) -> None:
         def of_state(count: Callable[[State], int]) -> Callable[[], int]:
             return lambda: 0 if (state := writer.state) is None else count(state)
 
@@ -42,7 +44,7 @@ class LeadersGauges:
                 "Requests and due work on which deciding failed too often, until an administrator has them tried again",
                 lambda: len(writer.set_aside),
             ),
-            ("aliquot_loop_lag_seconds", "How late the last regular beat was", lambda: pulse.lag_ms / 1000),
+            ("aliquot_loop_lag_seconds", "How late the last regular beat was", lambda: sweep_timer.lag_ms / 1000),
             (
                 "aliquot_ledger_entries",
                 "Usage, credits and corrections that are kept one by one",

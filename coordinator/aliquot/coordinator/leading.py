@@ -1,8 +1,8 @@
-"""A coordinator that leads: all the parts that decide, answer and keep up a pool, wired here and nowhere else.
+"""The parts of a coordinator that leads, wired here and nowhere else.
 
-It is whole when it is constructed. What is durable flows one way: the writer hands it to the outbox, which tells the
-View, watchers, waiting callers and those who follow leases and nodes; these know nothing of the writer. Whoever has
-something to be decided (agents' sessions, the services, upkeep) is made after the writer and is given it.
+All of them are made when it is constructed. What is durable flows one way: from the writer to the outbox, and from
+there to the View, watchers, waiting callers and followers of leases and nodes, none of which knows the writer. The
+parts that submit commands (agents' sessions, services, upkeep) are made after the writer, which they are given.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ from aliquot.coordinator.upkeep.collector import GarbageCollector
 from aliquot.coordinator.upkeep.fragmentation import follow_fragmentation
 from aliquot.coordinator.upkeep.keepalive import KeepAlive
 from aliquot.coordinator.upkeep.price_learner import PriceLearner
-from aliquot.coordinator.upkeep.pulse import Pulse
+from aliquot.coordinator.upkeep.sweep_timer import SweepTimer
 from aliquot.coordinator.upkeep.warming import compile_when_busy
 from aliquot.coordinator.wire.nodes import NodeWriter
 from aliquot.coordinator.writing.commits import whole_state
@@ -147,13 +147,13 @@ class Leading:
             allowed=settings.agents.allowed(),
         )
         self.relays = RelayService(self.sessions, relay_rules, metrics, means.version)
-        self.pulse = Pulse(
+        self.sweep_timer = SweepTimer(
             clock,
             sweeps=[self.sessions.sweep, self._sweep_leases, self.writer.look_at_journal],
             paused=[self.roster.start_again, self.keepalive.start_again],
             pressure=self.roster.set_pressure,
         )
-        self.gauges = LeadersGauges(self.writer, self.roster, self.relays, self.hub, self.pulse)
+        self.gauges = LeadersGauges(self.writer, self.roster, self.relays, self.hub, self.sweep_timer)
         self.services = self._make_services(view, NodeWriter(view, telemetry, self.roster.last_heard_ms), means)
         self._writing = asyncio.create_task(self.writer.run(), name="writer")
         self._writing.add_done_callback(self._writing_ended)
@@ -192,7 +192,7 @@ class Leading:
         self.keepalive.start_again()
         await self._server.set_granting(granting=True)
         settings, writer, run = self._settings, self.writer, self._background.run
-        run("pulse", self.pulse.run())
+        run("sweeps", self.sweep_timer.run())
         run("fragmentation", follow_fragmentation(self._engine, self._metrics))
         telling = self.observed.run(writer.submit, lambda: self._settings.agents.use_told_every, self._note_busy)
         run("observed use", telling)

@@ -1,7 +1,7 @@
-"""What a coordinator uses of its machine: time, randomness, a thread, a server, the garbage collector.
+"""What a coordinator uses of its machine: clocks, randomness, a thread, a server, the garbage collector.
 
-Whoever makes a coordinator may give it others; a simulation gives it those of its world. What leads to other machines
-and to disks (journals, leadership) is handed over as a whole and brings its own.
+They are parameters, so that a simulation can replace them. Journals and leadership, which reach disks and other
+machines, are parameters of their own.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from aliquot.coordinator.writing.journal.thread import JournalThread, JournalWor
 
 @dataclass(frozen=True, slots=True)
 class Means:
-    """Factories, since some of it is needed anew with each leadership. The defaults are the real ones."""
+    """Factories, as some of these are made anew with each leadership. The defaults are the real ones."""
 
     clock: Callable[[int], Clock] = SystemClock
-    """Given the newest time on record, in milliseconds: it shows none before."""
+    """Takes the newest time on record, in milliseconds; the clock never shows an earlier one."""
     perf_ns: Callable[[], int] = time.perf_counter_ns
     """A precise counter in nanoseconds, to measure how long something takes."""
     ids: Callable[[], IdGenerator] = IdGenerator

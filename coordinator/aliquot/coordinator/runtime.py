@@ -28,7 +28,7 @@ def event_loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 
 
 def allow_many_connections() -> None:
-    """Each agent and launcher is a connection; the usual bound of 1,024 open files is for other programs."""
+    """Raise the limit of open files, usually 1,024: each agent and launcher is a connection."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(OSError, ValueError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))

@@ -1,7 +1,7 @@
-"""Agents' side of a relay: AgentService as the coordinator has it, each stream passed on unread.
+"""The side of a relay that agents connect to: AgentService, with each stream passed on undecoded.
 
-Of a message only the first byte is looked at: heartbeats and measurements may wait a moment for company on their way
-up, everything else goes at once. An agent that can't be served is told why and when to come back.
+Only the first byte of a message is looked at: heartbeats and measurements may wait a moment to be sent with others, all
+else is sent at once. An agent that can't be served is told why and when to come back.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import grpc.aio
 
 from aliquot.coordinator.agents.relayed.ending import Ending, overloaded, refusal
 from aliquot.coordinator.agents.relayed.mux import AGENT_PAYLOAD_BYTES_MAX, Mux, Stream, StreamOver
-from aliquot.coordinator.wire.hearing import hear_first
+from aliquot.coordinator.wire.refused_streams import read_before_refusing
 from aliquot.relay.config import LimitSettings
 from aliquot.relay.metrics import RelayMetrics
 from aliquot.relay.refusing import leaving, no_leader
@@ -86,13 +86,13 @@ class Front:
         mux = self._upstream()
         refused = self._refused(mux)
         if refused is not None or mux is None:
-            await hear_first(context)
+            await read_before_refusing(context)
             await _abort(context, refused or no_leader(0))
             return
         try:
             stream = mux.open(_who(context))
         except StreamOver:
-            await hear_first(context)
+            await read_before_refusing(context)
             await _abort(context, no_leader(0))
             return
         self._metrics.sessions += 1

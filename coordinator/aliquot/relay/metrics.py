@@ -1,4 +1,4 @@
-"""What a relay measures of itself, for Prometheus, over all streams to coordinators that it has had."""
+"""A relay's metrics for Prometheus, summed over all its streams to coordinators."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class RelayMetrics(Collector):
 
     def __init__(self, gauges: Iterable[Gauge] = ()) -> None:
         self.shed: Counter[str] = Counter()
-        """Agents that were sent away at once, by why."""
+        """Agents that were refused, by reason."""
         self.sessions = 0
         """Agents that were let in."""
         self.reconnects = 0
@@ -31,7 +31,7 @@ class RelayMetrics(Collector):
         self._overruns_before = 0
 
     def describe(self) -> Iterable[Metric]:
-        """Nothing: names don't depend on a first collection."""
+        """Nothing, so that registering it does not collect."""
         return []
 
     def upstream_began(self, mux: Mux) -> None:

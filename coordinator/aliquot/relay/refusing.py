@@ -1,4 +1,4 @@
-"""What a relay itself says to agents that it can't serve, in the coordinator's words: agents know what to do then."""
+"""Refusals that a relay itself sends to agents, in the form of the coordinator's own."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Several processes of a relay on one port: starts them, starts them again when they end, and ends them.
 
-The kernel spreads connections over all that listen on the port with SO_REUSEPORT. The port is held here, without
-listening, so that it is the same for all even where any would do. A process that loses us ends by itself.
+The kernel spreads connections over all that listen on the port with SO_REUSEPORT. This process binds
+the port without listening, so that all get the same one even where any will do. They end when it ends.
 """
 
 from __future__ import annotations

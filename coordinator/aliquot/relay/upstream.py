@@ -1,7 +1,7 @@
-"""The stream to the leading coordinator, kept for ever; it is found as agents find it.
+"""The stream to the leading coordinator, opened again whenever it breaks. The leader is found as agents find it.
 
-When it breaks, all agents' streams within end, with word of when to come back: by then it is up again, with the same
-leader or the next. Nothing is kept over a break; agents tell everything anew.
+When the stream breaks, all agents' streams that it carries end, and agents are told when to come back: by then it is up
+again, with the same leader or the next. Nothing is kept over a break; agents report everything anew.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""One process of a relay: agents on one side, a coordinator on the other, and what says how it is doing."""
+"""One process of a relay: agents on one side, a coordinator on the other, and its metrics and health."""
 
 from __future__ import annotations
 

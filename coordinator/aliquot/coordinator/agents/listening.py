@@ -25,7 +25,7 @@ from aliquot.coordinator.reading.usage import ObservedUse
 from aliquot.coordinator.reading.view import View
 from aliquot.coordinator.wire.agents import believed_reading, decode, heartbeat_seq
 from aliquot.coordinator.wire.nodes import check_room, known_tiers, read_registered
-from aliquot.coordinator.writing.groups import Reply
+from aliquot.coordinator.writing.open_group import Reply
 from aliquot.coordinator.writing.writer import Writer
 from aliquot.v1 import agent_pb2, types_pb2
 

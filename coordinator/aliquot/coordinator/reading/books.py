@@ -34,7 +34,7 @@ class AccountView(Generic[Spec]):
 
     spec: Spec
     version: int
-    """0: never declared; it exists because it has, or had, leases."""
+    """0: never declared; it exists because it has or had leases."""
     share_milli: int
     memory_bytes: int
     waiting: int

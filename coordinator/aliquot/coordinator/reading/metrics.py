@@ -52,7 +52,7 @@ class Histogram:
         self._sum += value
 
     def collect(self) -> Metric:
-        """As Prometheus wants it."""
+        """In the form that Prometheus reads."""
         buckets, total = [], 0
         for bound, count in zip((*map(str, self._bounds), "+Inf"), list(self._counts), strict=True):
             total += count
@@ -84,10 +84,10 @@ class Metrics(Collector, Follower):
         self.refused: Counter[str] = Counter()
         self.agent_messages: Counter[str] = Counter()
         self.fragmentation: dict[tuple[str, str], Fragmentation] = {}
-        """By (pool, model), as last sampled; empty while it isn't known."""
+        """By (pool, model), as last sampled; empty before the first sample."""
 
     def describe(self) -> Iterable[Metric]:
-        """Nothing: names don't depend on a first collection."""
+        """Nothing, so that registering it does not collect."""
         return []
 
     # -- measuring
@@ -163,7 +163,7 @@ class Metrics(Collector, Follower):
 
 
 def _change_of_shape(old: Lease, new: Lease) -> str:
-    """What an elastic lease's new shape is: it has got more, it gives something back, or it keeps that after all."""
+    """How an elastic lease changed: it grew, it shrinks, or it was reprieved."""
     if new.slices_made > old.slices_made:
         return "grown"
     before, after = (sum(piece.holds_capacity and not piece.shed for piece in lease.slices) for lease in (old, new))

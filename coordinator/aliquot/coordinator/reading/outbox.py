@@ -1,4 +1,4 @@
-"""Everything that follows durable facts, in one fixed order: the View, Watch, waiting callers, and followers.
+"""Passes durable changes on, in one fixed order: to the View, watchers, waiting callers and followers.
 
 The writer calls it once per durable group, before it resolves that group's answers; so whoever has an answer can read
 what it says. Followers get records that can't be taken back, and nobody gets anything else.
@@ -18,7 +18,7 @@ from aliquot.coordinator.writing.commits import Commit
 
 
 class Follower:
-    """Somebody who hears of durable changes one by one. Derive from it, and define what you want to hear of."""
+    """Is called with durable changes one by one. Derive from it, and override what you need."""
 
     def lease_changed(self, old: Lease | None, new: Lease | None) -> None:
         """A lease has a new durable record. At least one of the two is there."""
@@ -46,7 +46,7 @@ class Outbox:
         self._tell(commit, changes)
 
     def load(self, commit: Commit) -> None:
-        """Take everything from a State that was just replayed. Followers hear of what differs from what they knew."""
+        """Replace everything by a State that was just replayed. Followers are told what differs."""
         view = self._view
         known_leases = {lease_id for lease_id, _ in commit.leases}
         known_nodes = {node_id for node_id, _ in commit.nodes}

@@ -57,7 +57,7 @@ class ScrapeServer:
                 self.wfile.write(body)
 
             def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class's name
-                """Scrapes are no news."""
+                """Log no scrapes."""
 
         self._server = ThreadingHTTPServer((host, port), Handler)
         self._server.daemon_threads = True
@@ -68,7 +68,7 @@ class ScrapeServer:
     def listening(
         cls, host: str, port: int, collector: Collector, *, live: Callable[[], Answer], ready: Callable[[], Answer]
     ) -> Self:
-        """One at this address. Raises ConfigError where that can't be."""
+        """A server at this address. Raises ConfigError where it can't listen."""
         try:
             return cls(host, port, collector, live=live, ready=ready)
         except OSError as error:

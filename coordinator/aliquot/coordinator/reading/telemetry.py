@@ -1,4 +1,4 @@
-"""What agents say and nobody journals: the last reading of each device, versions, when a node was heard.
+"""What agents report and nobody journals: the last reading of each device, versions, when a node was last heard.
 
 It is all lost with the process and all comes back with the agents' next snapshots. Readings of 80,000 devices are
 kept in one flat array of integers; a device's row is found by its UUID. What is no longer of the pool is forgotten.
@@ -32,7 +32,7 @@ class AboutNode:
 
 @dataclass(frozen=True, slots=True)
 class AboutDevice:
-    """What is for people only, and may differ from one driver to the next."""
+    """Facts about a driver that are shown to people and decide nothing."""
 
     product_name: str = ""
     pci_bus_id: str = ""

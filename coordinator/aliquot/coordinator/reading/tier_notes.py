@@ -1,4 +1,4 @@
-"""Why no stronger tier holds a slice, as its agent says with each confirmation: for people, so it is not journalled.
+"""Why no stronger tier enforces a slice, as its agent reports with each confirmation. For people only: not journalled.
 
 It comes back with the agents' next snapshots. The same few sentences hold for thousands of slices: each is kept once.
 """

@@ -1,4 +1,4 @@
-"""Sums over everything durable, kept up to date by differences: what Status and metrics show without ever scanning."""
+"""Sums over all durable records for Status and metrics, kept up to date by differences instead of scans."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class QueueTotals:
 
     @property
     def empty(self) -> bool:
-        """Whether there is nothing to say."""
+        """Whether all counts are zero."""
         return not (self.leases or self.queued or self.leased_share_milli or self.leased_memory_bytes)
 
 
@@ -54,7 +54,7 @@ class DeviceUse:
 
 
 class UsableCapacity:
-    """What could be leased now: the devices of grantable nodes that are well."""
+    """What could be leased now: the healthy devices of nodes that grants are made on."""
 
     def __init__(self) -> None:
         self._by_node: dict[str, Amount] = {}
@@ -187,7 +187,7 @@ class Totals:
         self._count_device(use, 1)
 
     def _move_use(self, use: DeviceUse, sign: int) -> None:
-        """A device that changes its pool or model takes what is leased on it along."""
+        """When a device changes its pool or model, what is leased on it is counted there."""
         if not use.slices:
             return
         totals = self._class_of(use)

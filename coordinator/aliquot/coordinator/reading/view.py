@@ -1,4 +1,4 @@
-"""The durable read model: what every Get, List, Status and metric is answered from.
+"""The durable records that every Get, List, Status and metric is answered from.
 
 It is fed one durable group at a time and never looks at the writer's State, so it can't show what a crash could
 still take back. Each answer carries `seq`, the number of the last fact it includes.
@@ -12,8 +12,8 @@ from aliquot.coordinator.core.leases.records import Lease
 from aliquot.coordinator.core.ledger.books import Extract
 from aliquot.coordinator.core.maintenance.windows import Window
 from aliquot.coordinator.core.state import Device, Node
+from aliquot.coordinator.reading.arrival_order import ArrivalOrder
 from aliquot.coordinator.reading.books import DurableBooks, TenancyView, WindowView
-from aliquot.coordinator.reading.paging import ArrivalOrder
 from aliquot.coordinator.reading.totals import Totals
 from aliquot.coordinator.writing.commits import Commit
 

@@ -1,4 +1,4 @@
-"""Callers that wait for a lease to get somewhere: GRANTED, ACTIVE, or gone.
+"""Callers that wait for a lease to be GRANTED, to be ACTIVE, or to be gone.
 
 Their conditions look at durable records only, and are looked at only when the lease they wait for has changed.
 """
@@ -43,7 +43,7 @@ class Waiters:
         return self._waiting
 
     def check_room(self) -> None:
-        """Raises Overloaded where no more callers may wait. Asked before anything is done for one."""
+        """Raises Overloaded where no more callers may wait. To be called before a request is submitted."""
         if self._waiting >= WAITERS_MAX:
             raise Overloaded(f"{WAITERS_MAX} calls wait for leases, which is the bound", retry_after_ms=2_000)
 
@@ -78,7 +78,7 @@ class Waiters:
                 future.set_result(None)
 
     def wake_all(self) -> None:
-        """Everybody looks again: the books were loaded anew, or the coordinator stops."""
+        """Wake all callers: the State was read anew, or the coordinator stops."""
         for waiters in self._by_lease.values():
             for _, future in waiters:
                 if not future.done():

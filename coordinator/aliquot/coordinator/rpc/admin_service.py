@@ -36,7 +36,7 @@ class AdminService(Service, admin_pb2_grpc.AdminServiceServicer):
         self._clock = clock
 
     async def _carry_out(self, command: c.Command[T], *, dry_run: bool) -> T:
-        """What is only tried changes nothing, and waits in no queue."""
+        """A dry run changes nothing, so it is a query and not a command."""
         return await (self._writer.query(DryRun(command)) if dry_run else self._writer.submit(command))
 
     # -- declaring
@@ -54,7 +54,7 @@ class AdminService(Service, admin_pb2_grpc.AdminServiceServicer):
     async def Withdraw(  # noqa: N802
         self, request: admin_pb2.WithdrawRequest, context: Context
     ) -> admin_pb2.WithdrawResponse:
-        """One declaration, when nobody needs it any more."""
+        """Remove a declaration that nothing refers to."""
         if request.kind not in [kind.value for kind in c.Declared]:
             raise InvalidFieldError("kind", f"{request.kind[:32]!r} can't be withdrawn", hint="pool, tenant or queue")
         version = request.version if request.HasField("version") else c.ANY_VERSION
@@ -74,7 +74,7 @@ class AdminService(Service, admin_pb2_grpc.AdminServiceServicer):
     async def Balance(  # noqa: N802
         self, request: admin_pb2.BalanceRequest, context: Context
     ) -> admin_pb2.BalanceResponse:
-        """A plan, or a plan that is carried out."""
+        """A plan for lending nodes; carried out where that is asked for."""
         pool = names.validate_pool(request.pool or _DEFAULT_POOL)
         command = c.Balance(pool, request.carry_out, tuple(request.home))
         view = await self._carry_out(command, dry_run=not command.carry_out)
@@ -98,7 +98,7 @@ class AdminService(Service, admin_pb2_grpc.AdminServiceServicer):
     async def DeclareMaintenance(  # noqa: N802
         self, request: admin_pb2.DeclareMaintenanceRequest, context: Context
     ) -> admin_pb2.DeclareMaintenanceResponse:
-        """A window, and what it is over now."""
+        """Declare a window; answers with the nodes that it covers now."""
         spec = maintenance.read_window(request.window)
         await self._writer.submit(c.DeclareMaintenance(spec))
         (view,) = [view for view in self._view.windows() if view.window.spec.name == spec.name] or (None,)
@@ -108,7 +108,7 @@ class AdminService(Service, admin_pb2_grpc.AdminServiceServicer):
     async def EndMaintenance(  # noqa: N802
         self, request: admin_pb2.EndMaintenanceRequest, context: Context
     ) -> admin_pb2.EndMaintenanceResponse:
-        """One window less."""
+        """End or cancel a window."""
         await self._writer.submit(c.EndMaintenance(request.name))
         return admin_pb2.EndMaintenanceResponse()
 
@@ -116,7 +116,7 @@ class AdminService(Service, admin_pb2_grpc.AdminServiceServicer):
     async def ListMaintenance(  # noqa: N802
         self, request: admin_pb2.ListMaintenanceRequest, context: Context
     ) -> admin_pb2.ListMaintenanceResponse:
-        """All of them."""
+        """All maintenance windows."""
         return admin_pb2.ListMaintenanceResponse(windows=map(maintenance.view_message, self._view.windows()))
 
     # -- what failed
@@ -125,7 +125,7 @@ class AdminService(Service, admin_pb2_grpc.AdminServiceServicer):
     async def RetrySetAside(  # noqa: N802
         self, request: admin_pb2.RetrySetAsideRequest, context: Context
     ) -> admin_pb2.RetrySetAsideResponse:
-        """What was set aside, and is tried again where that is asked for."""
+        """List what was set aside, and try it again where that is asked for."""
         outcome = await self._writer.submit(c.RetrySetAside(request.subject, request.carry_out))
         return admin_pb2.RetrySetAsideResponse(found=map(messages.set_aside_message, outcome.found))
 
@@ -135,7 +135,7 @@ class AdminService(Service, admin_pb2_grpc.AdminServiceServicer):
     async def GetInvoice(  # noqa: N802
         self, request: admin_pb2.GetInvoiceRequest, context: Context
     ) -> admin_pb2.Invoice:
-        """Taken from the durable books at one moment, made beside the event loop."""
+        """Extracted from the durable books at one moment, then computed in a thread."""
         tenant = names.validate_tenant(request.tenant)
         extract = self._view.extract(tenant, request.from_ms, request.to_ms, self._clock.now_ms())
         invoice = await asyncio.to_thread(make_invoice, extract)
@@ -145,7 +145,7 @@ class AdminService(Service, admin_pb2_grpc.AdminServiceServicer):
     async def PostCredit(  # noqa: N802
         self, request: admin_pb2.PostCreditRequest, context: Context
     ) -> admin_pb2.PostCreditResponse:
-        """Money that came in; the balance afterwards."""
+        """Post a payment; answers with the balance afterwards."""
         tenant = names.validate_tenant(request.tenant)
         note = names.validate_text(request.note, "note", limits.MAX_REASON_CHARS)
         await self._writer.submit(c.PostCredit(tenant, request.money_micro, request.reference, note))
@@ -157,7 +157,7 @@ class AdminService(Service, admin_pb2_grpc.AdminServiceServicer):
     async def CorrectUsage(  # noqa: N802
         self, request: admin_pb2.CorrectUsageRequest, context: Context
     ) -> admin_pb2.CorrectUsageResponse:
-        """A new entry that makes good an old one."""
+        """Add an entry that corrects an earlier one."""
         command = c.CorrectUsage(
             tenant=names.validate_tenant(request.tenant),
             queue=request.queue and names.validate_queue(request.queue),
@@ -174,6 +174,6 @@ class AdminService(Service, admin_pb2_grpc.AdminServiceServicer):
     async def CloseBooks(  # noqa: N802
         self, request: admin_pb2.CloseBooksRequest, context: Context
     ) -> admin_pb2.CloseBooksResponse:
-        """Old days become sums."""
+        """Replace the entries of past days by sums."""
         await self._writer.submit(c.CloseBooks(request.up_to_ms))
         return admin_pb2.CloseBooksResponse()

@@ -1,4 +1,4 @@
-"""What a coordinator answers while it does not lead: to every call, who does.
+"""Answers every call with the leader's address while this coordinator does not lead.
 
 The gate stands before all services of a server whose port is open all the time, so that nobody has to be told twice
 where the coordinators are. Launchers find the leader's address in the error's metadata, agents in the trailers.
@@ -15,13 +15,13 @@ from google.rpc import error_details_pb2, status_pb2
 
 from aliquot.coordinator.wire.calls import Context, tolerant
 from aliquot.coordinator.wire.errors import DETAILS_KEY, DOMAIN
-from aliquot.coordinator.wire.hearing import hear_first
+from aliquot.coordinator.wire.refused_streams import read_before_refusing
 
 LEADER_KEY = "leader"
 _PACKAGE = "/aliquot."
 _RETRY_KNOWN_MS = 300
 _RETRY_UNKNOWN_MS = 150
-"""Nobody leads for a moment only: come back soon."""
+"""A takeover is short: callers come back soon."""
 _AGENTS = "/aliquot.v1.AgentService/"
 _RELAYS = "/aliquot.v1.RelayService/"
 _REFUSED_AGENTS_PER_S = 2_000
@@ -49,16 +49,16 @@ class Gate(grpc.GenericRpcHandler):
         return self._open
 
     def refer_to(self, leader: str, nodes: int) -> None:
-        """Name this leader from now on; of a pool with so many nodes, whose agents may all ask at once."""
+        """Name this leader from now on. The agents of all `nodes` may ask at the same time."""
         self.leader, self._nodes = leader, nodes
 
     def open(self, services: Sequence[grpc.GenericRpcHandler]) -> None:
-        """We lead: these answer from now on."""
+        """This coordinator leads: let calls through to these from now on."""
         self._services, self._open = services, True
         self._methods.clear()
 
     def close(self) -> None:
-        """We do not lead, or no longer."""
+        """This coordinator does not lead, or no longer."""
         self._open = False
 
     def service(self, handler_call_details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler[bytes, bytes] | None:
@@ -82,7 +82,7 @@ class Gate(grpc.GenericRpcHandler):
         await self._abort(context, _RETRY_KNOWN_MS if self.leader else _RETRY_UNKNOWN_MS)
 
     async def _refuse_agent(self, _: object, context: Context) -> None:
-        await hear_first(context)
+        await read_before_refusing(context)
         await self._abort(context, max(_RETRY_KNOWN_MS, 1000 * self._nodes // _REFUSED_AGENTS_PER_S))
 
     async def _abort(self, context: Context, retry_ms: int) -> None:

@@ -23,7 +23,7 @@ from aliquot.coordinator.reading.metrics import Metrics
 from aliquot.coordinator.reading.usage import ObservedUse
 from aliquot.coordinator.reading.view import View
 from aliquot.coordinator.reading.waiting import Condition, Waiters, active, ended, granted
-from aliquot.coordinator.rpc.advice import name_near_models
+from aliquot.coordinator.rpc.model_hints import name_near_models
 from aliquot.coordinator.upkeep.keepalive import KeepAlive
 from aliquot.coordinator.wire import errors as rpc_errors
 from aliquot.coordinator.wire.calls import Context, Service, page_size, readable, unary
@@ -177,11 +177,11 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
             raise
 
     def _seen_message(self, lease: Lease) -> types_pb2.Lease:
-        """With what its slices really use: for who looks at it."""
+        """With what was measured of its slices, for callers that look at it."""
         return lease_message(lease, self._view, observed=self._observed)
 
     def _own_message(self, lease: Lease) -> types_pb2.Lease:
-        """With the secret: for the caller that allocated it."""
+        """With its secret, for the caller that allocated it."""
         return lease_message(lease, self._view, secret=lease_secret(self._pool_secret, lease.lease_id))
 
     @unary
@@ -200,7 +200,7 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
         return leases_pb2.ExplainResponse(explanation=explanation_message(explained, self._view))
 
     async def _explain_wait(self, lease: Lease, message: types_pb2.Lease) -> None:
-        """Say why it waits, if it does. While nothing can be decided the lease is answered without."""
+        """Add why it waits, if it does, unless no questions can be answered now."""
         if lease.state is LeaseState.QUEUED:
             with contextlib.suppress(JournalUnavailable, Overloaded, ShuttingDown):
                 message.waiting.CopyFrom(await self._why(lease.lease_id))
@@ -218,7 +218,7 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
         too_many = self._keepers > KEEPERS_MAX
         try:
             async for request in request_iterator:
-                if too_many:  # only now: who is refused while it still writes hears nothing of why
+                if too_many:  # after reading: see `wire.refused_streams`
                     said = f"{KEEPERS_MAX} launchers keep leases alive, which is the bound"
                     raise Overloaded(said, retry_after_ms=5_000)
                 yield await self._keep(readable(request).lease_ids)
@@ -385,7 +385,7 @@ def _bounded(items: object, most: int, field: str) -> None:
 
 
 def _timeout_s(asked_ms: int, default_ms: int, field: str, context: Context) -> float:
-    """How long to wait: as asked, but not beyond the call's own deadline, after which nobody would hear the answer."""
+    """How long to wait: as asked, but not beyond the call's own deadline."""
     if asked_ms > limits.MAX_WAIT_MS:
         raise InvalidFieldError(field, f"{asked_ms} ms; at most {limits.MAX_WAIT_MS} ms (an hour)")
     left_s: float | None = context.time_remaining()  # the stub forgets that a call may have no deadline

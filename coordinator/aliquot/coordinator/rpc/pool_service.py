@@ -67,18 +67,18 @@ class PoolService(Service, pool_pb2_grpc.PoolServiceServicer):
 
     @unary
     async def Cordon(self, request: pool_pb2.CordonRequest, context: Context) -> types_pb2.Node:  # noqa: N802
-        """No new grants there."""
+        """Make no new grants on a node."""
         reason = names.validate_text(request.reason, "reason", limits.MAX_REASON_CHARS)
         return await self._cordon(c.Cordon(request.node_id, reason=reason))
 
     @unary
     async def Uncordon(self, request: pool_pb2.UncordonRequest, context: Context) -> types_pb2.Node:  # noqa: N802
-        """Grants again."""
+        """Make grants on a node again."""
         return await self._cordon(c.Cordon(request.node_id, cordoned=False))
 
     @unary
     async def Drain(self, request: pool_pb2.DrainRequest, context: Context) -> types_pb2.Node:  # noqa: N802
-        """No new grants, and the end of those there are."""
+        """Make no new grants on a node, and end those that it has."""
         if request.grace_s > limits.MAX_GRACE_S:
             raise InvalidFieldError("grace_s", f"{request.grace_s} s; at most {limits.MAX_GRACE_S}")
         reason = names.validate_text(request.reason, "reason", limits.MAX_REASON_CHARS)

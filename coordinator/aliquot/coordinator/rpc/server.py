@@ -67,7 +67,7 @@ class Serving(Protocol):
         """Start answering."""
 
     async def set_leading(self, *, leading: bool) -> None:
-        """Say whether its services are more than signposts to the leader."""
+        """Say whether this coordinator leads."""
 
     async def set_granting(self, *, granting: bool) -> None:
         """Say whether anything is granted."""
@@ -123,7 +123,7 @@ class Server(Serving):
             await self.set_granting(granting=False)
 
     async def set_leading(self, *, leading: bool) -> None:
-        """Tell health checks whether the services do more than name the leader."""
+        """Tell health checks whether this coordinator leads."""
         serving, not_serving = health_pb2.HealthCheckResponse.SERVING, health_pb2.HealthCheckResponse.NOT_SERVING
         for name in self._services:
             await self._health.set(name, serving if leading else not_serving)

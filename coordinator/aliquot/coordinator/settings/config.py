@@ -109,11 +109,11 @@ class LimitSettings:
     watch_events: int = RING_EVENTS
     """Changes that are remembered for watchers who come late or fall behind; about 1 kB each."""
     ledger_entries_max: int = 20_000
-    """So much of the latest usage is kept lease by lease, half a kB each; what is older as sums for each hour (UTC)."""
+    """So many entries of usage are kept one by one, half a kB each; older ones become sums by the hour."""
     strict_tenants: bool = False
-    """Refuse tenants and queues that were not declared: what is known of a tenant is kept for as long as the pool."""
+    """Refuse tenants and queues that were not declared. Accounts are never removed, and each takes memory."""
     ledger_days: int = 62
-    """Usage that ended more whole days (UTC) ago is kept as sums for each day; 0: never."""
+    """Usage older than this many whole days (UTC) is kept as sums by the day; 0: never."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,8 +122,8 @@ class Settings:
 
     listen: str = "127.0.0.1:7070"
     journal: str = field(default_factory=default_journal)
-    """`sqlite:PATH`; `postgres:CONNINFO`, shared by several coordinators of which one leads; or `memory:` for a pool
-    whose leases go with the coordinator, and that takes more memory with each of them.
+    """`sqlite:PATH`; `postgres:CONNINFO`, shared by several coordinators of which one leads; or `memory:`, which
+    forgets all leases when the coordinator ends, and grows with each of them.
     """
     advertise: str = ""
     """`host:port` at which others reach this coordinator while it leads; by default what it listens on."""

@@ -1,8 +1,8 @@
-"""SIGHUP: read the settings again, apply what can change while it runs, and name what has to wait for a restart.
+"""SIGHUP: read the settings again, apply those that can change at run time, and name those that wait for a restart.
 
-A coordinator restarts within a second or two and loses nothing by it, so only that changes underneath it which one may
-want to change just when it must not be restarted, and which nothing that was decided depends on: how much it logs, how
-patient it is, how much it takes in. A file that makes no sense changes nothing.
+A restart takes a second or two and loses nothing. So only settings change at run time that one may need to change when
+a restart is unwelcome, and that earlier decisions do not depend on: log level, timeouts, bounds of queues. A file with
+an error changes nothing.
 """
 
 from __future__ import annotations

@@ -90,7 +90,7 @@ def single_leadership(settings: Settings, journal: Journal) -> SingleLeadership:
 def make_compaction(
     settings: Settings, journal: Journal, *, durable_seq: Callable[[], int], prune: Callable[[int], None]
 ) -> Compaction | None:
-    """What keeps this journal short; None where there is nothing to keep."""
+    """The compaction of this journal; None for one that needs none."""
     every_facts = settings.snapshot_every_facts
     if isinstance(journal, SqliteJournal):
         folder = SnapshotFolder(snapshot_folder_of(journal.path))

@@ -1,8 +1,8 @@
-"""What runs beside the writer for as long as a coordinator leads: its pulse, compaction, the price learner, and more.
+"""What runs beside the writer for as long as a coordinator leads: its sweeps, compaction, the price learner, and more.
 
 Each of these handles by itself what can go wrong around it, so one that ends by an error has a defect. A coordinator
-without its pulse would keep the leases of launchers that are long gone, and one without compaction would fill its disk:
-it ends instead, loudly and in order, and is started again.
+without its sweeps would keep the leases of launchers that are long gone, and one without compaction would fill its
+disk: it ends instead, loudly and in order, and is started again.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Closes the books of days long gone, so that what memory holds does not grow for as long as the pool is in use.
+"""Closes the books of past days, so that the ledger in memory does not grow without bound.
 
 A lease that has ended leaves an entry in the ledger for each of its slices. Beyond a number of them they become sums
 for each hour by themselves (`core.ledger.folding`); once old enough, sums for each day (`core.ledger.closing`), exactly

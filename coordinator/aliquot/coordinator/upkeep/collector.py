@@ -1,4 +1,4 @@
-"""Keep the garbage collector from stopping the coordinator, and show what it still costs.
+"""Settings of the garbage collector that keep its pauses short, and a measurement of those that remain.
 
 Nearly everything here lives for long and refers to nothing that refers back, so reference counting frees what dies.
 Not so what gRPC leaves of every call (a closure that refers to itself, with the call's metadata: five objects) and of
@@ -29,13 +29,13 @@ class GarbageCollector(Protocol):
         """Collect nothing while everything is being loaded."""
 
     def settle(self) -> None:
-        """Once it is: look at none of that again, and collect from now on."""
+        """Everything is loaded: leave that out of collections, and collect from now on."""
 
     def measure(self, report: Callable[[float], None]) -> None:
-        """Tell each pause, in seconds."""
+        """Report each pause, in seconds."""
 
     def stop_measuring(self) -> None:
-        """Tell none any more."""
+        """Report no more pauses."""
 
 
 class PythonCollector(GarbageCollector):

@@ -1,4 +1,4 @@
-"""Keeps the figures of fragmentation fresh: a small step at a time, away from the decisions."""
+"""Measures fragmentation in small steps between decisions, so that the metrics are never much out of date."""
 
 from __future__ import annotations
 

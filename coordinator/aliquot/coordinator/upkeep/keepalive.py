@@ -1,8 +1,8 @@
 """Which launchers still want their leases. Kept in memory only: a restart gives every lease its full TTL again.
 
-A lease that no keep-alive has named for its TTL is expired by a command like any other, so that only a journalled
-fact ever ends it. Time here is the monotonic clock: while the machine sleeps, or this process stands still, nobody
-could have sent anything, so nobody is late (`start_again`).
+A lease that no keep-alive has named for its TTL is expired by a command like any other, so that only a journalled fact
+ever ends it. Time here is the monotonic clock: while the machine sleeps or this process stands still no keep-alive can
+arrive, so none counts as late (`start_again`).
 
 One heap entry per lease, looked at when it would expire and pushed back by however much it was renewed meanwhile:
 renewing is one dictionary store, and the sweep touches each lease once per TTL.
@@ -62,7 +62,7 @@ class KeepAlive(Follower):
             heapq.heappush(self._heap, (until_ms, new.lease_id))
 
     def renew(self, lease_id: str) -> int | None:
-        """Somebody still wants it; returns its TTL in milliseconds, or None if it has none."""
+        """A keep-alive has come; returns the TTL in milliseconds, or None if the lease has none."""
         ttl_ms = self._ttl_ms.get(lease_id)
         if ttl_ms is not None:
             self._until_ms[lease_id] = self._clock.monotonic_ms() + ttl_ms
@@ -83,13 +83,13 @@ class KeepAlive(Follower):
             self.renew(lease_id)
 
     def start_again(self) -> None:
-        """Every TTL in full from now: this process stood still, and nobody could be heard."""
+        """Begin every TTL anew: this process stood still, and no keep-alive could arrive."""
         now_ms = self._clock.monotonic_ms()
         for lease_id, ttl_ms in self._ttl_ms.items():
             self._until_ms[lease_id] = now_ms + ttl_ms
 
     def sweep(self, expire: Expire) -> int:
-        """Expire what nobody wants any more, at most `EXPIRED_PER_SWEEP`; returns how many."""
+        """Expire leases that had no keep-alive for their TTL, at most `EXPIRED_PER_SWEEP`; returns how many."""
         now_ms = self._clock.monotonic_ms()
         expired = 0
         if len(self._heap) > 2 * len(self._until_ms) + _STALE_MAX:

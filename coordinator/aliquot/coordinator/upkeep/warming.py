@@ -1,11 +1,11 @@
 """Brings compiled scoring in once a coordinator is busy enough to want it.
 
-Compiling takes seconds the first time on a machine, and loading numba about one: neither may keep a coordinator from
-being ready, nor a small pool from staying small. Until then the scores come from NumPy, and they are the same integers.
+Compiling takes seconds the first time on a machine, and loading numba about one second and 50 MB. Neither may delay the
+start of a coordinator, and a small pool needs neither. Until then NumPy computes the scores: the same integers, slower.
 
-What compiles holds the interpreter for as long as it likes, so that is done in a process of its own, of low priority,
-which leaves the result in numba's cache; an image or a machine can have it there beforehand:
-`python -m aliquot.coordinator.upkeep.warming`. While the coordinator loads it from there, its threads take short turns.
+A compiler holds Python's interpreter lock for long stretches, so it runs in a process of its own, of low priority,
+which leaves its result in numba's cache. An image can bring that along: `python -m aliquot.coordinator.upkeep.warming`.
+While the coordinator loads the result, its threads switch more often.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ log = logging.getLogger(__name__)
 
 LOOK_S = 0.5
 BUSY_PASSES_PER_LOOK = 50
-"""100 passes a second by NumPy, of a few tenths of a millisecond each: a rate, as a count would only put it off."""
+"""100 passes a second by NumPy, of a few tenths of a millisecond each. A rate: any pool reaches a count in time."""
 
 COMPILE_S_MAX = 120.0
-"""A compilation that takes longer is given up, and made here."""
+"""A compilation that takes longer is ended, and done in this process."""
 TURN_S = 0.0005
 """How long a thread keeps the interpreter from another that wants it, while one of them loads: a tenth of Python's."""
 
@@ -39,7 +39,7 @@ async def compile_when_busy(passes: Callable[[], int], settle: Callable[[], None
     seen = passes()
     while (now := passes()) - seen < BUSY_PASSES_PER_LOOK:
         seen = now
-        await asyncio.sleep(LOOK_S)  # decisions count their passes, and are not to wake anybody
+        await asyncio.sleep(LOOK_S)  # polled: an event would cost every decision
     await _compile_elsewhere()
     with _short_turns():
         why_not = await asyncio.to_thread(warm_up)

@@ -12,10 +12,10 @@ from collections.abc import Callable
 from aliquot.coordinator.core.state import State
 from aliquot.coordinator.errors import JournalUnavailable
 from aliquot.coordinator.writing.commits import take_commit, whole_state
-from aliquot.coordinator.writing.groups import OpenGroup
 from aliquot.coordinator.writing.interfaces import Publisher, WriterMetrics
 from aliquot.coordinator.writing.journal.base import Group, Journal
 from aliquot.coordinator.writing.journal.thread import JournalWorker
+from aliquot.coordinator.writing.open_group import OpenGroup
 
 log = logging.getLogger(__name__)
 

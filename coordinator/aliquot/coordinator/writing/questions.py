@@ -1,11 +1,11 @@
 """Questions that only the State can answer: asked beside the commands, and never in their way.
 
-Some of what is asked has to be tried on the State: what would become of a request, a dry run. Such a question is
-answered between two of the writer's turns: one after each turn while commands wait, and for a bounded time while none
-do. So however many are asked, a command waits for one of them at most. What has no answer yet is asked once for all who
-ask the same, and what was answered lately is not asked again until something changes.
+A dry run or an explanation has to be tried on the State. Such questions are answered between two of the writer's turns:
+one after each turn while commands wait, and for a bounded time while none do. So a command waits for one question at
+most, however many there are. Equal questions are answered together, and a recent answer is given again until something
+changes.
 
-An answer is given when everything that it was found on is durable.
+An answer is given when every fact that it depends on is durable.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from aliquot.coordinator.core.errors import DomainError
 from aliquot.coordinator.core.planner import Planner
 from aliquot.coordinator.core.queries import Query
 from aliquot.coordinator.errors import Overloaded
-from aliquot.coordinator.writing.groups import Reply, fail
+from aliquot.coordinator.writing.open_group import Reply, fail
 
 log = logging.getLogger(__name__)
 

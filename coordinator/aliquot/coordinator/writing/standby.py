@@ -1,7 +1,7 @@
 """A coordinator that does not lead: it follows the journal, and takes over when the leader's seat is free.
 
-Everything here runs in a thread of its own, with connections of its own, and touches nothing of the event loop: the
-State that it keeps warm belongs to it until it is handed over with the leadership.
+It runs in a thread of its own, with its own connections, and touches nothing of the event loop. The State that it keeps
+up to date is its own until it is handed over with the leadership.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class Standby:
         return None
 
     def step(self) -> Led | None:
-        """Follow what has come since, and take the seat if it is free. What can't be reached is tried again later."""
+        """Apply new facts, and take the seat if it is free. What can't be reached is tried again later."""
         try:
             return self._step()
         except (JournalUnavailable, NotLeader) as error:

@@ -1,7 +1,7 @@
 """The single writer: the one task that owns the State, and the only way anything changes.
 
-What changes something is a command: commands queue up and are decided in turns (`turns`), and their facts are made
-durable in groups (`committer`). Answers and refusals alike are given only when everything they were decided on is
+What changes something is a command: commands queue up and are decided in turns (`command_queue`), and their facts are
+made durable in groups (`committer`). Answers and refusals alike are given only when everything they were decided on is
 durable. Questions change nothing and are answered between turns (`questions`).
 
 When a commit fails, memory is ahead of the disk: every caller of the open groups is told so, the State is thrown
@@ -23,6 +23,7 @@ from aliquot.coordinator.core.queries import Query
 from aliquot.coordinator.core.state import State
 from aliquot.coordinator.core.troubles import Trouble
 from aliquot.coordinator.errors import JournalUnavailable, NotLeader, Overloaded
+from aliquot.coordinator.writing.command_queue import CommandQueue, MemoryBrokenError
 from aliquot.coordinator.writing.committer import Committer
 from aliquot.coordinator.writing.config import WriterConfig
 from aliquot.coordinator.writing.interfaces import GrantingListener, Publisher, WriterMetrics
@@ -30,7 +31,6 @@ from aliquot.coordinator.writing.journal.base import Journal
 from aliquot.coordinator.writing.journal.thread import JournalWorker
 from aliquot.coordinator.writing.outage import Availability, recover
 from aliquot.coordinator.writing.questions import Questions
-from aliquot.coordinator.writing.turns import MemoryBrokenError, Turns
 
 log = logging.getLogger(__name__)
 
@@ -65,7 +65,7 @@ class Writer:
         self._reload = reload
         self._listener = listener
         self._wake = asyncio.Event()
-        self._turns = Turns(metrics, perf_ns, config, wake=self._wake.set)
+        self._commands = CommandQueue(metrics, perf_ns, config, wake=self._wake.set)
         self._questions = Questions(perf_ns)
         self._committer = Committer(
             journal,
@@ -95,7 +95,7 @@ class Writer:
     @property
     def queued(self) -> int:
         """Commands that wait to be decided."""
-        return len(self._turns)
+        return len(self._commands)
 
     @property
     def set_aside(self) -> tuple[Trouble, ...]:
@@ -125,14 +125,14 @@ class Writer:
         """
         if self._availability.stopping or self.planner is None:
             raise self._availability.refusal()
-        return self._turns.add(command, linger=self._committer.crowded)
+        return self._commands.add(command, linger=self._committer.crowded)
 
     def ask(self, command: Command[T]) -> asyncio.Future[T]:
         """As `submit`, for what asks for more and can come later: refused too while what is queued waits long already.
         What agents report and callers give back is never refused for that, since it makes room.
         """
         if self.granting:
-            waited_ms = self._turns.longest_wait_ms
+            waited_ms = self._commands.longest_wait_ms
             if waited_ms > self._config.wait_max_ms:
                 raise Overloaded(f"commands wait {waited_ms} ms to be decided", retry_after_ms=waited_ms)
         return self.submit(command)
@@ -144,13 +144,13 @@ class Writer:
         if not self.granting:
             raise self._availability.refusal()
         reply = self._questions.ask(query)
-        if not self._turns.lingering:
+        if not self._commands.lingering:
             self._wake.set()
         return reply
 
     def adopt(self, core: CoreConfig, config: WriterConfig) -> None:
         """Decide under these from the next turn on."""
-        self._core, self._config, self._turns.config = core, config, config
+        self._core, self._config, self._commands.config = core, config, config
         if self.planner is not None:
             self.planner.adopt(core)
 
@@ -187,7 +187,7 @@ class Writer:
             committer = self._committer
             if self._availability.failure is not None and not committer.writing:
                 await self._recover()
-            elif self._availability.stopping and not (committer.writing or committer.open.facts or self._turns):
+            elif self._availability.stopping and not (committer.writing or committer.open.facts or self._commands):
                 return
             elif self.planner is not None:
                 self._take_turn(self.planner)
@@ -211,14 +211,14 @@ class Writer:
 
     def stop_thread(self) -> None:
         """After `run` has ended."""
-        self._turns.end()
+        self._commands.end()
         self._thread.stop()
 
     # -- one turn after the other
 
     def _take_turn(self, planner: Planner) -> None:
         try:
-            self._turns.take(planner, self._committer.open, self._now_ms(planner))
+            self._commands.take_turn(planner, self._committer.open, self._now_ms(planner))
         except MemoryBrokenError:
             self._fall_down(JournalUnavailable("a defect made the coordinator read its journal again"))
 
@@ -233,9 +233,9 @@ class Writer:
     def _answer_some(self) -> None:
         """Questions, while a commit is under way or nothing is to be done."""
         if self._questions and self.planner is not None and not self._availability.stopping:
-            now_ms, queued = self._now_ms(self.planner), bool(self._turns)
+            now_ms, queued = self._now_ms(self.planner), bool(self._commands)
             self._questions.answer_some(self.planner, now_ms, self.durable_seq, commands_wait=queued)
-            if self._questions and not self._turns.lingering:
+            if self._questions and not self._commands.lingering:
                 self._wake.set()
 
     def _now_ms(self, planner: Planner) -> int:
@@ -270,7 +270,7 @@ class Writer:
         refusal = self._availability.refusal()
         self._committer.fail_open(refusal)
         self._questions.refuse(refusal)
-        self._turns.refuse(refusal)
+        self._commands.refuse(refusal)
         self._listener.granting_changed(granting=False)
         self._wake.set()
 

@@ -25,7 +25,7 @@ from aliquot.coordinator.errors import Overloaded, ShuttingDown
 from aliquot.coordinator.reading.metrics import Metrics
 from aliquot.coordinator.wire import errors as rpc_errors
 from aliquot.coordinator.wire.calls import Context
-from aliquot.coordinator.wire.hearing import hear_first
+from aliquot.coordinator.wire.refused_streams import read_before_refusing
 from aliquot.v1 import relay_pb2
 
 log = logging.getLogger(__name__)
@@ -119,7 +119,7 @@ class RelayService:
             try:
                 self._admit(context)
             except AliquotError:
-                await hear_first(context)
+                await read_before_refusing(context)
                 raise
             carrier = _Carrier(self, context)
             self._carriers.add(carrier)

@@ -1,4 +1,4 @@
-"""Copies of journals: as they are now, up to a moment in the past, or as much of a damaged one as can be believed.
+"""Copies of journals: as they are now, up to a moment in the past, or the intact part of a damaged one.
 
 A copy is always a new journal; the source is only read, and may be in use. Groups are written with the same bytes and
 digests, the pool's secret goes along (leases' secrets come of it), and so does the leader epoch: agents refuse a

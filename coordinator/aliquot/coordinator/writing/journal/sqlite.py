@@ -5,7 +5,7 @@ while the leader epoch on disk is ours: one transaction, and few crossings betwe
 which matters because each of them waits for the interpreter lock.
 
 SQLite already drops a transaction that was torn by a power cut. What it does not notice is a damaged page; our own
-chain of digests does. A last record that can't be believed is set aside in a file of its own and cut off, loudly;
+chain of digests does. A damaged last record is moved to a file of its own, and a warning says so;
 one in the middle stops the start, because everything after it was decided on top of it.
 """
 
@@ -94,7 +94,7 @@ class SqliteJournal:
         return self._last_seq
 
     def open(self) -> None:
-        """Create or check the file, and cut off a last record that can't be believed."""
+        """Create or check the file, and cut off a damaged last record."""
         with _translated(self._path):
             self._connection = connection = _connect(self._path)
             connection.execute("PRAGMA journal_mode = WAL").fetchone()

@@ -1,4 +1,4 @@
-"""Lists that are read a page at a time while they change: ordered, append-only at the end, bounded work per page."""
+"""Lease ids in order of arrival, read a page at a time while leases come and go: the work for a page is bounded."""
 
 from __future__ import annotations
 

@@ -18,8 +18,8 @@ from aliquot.coordinator.core.planner import Planner
 from aliquot.coordinator.core.troubles import WorkFailed
 from aliquot.coordinator.errors import Overloaded
 from aliquot.coordinator.writing.config import WriterConfig
-from aliquot.coordinator.writing.groups import OpenGroup, Reply, fail
 from aliquot.coordinator.writing.interfaces import WriterMetrics
+from aliquot.coordinator.writing.open_group import OpenGroup, Reply, fail
 
 log = logging.getLogger(__name__)
 
@@ -30,7 +30,7 @@ class MemoryBrokenError(Exception):
     """Facts could not be applied to the State, which therefore is no longer what the journal says."""
 
 
-class Turns:
+class CommandQueue:
     """The queue, and the timers that begin a turn when something is due or enough callers have gathered."""
 
     def __init__(
@@ -98,7 +98,7 @@ class Turns:
 
     # -- turns
 
-    def take(self, planner: Planner, group: OpenGroup, now_ms: int) -> None:
+    def take_turn(self, planner: Planner, group: OpenGroup, now_ms: int) -> None:
         """Decide for at most `turn_ms`: commands first, but what is due and who waits in line is never starved.
 
         Raises MemoryBrokenError.

@@ -1,8 +1,8 @@
-"""The coordinator's heartbeat: regular sweeps, and noticing when it stood still itself.
+"""Runs the regular sweeps once a second, and notices when this process itself stood still.
 
-A beat that comes late says that this process was stopped or that the machine slept or was overloaded. Nobody could
-be heard then, so before any sweep looks at who is late, everybody gets a fresh start. Lasting lateness is overload:
-agents are then asked to speak less often.
+A beat that comes late means that the process was stopped, or that the machine slept or was overloaded. No message could
+arrive meanwhile, so every deadline starts anew before a sweep looks for who is late. When beats stay late, the
+coordinator is overloaded, and agents are asked to send less often.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 
 BEAT_MS = 1_000
 PAUSE_MS = 3_000
-"""A beat later than this, by either clock, is a pause."""
+"""If a beat is later than this, by either clock, the process stood still."""
 STUCK_MS = 15_000
 _LAGGING_MS = 300
 _LAGGING_BEATS = 5
@@ -26,8 +26,10 @@ _CALM_BEATS = 60
 _FACTOR_MAX = 4
 
 
-class Pulse:
-    """Calls the sweeps once a second, and `paused` first where it has to be."""
+class SweepTimer:
+    """Calls `sweeps` once a second, and `paused` before them after a pause; `pressure` hears how much less agents
+    should send, as a factor.
+    """
 
     def __init__(
         self,
@@ -67,13 +69,13 @@ class Pulse:
                 paused()
         for sweep in self._sweeps:
             sweep()
-        self._feel_pressure()
+        self._adjust_pressure()
 
     def is_live(self) -> bool:
         """Whether the event loop still turns. Asked from other threads."""
         return self._clock.monotonic_ms() - self._last_monotonic_ms < STUCK_MS
 
-    def _feel_pressure(self) -> None:
+    def _adjust_pressure(self) -> None:
         self._lagging = self._lagging + 1 if self.lag_ms > _LAGGING_MS else 0
         self._calm = self._calm + 1 if self.lag_ms < _CALM_MS else 0
         if self._lagging >= _LAGGING_BEATS and self._factor < _FACTOR_MAX:
