@@ -183,8 +183,8 @@ class Attack:
         node.uuids = (f"GPU-{node.node_id}-0", f"GPU-{node.node_id}-1")
         hello = node.hello()
         if self._rng.random() < 0.3:
-            hello.hello.CopyFrom(meant(agent_pb2.Hello.DESCRIPTOR, self._rng, self._words))  # type: ignore[arg-type]
-            hello = changed(hello, self._rng)  # type: ignore[assignment]
+            hello.hello.CopyFrom(meant(agent_pb2.Hello.DESCRIPTOR, self._rng, self._words))
+            changed(hello, self._rng)
         sent = [hello.SerializeToString()]
         first = node.snapshot(1)
         sent.append((changed(first, self._rng) if self._rng.random() < 0.5 else first).SerializeToString())
