@@ -28,6 +28,7 @@ from aliquot.v1 import (
     leases_pb2_grpc,
     pool_pb2,
     pool_pb2_grpc,
+    relay_pb2,
     types_pb2,
 )
 from tests.coordinator.pool import declared
@@ -38,7 +39,7 @@ from tests.pretended_node import PretendedNode
 
 METHODS = [
     method
-    for module in (admin_pb2, leases_pb2, pool_pb2)
+    for module in (admin_pb2, leases_pb2, pool_pb2, relay_pb2)
     for service in module.DESCRIPTOR.services_by_name.values()
     for method in service.methods
 ]
@@ -263,7 +264,7 @@ class Attack:
 
 async def attack(seconds: float, seed: int, *, quiet_s: float) -> Result:
     """A coordinator, a client that behaves, and those who don't."""
-    running = await start("--listen", "127.0.0.1:0", "--metrics-port", "0", "--journal", "memory:")
+    running = await start("--listen", "127.0.0.1:0", "--metrics-port", "0", "--journal", "memory:", "--relays")
     assert isinstance(running, Running), running
     said: list[str] = []
     listening = asyncio.create_task(_listen(running, said))
