@@ -25,7 +25,7 @@ SEEDS ?= 200
 # Lines and branches of the two pure cores that the tests must reach, in percent.
 COVERAGE_MIN ?= 90
 
-.PHONY: help venv proto native sync dist demo test test-long simulate simulate-mutations check format bench clean
+.PHONY: help venv proto native sync dist demo test test-long simulate simulate-mutations fuzz check format bench clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -72,6 +72,9 @@ simulate: proto ## run the whole cluster from SEEDS seeds, with faults, under an
 
 simulate-mutations: proto ## break the product in known ways: each must be caught by the simulation
 	$(BIN)/python -m tests.simulation --jobs $(JOBS) --mutants $(ARGS)
+
+fuzz: proto ## attack a coordinator with random messages for MINUTES (2), on the loopback
+	$(BIN)/python -m tests.fuzz --minutes $(or $(MINUTES),2) --json
 
 # All of them run, so that one look shows everything.
 check: proto ## generated code, lint, formatting, types, layers

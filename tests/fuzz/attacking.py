@@ -28,6 +28,7 @@ from aliquot.v1 import (
     leases_pb2_grpc,
     pool_pb2,
     pool_pb2_grpc,
+    relay_pb2,
     types_pb2,
 )
 from tests.coordinator.pool import declared
@@ -38,7 +39,7 @@ from tests.pretended_node import PretendedNode
 
 METHODS = [
     method
-    for module in (admin_pb2, leases_pb2, pool_pb2)
+    for module in (admin_pb2, leases_pb2, pool_pb2, relay_pb2)
     for service in module.DESCRIPTOR.services_by_name.values()
     for method in service.methods
 ]
@@ -183,8 +184,8 @@ class Attack:
         node.uuids = (f"GPU-{node.node_id}-0", f"GPU-{node.node_id}-1")
         hello = node.hello()
         if self._rng.random() < 0.3:
-            hello.hello.CopyFrom(meant(agent_pb2.Hello.DESCRIPTOR, self._rng, self._words))  # type: ignore[arg-type]
-            hello = changed(hello, self._rng)  # type: ignore[assignment]
+            hello.hello.CopyFrom(meant(agent_pb2.Hello.DESCRIPTOR, self._rng, self._words))
+            changed(hello, self._rng)
         sent = [hello.SerializeToString()]
         first = node.snapshot(1)
         sent.append((changed(first, self._rng) if self._rng.random() < 0.5 else first).SerializeToString())
@@ -263,7 +264,7 @@ class Attack:
 
 async def attack(seconds: float, seed: int, *, quiet_s: float) -> Result:
     """A coordinator, a client that behaves, and those who don't."""
-    running = await start("--listen", "127.0.0.1:0", "--metrics-port", "0", "--journal", "memory:")
+    running = await start("--listen", "127.0.0.1:0", "--metrics-port", "0", "--journal", "memory:", "--relays")
     assert isinstance(running, Running), running
     said: list[str] = []
     listening = asyncio.create_task(_listen(running, said))

@@ -60,7 +60,7 @@ class Vocabulary:
             del known[1 : max(1, len(known) - 50)]
 
 
-def meant(descriptor: Descriptor, rng: Random, words: Vocabulary, depth: int = 0) -> Message:
+def meant(descriptor: Descriptor, rng: Random, words: Vocabulary, depth: int = 0) -> Any:
     """A message that could be meant: some of its fields, with values of a likely size."""
     message: Any = GetMessageClass(descriptor)()
     for field in descriptor.fields:
@@ -73,8 +73,7 @@ def meant(descriptor: Descriptor, rng: Random, words: Vocabulary, depth: int = 0
 def _fill(message: Any, field: FieldDescriptor, rng: Random, words: Vocabulary, depth: int) -> None:
     if _is_map(field):
         target = getattr(message, field.name)
-        value = field.message_type.fields_by_name["value"]
-        if value.cpp_type == FieldDescriptor.CPPTYPE_STRING:
+        if _of_texts(field):
             target[words.pick(rng, field.name)] = words.pick(rng, "value")
     elif field.message_type is not None:
         target = getattr(message, field.name)
@@ -111,7 +110,7 @@ def changed(message: Message, rng: Random) -> Message:
         return message
     target, field = rng.choice(places)
     if _is_map(field):
-        if field.message_type.fields_by_name["value"].cpp_type == FieldDescriptor.CPPTYPE_STRING:
+        if _of_texts(field):
             for _ in range(rng.choice((1, 70))):
                 getattr(target, field.name)[rng.choice(_TEXTS) + str(rng.random())] = rng.choice(_TEXTS)
     elif field.is_repeated:
@@ -184,3 +183,9 @@ def spoilt(raw: bytes, rng: Random) -> bytes:
 
 def _is_map(field: FieldDescriptor) -> bool:
     return field.message_type is not None and bool(field.message_type.GetOptions().map_entry)
+
+
+def _of_texts(field: FieldDescriptor) -> bool:
+    """Whether the values of a map are texts."""
+    entry = field.message_type
+    return entry is not None and entry.fields_by_name["value"].cpp_type == FieldDescriptor.CPPTYPE_STRING
