@@ -198,7 +198,7 @@ class Poller:
             self._polled.add(uuid)
             if self._polled >= self._state.devices.keys():
                 self.first_round.set()
-            part = self._world.random.uniform(SHORTEST_PART, 1.0)
+            part = self._world.poll_random.uniform(SHORTEST_PART, 1.0)
             next_s = max(next_s + part * self._shortest_s(), self._world.monotonic_s())
             wakeup.clear()
             turn_s = self._turn_s(device, next_s)

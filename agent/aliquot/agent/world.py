@@ -111,6 +111,8 @@ class World:
     clock: Clock = field(default_factory=SystemClock)
     monotonic_s: Callable[[], float] = time.monotonic
     random: Uniform = field(default_factory=SystemRandom)
+    poll_random: Uniform = field(default_factory=SystemRandom)
+    """When devices are polled: apart, so that nothing else shows what it draws."""
     machine: Machine = machine
     processes: Processes = processes
     kernel: Kernel = field(default_factory=PidFds)

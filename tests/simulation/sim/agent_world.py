@@ -49,6 +49,7 @@ def world_of(node: SimNode) -> World:
         clock=node.clock.make(),
         monotonic_s=lambda: node.loop.now_us / 1e6,
         random=node.jitter,
+        poll_random=node.poll_jitter,
         machine=SimHost(),
         processes=SimProcesses(node.loop, node.table, current),
         kernel=SimKernel(node),

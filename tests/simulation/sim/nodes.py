@@ -69,6 +69,7 @@ class SimNode(SimMachine):
         self.clock = WallClock(loop)
         self.jitter = Random(copy(random).getrandbits(64))
         """For the agent: it draws nothing from the machine's own randomness."""
+        self.poll_jitter = Random(copy(random).getrandbits(64) + 1)
         self.disk = StateDisk(random)
         self.agent: Agent | None = None
         self.process: Process | None = None
