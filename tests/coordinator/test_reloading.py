@@ -114,12 +114,12 @@ async def test_an_agent_reads_its_settings_again_and_goes_on(tmp_path: Path) -> 
 
 def test_the_manual_lists_what_can_be_reloaded() -> None:
     text = OPERATIONS.read_text()
-    section = text.split("These hold at once:")[1]
+    section = text.split("These take effect at once:")[1]
     table, _, after = section.partition("\n\nThe log names")
     listed = re.findall(r"`([a-z_.]+)`", "\n".join(line.split("|")[1] for line in table.strip().splitlines()[2:]))
     assert sorted(listed) == sorted(of_coordinators.LIVE)
     known = {name for name, _ in of_coordinators.leaves(Settings())}
     assert known >= of_coordinators.LIVE, "a setting that nobody has"
-    agents = re.search(r"An agent that gets SIGHUP does the same with ([^.]*) alone", after)
+    agents = re.search(r"An agent does the same on SIGHUP, with ([^.]*) only", after)
     assert agents is not None
     assert set(re.findall(r"`([a-z_.]+)`", agents.group(1))) == of_agents.LIVE

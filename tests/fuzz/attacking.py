@@ -208,7 +208,7 @@ class Attack:
         target.CopyFrom(meant(target.DESCRIPTOR, self._rng, self._words))
         if kind == "delta":
             target.seq = seq
-        for _ in range(self._rng.choice((0, 1, 2))):
+        for _ in range(self._rng.choice((0, 1, 2, 8))):
             message = changed(message, self._rng)
         raw: bytes = message.SerializeToString()
         return spoilt(raw, self._rng) if self._rng.random() < 0.2 else raw
