@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 from asyncio import Future
 from collections.abc import AsyncIterator, Iterable
+from typing import NoReturn
 
 from aliquot.common import limits, names
 from aliquot.common.errors import AliquotError, InvalidFieldError
@@ -74,6 +75,10 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
         self._pool_secret = pool_secret
         self._observed = observed
         self._keepers = 0
+
+    def Watch(self, request: leases_pb2.WatchRequest, context: Context) -> NoReturn:  # noqa: N802
+        """Answered by `WatchService`, whose handler stands before this one's: it hands out bytes."""
+        raise NotImplementedError
 
     # -- asking
 
