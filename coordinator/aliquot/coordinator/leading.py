@@ -159,7 +159,7 @@ class Leading:
         self._writing.add_done_callback(self._writing_ended)
 
     def _make_services(self, view: View, nodes: NodeWriter, means: Means) -> list[grpc.GenericRpcHandler]:
-        leases = LeaseService(
+        leases = LeaseService(  # type: ignore[abstract]  # Watch has a handler of its own
             writer=self.writer,
             view=view,
             waiters=self.waiters,

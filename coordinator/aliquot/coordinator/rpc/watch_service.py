@@ -42,7 +42,9 @@ class WatchService:
                     yield message
 
         service = leases_pb2.DESCRIPTOR.services_by_name["LeaseService"]
-        method = grpc.unary_stream_rpc_method_handler(watch, leases_pb2.WatchRequest.FromString)
+        method: grpc.RpcMethodHandler[leases_pb2.WatchRequest, bytes] = grpc.unary_stream_rpc_method_handler(
+            watch, leases_pb2.WatchRequest.FromString
+        )
         return grpc.method_handlers_generic_handler(service.full_name, {"Watch": method})
 
     async def watch(self, request: leases_pb2.WatchRequest, context: Context) -> AsyncGenerator[bytes, None]:
