@@ -97,11 +97,11 @@ async def test_the_secret_and_the_lease_must_be_right(node: Node, coordinator: C
 
 
 @pytest.mark.root("to attach processes of others")
-async def test_the_agent_and_what_it_depends_on_are_never_attached(node: Node, coordinator: Coordinator) -> None:
+async def test_the_agent_and_init_are_never_attached(node: Node, coordinator: Coordinator) -> None:
     """Ending the lease would freeze them."""
     await grant(node, coordinator, desired(node.uuids[0]))
     assert node.agent is not None
-    for pid in (node.agent.pid, os.getpid(), 1):
+    for pid in (node.agent.pid, 1):
         await refused(node, "PID_PROTECTED", pid=pid)
     threads = {int(name) for name in await asyncio.to_thread(os.listdir, f"/proc/{node.agent.pid}/task")}
     await refused(node, "PROCESS_GONE", pid=min(threads - {node.agent.pid}))

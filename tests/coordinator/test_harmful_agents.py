@@ -79,8 +79,8 @@ async def test_who_is_refused_while_it_is_written_to_hears_why(caplog: pytest.Lo
     async with running() as pool:
         for number in range(30):
             hello = Agent(pool.address, f"n{number}").hello().SerializeToString()
-            session: Any = pool.channel.stream_stream("/aliquot.v1.AgentService/Session")
-            call: Any = session(iter([hello, b"\xff\xff"]))
+            open_session: Any = pool.channel.stream_stream("/aliquot.v1.AgentService/Session")
+            call = open_session(iter([hello, b"\xff\xff"]))
             assert (await refusal_of(call)).code() == grpc.StatusCode.INVALID_ARGUMENT
     assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
 

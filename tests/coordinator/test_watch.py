@@ -55,8 +55,8 @@ async def test_whoever_asks_for_batches_gets_the_same_events() -> None:
         for _ in range(20):
             lease = await pool.allocate("0.5")
             await pool.release(lease.lease_id)
-        one_by_one: list[Any] = []
-        together: list[Any] = []
+        one_by_one: list[leases_pb2.WatchEvent] = []
+        together: list[leases_pb2.WatchEvent] = []
         while len(one_by_one) < 40:
             one_by_one.append(await single.read())
             assert not one_by_one[-1].more

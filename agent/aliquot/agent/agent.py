@@ -180,7 +180,7 @@ class Agent:
             attacher=attacher,
             limits=limits,
             processes=world.processes,
-            protects=signaller.protects,
+            protects=signaller.is_agent_or_init,
             look=self.poller.look,
             version=world.version(),
         )

@@ -6,7 +6,7 @@ LocalError
 ├── WrongSecret      the secret is not the lease's
 ├── UidMismatch      another user's processes are in this lease
 ├── PidNotYours      the process to attach belongs to another user
-├── PidProtected     the process to attach is the agent, or the agent depends on it
+├── PidProtected     the process to attach is the agent, or init
 ├── ProcessGone      the process to attach has ended
 ├── NotActive        its limit is not set (yet)
 ├── StillUsing       a process that holds device memory can't be detached

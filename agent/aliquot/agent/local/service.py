@@ -113,7 +113,7 @@ class LocalService:
         process = target_of(peer, request.pid, self._processes)
         if self._protects(process.pid):
             raise PidProtected(
-                f"process {process.pid} is the agent, or the agent depends on it",
+                f"process {process.pid} is the agent, or init",
                 hint="attach the program that uses the device, or its parent",
             )
         self._authorise(request.lease_id, peer)

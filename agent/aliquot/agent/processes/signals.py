@@ -169,14 +169,17 @@ class Signaller:
         )
         return outcome
 
-    def protects(self, pid: int) -> bool:
-        """Whether this is the agent, above it, or init: such a process is never signalled or attached."""
-        own_pid = self._kernel.own_pid()
-        return pid <= 1 or pid == own_pid or pid in self._processes.ancestors(own_pid)
+    def is_agent_or_init(self, pid: int) -> bool:
+        """Such a process is never attached: ending its lease would freeze the agent, or the machine."""
+        return pid <= 1 or pid == self._kernel.own_pid()
+
+    def _protects(self, pid: int) -> bool:
+        """Whether this is the agent, above it, or init: such a process is never signalled."""
+        return self.is_agent_or_init(pid) or pid in self._processes.ancestors(self._kernel.own_pid())
 
     def _send(self, target: Target, what: signal.Signals) -> Outcome:
         pid = target.process.pid
-        if self.protects(pid):
+        if self._protects(pid):
             return Outcome.PROTECTED
         try:
             pinned = self._kernel.pin(pid)

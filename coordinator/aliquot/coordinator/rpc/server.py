@@ -95,8 +95,8 @@ class Server(Serving):
         health_pb2_grpc.add_HealthServicer_to_server(self._health, others)
         health_name = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
         known = (*services, health_name, reflection.SERVICE_NAME)
-        add_reflection: Any = reflection_pb2_grpc.add_ServerReflectionServicer_to_server  # has no types
-        add_reflection(reflection.aio.ReflectionServicer(known), others)
+        servicer: Any = reflection.aio.ReflectionServicer(known)
+        reflection_pb2_grpc.add_ServerReflectionServicer_to_server(servicer, others)  # type: ignore[no-untyped-call]
         self.grpc.add_generic_rpc_handlers((guarded(others.handlers),))
 
     def listen(self, address: str, tls: ServerTls | None, *, insecure: bool) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncGenerator, Iterator
-from typing import Any
 
 import grpc
 
@@ -43,7 +42,7 @@ class WatchService:
                     yield message
 
         service = leases_pb2.DESCRIPTOR.services_by_name["LeaseService"]
-        method: grpc.RpcMethodHandler[Any, Any] = grpc.unary_stream_rpc_method_handler(
+        method: grpc.RpcMethodHandler[leases_pb2.WatchRequest, bytes] = grpc.unary_stream_rpc_method_handler(
             watch, leases_pb2.WatchRequest.FromString
         )
         return grpc.method_handlers_generic_handler(service.full_name, {"Watch": method})
