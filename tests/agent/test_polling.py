@@ -89,7 +89,7 @@ class Drawn:
 async def polling(backend: Any, drawn: Uniform | None = None) -> AsyncIterator[tuple[Poller, NodeState]]:
     """A poller that asks for a leased device's memory all the time, and for nothing else twice."""
     state = NodeState("node", "node", "boot")
-    guard, world = DeviceGuard(5.0), World(random=drawn or SystemRandom())
+    guard, world = DeviceGuard(5.0), World(poll_random=drawn or SystemRandom())
     watchdog: Any = SimpleNamespace(
         needs_second_look=lambda usage: False, check=lambda usage: [], forget=lambda uuid: None
     )
@@ -139,7 +139,7 @@ async def test_devices_that_come_are_watched_at_once_and_those_that_go_are_left_
 
 async def test_when_the_next_poll_comes_is_drawn_and_never_later_than_the_interval() -> None:
     """A program that learnt when its device is polled could hold what it likes in between."""
-    assert isinstance(World().random, SystemRandom)
+    assert isinstance(World().poll_random, SystemRandom)
     backend, drawn = Counting("GPU-a"), Drawn()
     async with polling(backend, drawn) as (poller, state):
         state.book.put(Reservation(SliceSpec("l-1.1.0", "l-1", 1, "GPU-a", 250, GIB)))
