@@ -8,7 +8,6 @@ import asyncio
 import contextlib
 from asyncio import Future
 from collections.abc import AsyncIterator, Iterable
-from typing import NoReturn
 
 from aliquot.common import limits, names
 from aliquot.common.errors import AliquotError, InvalidFieldError
@@ -25,6 +24,7 @@ from aliquot.coordinator.reading.usage import ObservedUse
 from aliquot.coordinator.reading.view import View
 from aliquot.coordinator.reading.waiting import Condition, Waiters, active, ended, granted
 from aliquot.coordinator.rpc.model_hints import name_near_models
+from aliquot.coordinator.rpc.watch_service import WatchService
 from aliquot.coordinator.upkeep.keepalive import KeepAlive
 from aliquot.coordinator.wire import errors as rpc_errors
 from aliquot.coordinator.wire.calls import Context, Service, page_size, readable, unary
@@ -65,6 +65,7 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
         ids: IdGenerator,
         pool_secret: bytes,
         observed: ObservedUse,
+        watch: WatchService,
     ) -> None:
         super().__init__(metrics)
         self._writer = writer
@@ -74,11 +75,8 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
         self._ids = ids
         self._pool_secret = pool_secret
         self._observed = observed
+        self._watch = watch
         self._keepers = 0
-
-    def Watch(self, request: leases_pb2.WatchRequest, context: Context) -> NoReturn:  # noqa: N802
-        """Answered by `WatchService`, whose handler stands before this one's: it hands out bytes."""
-        raise NotImplementedError
 
     # -- asking
 
@@ -335,6 +333,14 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
                 response.leases.append(self._seen_message(lease))
                 slices += len(lease.slices)
         return response
+
+    async def Watch(  # type: ignore[override]  # noqa: N802
+        self, request: leases_pb2.WatchRequest, context: Context
+    ) -> AsyncIterator[bytes]:
+        """Changes as they become durable, encoded already."""
+        async with contextlib.aclosing(self._watch.watch(request, context)) as events:
+            async for event in events:
+                yield event
 
     # -- below the calls
 

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import AsyncGenerator, Iterator
-
-import grpc
 
 from aliquot.common import limits
 from aliquot.common.errors import AliquotError, InvalidFieldError
@@ -33,22 +30,8 @@ class WatchService:
         self._nodes = nodes
         self._metrics = metrics
 
-    def handler(self) -> grpc.GenericRpcHandler:
-        """The one method, which answers with bytes: an event is encoded once, however many get it."""
-
-        async def watch(request: leases_pb2.WatchRequest, context: Context) -> AsyncGenerator[bytes, None]:
-            async with contextlib.aclosing(self.watch(request, context)) as messages:
-                async for message in messages:
-                    yield message
-
-        service = leases_pb2.DESCRIPTOR.services_by_name["LeaseService"]
-        method: grpc.RpcMethodHandler[leases_pb2.WatchRequest, bytes] = grpc.unary_stream_rpc_method_handler(
-            watch, leases_pb2.WatchRequest.FromString
-        )
-        return grpc.method_handlers_generic_handler(service.full_name, {"Watch": method})
-
     async def watch(self, request: leases_pb2.WatchRequest, context: Context) -> AsyncGenerator[bytes, None]:
-        """Until the caller leaves or falls behind."""
+        """`WatchEvent`s until the caller leaves or falls behind, each encoded once, however many get it."""
         try:
             request = readable(request)
             if len(request.lease_ids) > limits.MAX_WATCHED_LEASES:

@@ -52,9 +52,12 @@ class Undecodable(NamedTuple):
 
 
 def tolerant(handler: grpc.RpcMethodHandler[Any, Any]) -> grpc.RpcMethodHandler[Any, Any]:
-    """The same method, which is called with Undecodable where gRPC itself would answer UNKNOWN and log a traceback."""
-    decode = handler.request_deserializer
-    if decode is None:
+    """The same method, called with Undecodable where gRPC itself would answer UNKNOWN and log a traceback.
+
+    Bytes that it answers with are sent as they are: what many get is encoded once.
+    """
+    decode, encode = handler.request_deserializer, handler.response_serializer
+    if decode is None or encode is None:
         return handler
 
     def read(data: bytes) -> object:
@@ -63,12 +66,15 @@ def tolerant(handler: grpc.RpcMethodHandler[Any, Any]) -> grpc.RpcMethodHandler[
         except DecodeError as error:
             return Undecodable(str(error))
 
+    def write(response: object) -> bytes:
+        return response if isinstance(response, bytes) else encode(response)
+
     if handler.request_streaming and handler.stream_stream is not None:
-        return grpc.stream_stream_rpc_method_handler(handler.stream_stream, read, handler.response_serializer)
+        return grpc.stream_stream_rpc_method_handler(handler.stream_stream, read, write)
     if handler.unary_stream is not None:
-        return grpc.unary_stream_rpc_method_handler(handler.unary_stream, read, handler.response_serializer)
+        return grpc.unary_stream_rpc_method_handler(handler.unary_stream, read, write)
     if handler.unary_unary is not None:
-        return grpc.unary_unary_rpc_method_handler(handler.unary_unary, read, handler.response_serializer)
+        return grpc.unary_unary_rpc_method_handler(handler.unary_unary, read, write)
     return handler
 
 
