@@ -274,7 +274,7 @@ class Device:
     memory_reserved_bytes: int
     """What the driver keeps for itself."""
     foreign_bytes: int
-    """Held by processes outside any lease."""
+    """Covered by no slice: held by processes outside any lease, or by a slice beyond its limit."""
     leased_share_milli: int
     leased_memory_bytes: int
     healthy: bool
@@ -383,6 +383,8 @@ class Node:
     """Cards in MIG mode whose instances may change. Of other cards only the instances are shown, as devices."""
     closure: Closure | None = None
     """None: no maintenance window closes it."""
+    serves: tuple[Serve, ...] = ()
+    """How its agent can serve leases, beside LOCAL."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,18 +6,17 @@ from collections.abc import Iterable
 
 from aliquot.client import _administration as administration
 from aliquot.client import admin
-from aliquot.client._async.driving import AsyncDriver
+from aliquot.client._async.runner import AsyncRunner
 from aliquot.client._flow import Context
-from aliquot.v1 import admin_pb2
 
 
 class AsyncAdmin:
     """What administrators do. Each method is one call; errors are those of the pool."""
 
-    def __init__(self, context: Context, timeout_s: float, driver: AsyncDriver) -> None:
+    def __init__(self, context: Context, timeout_s: float, runner: AsyncRunner) -> None:
         self._context = context
         self._timeout_s = timeout_s
-        self._run = driver.run
+        self._run = runner.run
 
     async def apply(
         self, declared: admin.Declarations, *, over: admin.Tenancy | None = None, dry_run: bool = False
@@ -88,8 +87,8 @@ class AsyncAdmin:
         self,
         tenant: str,
         *,
-        queue: str = "",
-        model: str = "",
+        queue: str,
+        model: str,
         share_milli_ms: int = 0,
         memory_byte_ms: int = 0,
         reference: str,
@@ -97,18 +96,22 @@ class AsyncAdmin:
     ) -> None:
         """Correct a wrong charge with a new entry of today; negative amounts reduce the charge.
 
-        A reference is booked once. Raises `IdempotencyMismatch` if it was used for another correction.
+        `queue` and `model` are those of the invoice's line: today's price of the model holds. A GPU-hour is
+        3,600,000,000 `share_milli_ms`. A reference is booked once. Raises `IdempotencyMismatch` if it was used for
+        another correction.
         """
-        request = admin_pb2.CorrectUsageRequest(
+        flow = administration.correct_usage(
+            self._context,
+            self._timeout_s,
             tenant=tenant,
             queue=queue,
             model=model,
-            share_milli_ms=str(share_milli_ms),
-            memory_byte_ms=str(memory_byte_ms),
+            share_milli_ms=share_milli_ms,
+            memory_byte_ms=memory_byte_ms,
             reference=reference,
             note=note,
         )
-        await self._run(administration.correct_usage(self._context, request, self._timeout_s))
+        await self._run(flow)
 
     async def close_books(self, up_to_ms: int) -> None:
         """Sum up the entries before this midnight (UTC, in milliseconds), so that they take less memory.

@@ -15,17 +15,17 @@ from aliquot.client import _values as values
 from aliquot.client._asking import Request, RequestOptions
 from aliquot.client._async import leasing
 from aliquot.client._async.administration import AsyncAdmin
-from aliquot.client._async.driving import AsyncDriver
 from aliquot.client._async.held import AsyncHeldLease
 from aliquot.client._async.keeper import AsyncKeeper
 from aliquot.client._async.ports import AsyncTransport
+from aliquot.client._async.runner import AsyncRunner
 from aliquot.client._async.seam import sleep
 from aliquot.client._async.transport import AsyncGrpcTransport
 from aliquot.client._declaring import NodeDeclaration
 from aliquot.client._flow import Flow, RetryPolicy
 from aliquot.client._held_base import Callbacks
 from aliquot.client._methods import WATCH
-from aliquot.client._operations import LeaseFilter
+from aliquot.client._operations import LeaseFilter, Places
 from aliquot.client._pool_base import DEFAULT_TIMEOUT_S, OnLost, OnNotice, OnResize, PoolBase
 from aliquot.client._settings import client_settings
 from aliquot.client._transport import RpcFailure
@@ -66,7 +66,7 @@ class AsyncPool(PoolBase[AsyncHeldLease]):
         tls = tls or settings.client_tls()
         self._transport = transport or AsyncGrpcTransport(None if tls is None else channel_credentials(tls))
         self._keeper: AsyncKeeper = AsyncKeeper(self._transport, self._context, self._on_news)
-        self._driver = AsyncDriver(self._transport, self._keep_or_forget)
+        self._runner = AsyncRunner(self._transport, self._keep_or_forget)
 
     async def __aenter__(self) -> Self:
         return self
@@ -95,6 +95,7 @@ class AsyncPool(PoolBase[AsyncHeldLease]):
         self,
         gpu: str | Request,
         *,
+        places: Places | None = None,
         until: WaitUntil = WaitUntil.ACTIVE,
         wait_s: float | None = None,
         key: str = "",
@@ -107,6 +108,7 @@ class AsyncPool(PoolBase[AsyncHeldLease]):
 
         Args:
             gpu: the request grammar, or a whole `Request`.
+            places: where it must be, a node or a `MemberPlace` for each member, as in `grant_on`; None: anywhere.
             until: ACTIVE waits until every agent has set the limits; GRANTED until capacity is held.
             wait_s: how long to wait in the queue; None: as long as it takes.
             key: an idempotency key; a program that starts again with it gets the same lease. Empty: a fresh one.
@@ -118,11 +120,14 @@ class AsyncPool(PoolBase[AsyncHeldLease]):
 
         Raises:
             RequestSyntaxError: the text can't be read.
-            NeverFits, NoCapacity, QuotaExceeded, TierUnavailable, InvalidRequest: the pool refuses.
+            NeverFits, NoCapacity, PlacementRefused, QuotaExceeded, TierUnavailable, InvalidRequest: the pool refuses.
+            IdempotencyMismatch: `key` was used for another request.
             NotGrantedInTime: after `wait_s`; the request is withdrawn.
+            LeaseLost: somebody else ended it while it waited.
+            Overloaded: the queue is full, or the coordinator has too much to do.
             Unavailable: no coordinator for `timeout_s`.
         """
-        flow = self._obtain(gpu, options, key, until, wait_s)
+        flow = self._obtain(gpu, options, places, key, until, wait_s)
         return leasing.start(partial(self._obtained, flow, Callbacks(on_lost, on_notice, on_resize)))
 
     async def hold(
@@ -152,12 +157,12 @@ class AsyncPool(PoolBase[AsyncHeldLease]):
         Returns the lease in the state reached after at most `wait_s`. It may be QUEUED, and then stays in the queue.
         Raises what `lease` raises, except `NotGrantedInTime`.
         """
-        return await self._run(self._allocate(gpu, options, key, until, wait_s))
+        return await self._run(self._allocate(gpu, options, None, key, until, wait_s))
 
     async def grant_on(
         self,
         gpu: str | Request,
-        places: str | Sequence[str | values.MemberPlace],
+        places: Places,
         *,
         until: WaitUntil = WaitUntil.ACTIVE,
         wait_s: float = DEFAULT_TIMEOUT_S,
@@ -169,7 +174,7 @@ class AsyncPool(PoolBase[AsyncHeldLease]):
         It never waits in the queue, and takes nothing that is kept for others. Raises `PlacementRefused` with the
         obstacle, and what `lease` raises for limits.
         """
-        return await self._run(self._grant_on(gpu, options, places, key, until, wait_s))
+        return await self._run(self._allocate(gpu, options, places, key, until, wait_s))
 
     async def fits(
         self, gpu: str | Request, nodes: Sequence[str] = (), **options: Unpack[RequestOptions]
@@ -310,14 +315,14 @@ class AsyncPool(PoolBase[AsyncHeldLease]):
     @property
     def admin(self) -> AsyncAdmin:
         """Tenants, queues, pools, prices and the ledger, for administrators."""
-        return AsyncAdmin(self._context, self.timeout_s, self._driver)
+        return AsyncAdmin(self._context, self.timeout_s, self._runner)
 
     async def status(self) -> values.Status:
         """Totals per pool, model and tenant."""
         return await self._run(operations.status(self._context, self.timeout_s))
 
     async def _run(self, flow: Flow[T]) -> T:
-        return await self._driver.run(flow)
+        return await self._runner.run(flow)
 
     async def _obtained(self, flow: Flow[Lease], callbacks: Callbacks) -> AsyncHeldLease:
         return self._remember(AsyncHeldLease(self, await self._run(flow), self._forget), callbacks)

@@ -8,17 +8,16 @@ from collections.abc import Iterable
 from aliquot.client import _administration as administration
 from aliquot.client import admin
 from aliquot.client._flow import Context
-from aliquot.client._sync.driving import Driver
-from aliquot.v1 import admin_pb2
+from aliquot.client._sync.runner import Runner
 
 
 class Admin:
     """What administrators do. Each method is one call; errors are those of the pool."""
 
-    def __init__(self, context: Context, timeout_s: float, driver: Driver) -> None:
+    def __init__(self, context: Context, timeout_s: float, runner: Runner) -> None:
         self._context = context
         self._timeout_s = timeout_s
-        self._run = driver.run
+        self._run = runner.run
 
     def apply(
         self, declared: admin.Declarations, *, over: admin.Tenancy | None = None, dry_run: bool = False
@@ -87,8 +86,8 @@ class Admin:
         self,
         tenant: str,
         *,
-        queue: str = "",
-        model: str = "",
+        queue: str,
+        model: str,
         share_milli_ms: int = 0,
         memory_byte_ms: int = 0,
         reference: str,
@@ -96,18 +95,22 @@ class Admin:
     ) -> None:
         """Correct a wrong charge with a new entry of today; negative amounts reduce the charge.
 
-        A reference is booked once. Raises `IdempotencyMismatch` if it was used for another correction.
+        `queue` and `model` are those of the invoice's line: today's price of the model holds. A GPU-hour is
+        3,600,000,000 `share_milli_ms`. A reference is booked once. Raises `IdempotencyMismatch` if it was used for
+        another correction.
         """
-        request = admin_pb2.CorrectUsageRequest(
+        flow = administration.correct_usage(
+            self._context,
+            self._timeout_s,
             tenant=tenant,
             queue=queue,
             model=model,
-            share_milli_ms=str(share_milli_ms),
-            memory_byte_ms=str(memory_byte_ms),
+            share_milli_ms=share_milli_ms,
+            memory_byte_ms=memory_byte_ms,
             reference=reference,
             note=note,
         )
-        self._run(administration.correct_usage(self._context, request, self._timeout_s))
+        self._run(flow)
 
     def close_books(self, up_to_ms: int) -> None:
         """Sum up the entries before this midnight (UTC, in milliseconds), so that they take less memory.

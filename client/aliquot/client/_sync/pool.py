@@ -18,15 +18,15 @@ from aliquot.client._declaring import NodeDeclaration
 from aliquot.client._flow import Flow, RetryPolicy
 from aliquot.client._held_base import Callbacks
 from aliquot.client._methods import WATCH
-from aliquot.client._operations import LeaseFilter
+from aliquot.client._operations import LeaseFilter, Places
 from aliquot.client._pool_base import DEFAULT_TIMEOUT_S, OnLost, OnNotice, OnResize, PoolBase
 from aliquot.client._settings import client_settings
 from aliquot.client._sync import leasing
 from aliquot.client._sync.administration import Admin
-from aliquot.client._sync.driving import Driver
 from aliquot.client._sync.held import HeldLease
 from aliquot.client._sync.keeper import Keeper
 from aliquot.client._sync.ports import Transport
+from aliquot.client._sync.runner import Runner
 from aliquot.client._sync.seam import sleep
 from aliquot.client._sync.transport import GrpcTransport
 from aliquot.client._transport import RpcFailure
@@ -67,7 +67,7 @@ class Pool(PoolBase[HeldLease]):
         tls = tls or settings.client_tls()
         self._transport = transport or GrpcTransport(None if tls is None else channel_credentials(tls))
         self._keeper: Keeper = Keeper(self._transport, self._context, self._on_news)
-        self._driver = Driver(self._transport, self._keep_or_forget)
+        self._runner = Runner(self._transport, self._keep_or_forget)
 
     def __enter__(self) -> Self:
         return self
@@ -96,6 +96,7 @@ class Pool(PoolBase[HeldLease]):
         self,
         gpu: str | Request,
         *,
+        places: Places | None = None,
         until: WaitUntil = WaitUntil.ACTIVE,
         wait_s: float | None = None,
         key: str = "",
@@ -108,6 +109,7 @@ class Pool(PoolBase[HeldLease]):
 
         Args:
             gpu: the request grammar, or a whole `Request`.
+            places: where it must be, a node or a `MemberPlace` for each member, as in `grant_on`; None: anywhere.
             until: ACTIVE waits until every agent has set the limits; GRANTED until capacity is held.
             wait_s: how long to wait in the queue; None: as long as it takes.
             key: an idempotency key; a program that starts again with it gets the same lease. Empty: a fresh one.
@@ -119,11 +121,14 @@ class Pool(PoolBase[HeldLease]):
 
         Raises:
             RequestSyntaxError: the text can't be read.
-            NeverFits, NoCapacity, QuotaExceeded, TierUnavailable, InvalidRequest: the pool refuses.
+            NeverFits, NoCapacity, PlacementRefused, QuotaExceeded, TierUnavailable, InvalidRequest: the pool refuses.
+            IdempotencyMismatch: `key` was used for another request.
             NotGrantedInTime: after `wait_s`; the request is withdrawn.
+            LeaseLost: somebody else ended it while it waited.
+            Overloaded: the queue is full, or the coordinator has too much to do.
             Unavailable: no coordinator for `timeout_s`.
         """
-        flow = self._obtain(gpu, options, key, until, wait_s)
+        flow = self._obtain(gpu, options, places, key, until, wait_s)
         return leasing.start(partial(self._obtained, flow, Callbacks(on_lost, on_notice, on_resize)))
 
     def hold(
@@ -153,12 +158,12 @@ class Pool(PoolBase[HeldLease]):
         Returns the lease in the state reached after at most `wait_s`. It may be QUEUED, and then stays in the queue.
         Raises what `lease` raises, except `NotGrantedInTime`.
         """
-        return self._run(self._allocate(gpu, options, key, until, wait_s))
+        return self._run(self._allocate(gpu, options, None, key, until, wait_s))
 
     def grant_on(
         self,
         gpu: str | Request,
-        places: str | Sequence[str | values.MemberPlace],
+        places: Places,
         *,
         until: WaitUntil = WaitUntil.ACTIVE,
         wait_s: float = DEFAULT_TIMEOUT_S,
@@ -170,7 +175,7 @@ class Pool(PoolBase[HeldLease]):
         It never waits in the queue, and takes nothing that is kept for others. Raises `PlacementRefused` with the
         obstacle, and what `lease` raises for limits.
         """
-        return self._run(self._grant_on(gpu, options, places, key, until, wait_s))
+        return self._run(self._allocate(gpu, options, places, key, until, wait_s))
 
     def fits(
         self, gpu: str | Request, nodes: Sequence[str] = (), **options: Unpack[RequestOptions]
@@ -307,14 +312,14 @@ class Pool(PoolBase[HeldLease]):
     @property
     def admin(self) -> Admin:
         """Tenants, queues, pools, prices and the ledger, for administrators."""
-        return Admin(self._context, self.timeout_s, self._driver)
+        return Admin(self._context, self.timeout_s, self._runner)
 
     def status(self) -> values.Status:
         """Totals per pool, model and tenant."""
         return self._run(operations.status(self._context, self.timeout_s))
 
     def _run(self, flow: Flow[T]) -> T:
-        return self._driver.run(flow)
+        return self._runner.run(flow)
 
     def _obtained(self, flow: Flow[Lease], callbacks: Callbacks) -> HeldLease:
         return self._remember(HeldLease(self, self._run(flow), self._forget), callbacks)
