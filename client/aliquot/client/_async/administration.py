@@ -11,7 +11,10 @@ from aliquot.client._flow import Context
 
 
 class AsyncAdmin:
-    """What administrators do. Each method is one call; errors are those of the pool."""
+    """What administrators do. Each method is one call.
+
+    Any of them raises `Unavailable` and `DeadlineExceeded`, and `InvalidRequest` for values out of their range.
+    """
 
     def __init__(self, context: Context, timeout_s: float, runner: AsyncRunner) -> None:
         self._context = context
@@ -30,7 +33,10 @@ class AsyncAdmin:
         return await self._run(administration.apply(self._context, declared, over, self._timeout_s, dry_run=dry_run))
 
     async def withdraw(self, kind: str, name: str, *, version: int | None = None) -> None:
-        """Withdraw a declaration of this kind (pool, tenant, queue). Raises `InUse` while it is in use."""
+        """Withdraw a declaration of this kind (pool, tenant, queue); `version` must be its present one (None: any).
+
+        Raises `TenantNotFound` or `QueueNotFound`, `InUse` while it is in use, `Conflict` for another version.
+        """
         await self._run(administration.withdraw(self._context, kind, name, version, self._timeout_s))
 
     async def tenancy(self) -> admin.Tenancy:
@@ -40,7 +46,8 @@ class AsyncAdmin:
     async def balance(self, pool: str = "", *, carry_out: bool = False, home: Iterable[str] = ()) -> admin.Balance:
         """Which nodes of a pool should be lent between its projects, or go home; with `carry_out` this is done.
 
-        With `home` (ids or names), these nodes go home and nothing else is planned.
+        With `home` (ids or names), these nodes go home and nothing else is planned. Raises `InvalidRequest` if the
+        pool is not declared with `balancing`.
         """
         return await self._run(administration.balance(self._context, pool, home, self._timeout_s, carry_out=carry_out))
 
@@ -78,7 +85,10 @@ class AsyncAdmin:
         return await self._run(administration.invoice(self._context, tenant, from_ms, to_ms, self._timeout_s))
 
     async def post_credit(self, tenant: str, money_micro: int, *, reference: str, note: str = "") -> int:
-        """Post money, once per reference. Returns the balance afterwards, in millionths of the currency."""
+        """Post money, once per reference. Returns the balance afterwards; both are millionths of the currency.
+
+        Raises `IdempotencyMismatch` if the reference was used for something else.
+        """
         return await self._run(
             administration.post_credit(self._context, tenant, money_micro, reference, note, self._timeout_s)
         )
@@ -128,5 +138,5 @@ class AsyncAdmin:
         return await self._run(administration.set_aside(self._context, subject, self._timeout_s, retry=False))
 
     async def retry_set_aside(self, subject: str = "") -> tuple[admin.SetAside, ...]:
-        """Have it tried again; what that is. What fails again is set aside again."""
+        """Have that work tried again. Returns what it is; what fails again is set aside again."""
         return await self._run(administration.set_aside(self._context, subject, self._timeout_s, retry=True))

@@ -155,8 +155,8 @@ class Pool(PoolBase[HeldLease]):
     ) -> Lease:
         """Ask for a lease that this pool does not keep alive: `hold` it, make it `detached`, or it expires.
 
-        Returns the lease in the state reached after at most `wait_s`. It may be QUEUED, and then stays in the queue.
-        Raises what `lease` raises, except `NotGrantedInTime`.
+        Returns the lease in the state reached after at most `wait_s` (seconds; an hour at most). It may be QUEUED, and
+        then stays in the queue. Raises what `lease` raises, except `NotGrantedInTime` and `LeaseLost`.
         """
         return self._run(self._allocate(gpu, options, None, key, until, wait_s))
 
@@ -182,26 +182,34 @@ class Pool(PoolBase[HeldLease]):
     ) -> tuple[values.NodeFit, ...]:
         """Which of these nodes (ids or names; none: all) could take one member of a request now, and how they compare.
 
-        Changes nothing.
+        Changes nothing. Raises `RequestSyntaxError`, and `InvalidRequest` for more than 5,000 nodes.
         """
         return self._run(operations.fits(self._context, self._ask(gpu, options), nodes, self.timeout_s))
 
     def allocate_batch(
         self, requests: Sequence[str | Request], *, keys: Sequence[str] = ()
     ) -> list[Lease | errors.PoolError]:
-        """Ask for many at once. Returns for each, in order, its lease (granted or queued) or its error."""
+        """Ask for many at once. Returns for each, in order, its lease (granted or queued) or its error.
+
+        `keys` are idempotency keys, one for each; none: fresh ones. Raises `RequestSyntaxError` before anything is
+        asked for.
+        """
         return self._run(self._allocate_batch(requests, keys))
 
     def release(
         self, lease_id: str, *, wait_gone: bool = False, reason: str = "", timeout_s: float | None = None
     ) -> Lease:
-        """End a lease. `wait_gone` waits, up to `timeout_s`, until its capacity is free. Releasing twice is fine."""
+        """End a lease. Releasing twice is fine. Raises `LeaseNotFound`.
+
+        `wait_gone` waits, up to `timeout_s` (None: 60 s), until its capacity is free.
+        """
         return self._run(self._release(lease_id, wait_gone, reason, timeout_s))
 
     def acknowledge(self, lease_id: str, shape: int) -> Lease:
         """Say that the launcher of an elastic lease has adapted to this `shape`. Returns the lease.
 
-        Slices that it gives back are stopped now, and it may grow again. An older shape changes nothing.
+        Slices that it gives back are stopped now, and it may grow again. An older shape changes nothing. Raises
+        `LeaseNotFound`, and `InvalidRequest` for a shape that it has not had yet.
         """
         return self._run(operations.acknowledge_shape(self._context, lease_id, shape, self.timeout_s))
 
@@ -210,7 +218,10 @@ class Pool(PoolBase[HeldLease]):
         return self._run(operations.release_batch(self._context, lease_ids, self.timeout_s))
 
     def explain(self, gpu: str | Request, **options: Unpack[RequestOptions]) -> values.Explanation:
-        """Where a request would be placed now, or what it would wait for. Changes nothing."""
+        """Where a request would be placed now, or what it would wait for. Changes nothing.
+
+        Raises `RequestSyntaxError`, `InvalidRequest`; that it can never fit is an answer, not an error.
+        """
         return self._run(operations.explain_request(self._context, self._ask(gpu, options), self.timeout_s))
 
     def why(self, lease_id: str) -> tuple[Lease, values.Explanation]:
@@ -290,23 +301,32 @@ class Pool(PoolBase[HeldLease]):
                 return
 
     def declare(self, nodes: Iterable[NodeDeclaration]) -> list[values.Node]:
-        """Declare nodes before, or without, their agents. Declaring again replaces."""
+        """Declare nodes before, or without, their agents. Declaring again replaces.
+
+        Raises `InvalidRequest`, and `NameTaken` if a name or UUID is another node's.
+        """
         return self._run(operations.declare(self._context, nodes, self.timeout_s))
 
     def remove_node(self, node_id: str, *, force: bool = False) -> None:
-        """Forget a node. Raises `InUse` while it holds slices, unless it is LOST and `force` writes them off."""
+        """Forget a node.
+
+        Raises `NodeNotFound`, and `InUse` while it holds slices, unless it is LOST and `force` writes them off.
+        """
         self._run(operations.remove_node(self._context, node_id, self.timeout_s, force=force))
 
     def cordon(self, node_id: str, *, reason: str = "") -> values.Node:
-        """Place nothing new on the node; what runs stays."""
+        """Place nothing new on the node; what runs stays. Raises `NodeNotFound`."""
         return self._run(operations.cordon(self._context, node_id, reason, self.timeout_s))
 
     def uncordon(self, node_id: str) -> values.Node:
-        """Place leases on the node again."""
+        """Place leases on the node again. Raises `NodeNotFound`."""
         return self._run(operations.uncordon(self._context, node_id, self.timeout_s))
 
     def drain(self, node_id: str, *, reason: str = "", grace_s: int = 0) -> values.Node:
-        """Cordon, and end its leases with this grace (0: each lease's own). Doesn't wait until they have ended."""
+        """Cordon, and end its leases with this grace (0: each lease's own). Doesn't wait until they have ended.
+
+        Raises `NodeNotFound`.
+        """
         return self._run(operations.drain(self._context, node_id, reason, grace_s, self.timeout_s))
 
     @property
