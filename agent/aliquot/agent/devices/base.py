@@ -83,7 +83,7 @@ class DeviceBackend(Protocol):
         """How busy and how hot a device is."""
 
     def process_load(self, uuid: str) -> Mapping[int, int] | None:
-        """Percent of the device's time that each process used since the last call; those that used none may lack."""
+        """Percent of the device's time by process, since the last call. Processes that used none may be missing."""
 
     def health(self, uuid: str) -> HealthSample:
         """What a device says of its own state."""
