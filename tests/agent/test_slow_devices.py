@@ -21,7 +21,6 @@ from aliquot.agent.disk.checkpoint import Checkpoint
 from aliquot.agent.disk.identity import Identity
 from aliquot.agent.enforce.base import EnforcementError, Limited
 from aliquot.agent.enforce.chooser import Chooser
-from aliquot.agent.hosting.base import HostError
 from aliquot.agent.limits_setter import LimitSetter
 from aliquot.agent.mailbox import Mailbox
 from aliquot.agent.processes.attachments import Attachments
@@ -76,7 +75,12 @@ class SlowTier:
 
 
 class Idle:
-    """Nobody looks at the devices, and nothing is served."""
+    """Nobody looks at the devices; of what is served, the end may hang."""
+
+    def __init__(self) -> None:
+        self.go_on = asyncio.Event()
+        self.go_on.set()
+        self.stopping = False
 
     def poll_soon(self, uuid: str) -> None:
         pass
@@ -88,12 +92,16 @@ class Idle:
         return frozenset()
 
     async def start(self, holder: Holder, name: str) -> str:
-        raise HostError("nothing is served")
+        return "127.0.0.1:1"
 
     async def health(self, holder: Holder) -> str:
         return ""
 
     async def stop(self, holder: Holder) -> None:
+        self.stopping = True
+        await self.go_on.wait()
+
+    async def sweep(self) -> None:
         pass
 
 
@@ -106,6 +114,7 @@ class Two:
         for index, uuid in enumerate((SLOW, QUICK)):
             state.devices[uuid] = DeviceState(DeviceInfo(uuid, index, "GPU", "GPU", "any", 8 * GIB, 0))
         self.tier = SlowTier()
+        self.idle = Idle()
         self.guard = DeviceGuard(A_MINUTE_S)
         self.checkpoint = Checkpoint.open(directory, "boot")
         attachments = Attachments(self.checkpoint)
@@ -125,8 +134,8 @@ class Two:
                 world.processes,
                 world.monotonic_s,
             ),
-            host=Idle(),
-            poller=Idle(),
+            host=self.idle,
+            poller=self.idle,
             mailbox=self.mailbox,
             world=world,
         )
@@ -137,8 +146,8 @@ class Two:
         self._reports += self.mailbox.take_confirmations()
         return [report.status for report in self._reports if report.slice_id == slice_id]
 
-    async def order(self, slice_id: str, device_uuid: str, *, stop: bool = False) -> None:
-        spec = SliceSpec(slice_id, f"lease-{slice_id}", 1, device_uuid, 250, GIB)
+    async def order(self, slice_id: str, device_uuid: str, *, stop: bool = False, serve: str = "") -> None:
+        spec = SliceSpec(slice_id, f"lease-{slice_id}", 1, device_uuid, 250, GIB, serve=serve)
         await self.controller.obey(Batch(1, 1, full=False, orders=(Order(spec, stop),)), 1)
 
     def close(self) -> None:
@@ -175,6 +184,21 @@ async def test_a_stop_is_carried_out_while_the_driver_hangs_on_another_device(tw
         assert two.told("slow") == []
         two.tier.go_on.set()
         await auntil(lambda: SliceStatus.ACTIVE in two.told("slow"), "the slow device goes on when it can")
+
+
+async def test_orders_do_not_wait_for_the_end_of_what_served_another_lease(two: Two) -> None:
+    async with at_work(two):
+        await two.order("served", QUICK, serve="remote")
+        await auntil(lambda: SliceStatus.ACTIVE in two.told("served"), "it is served")
+        two.idle.go_on.clear()
+        await two.order("served", QUICK, stop=True, serve="remote")
+        await auntil(lambda: two.idle.stopping, "its process is being cleared away")
+        async with asyncio.timeout(30):
+            await two.order("other", QUICK)
+        await auntil(lambda: SliceStatus.ACTIVE in two.told("other"), "it is set up meanwhile")
+        assert SliceStatus.GONE not in two.told("served")
+        two.idle.go_on.set()
+        await auntil(lambda: SliceStatus.GONE in two.told("served"), "nothing is left")
 
 
 async def test_a_stop_on_the_slow_device_itself_ends_processes_at_once(two: Two) -> None:

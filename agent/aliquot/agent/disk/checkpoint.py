@@ -64,6 +64,7 @@ class StoredAttachment(msgspec.Struct, frozen=True):
     owns_group: bool = False
     contained: bool = False
     origin_cgroup: str = ""
+    hosted: bool = False
 
 
 class StoredLease(msgspec.Struct, frozen=True):
@@ -193,6 +194,7 @@ class Checkpoint:
                     owns_group=item.owns_group,
                     contained=item.contained,
                     origin_cgroup=item.origin_cgroup,
+                    hosted=item.hosted,
                 )
                 for item in stored.attachments
             ]
@@ -216,6 +218,7 @@ class Checkpoint:
                     item.owns_group,
                     item.contained,
                     item.origin_cgroup,
+                    item.hosted,
                 )
                 for item in attachments
             ),

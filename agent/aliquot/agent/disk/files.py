@@ -71,7 +71,7 @@ class Disk:
 
     def names(self, directory: Path) -> list[str]:
         """See `Files`."""
-        return sorted(os.listdir(directory))
+        return sorted(each.name for each in directory.iterdir())
 
     def read(self, path: Path, bytes_max: int) -> bytes:
         """See `Files`."""
