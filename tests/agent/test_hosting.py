@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import pwd
 import shutil
 import signal
 from pathlib import Path
@@ -13,8 +12,6 @@ import pytest
 
 from aliquot.agent.hosting.base import valid_endpoint
 from aliquot.agent.processes import proc as processes
-from aliquot.agent.settings import HostingSettings
-from aliquot.common.errors import ConfigError
 from aliquot.v1 import agent_pb2, types_pb2
 from tests.agent.coordinator import Coordinator
 from tests.agent.harness import GIB, Node, auntil
@@ -178,16 +175,3 @@ async def test_a_limit_that_is_lost_is_set_again_and_its_process_goes_on(
 )
 def test_what_counts_as_an_endpoint(text: str, valid: bool) -> None:
     assert valid_endpoint(text) is valid
-
-
-@pytest.mark.root("to run processes as somebody else")
-def test_whom_processes_run_as() -> None:
-    nobody = pwd.getpwnam("nobody").pw_uid
-    assert list(HostingSettings().users) == [nobody], "whoever reaches an endpoint can have code run"
-    assert list(HostingSettings("1234").users) == [1234]
-    assert list(HostingSettings(uids="3000-3002").users) == [3000, 3001, 3002]
-    with pytest.raises(ConfigError, match="no user of this machine"):
-        assert HostingSettings("who-ever").users
-    for wrong in ("3000", "0-5", "9-3", "a-b", "1-99999999999"):
-        with pytest.raises(ConfigError, match="is not FIRST-LAST"):
-            assert HostingSettings(uids=wrong).users
