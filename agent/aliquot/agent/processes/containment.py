@@ -146,9 +146,9 @@ class Containment:
         roots = {
             item.process.pid: item.process for item in self._attachments() if item.holder == holder and item.hosted
         }
-        if not roots:
-            return []
         found = set(self._tree.members(holder, SERVICE)) if self._tree is not None else set()
+        if not roots and not found:
+            return []
         return [key for key in self.members(holder) if key.pid in found or self._comes_from(key, roots)]
 
     def _comes_from(self, process: ProcessKey, roots: Mapping[int, ProcessKey]) -> bool:
