@@ -183,7 +183,9 @@ class World:
     make_guard: Callable[[float], DeviceGuard] = DeviceGuard
     make_tiers: MakeTiers = assemble
     try_cuda: Callable[[], str] = try_to_load
-    make_events: Callable[[DeviceBackend, Callable[[DeviceEvent], Coroutine[Any, Any, None]]], Events] = EventWatcher
+    make_events: Callable[[DeviceBackend, Callable[[DeviceEvent, int], Coroutine[Any, Any, None]]], Events] = (
+        EventWatcher
+    )
     make_host: MakeHost = ProcessHost
     make_server: Callable[[LocalService, Path], Server] = LocalServer
     make_metrics: Callable[[], Metrics] = Metrics
