@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import threading
 from collections.abc import AsyncIterator, Iterator, Mapping
 from pathlib import Path
@@ -18,6 +19,7 @@ from aliquot.agent.core.reservations import SliceStatus
 from aliquot.agent.core.samples import DeviceInfo
 from aliquot.agent.devices.guard import DeviceGuard
 from aliquot.agent.disk.checkpoint import Checkpoint
+from aliquot.agent.disk.files import Disk
 from aliquot.agent.disk.identity import Identity
 from aliquot.agent.enforce.base import EnforcementError, Limited
 from aliquot.agent.enforce.chooser import Chooser
@@ -81,12 +83,13 @@ class Idle:
         self.go_on = asyncio.Event()
         self.go_on.set()
         self.stopping = False
+        self.unusable = ""
 
     def poll_soon(self, uuid: str) -> None:
         pass
 
     def mark_unusable(self, reason: str) -> None:
-        raise AssertionError(reason)
+        self.unusable = reason
 
     def offered(self) -> frozenset[str]:
         return frozenset()
@@ -105,6 +108,18 @@ class Idle:
         pass
 
 
+class FailingDisk(Disk):
+    """A disk that fails, when it is told to, after all was written but before it is known to be."""
+
+    fails = False
+
+    def sync_directory(self, path: Path) -> None:
+        if self.fails:
+            self.fails = False
+            raise OSError(errno.EIO, "input/output error")
+        super().sync_directory(path)
+
+
 class Two:
     """A controller on two devices, and what it has told."""
 
@@ -116,7 +131,8 @@ class Two:
         self.tier = SlowTier()
         self.idle = Idle()
         self.guard = DeviceGuard(A_MINUTE_S)
-        self.checkpoint = Checkpoint.open(directory, "boot")
+        self.disk = FailingDisk()
+        self.checkpoint = Checkpoint.open(directory, "boot", self.disk)
         attachments = Attachments(self.checkpoint)
         self.mailbox = Mailbox(state, world.clock)
         containment = Containment(None, state.holders, attachments.all)
@@ -252,3 +268,16 @@ async def test_a_slice_that_is_reprieved_while_its_limit_is_cleared_gets_it_back
         await two.order("slow", SLOW)
         await auntil(lambda: two.told("slow")[-1] in (SliceStatus.ACTIVE, SliceStatus.GONE), "it is settled")
         assert two.told("slow")[-1] is SliceStatus.GONE or two.tier.limits == {"slow"}
+
+
+async def test_a_slice_that_could_not_be_written_down_for_certain_is_not_found_again(two: Two) -> None:
+    """It is told as failed: the next agent must not take it up."""
+    async with at_work(two):
+        two.disk.fails = True
+        await two.order("quick", QUICK)
+        assert two.told("quick") == [SliceStatus.FAILED]
+        assert "can't be written down" in two.idle.unusable
+        assert not two.checkpoint.load()
+        await two.order("other", QUICK)
+        await auntil(lambda: SliceStatus.ACTIVE in two.told("other"), "the disk works again")
+        assert [record.slice_id for record in two.checkpoint.load()] == ["other"]

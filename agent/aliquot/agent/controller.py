@@ -11,6 +11,7 @@ the slices that need it. After each wait a task reads the reservation again: an 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable
 from typing import Protocol
@@ -170,7 +171,11 @@ class Controller:
         except OSError as error:
             log.error("%d reservations could not be written: %s", len(held), error)  # noqa: TRY400
             detail = f"{self._checkpoint.directory}: {error.strerror}"
-            if any(record.slice_id not in self._state.book for record in held):
+            refused = [record.slice_id for record in held if record.slice_id not in self._state.book]
+            if refused:
+                # Some of them may have been written: the next agent would take up what fails now.
+                with contextlib.suppress(OSError):
+                    await asyncio.to_thread(self._checkpoint.forget, refused)
                 # Else the pool would go on placing leases here, and each would fail.
                 self._poller.mark_unusable(f"reservations can't be written down: {detail}")
             return [
