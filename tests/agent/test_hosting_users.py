@@ -70,12 +70,15 @@ def serving(open_node: Node) -> Node:
 
 
 @pytest.mark.root("to run processes as somebody else")
+@pytest.mark.parametrize("tier", ["watchdog", "preload"])
 async def test_a_service_runs_as_nobody_with_what_the_unit_leaves_the_agent(
-    serving: Node, coordinator: Coordinator
+    serving: Node, coordinator: Coordinator, tier: str
 ) -> None:
+    serving.environment["ALIQUOT_AGENT_ENFORCEMENT_TIERS"] = tier
     await grant(serving, coordinator, remote(serving.uuids[0]))
     told = await asyncio.to_thread(ask, (await coordinator.until_status("l-1.1.0", ACTIVE)).endpoint)
     assert told["uid"] == NOBODY
+    assert told["ALIQUOT_TIER"] == tier
     assert told["gids"] == [NOBODY], "and in no group of the agent's"
     assert isinstance(told["oom_score_adj"], int)
     assert told["oom_score_adj"] >= 0
