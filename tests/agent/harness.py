@@ -246,8 +246,21 @@ class Node:
             for process in [*self.jobs, *([self.agent] if self.agent is not None else [])]:
                 ending.callback(_end, process)
 
+    def hosted(self) -> list[int]:
+        """The pids of what runs in the folders of members that are served."""
+        folder = str(self.state_dir.with_name("state-enforcement") / "hosts")
+        found = []
+        for entry in Path("/proc").iterdir():
+            with contextlib.suppress(OSError):
+                if entry.name.isdecimal() and str((entry / "cwd").readlink()).startswith(folder):
+                    found.append(int(entry.name))
+        return found
+
     def _end_attached(self) -> None:
         """What the agent has started, or was told of by its pid, with their sessions."""
+        for pid in self.hosted():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
         for path in (self.state_dir / "attachments").glob("*.record"):
             for item in read_record(path, "attachments")["attachments"]:
                 if alive(ProcessKey(item["pid"], item["start_ticks"])):

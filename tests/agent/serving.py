@@ -90,16 +90,3 @@ def pid_of(told: dict[str, object]) -> int:
     pid = told["pid"]
     assert isinstance(pid, int)
     return pid
-
-
-def hosted(node: Node) -> list[int]:
-    """The pids of what runs in the folders of members that are served."""
-    found = []
-    hosts = str(node.state_dir.with_name("state-enforcement") / "hosts")
-    for entry in Path("/proc").iterdir():
-        try:
-            if entry.name.isdecimal() and str((entry / "cwd").readlink()).startswith(hosts):
-                found.append(int(entry.name))
-        except OSError:
-            continue
-    return found

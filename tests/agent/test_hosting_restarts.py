@@ -20,7 +20,7 @@ from aliquot.agent.processes import proc as processes
 from aliquot.v1 import agent_pb2
 from tests.agent.coordinator import Coordinator
 from tests.agent.harness import ROOT, Node, auntil, wait_for_output
-from tests.agent.serving import ask, hosted, install, pid_of, remote
+from tests.agent.serving import ask, install, pid_of, remote
 from tests.agent.test_enforcement_on_processes import grant
 
 PENDING, ACTIVE, FAILED = (
@@ -65,8 +65,8 @@ async def test_one_that_hangs_while_the_agent_is_killed_is_ended_before_another_
     assert key is not None
     attached = serving.job("sh", "-c", "echo attached; exec sleep 120")
     await asyncio.to_thread(wait_for_output, attached, b"attached")
-    await auntil(lambda: len(hosted(serving)) == 3, "it has a child, and a grandchild that left")
-    before = {each for pid in hosted(serving) if (each := processes.key_of(pid)) is not None}
+    await auntil(lambda: len(serving.hosted()) == 3, "it has a child, and a grandchild that left")
+    before = {each for pid in serving.hosted() if (each := processes.key_of(pid)) is not None}
     serving.kill9()
     (tmp_path / "family").unlink()
     os.kill(hung, signal.SIGSTOP)
@@ -76,7 +76,7 @@ async def test_one_that_hangs_while_the_agent_is_killed_is_ended_before_another_
     )
     now = pid_of(await asyncio.to_thread(ask, (await served(coordinator)).endpoint))
     assert not processes.alive(key)
-    assert now in hosted(serving)
+    assert now in serving.hosted()
     left = [each for each in before if processes.alive(each)]
     assert len(left) <= (0 if containment == "auto" else 1), "without a cgroup, what left all its relatives is foreign"
     assert attached.poll() is None
@@ -150,13 +150,13 @@ async def test_a_quarantined_one_is_neither_ended_nor_started_again(serving: Nod
     pid = pid_of(await asyncio.to_thread(ask, (await served(coordinator)).endpoint))
     await start_again(serving, coordinator)
     await auntil(lambda: (it := serving.slice_of("l-1.1.0")) is not None and it.status == "QUARANTINED", "unknown")
-    assert hosted(serving) == [pid]
+    assert serving.hosted() == [pid]
     os.kill(pid, signal.SIGKILL)
     await coordinator.until(
         lambda: (last := coordinator.last("l-1.1.0")) is not None and any("take no new" in n for n in last.tier_notes),
         "it is said why nothing serves it",
     )
-    assert not hosted(serving)
+    assert not serving.hosted()
     assert "Traceback" not in serving.log
     coordinator.desire(remote(serving.uuids[0]), full=True)
     assert pid_of(await asyncio.to_thread(ask, (await served(coordinator)).endpoint)) != pid

@@ -8,7 +8,7 @@ import pytest
 
 from aliquot.common.tiers import Tier
 from tests.agent.harness import Node, until
-from tests.agent.serving import hosted, install, remote
+from tests.agent.serving import install, remote
 from tests.enforce.world import World
 
 
@@ -60,8 +60,8 @@ def test_a_service_of_an_agent_that_was_killed_ends_with_its_node(tmp_path: Path
         made.node.start(made.coordinator.address)
         until(lambda: len(made.coordinator.snapshots) > known, "another session")
         made.order(remote(made.device_uuid, slice_id="l-9.1.0", lease_id="l-9"))
-        assert hosted(made.node)
+        assert made.node.hosted()
         made.node.kill9()
     finally:
         made.close()
-    assert not hosted(made.node)
+    assert not made.node.hosted()
