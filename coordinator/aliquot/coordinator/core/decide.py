@@ -45,7 +45,7 @@ def decide(planning: Planning, command: c.Command[T], now_ms: int) -> Decision[T
     `now_ms` is never below the time of the last fact: the writer's clock sees to it, and it is enforced here once more.
     """
     planning.catch_up()
-    planning.memory.troubles.at_work = None
+    planning.memory.troubles.begin()
     return _DECIDE[type(command)](planning, command, max(now_ms, planning.now_ms))
 
 

@@ -11,7 +11,7 @@ import heapq
 from collections.abc import Callable
 from itertools import pairwise
 
-from aliquot.coordinator.core.queueing.lines import Head, Rank, WaitingLines
+from aliquot.coordinator.core.queueing.lines import Head, LineKey, Rank, WaitingLines
 from aliquot.coordinator.core.queueing.order import Key, Standing, aged, key_of, share_for
 from aliquot.coordinator.core.tenancy.books import Tenancy
 from aliquot.coordinator.core.tenancy.specs import ROOT, Amount, QueuePolicy
@@ -150,6 +150,8 @@ class AdmissionPass:
         self.looked_at: dict[tuple[str, str, str, int, int], tuple[int, dict[str, None], int]] = {}
         """Searches below a limit that go on in the next turn: how many were looked at, who of them may end, and when
         somebody else may."""
+        self.rests_before: dict[tuple[str, str, LineKey], tuple[Rank, str]] = {}
+        """Of a line (queue, tenant, line): the first request of which it is not known that it is to be passed over."""
         self._passed = False
         self._shares: dict[tuple[QueuePolicy, str, str], tuple[int, int]] = {}
         self._root = self._build()
