@@ -6,9 +6,10 @@ from typing import Any, TypeVar
 
 from aliquot.coordinator.core.commands import Command
 from aliquot.coordinator.core.config import CoreConfig
-from aliquot.coordinator.core.decide import Decision, answer, decide
+from aliquot.coordinator.core.decide import answer, decide
 from aliquot.coordinator.core.evolve import evolve
 from aliquot.coordinator.core.leases.counting import watch_budget
+from aliquot.coordinator.core.outcomes import Decision
 from aliquot.coordinator.core.placement import Engine
 from aliquot.coordinator.core.planning import Planning
 from aliquot.coordinator.core.queries import Query

@@ -35,7 +35,8 @@ def use_complete(state: Planning, now_ms: int) -> Decision[None] | None:
 
 def _use(state: Planning, hold: Hold, now_ms: int) -> list[Fact]:
     lease = state.leases[hold.owner]
-    if not is_complete(state, hold):  # against what is known of it; passing over it, one would come back to it for ever
+    if not is_complete(state.leases, state.inventory, hold):
+        # The index is wrong. Passing over it, one would come back to it for ever.
         return give_up(state, hold, now_ms, "its devices are not free after all")
     over = exhausted(state, lease.request.tenant, now_ms) or forbidden(
         state, lease.request, chain_of(state, lease.request), hold.placement, now_ms, lease.preempted_at_ms
@@ -54,7 +55,7 @@ def break_lost(state: Planning, now_ms: int) -> list[Fact]:
         if troubles and troubles.rests(hold.owner):
             continue
         with troubles.blaming(WorkKey(WorkKind.ADMISSION, hold.owner)):
-            if not can_complete(state, hold):
+            if not can_complete(state.leases, state.inventory, hold):
                 facts.append(HoldBroken(at_ms=now_ms, owner=hold.owner, reason="a device of it was lost"))
                 facts += reprieve(state, hold, now_ms, "the lease it was to make room for needs other devices now")
     return facts

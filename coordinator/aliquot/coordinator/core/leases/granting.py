@@ -10,7 +10,7 @@ from aliquot.coordinator.core.errors import InvalidField, QueueNotFound, QuotaEx
 from aliquot.coordinator.core.leases.facts import LeaseGranted, SliceGrant
 from aliquot.coordinator.core.leases.records import Lease, slice_id_of
 from aliquot.coordinator.core.maintenance.closing import place_before
-from aliquot.coordinator.core.memory import ENTITLED_KEPT
+from aliquot.coordinator.core.memory import CHAINS_KEPT, ENTITLED_KEPT
 from aliquot.coordinator.core.planning import Planning
 from aliquot.coordinator.core.tenancy.books import Chain
 from aliquot.coordinator.core.tenancy.limits import (
@@ -42,7 +42,15 @@ class Offer:
 
 def chain_of(state: Planning, request: RequestSpec) -> Chain:
     """The accounts a request would count against."""
-    return state.tenancy.chain(request.tenant, request.queue)
+    tenancy, memory = state.tenancy, state.memory
+    if memory.chains_key != tenancy.chains_version or len(memory.chains) >= CHAINS_KEPT:
+        memory.chains_key = tenancy.chains_version
+        memory.chains.clear()
+    key = request.tenant, request.queue
+    chain = memory.chains.get(key)
+    if chain is None:
+        chain = memory.chains[key] = tenancy.chain(*key)
+    return chain
 
 
 def least_held(state: Planning, demand: Demand) -> list[Part]:

@@ -130,12 +130,17 @@ def is_protected(state: Planning, lease: Lease, scale: int) -> bool:
 
 def protected_of(state: Planning, account: Account, scale: int) -> Container[str]:
     """The leases of an account that together fit into its guarantee, by priority, then by arrival."""
-    key = (account.version, account.ranked.version, scale, state.tenancy.version)
-    if account.protected_key != key:
-        account.protected_key = key
+    memory = state.memory
+    if memory.protected_key != (state.tenancy.version, scale):
+        memory.protected_key = (state.tenancy.version, scale)
+        memory.protected.clear()
+    versions = (account.version, account.ranked.version)
+    known = memory.protected.get((account.kind, account.name))
+    if known is None or known[0] != versions:
         within = covered(account.quota, (account,), (), scale)
-        account.protected = account.ranked if within else _fitting(account, scale)
-    return account.protected
+        known = versions, account.ranked if within else _fitting(account, scale)
+        memory.protected[account.kind, account.name] = known
+    return known[1]
 
 
 def _fitting(account: Account, scale: int) -> set[str]:

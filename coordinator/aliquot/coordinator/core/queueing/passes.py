@@ -160,11 +160,13 @@ class AdmissionPass:
         """The share that the policy compares by; computed anew only when what is held has changed."""
         if policy is not QueuePolicy.FAIR_SHARE and policy is not QueuePolicy.CAPACITY:
             return 0
-        account = self.tenancy.account(kind, name)
+        account = self.tenancy.accounts.get((kind, name))
+        version = account.version if account is not None else -1
         known = self._shares.get((policy, kind, name))
-        if known is None or known[0] != account.version:
-            share = share_for(policy, self.tenancy, account, self.capacity, self.now_ms)
-            known = self._shares[policy, kind, name] = (account.version, share)
+        if known is None or known[0] != version:
+            account = account or self.tenancy.account(kind, name)
+            known = version, share_for(policy, self.tenancy, account, self.capacity, self.now_ms)
+            self._shares[policy, kind, name] = known
         return known[1]
 
     def _build(self) -> _Branch:

@@ -132,7 +132,7 @@ def _check_unused(state: Planning, name: str) -> None:
         raise QueueInUse(f"queue {name} is the default of {', '.join(sorted(users)[:8])}", hint="give them another one")
     if name in (ROOT, DEFAULT_QUEUE):
         return
-    live = sum(not lease.ended and queue_of(state, lease) == name for lease in state.leases.values())
+    live = sum(not lease.ended and queue_of(state.tenancy, lease) == name for lease in state.leases.values())
     if live:
         raise QueueInUse(f"queue {name} has {live} leases", hint="release them, or wait until they have ended")
 
