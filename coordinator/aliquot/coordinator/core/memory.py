@@ -14,7 +14,7 @@ from aliquot.coordinator.core.placement.prices import PriceTable
 from aliquot.coordinator.core.queueing import AdmissionPass
 from aliquot.coordinator.core.queueing.failed import FailedDemands
 from aliquot.coordinator.core.rests import Rests
-from aliquot.coordinator.core.tenancy.books import AccountKey, Chain
+from aliquot.coordinator.core.tenancy.view import AccountKey, AccountView, Chain
 from aliquot.coordinator.core.timers import Timers
 from aliquot.coordinator.core.troubles import Troubles
 from aliquot.coordinator.core.types import Demand
@@ -88,7 +88,7 @@ class Memory:
         self.outlooks: dict[tuple[Demand, str, str, int], tuple[int, Outlook]] = {}
         """What `Explain` said lately of when equal requests can start."""
         self.chains_key = -1
-        self.chains: dict[tuple[str, str], Chain] = {}
+        self.chains: dict[tuple[str, str], Chain[AccountView]] = {}
         """The accounts that requests of a tenant and queue count against: remembered for this version."""
         self.protected_key = (-1, -1)
         self.protected: dict[AccountKey, tuple[tuple[int, int], Container[str]]] = {}

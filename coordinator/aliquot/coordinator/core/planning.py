@@ -7,18 +7,17 @@ from typing import Final, NamedTuple
 
 from aliquot.coordinator.core.config import CoreConfig
 from aliquot.coordinator.core.holds.records import Hold
-from aliquot.coordinator.core.inventory import Inventory
+from aliquot.coordinator.core.inventory.view import InventoryView
 from aliquot.coordinator.core.leases.records import Lease
-from aliquot.coordinator.core.ledger.books import Ledger
-from aliquot.coordinator.core.ledger.meters import Meter
+from aliquot.coordinator.core.ledger.view import LedgerView, MeterView
 from aliquot.coordinator.core.lending.loans import NodeMove
 from aliquot.coordinator.core.maintenance.windows import Closure, Window
 from aliquot.coordinator.core.memory import Memory
 from aliquot.coordinator.core.placement import Engine, make_policy
 from aliquot.coordinator.core.placement.prices import PriceTable
-from aliquot.coordinator.core.queueing import WaitingLines
+from aliquot.coordinator.core.queueing.view import LinesView
 from aliquot.coordinator.core.state import Device, Node, State
-from aliquot.coordinator.core.tenancy.books import Tenancy
+from aliquot.coordinator.core.tenancy.view import TenancyView
 from aliquot.coordinator.core.timers import AFTER, Due
 from aliquot.coordinator.core.troubles import TimerPlace, Trouble, WorkKey, WorkKind
 
@@ -62,18 +61,18 @@ class Planning:
         self.nodes: Final[Mapping[str, Node]] = state.nodes
         self.devices: Final[Mapping[str, Device]] = state.devices
         self.ended: Final[Sequence[str]] = state.ended
-        self.tenancy: Final[Tenancy] = state.tenancy
-        self.ledger: Final[Ledger] = state.ledger
+        self.tenancy: Final[TenancyView] = state.tenancy
+        self.ledger: Final[LedgerView] = state.ledger
         self.holds: Final[Mapping[str, Hold]] = state.holds
         self.node_moves: Final[Sequence[NodeMove]] = state.node_moves
         self.node_moved_ms: Final[Mapping[str, int]] = state.node_moved_ms
         self.disruptions: Final[Mapping[str, tuple[int, ...]]] = state.disruptions
         self.windows: Final[Mapping[str, Window]] = state.windows
-        self.inventory: Final[Inventory] = state.inventory
+        self.inventory: Final[InventoryView] = state.inventory
         self.keys: Final[Mapping[tuple[str, str], str]] = state.keys
         self.node_ids_by_name: Final[Mapping[str, str]] = state.node_ids_by_name
         self.slice_ids_by_node: Final[Mapping[str, Mapping[str, None]]] = state.slice_ids_by_node
-        self.meters: Final[Mapping[str, Meter]] = state.meters
+        self.meters: Final[Mapping[str, MeterView]] = state.meters
         self.hold_of_device: Final[Mapping[str, str]] = state.hold_of_device
         self.ready_holds: Final[Mapping[str, None]] = state.ready_holds
         self.holding_by_priority: Final[Mapping[int, int]] = state.holding_by_priority
@@ -107,7 +106,7 @@ class Planning:
         return self._state.next_arrival
 
     @property
-    def lines(self) -> WaitingLines:
+    def lines(self) -> LinesView:
         """Who waits."""
         return self._state.lines
 

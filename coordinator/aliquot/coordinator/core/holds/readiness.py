@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from aliquot.coordinator.core.holds.records import Hold, HoldKind
-from aliquot.coordinator.core.inventory import Inventory
+from aliquot.coordinator.core.inventory.view import InventoryView
 from aliquot.coordinator.core.leases.records import Lease, lease_id_of
 from aliquot.coordinator.core.types import Demand
 
 
-def is_complete(leases: Mapping[str, Lease], inventory: Inventory, hold: Hold) -> bool:
+def is_complete(leases: Mapping[str, Lease], inventory: InventoryView, hold: Hold) -> bool:
     """Whether everything the hold is for could be granted this moment."""
     wanted: dict[str, list[int]] = {}
     members: dict[str, int] = {}
@@ -36,7 +36,7 @@ def is_complete(leases: Mapping[str, Lease], inventory: Inventory, hold: Hold) -
     )
 
 
-def can_complete(leases: Mapping[str, Lease], inventory: Inventory, hold: Hold) -> bool:
+def can_complete(leases: Mapping[str, Lease], inventory: InventoryView, hold: Hold) -> bool:
     """Whether it may still become complete: its devices and nodes are there, well, and open."""
     for uuid in hold.device_uuids:
         if not inventory.has_device(uuid):

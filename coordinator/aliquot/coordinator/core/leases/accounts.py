@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from aliquot.coordinator.core.leases.records import Lease, Slice
-from aliquot.coordinator.core.tenancy.books import Owner, Tenancy
+from aliquot.coordinator.core.tenancy.books import Owner
 from aliquot.coordinator.core.tenancy.ranking import Part
+from aliquot.coordinator.core.tenancy.view import TenancyView
 
 
-def queue_of(tenancy: Tenancy, lease: Lease) -> str:
+def queue_of(tenancy: TenancyView, lease: Lease) -> str:
     """The queue a lease waits in and counts against."""
     return tenancy.queue_of(lease.request.tenant, lease.request.queue)
 

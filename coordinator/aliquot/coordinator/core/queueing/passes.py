@@ -11,10 +11,11 @@ import heapq
 from collections.abc import Callable
 from itertools import pairwise
 
-from aliquot.coordinator.core.queueing.lines import Head, LineKey, Rank, WaitingLines
+from aliquot.coordinator.core.queueing.lines import Head, LineKey, Rank
 from aliquot.coordinator.core.queueing.order import Key, Standing, aged, key_of, share_for
-from aliquot.coordinator.core.tenancy.books import Tenancy
+from aliquot.coordinator.core.queueing.view import LinesView
 from aliquot.coordinator.core.tenancy.specs import ROOT, Amount, QueuePolicy
+from aliquot.coordinator.core.tenancy.view import TenancyView
 
 Covered = Callable[[str], bool]
 """Whether a guarantee covers what this lease asks for."""
@@ -128,8 +129,8 @@ class AdmissionPass:
 
     def __init__(
         self,
-        lines: WaitingLines,
-        tenancy: Tenancy,
+        lines: LinesView,
+        tenancy: TenancyView,
         *,
         capacity: Amount,
         now_ms: int,

@@ -6,7 +6,7 @@ index over the leases: kept up to date by `evolve`, recounted by `rebuild`, comp
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import NamedTuple
@@ -27,9 +27,7 @@ from aliquot.coordinator.core.tenancy.specs import (
     Tenant,
     TenantSpec,
 )
-
-AccountKey = tuple[str, str]
-"""("t", tenant) or ("q", queue)."""
+from aliquot.coordinator.core.tenancy.view import AccountKey, AccountView, Chain
 
 
 class Owner(NamedTuple):
@@ -93,6 +91,10 @@ class Account:
         models = [model.model for model in self.quota.models]
         self.ranked, self.coming = RankedHoldings(models), RankedHoldings(models)
 
+    def youngest(self) -> Iterator[str]:
+        """The leases that hold something, who came last first."""
+        return reversed(self.holders)
+
     def held(self) -> tuple[int, int, int, dict[str, list[int]]]:
         """What is recounted from the leases, for comparison."""
         return self.share_milli, self.memory_bytes, self.slices, self.by_model
@@ -119,21 +121,6 @@ class Declarations(NamedTuple):
     tenants: Mapping[str, Tenant]
     queues: Mapping[str, Queue]
     loans: Mapping[str, Loan]
-
-
-class Chain(NamedTuple):
-    """The accounts that a lease counts against: its tenant's, its queue's, and those of the queues above."""
-
-    tenant: Account
-    queues: tuple[Account, ...]
-    """From the leaf to the root."""
-    limited: tuple[Account, ...]
-    guaranteed: tuple[Account, ...]
-
-    @property
-    def accounts(self) -> tuple[Account, ...]:
-        """All of them."""
-        return (self.tenant, *self.queues)
 
 
 @lru_cache(maxsize=4096)
@@ -164,7 +151,7 @@ class Tenancy:
         self.guarantees = False
         """Whether anything is guaranteed to anybody."""
         self.budgets = False
-        self._chains: dict[tuple[str, str], Chain] = {}
+        self._chains: dict[tuple[str, str], Chain[Account]] = {}
         self._taken_version = -1
         self._changed: list[Account] = []
         self._unchecked: list[AccountKey] = []
@@ -230,11 +217,11 @@ class Tenancy:
             account.forget_held()
         return account
 
-    def chain(self, tenant: str, queue: str) -> Chain:
+    def chain(self, tenant: str, queue: str) -> Chain[Account]:
         """The accounts of a request's tenant and queue (as the request names it, perhaps not at all); see `account`."""
         return self._chains.get((tenant, queue)) or self._chain(tenant, queue, self.account)
 
-    def opened(self, owner: Owner) -> Chain:
+    def opened(self, owner: Owner) -> Chain[Account]:
         """The same of an owner, to count there."""
         key = owner.tenant, owner.queue
         chain = self._chains.get(key)
@@ -242,7 +229,7 @@ class Tenancy:
             chain = self._chains[key] = self._chain(*key, self._open)
         return chain
 
-    def _chain(self, tenant: str, queue: str, account_of: Callable[[str, str], Account]) -> Chain:
+    def _chain(self, tenant: str, queue: str, account_of: Callable[[str, str], Account]) -> Chain[Account]:
         payer = account_of("t", tenant)
         queues = tuple(account_of("q", name) for name in self.path(self.queue_of(tenant, queue)))
         everybody = (payer, *queues)
@@ -371,7 +358,7 @@ class Tenancy:
 
     # -- averages
 
-    def average(self, account: Account, now_ms: int) -> tuple[int, int]:
+    def average(self, account: AccountView, now_ms: int) -> tuple[int, int]:
         """(share, memory) of an account's faded average, with `FRACTION_BITS`."""
         elapsed_ms, half_life_ms = now_ms - account.average_ms, self.half_life_ms
         return (
