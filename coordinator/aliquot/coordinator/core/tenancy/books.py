@@ -153,7 +153,7 @@ class Tenancy:
         self.budgets = False
         self._chains: dict[tuple[str, str], Chain[Account]] = {}
         self._taken_version = -1
-        self._changed: list[Account] = []
+        self._changed: dict[AccountKey, Account] = {}
         self._unchecked: list[AccountKey] = []
 
     # -- declarations
@@ -243,8 +243,7 @@ class Tenancy:
     def _open(self, kind: str, name: str) -> Account:
         account = self.account(kind, name)
         if (kind, name) not in self.accounts:
-            self.accounts[kind, name] = account
-            self._changed.append(account)
+            self.accounts[kind, name] = self._changed[kind, name] = account
             self.chains_version += 1
         return account
 
@@ -265,7 +264,10 @@ class Tenancy:
             if account is not None and self._is_unused(account, at_ms):
                 del self.accounts[key]
                 account.share_average = account.memory_average = account.average_ms = 0
-                self._note(account)
+                if self._taken_version < 0:
+                    self._changed.pop(key, None)  # there is no copy that would have to drop it too
+                else:
+                    self._changed[key] = account
                 self._forget_chains()
         del self._unchecked[-number:]
 
@@ -328,7 +330,7 @@ class Tenancy:
     def _note(self, account: Account) -> None:
         if account.published:
             account.published = False
-            self._changed.append(account)
+            self._changed[account.kind, account.name] = account
 
     def take_changes(self, *, whole: bool = False) -> tuple[Declarations | None, tuple[Held, ...]]:
         """The declarations, if any has changed since the last call, and the accounts that have. `whole`: everything."""
@@ -336,7 +338,7 @@ class Tenancy:
         if whole or self._taken_version != self.version:
             self._taken_version = self.version
             declared = Declarations(dict(self.pools), dict(self.tenants), dict(self.queues), dict(self.loans))
-        changed = self.accounts.values() if whole else self._changed
+        changed = (self.accounts if whole else self._changed).values()
         taken = tuple([_published(account) for account in changed])
         self._changed.clear()
         return declared, taken
@@ -355,6 +357,7 @@ class Tenancy:
             account.quota = change.quota
             account.share_milli, account.memory_bytes, account.slices = change[3:6]
             account.share_average, account.memory_average, account.average_ms = change[6:]
+        self._changed.clear()  # a copy has none
 
     # -- averages
 
