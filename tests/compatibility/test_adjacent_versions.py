@@ -9,7 +9,7 @@ import signal
 import sqlite3
 import subprocess
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -42,18 +42,18 @@ pytestmark = pytest.mark.timeout(240)
 
 @pytest.fixture(scope="session")
 def old(tmp_path_factory: pytest.TempPathFactory) -> Version:
-    return _unpacked(previous(), tmp_path_factory.mktemp("previous"))
+    return _unpacked(previous, tmp_path_factory.mktemp("previous"))
 
 
 @pytest.fixture(scope="session")
 def lacking(tmp_path_factory: pytest.TempPathFactory) -> Version:
     """One that lacks something."""
-    return _unpacked(WITHOUT_MAINTENANCE, tmp_path_factory.mktemp("lacking"))
+    return _unpacked(lambda: WITHOUT_MAINTENANCE, tmp_path_factory.mktemp("lacking"))
 
 
-def _unpacked(revision: str, folder: Path) -> Version:
+def _unpacked(revision: Callable[[], str], folder: Path) -> Version:
     try:
-        return unpacked(revision, folder)
+        return unpacked(revision(), folder)
     except Unavailable as missing:
         pytest.skip(str(missing))
 
