@@ -317,12 +317,11 @@ async def attack(seconds: float, seed: int, *, quiet_s: float) -> Result:
 
 async def _all_workers(address: str, seed: int, until: float, result: Result) -> None:
     words = vocabulary()
-    async with contextlib.AsyncExitStack() as stack:
-        async with asyncio.TaskGroup() as tasks:
-            for number in range(WORKERS):
-                options = [("grpc.use_local_subchannel_pool", 1)]
-                channel = await stack.enter_async_context(grpc.aio.insecure_channel(address, options))
-                tasks.create_task(Worker(number, channel, seed, words, result).run(until))
+    async with contextlib.AsyncExitStack() as stack, asyncio.TaskGroup() as tasks:
+        for number in range(WORKERS):
+            options = [("grpc.use_local_subchannel_pool", 1)]
+            channel = await stack.enter_async_context(grpc.aio.insecure_channel(address, options))
+            tasks.create_task(Worker(number, channel, seed, words, result).run(until))
 
 
 async def _prepare(address: str) -> None:
