@@ -7,6 +7,7 @@ It is the last release (`git describe --tags --match 'v*'`) or, as long as there
 
 from __future__ import annotations
 
+import fcntl
 import io
 import os
 import shutil
@@ -79,8 +80,21 @@ def previous() -> str:
     return described.stdout.decode().strip() if described.returncode == 0 else (HERE / "previous").read_text().strip()
 
 
-def unpacked(revision: str, folder: Path) -> Version:
-    """Put a version into a folder. Raises Unavailable."""
+def unpacked(revision: str, above: Path) -> Version:
+    """Put a version into a folder below that one, where it is not yet there. Raises Unavailable."""
+    version = Version(revision, above / f"aliquot-{revision}")
+    with (above / f"aliquot-{revision}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not version.folder.exists():
+            unfinished = version.folder.with_suffix(".unfinished")
+            shutil.rmtree(unfinished, ignore_errors=True)
+            _unpack(revision, unfinished)
+            unfinished.rename(version.folder)
+    version.check()
+    return version
+
+
+def _unpack(revision: str, folder: Path) -> None:
     archive = _git("archive", "--format=tar", revision)
     if archive.returncode != 0:
         said = archive.stderr.decode(errors="replace").strip()
@@ -89,7 +103,6 @@ def unpacked(revision: str, folder: Path) -> Version:
         )
     with tarfile.open(fileobj=io.BytesIO(archive.stdout)) as tar:
         tar.extractall(folder, filter="data")
-    version = Version(revision, folder)
     # The simulated GPUs stand for the machine's, which are no part of a version: both see the same. What enforces is a
     # part of it, and is not built here.
     place = next(folder / place for place in _PLACES if (folder / place).is_dir()) / "lib"
@@ -100,8 +113,6 @@ def unpacked(revision: str, folder: Path) -> Version:
         [sys.executable, "hatch_build.py"], cwd=folder, capture_output=True, text=True, check=False, env={**os.environ}
     )
     assert built.returncode == 0, built.stdout + built.stderr
-    version.check()
-    return version
 
 
 def _git(*arguments: str) -> subprocess.CompletedProcess[bytes]:
