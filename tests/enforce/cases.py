@@ -48,7 +48,9 @@ def case_of_preload(title: str, what: str) -> Callable[[Case], Case]:
 
     def register(function: Case) -> Case:
         PRELOADS_OWN.add(title)
-        CASES[title] = lambda world: function(world) if world.tier is Tier.PRELOAD else not_run(f"this tier has no {what}")
+        CASES[title] = lambda world: (
+            function(world) if world.tier is Tier.PRELOAD else not_run(f"this tier has no {what}")
+        )
         return function
 
     return register

@@ -139,6 +139,7 @@ int main(void)
 
 def test_layouts_are_the_vendors(tmp_path: Path) -> None:
     header = vendors_header("cuda.h")
+
     def layout(name: str, include: str) -> str:
         source = tmp_path / f"{name}.c"
         source.write_text(LAYOUTS.format(header=include))

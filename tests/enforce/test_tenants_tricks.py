@@ -122,7 +122,7 @@ def test_what_a_process_holds_when_it_attaches_counts(worlds: dict[Tier, World],
     assert program.answer() == {"holds": 1}
     until(lambda: made.node.status().devices[0].foreign_bytes > 20 * GIB, "it is foreign memory")
     program.go_on("attach")
-    assert program.answer() == {"attached": 1}
+    assert program.answer() in ({"attached": 1}, None), "it may be ended before it can say so"
     assert program.ended_within_ms() is not None, "it lives on with what it took before"
     assert neighbour.process.poll() is None
     assert made.held_bytes(program) == 0
