@@ -86,6 +86,8 @@ class Result:
     quiet: dict[str, Any] = field(default_factory=dict)
     """What the bystander saw before, and meanwhile."""
     attacked: dict[str, Any] = field(default_factory=dict)
+    spared: dict[str, Any] = field(default_factory=dict)
+    """And what the same client saw meanwhile of a coordinator that nobody attacked, on the same machine."""
     rss_grew_bytes: int = 0
 
     def document(self) -> dict[str, Any]:
@@ -102,6 +104,8 @@ class Result:
             "bystander_p99_ms": round(attacked_ms, 2),
             "bystander_p99_ratio": round(attacked_ms / quiet_ms, 2),
             "bystander_p50_ratio": round(self.attacked["p50_ms"] / self.quiet["p50_ms"], 2),
+            "bystander_p99_elsewhere_ms": round(self.spared["p99_ms"], 2),
+            "bystander_p99_ratio_to_elsewhere": round(attacked_ms / self.spared["p99_ms"], 2),
             "rss_grew_bytes": self.rss_grew_bytes,
             "codes": dict(self.codes.most_common()),
         }
@@ -204,7 +208,8 @@ class Worker:
         path = f"/{SESSION.containing_service.full_name}/{SESSION.name}"
         node = PretendedNode(AGENTS[self._number] if as_meant else self._rng.choice(AGENTS), ())
         node.uuids = (f"GPU-{node.node_id}-0", f"GPU-{node.node_id}-1")
-        hello, first = node.hello(), node.snapshot(1)
+        hello: Any = node.hello()
+        first: Any = node.snapshot(1)
         if not as_meant and self._rng.random() < 0.5:
             hello.hello.CopyFrom(meant(agent_pb2.Hello.DESCRIPTOR, self._rng, self._words))
             changed(hello, self._rng)
@@ -275,43 +280,44 @@ class Worker:
 
 async def tidy(channel: grpc.aio.Channel) -> None:
     """End what has come to be, but for what is the bystander's."""
-    leases, admin = leases_pb2_grpc.LeaseServiceStub(channel), admin_pb2_grpc.AdminServiceStub(channel)
+    leases: Any = leases_pb2_grpc.LeaseServiceStub(channel)
+    admin: Any = admin_pb2_grpc.AdminServiceStub(channel)
     nodes: Any = pool_pb2_grpc.PoolServiceStub(channel)
-    limit = {"timeout": ANSWERS_WITHIN_S}
-    for window in (await admin.ListMaintenance(admin_pb2.ListMaintenanceRequest(), **limit)).windows:
+    for window in (await admin.ListMaintenance(admin_pb2.ListMaintenanceRequest())).windows:
         with contextlib.suppress(grpc.aio.AioRpcError):
-            await admin.EndMaintenance(admin_pb2.EndMaintenanceRequest(name=window.window.name), **limit)
-    page = await leases.List(leases_pb2.ListRequest(page_size=1000), **limit)
+            await admin.EndMaintenance(admin_pb2.EndMaintenanceRequest(name=window.window.name))
+    page = await leases.List(leases_pb2.ListRequest(page_size=1000))
     ids = [lease.lease_id for lease in page.leases if lease.request.tenant != bystander.NAME]
     for at in range(0, len(ids), 256):
-        await leases.ReleaseBatch(leases_pb2.ReleaseBatchRequest(lease_ids=ids[at : at + 256]), **limit)
-    for node in (await nodes.ListNodes(pool_pb2.ListNodesRequest(page_size=1000), **limit)).nodes:
+        await leases.ReleaseBatch(leases_pb2.ReleaseBatchRequest(lease_ids=ids[at : at + 256]))
+    for node in (await nodes.ListNodes(pool_pb2.ListNodesRequest(page_size=1000))).nodes:
         if node.pool != bystander.NAME:
             with contextlib.suppress(grpc.aio.AioRpcError):
-                await nodes.RemoveNode(pool_pb2.RemoveNodeRequest(node_id=node.node_id, force=True), **limit)
+                await nodes.RemoveNode(pool_pb2.RemoveNodeRequest(node_id=node.node_id, force=True))
     with contextlib.suppress(grpc.aio.AioRpcError):
-        await nodes.DeclareNodes(pool_pb2.DeclareNodesRequest(nodes=[declared("node-0", 2)]), **limit)
+        await nodes.DeclareNodes(pool_pb2.DeclareNodesRequest(nodes=[declared("node-0", 2)]))
 
 
 async def attack(seconds: float, seed: int, *, quiet_s: float) -> Result:
     """A coordinator, a client that behaves, and those who don't. Each call is made at least once, however long."""
-    victim = await Victim.begin()
+    victim, spared = await Victim.begin(), await Victim.begin()
     result = Result()
     try:
         await _prepare(victim.address)
+        await _prepare(spared.address)
         result.quiet = await _behave(victim.address, quiet_s)
         victim.settled()
         began = time.monotonic()
-        behaving = asyncio.create_task(_behave(victim.address, seconds))
+        behaving = [asyncio.create_task(_behave(each.address, seconds)) for each in (victim, spared)]
         await _all_workers(victim.address, seed, began + seconds, result)
-        result.attacked = await behaving
+        result.attacked, result.spared = await asyncio.gather(*behaving)
         result.seconds = time.monotonic() - began
         result.findings += [f"the bystander was told {problem}" for problem in result.attacked["problems"]]
         victim.judge()
         result.rss_grew_bytes = victim.grew_bytes
     finally:
-        await victim.stop()
-    result.findings += victim.findings
+        await asyncio.gather(victim.stop(), spared.stop())
+    result.findings += victim.findings + spared.findings
     return result
 
 
