@@ -14,7 +14,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Coroutine, Iterator, Mapping
+from collections.abc import Collection, Coroutine, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -131,11 +131,11 @@ class World:
         device = self.node.scenario.devices()[0]
         self.limit_bytes = (device.total_bytes - device.reserved_bytes) // 2 >> 20 << 20 if halves else LIMIT_BYTES
         """Of each lease."""
-        self._grant(
-            *((LEASE, NEIGHBOUR) if halves else (LEASE, NEIGHBOUR, STRANGER)), share_milli=500 if halves else 250
-        )
+        leases = (LEASE, NEIGHBOUR) if halves else (LEASE, NEIGHBOUR, STRANGER)
+        self.grant(*leases, share_milli=500 if halves else 250, full=True)
 
-    def _grant(self, *leases: str, share_milli: int) -> None:
+    def grant(self, *leases: str, share_milli: int = 250, full: bool = False) -> None:
+        """Order leases, and wait until they are active. `full`: there are no others."""
         slices = [
             desired(
                 self.device_uuid,
@@ -150,7 +150,7 @@ class World:
 
         async def order() -> None:
             await self.coordinator.until(lambda: bool(self.coordinator.snapshots), "a snapshot came")
-            self.coordinator.desire(*slices, full=True)
+            self.coordinator.desire(*slices, full=full)
             for each in slices:
                 await self.coordinator.until_status(each.slice_id, agent_pb2.SLICE_STATUS_ACTIVE)
 
@@ -184,6 +184,11 @@ class World:
         """Whether the agent has said that nothing of a lease is held any more."""
         report = self.coordinator.last(f"{lease}.1.0")
         return report is not None and report.status == agent_pb2.SLICE_STATUS_GONE
+
+    def failure_of(self, lease: str) -> str:
+        """Why the agent has given a lease up; empty: it has not."""
+        report = self.coordinator.last(f"{lease}.1.0")
+        return report.reason if report is not None and report.status == agent_pb2.SLICE_STATUS_FAILED else ""
 
     @property
     def device_uuid(self) -> str:
@@ -236,9 +241,22 @@ class World:
         """A Python program outside any lease, which may attach itself by the agent's socket and the secret, its
         arguments.
         """
+        return self._outside("-c", source, str(self.node.socket), SECRET)
+
+    def run_outside(self, module: str, *arguments: str, **environment: str) -> Program:
+        """The same by a module's name, with more arguments."""
+        return self._outside("-m", module, str(self.node.socket), SECRET, *arguments, **environment)
+
+    def bystander(self) -> Program:
+        """A program that has nothing to do with any lease and holds a little of the device."""
+        program = self._outside("-m", "aliquot.agent.doctor.probe", "--most", "64Mi", "--hold")
+        assert program.answer() is not None
+        return program
+
+    def _outside(self, *command: str, **environment: str) -> Program:
         process = subprocess.Popen(
-            [sys.executable, "-c", source, str(self.node.socket), SECRET],
-            env=self.node.base_environment() | {"PYTHONPATH": str(ROOT)},
+            [sys.executable, *command],
+            env=self.node.base_environment() | {"PYTHONPATH": str(ROOT)} | environment,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -262,6 +280,15 @@ class World:
                 if not pids or process.pid in pids:
                     held += process.memory_bytes + process.managed_bytes
         return held
+
+    def held_by_others_than(self, pids: Collection[int]) -> int:
+        """What the driver has booked on any other process."""
+        return sum(
+            process.memory_bytes + process.managed_bytes
+            for device in self.node.scenario.devices()
+            for process in device.processes
+            if process.pid not in pids
+        )
 
     def settle(self) -> None:
         """End what still runs, and wait until the device is empty."""

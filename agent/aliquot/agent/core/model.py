@@ -99,7 +99,7 @@ class Reservation(msgspec.Struct, frozen=True):
     stop: StopOrder | None = None
     ending: Ending | None = None
     reason: str = ""
-    """Stable word, for FAILED."""
+    """Stable word, for FAILED; of a reservation that still holds something: why it was revoked."""
     detail: str = ""
 
     @property

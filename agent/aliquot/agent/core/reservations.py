@@ -2,7 +2,8 @@
 
     RUN --stop ordered--> STOP --processes gone, limit cleared--> ENDED (gone) --settled--> forgotten
     RUN --can't be set up-----------------------------------> ENDED (failed) --settled--> forgotten
-    STOP --run ordered again (a reprieve)--> RUN
+    RUN or STOP --revoked--> STOP --the same--> ENDED (failed)
+    STOP --run ordered again (a reprieve)--> RUN, unless it was revoked
 
 `next_step` compares what is ordered with what is true, and names one action. It is asked again after each action and
 after every restart, so no action in progress has to be remembered.
@@ -19,6 +20,10 @@ import msgspec
 from aliquot.agent.core.model import Actual, Ending, Holder, Intent, Reservation, StopOrder
 
 
+OVER_LIMIT = "OVER_LIMIT"
+"""Why a slice failed whose lease would not keep to its limit. The coordinator knows this word: such a lease ends."""
+
+
 class Event(enum.Enum):
     """What can happen to a reservation."""
 
@@ -26,6 +31,7 @@ class Event(enum.Enum):
     STOP_ORDERED = "stop ordered"
     SETUP_FAILED = "set-up failed"
     CLEARED = "processes gone and limit cleared"
+    REVOKED = "ended by the agent, because the lease would not keep to its limit"
 
 
 TRANSITIONS: dict[tuple[Intent, Event], Intent] = {
@@ -35,6 +41,8 @@ TRANSITIONS: dict[tuple[Intent, Event], Intent] = {
     (Intent.STOP, Event.RUN_ORDERED): Intent.RUN,
     (Intent.STOP, Event.STOP_ORDERED): Intent.STOP,
     (Intent.STOP, Event.CLEARED): Intent.ENDED,
+    (Intent.RUN, Event.REVOKED): Intent.STOP,
+    (Intent.STOP, Event.REVOKED): Intent.STOP,
 }
 """Pairs that are not here change nothing: an ended reservation stays ended, whatever arrives late."""
 
@@ -97,8 +105,8 @@ def next_step(reservation: Reservation, actual: Actual, now_ms: int) -> Step:
 
 
 def order_run(reservation: Reservation, leader_epoch: int) -> Reservation:
-    """The reservation after the coordinator named it as running; unchanged when it has ended."""
-    if (reservation.intent, Event.RUN_ORDERED) not in TRANSITIONS:
+    """The reservation after the coordinator named it as running; unchanged when it has ended or was revoked."""
+    if (reservation.intent, Event.RUN_ORDERED) not in TRANSITIONS or reservation.reason:
         return reservation
     return msgspec.structs.replace(
         reservation, intent=Intent.RUN, stop=None, quarantined=False, leader_epoch=leader_epoch
@@ -125,12 +133,22 @@ def fail(reservation: Reservation, reason: str, detail: str) -> Reservation:
     return msgspec.structs.replace(reservation, intent=target, ending=Ending.FAILED, reason=reason, detail=detail)
 
 
+def revoke(reservation: Reservation, now_ms: int, detail: str) -> Reservation:
+    """The reservation of a lease that would not keep to its limit: it is stopped at once and reported as failed."""
+    target = TRANSITIONS.get((reservation.intent, Event.REVOKED))
+    if target is None or reservation.reason:
+        return reservation
+    stop = StopOrder(now_ms, 0, detail)
+    return msgspec.structs.replace(reservation, intent=target, stop=stop, reason=OVER_LIMIT, detail=detail)
+
+
 def conclude(reservation: Reservation) -> Reservation:
     """The reservation after its processes are gone and its limit is cleared."""
     target = TRANSITIONS.get((reservation.intent, Event.CLEARED))
     if target is None:
         return reservation
-    return msgspec.structs.replace(reservation, intent=target, ending=Ending.GONE)
+    ending = Ending.FAILED if reservation.reason else Ending.GONE
+    return msgspec.structs.replace(reservation, intent=target, ending=ending)
 
 
 @dataclass(frozen=True, slots=True)

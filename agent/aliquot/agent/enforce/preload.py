@@ -15,6 +15,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from aliquot.agent import native
+from aliquot.agent.core.enforcement import CONTEXT_MAX_BYTES
 from aliquot.agent.core.model import Holder
 from aliquot.agent.core.samples import DeviceInfo
 from aliquot.agent.enforce.base import EnforcementError, Limited
@@ -23,8 +24,6 @@ from aliquot.common.tiers import Tier
 
 CONTEXT_MIN_BYTES = 32 << 20
 """None is taken to be smaller, whatever an account says."""
-CONTEXT_MAX_BYTES = 1 << 30
-"""None is taken to be larger."""
 
 
 @dataclass(frozen=True, slots=True)
