@@ -476,6 +476,8 @@ class Controller:
         else:
             log.info("slice %s is gone", slice_id)
         self._report(ended)
+        if not self._state.held(ended.spec.holder):
+            await self._limits.forget(ended.spec.holder)
         return True
 
     def _report(self, *records: Reservation) -> None:

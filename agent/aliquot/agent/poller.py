@@ -42,7 +42,7 @@ SHORTEST_PART = 0.02
 """A poll of a leased device comes after at least this part of the interval: so much of the time one may know of."""
 SHORTEST_IDLE_PART = 0.9
 """The same of a device without leases, where there is nothing to hide."""
-DENSER = 5
+DENSER = 10
 SLACK_PART = 0.5
 """What is due in less than this part of the shortest interval is asked now: the next poll may be too late for it."""
 FAILURES_TOLERATED = 2

@@ -314,6 +314,9 @@ class SimDriverTier:
         """Nothing to add."""
         return {}
 
+    def forget(self, holder: Holder) -> None:
+        """Nothing is kept."""
+
 
 class SimBackend:
     """The driver's answers. It implements `DeviceBackend`."""

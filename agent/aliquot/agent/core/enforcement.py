@@ -105,6 +105,8 @@ class Offence:
     """Since when it has been within its limit again."""
     sightings: int = 0
     """Looks in a row that saw it."""
+    since_ms: int = 0
+    """Since when it may have lasted at the first of them."""
     why: str = ""
     """What is too much now; empty: nothing, or it is not sure yet."""
 
@@ -212,6 +214,8 @@ def judge(
 ) -> tuple[Watch, list[Decision]]:
     """Decide about one look at one device. `tiers`: the tier that holds each slice now (absent: none is set yet)."""
     before = watch.of(usage.device_uuid)
+    looked_ms = before.looked_ms if before.looked_ms is not None else now_ms
+    since_ms = max(looked_ms, now_ms - rules.unseen_max_ms)
     decisions: list[Decision] = []
     offences: dict[str, Offence] = {}
     warned: set[str] = set()
@@ -221,11 +225,11 @@ def judge(
         tier = tiers.get(spec.slice_id)
         if spec.whole_device or tier not in WATCHED_TIERS:
             continue
-        offence, said = _judge_slice(piece, tier, before.offences.get(spec.slice_id), rules, now_ms)
+        offence, said = _judge_slice(piece, tier, before.offences.get(spec.slice_id), rules, since_ms, now_ms)
         if offence is not None:
             offences[spec.slice_id] = offence
             if offence.why:
-                excess = _Excess(spec.holder, spec.slice_id, offence.why, piece.uses)
+                excess = _Excess(spec.holder, spec.slice_id, offence.why, piece.uses, offence.since_ms)
                 over.setdefault(spec.lease_id, []).append(excess)
         if _near(piece, already=spec.slice_id in before.warned):
             warned.add(spec.slice_id)
@@ -235,17 +239,18 @@ def judge(
                 said = [Decision(Act.WARN, spec.device_uuid, spec.holder, why, spec.slice_id), *said]
         decisions += said
     strayed_ms = {lease: at for lease, at in watch.strayed_ms.items() if now_ms - at < WINDOW_MS}
-    strays, said = _judge_strays(before.strays, strayed_ms, usage, rules, now_ms)
+    strays, said = _judge_strays(before.strays, strayed_ms, usage, rules, since_ms, now_ms)
     decisions += said
     for use in _identified(usage.strays):
         holder = use.holders[0]
         offence = strays.get(use.process) if use.process is not None else None
         if offence is not None and offence.why:
-            over.setdefault(holder.lease_id, []).append(_Excess(holder, "", offence.why, (use,)))
+            over.setdefault(holder.lease_id, []).append(_Excess(holder, "", offence.why, (use,), offence.since_ms))
         strayed_ms[holder.lease_id] = now_ms
     records = {lease: kept for lease, known in watch.records.items() if (kept := known.within(now_ms)) is not None}
     for lease_id in over.keys() | before.over:
-        records[lease_id] = _counted(records.get(lease_id, Record()), lease_id, before, over, rules, now_ms)
+        begun_ms = looked_ms if lease_id in before.over else min(excess.since_ms for excess in over[lease_id])
+        records[lease_id] = records.get(lease_id, Record()).add(begun_ms, now_ms)
     for lease_id, excesses in over.items():
         record, said = _judge_lease(records[lease_id], usage.device_uuid, excesses, rules, now_ms)
         records[lease_id] = record
@@ -262,16 +267,7 @@ class _Excess:
     slice_id: str
     why: str
     uses: tuple[ProcessUse, ...]
-
-
-def _counted(
-    record: Record, lease_id: str, before: DeviceWatch, over: Mapping[str, object], rules: Rules, now_ms: int
-) -> Record:
-    """A lease's record with the time since the last look at the device, at one end of which it was over a limit."""
-    since_ms = before.looked_ms if before.looked_ms is not None else now_ms
-    if lease_id in over and lease_id not in before.over:
-        since_ms = max(since_ms, now_ms - rules.unseen_max_ms)
-    return record.add(since_ms, now_ms)
+    since_ms: int
 
 
 def _judge_lease(
@@ -298,7 +294,7 @@ def _near(piece: SliceUsage, *, already: bool) -> bool:
 
 
 def _judge_slice(
-    piece: SliceUsage, tier: Tier, offence: Offence | None, rules: Rules, now_ms: int
+    piece: SliceUsage, tier: Tier, offence: Offence | None, rules: Rules, since_ms: int, now_ms: int
 ) -> tuple[Offence | None, list[Decision]]:
     spec = piece.reservation.spec
     slack_bytes = len(piece.uses) * CONTEXT_MAX_BYTES if tier in HARD_TIERS else 0
@@ -307,8 +303,10 @@ def _judge_slice(
         return _judge_fitting(piece, offence, rules, now_ms)
     asked = dict(offence.asked) if offence is not None else {}
     sightings = offence.sightings + 1 if offence is not None else 1
+    if offence is not None and offence.sightings:
+        since_ms = offence.since_ms
     if tier in HARD_TIERS and sightings < LOOKS:
-        return Offence(asked, sightings=sightings), []
+        return Offence(asked, sightings=sightings, since_ms=since_ms), []
     grace_ms = min(spec.grace_ms, rules.grace_max_ms)
     why = (
         f"lease {spec.lease_id} holds {human_bytes(piece.known_bytes)}, {human_bytes(over_bytes)} over its limit "
@@ -328,11 +326,11 @@ def _judge_slice(
         excess -= use.memory_bytes
         decisions.append(Decision(Act.TERMINATE, spec.device_uuid, spec.holder, why, spec.slice_id, use.process))
     present = {use.process for use in piece.uses}
-    for process, since_ms in asked.items():
-        if process in present and since_ms != now_ms and now_ms - since_ms >= grace_ms:
+    for process, asked_ms in asked.items():
+        if process in present and asked_ms != now_ms and now_ms - asked_ms >= grace_ms:
             late = f"{why}, and outlived its grace of {grace_ms} ms"
             decisions.append(Decision(Act.KILL, spec.device_uuid, spec.holder, late, spec.slice_id, process))
-    return Offence(asked, sightings=sightings, why=why), decisions
+    return Offence(asked, sightings=sightings, since_ms=since_ms, why=why), decisions
 
 
 def _judge_fitting(
@@ -370,6 +368,7 @@ def _judge_strays(
     strayed_ms: Mapping[str, int],
     usage: DeviceUsage,
     rules: Rules,
+    since_ms: int,
     now_ms: int,
 ) -> tuple[dict[ProcessKey, Offence], list[Decision]]:
     offences: dict[ProcessKey, Offence] = {}
@@ -390,7 +389,8 @@ def _judge_strays(
         elif process in asked and now_ms - asked[process] >= rules.grace_max_ms:
             decisions.append(Decision(Act.KILL, usage.device_uuid, holder, why, process=process))
         answerable = why if sure and rules.stop_strays else ""
-        offences[process] = Offence(asked, sightings=before.sightings + 1, why=answerable)
+        begun_ms = before.since_ms if before.sightings else since_ms
+        offences[process] = Offence(asked, sightings=before.sightings + 1, since_ms=begun_ms, why=answerable)
     return offences, decisions
 
 
