@@ -92,7 +92,9 @@ async def polling(backend: Any, drawn: Uniform | None = None) -> AsyncIterator[t
     guard, world = DeviceGuard(5.0), World(poll_random=drawn or SystemRandom())
     watchdog: Any = SimpleNamespace(
         suspects=lambda uuid: False,
-        needs_second_look=lambda usage: False, check=lambda usage: [], forget=lambda uuid: None
+        needs_second_look=lambda usage: False,
+        check=lambda usage: [],
+        forget=lambda uuid: None,
     )
     poller = Poller(
         state=state,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import subprocess
 import threading
 from collections.abc import AsyncIterator, Iterator, Mapping
 from pathlib import Path
@@ -195,14 +194,7 @@ async def test_a_stop_is_carried_out_while_the_driver_hangs_on_another_device(tw
 
 async def test_a_stop_on_the_slow_device_itself_ends_processes_at_once(two: Two) -> None:
     """Of its other slices: signals need no driver."""
-    with subprocess.Popen(["sleep", "60"]) as process:
-        try:
-            await end_one_of_a_slow_device(two, process)
-        finally:
-            process.kill()
-
-
-async def end_one_of_a_slow_device(two: Two, process: subprocess.Popen[bytes]) -> None:
+    process = await asyncio.create_subprocess_exec("sleep", "60")
     async with at_work(two):
         two.tier.go_on.set()
         await two.order("first", SLOW)
@@ -212,7 +204,7 @@ async def end_one_of_a_slow_device(two: Two, process: subprocess.Popen[bytes]) -
         await two.order("slow", SLOW)
         await auntil(lambda: "slow" in two.tier.begun, "the driver has begun")
         await two.order("first", SLOW, stop=True)
-        await auntil(lambda: process.poll() is not None, "its process was ended")
+        await auntil(lambda: process.returncode is not None, "its process was ended")
         assert SliceStatus.GONE not in two.told("first")
         two.tier.go_on.set()
         await auntil(lambda: SliceStatus.GONE in two.told("first"), "its limit is cleared when the driver can")

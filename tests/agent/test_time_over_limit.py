@@ -79,9 +79,7 @@ class Attack:
 
     def most_in_a_minute(self) -> int:
         """Milliseconds."""
-        return max(
-            (sum(begin <= at < begin + WINDOW_MS for at in self.held) for begin in self.held[::50]), default=0
-        )
+        return max((sum(begin <= at < begin + WINDOW_MS for at in self.held) for begin in self.held[::50]), default=0)
 
 
 @settings(max_examples=40, deadline=None)

@@ -6,6 +6,7 @@ lease run beside each attack; nothing may ever be done to them.
 
 from __future__ import annotations
 
+import itertools
 import math
 import sys
 import time
@@ -13,7 +14,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from aliquot.common.tiers import Tier
-from aliquot.v1 import agent_pb2
 from tests.agent.harness import until
 from tests.enforce.world import NEIGHBOUR, Program, World
 
@@ -25,6 +25,7 @@ ATTACKS = (
     "stop_and_continue",
     "rotation",
     "dodge",
+    "sip",
     "phase",
     "file_lease",
     "early",
@@ -106,7 +107,7 @@ def _watch(made: World, attacker: Program, others: set[int], until_s: float) -> 
 def spans(samples: Sequence[tuple[float, int]], limit_bytes: int) -> list[tuple[float, float]]:
     """From when to when more than the limit was held, in seconds."""
     found: list[tuple[float, float]] = []
-    for (at, held), (then, _) in zip(samples, samples[1:], strict=False):
+    for (at, held), (then, _) in itertools.pairwise(samples):
         if held > limit_bytes:
             begin = found.pop()[0] if found and math.isclose(found[-1][1], at) else at
             found.append((begin, then))
@@ -116,10 +117,7 @@ def spans(samples: Sequence[tuple[float, int]], limit_bytes: int) -> list[tuple[
 def most_of(pieces: Sequence[tuple[float, float]]) -> float:
     """The most seconds of them in any minute."""
     return max(
-        (
-            sum(max(0.0, min(end, begin + MINUTE_S) - max(start, begin)) for start, end in pieces)
-            for begin, _ in pieces
-        ),
+        (sum(max(0.0, min(end, begin + MINUTE_S) - max(start, begin)) for start, end in pieces) for begin, _ in pieces),
         default=0.0,
     )
 

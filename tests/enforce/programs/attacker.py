@@ -180,6 +180,19 @@ def dodge() -> None:
     one_after_another(work)
 
 
+def sip() -> None:
+    """Watches the agent, and is content with the time after each poll in which it knows that no other comes."""
+
+    def work() -> None:
+        driver = Driver(0)
+        for _ in polls():
+            held = WAYS[WAY](driver, MUCH_BYTES)
+            time.sleep(0.02)
+            held()
+
+    one_after_another(work)
+
+
 def phase() -> None:
     """Learns from its first SIGTERM when polls come, and holds the memory between where the next ones would be."""
 
@@ -231,6 +244,7 @@ ATTACKS: dict[str, Callable[[], None]] = {
         stop_and_continue,
         rotation,
         dodge,
+        sip,
         phase,
         file_lease,
         early,
@@ -244,7 +258,7 @@ def main() -> None:
         pid = os.fork()
         if not pid:
             os.setsid()
-            if ATTACK != early.__name__:
+            if early.__name__ != ATTACK:
                 attach()
             ATTACKS[ATTACK]()
             os._exit(0)

@@ -19,7 +19,6 @@ import msgspec
 
 from aliquot.agent.core.model import Actual, Ending, Holder, Intent, Reservation, StopOrder
 
-
 OVER_LIMIT = "OVER_LIMIT"
 """Why a slice failed whose lease would not keep to its limit. The coordinator knows this word: such a lease ends."""
 
