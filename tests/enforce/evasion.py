@@ -35,8 +35,8 @@ MINUTE_S = 60.0
 CALM_S = 2.0
 """How long an attack is still watched when the agent takes no more of its processes."""
 LOOK_S = 0.01
-GAP_S = 0.1
-"""A shorter time within the limit does not end one piece."""
+GAP_S = 0.025
+"""A shorter time within the limit, which is hardly seen, does not end one piece."""
 LONGEST_BAR_S, PERCENT_BAR = 2.0, 5.0
 
 
