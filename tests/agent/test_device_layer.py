@@ -345,6 +345,4 @@ def test_memory_that_nobody_accounts_for_has_every_list_read() -> None:
     driver.lists["Graphics"] = []
     for _ in range(3):
         lists.read("GPU-a", None, 40 * GIB, 32 * GIB)
-    assert driver.read == {"Compute": 7, "Graphics": 3, "MPSCompute": 2}, (
-        "what stays unexplained is asked for once"
-    )
+    assert driver.read == {"Compute": 7, "Graphics": 3, "MPSCompute": 2}, "what stays unexplained is asked for once"

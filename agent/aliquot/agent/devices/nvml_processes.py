@@ -6,8 +6,8 @@ answer is offered at once, and asked again only when it was too small. The versi
 first; the unversioned wrappers can't be used, since they raise something that is no NVML error.
 
 Programs that compute are in the first list. The other two (graphics, clients of MPS) are empty on most devices. One
-that was empty is read again only after `EMPTY_LIST_S`, or when more memory is in use than the listed programs account for;
-one that was not is read every time, so that no answer is out of date.
+that was empty is read again only after `EMPTY_LIST_S`, or when more memory is in use than the listed programs account
+for; one that was not is read every time, so that no answer is out of date.
 """
 
 from __future__ import annotations
