@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from aliquot.coordinator.core import commands as c
@@ -256,7 +258,7 @@ def test_losing_a_device_under_a_running_lease_ends_it(books: Books) -> None:
 
 
 @pytest.mark.parametrize("terms", [{"count": 2}, {"gang_size": 2, "min_count": 1, "max_count": 2}])
-def test_a_lease_that_would_not_keep_to_its_limit_ends_everywhere(books: Books, terms: dict[str, int]) -> None:
+def test_a_lease_that_would_not_keep_to_its_limit_ends_everywhere(books: Books, terms: dict[str, Any]) -> None:
     """Also one that could go on with fewer slices, and one that was not active yet: nothing of it is tried again."""
     for active in (True, False):
         lease = books.allocate(request(1000, **terms))
