@@ -1,20 +1,22 @@
 """How long attackers who know how limits are enforced hold more than their lease has.
 
-    python bench/evade.py --json [--attacks relay,dodge] [--tiers watchdog] [--span 60] [--write]
+    python bench/evade.py --json [--attacks relay,dodge] [--tiers watchdog] [--span 60] [--rounds 1] [--write]
 
 Real processes under a real agent on the simulated driver, which polls once a second; see tests/enforce/evasion.py.
 The last line has, by attack and tier, `over_pct` (the largest share of any minute over the limit), `longest_s` (in one
 piece), `noticed` (whether the agent did anything about it) and `ended` (whether the lease was ended for it), and
-altogether `within_bars` (at most 2 s in one piece and 5 % of any minute, and `others_touched` 0). `--write` puts the
-table into docs/enforcement.md.
+altogether `within_bars` (at most 2 s in one piece and 5 % of any minute, and `others_touched` 0). Of several rounds
+it is the worst. `--write` puts the table into docs/enforcement.md.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -38,12 +40,13 @@ def main() -> int:
     parser.add_argument("--attacks", default=",".join(ATTACKS), help="which, by name")
     parser.add_argument("--tiers", default=",".join(tier.word for tier in TIERS), help="under which tiers")
     parser.add_argument("--span", type=float, default=MINUTE_S, help="seconds that an attack goes on at most")
+    parser.add_argument("--rounds", type=int, default=1, help="of each attack")
     parser.add_argument("--write", action="store_true", help="put the table into docs/enforcement.md")
     options = parser.parse_args()
     gains: list[Gain] = []
     for tier in TIERS:
         if tier.word in options.tiers.split(",") and not (problem := why_not(tier)):
-            gains += attacks(tier, options.attacks.split(","), options.span)
+            gains += attacks(tier, options.attacks.split(","), options.span, options.rounds)
         elif tier.word in options.tiers.split(","):
             print(f"{tier.word}: not run: {problem}", file=sys.stderr)
     lines = table(gains)
@@ -56,13 +59,26 @@ def main() -> int:
     return 0 if all(gain.within_bars for gain in gains) else 1
 
 
-def attacks(tier: Tier, names: list[str], span_s: float) -> list[Gain]:
+def attacks(tier: Tier, names: list[str], span_s: float, rounds: int) -> list[Gain]:
     """All of them under one agent, one after the other."""
     with (
         tempfile.TemporaryDirectory(prefix="aliquot-evade-") as directory,
         world(Path(directory) / tier.word, tier, POLL_MS) as made,
     ):
-        return [attack(made, name, f"l-{number}", span_s) for number, name in enumerate(names, 10)]
+        lease = itertools.count(10)
+        return [worst([attack(made, name, f"l-{next(lease)}", span_s) for _ in range(rounds)]) for name in names]
+
+
+def worst(gains: list[Gain]) -> Gain:
+    """Of rounds of one attack."""
+    return replace(
+        gains[0],
+        over_pct=max(gain.over_pct for gain in gains),
+        longest_s=max(gain.longest_s for gain in gains),
+        noticed=all(gain.noticed for gain in gains),
+        ended=all(gain.ended for gain in gains),
+        others_touched=sum(gain.others_touched for gain in gains),
+    )
 
 
 def result(gains: list[Gain]) -> dict[str, object]:

@@ -61,8 +61,6 @@ class SimProc:
     stubborn: bool = False
     """It ignores SIGTERM."""
     child: bool = False
-    over_us: int = -1
-    """When its lease last held more than its slice here."""
 
     @property
     def key(self) -> ProcessKey:
