@@ -92,6 +92,7 @@ async def polling(backend: Any, drawn: Uniform | None = None) -> AsyncIterator[t
     guard, world = DeviceGuard(5.0), World(poll_random=drawn or SystemRandom())
     watchdog: Any = SimpleNamespace(
         suspects=lambda uuid: False,
+        saw_strays=False,
         needs_second_look=lambda usage: False,
         check=lambda usage: [],
         forget=lambda uuid: None,

@@ -240,7 +240,7 @@ class Poller:
         uuid, asked = device.info.uuid, self._asked.setdefault(device.info.uuid, _LastPoll())
         if self._watchdog.suspects(uuid):
             return asked.memory_s + asked.part * self._intervals.memory_s / DENSER
-        if self._state.leased(uuid):
+        if self._state.leased(uuid) or self._watchdog.saw_strays:
             return asked.memory_s + asked.part * self._intervals.memory_s
         part = SHORTEST_IDLE_PART + (1 - SHORTEST_IDLE_PART) * asked.part
         return asked.memory_s + part * self._intervals.idle_s

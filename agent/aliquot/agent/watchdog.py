@@ -69,6 +69,11 @@ class Watchdog:
         leases = {record.spec.lease_id for record in self._state.reserved_on(device_uuid)}
         return self._watch.suspects(device_uuid, leases)
 
+    @property
+    def saw_strays(self) -> bool:
+        """Whether processes of leases were seen within the last minute on devices where they have no slice."""
+        return bool(self._watch.strayed_ms)
+
     def forget(self, device_uuid: str) -> None:
         """The device is not there any more."""
         self._watch = self._watch.without(device_uuid)

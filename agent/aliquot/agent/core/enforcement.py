@@ -49,6 +49,8 @@ WARN_PERMILLE = 950
 CALM_PERMILLE = 900
 LOOKS = 2
 """So many looks in a row must see a stray, or a slice over the limit of a tier that denies."""
+KILL_AGAIN_MS = 1_000
+"""How soon processes that were all killed are killed once more, if they still hold something."""
 CONTEXT_MAX_BYTES = 1 << 30
 """No context of a device takes more."""
 
@@ -141,7 +143,8 @@ class Watch:
     def suspects(self, device_uuid: str, leases: Iterable[str]) -> bool:
         """Whether a device, on which these leases have slices, is to be looked at more often."""
         device = self.of(device_uuid)
-        return bool(device.offences or self.strayed_ms) or any(lease in self.records for lease in leases)
+        strays = any(stray.why for stray in device.strays.values())
+        return bool(device.offences) or strays or any(lease in self.records for lease in leases)
 
     def without(self, device_uuid: str) -> Watch:
         """When a device has gone."""
@@ -246,7 +249,8 @@ def judge(
         offence = strays.get(use.process) if use.process is not None else None
         if offence is not None and offence.why:
             over.setdefault(holder.lease_id, []).append(_Excess(holder, "", offence.why, (use,), offence.since_ms))
-        strayed_ms[holder.lease_id] = now_ms
+        if rules.stop_strays:
+            strayed_ms[holder.lease_id] = now_ms
     records = {lease: kept for lease, known in watch.records.items() if (kept := known.within(now_ms)) is not None}
     for lease_id in over.keys() | before.over:
         begun_ms = looked_ms if lease_id in before.over else min(excess.since_ms for excess in over[lease_id])
@@ -281,6 +285,8 @@ def _judge_lease(
         use.process for use in chain.from_iterable(excess.uses for excess in excesses) if use.process is not None
     )
     why = f"{first.why}, and was over its limits for {record.over_ms} ms within {WINDOW_MS // 1000} s"
+    if present and present <= record.killed and now_ms - (record.killed_ms or 0) < KILL_AGAIN_MS:
+        return record, []
     act = Act.KILL_ALL
     if record.killed_ms is not None and not present <= record.killed:
         act, why = Act.END_LEASE, f"{why}, also after all its processes had been killed"
