@@ -2,8 +2,8 @@
 
     RUN --stop ordered--> STOP --processes gone, limit cleared--> ENDED (gone) --settled--> forgotten
     RUN --can't be set up-----------------------------------> ENDED (failed) --settled--> forgotten
-    RUN or STOP --revoked--> STOP --the same--> ENDED (failed)
-    STOP --run ordered again (a reprieve)--> RUN, unless it was revoked
+    RUN or STOP --given up by the agent--> STOP --processes gone, limit cleared--> ENDED (failed)
+    STOP --run ordered again (a reprieve)--> RUN, unless it was given up
 
 `next_step` compares what is ordered with what is true, and names one action. It is asked again after each action and
 after every restart, so no action in progress has to be remembered.
@@ -30,7 +30,7 @@ class Event(enum.Enum):
     STOP_ORDERED = "stop ordered"
     SETUP_FAILED = "set-up failed"
     CLEARED = "processes gone and limit cleared"
-    REVOKED = "ended by the agent, because the lease would not keep to its limit"
+    GIVEN_UP = "given up by the agent"
 
 
 TRANSITIONS: dict[tuple[Intent, Event], Intent] = {
@@ -40,8 +40,8 @@ TRANSITIONS: dict[tuple[Intent, Event], Intent] = {
     (Intent.STOP, Event.RUN_ORDERED): Intent.RUN,
     (Intent.STOP, Event.STOP_ORDERED): Intent.STOP,
     (Intent.STOP, Event.CLEARED): Intent.ENDED,
-    (Intent.RUN, Event.REVOKED): Intent.STOP,
-    (Intent.STOP, Event.REVOKED): Intent.STOP,
+    (Intent.RUN, Event.GIVEN_UP): Intent.STOP,
+    (Intent.STOP, Event.GIVEN_UP): Intent.STOP,
 }
 """Pairs that are not here change nothing: an ended reservation stays ended, whatever arrives late."""
 
@@ -104,8 +104,10 @@ def next_step(reservation: Reservation, actual: Actual, now_ms: int) -> Step:
 
 
 def order_run(reservation: Reservation, leader_epoch: int) -> Reservation:
-    """The reservation after the coordinator named it as running; unchanged when it has ended or was revoked."""
-    if (reservation.intent, Event.RUN_ORDERED) not in TRANSITIONS or reservation.reason:
+    """The reservation after the coordinator named it as running; unchanged when it has ended, or was given
+    up: of that the coordinator has yet to hear.
+    """
+    if (reservation.intent, Event.RUN_ORDERED) not in TRANSITIONS or reservation.ending is Ending.FAILED:
         return reservation
     return msgspec.structs.replace(
         reservation, intent=Intent.RUN, stop=None, quarantined=False, leader_epoch=leader_epoch
@@ -121,7 +123,16 @@ def order_stop(reservation: Reservation, stop: StopOrder, leader_epoch: int) -> 
         return reservation
     if reservation.stop is not None:
         stop = StopOrder(reservation.stop.learned_ms, min(stop.grace_ms, reservation.stop.grace_ms), stop.reason)
-    return msgspec.structs.replace(reservation, intent=target, stop=stop, quarantined=False, leader_epoch=leader_epoch)
+    return msgspec.structs.replace(
+        reservation,
+        intent=target,
+        stop=stop,
+        quarantined=False,
+        leader_epoch=leader_epoch,
+        ending=None,
+        reason="",
+        detail="",
+    )
 
 
 def fail(reservation: Reservation, reason: str, detail: str) -> Reservation:
@@ -132,13 +143,16 @@ def fail(reservation: Reservation, reason: str, detail: str) -> Reservation:
     return msgspec.structs.replace(reservation, intent=target, ending=Ending.FAILED, reason=reason, detail=detail)
 
 
-def revoke(reservation: Reservation, now_ms: int, detail: str) -> Reservation:
-    """The reservation of a lease that would not keep to its limit: it is stopped at once and reported as failed."""
-    target = TRANSITIONS.get((reservation.intent, Event.REVOKED))
-    if target is None or reservation.reason:
+def give_up(reservation: Reservation, stop: StopOrder, reason: str, detail: str) -> Reservation:
+    """The reservation after it could not be served, or would not keep to its limit: it fails once its processes, if
+    it has any, are gone.
+    """
+    target = TRANSITIONS.get((reservation.intent, Event.GIVEN_UP))
+    if target is None or reservation.ending is Ending.FAILED:
         return reservation
-    stop = StopOrder(now_ms, 0, detail)
-    return msgspec.structs.replace(reservation, intent=target, stop=stop, reason=OVER_LIMIT, detail=detail)
+    return msgspec.structs.replace(
+        reservation, intent=target, stop=stop, ending=Ending.FAILED, reason=reason, detail=detail
+    )
 
 
 def conclude(reservation: Reservation) -> Reservation:
@@ -146,8 +160,7 @@ def conclude(reservation: Reservation) -> Reservation:
     target = TRANSITIONS.get((reservation.intent, Event.CLEARED))
     if target is None:
         return reservation
-    ending = Ending.FAILED if reservation.reason else Ending.GONE
-    return msgspec.structs.replace(reservation, intent=target, ending=ending)
+    return msgspec.structs.replace(reservation, intent=target, ending=reservation.ending or Ending.GONE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,7 +231,7 @@ class Book:
 
     def holding(self) -> list[Reservation]:
         """Records that take part of a device."""
-        return [record for record in self._records.values() if record.holds]
+        return [record for of_lease in self._by_lease.values() for record in of_lease.values()]
 
     def holders(self) -> frozenset[Holder]:
         """Whoever has a record that takes part of a device."""
