@@ -24,7 +24,7 @@ sys.path.insert(0, str(ROOT))
 
 from aliquot.common.tiers import Tier  # noqa: E402
 from tests.enforce.conftest import why_not  # noqa: E402
-from tests.enforce.evasion import ATTACKS, MINUTE_S, TIERS, Gain, attack  # noqa: E402
+from tests.enforce.evasion import ATTACKS, DEFAULTS, MINUTE_S, TIERS, Gain, attack  # noqa: E402
 from tests.enforce.world import world  # noqa: E402
 
 POLL_MS = 1000
@@ -63,7 +63,7 @@ def attacks(tier: Tier, names: list[str], span_s: float, rounds: int) -> list[Ga
     """All of them under one agent, one after the other."""
     with (
         tempfile.TemporaryDirectory(prefix="aliquot-evade-") as directory,
-        world(Path(directory) / tier.word, tier, POLL_MS) as made,
+        world(Path(directory) / tier.word, tier, POLL_MS, DEFAULTS) as made,
     ):
         lease = itertools.count(10)
         return [worst([attack(made, name, f"l-{next(lease)}", span_s) for _ in range(rounds)]) for name in names]

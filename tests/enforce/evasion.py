@@ -31,6 +31,8 @@ ATTACKS = (
     "early",
 )
 TIERS = (Tier.DRIVER, Tier.PRELOAD, Tier.WATCHDOG)
+DEFAULTS = {"ALIQUOT_AGENT_WATCHDOG_OVER_MAX": "1500ms"}
+"""What other tests set otherwise."""
 MINUTE_S = 60.0
 CALM_S = 2.0
 """How long an attack is still watched when the agent takes no more of its processes."""

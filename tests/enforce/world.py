@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import json
 import os
 import signal
@@ -23,7 +24,7 @@ from aliquot import simgpu
 from aliquot.common.tiers import Tier
 from aliquot.v1 import agent_pb2
 from tests.agent.coordinator import Coordinator
-from tests.agent.harness import GIB, ROOT, SECRET, Node, desired, make_node
+from tests.agent.harness import GIB, ROOT, SECRET, Node, desired, make_node, until
 
 T = TypeVar("T")
 
@@ -118,6 +119,9 @@ class World:
         self.node: Node = make_node(directory / "node")
         self._loop = _Loop()
         self.coordinator = Coordinator()
+        self.lease = LEASE
+        """What programs run in that name no other."""
+        self._renewals = itertools.count(1)
         try:
             self._begin(poll_ms, environment, halves=halves)
         except BaseException:
@@ -133,6 +137,8 @@ class World:
         self.node.environment |= {
             "ALIQUOT_AGENT_ENFORCEMENT_TIERS": names,
             "ALIQUOT_AGENT_POLL_MEMORY": f"{poll_ms}ms",
+            # One attempt after the other would end the lease, as it should: what is done to each process is looked at.
+            "ALIQUOT_AGENT_WATCHDOG_OVER_MAX": "1h",
             **(environment or {}),
         }
         self._loop.run(self.coordinator.start())
@@ -213,9 +219,16 @@ class World:
         piece = self.node.slice_of(f"{lease}.1.0")
         return Tier(piece.tier) if piece is not None and piece.tier else None
 
-    def folder(self, lease: str = LEASE) -> Path:
+    def renew(self) -> None:
+        """A fresh lease, of which no offences are known, in the place of the one that programs run in by default."""
+        self.stop(self.lease)
+        until(lambda: self.is_gone(self.lease), f"{self.lease} is gone")
+        self.lease = f"{LEASE}-{next(self._renewals)}"
+        self.grant(self.lease)
+
+    def folder(self, lease: str = "") -> Path:
         """The preload tier's folder of a lease."""
-        return self.enforcement_dir / f"preload/{lease}.1.0"
+        return self.enforcement_dir / f"preload/{lease or self.lease}.1.0"
 
     @property
     def enforcement_dir(self) -> Path:
@@ -225,14 +238,14 @@ class World:
     def driver_path(self) -> str:
         return str(simgpu.library_directory() / "libcuda.so.1")
 
-    def start(self, *command: str, lease: str = LEASE, uid: int | None = None, **environment: str) -> Program:
+    def start(self, *command: str, lease: str = "", uid: int | None = None, **environment: str) -> Program:
         """A program attached to a lease."""
         extra = {"TEST_UID": str(uid)} if uid is not None else {}
         process = subprocess.Popen(
             [
                 sys.executable,
                 str(ROOT / "tests/agent/localclient.py"),
-                *(str(self.node.socket), lease, SECRET, "0", "--"),
+                *(str(self.node.socket), lease or self.lease, SECRET, "0", "--"),
                 *command,
             ],
             env=self.node.base_environment() | {"TEST_OWN_SESSION": "1", "PYTHONPATH": str(ROOT)} | extra | environment,
@@ -245,7 +258,7 @@ class World:
         self._programs.append(program)
         return program
 
-    def probe(self, *arguments: str, lease: str = LEASE) -> Program:
+    def probe(self, *arguments: str, lease: str = "") -> Program:
         """The doctor's probe, trying to hold half as much again as the lease has."""
         most = () if "--most" in arguments else ("--most", str(LIMIT_BYTES * 3 // 2))
         command = (sys.executable, "-m", "aliquot.agent.doctor.probe", *most, "--hold", *arguments)
