@@ -87,7 +87,6 @@ def test_the_leases_files_take_no_file_lease(worlds: dict[Tier, World]) -> None:
     assert program.process.stdout is not None
     assert [program.process.stdout.readline().strip() for _ in range(2)] == ["refused", "refused"]
     assert verdict_of(made, made.probe()).kind is Kind.DENIED
-    made.settle()
 
 
 @pytest.mark.root("to take file leases on files of others")
@@ -129,7 +128,6 @@ def test_what_a_process_holds_when_it_attaches_counts(worlds: dict[Tier, World],
     assert made.held_bytes(program) == 0
     if tier is Tier.DRIVER:
         assert "did not hold slice" in made.node.log
-    made.settle()
 
 
 @pytest.mark.root("to set the memory limit of a cgroup")
@@ -148,4 +146,3 @@ def test_a_process_at_the_limit_of_a_tier_that_denies_lives(worlds: dict[Tier, W
     assert program.process.poll() is None
     assert f"did not hold slice {LEASE}.1.0" not in made.node.log.rpartition("attached")[2]
     made.node.scenario.set_contexts_limited(0, limited=True)
-    made.settle()
