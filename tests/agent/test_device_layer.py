@@ -8,7 +8,9 @@ import os
 import subprocess
 import sys
 import threading
+from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,6 +19,7 @@ from aliquot.agent.core.samples import DeviceEvent, DeviceInfo, LoadSample, Memo
 from aliquot.agent.devices.base import BackendUnavailable, DeviceError, DeviceLost
 from aliquot.agent.devices.events import EventWatcher
 from aliquot.agent.devices.guard import DeviceGuard, DeviceHung
+from aliquot.agent.devices.nvml_processes import ProcessLists
 from aliquot.agent.devices.recorder import Recorder
 from aliquot.agent.devices.replay import Frame, ReplayBackend, Sample, Trace, read_trace
 from aliquot.agent.processes.cgroups import CgroupTree, ContainmentError, Mount, find_mount
@@ -309,3 +312,37 @@ async def test_devices_that_are_gone_leave_no_threads_and_a_stuck_one_is_not_dou
     assert threads() == 1
     release.set()
     guard.close()
+
+
+class Lists:
+    """A driver's lists of processes, which counts how often each was read."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+        self.lists: dict[str, list[tuple[int, int]]] = {}
+        self.read: Counter[str] = Counter()
+
+    def offers(self, uuid: str, symbol: str) -> bool:
+        return True
+
+    def ask(self, uuid: str, symbol: str, *rest: object) -> list[tuple[int, int]]:
+        kind = symbol.removeprefix("nvmlDeviceGet").partition("RunningProcesses")[0]
+        self.read[kind] += 1
+        return self.lists.get(kind, [])
+
+
+def test_memory_that_nobody_accounts_for_has_every_list_read() -> None:
+    """A program that only draws must not hold what it likes for as long as its empty list is not read again."""
+    driver: Any = Lists()
+    lists = ProcessLists(driver)
+    driver.lists["Compute"] = [(7, 2 * GIB)]
+    for used_bytes in (2 * GIB, 2 * GIB + (50 << 20), 2 * GIB):
+        assert [sample.pid for sample in lists.read("GPU-a", None, 40 * GIB, used_bytes).processes] == [7]
+    assert driver.read == {"Compute": 3, "Graphics": 1, "MPSCompute": 1}
+    driver.lists["Graphics"] = [(8, 30 * GIB)]
+    found = lists.read("GPU-a", None, 40 * GIB, 32 * GIB)
+    assert [sample.pid for sample in found.processes] == [7, 8]
+    driver.lists["Graphics"] = []
+    for _ in range(3):
+        lists.read("GPU-a", None, 40 * GIB, 32 * GIB)
+    assert driver.read == {"Compute": 7, "Graphics": 3, "MPSCompute": 2}, "what stays unexplained is asked for once"

@@ -91,7 +91,11 @@ async def polling(backend: Any, drawn: Uniform | None = None) -> AsyncIterator[t
     state = NodeState("node", "node", "boot")
     guard, world = DeviceGuard(5.0), World(poll_random=drawn or SystemRandom())
     watchdog: Any = SimpleNamespace(
-        needs_second_look=lambda usage: False, check=lambda usage: [], forget=lambda uuid: None
+        suspects=lambda uuid: False,
+        saw_strays=False,
+        needs_second_look=lambda usage: False,
+        check=lambda usage: [],
+        forget=lambda uuid: None,
     )
     poller = Poller(
         state=state,

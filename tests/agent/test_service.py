@@ -141,12 +141,10 @@ async def test_a_machine_without_a_driver_is_waited_for_and_can_be_ended(tmp_pat
 async def test_without_root_it_works_and_says_what_it_cannot_do(open_node: Node, coordinator: Coordinator) -> None:
     # The interpreter may be in a folder that others can't read: rights are given up after all was imported.
     program = (
-        "import concurrent.futures.thread, encodings.idna, encodings.latin_1, os, sys\n"
+        "import concurrent.futures.thread, encodings.ascii, encodings.idna, encodings.latin_1, os, sys\n"
         "from aliquot.agent import agent, main\n"
         "from aliquot.agent.processes import signals\n"
-        "from aliquot.agent.processes import proc as processes\n"
         "from aliquot.agent.devices import nvml\n"
-        "processes.key_of(1)\n"
         "uid = int(os.environ['TEST_UID'])\n"
         "os.setgroups([]); os.setresgid(uid, uid, uid); os.setresuid(uid, uid, uid)\n"
         "sys.exit(main.main())"

@@ -25,6 +25,7 @@ from aliquot.agent.enforce.base import EnforcementError, Limited
 from aliquot.agent.enforce.chooser import Chooser
 from aliquot.agent.limits_setter import LimitSetter
 from aliquot.agent.mailbox import Mailbox
+from aliquot.agent.processes import proc
 from aliquot.agent.processes.attachments import Attachments
 from aliquot.agent.processes.containment import Containment
 from aliquot.agent.processes.ending import Ender
@@ -47,7 +48,10 @@ class SlowTier:
         self.go_on = threading.Event()
         self.reading_hangs = False
         self.refuses = ""
+        self.clearing_hangs = False
         self.begun: list[str] = []
+        self.clearing: list[str] = []
+        self.forgotten: list[Holder] = []
         self.limits: set[str] = set()
 
     def available(self, limited: Limited) -> str:
@@ -66,7 +70,13 @@ class SlowTier:
         return limited.spec.slice_id in self.limits
 
     def clear(self, limited: Limited) -> None:
+        self.clearing.append(limited.spec.slice_id)
+        if self.clearing_hangs:
+            self._hang(limited)
         self.limits.discard(limited.spec.slice_id)
+
+    def forget(self, holder: Holder) -> None:
+        self.forgotten.append(holder)
 
     def environment(self, limited: Limited) -> Mapping[str, str]:
         return {}
@@ -133,7 +143,7 @@ class Two:
         self.guard = DeviceGuard(A_MINUTE_S)
         self.disk = FailingDisk()
         self.checkpoint = Checkpoint.open(directory, "boot", self.disk)
-        attachments = Attachments(self.checkpoint)
+        self.attachments = attachments = Attachments(self.checkpoint)
         self.mailbox = Mailbox(state, world.clock)
         containment = Containment(None, state.holders, attachments.all)
         self.controller = Controller(
@@ -165,6 +175,11 @@ class Two:
     async def order(self, slice_id: str, device_uuid: str, *, stop: bool = False, serve: str = "") -> None:
         spec = SliceSpec(slice_id, f"lease-{slice_id}", 1, device_uuid, 250, GIB, serve=serve)
         await self.controller.obey(Batch(1, 1, full=False, orders=(Order(spec, stop),)), 1)
+
+    def attach(self, pid: int, slice_id: str) -> None:
+        key = proc.key_of(pid)
+        assert key is not None
+        self.attachments.add(Holder(f"lease-{slice_id}", 1, 0), key, 0, "")
 
     def close(self) -> None:
         self.tier.go_on.set()
@@ -219,17 +234,21 @@ async def test_orders_do_not_wait_for_the_end_of_what_served_another_lease(two: 
 
 async def test_a_stop_on_the_slow_device_itself_ends_processes_at_once(two: Two) -> None:
     """Of its other slices: signals need no driver."""
+    process = await asyncio.create_subprocess_exec("sleep", "60")
     async with at_work(two):
         two.tier.go_on.set()
         await two.order("first", SLOW)
         await auntil(lambda: SliceStatus.ACTIVE in two.told("first"), "a limit is set")
+        two.attach(process.pid, "first")
         two.tier.go_on.clear()
         await two.order("slow", SLOW)
         await auntil(lambda: "slow" in two.tier.begun, "the driver has begun")
         await two.order("first", SLOW, stop=True)
-        await auntil(lambda: SliceStatus.STOPPING in two.told("first"), "it is being stopped")
+        await auntil(lambda: process.returncode is not None, "its process was ended")
+        assert SliceStatus.GONE not in two.told("first")
         two.tier.go_on.set()
         await auntil(lambda: SliceStatus.GONE in two.told("first"), "its limit is cleared when the driver can")
+        await auntil(lambda: two.tier.forgotten == [Holder("lease-first", 1, 0)], "and nothing is kept of it")
 
 
 async def test_a_limit_that_is_gone_is_noticed_while_another_device_hangs(two: Two) -> None:
@@ -264,10 +283,16 @@ async def test_a_slice_that_is_reprieved_while_its_limit_is_cleared_gets_it_back
         two.tier.go_on.set()
         await two.order("slow", SLOW)
         await auntil(lambda: SliceStatus.ACTIVE in two.told("slow"), "a limit is set")
+        two.tier.go_on.clear()
+        two.tier.clearing_hangs = True
         await two.order("slow", SLOW, stop=True)
+        await auntil(lambda: two.tier.clearing == ["slow"], "the driver has begun to clear it")
         await two.order("slow", SLOW)
-        await auntil(lambda: two.told("slow")[-1] in (SliceStatus.ACTIVE, SliceStatus.GONE), "it is settled")
-        assert two.told("slow")[-1] is SliceStatus.GONE or two.tier.limits == {"slow"}
+        assert two.tier.limits == {"slow"}
+        two.tier.go_on.set()
+        await auntil(lambda: two.tier.begun == ["slow", "slow"], "it is cleared, and set again")
+        await auntil(lambda: two.told("slow")[-1] is SliceStatus.ACTIVE and two.tier.limits == {"slow"}, "it holds")
+        assert SliceStatus.GONE not in two.told("slow")
 
 
 async def test_a_slice_that_could_not_be_written_down_for_certain_is_not_found_again(two: Two) -> None:

@@ -6,13 +6,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aliquot.agent.core.accounting import DeviceUsage, ProcessUse, SliceUsage, account
-from aliquot.agent.core.enforcement import Act, Decision, Rules, Watch, held_in_both, judge, needs_second_look
+from aliquot.agent.core.enforcement import (
+    CONTEXT_MAX_BYTES,
+    Act,
+    Decision,
+    Rules,
+    Watch,
+    held_in_both,
+    judge,
+    needs_second_look,
+)
 from aliquot.agent.core.model import Holder, ProcessKey, Reservation, SliceSpec
 from aliquot.agent.core.samples import MemorySample
 from aliquot.common.tiers import Tier
 
 RULES = Rules(grace_max_ms=1_000)
 UUID = "GPU-a"
+GIB = 1 << 30
 
 
 def reservation(lease: str, limit: int, *, share_milli: int = 250, grace_ms: int = 30_000) -> Reservation:
@@ -23,8 +33,8 @@ def use(pid: int, memory: int | None, *leases: str, known: bool = True) -> Proce
     return ProcessUse(pid, ProcessKey(pid, pid * 10) if known else None, memory, tuple(Holder(x, 1, 0) for x in leases))
 
 
-def usage(records: list[Reservation], uses: list[ProcessUse]) -> DeviceUsage:
-    return account(UUID, MemorySample(1 << 40, 0, 1 << 39), uses, records)
+def usage(records: list[Reservation], uses: list[ProcessUse], used: int = 1 << 39) -> DeviceUsage:
+    return account(UUID, MemorySample(1 << 40, 0, used), uses, records)
 
 
 def watch(
@@ -99,9 +109,24 @@ def test_whole_devices_and_partitions_are_left_alone(listed: list[ProcessUse], l
     assert not signals(decisions)
 
 
-def test_a_tier_that_denies_is_watched_as_well() -> None:
-    (decisions,) = watch([usage([reservation("l-1", 10)], [use(5, 30, "l-1")])], tier=Tier.DRIVER)
-    assert signals(decisions) == [(Act.TERMINATE, 5)]
+def test_a_tier_that_denies_is_watched_as_well_but_not_by_one_look() -> None:
+    over = usage([reservation("l-1", 4 * GIB)], [use(5, 30 * GIB, "l-1")])
+    fits = usage([reservation("l-1", 4 * GIB)], [use(5, 3 * GIB, "l-1")])
+    assert [signals(decisions) for decisions in watch([over, fits, over, over], tier=Tier.DRIVER)] == [
+        [],
+        [],
+        [],
+        [(Act.TERMINATE, 5)],
+    ]
+
+
+@given(st.lists(st.integers(0, CONTEXT_MAX_BYTES), min_size=1, max_size=5))
+def test_contexts_that_a_tier_does_not_charge_end_nobody(contexts: list[int]) -> None:
+    """A process each at the limit that the driver holds it to, and its context beside that."""
+    limit = 4 * GIB
+    parts = [limit // len(contexts) + context for context in contexts]
+    held = usage([reservation("l-1", limit)], [use(number, part, "l-1") for number, part in enumerate(parts, 2)])
+    assert not [act for decisions in watch([held] * 30, tier=Tier.DRIVER) for act in signals(decisions)]
 
 
 def test_what_a_slice_holds_beyond_its_limit_is_not_there_to_be_granted() -> None:
@@ -207,8 +232,8 @@ def test_every_listed_process_is_counted_exactly_once(listed: list[ProcessUse], 
 def test_memory_that_moves_between_processes_while_they_are_read_is_no_breach() -> None:
     """One gave back what the other took, after the first and before the second of them was read."""
     limited = reservation("l-1", 1000)
-    torn = usage([limited], [use(2, 900, "l-1"), use(3, 900, "l-1")])
-    then = usage([limited], [use(2, 50, "l-1"), use(3, 900, "l-1"), use(4, 800, "l-1")])
+    torn = usage([limited], [use(2, 900, "l-1"), use(3, 900, "l-1")], 950)
+    then = usage([limited], [use(2, 50, "l-1"), use(3, 900, "l-1"), use(4, 800, "l-1")], 950)
     tiers = {limited.slice_id: Tier.PRELOAD}
     assert needs_second_look(torn, tiers)
     found = held_in_both(torn, then)

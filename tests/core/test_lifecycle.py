@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from aliquot.coordinator.core import commands as c
@@ -253,6 +255,22 @@ def test_losing_a_device_under_a_running_lease_ends_it(books: Books) -> None:
     lease = books.again(lease)
     assert lease.end_reason == EndReason.FAILED
     assert "XID 79" in lease.end_detail
+
+
+@pytest.mark.parametrize("terms", [{"count": 2}, {"gang_size": 2, "min_count": 1, "max_count": 2}])
+def test_a_lease_that_would_not_keep_to_its_limit_ends_everywhere(books: Books, terms: dict[str, Any]) -> None:
+    """Also one that could go on with fewer slices, and one that was not active yet: nothing of it is tried again."""
+    for active in (True, False):
+        lease = books.allocate(request(1000, **terms))
+        if active:
+            books.activate(lease)
+        books.report(lease, c.ReportStatus.FAILED, index=0, reason="OVER_LIMIT", detail="for 1900 ms")
+        assert books.again(lease).state is LeaseState.RELEASING
+        books.report(lease, c.ReportStatus.GONE)
+        lease = books.again(lease)
+        assert (lease.state, lease.end_reason) == (LeaseState.ENDED, EndReason.OVER_LIMIT)
+        assert "1900 ms" in lease.end_detail
+    assert state_hash(books.replayed()) == state_hash(books.state)
 
 
 def test_a_grant_that_nobody_confirms_is_tried_elsewhere(books: Books) -> None:

@@ -65,6 +65,8 @@ def verdict_of(world: World, program: Program, *others: Program) -> Verdict:
     held = world.held_bytes(program, *others)
     if held > LIMIT_BYTES:
         return killed(program.ended_within_ms(), f"held {held >> 20} MiB of {LIMIT_BYTES >> 20}")
+    if not held and answer.get("held_bytes", 0) > LIMIT_BYTES:
+        return killed(program.ended_within_ms(), "ended before the driver could be asked what it held")
     if answer["error"] == OUT_OF_MEMORY:
         return denied()
     return Verdict(killed(None).kind, detail=f"took {answer}, the driver has booked {held >> 20} MiB")
@@ -248,6 +250,8 @@ def family_verdict(world: World, program: Program) -> Verdict:
     held = world.held_bytes()
     if held > LIMIT_BYTES:
         return killed(within_limit_ms(world), f"held {held >> 20} MiB together")
+    if answer.get("held_bytes", 0) > LIMIT_BYTES:
+        return killed(within_limit_ms(world), "ended before the driver could be asked what they held")
     return denied() if answer["error"] == OUT_OF_MEMORY else Verdict(killed(None).kind, detail=str(answer))
 
 

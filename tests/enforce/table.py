@@ -58,6 +58,7 @@ def attempt(made: World, title: str) -> Verdict:
         verdict = CASES[title](made)
     finally:
         made.settle()
+        made.renew()
     sys.stderr.write(f"{made.tier.word:9} {title:70} {verdict} {verdict.detail}\n")
     return verdict
 

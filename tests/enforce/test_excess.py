@@ -126,3 +126,23 @@ def test_an_account_that_was_forged_does_not_make_contexts_cheap_for_everybody(t
     limit = LeaseFiles(path.parent.with_name("l-2.1.0"), "l-2").limit_of(info.uuid)
     assert limit is not None
     assert limit.context_bytes == CONTEXT_MIN_BYTES
+
+
+def open_files() -> int:
+    return sum(1 for _ in Path("/proc/self/fd").iterdir())
+
+
+def test_nothing_is_kept_of_a_holder_whose_device_went_first(tmp_path: Path) -> None:
+    """Its limit was never cleared: there was nothing left to clear it on."""
+    tier = PreloadEnforcer(tmp_path / "preload")
+    before = open_files()
+    for number in range(1, 4):
+        info = DeviceInfo(
+            f"GPU-00000000-0000-0000-0000-00000000000{number}", 0, "A100", "A100-40", "NVIDIA", 40 * GIB, 0
+        )
+        limited = Limited(SliceSpec(f"l-{number}.1.0", f"l-{number}", 1, info.uuid, 250, 4 * GIB), info)
+        tier.apply(limited)
+        tier.observe(limited, GIB)
+        tier.forget(limited.spec.holder)
+    assert open_files() == before
+    assert not list((tmp_path / "preload").iterdir())

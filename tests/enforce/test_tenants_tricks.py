@@ -131,12 +131,18 @@ def test_what_a_process_holds_when_it_attaches_counts(worlds: dict[Tier, World],
 
 
 @pytest.mark.root("to set the memory limit of a cgroup")
-def test_a_process_at_the_limit_of_a_tier_that_denies_lives(worlds: dict[Tier, World]) -> None:
+@pytest.mark.parametrize("limited", [True, False])
+def test_a_process_at_the_limit_of_a_tier_that_denies_lives(worlds: dict[Tier, World], *, limited: bool) -> None:
+    """Whether or not its context is charged to the limit."""
     made = worlds[Tier.DRIVER]
+    made.node.scenario.set_contexts_limited(0, limited=limited)
     program = made.probe()
     assert program.answer() is not None
-    assert LIMIT_BYTES - made.held_bytes(program) < 256 << 20
+    held = made.held_bytes(program)
+    assert LIMIT_BYTES - held < 256 << 20
+    assert (held > LIMIT_BYTES) is not limited
     sampled = made.node.status().devices[0].telemetry.sampled_ms
     until(lambda: made.node.status().devices[0].telemetry.sampled_ms > sampled + 500, "several polls have passed")
     assert program.process.poll() is None
     assert f"did not hold slice {LEASE}.1.0" not in made.node.log.rpartition("attached")[2]
+    made.node.scenario.set_contexts_limited(0, limited=True)

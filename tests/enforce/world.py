@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import json
 import os
 import signal
@@ -14,7 +15,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Coroutine, Iterator, Mapping
+from collections.abc import Collection, Coroutine, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -23,7 +24,7 @@ from aliquot import simgpu
 from aliquot.common.tiers import Tier
 from aliquot.v1 import agent_pb2
 from tests.agent.coordinator import Coordinator
-from tests.agent.harness import GIB, ROOT, SECRET, Node, desired, make_node
+from tests.agent.harness import GIB, ROOT, SECRET, Node, desired, make_node, until
 
 T = TypeVar("T")
 
@@ -118,6 +119,9 @@ class World:
         self.node: Node = make_node(directory / "node")
         self._loop = _Loop()
         self.coordinator = Coordinator()
+        self.lease = LEASE
+        """What programs run in that name no other."""
+        self._renewals = itertools.count(1)
         try:
             self._begin(poll_ms, environment, halves=halves)
         except BaseException:
@@ -133,6 +137,8 @@ class World:
         self.node.environment |= {
             "ALIQUOT_AGENT_ENFORCEMENT_TIERS": names,
             "ALIQUOT_AGENT_POLL_MEMORY": f"{poll_ms}ms",
+            # One attempt after the other would end the lease, as it should: what is done to each process is looked at.
+            "ALIQUOT_AGENT_WATCHDOG_OVER_MAX": "1h",
             **(environment or {}),
         }
         self._loop.run(self.coordinator.start())
@@ -140,11 +146,11 @@ class World:
         device = self.node.scenario.devices()[0]
         self.limit_bytes = (device.total_bytes - device.reserved_bytes) // 2 >> 20 << 20 if halves else LIMIT_BYTES
         """Of each lease."""
-        self._grant(
-            *((LEASE, NEIGHBOUR) if halves else (LEASE, NEIGHBOUR, STRANGER)), share_milli=500 if halves else 250
-        )
+        leases = (LEASE, NEIGHBOUR) if halves else (LEASE, NEIGHBOUR, STRANGER)
+        self.grant(*leases, share_milli=500 if halves else 250, full=True)
 
-    def _grant(self, *leases: str, share_milli: int) -> None:
+    def grant(self, *leases: str, share_milli: int = 250, full: bool = False) -> None:
+        """Order leases, and wait until they are active. `full`: there are no others."""
         slices = [
             desired(
                 self.device_uuid,
@@ -157,7 +163,7 @@ class World:
             for lease in leases
         ]
 
-        self.order(*slices, full=True)
+        self.order(*slices, full=full)
         for each in slices:
             report = self.coordinator.last(each.slice_id)
             assert report is not None
@@ -199,6 +205,11 @@ class World:
         report = self.coordinator.last(f"{lease}.1.0")
         return report is not None and report.status == agent_pb2.SLICE_STATUS_GONE
 
+    def failure_of(self, lease: str) -> str:
+        """Why the agent has given a lease up; empty: it has not."""
+        report = self.coordinator.last(f"{lease}.1.0")
+        return report.reason if report is not None and report.status == agent_pb2.SLICE_STATUS_FAILED else ""
+
     @property
     def device_uuid(self) -> str:
         return self.node.uuids[0]
@@ -208,9 +219,16 @@ class World:
         piece = self.node.slice_of(f"{lease}.1.0")
         return Tier(piece.tier) if piece is not None and piece.tier else None
 
-    def folder(self, lease: str = LEASE) -> Path:
+    def renew(self) -> None:
+        """A fresh lease, of which no offences are known, in the place of the one that programs run in by default."""
+        self.stop(self.lease)
+        until(lambda: self.is_gone(self.lease), f"{self.lease} is gone")
+        self.lease = f"{LEASE}-{next(self._renewals)}"
+        self.grant(self.lease)
+
+    def folder(self, lease: str = "") -> Path:
         """The preload tier's folder of a lease."""
-        return self.enforcement_dir / f"preload/{lease}.1.0"
+        return self.enforcement_dir / f"preload/{lease or self.lease}.1.0"
 
     @property
     def enforcement_dir(self) -> Path:
@@ -220,14 +238,14 @@ class World:
     def driver_path(self) -> str:
         return str(simgpu.library_directory() / "libcuda.so.1")
 
-    def start(self, *command: str, lease: str = LEASE, uid: int | None = None, **environment: str) -> Program:
+    def start(self, *command: str, lease: str = "", uid: int | None = None, **environment: str) -> Program:
         """A program attached to a lease."""
         extra = {"TEST_UID": str(uid)} if uid is not None else {}
         process = subprocess.Popen(
             [
                 sys.executable,
                 str(ROOT / "tests/agent/localclient.py"),
-                *(str(self.node.socket), lease, SECRET, "0", "--"),
+                *(str(self.node.socket), lease or self.lease, SECRET, "0", "--"),
                 *command,
             ],
             env=self.node.base_environment() | {"TEST_OWN_SESSION": "1", "PYTHONPATH": str(ROOT)} | extra | environment,
@@ -240,7 +258,7 @@ class World:
         self._programs.append(program)
         return program
 
-    def probe(self, *arguments: str, lease: str = LEASE) -> Program:
+    def probe(self, *arguments: str, lease: str = "") -> Program:
         """The doctor's probe, trying to hold half as much again as the lease has."""
         most = () if "--most" in arguments else ("--most", str(LIMIT_BYTES * 3 // 2))
         command = (sys.executable, "-m", "aliquot.agent.doctor.probe", *most, "--hold", *arguments)
@@ -250,9 +268,22 @@ class World:
         """A Python program outside any lease, which may attach itself by the agent's socket and the secret, its
         arguments.
         """
+        return self._outside("-c", source, str(self.node.socket), SECRET)
+
+    def run_outside(self, module: str, *arguments: str, **environment: str) -> Program:
+        """The same by a module's name, with more arguments."""
+        return self._outside("-m", module, str(self.node.socket), SECRET, *arguments, **environment)
+
+    def bystander(self) -> Program:
+        """A program that has nothing to do with any lease and holds a little of the device."""
+        program = self._outside("-m", "aliquot.agent.doctor.probe", "--most", "64Mi", "--hold")
+        assert program.answer() is not None
+        return program
+
+    def _outside(self, *command: str, **environment: str) -> Program:
         process = subprocess.Popen(
-            [sys.executable, "-c", source, str(self.node.socket), SECRET],
-            env=self.node.base_environment() | {"PYTHONPATH": str(ROOT)},
+            [sys.executable, *command],
+            env=self.node.base_environment() | {"PYTHONPATH": str(ROOT)} | environment,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -276,6 +307,15 @@ class World:
                 if not pids or process.pid in pids:
                     held += process.memory_bytes + process.managed_bytes
         return held
+
+    def held_by_others_than(self, pids: Collection[int]) -> int:
+        """What the driver has booked on any other process."""
+        return sum(
+            process.memory_bytes + process.managed_bytes
+            for device in self.node.scenario.devices()
+            for process in device.processes
+            if process.pid not in pids
+        )
 
     def settle(self) -> None:
         """End what still runs, and wait until the device is empty."""

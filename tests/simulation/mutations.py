@@ -400,11 +400,11 @@ def _by_pid(put: Put) -> None:
 def _half(put: Put) -> None:
     original = enforcement._judge_slice
 
-    def judge(piece: Any, offence: Any, rules: Any, now_ms: int) -> Any:
+    def judge(piece: Any, *rest: Any) -> Any:
         spec = piece.reservation.spec
         less = msgspec.structs.replace(spec, memory_bytes=spec.memory_bytes // 2)
         record = msgspec.structs.replace(piece.reservation, spec=less)
-        return original(msgspec.structs.replace(piece, reservation=record), offence, rules, now_ms)
+        return original(msgspec.structs.replace(piece, reservation=record), *rest)
 
     put(enforcement, "_judge_slice", judge)
 

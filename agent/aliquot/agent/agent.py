@@ -91,7 +91,7 @@ class Agent:
         self._cuda = CudaDriver(world.try_cuda)
         chooser = Chooser(self._tiers(world, powerless))
         limits = LimitSetter(state, chooser, guard, containment)
-        rules = Rules(settings.watchdog.grace_max, settings.watchdog.stop_strays)
+        rules = Rules(settings.watchdog.grace_max, settings.watchdog.stop_strays, settings.watchdog.over_max)
         watchdog = Watchdog(state, containment, signaller, rules, world.clock, limits.observe)
         mailbox = Mailbox(state, world.clock)
         self.poller = Poller(
@@ -136,6 +136,7 @@ class Agent:
             mailbox=mailbox,
             world=world,
         )
+        watchdog.end_lease = self.controller.revoke
         self.partitions = Partitions(
             state,
             guard,

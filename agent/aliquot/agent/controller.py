@@ -108,6 +108,8 @@ class Controller:
         self._wakeup = Wakeup()
         self._tasks: dict[str, asyncio.Task[None]] = {}
         """By slice id: those that a task works on now."""
+        self._revoking: dict[str, asyncio.Task[None]] = {}
+        """By lease id."""
         self._due_s: dict[str, float] = {}
         """When slices are to be looked at again, by the monotonic clock; those that are not here: at once."""
         self._verifier = Verifier(state, limits, host, limit_lost=self._limit_lost, not_served=self._not_served)
@@ -234,8 +236,28 @@ class Controller:
                 await self._wakeup.wait(wait_s)
         finally:
             self._verifier.cancel()
-            for task in self._tasks.values():
+            for task in (*self._tasks.values(), *self._revoking.values()):
                 task.cancel()
+
+    def revoke(self, lease_id: str, why: str) -> None:
+        """End all that a lease has here, for good, whatever the coordinator may still order. Returns at once."""
+        if lease_id not in self._revoking:
+            self._revoking[lease_id] = asyncio.create_task(self._revoke(lease_id, why), name=f"revoke {lease_id}")
+
+    async def _revoke(self, lease_id: str, why: str) -> None:
+        try:
+            async with self._writing:
+                now_ms = self._clock.monotonic_ms()
+                known = self._state.book.of_lease(lease_id)
+                stop = StopOrder(now_ms, 0, why)
+                revoked = [reservations.give_up(record, stop, reservations.OVER_LIMIT, why) for record in known]
+                records = await self._persist(tuple(now for now, was in zip(revoked, known, strict=True) if now != was))
+                for record in records:
+                    self._put(record)
+                self._report(*records)
+            self._look_again()
+        finally:
+            del self._revoking[lease_id]
 
     def _limit_lost(self, record: Reservation) -> None:
         log.error("the limit of slice %s is not in force any more", record.slice_id)
@@ -501,6 +523,8 @@ class Controller:
         else:
             log.info("slice %s is gone", slice_id)
         self._report(ended)
+        if not self._state.held(ended.spec.holder):
+            await self._limits.forget(ended.spec.holder)
         return True
 
     def _report(self, *records: Reservation) -> None:

@@ -11,7 +11,7 @@ from functools import partial
 import msgspec
 
 from aliquot.agent.core.accounting import SliceUsage
-from aliquot.agent.core.model import Actual, Reservation
+from aliquot.agent.core.model import Actual, Holder, Reservation
 from aliquot.agent.devices.base import DeviceError
 from aliquot.agent.devices.guard import DeviceGuard
 from aliquot.agent.enforce.assembly import check_processes, keeps_account
@@ -24,6 +24,8 @@ from aliquot.common.tiers import Tier
 
 log = logging.getLogger(__name__)
 
+_FORGETTING = "forgetting"
+"""The lane of the guard."""
 MPS_TIMEOUT_S = 60.0
 """A few questions to a control program, which each have their own bound."""
 
@@ -128,6 +130,11 @@ class LimitSetter:
             return False
         return True
 
+    async def forget(self, holder: Holder) -> None:
+        """Have every tier keep nothing of a holder that has no slice here any more."""
+        with contextlib.suppress(DeviceError):
+            await self._guard.run(_FORGETTING, partial(_forget, self._chooser.all(), holder), MPS_TIMEOUT_S)
+
     def observe(self, usage: SliceUsage) -> None:
         """Tell the tier that holds a slice what the driver sees of it: after each poll."""
         record = usage.reservation
@@ -177,6 +184,14 @@ def _not_in_force(checks: Sequence[Check]) -> list[Reservation]:
             log.warning("the limit of slice %s can't be read back: %s", check.record.slice_id, error.message)
             found.append(check.record)
     return found
+
+
+def _forget(enforcers: Sequence[Enforcer], holder: Holder) -> None:
+    for enforcer in enforcers:
+        try:
+            enforcer.forget(holder)
+        except EnforcementError as error:
+            log.warning("tier %s still keeps something of %s: %s", enforcer.tier.word, holder, error.message)
 
 
 def _apply(enforcer: Enforcer, limited: Limited) -> bool:

@@ -4,8 +4,9 @@ Memory and processes of a device with leases are read every `memory_s`, of other
 health every `health_s`; the list of devices every `discovery_s`. All that is due for a device is read by one call in
 its worker thread, and the watchdog judges it at once.
 
-The time to the next poll is drawn at random: a program that knew when it comes could hold more than its limit in
-between. An interval is the longest time between two polls.
+An interval is the longest time between two polls. When a leased device is polled next is drawn at random, from hardly
+any time to the whole interval: a program that saw a poll (the agent's use of the processor shows it) must not know
+that none comes for a while. While a lease on it has a record of offences, it is polled `DENSER` times as often.
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -22,6 +22,7 @@ import msgspec
 
 from aliquot.agent.core import health
 from aliquot.agent.core.accounting import DeviceUsage
+from aliquot.agent.core.attribution import ProcessFacts
 from aliquot.agent.core.enforcement import held_in_both
 from aliquot.agent.core.samples import HealthSample, LoadSample, MemorySample, ProcessList
 from aliquot.agent.devices.base import DeviceBackend, DeviceError, DeviceLost
@@ -37,8 +38,11 @@ from aliquot.agent.world import World
 log = logging.getLogger(__name__)
 
 NEVER = float("-inf")
-SHORTEST_PART = 0.75
-"""A poll comes after at least this part of the interval."""
+SHORTEST_PART = 0.02
+"""A poll of a leased device comes after at least this part of the interval: so much of the time one may know of."""
+SHORTEST_IDLE_PART = 0.9
+"""The same of a device without leases, where there is nothing to hide."""
+DENSER = 10
 SLACK_PART = 0.5
 """What is due in less than this part of the shortest interval is asked now: the next poll may be too late for it."""
 FAILURES_TOLERATED = 2
@@ -65,6 +69,8 @@ class _LastPoll:
     """When each thing was asked of a device last, by the monotonic clock."""
 
     memory_s: float = NEVER
+    part: float = 1.0
+    """How much of an interval is to pass before memory is asked for again: drawn anew each time."""
     load_s: float = NEVER
     health_s: float = NEVER
     failures: int = 0
@@ -73,9 +79,18 @@ class _LastPoll:
     """Lists of processes in a row without the memory of any of them."""
 
 
+class _Look(msgspec.Struct, frozen=True):
+    """Who holds a device's memory, and what is known of them at that moment."""
+
+    memory: MemorySample
+    processes: ProcessList
+    facts: Mapping[int, ProcessFacts]
+
+
 class _PollResult(msgspec.Struct, frozen=True):
     memory: MemorySample | None = None
     processes: ProcessList | None = None
+    facts: Mapping[int, ProcessFacts] = msgspec.field(default_factory=dict)
     blind: str = ""
     load: LoadSample | None = None
     process_percent: Mapping[int, int] | None = None
@@ -188,25 +203,24 @@ class Poller:
 
     async def _watch(self, uuid: str, turn_s: float) -> None:
         """Poll one device for ever: at once, then in its turns when there is something to ask."""
-        next_s = self._world.monotonic_s() + turn_s
         wakeup = self._wakeups[uuid]
+        not_before_s = self._world.monotonic_s() + turn_s
         while (device := self._state.devices.get(uuid)) is not None:
+            well = False
             try:
                 await self._poll(device)
+                well = not self._asked.setdefault(uuid, _LastPoll()).failures
             except Exception:  # a defect must not leave a device unwatched
                 log.exception("polling %s failed", uuid)
             self._polled.add(uuid)
             if self._polled >= self._state.devices.keys():
                 self.first_round.set()
-            part = self._world.poll_random.uniform(SHORTEST_PART, 1.0)
-            next_s = max(next_s + part * self._shortest_s(), self._world.monotonic_s())
+            if not well:
+                not_before_s = self._world.monotonic_s() + self._shortest_s()
             wakeup.clear()
-            turn_s = self._turn_s(device, next_s)
-            while (wait_s := turn_s - self._world.monotonic_s()) > 0:
+            while (wait_s := max(self._next_s(device), not_before_s) - self._world.monotonic_s()) > 0:
                 await wakeup.wait(wait_s)
                 wakeup.clear()
-                turn_s = min(turn_s, self._turn_s(device, next_s))
-            next_s = turn_s
 
     def poll_soon(self, uuid: str) -> None:
         """A device may have to be polled sooner than planned."""
@@ -217,22 +231,31 @@ class Poller:
     def _shortest_s(self) -> float:
         return min(self._intervals.memory_s, self._intervals.idle_s)
 
-    def _turn_s(self, device: DeviceState, next_s: float) -> float:
-        """The device's first turn, `next_s` or later, at which there is something to ask."""
-        late_s = max(min(self._due_s(device)), self._world.monotonic_s()) - next_s
-        return next_s + math.ceil(late_s / self._shortest_s()) * self._shortest_s() if late_s > 0 else next_s
-
-    def _due_s(self, device: DeviceState) -> tuple[float, float, float]:
-        """When memory, load and health are to be asked for again."""
+    def _next_s(self, device: DeviceState) -> float:
+        """When there is something to ask of a device."""
         asked = self._asked.setdefault(device.info.uuid, _LastPoll())
-        memory_s = self._intervals.memory_s if self._state.leased(device.info.uuid) else self._intervals.idle_s
-        health_s = self._intervals.health_s if device.health.healthy else self._intervals.load_s
-        slack_s = self._shortest_s() * SLACK_PART
-        return (
-            asked.memory_s + memory_s - slack_s,
-            asked.load_s + self._intervals.load_s - slack_s,
-            asked.health_s + health_s - slack_s,
-        )
+        return min(self._memory_due_s(device), asked.load_s + self._intervals.load_s, self._health_due_s(device))
+
+    def _memory_due_s(self, device: DeviceState) -> float:
+        uuid, asked = device.info.uuid, self._asked.setdefault(device.info.uuid, _LastPoll())
+        if self._watchdog.suspects(uuid):
+            return asked.memory_s + asked.part * self._intervals.memory_s / DENSER
+        if self._state.leased(uuid) or self._watchdog.saw_strays:
+            return asked.memory_s + asked.part * self._intervals.memory_s
+        part = SHORTEST_IDLE_PART + (1 - SHORTEST_IDLE_PART) * asked.part
+        return asked.memory_s + part * self._intervals.idle_s
+
+    def _health_due_s(self, device: DeviceState) -> float:
+        asked = self._asked.setdefault(device.info.uuid, _LastPoll())
+        return asked.health_s + (self._intervals.health_s if device.health.healthy else self._intervals.load_s)
+
+    def _due(self, device: DeviceState) -> tuple[bool, bool, bool]:
+        """Whether memory, load and health are to be asked for now; what is due very soon, with the rest."""
+        asked = self._asked.setdefault(device.info.uuid, _LastPoll())
+        now_s = self._world.monotonic_s()
+        soon_s = now_s + self._shortest_s() * SLACK_PART
+        load_due_s = asked.load_s + self._intervals.load_s
+        return now_s >= self._memory_due_s(device), soon_s >= load_due_s, soon_s >= self._health_due_s(device)
 
     async def look(self, uuid: str) -> DeviceUsage:
         """Who holds what of a device right now, judged like any poll. Raises `DeviceError`."""
@@ -248,7 +271,7 @@ class Poller:
         uuid = device.info.uuid
         asked = self._asked.setdefault(uuid, _LastPoll())
         now = self._world.monotonic_s()
-        want_memory, want_load, want_health = (now >= due_s for due_s in self._due_s(device))
+        want_memory, want_load, want_health = self._due(device)
         if not (want_memory or want_load or want_health):
             return
         begun = now
@@ -264,7 +287,8 @@ class Poller:
         finally:
             self._observe_poll(self._world.monotonic_s() - begun)
         asked.failures = 0
-        asked.memory_s = now if want_memory else asked.memory_s
+        if want_memory:
+            asked.memory_s, asked.part = now, self._world.poll_random.uniform(SHORTEST_PART, 1.0)
         asked.load_s = now if want_load else asked.load_s
         asked.health_s = now if want_health else asked.health_s
         await self._take(device, answer)
@@ -274,11 +298,12 @@ class Poller:
         """Runs in a worker thread."""
         memory: MemorySample | None = None
         processes: ProcessList | None = None
+        facts: Mapping[int, ProcessFacts] = {}
         blind = ""
         if want_memory:
             memory = self._backend.memory(uuid)
             try:
-                processes = self._backend.processes(uuid)
+                processes, facts = self._list(uuid)
             except (DeviceLost, DeviceHung):
                 raise
             except DeviceError as error:
@@ -286,11 +311,23 @@ class Poller:
         return _PollResult(
             memory=memory,
             processes=processes,
+            facts=facts,
             blind=blind,
             load=self._backend.load(uuid) if want_load else None,
             process_percent=self._backend.process_load(uuid) if want_load and self._state.leased(uuid) else None,
             health=self._backend.health(uuid) if want_health else None,
         )
+
+    def _list(self, uuid: str) -> tuple[ProcessList, Mapping[int, ProcessFacts]]:
+        """Runs in a worker thread. Processes are identified at once: some of them live for milliseconds."""
+        listed = self._backend.processes(uuid)
+        found = ((sample.pid, self._world.processes.facts_of(sample.pid)) for sample in listed.processes)
+        return listed, {pid: facts for pid, facts in found if facts is not None}
+
+    def _look_again(self, uuid: str) -> _Look:
+        """Runs in a worker thread."""
+        memory = self._backend.memory(uuid)
+        return _Look(memory, *self._list(uuid))
 
     async def _take(self, device: DeviceState, answer: _PollResult) -> None:
         if answer.load is not None:
@@ -306,14 +343,16 @@ class Poller:
     async def _take_memory(self, device: DeviceState, answer: _PollResult) -> DeviceUsage:
         uuid = device.info.uuid
         listed = answer.processes if answer.processes is not None else ProcessList((), complete=False)
-        usage = judged = self._attribution.usage(uuid, answer.memory, listed)
+        memory = answer.memory
+        usage = judged = self._attribution.usage(uuid, memory, listed, answer.facts)
         if self._watchdog.needs_second_look(usage):
-            # If the second read fails, the first one counts.
+            # If the second look fails, the first one counts.
             with contextlib.suppress(DeviceError):
-                listed = await self._guard.run(uuid, partial(self._backend.processes, uuid))
-                usage = self._attribution.usage(uuid, answer.memory, listed)
+                again = await self._guard.run(uuid, partial(self._look_again, uuid))
+                memory, listed = again.memory, again.processes
+                usage = self._attribution.usage(uuid, memory, listed, again.facts)
                 judged = held_in_both(judged, usage)
-        device.memory = answer.memory
+        device.memory = memory
         device.blind = answer.blind or self._why_unmeasured(device, listed)
         device.usage = usage
         device.sampled_ms = self._clock.now_ms()

@@ -77,6 +77,10 @@ class WatchdogSettings(msgspec.Struct, frozen=True):
 
     grace_max: DurationMs = DurationMs(5_000)
     """Between SIGTERM and SIGKILL for a process over its limit; a lease's own grace may be shorter."""
+    over_max: DurationMs = DurationMs(1_500)
+    """How long a lease may be over its limits within any minute, whoever of its processes held the memory. Then all of
+    them are killed, also those whose grace has not passed; if others take too much after that, the lease ends.
+    """
     stop_strays: bool = True
     """End processes of leases on devices where their lease has no slice; false: only report them."""
 

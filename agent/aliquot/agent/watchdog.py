@@ -1,4 +1,4 @@
-"""Carries out the watchdog's decisions: one call for each poll of a device."""
+"""Carries out the watchdog's decisions: one call for each look at a device."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from aliquot.agent.core.accounting import DeviceUsage, SliceUsage
 from aliquot.agent.core.enforcement import HARD_TIERS, Act, Decision, Rules, Watch, judge, needs_second_look
+from aliquot.agent.core.model import Holder
 from aliquot.agent.processes.containment import Containment
 from aliquot.agent.processes.signals import Outcome, Signaller, Target
 from aliquot.agent.state import EnforcementAct, NodeState
@@ -16,11 +17,14 @@ from aliquot.common.tiers import Tier
 
 log = logging.getLogger(__name__)
 
+KILL_ROUNDS = 8
+"""How often members of a lease are searched for while they are killed: without a cgroup they may fork meanwhile."""
+
 _SIGNALS = {Act.TERMINATE: signal.SIGTERM, Act.KILL: signal.SIGKILL}
 
 
 class Watchdog:
-    """Remembers each device's offences between polls."""
+    """Remembers offences between polls: of processes, and of leases."""
 
     def __init__(
         self,
@@ -38,7 +42,9 @@ class Watchdog:
         self._signaller = signaller
         self._rules = rules
         self._clock = clock
-        self._watches: dict[str, Watch] = {}
+        self._watch = Watch()
+        self.end_lease: Callable[[str, str], None] = lambda lease_id, why: None
+        """Ends what a lease has here, and tells the coordinator why."""
         self.acts: dict[Act, int] = dict.fromkeys(Act, 0)
         """How often each kind of decision was taken, for metrics."""
         self.breaches: dict[Tier, int] = dict.fromkeys(HARD_TIERS, 0)
@@ -49,19 +55,28 @@ class Watchdog:
         for piece in usage.slices:
             self._observe(piece)
         tiers = self._tiers(usage)
-        watch = self._watches.get(usage.device_uuid, Watch())
-        now_ms = self._clock.monotonic_ms()
-        judged, decisions = judge(watch, usage, tiers, self._rules, now_ms)
-        self._watches[usage.device_uuid] = judged
-        for slice_id in judged.offences.keys() - watch.offences.keys():
-            self._note_breach(usage.device_uuid, slice_id, tiers[slice_id])
+        before = self._watch.of(usage.device_uuid).offences
+        self._watch, decisions = judge(self._watch, usage, tiers, self._rules, self._clock.monotonic_ms())
+        for slice_id, offence in self._watch.of(usage.device_uuid).offences.items():
+            if offence.why and not (slice_id in before and before[slice_id].why):
+                self._note_breach(usage.device_uuid, slice_id, tiers[slice_id])
         for decision in decisions:
             self._carry_out(decision)
         return decisions
 
+    def suspects(self, device_uuid: str) -> bool:
+        """Whether a device is to be polled more often: a lease on it was over a limit within the last minute."""
+        leases = {record.spec.lease_id for record in self._state.reserved_on(device_uuid)}
+        return self._watch.suspects(device_uuid, leases)
+
+    @property
+    def saw_strays(self) -> bool:
+        """Whether processes of leases were seen within the last minute on devices where they have no slice."""
+        return bool(self._watch.strayed_ms)
+
     def forget(self, device_uuid: str) -> None:
         """The device is not there any more."""
-        self._watches.pop(device_uuid, None)
+        self._watch = self._watch.without(device_uuid)
 
     def needs_second_look(self, usage: DeviceUsage) -> bool:
         """Whether a poll must be repeated before it is judged; see `core.enforcement.needs_second_look`."""
@@ -83,6 +98,12 @@ class Watchdog:
     def _carry_out(self, decision: Decision) -> None:
         self.acts[decision.act] += 1
         self._state.acts.append(EnforcementAct(self._clock.now_ms(), decision))
+        if decision.act in (Act.KILL_ALL, Act.END_LEASE):
+            log.error("%s: %s on %s", decision.act.value, decision.why, decision.device_uuid)
+            self._kill_all(decision)
+            if decision.act is Act.END_LEASE:
+                self.end_lease(decision.holder.lease_id, decision.why)
+            return
         what = _SIGNALS.get(decision.act)
         if what is None or decision.process is None:
             log.warning("%s: %s on %s", decision.act.value, decision.why, decision.device_uuid)
@@ -93,3 +114,24 @@ class Watchdog:
             self._state.notes["signals"] = (
                 "some processes of leases can't be signalled by this user: run the agent as root, or as their user"
             )
+
+    def _kill_all(self, decision: Decision) -> None:
+        """Every process of the lease on this node; where there is a cgroup, nothing in it can fork meanwhile."""
+        records = self._state.book.of_lease(decision.holder.lease_id)
+        for holder in sorted({record.spec.holder for record in records}):
+            self._containment.freeze(holder, frozen=True)
+            try:
+                self._kill_members(holder, decision)
+            finally:
+                self._containment.freeze(holder, frozen=False)
+
+    def _kill_members(self, holder: Holder, decision: Decision) -> None:
+        killed = set()
+        for _ in range(KILL_ROUNDS):
+            fresh = [process for process in self._containment.members(holder) if process not in killed]
+            if not fresh:
+                return
+            killed.update(fresh)
+            for process in fresh:
+                target = Target(process, holder, decision.why, decision.slice_id)
+                self._signaller.send(target, signal.SIGKILL)

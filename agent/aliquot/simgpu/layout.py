@@ -208,7 +208,7 @@ class Device(_Record):
         ("busy_until_ns", c_uint64),
         ("kernel_ns", c_uint64),
         ("account_count", c_uint32),
-        ("reserved", c_uint32),
+        ("contexts_spared", c_uint32),
         ("accounts", Account * ACCOUNTS_MAX),
     ]
 

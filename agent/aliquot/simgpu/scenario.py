@@ -139,6 +139,11 @@ class Scenario:
         with self._changing(device) as target:
             target.context_bytes = context_bytes
 
+    def set_contexts_limited(self, device: DeviceName, *, limited: bool) -> None:
+        """Whether contexts count against the limits of cgroups, as they do unless this says otherwise."""
+        with self._changing(device) as target:
+            target.contexts_spared = int(not limited)
+
     def set_kernel_time(self, device: DeviceName, nanoseconds: int) -> None:
         """How long each kernel keeps the device busy that doesn't say so itself (see burn.SPIN_KERNEL)."""
         with self._changing(device) as target:

@@ -202,7 +202,7 @@ class LeaseLost(PoolError):
         super().__init__(message, hint=hint, reason=reason)
         self.lease_id = lease_id
         self.end_reason = end_reason
-        """RELEASED, EXPIRED, TIME_LIMIT, PREEMPTED, CANCELLED, NODE_LOST, FAILED; empty when not known."""
+        """RELEASED, EXPIRED, TIME_LIMIT, PREEMPTED, CANCELLED, FAILED, OVER_LIMIT; empty when not known."""
 
 
 class Unavailable(PoolError):

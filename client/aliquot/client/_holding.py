@@ -143,6 +143,7 @@ def ended_error(lease: Lease) -> errors.LeaseLost:
 _ENDED_HINTS = {
     "EXPIRED": "no keep-alive reached the coordinator within the TTL; ask again, with a longer ttl_s or detached=True",
     "PREEMPTED": "a request with a better claim needed the capacity; ask again to wait for your turn",
+    "OVER_LIMIT": "its programs held more memory than it has, again and again; ask for what they need",
     "TIME_LIMIT": "it ran as long as its time_limit_s allowed; ask for a longer one",
     "NODE_LOST": "the node it ran on is gone; ask again to be placed elsewhere",
     "CANCELLED": "an administrator ended it",

@@ -93,7 +93,7 @@ class EnforcementAct:
 
     at_ms: int
     act: str
-    """`warn`, `terminate`, `kill` or `reprieve`."""
+    """`warn`, `terminate`, `kill`, `reprieve`; of a lease as a whole `kill_all`, `end_lease`."""
     lease_id: str
     slice_id: str
     device_uuid: str

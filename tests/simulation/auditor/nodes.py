@@ -36,6 +36,8 @@ class NodesAudit:
         self._world = world
         self._auditor = auditor
         self._held: dict[str, dict[str, _Held]] = {}
+        self._over_us: dict[tuple[str, str, int], int] = {}
+        """When a lease's member was last over a limit, by host: all of its processes answer for that."""
         self._share: Counter[str] = Counter()
         self._memory: Counter[str] = Counter()
         self._fence: dict[str, int] = {}
@@ -145,10 +147,7 @@ class NodesAudit:
             if held.lease_id == proc.lease_id and held.member == proc.member and held.uuid == uuid
         )
         if total > limit:
-            now_us = self._world.loop.now_us
-            for other in node.procs.values():
-                if other.lease_id == proc.lease_id and other.member == proc.member:
-                    other.over_us = now_us
+            self._over_us[node.host, proc.lease_id, proc.member] = self._world.loop.now_us
 
     def _signalled(self, proc: SimProc, what: int) -> None:
         self.signals += 1
@@ -170,18 +169,15 @@ class NodesAudit:
         held = self._held[node.host].values()
         if any(h.stopping and h.lease_id == proc.lease_id and h.member == proc.member for h in held):
             return
-        over_us = max(proc.over_us, self._recently_over(proc))
-        if over_us >= 0 and self._world.loop.now_us - over_us <= OVER_FOR_US:
+        for uuid in proc.memory:
+            self._memory_changed(proc, uuid)
+        over_us = self._over_us.get((node.host, proc.lease_id, proc.member))
+        if over_us is not None and self._world.loop.now_us - over_us <= OVER_FOR_US:
             return
         auditor.violation(
             f"{node.node_id} sends {name} to {proc.pid} of {proc.lease_id}, which is within its limits and not ending"
             f" ({node.why})"
         )
-
-    def _recently_over(self, proc: SimProc) -> int:
-        for uuid in proc.memory:
-            self._memory_changed(proc, uuid)
-        return proc.over_us
 
     # -- the end
 

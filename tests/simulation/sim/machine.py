@@ -61,8 +61,6 @@ class SimProc:
     stubborn: bool = False
     """It ignores SIGTERM."""
     child: bool = False
-    over_us: int = -1
-    """When its lease last held more than its slice here."""
 
     @property
     def key(self) -> ProcessKey:
@@ -313,6 +311,9 @@ class SimDriverTier:
     def environment(self, limited: Limited) -> dict[str, str]:
         """Nothing to add."""
         return {}
+
+    def forget(self, holder: Holder) -> None:
+        """Nothing is kept."""
 
 
 class SimBackend:

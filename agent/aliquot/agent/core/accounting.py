@@ -59,6 +59,8 @@ class DeviceUsage(msgspec.Struct, frozen=True):
     foreign_bytes: int
     unattributed_bytes: int | None
     """Used, but by no process that is listed with its memory."""
+    used_bytes: int | None = None
+    """By whomever; None: not known."""
 
 
 def account(
@@ -99,6 +101,7 @@ def account(
         foreign_bytes=_foreign_bytes((*strays, *foreign), slices, unattributed, complete=complete)
         + _beyond_limits(slices, compute_milli),
         unattributed_bytes=unattributed,
+        used_bytes=None if memory is None else memory.used_bytes,
     )
 
 

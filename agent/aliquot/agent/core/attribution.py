@@ -101,7 +101,8 @@ class Attributor:
     """Members proven in earlier scans."""
     found: dict[ProcessKey, tuple[Holder, ...]] = field(default_factory=dict)
     """Members proven in this scan without a cgroup: `proven` of the next."""
-    _seen: dict[int, ProcessFacts | None] = field(default_factory=dict)
+    seen: dict[int, ProcessFacts | None] = field(default_factory=dict)
+    """Found in this scan, or just before it."""
     _joined: dict[ProcessKey, dict[Holder, int]] = field(default_factory=dict)
     """Registered processes: their holders, the latest first, and since when."""
     _several: bool = False
@@ -114,7 +115,7 @@ class Attributor:
 
     def belonging(self, pid: int) -> Belonging | None:
         """Whose process it is; None: foreign, or gone."""
-        facts = self._facts(pid)
+        facts = self.facts(pid)
         if facts is None:
             return None
         by_cgroup = self._by_cgroup(facts.cgroup)
@@ -139,10 +140,11 @@ class Attributor:
         if kept:
             self.found[key] = kept
 
-    def _facts(self, pid: int) -> ProcessFacts | None:
-        if pid not in self._seen:
-            self._seen[pid] = self.lookup(pid)
-        return self._seen[pid]
+    def facts(self, pid: int) -> ProcessFacts | None:
+        """What is known of a process in this scan; None: it is gone."""
+        if pid not in self.seen:
+            self.seen[pid] = self.lookup(pid)
+        return self.seen[pid]
 
     def _by_cgroup(self, cgroup: str | None) -> Holder | None:
         while cgroup and cgroup != "/":
@@ -160,7 +162,7 @@ class Attributor:
         self._memberships[facts.key] = mine  # also ends the walk, should /proc ever tell of a circle
         for holder in self.proven.get(facts.key, ()):
             mine[holder] = _BORN
-        parent = self._facts(facts.parent_pid) if facts.parent_pid > 1 and depth < MAX_ANCESTORS else None
+        parent = self.facts(facts.parent_pid) if facts.parent_pid > 1 and depth < MAX_ANCESTORS else None
         # A parent is never younger than its child; one that is has taken over the pid of the real one.
         if parent is not None and parent.key.start_ticks <= facts.key.start_ticks:
             for holder, since_ticks in self._membership(parent, depth + 1).items():
@@ -181,7 +183,7 @@ class Attributor:
     def _has_proven_member(self, item: Attachment, *, by_session: bool) -> bool:
         candidates = [item.process, *(key for key, holders in self.proven.items() if item.holder in holders)]
         for key in candidates:
-            facts = self._facts(key.pid)
+            facts = self.facts(key.pid)
             if facts is None or facts.key != key:
                 continue
             if (facts.session_id if by_session else facts.group_id) == item.process.pid:

@@ -1,4 +1,4 @@
-"""The watchdog's decisions: which slices are over their limit, and which processes get SIGTERM or SIGKILL. Pure.
+"""The watchdog's decisions: which leases are over their limit, and what is done about it. Pure.
 
 The rules, as README and the audit log state them:
 
@@ -12,10 +12,15 @@ The rules, as README and the audit log state them:
   slice is still over its limit. If it is not, the victims are reprieved. A slice that is over its limit again within
   one grace period goes on with the old clock, so that nothing is gained by going up and down around the limit.
 - A process of a lease on a device where its lease has no slice is a *stray*: it is over a limit of zero. It
-  gets SIGTERM when two polls in a row saw known memory of it there, then SIGKILL after the grace.
+  gets SIGTERM when two looks in a row saw known memory of it there, or one of them if its lease strayed before
+  within the last minute; then SIGKILL after the grace.
+- The **lease** is answerable: its time over any limit within the last minute is added up, whoever of its processes
+  held the memory, on whichever device. When it reaches `Rules.over_max_ms`, all its processes are killed. If others
+  take too much after that within the minute, the lease ends.
 - Foreign processes, and processes that can't be identified by pid and start time, are never chosen.
-- Slices of the tier `driver` are judged as well. It denies by itself, but not what a process took before it was
-  attached, and a limit that fails must not go unnoticed: see `Watchdog.breaches`.
+- Slices of the tier `driver` are judged as well: it denies by itself, but not what a process took before it was
+  attached, nor managed memory, and a limit that fails must not go unnoticed. Contexts may not be charged to
+  it, so a slice is over it only beyond a context for each process, and only when two looks in a row say so.
 - Whole devices and MIG instances have nobody to protect.
 """
 
@@ -24,11 +29,13 @@ from __future__ import annotations
 import enum
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 
 from msgspec.structs import replace
 
 from aliquot.agent.core.accounting import DeviceUsage, ProcessUse, SliceUsage
 from aliquot.agent.core.model import Holder, ProcessKey
+from aliquot.agent.core.overtime import WINDOW_MS, Record
 from aliquot.common.quantity import human_bytes
 from aliquot.common.tiers import Tier
 
@@ -40,7 +47,12 @@ HARD_TIERS = frozenset({Tier.DRIVER})
 
 WARN_PERMILLE = 950
 CALM_PERMILLE = 900
-STRAY_POLLS = 2
+LOOKS = 2
+"""So many looks in a row must see a stray, or a slice over the limit of a tier that denies."""
+KILL_AGAIN_MS = 1_000
+"""How soon processes that were all killed are killed once more, if they still hold something."""
+CONTEXT_MAX_BYTES = 1 << 30
+"""No context of a device takes more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +63,13 @@ class Rules:
     """Longest time between SIGTERM and SIGKILL for a process over its limit; a lease's own grace may be shorter."""
     stop_strays: bool = True
     """False: strays are reported only."""
+    over_max_ms: int = 1_500
+    """How long a lease may be over its limits within a minute before all its processes are killed."""
+
+    @property
+    def unseen_max_ms(self) -> int:
+        """At most so much of the time before a first sight counts as over: what is left is for obeying SIGTERM."""
+        return self.over_max_ms * 2 // 3
 
 
 class Act(enum.StrEnum):
@@ -60,6 +79,9 @@ class Act(enum.StrEnum):
     TERMINATE = "terminate"
     KILL = "kill"
     REPRIEVE = "reprieve"
+    KILL_ALL = "kill_all"
+    """Every process of the lease."""
+    END_LEASE = "end_lease"
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,16 +106,50 @@ class Offence:
     fits_since_ms: int | None = None
     """Since when it has been within its limit again."""
     sightings: int = 0
+    """Looks in a row that saw it."""
+    since_ms: int = 0
+    """Since when it may have lasted at the first of them."""
+    why: str = ""
+    """What is too much now; empty: nothing, or it is not sure yet."""
 
 
 @dataclass(frozen=True, slots=True)
-class Watch:
-    """What the watchdog remembers between two polls of a device."""
+class DeviceWatch:
+    """What the watchdog remembers between two looks at a device."""
 
+    looked_ms: int | None = None
     offences: Mapping[str, Offence] = field(default_factory=dict)
     """By slice id."""
     strays: Mapping[ProcessKey, Offence] = field(default_factory=dict)
     warned: frozenset[str] = frozenset()
+    over: frozenset[str] = frozenset()
+    """Leases that were over a limit here."""
+
+
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """What the watchdog remembers of a node."""
+
+    devices: Mapping[str, DeviceWatch] = field(default_factory=dict)
+    records: Mapping[str, Record] = field(default_factory=dict)
+    """By lease: those that were over a limit within the last minute."""
+    strayed_ms: Mapping[str, int] = field(default_factory=dict)
+    """When processes of leases were last seen on devices where they have no slice, within the last minute."""
+
+    def of(self, device_uuid: str) -> DeviceWatch:
+        """What is remembered of one device."""
+        return self.devices.get(device_uuid, DeviceWatch())
+
+    def suspects(self, device_uuid: str, leases: Iterable[str]) -> bool:
+        """Whether a device, on which these leases have slices, is to be looked at more often."""
+        device = self.of(device_uuid)
+        strays = any(stray.why for stray in device.strays.values())
+        return bool(device.offences) or strays or any(lease in self.records for lease in leases)
+
+    def without(self, device_uuid: str) -> Watch:
+        """When a device has gone."""
+        devices = {uuid: device for uuid, device in self.devices.items() if uuid != device_uuid}
+        return Watch(devices, self.records, self.strayed_ms)
 
 
 def needs_second_look(usage: DeviceUsage, tiers: Mapping[str, Tier]) -> bool:
@@ -108,8 +164,13 @@ def needs_second_look(usage: DeviceUsage, tiers: Mapping[str, Tier]) -> bool:
 
 
 def held_in_both(first: DeviceUsage, second: DeviceUsage) -> DeviceUsage:
-    """What slices held in both of two reads: of each process that is in both, the smaller amount."""
+    """What slices held in both of two looks: of each process that is in both, the smaller amount. What else a slice
+    held in each of them counts too, as nobody's, as far as the memory in use at the second look leaves no other
+    explanation: workers that come and go all the time hold as much as one that stays.
+    """
     before = {use.process: use.memory_bytes for piece in first.slices for use in piece.uses if use.process is not None}
+    known_before = {piece.reservation.slice_id: piece.known_bytes for piece in first.slices}
+    unexplained = _unexplained_bytes(first, second)
 
     def lesser(use: ProcessUse) -> ProcessUse:
         known = before[use.process] if use.process is not None else None
@@ -117,37 +178,120 @@ def held_in_both(first: DeviceUsage, second: DeviceUsage) -> DeviceUsage:
             return replace(use, memory_bytes=None)
         return replace(use, memory_bytes=min(known, use.memory_bytes))
 
-    slices = tuple(
-        replace(piece, uses=tuple(lesser(use) for use in piece.uses if use.process in before))
+    def both(piece: SliceUsage) -> SliceUsage:
+        uses = tuple(lesser(use) for use in piece.uses if use.process in before)
+        slice_id = piece.reservation.slice_id
+        least = min(known_before.get(slice_id, 0), piece.known_bytes, unexplained.get(slice_id, 0))
+        passing = least - sum(use.memory_bytes or 0 for use in uses)
+        if passing > 0:
+            uses = (*uses, ProcessUse(0, None, passing, (piece.reservation.spec.holder,)))
+        return replace(piece, uses=uses)
+
+    return replace(second, slices=tuple(both(piece) for piece in second.slices))
+
+
+def _unexplained_bytes(first: DeviceUsage, second: DeviceUsage) -> dict[str, int]:
+    """Of each slice: the memory in use at the second look that nobody else can have held. Nothing where the memory
+    of anybody on the device is unknown.
+    """
+    most: dict[tuple[str, int], int] = {}
+    for usage in (first, second):
+        named = [("", use) for use in (*usage.strays, *usage.foreign)]
+        named += [(piece.reservation.slice_id, use) for piece in usage.slices for use in piece.uses]
+        for slice_id, use in named:
+            if use.memory_bytes is None:
+                return {}
+            most[slice_id, use.pid] = max(most.get((slice_id, use.pid), 0), use.memory_bytes)
+    used_bytes = second.used_bytes
+    if used_bytes is None:
+        return {}
+    return {
+        piece.reservation.slice_id: used_bytes
+        - sum(held for (slice_id, _), held in most.items() if slice_id != piece.reservation.slice_id)
         for piece in second.slices
-    )
-    return replace(second, slices=slices)
+    }
 
 
 def judge(
     watch: Watch, usage: DeviceUsage, tiers: Mapping[str, Tier], rules: Rules, now_ms: int
 ) -> tuple[Watch, list[Decision]]:
-    """Decide about one poll of one device. `tiers`: the tier that holds each slice now (absent: none is set yet)."""
+    """Decide about one look at one device. `tiers`: the tier that holds each slice now (absent: none is set yet)."""
+    before = watch.of(usage.device_uuid)
+    looked_ms = before.looked_ms if before.looked_ms is not None else now_ms
+    since_ms = max(looked_ms, now_ms - rules.unseen_max_ms)
     decisions: list[Decision] = []
     offences: dict[str, Offence] = {}
     warned: set[str] = set()
+    over: dict[str, list[_Excess]] = {}
     for piece in usage.slices:
         spec = piece.reservation.spec
-        if spec.whole_device or tiers.get(spec.slice_id) not in WATCHED_TIERS:
+        tier = tiers.get(spec.slice_id)
+        if spec.whole_device or tier not in WATCHED_TIERS:
             continue
-        offence = watch.offences.get(spec.slice_id)
-        offence, said = _judge_slice(piece, offence, rules, now_ms)
+        offence, said = _judge_slice(piece, tier, before.offences.get(spec.slice_id), rules, since_ms, now_ms)
         if offence is not None:
             offences[spec.slice_id] = offence
-        if _near(piece, already=spec.slice_id in watch.warned):
+            if offence.why:
+                excess = _Excess(spec.holder, spec.slice_id, offence.why, piece.uses, offence.since_ms)
+                over.setdefault(spec.lease_id, []).append(excess)
+        if _near(piece, already=spec.slice_id in before.warned):
             warned.add(spec.slice_id)
-            if spec.slice_id not in watch.warned:
+            if spec.slice_id not in before.warned:
                 known, limit = human_bytes(piece.known_bytes), human_bytes(spec.memory_bytes)
                 why = f"lease {spec.lease_id} holds {known} of {limit}"
                 said = [Decision(Act.WARN, spec.device_uuid, spec.holder, why, spec.slice_id), *said]
         decisions += said
-    strays, said = _judge_strays(watch.strays, usage, rules, now_ms)
-    return Watch(offences, strays, frozenset(warned)), decisions + said
+    strayed_ms = {lease: at for lease, at in watch.strayed_ms.items() if now_ms - at < WINDOW_MS}
+    strays, said = _judge_strays(before.strays, strayed_ms, usage, rules, since_ms, now_ms)
+    decisions += said
+    for use in _identified(usage.strays):
+        holder = use.holders[0]
+        offence = strays.get(use.process) if use.process is not None else None
+        if offence is not None and offence.why:
+            over.setdefault(holder.lease_id, []).append(_Excess(holder, "", offence.why, (use,), offence.since_ms))
+        if rules.stop_strays:
+            strayed_ms[holder.lease_id] = now_ms
+    records = {lease: kept for lease, known in watch.records.items() if (kept := known.within(now_ms)) is not None}
+    for lease_id in over.keys() | before.over:
+        begun_ms = looked_ms if lease_id in before.over else min(excess.since_ms for excess in over[lease_id])
+        records[lease_id] = records.get(lease_id, Record()).add(begun_ms, now_ms)
+    for lease_id, excesses in over.items():
+        record, said = _judge_lease(records[lease_id], usage.device_uuid, excesses, rules, now_ms)
+        records[lease_id] = record
+        decisions += said
+    seen = DeviceWatch(now_ms, offences, strays, frozenset(warned), frozenset(over))
+    return Watch({**watch.devices, usage.device_uuid: seen}, records, strayed_ms), decisions
+
+
+@dataclass(frozen=True, slots=True)
+class _Excess:
+    """What a lease holds too much of, in one place."""
+
+    holder: Holder
+    slice_id: str
+    why: str
+    uses: tuple[ProcessUse, ...]
+    since_ms: int
+
+
+def _judge_lease(
+    record: Record, device_uuid: str, excesses: Sequence[_Excess], rules: Rules, now_ms: int
+) -> tuple[Record, list[Decision]]:
+    """Beyond what was done to single processes."""
+    if record.over_ms < rules.over_max_ms:
+        return record, []
+    first = excesses[0]
+    present = frozenset(
+        use.process for use in chain.from_iterable(excess.uses for excess in excesses) if use.process is not None
+    )
+    why = f"{first.why}, and was over its limits for {record.over_ms} ms within {WINDOW_MS // 1000} s"
+    if present and present <= record.killed and now_ms - (record.killed_ms or 0) < KILL_AGAIN_MS:
+        return record, []
+    act = Act.KILL_ALL
+    if record.killed_ms is not None and not present <= record.killed:
+        act, why = Act.END_LEASE, f"{why}, also after all its processes had been killed"
+    decided = Decision(act, device_uuid, first.holder, why, first.slice_id)
+    return (record.note_killed(present, now_ms) if act is Act.KILL_ALL else record), [decided]
 
 
 def _near(piece: SliceUsage, *, already: bool) -> bool:
@@ -156,21 +300,29 @@ def _near(piece: SliceUsage, *, already: bool) -> bool:
 
 
 def _judge_slice(
-    piece: SliceUsage, offence: Offence | None, rules: Rules, now_ms: int
+    piece: SliceUsage, tier: Tier, offence: Offence | None, rules: Rules, since_ms: int, now_ms: int
 ) -> tuple[Offence | None, list[Decision]]:
     spec = piece.reservation.spec
+    slack_bytes = len(piece.uses) * CONTEXT_MAX_BYTES if tier in HARD_TIERS else 0
     over_bytes = piece.known_bytes - spec.memory_bytes
-    if over_bytes <= 0:
+    if over_bytes <= slack_bytes:
         return _judge_fitting(piece, offence, rules, now_ms)
-    grace_ms = min(spec.grace_ms, rules.grace_max_ms)
     asked = dict(offence.asked) if offence is not None else {}
+    sightings = offence.sightings + 1 if offence is not None else 1
+    if offence is not None and offence.sightings:
+        since_ms = offence.since_ms
+    if tier in HARD_TIERS and sightings < LOOKS:
+        return Offence(asked, sightings=sightings, since_ms=since_ms), []
+    grace_ms = min(spec.grace_ms, rules.grace_max_ms)
     why = (
         f"lease {spec.lease_id} holds {human_bytes(piece.known_bytes)}, {human_bytes(over_bytes)} over its limit "
         f"of {human_bytes(spec.memory_bytes)}"
     )
     decisions = []
-    # Processes that have SIGTERM are expected to end: others only get it if the rest would still be too much.
-    excess = over_bytes - sum(use.memory_bytes or 0 for use in piece.uses if use.process in asked)
+    # Only what processes hold that can be named is theirs to answer for. Those that have SIGTERM are expected to end:
+    # others only get it if the rest would still be too much.
+    nobodys = sum(use.memory_bytes or 0 for use in piece.uses if use.pid == 0)
+    excess = over_bytes - nobodys - sum(use.memory_bytes or 0 for use in piece.uses if use.process in asked)
     for use in _victims(piece.uses, asked):
         if excess <= 0:
             break
@@ -180,11 +332,11 @@ def _judge_slice(
         excess -= use.memory_bytes
         decisions.append(Decision(Act.TERMINATE, spec.device_uuid, spec.holder, why, spec.slice_id, use.process))
     present = {use.process for use in piece.uses}
-    for process, since_ms in asked.items():
-        if process in present and since_ms != now_ms and now_ms - since_ms >= grace_ms:
+    for process, asked_ms in asked.items():
+        if process in present and asked_ms != now_ms and now_ms - asked_ms >= grace_ms:
             late = f"{why}, and outlived its grace of {grace_ms} ms"
             decisions.append(Decision(Act.KILL, spec.device_uuid, spec.holder, late, spec.slice_id, process))
-    return Offence(asked), decisions
+    return Offence(asked, sightings=sightings, since_ms=since_ms, why=why), decisions
 
 
 def _judge_fitting(
@@ -218,7 +370,12 @@ def _age(use: ProcessUse) -> int:
 
 
 def _judge_strays(
-    known: Mapping[ProcessKey, Offence], usage: DeviceUsage, rules: Rules, now_ms: int
+    known: Mapping[ProcessKey, Offence],
+    strayed_ms: Mapping[str, int],
+    usage: DeviceUsage,
+    rules: Rules,
+    since_ms: int,
+    now_ms: int,
 ) -> tuple[dict[ProcessKey, Offence], list[Decision]]:
     offences: dict[ProcessKey, Offence] = {}
     decisions: list[Decision] = []
@@ -229,14 +386,17 @@ def _judge_strays(
         held = human_bytes(use.memory_bytes or 0)
         why = f"lease {holder.lease_id} has no slice on this device, but holds {held} of it"
         asked = dict(before.asked)
-        if before.sightings == 0:
+        sure = before.sightings + 1 >= LOOKS or holder.lease_id in strayed_ms
+        if not sure or (not rules.stop_strays and before.sightings == 0):
             decisions.append(Decision(Act.WARN, usage.device_uuid, holder, why, process=process))
-        elif rules.stop_strays and before.sightings + 1 >= STRAY_POLLS and process not in asked:
+        elif rules.stop_strays and process not in asked:
             asked[process] = now_ms
             decisions.append(Decision(Act.TERMINATE, usage.device_uuid, holder, why, process=process))
         elif process in asked and now_ms - asked[process] >= rules.grace_max_ms:
             decisions.append(Decision(Act.KILL, usage.device_uuid, holder, why, process=process))
-        offences[process] = Offence(asked, sightings=before.sightings + 1)
+        answerable = why if sure and rules.stop_strays else ""
+        begun_ms = before.since_ms if before.sightings else since_ms
+        offences[process] = Offence(asked, sightings=before.sightings + 1, since_ms=begun_ms, why=answerable)
     return offences, decisions
 
 

@@ -2,8 +2,8 @@
 
     RUN --stop ordered--> STOP --processes gone, limit cleared--> ENDED (gone) --settled--> forgotten
     RUN --can't be set up-----------------------------------> ENDED (failed) --settled--> forgotten
-    RUN --can't be served--> STOP --processes gone, limit cleared--> ENDED (failed)
-    STOP --run ordered again (a reprieve)--> RUN
+    RUN or STOP --given up by the agent--> STOP --processes gone, limit cleared--> ENDED (failed)
+    STOP --run ordered again (a reprieve)--> RUN, unless it was given up
 
 `next_step` compares what is ordered with what is true, and names one action. It is asked again after each action and
 after every restart, so no action in progress has to be remembered.
@@ -19,6 +19,9 @@ import msgspec
 
 from aliquot.agent.core.model import Actual, Ending, Holder, Intent, Reservation, StopOrder
 
+OVER_LIMIT = "OVER_LIMIT"
+"""Why a slice failed whose lease would not keep to its limit. The coordinator knows this word: such a lease ends."""
+
 
 class Event(enum.Enum):
     """What can happen to a reservation."""
@@ -26,18 +29,19 @@ class Event(enum.Enum):
     RUN_ORDERED = "run ordered"
     STOP_ORDERED = "stop ordered"
     SETUP_FAILED = "set-up failed"
-    SERVING_FAILED = "serving failed"
     CLEARED = "processes gone and limit cleared"
+    GIVEN_UP = "given up by the agent"
 
 
 TRANSITIONS: dict[tuple[Intent, Event], Intent] = {
     (Intent.RUN, Event.RUN_ORDERED): Intent.RUN,
     (Intent.RUN, Event.STOP_ORDERED): Intent.STOP,
     (Intent.RUN, Event.SETUP_FAILED): Intent.ENDED,
-    (Intent.RUN, Event.SERVING_FAILED): Intent.STOP,
     (Intent.STOP, Event.RUN_ORDERED): Intent.RUN,
     (Intent.STOP, Event.STOP_ORDERED): Intent.STOP,
     (Intent.STOP, Event.CLEARED): Intent.ENDED,
+    (Intent.RUN, Event.GIVEN_UP): Intent.STOP,
+    (Intent.STOP, Event.GIVEN_UP): Intent.STOP,
 }
 """Pairs that are not here change nothing: an ended reservation stays ended, whatever arrives late."""
 
@@ -140,9 +144,11 @@ def fail(reservation: Reservation, reason: str, detail: str) -> Reservation:
 
 
 def give_up(reservation: Reservation, stop: StopOrder, reason: str, detail: str) -> Reservation:
-    """The reservation after it could not be served: it fails once its processes, if it has any, are gone."""
-    target = TRANSITIONS.get((reservation.intent, Event.SERVING_FAILED))
-    if target is None:
+    """The reservation after it could not be served, or would not keep to its limit: it fails once its processes, if
+    it has any, are gone.
+    """
+    target = TRANSITIONS.get((reservation.intent, Event.GIVEN_UP))
+    if target is None or reservation.ending is Ending.FAILED:
         return reservation
     return msgspec.structs.replace(
         reservation, intent=target, stop=stop, ending=Ending.FAILED, reason=reason, detail=detail

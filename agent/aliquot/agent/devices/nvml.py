@@ -59,6 +59,8 @@ class NvmlBackend:
         self._infos: dict[str, DeviceInfo] = {}
         self._events: EventSource | None = None
         self._process_samples_us: dict[str, int] = {}
+        self._used_bytes: dict[str, int] = {}
+        """As last read."""
 
     @property
     def calls(self) -> int:
@@ -193,7 +195,9 @@ class NvmlBackend:
 
     def memory(self, uuid: str) -> MemorySample:
         """Memory of one device now; used memory without what the driver reserves."""
-        return self._memory(uuid, self._handle(uuid))
+        sample = self._memory(uuid, self._handle(uuid))
+        self._used_bytes[uuid] = sample.used_bytes
+        return sample
 
     def _memory(self, uuid: str, handle: object) -> MemorySample:
         newer = self._query.ask(uuid, "MemoryInfo_v2", pynvml.nvmlDeviceGetMemoryInfo, handle, _MEMORY_V2)
@@ -206,7 +210,8 @@ class NvmlBackend:
     def processes(self, uuid: str) -> ProcessList:
         """Processes on one device now, each once."""
         info = self._infos.get(uuid)
-        return self._lists.read(uuid, self._handle(uuid), info.memory_total_bytes if info is not None else 1 << 62)
+        total_bytes = info.memory_total_bytes if info is not None else 1 << 62
+        return self._lists.read(uuid, self._handle(uuid), total_bytes, self._used_bytes.get(uuid, 0))
 
     def load(self, uuid: str) -> LoadSample:
         """How busy and how hot a device is. Parts answer None for what only the whole card has."""

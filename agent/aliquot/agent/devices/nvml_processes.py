@@ -6,8 +6,8 @@ answer is offered at once, and asked again only when it was too small. The versi
 first; the unversioned wrappers can't be used, since they raise something that is no NVML error.
 
 Programs that compute are in the first list. The other two (graphics, clients of MPS) are empty on most devices. One
-that was empty is read again only after `EMPTY_LIST_S`; one that was not is read every time, so that no answer is out
-of date.
+that was empty is read again only after `EMPTY_LIST_S`, or when more memory is in use than the listed programs account
+for; one that was not is read every time, so that no answer is out of date.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ from aliquot.agent.devices.nvml_query import Query
 KINDS = ("Compute", "Graphics", "MPSCompute")
 _VERSIONS = (("_v3", pynvml.c_nvmlProcessInfo_v3_t), ("_v2", pynvml.c_nvmlProcessInfo_v2_t))
 EMPTY_LIST_S = 4.5
+GROWTH_BYTES = 64 << 20
+"""So much more that nobody accounts for is worth reading the rare lists again."""
 _RARE_KINDS = KINDS[1:]
 _SPARE = 8
 _MAX_PROCESSES = 4096
@@ -37,13 +39,23 @@ class ProcessLists:
         self._query = query
         self._sizes: dict[tuple[str, str], int] = {}
         self._found_empty_s: dict[tuple[str, str], float] = {}
+        self._unexplained_bytes: dict[str, int] = {}
+        """In use but not by programs that compute, when the other lists were read last."""
 
-    def read(self, uuid: str, handle: object, memory_total_bytes: int) -> ProcessList:
-        """The processes on a device, each once. Raises `DeviceError` when not one list is offered."""
+    def read(self, uuid: str, handle: object, memory_total_bytes: int, used_bytes: int = 0) -> ProcessList:
+        """The processes on a device, each once. `used_bytes`: of its memory, as far as is known. Raises `DeviceError`
+        when not one list is offered.
+        """
         found: dict[int, int | None] = {}
         readable = 0
         complete = True
+        unexplained_bytes = 0
         for kind in KINDS:
+            if kind == _RARE_KINDS[0]:
+                unexplained_bytes = max(0, used_bytes - sum(known for known in found.values() if known is not None))
+                if unexplained_bytes > self._unexplained_bytes.get(uuid, 0) + GROWTH_BYTES:
+                    for rare in _RARE_KINDS:
+                        self._found_empty_s.pop((uuid, rare), None)
             if self._probably_empty(uuid, kind):
                 readable += 1
                 continue
@@ -57,6 +69,7 @@ class ProcessLists:
                 self._found_empty_s.pop((uuid, kind), None)
             elif kind in _RARE_KINDS:
                 self._found_empty_s[uuid, kind] = time.monotonic()
+                self._unexplained_bytes[uuid] = unexplained_bytes
             for pid, memory_bytes in entries:
                 known = _plausible(memory_bytes, memory_total_bytes)
                 found[pid] = _larger(found[pid], known) if pid in found else known

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from aliquot.agent.core.accounting import DeviceUsage, ProcessUse, account
-from aliquot.agent.core.attribution import Attributor
+from aliquot.agent.core.attribution import Attributor, ProcessFacts
 from aliquot.agent.core.model import Holder
 from aliquot.agent.core.samples import MemorySample, ProcessList
 from aliquot.agent.processes.containment import Containment
@@ -19,11 +21,19 @@ class Attribution:
         self._containment = containment
         self._last: dict[tuple[str, int], tuple[Holder, ...]] = {}
 
-    def usage(self, device_uuid: str, memory: MemorySample | None, listed: ProcessList) -> DeviceUsage:
-        """Who holds what of a device's memory."""
+    def usage(
+        self,
+        device_uuid: str,
+        memory: MemorySample | None,
+        listed: ProcessList,
+        facts: Mapping[int, ProcessFacts] | None = None,
+    ) -> DeviceUsage:
+        """Who holds what of a device's memory. `facts`: of listed processes, as they were found when they were listed:
+        some may have ended since.
+        """
         uses: list[ProcessUse] = []
         if listed.processes:
-            scan = self._containment.attributor()
+            scan = self._containment.attributor(facts or {})
             uses = [self._use(device_uuid, scan, sample.pid, sample.memory_bytes) for sample in listed.processes]
             self._containment.learn(scan)
         present = {(device_uuid, sample.pid) for sample in listed.processes}
@@ -43,7 +53,7 @@ class Attribution:
         if belonging is not None:
             self._last[device_uuid, pid] = belonging.holders
             return ProcessUse(pid, belonging.process, memory_bytes, belonging.holders)
-        facts = scan.lookup(pid)
+        facts = scan.facts(pid)
         if facts is not None:
             return ProcessUse(pid, facts.key, memory_bytes)
         # It ended between the driver's answer and our look at it, or lives where we can't see it. In the

@@ -11,7 +11,7 @@ from typing import Protocol
 
 import msgspec
 
-from aliquot.agent.core.model import SliceSpec
+from aliquot.agent.core.model import Holder, SliceSpec
 from aliquot.agent.core.samples import DeviceInfo
 from aliquot.common.errors import AliquotError
 from aliquot.common.tiers import Tier
@@ -56,3 +56,8 @@ class Enforcer(Protocol):
 
     def environment(self, limited: Limited) -> Mapping[str, str]:
         """What the lease's processes must have set for this tier to hold them."""
+
+    def forget(self, holder: Holder) -> None:
+        """Keep nothing of a holder that has no slice here any more, also where its limit could not be cleared because
+        the device had gone. Raises `EnforcementError`.
+        """

@@ -75,6 +75,10 @@ class Chooser:
         fitting = {Tier.NONE, Tier.MIG} if limited.whole_device else set(Tier) - {Tier.NONE}
         return sorted(fitting, reverse=True)
 
+    def all(self) -> list[Enforcer]:
+        """Every tier's."""
+        return list(self._by_tier.values())
+
     def of(self, tier: Tier) -> Enforcer | None:
         """The enforcer of a tier."""
         return self._by_tier.get(tier)

@@ -13,6 +13,7 @@ from typing import TypeVar
 
 import pynvml
 
+from aliquot.agent.core.model import Holder
 from aliquot.agent.enforce.base import EnforcementError, Limited
 from aliquot.agent.processes.cgroups import MOUNTINFO, find_mount
 from aliquot.common.tiers import Tier
@@ -76,6 +77,9 @@ class DriverEnforcer:
     def environment(self, limited: Limited) -> Mapping[str, str]:
         """Nothing: the process need not take part."""
         return {}
+
+    def forget(self, holder: Holder) -> None:
+        """Nothing is kept."""
 
     def _path(self, limited: Limited) -> Path:
         mount = find_mount(MOUNTINFO.read_text(encoding="utf-8", errors="surrogateescape"))

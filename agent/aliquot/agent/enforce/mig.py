@@ -11,6 +11,7 @@ from collections.abc import Mapping
 
 import pynvml
 
+from aliquot.agent.core.model import Holder
 from aliquot.agent.enforce.base import EnforcementError, Limited
 from aliquot.common.tiers import Tier
 
@@ -48,3 +49,6 @@ class MigEnforcer:
     def environment(self, limited: Limited) -> Mapping[str, str]:
         """Nothing beyond CUDA_VISIBLE_DEVICES, which names the instance."""
         return {}
+
+    def forget(self, holder: Holder) -> None:
+        """Nothing is kept."""

@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from urllib.parse import quote
 
+from aliquot.agent.core.model import Holder, SliceSpec
 from aliquot.agent.core.samples import DeviceInfo
 from aliquot.agent.enforce.base import EnforcementError, Limited
 from aliquot.agent.enforce.mps_control import PROGRAM, MpsControl, installed
@@ -35,7 +36,8 @@ class MpsEnforcer:
         self._directory = directory
         self._no_cuda = no_cuda
         self._tell = tell
-        self._limits: dict[_Domain, dict[str, int]] = {}
+        self._limits: dict[_Domain, dict[str, SliceSpec]] = {}
+        """By slice."""
         self._outside: dict[str, frozenset[int]] = {}
         """Processes that were not the daemon's clients when last looked for, by slice."""
         self._told: dict[str, set[int]] = {}
@@ -55,14 +57,14 @@ class MpsEnforcer:
     def apply(self, limited: Limited) -> None:
         """Have a daemon running that allows its clients no more than its largest lease. Raises `EnforcementError`."""
         limits = self._limits.setdefault(_domain(limited), {})
-        limits[limited.spec.slice_id] = limited.spec.memory_bytes
+        limits[limited.spec.slice_id] = limited.spec
         control = self._control(limited)
         if control.alive() and control.failed_servers():
             control.restart()
             self._faulty.discard(_domain(limited))
         else:
             control.start()
-        control.set_memory_limit(max(limits.values()))
+        control.set_memory_limit(_most(limits))
 
     def read_back(self, limited: Limited) -> bool:
         """Whether the daemon answers and its default is what was set. Raises `EnforcementError`."""
@@ -73,7 +75,7 @@ class MpsEnforcer:
         if control.failed_servers():
             self._tell_fault(limited, limits)
             return False
-        return control.memory_limit_bytes() == max(limits.values()) >> 20 << 20
+        return control.memory_limit_bytes() == _most(limits) >> 20 << 20
 
     def _tell_fault(self, limited: Limited, slice_ids: Collection[str]) -> None:
         """Once, although every slice under the daemon is read back."""
@@ -88,15 +90,25 @@ class MpsEnforcer:
 
     def clear(self, limited: Limited) -> None:
         """Lower the daemon's limit to what the remaining leases need; the last one's end stops it."""
-        limits = self._limits.get(_domain(limited), {})
-        limits.pop(limited.spec.slice_id, None)
-        self._outside.pop(limited.spec.slice_id, None)
-        self._told.pop(limited.spec.slice_id, None)
-        control = self._control(limited)
+        self._drop(_domain(limited), limited.spec.slice_id)
+
+    def forget(self, holder: Holder) -> None:
+        """The same for all that it had, on whichever devices."""
+        for domain, limits in list(self._limits.items()):
+            for spec in [spec for spec in limits.values() if spec.holder == holder]:
+                self._drop(domain, spec.slice_id)
+
+    def _drop(self, domain: _Domain, slice_id: str) -> None:
+        limits = self._limits.get(domain, {})
+        limits.pop(slice_id, None)
+        self._outside.pop(slice_id, None)
+        self._told.pop(slice_id, None)
+        control = self._control_of(domain)
         if limits:
-            control.set_memory_limit(max(limits.values()))
+            control.set_memory_limit(_most(limits))
         else:
-            self._limits.pop(_domain(limited), None)
+            self._limits.pop(domain, None)
+            self._faulty.discard(domain)
             control.stop()
 
     def environment(self, limited: Limited) -> Mapping[str, str]:
@@ -147,8 +159,16 @@ class MpsEnforcer:
             )
 
     def _control(self, limited: Limited) -> MpsControl:
-        uuid, tenant = _domain(limited)
+        return self._control_of(_domain(limited))
+
+    def _control_of(self, domain: _Domain) -> MpsControl:
+        uuid, tenant = domain
         return MpsControl(self._directory / f"{uuid}.{quote(tenant, safe='')}", uuid)
+
+
+def _most(limits: Mapping[str, SliceSpec]) -> int:
+    """What the largest of its leases needs of a daemon."""
+    return max(spec.memory_bytes for spec in limits.values())
 
 
 def _domain(limited: Limited) -> _Domain:

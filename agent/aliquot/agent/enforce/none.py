@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from aliquot.agent.core.model import Holder
 from aliquot.agent.enforce.base import Limited
 from aliquot.common.tiers import Tier
 
@@ -30,3 +31,6 @@ class NoEnforcer:
     def environment(self, limited: Limited) -> Mapping[str, str]:
         """Nothing to add."""
         return {}
+
+    def forget(self, holder: Holder) -> None:
+        """Nothing is kept."""

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
 from aliquot.agent import native
+from aliquot.agent.core.enforcement import CONTEXT_MAX_BYTES
 from aliquot.agent.core.model import Holder
 from aliquot.agent.core.samples import DeviceInfo
 from aliquot.agent.enforce.base import EnforcementError, Limited
@@ -23,15 +23,6 @@ from aliquot.common.tiers import Tier
 
 CONTEXT_MIN_BYTES = 32 << 20
 """None is taken to be smaller, whatever an account says."""
-CONTEXT_MAX_BYTES = 1 << 30
-"""None is taken to be larger."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Seen:
-    """Of one slice, at the last poll."""
-
-    excess_bytes: int
 
 
 def built_library() -> Path:
@@ -61,7 +52,9 @@ class PreloadEnforcer:
         self._library = library or built_library()
         self._throttle = throttle
         self._context_bytes: dict[str, int] = {}
-        self._seen: dict[str, _Seen] = {}
+        """By model: what contexts took, until a lease has made one of its own."""
+        self._excess: dict[Holder, dict[str, int]] = {}
+        """By holder and device: at the last poll."""
         self._folders: dict[Holder, LeaseFiles] = {}
         """Those that were used, with their files open."""
 
@@ -104,7 +97,6 @@ class PreloadEnforcer:
         """Allow nothing more; with the holder's last device its folder goes."""
         spec = limited.spec
         files = self._files(spec.holder)
-        self._seen.pop(spec.slice_id, None)
         try:
             over = not files.directory.is_dir() or files.clear_limit(spec.device_uuid)
         except EnforcementError:
@@ -112,8 +104,13 @@ class PreloadEnforcer:
         except OSError as error:
             raise EnforcementError(f"the limit can't be taken away: {error}") from error
         if over:
-            files.remove()
-            self._folders.pop(spec.holder, None)
+            self.forget(spec.holder)
+
+    def forget(self, holder: Holder) -> None:
+        """Remove its folder, and close its files."""
+        self._excess.pop(holder, None)
+        self._files(holder).remove()
+        self._folders.pop(holder, None)
 
     def environment(self, limited: Limited) -> Mapping[str, str]:
         """LD_PRELOAD, to be merged with what the user preloads: see `merge_environment`."""
@@ -144,12 +141,12 @@ class PreloadEnforcer:
             self._learn_context(limited, files)
         except (OSError, EnforcementError):
             return 0  # gone or damaged: read_back says so
-        before = self._seen.get(spec.slice_id)
+        excess = self._excess.setdefault(spec.holder, {})
+        before_bytes = excess.get(spec.device_uuid, 0)
         if account_bytes is None or observed_bytes is None:
-            return before.excess_bytes if before is not None else 0
-        excess_bytes = max(0, observed_bytes - account_bytes)
-        self._seen[spec.slice_id] = _Seen(excess_bytes)
-        published = min(excess_bytes, before.excess_bytes if before is not None else 0)
+            return before_bytes
+        excess[spec.device_uuid] = max(0, observed_bytes - account_bytes)
+        published = min(excess[spec.device_uuid], before_bytes)
         try:
             files.set_excess(spec.device_uuid, published)
         except (OSError, EnforcementError):
@@ -157,15 +154,18 @@ class PreloadEnforcer:
         return published
 
     def _learn_context(self, limited: Limited, files: LeaseFiles) -> None:
-        """What a context took is reserved before the next one is made, on any device of the model."""
+        """What a context of the lease took is reserved before it makes another one. Until it has made one, that is
+        what one of any lease took on a device of the model.
+        """
         measured = files.measured_context_bytes(limited.spec.device_uuid)
         model = limited.device.product_name
-        known = self._context_bytes.get(model)
-        if measured is not None and (known is None or measured < known):
-            # The account is the tenant's to write, and this guess serves everybody's leases.
-            self._context_bytes[model] = min(max(measured, CONTEXT_MIN_BYTES), CONTEXT_MAX_BYTES)
-        if model in self._context_bytes:
-            files.set_context(limited.spec.device_uuid, self._context_bytes[model])
+        if measured is not None:
+            # The account is the tenant's to write.
+            measured = min(max(measured, CONTEXT_MIN_BYTES), CONTEXT_MAX_BYTES)
+            self._context_bytes[model] = min(measured, self._context_bytes.get(model, measured))
+        expected = measured if measured is not None else self._context_bytes.get(model)
+        if expected is not None:
+            files.set_context(limited.spec.device_uuid, expected)
 
     def _files(self, holder: Holder) -> LeaseFiles:
         found = self._folders.get(holder)

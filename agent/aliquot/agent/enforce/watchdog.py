@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from aliquot.agent.core.model import Holder
 from aliquot.agent.core.samples import DeviceInfo
 from aliquot.agent.enforce.base import Limited
 from aliquot.common.tiers import Tier
@@ -49,3 +50,6 @@ class WatchdogEnforcer:
     def environment(self, limited: Limited) -> Mapping[str, str]:
         """Nothing to add: the process need not take part."""
         return {}
+
+    def forget(self, holder: Holder) -> None:
+        """Nothing is kept."""

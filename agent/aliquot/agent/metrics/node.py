@@ -187,7 +187,7 @@ class NodeCollector(Collector):
             sent.add_metric([self._state.name, what, outcome.name.lower()], count)
         breaches = CounterMetricFamily(
             "aliquot_agent_limit_breaches",
-            "Slices seen over a limit that their tier should have denied: memory from before an attach, or a defect.",
+            "Slices seen over a limit that their tier denies: managed memory, some from before an attach, or a defect.",
             labels=("node", "tier"),
         )
         for tier, count in list(self._watchdog.breaches.items()):

@@ -11,8 +11,9 @@ import enum
 import logging
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
-from aliquot.agent.core.attribution import Attachment, Attributor, Belonging
+from aliquot.agent.core.attribution import Attachment, Attributor, Belonging, ProcessFacts
 from aliquot.agent.core.model import Holder, ProcessKey
 from aliquot.agent.processes import proc as real_processes
 from aliquot.agent.processes.cgroups import SERVICE, CgroupTree, ContainmentError
@@ -84,14 +85,15 @@ class Containment:
         if self._tree is not None and item.origin_cgroup and self._processes.alive(item.process):
             self._tree.put_back(item.process.pid, item.origin_cgroup)
 
-    def attributor(self) -> Attributor:
-        """For one scan: ask it about pids, then hand it to `learn`."""
+    def attributor(self, seen: Mapping[int, ProcessFacts] = MappingProxyType({})) -> Attributor:
+        """For one scan: ask it about pids, then hand it to `learn`. `seen`: what is known of processes already."""
         held = self._holders()
         return Attributor(
             lookup=self._processes.facts_of,
             cgroups={path: holder for path, holder in self._leaves.items() if holder in held},
             attachments=[item for item in self._attachments() if item.holder in held],
             proven={key: kept for key, known in self._proven.items() if (kept := _kept(known, held))},
+            seen=dict(seen),
         )
 
     def learn(self, scan: Attributor) -> None:

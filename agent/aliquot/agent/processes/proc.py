@@ -17,6 +17,7 @@ from aliquot.agent.core.model import ProcessKey
 
 PROC = Path("/proc")
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+_SHORT_BYTES = 1 << 16
 _ZOMBIE_STATES = frozenset("ZXx")
 # Positions in /proc/pid/stat after the command's closing parenthesis, counted from the state (field 3) as 0.
 _STATE, _PARENT, _GROUP, _SESSION, _THREADS, _START = 0, 1, 2, 3, 17, 19
@@ -53,10 +54,25 @@ class Processes(Protocol):
         """The pids above this one."""
 
 
-def _stat(pid: int) -> list[str] | None:
+def _read(pid: int, name: str) -> str | None:
+    """A short file of a process. Each poll reads two for each process on a device, so without what files of Python
+    cost beside the reading.
+    """
     try:
-        text = (PROC / str(pid) / "stat").read_text(encoding="ascii", errors="replace")
+        descriptor = os.open(f"/proc/{pid}/{name}", os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
+        return None
+    try:
+        return os.read(descriptor, _SHORT_BYTES).decode("utf-8", "surrogateescape")
+    except OSError:
+        return None
+    finally:
+        os.close(descriptor)
+
+
+def _stat(pid: int) -> list[str] | None:
+    text = _read(pid, "stat")
+    if text is None:
         return None
     # The command may itself hold blanks and parentheses; what follows the last one never does.
     fields = text.rpartition(")")[2].split()
@@ -96,11 +112,8 @@ def facts_of(pid: int) -> ProcessFacts | None:
 
 def cgroup_of(pid: int) -> str | None:
     """Its path in the cgroup v2 hierarchy, as seen from the agent's cgroup namespace; None where there is none."""
-    try:
-        text = (PROC / str(pid) / "cgroup").read_text(encoding="utf-8", errors="surrogateescape")
-    except OSError:
-        return None
-    for line in text.splitlines():
+    text = _read(pid, "cgroup")
+    for line in text.splitlines() if text is not None else ():
         if line.startswith("0::"):
             return line.removeprefix("0::").removesuffix(" (deleted)")
     return None

@@ -160,7 +160,7 @@ def _say_what_ended_it(out: Out, lease: HeldLease, code: int, agents: Mapping[st
     """Say why a signal ended the program that neither this process nor the user sent."""
     for agent in agents.values():
         for act in agent.status().acts:
-            if act.lease_id == lease.lease_id and act.act in {"terminate", "kill"}:
+            if act.lease_id == lease.lease_id and act.act in {"terminate", "kill", "kill_all", "end_lease"}:
                 _stopped(out, " by the watchdog", act.why)
                 out.note("hint: ask for more memory, or use less of it")
                 return

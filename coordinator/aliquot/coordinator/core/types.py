@@ -242,6 +242,8 @@ class EndReason(enum.StrEnum):
     CANCELLED = "CANCELLED"
     DRAINED = "DRAINED"
     FAILED = "FAILED"
+    OVER_LIMIT = "OVER_LIMIT"
+    """Its processes held more than it had, again and again. Agents give this word as the reason of a failed slice."""
 
 
 class RequestSpec(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -198,7 +198,8 @@ uint64_t books_cgroup_bytes(const struct sim_device *device, uint64_t cgroup_dev
     for (uint32_t i = 0; i < device->account_count; i++) {
         const struct sim_account *account = &device->accounts[i];
         if (account->state && account->cgroup_inode == cgroup_inode && account->cgroup_device == cgroup_device)
-            used += account->memory_bytes + books_shared_bytes(device, account);
+            used += account->memory_bytes - (device->contexts_spared ? account->context_bytes : 0) +
+                    books_shared_bytes(device, account);
     }
     return used;
 }
@@ -258,7 +259,8 @@ bool books_charge(struct place place, enum charge_kind kind, uint64_t bytes)
         account->managed_bytes += bytes < room ? bytes : room;
         return true;
     }
-    if (!within_limit(device, account, bytes) || !fits(device, place.gpu_instance, bytes))
+    uint64_t limited = kind == CHARGE_CONTEXT && device->contexts_spared ? 0 : bytes;
+    if (!within_limit(device, account, limited) || !fits(device, place.gpu_instance, bytes))
         return false;
     account->memory_bytes += bytes;
     if (kind == CHARGE_CONTEXT)

@@ -156,7 +156,7 @@ struct sim_device {
     uint64_t busy_until_ns; /* CLOCK_MONOTONIC: when the last simulated kernel ends */
     uint64_t kernel_ns;     /* how long a kernel takes that does not say so itself */
     uint32_t account_count; /* high-water mark of accounts */
-    uint32_t reserved;
+    uint32_t contexts_spared; /* contexts don't count against limits of cgroups */
     struct sim_account accounts[ACCOUNTS_MAX];
 };
 

@@ -101,6 +101,7 @@ def conclude(
     `failed` maps slice ids to (reason, detail). A slice that ends while its lease is ending is simply gone. Otherwise
     one failed slice takes its siblings along: a lease that was never active goes back to its queue and avoids that
     device for a while; one that was active ends, because only its launcher can know what to do without the device.
+    One that would not keep to its limit ends in any case, also where it could go on with fewer slices.
     """
     gone = set(gone)
     facts: list[Fact] = []
@@ -127,10 +128,17 @@ def conclude(
     lost = [piece for piece in lease.holding if piece.slice_id in failed and not piece.ending]
     if not lost or lease.waiting:
         return facts
-    fewer = resizing.go_on_without(state, lease, lost, failed[lost[0].slice_id][0], now_ms)
+    worst = next((piece for piece in lost if failed[piece.slice_id][0] == EndReason.OVER_LIMIT), lost[0])
+    reason, detail = failed[worst.slice_id]
+    story = f"{reason} on device {worst.plan.device_uuid}" + (f": {detail}" if detail else "")
+    if reason == EndReason.OVER_LIMIT:
+        return facts + _give_up(state, lease, left, EndReason.OVER_LIMIT, story, now_ms)
+    fewer = resizing.go_on_without(state, lease, lost, reason, now_ms)
     if fewer is not None:
         return facts + fewer
-    return facts + _after_failure(state, lease, lost, left, failed, now_ms)
+    if lease.active_ms or lease.failures >= state.config.requeues_max:
+        return facts + _give_up(state, lease, left, EndReason.FAILED, story, now_ms)
+    return facts + retry_elsewhere(state, lease, left, [piece.plan.device_uuid for piece in lost], story, now_ms)
 
 
 def _close(lease: Lease, now_ms: int) -> Fact:
@@ -141,34 +149,26 @@ def _close(lease: Lease, now_ms: int) -> Fact:
     )
 
 
-def _after_failure(
-    state: Planning,
-    lease: Lease,
-    lost: list[Slice],
-    left: list[Slice],
-    failed: Mapping[str, tuple[str, str]],
-    now_ms: int,
+def _give_up(
+    state: Planning, lease: Lease, left: list[Slice], reason: EndReason, story: str, now_ms: int
 ) -> list[Fact]:
-    reason, detail = failed[lost[0].slice_id]
-    story = f"{reason} on device {lost[0].plan.device_uuid}" + (f": {detail}" if detail else "")
-    if lease.active_ms or lease.failures >= state.config.requeues_max:
-        if not left:
-            return [LeaseEnded(at_ms=now_ms, lease_id=lease.lease_id, reason=EndReason.FAILED, detail=story)]
-        survivors = [piece for piece in left if is_agentless(state, piece)]
-        facts: list[Fact] = [
-            LeaseReleasing(
-                at_ms=now_ms,
-                lease_id=lease.lease_id,
-                reason=EndReason.FAILED,
-                detail=story,
-                deadline_ms=now_ms + lease.request.grace_ms,
-            )
-        ]
-        facts += [SliceGone(at_ms=now_ms, lease_id=lease.lease_id, slice_id=p.slice_id) for p in survivors]
-        if len(survivors) == len(left):
-            facts.append(LeaseEnded(at_ms=now_ms, lease_id=lease.lease_id, reason=EndReason.FAILED, detail=story))
-        return facts
-    return retry_elsewhere(state, lease, left, [piece.plan.device_uuid for piece in lost], story, now_ms)
+    """Facts that end a lease which lost a slice; `left` are those that still hold something."""
+    if not left:
+        return [LeaseEnded(at_ms=now_ms, lease_id=lease.lease_id, reason=reason, detail=story)]
+    survivors = [piece for piece in left if is_agentless(state, piece)]
+    facts: list[Fact] = [
+        LeaseReleasing(
+            at_ms=now_ms,
+            lease_id=lease.lease_id,
+            reason=reason,
+            detail=story,
+            deadline_ms=now_ms + lease.request.grace_ms,
+        )
+    ]
+    facts += [SliceGone(at_ms=now_ms, lease_id=lease.lease_id, slice_id=p.slice_id) for p in survivors]
+    if len(survivors) == len(left):
+        facts.append(LeaseEnded(at_ms=now_ms, lease_id=lease.lease_id, reason=reason, detail=story))
+    return facts
 
 
 def retry_elsewhere(
