@@ -26,7 +26,7 @@ from _pool import Process, coordinator, declare, declared_nodes
 from aliquot.v1 import leases_pb2, leases_pb2_grpc, types_pb2
 
 
-async def pairs_ms(stub: Any, count: int) -> list[float]:
+async def pairs_ms(stub: leases_pb2_grpc.LeaseServiceAsyncStub, count: int) -> list[float]:
     """How long each of so many pairs of calls took."""
     took = []
     request = types_pb2.LeaseRequest(gpu="0.1,1Gi", tenant="bench")

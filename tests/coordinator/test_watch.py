@@ -135,9 +135,7 @@ async def test_five_thousand_events_at_once_reach_who_takes_them_one_by_one() ->
         hub, lease = pool.leading.hub, pool.coordinator.view.leases[lease_id]
         start = hub.seq
         for seq in range(start + 1, start + 5_001):
-            hub.publish(
-                Commit(seq=seq, at_ms=seq, leader_epoch=1, leases=((lease_id, lease),), nodes=(), devices=())
-            )
+            hub.publish(Commit(seq=seq, at_ms=seq, leader_epoch=1, leases=((lease_id, lease),), nodes=(), devices=()))
         seen = [(await watch.read()).seq for _ in range(5_000)]
         assert seen == list(range(start + 1, start + 5_001))
         assert not hub.compacted

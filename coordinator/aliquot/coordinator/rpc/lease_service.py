@@ -49,6 +49,10 @@ _NOTHING_KEPT_MS = 60_000
 KEEPERS_MAX = 20_000
 """Streams of keep-alives: one a launcher."""
 _RESIZED_PER_MESSAGE = 100
+_EXPLAINED_WITHIN_S = 2.0
+"""A lease is shown without why it waits where that can't be said so soon."""
+_ANSWERED_IN_S = 0.1
+"""What is kept of a call's time for the answer to arrive."""
 
 
 class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
@@ -93,10 +97,10 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
         if condition is not None:
             self._waiters.check_room()
         outcome = await self._outcome(self._submit(request, read), read)
-        return await self._answer(outcome, condition, timeout_s)
+        return await self._answer(outcome, condition, timeout_s, context)
 
     async def _answer(
-        self, outcome: AllocateOutcome, condition: Condition | None, timeout_s: float
+        self, outcome: AllocateOutcome, condition: Condition | None, timeout_s: float, context: Context
     ) -> leases_pb2.AllocateResponse:
         """The lease, once it is as its caller wants it."""
         lease = self._lease(outcome.lease_id)
@@ -107,7 +111,7 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
         elif outcome.replayed:
             self._keepalive.renew(lease.lease_id)
         message = self._own_message(lease)
-        await self._explain_wait(lease, message)
+        await self._explain_wait(lease, message, context)
         return leases_pb2.AllocateResponse(lease=message, replayed=outcome.replayed)
 
     @unary
@@ -130,7 +134,7 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
         )
         self._waiters.check_room()
         outcome = await self._writer.ask(command)
-        return await self._answer(outcome, _CONDITIONS.get(request.wait_until, granted), timeout_s)
+        return await self._answer(outcome, _CONDITIONS.get(request.wait_until, granted), timeout_s, context)
 
     @unary
     async def AllocateBatch(  # noqa: N802
@@ -202,11 +206,12 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
         explained = await self._writer.query(Explain(read.spec))
         return leases_pb2.ExplainResponse(explanation=explanation_message(explained, self._view))
 
-    async def _explain_wait(self, lease: Lease, message: types_pb2.Lease) -> None:
-        """Add why it waits, if it does, unless no questions can be answered now."""
+    async def _explain_wait(self, lease: Lease, message: types_pb2.Lease, context: Context) -> None:
+        """Add why it waits, if it does, unless questions can't be answered now, or not soon."""
         if lease.state is LeaseState.QUEUED:
-            with contextlib.suppress(JournalUnavailable, Overloaded, ShuttingDown):
-                message.waiting.CopyFrom(await self._why(lease.lease_id))
+            with contextlib.suppress(JournalUnavailable, Overloaded, ShuttingDown, TimeoutError):
+                async with asyncio.timeout(_before_deadline_s(_EXPLAINED_WITHIN_S, _ANSWERED_IN_S, context)):
+                    message.waiting.CopyFrom(await self._why(lease.lease_id))
 
     async def _why(self, lease_id: str) -> types_pb2.Explanation:
         return explanation_message(await self._writer.query(ExplainLease(lease_id)), self._view)
@@ -309,7 +314,7 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
         message = self._seen_message(lease)
         message.set_aside.extend(str(trouble) for trouble in self._writer.set_aside_about(lease.lease_id))
         if not message.set_aside:  # explaining it would fail as well
-            await self._explain_wait(lease, message)
+            await self._explain_wait(lease, message, context)
         return message
 
     @unary
@@ -399,6 +404,9 @@ def _timeout_s(asked_ms: int, default_ms: int, field: str, context: Context) -> 
     """How long to wait: as asked, but not beyond the call's own deadline."""
     if asked_ms > limits.MAX_WAIT_MS:
         raise InvalidFieldError(field, f"{asked_ms} ms; at most {limits.MAX_WAIT_MS} ms (an hour)")
+    return _before_deadline_s((asked_ms or default_ms) / 1000, 2 * _ANSWERED_IN_S, context)
+
+
+def _before_deadline_s(wanted_s: float, spare_s: float, context: Context) -> float:
     left_s: float | None = context.time_remaining()  # the stub forgets that a call may have no deadline
-    wanted_s = (asked_ms or default_ms) / 1000
-    return wanted_s if left_s is None else max(0.0, min(wanted_s, left_s - 0.2))
+    return wanted_s if left_s is None else max(0.0, min(wanted_s, left_s - spare_s))
