@@ -124,7 +124,7 @@ async def test_questions_have_the_time_in_which_commands_wait_for_one_another(
 ) -> None:
     """Each command is followed by one that waits for others when it is the questions' turn."""
     async with writing(HeldJournal(), WriterConfig(linger_ms=60_000)) as made:
-        loop, really, numbers = asyncio.get_running_loop(), planner.decide, iter(range(300))
+        loop, really, numbers = asyncio.get_running_loop(), vars(planner)["decide"], iter(range(300))
 
         def submit_next() -> None:
             for number in numbers:

@@ -161,6 +161,22 @@ async def test_another_machine_with_the_same_id_is_let_in_when_the_first_is_gone
             await ready(pool)
 
 
+async def test_an_agent_that_was_asked_to_speak_less_is_not_taken_for_gone_sooner() -> None:
+    clock = ManualClock(START_MS)
+    async with running(clock=clock) as pool:
+        first, copy = Agent(pool.address, "n1"), Agent(pool.address, "n1", uuids=("GPU-other",))
+        first.boot_id, copy.boot_id = "boot-of-first", "boot-of-copy"
+        async with agents(first):
+            await ready(pool)
+            pool.leading.roster.set_pressure(4)
+            await pass_time(pool, clock, 16)  # a heartbeat is due every 20 s
+            with pytest.raises(grpc.aio.AioRpcError) as refusal:
+                await copy.connect()
+            assert reason_of(refusal.value) == "SESSION_REPLACED"
+            assert first.ended is None
+        await copy.close()
+
+
 async def test_names_and_devices_belong_to_one_agent() -> None:
     async with running() as pool:
         first = Agent(pool.address, "n1", name="same", uuids=("GPU-1",))

@@ -46,10 +46,8 @@ class Greeter:
         roster: Roster,
         pool_secret: bytes,
         version: str,
-        suspect_ms: int,
         allowed: AgentRule,
     ) -> None:
-        """`suspect_ms`: after so long a silence another machine may be the node."""
         self._writer = writer
         self._view = view
         self._clock = clock
@@ -57,7 +55,6 @@ class Greeter:
         self._roster = roster
         self._pool_secret = pool_secret
         self._version = version
-        self._suspect_ms = suspect_ms
         self._allowed = allowed
         self._epochs = 0
         self._raising = asyncio.Lock()
@@ -88,7 +85,7 @@ class Greeter:
             raise InvalidFieldError("hello.boot_id", f"has 1 to {limits.MAX_NAME_CHARS} characters")
         self._allowed(context, hello.node_id)
         now_ms = self._clock.monotonic_ms()
-        refuse_second(self._roster.get(hello.node_id), hello.boot_id, now_ms - self._suspect_ms)
+        refuse_second(self._roster.get(hello.node_id), hello.boot_id, now_ms - self._roster.suspect_ms)
         await self._outrank(hello.leader_epoch)
         leader_epoch = self._view.leader_epoch
         self._epochs += 1

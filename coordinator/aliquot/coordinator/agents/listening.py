@@ -13,17 +13,17 @@ from sys import intern
 from aliquot.common import limits
 from aliquot.common.clock import Clock
 from aliquot.common.errors import AliquotError, InvalidFieldError
+from aliquot.coordinator.agents.device_changes import as_held, foreign_changed
 from aliquot.coordinator.agents.roster import Roster
 from aliquot.coordinator.agents.session import Context, Session
 from aliquot.coordinator.agents.submitting import offer, submit_when_room
 from aliquot.coordinator.core import commands as c
 from aliquot.coordinator.core.errors import SessionReplaced
 from aliquot.coordinator.reading.metrics import Metrics
-from aliquot.coordinator.reading.reports import as_held, foreign_changed
 from aliquot.coordinator.reading.telemetry import AboutDevice, Telemetry
 from aliquot.coordinator.reading.usage import ObservedUse
 from aliquot.coordinator.reading.view import View
-from aliquot.coordinator.wire.agents import believed_reading, decode, heartbeat_seq
+from aliquot.coordinator.wire.agents import believed_reading, decode, heartbeat_seq, read_reports
 from aliquot.coordinator.wire.nodes import check_room, known_tiers, read_registered
 from aliquot.coordinator.writing.open_group import Reply
 from aliquot.coordinator.writing.writer import Writer
@@ -87,7 +87,8 @@ class Listener:
         if snapshot.session_epoch not in (0, session.epoch):  # repeated on the way; what it lacks is not gone
             self._metrics.agent_messages["stale_snapshots"] += 1
             return
-        read = self._observed.tier_notes.read(session.node_id, snapshot.slices)
+        read = read_reports(snapshot.slices)
+        self._observed.tier_notes.note(session.node_id, snapshot.slices)
         if not session.live:
             await self._register(session, snapshot, read)
         else:
@@ -201,8 +202,8 @@ class Listener:
             return
         if len(reports.reports) > limits.MAX_SLICE_REPORTS:
             raise InvalidFieldError("reports", f"{len(reports.reports)} at once; at most {limits.MAX_SLICE_REPORTS}")
-        read = self._observed.tier_notes.read(session.node_id, reports.reports)
-        command = c.ReportSlices(session.node_id, session.epoch, read)
+        self._observed.tier_notes.note(session.node_id, reports.reports)
+        command = c.ReportSlices(session.node_id, session.epoch, read_reports(reports.reports))
         try:
             reply = await submit_when_room(self._writer, command)
         except AliquotError:

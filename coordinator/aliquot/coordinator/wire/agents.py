@@ -7,7 +7,7 @@ worth.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import Any, Final
 
@@ -15,6 +15,8 @@ from google.protobuf.message import DecodeError
 
 from aliquot.common import limits
 from aliquot.common.errors import InvalidFieldError
+from aliquot.common.tiers import Tier
+from aliquot.coordinator.core.commands import ReportStatus, SliceReport
 from aliquot.v1 import agent_pb2, types_pb2
 
 _HEARTBEAT_TAG: Final = 0x22
@@ -46,6 +48,10 @@ _READING_MAX: Mapping[str, int] = {
 }
 """Of what has another bound than the device's memory. The rest has 32 bits."""
 _READING_BYTES: Final = ("memory_used_bytes", "unattributed_bytes")
+_REASON_CHARS_MAX: Final = 64
+_TEXT_CHARS_MAX: Final = 256
+_TIERS = frozenset(map(int, Tier))
+_STATUSES = {status.value: status for status in ReportStatus}
 
 
 def heartbeat_seq(raw: bytes) -> int | None:
@@ -89,6 +95,23 @@ def believed_reading(reading: types_pb2.DeviceTelemetry, memory_total_bytes: int
         if getattr(believed, name) > most:
             setattr(believed, name, most)
     return believed
+
+
+def read_reports(reports: Iterable[agent_pb2.SliceReport]) -> tuple[SliceReport, ...]:
+    """Confirmations as the core takes them. One with a status that nobody knows says nothing and is left out."""
+    return tuple(
+        SliceReport(
+            slice_id=report.slice_id,
+            lease_epoch=report.lease_epoch,
+            status=_STATUSES[report.status],
+            tier=report.tier if report.tier in _TIERS else 0,
+            reason=report.reason[:_REASON_CHARS_MAX],
+            detail=report.detail[:_TEXT_CHARS_MAX],
+            endpoint=report.endpoint[:_TEXT_CHARS_MAX],
+        )
+        for report in reports
+        if report.status in _STATUSES
+    )
 
 
 # -- looking at a message without decoding it
