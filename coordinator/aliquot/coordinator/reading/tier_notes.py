@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from aliquot.common.names import plain_text
 from aliquot.coordinator.core.leases.records import Lease, lease_id_of
 from aliquot.v1 import agent_pb2
 
@@ -46,7 +47,7 @@ class TierNotes:
         piece = lease.find(report.slice_id) if lease is not None else None
         if piece is None or piece.plan.node_id != node_id or not piece.holds_capacity:
             return
-        notes = tuple(note[:NOTE_CHARS_MAX] for note in report.tier_notes[:NOTES_MAX])
+        notes = tuple(plain_text(note, NOTE_CHARS_MAX) for note in report.tier_notes[:NOTES_MAX])
         if not notes:
             self._of_slice.pop(report.slice_id, None)
             return

@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from asyncio import Future
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Sequence
 
 from aliquot.common import limits, names
 from aliquot.common.errors import AliquotError, InvalidFieldError
@@ -27,7 +27,7 @@ from aliquot.coordinator.rpc.model_hints import name_near_models
 from aliquot.coordinator.rpc.watch_service import WatchService
 from aliquot.coordinator.upkeep.keepalive import KeepAlive
 from aliquot.coordinator.wire import errors as rpc_errors
-from aliquot.coordinator.wire.calls import Context, Service, page_size, readable, unary
+from aliquot.coordinator.wire.calls import Context, Service, check_size, page_size, readable, unary
 from aliquot.coordinator.wire.leases import (
     explanation_message,
     lease_message,
@@ -49,6 +49,8 @@ _NOTHING_KEPT_MS = 60_000
 KEEPERS_MAX = 20_000
 """Streams of keep-alives: one a launcher."""
 _RESIZED_PER_MESSAGE = 100
+_WAITING_BYTES_MAX = limits.MIB
+"""Of a call that may wait: it is kept as long. A request with every list full has 0.6 MiB."""
 _EXPLAINED_WITHIN_S = 2.0
 """A lease is shown without why it waits where that can't be said so soon."""
 _ANSWERED_IN_S = 0.1
@@ -89,6 +91,7 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
         self, request: leases_pb2.AllocateRequest, context: Context
     ) -> leases_pb2.AllocateResponse:
         """Ask for a lease, and wait for it as far as asked."""
+        check_size(request, _WAITING_BYTES_MAX)
         timeout_s = _timeout_s(request.wait_timeout_ms, limits.DEFAULT_WAIT_MS, "wait_timeout_ms", context)
         condition = _CONDITIONS.get(request.wait_until)
         if condition is None and request.wait_until != leases_pb2.WAIT_UNTIL_QUEUED:
@@ -119,6 +122,7 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
         self, request: leases_pb2.GrantOnRequest, context: Context
     ) -> leases_pb2.AllocateResponse:
         """A lease exactly where somebody else has decided, or why not."""
+        check_size(request, _WAITING_BYTES_MAX)
         timeout_s = _timeout_s(request.wait_timeout_ms, limits.DEFAULT_WAIT_MS, "wait_timeout_ms", context)
         if request.wait_until not in _CONDITIONS and request.wait_until != leases_pb2.WAIT_UNTIL_QUEUED:
             raise InvalidFieldError("wait_until", f"{request.wait_until} is not known")
@@ -236,12 +240,11 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
         finally:
             self._keepers -= 1
 
-    async def _keep(self, lease_ids: Iterable[str]) -> leases_pb2.KeepAliveResponse:
-        ids = list(lease_ids)
-        _bounded(ids, limits.MAX_KEEPALIVE_IDS, "lease_ids")
+    async def _keep(self, lease_ids: Sequence[str]) -> leases_pb2.KeepAliveResponse:
+        _bounded(lease_ids, limits.MAX_KEEPALIVE_IDS, "lease_ids")
         response = leases_pb2.KeepAliveResponse()
         smallest_ms = 0
-        for number, lease_id in enumerate(ids):
+        for number, lease_id in enumerate(lease_ids):
             if number % _KEPT_PER_TURN == _KEPT_PER_TURN - 1:
                 await asyncio.sleep(0)
             lease = self._view.leases.get(lease_id)
@@ -276,6 +279,7 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
         self, request: leases_pb2.ReleaseRequest, context: Context
     ) -> leases_pb2.ReleaseResponse:
         """End a lease; one that has ended is answered as it is."""
+        check_size(request, _WAITING_BYTES_MAX)
         timeout_s = _timeout_s(request.wait_timeout_ms, limits.DEFAULT_WAIT_GONE_MS, "wait_timeout_ms", context)
         detail = names.validate_text(request.reason, "reason", limits.MAX_REASON_CHARS) if request.reason else ""
         await self._writer.submit(c.Release(request.lease_id, detail=detail))

@@ -9,15 +9,19 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import grpc
 import grpc.aio
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError, Message
 
+from aliquot.common import limits
 from aliquot.common.errors import InvalidFieldError
 from aliquot.coordinator.reading.metrics import Metrics
 from aliquot.coordinator.wire import errors as rpc_errors
+from aliquot.coordinator.wire.parts import CALLS_PARTS_MAX, check_parts
 
 Request = TypeVar("Request")
 Response = TypeVar("Response")
 Context = grpc.aio.ServicerContext[Any, Any]
+_OTHERS_BYTES_MAX = 4 * limits.KIB
+"""Of what services are asked that are not ours: names of services and symbols."""
 Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
 
 
@@ -47,13 +51,14 @@ def unary(
 
 
 class Undecodable(NamedTuple):
-    """Stands for a message that can't be decoded until somebody can answer that."""
+    """Stands for a message that is not, or can't be, decoded until somebody can answer that."""
 
     why: str
 
 
 def tolerant(handler: Handler) -> Handler:
-    """The same method, called with Undecodable where gRPC itself would answer UNKNOWN and log a traceback.
+    """The same method, called with Undecodable where gRPC itself would answer UNKNOWN and log a traceback, and where a
+    message has more parts than any should.
 
     Bytes that it answers with are sent as they are: what many get is encoded once.
     """
@@ -61,10 +66,13 @@ def tolerant(handler: Handler) -> Handler:
     if decode is None or encode is None:
         return handler
 
+    descriptor = decode.__self__.DESCRIPTOR  # type: ignore[attr-defined]
+
     def read(data: bytes) -> object:
         try:
+            check_parts(data, descriptor, CALLS_PARTS_MAX)
             return decode(data)
-        except DecodeError as error:
+        except (DecodeError, InvalidFieldError) as error:
             return Undecodable(str(error))
 
     def write(response: object) -> bytes:
@@ -125,26 +133,26 @@ def _checked(handler: Handler) -> Handler:
     """The same method behind a look at what it is called with."""
     make, behaviour = _kind_of(handler)
 
-    async def check(request: object, context: Context) -> None:
+    async def check(request: Message, context: Context) -> None:
         try:
-            readable(request)
+            check_size(readable(request), _OTHERS_BYTES_MAX)
         except InvalidFieldError as error:
             await rpc_errors.abort(context, error)
 
-    async def called(request: object, context: Context) -> object:
+    async def called(request: Message, context: Context) -> object:
         await check(request, context)
         return await behaviour(request, context)
 
-    async def known(requests: AsyncIterator[object], context: Context) -> AsyncIterator[object]:
+    async def known(requests: AsyncIterator[Message], context: Context) -> AsyncIterator[Message]:
         async for request in requests:
             await check(request, context)
             yield request
 
-    async def conversed(requests: AsyncIterator[object], context: Context) -> AsyncIterator[object]:
+    async def conversed(requests: AsyncIterator[Message], context: Context) -> AsyncIterator[object]:
         async for response in behaviour(known(requests, context), context):
             yield response
 
-    async def gathered(requests: AsyncIterator[object], context: Context) -> object:
+    async def gathered(requests: AsyncIterator[Message], context: Context) -> object:
         return await behaviour(known(requests, context), context)
 
     checking: Any = called
@@ -158,10 +166,16 @@ def readable(request: Request) -> Request:
     if isinstance(request, Undecodable):
         raise InvalidFieldError(
             "message",
-            f"can't be decoded: {request.why}",
+            f"is not decoded: {request.why}",
             hint="is something between that changes messages, or does the caller speak another protocol?",
         )
     return request
+
+
+def check_size(request: Message, most: int) -> None:
+    """Raises InvalidFieldError for a call that may last, and so would be kept, with more in it than it needs."""
+    if request.ByteSize() > most:
+        raise InvalidFieldError("message", f"{request.ByteSize()} bytes; at most {most} are allowed in this call")
 
 
 def page_size(asked: int, default: int, most: int) -> int:
