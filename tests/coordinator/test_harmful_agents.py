@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable
+from itertools import count
 from typing import Any
 
 import grpc
@@ -219,8 +221,8 @@ async def test_an_agent_that_does_not_read_is_not_kept_for_what_it_makes_up() ->
                 agent_pb2.SliceReport(slice_id=f"l-{number}.1.{each}", status=agent_pb2.SLICE_STATUS_GONE)
                 for each in range(1000)
             ]
-            reports.append(agent_pb2.SliceReport(slice_id="x" * 1_000_000, status=agent_pb2.SLICE_STATUS_GONE))
-            message = agent_pb2.SliceReports(session_epoch=epoch, reports=reports[1:])
+            reports[0].slice_id = "x" * 10_000
+            message = agent_pb2.SliceReports(session_epoch=epoch, reports=reports)
             await call.write(agent_pb2.AgentMessage(reports=message).SerializeToString())
             gap = agent_pb2.AgentMessage(heartbeat=agent_pb2.Heartbeat(seq=999))
             await call.write(gap.SerializeToString())
@@ -230,6 +232,34 @@ async def test_an_agent_that_does_not_read_is_not_kept_for_what_it_makes_up() ->
         await pool.declare(1)  # what came before is durable
         assert kept.untold <= 10_000
         assert not kept.ended
+        call.cancel()
+
+
+async def test_an_agent_whose_devices_change_without_end_is_held_back() -> None:
+    async with running() as pool:
+        speaker = Agent(pool.address, "n1", uuids=tuple(f"GPU-n1-{number}" for number in range(256)))
+        call: Any = pool.channel.stream_stream("/aliquot.v1.AgentService/Session")()
+        await call.write(speaker.hello().SerializeToString())
+        await call.read()
+        await call.write(speaker.snapshot(1).SerializeToString())
+        await ready(pool)
+
+        async def change_for_ever() -> None:
+            for number in count():
+                message = speaker.snapshot(1)
+                for device in message.snapshot.node.devices:
+                    device.healthy = bool(number % 2)
+                await call.write(message.SerializeToString())
+
+        changing = asyncio.create_task(change_for_ever())
+        heard = pool.leading.sessions._metrics.agent_messages
+        await eventually(lambda: heard["held_back"], "it is not read for a while")
+        assert heard["snapshot"] < 20
+        await pool.declare(1)
+        lease = await pool.allocate("0.5")
+        await pool.release(lease.lease_id)
+        assert not changing.done()
+        changing.cancel()
         call.cancel()
 
 

@@ -6,6 +6,7 @@ deadband, confirmations) becomes a command.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from functools import partial
 from sys import intern
@@ -15,6 +16,7 @@ from aliquot.common.clock import Clock
 from aliquot.common.errors import AliquotError, InvalidFieldError
 from aliquot.common.names import plain_text
 from aliquot.coordinator.agents.device_changes import as_held, foreign_changed
+from aliquot.coordinator.agents.pace import COMMAND_BYTES
 from aliquot.coordinator.agents.roster import Roster
 from aliquot.coordinator.agents.session import Context, Session
 from aliquot.coordinator.agents.submitting import offer, submit_when_room
@@ -84,6 +86,10 @@ class Listener:
                 await self._snapshot(session, message.snapshot)
             elif kind == "heartbeat":  # encoded in a way that the look above does not know
                 self._heartbeat(session, message.heartbeat.seq)
+            session.pace.spend(len(raw))
+            if (wait_s := session.pace.wait_s(clock.monotonic_ms())) > 0:
+                count["held_back"] += 1
+                await asyncio.sleep(wait_s)
 
     async def _snapshot(self, session: Session, snapshot: agent_pb2.Snapshot) -> None:
         if snapshot.session_epoch not in (0, session.epoch):  # repeated on the way; what it lacks is not gone
@@ -201,6 +207,7 @@ class Listener:
             return
         session.told_devices[uuid] = (foreign_bytes, healthy)
         why = "" if healthy else plain_text(reason, TEXT_CHARS_MAX)
+        session.pace.spend(COMMAND_BYTES)
         offer(self._writer, c.ReportDevice(session.node_id, session.epoch, uuid, foreign_bytes, healthy, why))
 
     async def _reports(self, session: Session, reports: agent_pb2.SliceReports) -> None:

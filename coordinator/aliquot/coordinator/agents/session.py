@@ -17,6 +17,7 @@ import grpc.aio
 from aliquot.common import limits
 from aliquot.common.errors import AliquotError
 from aliquot.coordinator.agents.desired import Wish, cut_order, desired_slice, stop_stray, wish_of
+from aliquot.coordinator.agents.pace import Pace
 from aliquot.coordinator.core.errors import SessionReplaced
 from aliquot.coordinator.core.leases.records import lease_id_of
 from aliquot.coordinator.core.state import Node
@@ -62,6 +63,7 @@ class Session:
         "last_heard_ms",
         "live",
         "node_id",
+        "pace",
         "suspect",
         "told_devices",
     )
@@ -74,6 +76,7 @@ class Session:
         self.boot_id = hello.boot_id
         """Of the machine that its agent runs on: another one after every restart."""
         self.last_heard_ms = now_ms
+        self.pace = Pace(now_ms)
         self.delta_seq = 0
         self.awaiting_snapshot = True
         self.live = False
