@@ -18,12 +18,14 @@ import statistics
 import sys
 import time
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import grpc.aio
-from _pool import Process, coordinator, declare, declared_nodes
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
 from aliquot.v1 import leases_pb2, leases_pb2_grpc, types_pb2
+from bench._pool import Process, coordinator, declare, declared_nodes
 
 
 async def pairs_ms(stub: leases_pb2_grpc.LeaseServiceAsyncStub, count: int) -> list[float]:

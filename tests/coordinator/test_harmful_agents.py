@@ -208,8 +208,8 @@ async def test_an_agent_that_does_not_read_is_not_kept_for_what_it_makes_up() ->
         running() as pool,
         grpc.aio.insecure_channel(pool.address, [("grpc.use_local_subchannel_pool", 1), *SMALL_WINDOW]) as own,
     ):
-        speaker, raw = Agent(pool.address, "n1"), own.stream_stream("/aliquot.v1.AgentService/Session")
-        call: Any = raw()
+        speaker = Agent(pool.address, "n1")
+        call: Any = own.stream_stream("/aliquot.v1.AgentService/Session")()
         await call.write(speaker.hello().SerializeToString())
         epoch = agent_pb2.CoordinatorMessage.FromString(await call.read()).welcome.session_epoch
         await call.write(speaker.snapshot(1).SerializeToString())
