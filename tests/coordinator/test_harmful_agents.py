@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable
+from itertools import count
 from typing import Any
 
 import grpc
@@ -12,9 +14,10 @@ import pytest
 from aliquot.common import limits
 from aliquot.common.limits import GIB
 from aliquot.coordinator.wire import agents as wire
-from aliquot.v1 import agent_pb2, leases_pb2, types_pb2
+from aliquot.v1 import admin_pb2, admin_pb2_grpc, agent_pb2, leases_pb2, types_pb2
 from tests.coordinator.pool import Agent, Pool, agents, eventually, fields_of, reason_of, running
 from tests.coordinator.test_sessions import ready
+from tests.coordinator.test_watch import SMALL_WINDOW
 
 HUGE = (1 << 64) - 1
 ENDLESS = b"\xff" * 100_000
@@ -197,3 +200,132 @@ async def test_other_services_hear_no_traceback_either(path: str, caplog: pytest
             await call
         assert refusal.value.code() == grpc.StatusCode.INVALID_ARGUMENT
         assert not caplog.records
+
+
+async def test_an_agent_that_does_not_read_is_not_kept_for_what_it_makes_up() -> None:
+    """It reports slices that nobody knows, and asks again and again for what it is not told."""
+    async with (
+        running() as pool,
+        grpc.aio.insecure_channel(pool.address, [("grpc.use_local_subchannel_pool", 1), *SMALL_WINDOW]) as own,
+    ):
+        speaker = Agent(pool.address, "n1")
+        call: Any = own.stream_stream("/aliquot.v1.AgentService/Session")()
+        await call.write(speaker.hello().SerializeToString())
+        epoch = agent_pb2.CoordinatorMessage.FromString(await call.read()).welcome.session_epoch
+        await call.write(speaker.snapshot(1).SerializeToString())
+        await ready(pool)
+        kept = pool.leading.roster.get("n1")
+        assert kept is not None
+        for number in range(40):
+            reports = [
+                agent_pb2.SliceReport(slice_id=f"l-{number}.1.{each}", status=agent_pb2.SLICE_STATUS_GONE)
+                for each in range(1000)
+            ]
+            reports[0].slice_id = "x" * 10_000
+            message = agent_pb2.SliceReports(session_epoch=epoch, reports=reports)
+            await call.write(agent_pb2.AgentMessage(reports=message).SerializeToString())
+            gap = agent_pb2.AgentMessage(heartbeat=agent_pb2.Heartbeat(seq=999))
+            await call.write(gap.SerializeToString())
+            await call.write(speaker.snapshot(1).SerializeToString())
+        heard = pool.leading.sessions._metrics.agent_messages
+        await eventually(lambda: heard["reports"] == 40 and heard["snapshot"] == 41, "all has been heard")
+        await pool.declare(1)  # what came before is durable
+        assert kept.untold <= 10_000
+        assert not kept.ended
+        call.cancel()
+
+
+async def test_an_agent_whose_devices_change_without_end_is_held_back() -> None:
+    async with running() as pool:
+        speaker = Agent(pool.address, "n1", uuids=tuple(f"GPU-n1-{number}" for number in range(256)))
+        call: Any = pool.channel.stream_stream("/aliquot.v1.AgentService/Session")()
+        await call.write(speaker.hello().SerializeToString())
+        await call.read()
+        await call.write(speaker.snapshot(1).SerializeToString())
+        await ready(pool)
+
+        async def change_for_ever() -> None:
+            for number in count():
+                message = speaker.snapshot(1)
+                for device in message.snapshot.node.devices:
+                    device.healthy = bool(number % 2)
+                await call.write(message.SerializeToString())
+
+        changing = asyncio.create_task(change_for_ever())
+        heard = pool.leading.sessions._metrics.agent_messages
+        await eventually(lambda: heard["held_back"], "it is not read for a while")
+        assert heard["snapshot"] < 20
+        await pool.declare(1)
+        lease = await pool.allocate("0.5")
+        await pool.release(lease.lease_id)
+        assert not changing.done()
+        changing.cancel()
+        call.cancel()
+
+
+async def test_texts_of_agents_move_no_cursor() -> None:
+    async with running() as pool:
+        speaker = Agent(pool.address, "n1")
+        speaker.confirms = False
+        async with agents(speaker):
+            await ready(pool)
+            lease = await pool.allocate("0.5")
+            (wanted,) = await eventually(lambda: [d.slices[0] for d in speaker.desired if d.slices], "it is told")
+            await speaker.report(
+                agent_pb2.SliceReport(
+                    slice_id=wanted.slice_id,
+                    lease_epoch=wanted.lease_epoch,
+                    status=agent_pb2.SLICE_STATUS_ACTIVE,
+                    tier=types_pb2.TIER_PRELOAD,
+                    endpoint="tcp://\x1b[2Jhere",
+                    tier_notes=["mig: \x1b[31mno\n"],
+                )
+            )
+            await eventually(lambda: pool.coordinator.view.leases[lease.lease_id].state.name == "ACTIVE", "confirmed")
+            (piece,) = (await pool.get(lease.lease_id)).slices
+            assert (piece.endpoint, list(piece.tier_notes)) == ("tcp:// [2Jhere", ["mig:  [31mno "])
+
+
+@pytest.mark.parametrize("node_id", ["", "n1\nERROR all is lost", "../n1", "x" * 254])
+async def test_an_id_that_no_node_has_is_refused(node_id: str) -> None:
+    async with running() as pool:
+        agent = Agent(pool.address, node_id, name="n1")
+        with pytest.raises(grpc.aio.AioRpcError) as refusal:
+            await agent.connect()
+        assert fields_of(refusal.value) == ["hello.node_id"]
+        await agent.close()
+
+
+@pytest.mark.parametrize(
+    ("path", "tag"),
+    [
+        ("/aliquot.v1.PoolService/DeclareNodes", b"\x0a\x00"),
+        ("/aliquot.v1.LeaseService/AllocateBatch", b"\x0a\x00"),
+        ("/aliquot.v1.AdminService/Apply", b"\x0a\x00"),
+        ("/aliquot.v1.AdminService/Apply", b"\x12\x00"),
+    ],
+)
+async def test_a_call_with_more_parts_than_any_should_have_is_not_decoded(path: str, tag: bytes) -> None:
+    async with running() as pool:
+        channel: Any = pool.channel
+        with pytest.raises(grpc.aio.AioRpcError) as refusal:
+            await channel.unary_unary(path)(tag * 2_000_000)
+        assert refusal.value.code() == grpc.StatusCode.INVALID_ARGUMENT
+        assert "parts" in str(refusal.value.details())
+
+
+async def test_as_many_tenants_as_may_be_declared_at_once_still_can_be() -> None:
+    quota = admin_pb2.Quota(
+        guaranteed=admin_pb2.Amount(share_milli=0), limit=admin_pb2.Amount(share_milli=1000), weight=1
+    )
+    tenants = [
+        admin_pb2.TenantItem(spec=admin_pb2.TenantSpec(name=f"tenant-{number}", quota=quota, description="x" * 40))
+        for number in range(10_000)
+    ]
+    async with running() as pool:
+        admin = admin_pb2_grpc.AdminServiceStub(pool.channel)
+        done = await admin.Apply(admin_pb2.ApplyRequest(tenants=tenants, dry_run=True))
+        assert len(done.changed) == 10_000
+        with pytest.raises(grpc.aio.AioRpcError) as refusal:
+            await admin.Apply(admin_pb2.ApplyRequest(tenants=[*tenants, tenants[0]], dry_run=True))
+        assert fields_of(refusal.value) == ["items"]

@@ -21,6 +21,7 @@ from aliquot.coordinator.core.queries import DryRun, Explain, ExplainLease, Quer
 from aliquot.coordinator.core.state import State
 from aliquot.coordinator.core.tenancy.specs import TenantSpec
 from aliquot.coordinator.errors import JournalUnavailable, Overloaded, ShuttingDown
+from aliquot.coordinator.rpc import lease_service
 from aliquot.coordinator.writing import committer, questions
 from aliquot.coordinator.writing.commits import Commit
 from aliquot.coordinator.writing.config import WriterConfig
@@ -118,6 +119,46 @@ async def test_a_storm_of_questions_delays_no_command_by_more_than_one_of_them(o
     assert "qq" not in until_the_last
 
 
+async def test_questions_have_the_time_in_which_commands_wait_for_one_another(
+    order: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each command is followed by one that waits for others when it is the questions' turn."""
+    async with writing(HeldJournal(), WriterConfig(linger_ms=60_000)) as made:
+        loop, really, numbers = asyncio.get_running_loop(), vars(planner)["decide"], iter(range(300))
+
+        def submit_next() -> None:
+            for number in numbers:
+                made.submit(c.DeclareNode(node(f"more-{number}")))
+                break
+
+        def decide_then_submit(state: State, subject: Any, now_ms: int) -> Any:
+            if isinstance(subject, c.DeclareNode):
+                loop.call_soon(submit_next)
+            return really(state, subject, now_ms)
+
+        monkeypatch.setattr(planner, "decide", decide_then_submit)
+        monkeypatch.setattr(committer, "_CROWD", 0)
+        order.clear()
+        asked = storm(made, 300)
+        submit_next()
+        await asyncio.gather(*asked)
+        assert order.count("c") < 150, "there is more than one question a turn"
+
+
+async def test_each_caller_is_refused_with_an_error_of_its_own() -> None:
+    async with writing(HeldJournal()) as made:
+        asked = [made.query(Explain(request(1000))) for _ in range(2)]
+        commands = [made.submit(c.DeclareNode(node(f"more-{number}"))) for number in range(2)]
+        made.close()
+        refused = await asyncio.gather(*asked, return_exceptions=True)
+        await asyncio.gather(*commands)
+    one, other = refused
+    assert isinstance(one, ShuttingDown)
+    assert isinstance(other, ShuttingDown)
+    assert one is not other
+    assert one.explain() == other.explain()
+
+
 async def test_what_many_ask_alike_is_found_once_until_something_changes(order: list[str]) -> None:
     async with writing(HeldJournal()) as made:
         order.clear()
@@ -149,6 +190,39 @@ async def test_beyond_the_bound_who_asks_is_told_to_come_back(monkeypatch: pytes
             made.query(Explain(request(500)))
         await asyncio.gather(*asked)
         assert (await made.query(Explain(request(500)))).fits_now
+
+
+async def test_answers_that_wait_for_the_journal_count_towards_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(questions, "QUESTIONS_MAX", 10)
+    journal = HeldJournal()
+    async with writing(journal) as made:
+        journal.hold()
+        changing = made.submit(c.DeclareNode(node("two")))
+        await eventually(journal.waiting.is_set, "the commit is under way")
+        asked = storm(made, 10)
+        await eventually(lambda: not made._questions, "all have been found")
+        with pytest.raises(Overloaded):
+            made.query(Explain(request(500)))
+        journal.let_go()
+        await asyncio.gather(changing, *asked)
+        await asyncio.gather(*storm(made, 10))
+
+
+async def test_a_lease_is_shown_without_why_it_waits_where_that_is_not_known_soon(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(lease_service, "_EXPLAINED_WITHIN_S", 0.05)
+    journal = HeldJournal()
+    async with running(journal=journal) as pool:
+        waiting = await _prepared(pool)
+        journal.hold()
+        changing = asyncio.ensure_future(_admin(pool).Apply(_tenant("c")))
+        await eventually(journal.waiting.is_set, "the commit is under way")
+        assert pool.leading.writer.granting
+        assert not (await pool.get(waiting)).HasField("waiting")
+        assert pool.leading.writer.granting, "it was not refused"
+        journal.let_go()
+        await changing
 
 
 async def test_a_dry_run_tells_what_the_command_would_and_changes_nothing() -> None:

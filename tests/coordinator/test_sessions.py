@@ -155,10 +155,33 @@ async def test_another_machine_with_the_same_id_is_let_in_when_the_first_is_gone
             assert first.ended is None
             again = await pool.leases.Get(leases_pb2.GetRequest(lease_id=lease.lease_id))
             assert again.state == types_pb2.LEASE_STATE_ACTIVE
+        async with agents(copy):
+            told = await eventually(lambda: copy.ended, "it is refused even when it comes first")
+            assert reason_of(told) == "NODE_IN_USE"
+            assert "none of its devices" in str(told.details())
         restarted = Agent(pool.address, "n1")
         restarted.boot_id = "boot-after"
+        restarted.reservations.update(first.reservations)
         async with agents(restarted):
             await ready(pool)
+            again = await pool.leases.Get(leases_pb2.GetRequest(lease_id=lease.lease_id))
+            assert again.state == types_pb2.LEASE_STATE_ACTIVE
+
+
+async def test_an_agent_that_was_asked_to_speak_less_is_not_taken_for_gone_sooner() -> None:
+    clock = ManualClock(START_MS)
+    async with running(clock=clock) as pool:
+        first, copy = Agent(pool.address, "n1"), Agent(pool.address, "n1", uuids=("GPU-other",))
+        first.boot_id, copy.boot_id = "boot-of-first", "boot-of-copy"
+        async with agents(first):
+            await ready(pool)
+            pool.leading.roster.set_pressure(4)
+            await pass_time(pool, clock, 16)  # a heartbeat is due every 20 s
+            with pytest.raises(grpc.aio.AioRpcError) as refusal:
+                await copy.connect()
+            assert reason_of(refusal.value) == "SESSION_REPLACED"
+            assert first.ended is None
+        await copy.close()
 
 
 async def test_names_and_devices_belong_to_one_agent() -> None:

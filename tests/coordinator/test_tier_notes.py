@@ -5,9 +5,9 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from aliquot.common.tiers import NOT_SERVED
+from aliquot.coordinator.agents.device_changes import as_held
 from aliquot.coordinator.core import commands as c
 from aliquot.coordinator.core.types import DeviceSpec
-from aliquot.coordinator.reading.reports import as_held
 from aliquot.coordinator.reading.tier_notes import NOTE_CHARS_MAX, NOTES_MAX, TierNotes
 from aliquot.coordinator.reading.totals import DeviceUse
 from aliquot.coordinator.wire.leases import notes_on_tiers
@@ -25,17 +25,17 @@ def test_notes_last_as_long_as_the_slice_and_come_from_its_node() -> None:
     lease = books.activate(books.allocate(request(500)))
     (piece,) = lease.holding
     notes = TierNotes(books.state.leases.get)
-    notes.read("n-other", [report(piece.slice_id, "driver: somebody else's word")])
-    notes.read("n-one", [report("l-unknown.1.0", "driver: of no slice")])
+    notes.note("n-other", [report(piece.slice_id, "driver: somebody else's word")])
+    notes.note("n-one", [report("l-unknown.1.0", "driver: of no slice")])
     assert len(notes) == 0
-    (read,) = notes.read("n-one", [report(piece.slice_id, "mig: no", "driver: no")])
-    assert read.status is c.ReportStatus.ACTIVE
+    notes.note("n-one", [report(piece.slice_id, "mig: no", "driver: no")])
+    notes.note("n-other", [report(piece.slice_id)])
     assert notes.of(piece.slice_id) == ("mig: no", "driver: no")
-    notes.read("n-one", [report(piece.slice_id, *["x" * 10_000] * 100)])
+    notes.note("n-one", [report(piece.slice_id, *["x" * 10_000] * 100)])
     assert notes.of(piece.slice_id) == ("x" * NOTE_CHARS_MAX,) * NOTES_MAX
-    notes.read("n-one", [report(piece.slice_id)])
+    notes.note("n-one", [report(piece.slice_id)])
     assert notes.of(piece.slice_id) == (), "it is held by the strongest now"
-    notes.read("n-one", [report(piece.slice_id, "mig: no")])
+    notes.note("n-one", [report(piece.slice_id, "mig: no")])
     books.do(c.Release(lease.lease_id))
     books.report(lease, c.ReportStatus.GONE)
     notes.lease_changed(lease, books.again(lease))

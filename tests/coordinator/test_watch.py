@@ -12,7 +12,7 @@ from aliquot.coordinator.core.leases.records import Lease
 from aliquot.coordinator.core.types import Demand, RequestSpec
 from aliquot.coordinator.errors import WatchCompacted
 from aliquot.coordinator.reading.turns import TURNS_PER_TICK
-from aliquot.coordinator.reading.watch import QUEUE_EVENTS, Change, WatchHub
+from aliquot.coordinator.reading.watch import QUEUE_EVENTS, Change, Watcher, WatchHub
 from aliquot.coordinator.writing.commits import Commit
 from aliquot.v1 import leases_pb2, leases_pb2_grpc, pool_pb2, types_pb2
 from tests.coordinator.pool import Pool, allocation, reason_of, running
@@ -43,6 +43,14 @@ async def test_a_watch_shows_changes_in_order_and_resumes_where_it_was() -> None
         again.cancel()
 
 
+class Another:
+    """Somebody who wants a turn."""
+
+    per_turn = 1
+
+    def go(self) -> None: ...
+
+
 async def test_whoever_asks_for_batches_gets_the_same_events() -> None:
     async with running() as pool:
         await pool.declare(1)
@@ -50,7 +58,7 @@ async def test_whoever_asks_for_batches_gets_the_same_events() -> None:
         await single.read()
         await batched.read()
         hub = pool.leading.hub
-        while hub.turns.take():  # whoever watches waits for its turn now
+        while hub.turns.take(Another()):  # whoever watches waits for its turn now
             pass
         for _ in range(20):
             lease = await pool.allocate("0.5")
@@ -74,14 +82,64 @@ async def test_a_publication_wakes_no_more_watchers_than_there_are_turns() -> No
     waiting = [asyncio.ensure_future(watcher.next(60)) for watcher in watchers]
     await asyncio.sleep(0)
     hub.publish(commit_of(1, 1))
-    await asyncio.sleep(0)
-    await asyncio.sleep(0)
-    assert sum(each.done() for each in waiting) == TURNS_PER_TICK
     assert len(hub.turns) == len(watchers) - TURNS_PER_TICK
     waiting[-1].cancel()
     changes = await asyncio.gather(*waiting[:-1])
     assert {id(change) for change in changes} == {id(changes[0])}, "it is encoded once"
     assert len(hub.turns) == 0
+
+
+async def test_who_takes_one_event_at_a_time_keeps_up_while_few_watch() -> None:
+    """Changes come as fast as the event loop turns, for three times as many as may wait."""
+    hub = WatchHub()
+    watcher = hub.watch(after_seq=0)
+    most = 3 * QUEUE_EVENTS
+
+    async def take_all() -> list[int]:
+        return [(await watcher.next(60)).seq for _ in range(most)]
+
+    taking = asyncio.create_task(take_all())
+    for seq in range(1, most + 1):
+        hub.publish(commit_of(seq, seq))
+        for _ in range(4):
+            await asyncio.sleep(0)
+    assert await taking == list(range(1, most + 1))
+    assert not hub.compacted
+
+
+async def test_who_has_fallen_behind_gets_more_in_a_turn_than_others() -> None:
+    hub = WatchHub()
+    for seq in range(1, QUEUE_EVENTS + 1):
+        hub.publish(commit_of(seq, seq))
+    behind = hub.watch(after_seq=1)
+    others = [hub.watch(after_seq=QUEUE_EVENTS - 1) for _ in range(2 * TURNS_PER_TICK)]
+    order: list[Watcher] = []
+
+    async def take_all(watcher: Watcher) -> None:
+        while watcher.waiting:
+            await watcher.next(60)
+            order.append(watcher)
+
+    await asyncio.gather(*map(take_all, [*others[:TURNS_PER_TICK], behind, *others[TURNS_PER_TICK:]]))
+    first = order.index(behind)
+    assert order[first : first + 8] == [behind] * 8
+    assert set(others) <= set(order[: 2 * TURNS_PER_TICK + 8]), "and then it is their turn"
+
+
+async def test_five_thousand_events_at_once_reach_who_takes_them_one_by_one() -> None:
+    async with running() as pool:
+        await pool.declare(1)
+        lease_id = (await pool.allocate("0.1")).lease_id
+        watch = pool.watch(lease_ids=[lease_id])
+        await watch.read()
+        hub, lease = pool.leading.hub, pool.coordinator.view.leases[lease_id]
+        start = hub.seq
+        for seq in range(start + 1, start + 5_001):
+            hub.publish(Commit(seq=seq, at_ms=seq, leader_epoch=1, leases=((lease_id, lease),), nodes=(), devices=()))
+        seen = [(await watch.read()).seq for _ in range(5_000)]
+        assert seen == list(range(start + 1, start + 5_001))
+        assert not hub.compacted
+        watch.cancel()
 
 
 async def test_a_watch_may_follow_single_leases_and_nodes() -> None:

@@ -8,6 +8,7 @@ import pytest
 from aliquot.coordinator.core import commands as c
 from aliquot.coordinator.core.errors import (
     DeviceClaimed,
+    InvalidField,
     NodeInUse,
     NodeNameTaken,
     SessionReplaced,
@@ -162,3 +163,50 @@ def test_a_new_leader_needs_a_higher_epoch_and_finds_its_nodes_suspect(books: Bo
         books.do(c.StartLeading(1))
     books.do(c.StartLeading(2))
     assert books.state.nodes["n-one"].state is NodeState.SUSPECT
+
+
+def test_a_machine_with_none_of_a_nodes_devices_is_not_believed_while_that_holds_slices(books: Books) -> None:
+    lease = books.activate(books.allocate(request(500)))
+    lose(books, "one")
+    copy = msgspec.structs.replace(node("other"), node_id="n-one", name="one")
+    with pytest.raises(NodeInUse, match="none of its devices"):
+        books.do(c.RegisterNode(copy, 2))
+    assert books.again(lease).state is LeaseState.UNREACHABLE
+    books.do(c.RegisterNode(msgspec.structs.replace(node("one"), devices=()), 2))
+    assert books.again(lease).state is LeaseState.ENDED, "it is the machine, without its cards"
+    books.do(c.RegisterNode(copy, 3))
+    assert books.state.nodes["n-one"].spec.devices == copy.devices, "nothing is held that it could end"
+
+
+def test_a_machine_that_has_partitioned_its_cards_anew_is_the_same(books: Books) -> None:
+    (whole,) = node("parts", 1).devices
+    first = msgspec.structs.replace(whole, uuid="MIG-1", parent_uuid=whole.uuid)
+    second = msgspec.structs.replace(first, uuid="MIG-2")
+    books.connect(msgspec.structs.replace(node("parts"), devices=(first,)))
+    books.do(c.Cordon("n-one"))
+    lease = books.activate(books.allocate(request(1000)))
+    assert lease.slices[0].plan.device_uuid == "MIG-1"
+    books.connect(msgspec.structs.replace(node("parts"), devices=(second,)))
+    assert books.again(lease).state is LeaseState.ENDED
+
+
+def test_what_is_declared_together_becomes_known_or_none_of_it(books: Books) -> None:
+    two, three = node("two", agentless=True), node("three", agentless=True)
+    taken = msgspec.structs.replace(three, devices=node("one").devices)
+    for others, error in (((taken,), DeviceClaimed), ((three, three), InvalidField)):
+        with pytest.raises(error):
+            books.do(c.DeclareNode(two, others))
+        assert set(books.state.nodes) == {"n-one"}
+    books.do(c.DeclareNode(two, (three,)))
+    assert set(books.state.nodes) == {"n-one", "n-two", "n-three"}
+
+
+def test_a_lease_that_loses_devices_of_several_nodes_at_once_ends_once(books: Books) -> None:
+    two, three = node("two", 1, agentless=True), node("three", 1, agentless=True)
+    books.do(c.DeclareNode(two, (three,)))
+    books.do(c.Cordon("n-one"))
+    lease = books.allocate(request(1000, gang_size=2))
+    assert {piece.plan.node_id for piece in lease.slices} == {"n-two", "n-three"}
+    bare = [msgspec.structs.replace(spec, devices=()) for spec in (two, three)]
+    books.do(c.DeclareNode(bare[0], (bare[1],)))
+    assert not books.again(lease).holding

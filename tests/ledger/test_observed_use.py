@@ -20,7 +20,7 @@ class Measured:
         self.books = Books()
         self.books.connect(node("one", 2))
         self.clock = ManualClock(1_000_000)
-        self.use = ObservedUse(self.clock, self.books.state.leases.get)
+        self.use = ObservedUse(self.clock, self.books.state.leases.get, lambda uuid: 80 * GIB)
 
     def run(self, tenant: str) -> Lease:
         return self.books.activate(self.books.allocate(request(500, tenant=tenant)))

@@ -85,6 +85,12 @@ def validate_text(value: str, field: str, max_chars: int = limits.MAX_NAME_CHARS
     return value
 
 
+def plain_text(text: str, chars_max: int) -> str:
+    """A text for people that is no longer than that, and moves no cursor where it is shown."""
+    text = text[:chars_max]
+    return text if text.isprintable() else "".join(char if char.isprintable() else " " for char in text)
+
+
 def validate_labels(labels: Mapping[str, str], field: str = "labels") -> Mapping[str, str]:
     """At most 64 Kubernetes-like labels: key `[prefix/]name`, value empty or like a name, each part up to
     63.

@@ -143,7 +143,6 @@ class Leading:
             roster=self.roster,
             pool_secret=journal.pool_secret,
             version=means.version,
-            config=settings.agents.sessions(),
             allowed=settings.agents.allowed(),
         )
         self.relays = RelayService(self.sessions, relay_rules, metrics, means.version)

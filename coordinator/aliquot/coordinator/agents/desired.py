@@ -9,6 +9,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Iterator
 
+from aliquot.common import limits
 from aliquot.coordinator.agents.lease_secrets import lease_secret_sha256
 from aliquot.coordinator.core.leases.records import TERMINAL, Lease, Slice, SliceState
 from aliquot.coordinator.core.types import Cut
@@ -96,7 +97,7 @@ def stop_stray(report: agent_pb2.SliceReport, lease: Lease) -> agent_pb2.Desired
         lease_id=lease.lease_id,
         lease_epoch=max(report.lease_epoch, 1),
         state=agent_pb2.DESIRED_STATE_STOP,
-        device_uuid=report.device_uuid,
+        device_uuid=report.device_uuid[: limits.MAX_DEVICE_UUID_CHARS],
         share_milli=report.share_milli,
         memory_bytes=report.memory_bytes,
         grace_ms=lease.request.grace_ms,

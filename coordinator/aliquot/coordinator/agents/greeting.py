@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from aliquot.common import limits
+from aliquot.common import limits, names
 from aliquot.common.clock import Clock
 from aliquot.common.errors import InvalidFieldError
 from aliquot.coordinator.agents.identity import AgentRule
@@ -46,10 +46,8 @@ class Greeter:
         roster: Roster,
         pool_secret: bytes,
         version: str,
-        suspect_ms: int,
         allowed: AgentRule,
     ) -> None:
-        """`suspect_ms`: after so long a silence another machine may be the node."""
         self._writer = writer
         self._view = view
         self._clock = clock
@@ -57,7 +55,6 @@ class Greeter:
         self._roster = roster
         self._pool_secret = pool_secret
         self._version = version
-        self._suspect_ms = suspect_ms
         self._allowed = allowed
         self._epochs = 0
         self._raising = asyncio.Lock()
@@ -82,20 +79,20 @@ class Greeter:
                 f"the agent speaks protocols {hello.protocol_min} to {hello.protocol_max}, this coordinator {PROTOCOL}",
                 hint="upgrade the older of the two",
             )
-        if not hello.node_id or len(hello.node_id) > limits.MAX_NODE_CHARS:
-            raise InvalidFieldError("hello.node_id", f"has 1 to {limits.MAX_NODE_CHARS} characters")
+        names.validate_node(hello.node_id, "hello.node_id")
         if not hello.boot_id or len(hello.boot_id) > limits.MAX_NAME_CHARS:
             raise InvalidFieldError("hello.boot_id", f"has 1 to {limits.MAX_NAME_CHARS} characters")
         self._allowed(context, hello.node_id)
         now_ms = self._clock.monotonic_ms()
-        refuse_second(self._roster.get(hello.node_id), hello.boot_id, now_ms - self._suspect_ms)
+        refuse_second(self._roster.get(hello.node_id), hello.boot_id, now_ms - self._roster.suspect_ms)
         await self._outrank(hello.leader_epoch)
         leader_epoch = self._view.leader_epoch
         self._epochs += 1
         epoch = leader_epoch * _EPOCHS_PER_LEADER + self._epochs
         session = Session(hello, epoch, context, self._view, self._pool_secret, now_ms)
         self._roster.enter(session)
-        self._telemetry.put_node(hello.node_id, AboutNode(hello.agent_version[:128], "", self._clock.now_ms()))
+        version = names.plain_text(hello.agent_version, limits.MAX_NAME_CHARS)
+        self._telemetry.put_node(hello.node_id, AboutNode(version, "", self._clock.now_ms()))
         welcome = agent_pb2.Welcome(
             protocol=PROTOCOL,
             session_epoch=epoch,

@@ -6,6 +6,7 @@ deadband, confirmations) becomes a command.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from functools import partial
 from sys import intern
@@ -13,17 +14,19 @@ from sys import intern
 from aliquot.common import limits
 from aliquot.common.clock import Clock
 from aliquot.common.errors import AliquotError, InvalidFieldError
+from aliquot.common.names import plain_text
+from aliquot.coordinator.agents.device_changes import as_held, foreign_changed
+from aliquot.coordinator.agents.pace import COMMAND_BYTES
 from aliquot.coordinator.agents.roster import Roster
 from aliquot.coordinator.agents.session import Context, Session
 from aliquot.coordinator.agents.submitting import offer, submit_when_room
 from aliquot.coordinator.core import commands as c
 from aliquot.coordinator.core.errors import SessionReplaced
 from aliquot.coordinator.reading.metrics import Metrics
-from aliquot.coordinator.reading.reports import as_held, foreign_changed
 from aliquot.coordinator.reading.telemetry import AboutDevice, Telemetry
 from aliquot.coordinator.reading.usage import ObservedUse
 from aliquot.coordinator.reading.view import View
-from aliquot.coordinator.wire.agents import believed_reading, decode, heartbeat_seq
+from aliquot.coordinator.wire.agents import TEXT_CHARS_MAX, believed_reading, decode, heartbeat_seq, read_reports
 from aliquot.coordinator.wire.nodes import check_room, known_tiers, read_registered
 from aliquot.coordinator.writing.open_group import Reply
 from aliquot.coordinator.writing.writer import Writer
@@ -32,6 +35,7 @@ from aliquot.v1 import agent_pb2, types_pb2
 log = logging.getLogger(__name__)
 
 MAX_PROBLEM_CHARS = 512
+_PCI_CHARS_MAX = 64
 
 
 class Listener:
@@ -82,12 +86,17 @@ class Listener:
                 await self._snapshot(session, message.snapshot)
             elif kind == "heartbeat":  # encoded in a way that the look above does not know
                 self._heartbeat(session, message.heartbeat.seq)
+            session.pace.spend(len(raw))
+            if (wait_s := session.pace.wait_s(clock.monotonic_ms())) > 0:
+                count["held_back"] += 1
+                await asyncio.sleep(wait_s)
 
     async def _snapshot(self, session: Session, snapshot: agent_pb2.Snapshot) -> None:
         if snapshot.session_epoch not in (0, session.epoch):  # repeated on the way; what it lacks is not gone
             self._metrics.agent_messages["stale_snapshots"] += 1
             return
-        read = self._observed.tier_notes.read(session.node_id, snapshot.slices)
+        read = read_reports(snapshot.slices)
+        self._observed.tier_notes.note(session.node_id, snapshot.slices)
         if not session.live:
             await self._register(session, snapshot, read)
         else:
@@ -125,11 +134,16 @@ class Listener:
         spec = read_registered(snapshot.node, session.node_id)
         check_room(self._view, [spec.node_id])
         await self._submit(c.RegisterNode(spec, session.epoch))
-        self._telemetry.put_driver(session.node_id, snapshot.node.driver_version[:128])
+        self._telemetry.put_driver(session.node_id, plain_text(snapshot.node.driver_version, limits.MAX_NAME_CHARS))
         for device in snapshot.node.devices:
             tiers = known_tiers(device.tiers)
             self._telemetry.put_device(
-                device.uuid, AboutDevice(intern(device.product_name[:128]), device.pci_bus_id[:64], tiers)
+                device.uuid,
+                AboutDevice(
+                    intern(plain_text(device.product_name, limits.MAX_NAME_CHARS)),
+                    plain_text(device.pci_bus_id, _PCI_CHARS_MAX),
+                    tiers,
+                ),
             )
         await self._submit(c.ReconcileNode(session.node_id, session.epoch, reports))
         await self._cuts(session, snapshot)
@@ -140,7 +154,7 @@ class Listener:
         """What became of orders to cut cards."""
         for card in snapshot.node.cards:
             if card.cut:
-                problem = card.problem[:MAX_PROBLEM_CHARS]
+                problem = plain_text(card.problem, MAX_PROBLEM_CHARS)
                 await self._submit(c.ReportCut(session.node_id, session.epoch, card.uuid, card.cut, problem))
 
     def _heartbeat(self, session: Session, seq: int) -> None:
@@ -192,7 +206,8 @@ class Listener:
             session.told_devices[uuid] = known
             return
         session.told_devices[uuid] = (foreign_bytes, healthy)
-        why = "" if healthy else reason[:256]
+        why = "" if healthy else plain_text(reason, TEXT_CHARS_MAX)
+        session.pace.spend(COMMAND_BYTES)
         offer(self._writer, c.ReportDevice(session.node_id, session.epoch, uuid, foreign_bytes, healthy, why))
 
     async def _reports(self, session: Session, reports: agent_pb2.SliceReports) -> None:
@@ -201,8 +216,8 @@ class Listener:
             return
         if len(reports.reports) > limits.MAX_SLICE_REPORTS:
             raise InvalidFieldError("reports", f"{len(reports.reports)} at once; at most {limits.MAX_SLICE_REPORTS}")
-        read = self._observed.tier_notes.read(session.node_id, reports.reports)
-        command = c.ReportSlices(session.node_id, session.epoch, read)
+        self._observed.tier_notes.note(session.node_id, reports.reports)
+        command = c.ReportSlices(session.node_id, session.epoch, read_reports(reports.reports))
         try:
             reply = await submit_when_room(self._writer, command)
         except AliquotError:

@@ -127,6 +127,13 @@ class Roster(Follower):
             return self._telemetry.node(node_id).last_heard_ms
         return self._clock.now_ms() - (self._clock.monotonic_ms() - session.last_heard_ms)
 
+    @property
+    def suspect_ms(self) -> int:
+        """After so long a silence a node is suspected, and another machine may be it: longer while agents are asked to
+        speak less often.
+        """
+        return self._liveness.config.suspect_ms
+
     def sweep(self, silent: Silent) -> None:
         """Look for silence, and tell `silent`. Once a second."""
         self._liveness.sweep(self._clock.monotonic_ms(), silent)

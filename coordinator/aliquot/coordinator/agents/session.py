@@ -17,6 +17,7 @@ import grpc.aio
 from aliquot.common import limits
 from aliquot.common.errors import AliquotError
 from aliquot.coordinator.agents.desired import Wish, cut_order, desired_slice, stop_stray, wish_of
+from aliquot.coordinator.agents.pace import Pace
 from aliquot.coordinator.core.errors import SessionReplaced
 from aliquot.coordinator.core.leases.records import lease_id_of
 from aliquot.coordinator.core.state import Node
@@ -30,6 +31,10 @@ log = logging.getLogger(__name__)
 HELD = (agent_pb2.SLICE_STATUS_PENDING, agent_pb2.SLICE_STATUS_ACTIVE, agent_pb2.SLICE_STATUS_STOPPING)
 _WRITTEN_WITHIN_S = 10.0
 """An agent that does not read that long is not told why it is refused."""
+_UNTOLD_MAX = 4 * limits.MAX_SLICE_REPORTS
+"""Slices that an agent which does not read has still to be told of. The rest it will report again: nobody forgets a
+reservation before it is told to.
+"""
 OVER = (agent_pb2.SLICE_STATUS_GONE, agent_pb2.SLICE_STATUS_FAILED)
 
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -58,6 +63,7 @@ class Session:
         "last_heard_ms",
         "live",
         "node_id",
+        "pace",
         "suspect",
         "told_devices",
     )
@@ -70,6 +76,7 @@ class Session:
         self.boot_id = hello.boot_id
         """Of the machine that its agent runs on: another one after every restart."""
         self.last_heard_ms = now_ms
+        self.pace = Pace(now_ms)
         self.delta_seq = 0
         self.awaiting_snapshot = True
         self.live = False
@@ -84,9 +91,10 @@ class Session:
         self._dirty: dict[str, None] = {}
         self._full = False
         self._settled: dict[str, None] = {}
-        self._strays: dict[str, agent_pb2.SliceReport] = {}
+        self._strays: dict[str, agent_pb2.DesiredSlice] = {}
         self._told_cuts: set[int] = set()
-        self._messages: list[agent_pb2.CoordinatorMessage] = []
+        self._messages: dict[tuple[str | None, int], agent_pb2.CoordinatorMessage] = {}
+        """By kind, and by number for orders to cut: what is said again before it was sent is sent once."""
         self._writing: asyncio.Task[None] | None = None
         self._ending: asyncio.Future[grpc.aio.AbortError | None] | None = None
 
@@ -94,7 +102,7 @@ class Session:
 
     def say(self, message: agent_pb2.CoordinatorMessage) -> None:
         """Send one message when its turn comes."""
-        self._messages.append(message)
+        self._messages[message.WhichOneof("message"), message.cut.number] = message
         self._start_writing()
 
     def ask_for_snapshot(self, reason: str) -> None:
@@ -128,17 +136,24 @@ class Session:
         """After reports are durable: settle what is over, and stop what is held although nothing wants it."""
         on_node = self._view.slices_on(self.node_id)
         for report in reports:
+            if len(report.slice_id) > limits.MAX_NAME_CHARS:
+                continue  # none of ours
             wanted = report.slice_id in on_node
             if report.status in OVER:
                 self._strays.pop(report.slice_id, None)
-                if not wanted:
+                if not wanted and len(self._settled) < _UNTOLD_MAX:
                     self._settled[report.slice_id] = None
             elif report.status in HELD and not wanted:
                 lease = self._view.leases.get(report.lease_id or lease_id_of(report.slice_id))
-                if lease is not None:
-                    self._strays[report.slice_id] = report
+                if lease is not None and len(self._strays) < _UNTOLD_MAX:
+                    self._strays[report.slice_id] = stop_stray(report, lease)
         if self.live and (self._settled or self._strays):
             self._start_writing()
+
+    @property
+    def untold(self) -> int:
+        """Messages and slices that it is still to be told of."""
+        return len(self._messages) + len(self._dirty) + len(self._settled) + len(self._strays)
 
     def _start_writing(self) -> None:
         if self._writing is None and not self.ended:
@@ -158,7 +173,7 @@ class Session:
 
     def _next_message(self) -> agent_pb2.CoordinatorMessage | None:
         if self._messages:
-            return self._messages.pop(0)
+            return self._messages.pop(next(iter(self._messages)))
         if not self.live or not (self._full or self._dirty or self._settled or self._strays):
             return None
         desired = agent_pb2.Desired(
@@ -176,10 +191,7 @@ class Session:
                 batch.append(next(iter(self._dirty)))
                 del self._dirty[batch[-1]]
             self._fill(desired, batch)
-        for report in self._strays.values():
-            lease = self._view.leases.get(report.lease_id or lease_id_of(report.slice_id))
-            if lease is not None:
-                desired.slices.append(stop_stray(report, lease))
+        desired.slices.extend(self._strays.values())
         self._strays.clear()
         return agent_pb2.CoordinatorMessage(desired=desired)
 

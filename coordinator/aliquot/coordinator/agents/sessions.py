@@ -9,7 +9,6 @@ from aliquot.common.errors import AliquotError
 from aliquot.coordinator.agents.greeting import Greeter
 from aliquot.coordinator.agents.identity import AgentRule, any_agent
 from aliquot.coordinator.agents.listening import Listener
-from aliquot.coordinator.agents.liveness import SessionsConfig
 from aliquot.coordinator.agents.roster import Roster
 from aliquot.coordinator.agents.session import Context, Session
 from aliquot.coordinator.agents.submitting import offer
@@ -41,7 +40,6 @@ class Sessions:
         roster: Roster,
         pool_secret: bytes,
         version: str,
-        config: SessionsConfig,
         allowed: AgentRule = any_agent,
     ) -> None:
         self._writer = writer
@@ -55,7 +53,6 @@ class Sessions:
             roster=roster,
             pool_secret=pool_secret,
             version=version,
-            suspect_ms=config.liveness().suspect_ms,
             allowed=allowed,
         )
         self._listener = Listener(

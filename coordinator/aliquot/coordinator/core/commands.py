@@ -126,9 +126,10 @@ class RetrySetAside(Command[SetAside]):
 
 @dataclass(frozen=True, slots=True)
 class DeclareNode(Command[None]):
-    """An administrator describes a node."""
+    """An administrator describes a node, or several: all of them become known, or none."""
 
     spec: NodeSpec
+    others: tuple[NodeSpec, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from aliquot.coordinator.core.commands import SliceReport
+from aliquot.common.names import plain_text
 from aliquot.coordinator.core.leases.records import Lease, lease_id_of
-from aliquot.coordinator.reading.reports import read_reports
 from aliquot.v1 import agent_pb2
 
 NOTES_MAX = 8
@@ -37,25 +36,24 @@ class TierNotes:
         """A line for each stronger tier, strongest first; empty: none, or its agent has not said."""
         return self._of_slice.get(slice_id, ())
 
-    def read(self, node_id: str, reports: Iterable[agent_pb2.SliceReport]) -> tuple[SliceReport, ...]:
-        """Confirmations as the core takes them; what they say of tiers is kept."""
-        reports = list(reports)
+    def note(self, node_id: str, reports: Iterable[agent_pb2.SliceReport]) -> None:
+        """Keep what a node's agent says of its slices."""
         for report in reports:
-            self._note(node_id, report)
-        return read_reports(reports)
+            if report.tier_notes or report.slice_id in self._of_slice:
+                self._note(node_id, report)
 
     def _note(self, node_id: str, report: agent_pb2.SliceReport) -> None:
-        notes = tuple(note[:NOTE_CHARS_MAX] for note in report.tier_notes[:NOTES_MAX])
-        if notes:
-            lease = self._lease_of(lease_id_of(report.slice_id))
-            piece = lease.find(report.slice_id) if lease is not None else None
-            if piece is None or piece.plan.node_id != node_id or not piece.holds_capacity:
-                return
-            if len(self._once) >= SENTENCES_MAX:
-                self._once.clear()
-            self._of_slice[report.slice_id] = self._once.setdefault(notes, notes)
-        else:
+        lease = self._lease_of(lease_id_of(report.slice_id))
+        piece = lease.find(report.slice_id) if lease is not None else None
+        if piece is None or piece.plan.node_id != node_id or not piece.holds_capacity:
+            return
+        notes = tuple(plain_text(note, NOTE_CHARS_MAX) for note in report.tier_notes[:NOTES_MAX])
+        if not notes:
             self._of_slice.pop(report.slice_id, None)
+            return
+        if len(self._once) >= SENTENCES_MAX:
+            self._once.clear()
+        self._of_slice[report.slice_id] = self._once.setdefault(notes, notes)
 
     def lease_changed(self, old: Lease | None, new: Lease | None) -> None:
         """Slices that have ended are forgotten."""

@@ -1,7 +1,9 @@
 """Whose turn it is to be written to: so many every few milliseconds, so that those who watch do not delay who calls.
 
-Writing to a stream costs the event loop a tenth of a millisecond, whatever is written. Those who wait are served in the
-order in which they came; while few watch, nobody waits.
+Writing a message to a stream costs the event loop a tenth of a millisecond, whatever is written. While few watch, they
+are written to as fast as they read. When more want a turn than there are, they are served in the order in which they
+came, and whoever has had its turn waits again; those who have fallen behind get more messages in a turn, because having
+them all list again would cost more.
 """
 
 from __future__ import annotations
@@ -11,11 +13,15 @@ from typing import Protocol
 
 TICK_S = 0.005
 TURNS_PER_TICK = 10
-"""About a fifth of the loop's time."""
+"""With a message each, about a fifth of the loop's time."""
 
 
 class Waiting(Protocol):
     """Who waits for its turn."""
+
+    @property
+    def per_turn(self) -> int:
+        """Messages that it needs in a turn, at least 1."""
 
     def go(self) -> None:
         """It is its turn."""
@@ -26,23 +32,31 @@ class Turns:
 
     def __init__(self) -> None:
         self._line: dict[Waiting, None] = {}
-        self._free = TURNS_PER_TICK
+        self._having: dict[Waiting, int] = {}
+        """Those whose turn it is, with the messages that are left to each while others wait."""
         self._timer: asyncio.TimerHandle | None = None
 
     def __len__(self) -> int:
+        """Those who wait."""
         return len(self._line)
 
-    def take(self) -> bool:
-        """Have a turn at once, where one is free and nobody waits."""
-        if self._line or not self._free:
+    def take(self, who: Waiting) -> bool:
+        """Whether it may be written one message now."""
+        left = self._having.get(who)
+        if left is None:
+            if self._line or len(self._having) >= TURNS_PER_TICK:
+                return False
+            self._give(who)
+            self._start()
+            return True
+        if self._line and not left:
             return False
-        self._free -= 1
-        self._start()
+        self._having[who] = max(left - 1, 0)
         return True
 
     def join(self, who: Waiting) -> None:
         """Wait at the end of the line; who is in it keeps its place."""
-        if self.take():
+        if self.take(who):
             who.go()
         else:
             self._line.setdefault(who)
@@ -52,17 +66,20 @@ class Turns:
         """Wait no more."""
         self._line.pop(who, None)
 
+    def _give(self, who: Waiting) -> None:
+        self._having[who] = who.per_turn - 1
+
     def _start(self) -> None:
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(TICK_S, self._tick)
 
     def _tick(self) -> None:
         self._timer = None
-        self._free = TURNS_PER_TICK
-        while self._line and self._free:
+        self._having.clear()
+        while self._line and len(self._having) < TURNS_PER_TICK:
             who = next(iter(self._line))
             del self._line[who]
-            self._free -= 1
+            self._give(who)
             who.go()
-        if self._free < TURNS_PER_TICK:
+        if self._having:
             self._start()

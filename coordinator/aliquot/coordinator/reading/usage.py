@@ -14,7 +14,6 @@ from typing import NamedTuple
 
 from aliquot.common.clock import Clock
 from aliquot.common.errors import AliquotError
-from aliquot.common.limits import MAX_SLICE_MEMORY_BYTES
 from aliquot.coordinator.core.commands import ObserveUse
 from aliquot.coordinator.core.elastic.members import is_elastic
 from aliquot.coordinator.core.leases.records import Lease, SliceState
@@ -69,7 +68,7 @@ class ObservedUse(Follower):
         self,
         clock: Clock,
         lease_of: Callable[[str], Lease | None],
-        memory_bytes_of: Callable[[str], int] = lambda _: MAX_SLICE_MEMORY_BYTES,
+        memory_bytes_of: Callable[[str], int],
     ) -> None:
         """`lease_of` gives the durable lease of an id, `memory_bytes_of` the memory of a device: nobody uses more."""
         self._memory_bytes_of = memory_bytes_of

@@ -26,6 +26,8 @@ from aliquot.coordinator.writing.commits import Commit
 RING_EVENTS = 65_536
 QUEUE_EVENTS = 8_192
 WATCHERS_MAX = 10_000
+_BEHIND_EVENTS = QUEUE_EVENTS // 8
+"""For each of these that wait, a watcher gets one more message in a turn."""
 
 
 @dataclass(eq=False, slots=True)
@@ -88,7 +90,7 @@ class Watcher:
 
         Raises WatchCompacted.
         """
-        if not self._pending or not self.hub.turns.take():
+        if not self._pending or not self.hub.turns.take(self):
             self._waiter = asyncio.get_running_loop().create_future()
             try:
                 if self._pending:
@@ -118,6 +120,11 @@ class Watcher:
         change = self._queue.popleft()
         self.seq = change.seq
         return change
+
+    @property
+    def per_turn(self) -> int:
+        """Messages that it needs in a turn: the more, the further it is behind."""
+        return 1 + len(self._queue) // _BEHIND_EVENTS
 
     @property
     def _pending(self) -> bool:
@@ -220,9 +227,11 @@ class WatchHub:
             self._deliver(batch, records, nodes)
 
     def _deliver(self, batch: _Batch, leases: list[Lease], nodes: list[Node]) -> None:
-        everything, without_nodes = batch.changes(batch.records), batch.changes(leases)
+        shared: dict[bool, list[Change]] = {}
         for watcher in self._everything:
-            watcher.put(everything if watcher.nodes else without_nodes)
+            if watcher.nodes not in shared:
+                shared[watcher.nodes] = batch.changes(batch.records if watcher.nodes else leases)
+            watcher.put(shared[watcher.nodes])
         interested: dict[Watcher, list[Lease | Node]] = {}
         for lease in leases:
             for watchers in (self._by_tenant.get(lease.request.tenant), self._by_lease.get(lease.lease_id)):

@@ -7,13 +7,12 @@ where the coordinators are. Launchers find the leader's address in the error's m
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import grpc
 import grpc.aio
 from google.rpc import error_details_pb2, status_pb2
 
-from aliquot.coordinator.wire.calls import Context, tolerant
+from aliquot.coordinator.wire.calls import Context, Methods, tolerant
 from aliquot.coordinator.wire.errors import DETAILS_KEY, DOMAIN
 from aliquot.coordinator.wire.refused_streams import read_before_refusing
 
@@ -33,9 +32,7 @@ class Gate(grpc.GenericRpcHandler):
     """Answers all calls of the contract while it is closed; lets them through to `services` while it is open."""
 
     def __init__(self) -> None:
-        self._services: Sequence[grpc.GenericRpcHandler] = ()
-        self._methods: dict[str, grpc.RpcMethodHandler[Any, Any]] = {}
-        """Those that were called, by name."""
+        self._methods = Methods((), tolerant)
         self._open = False
         self.leader = ""
         """The address to name; empty while nobody is known to lead."""
@@ -54,8 +51,7 @@ class Gate(grpc.GenericRpcHandler):
 
     def open(self, services: Sequence[grpc.GenericRpcHandler]) -> None:
         """This coordinator leads: let calls through to these from now on."""
-        self._services, self._open = services, True
-        self._methods.clear()
+        self._methods, self._open = Methods(services, tolerant), True
 
     def close(self) -> None:
         """This coordinator does not lead, or no longer."""
@@ -68,15 +64,7 @@ class Gate(grpc.GenericRpcHandler):
             return None
         if not self._open:
             return self._agents if method.startswith((_AGENTS, _RELAYS)) else self._refusal
-        known = self._methods.get(method)
-        if known is not None:
-            return known
-        for service in self._services:
-            handler: grpc.RpcMethodHandler[bytes, bytes] | None = service.service(handler_call_details)
-            if handler is not None:
-                self._methods[method] = tolerant(handler)
-                return self._methods[method]
-        return None
+        return self._methods.find(handler_call_details)
 
     async def _refuse(self, _: object, context: Context) -> None:
         await self._abort(context, _RETRY_KNOWN_MS if self.leader else _RETRY_UNKNOWN_MS)

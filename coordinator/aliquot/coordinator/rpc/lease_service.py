@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from asyncio import Future
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Sequence
 
 from aliquot.common import limits, names
 from aliquot.common.errors import AliquotError, InvalidFieldError
@@ -27,7 +27,7 @@ from aliquot.coordinator.rpc.model_hints import name_near_models
 from aliquot.coordinator.rpc.watch_service import WatchService
 from aliquot.coordinator.upkeep.keepalive import KeepAlive
 from aliquot.coordinator.wire import errors as rpc_errors
-from aliquot.coordinator.wire.calls import Context, Service, page_size, readable, unary
+from aliquot.coordinator.wire.calls import Context, Service, check_size, page_size, readable, unary
 from aliquot.coordinator.wire.leases import (
     explanation_message,
     lease_message,
@@ -49,6 +49,12 @@ _NOTHING_KEPT_MS = 60_000
 KEEPERS_MAX = 20_000
 """Streams of keep-alives: one a launcher."""
 _RESIZED_PER_MESSAGE = 100
+_WAITING_BYTES_MAX = limits.MIB
+"""Of a call that may wait: it is kept as long. A request with every list full has 0.6 MiB."""
+_EXPLAINED_WITHIN_S = 2.0
+"""A lease is shown without why it waits where that can't be said so soon."""
+_ANSWERED_IN_S = 0.1
+"""What is kept of a call's time for the answer to arrive."""
 
 
 class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
@@ -85,6 +91,7 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
         self, request: leases_pb2.AllocateRequest, context: Context
     ) -> leases_pb2.AllocateResponse:
         """Ask for a lease, and wait for it as far as asked."""
+        check_size(request, _WAITING_BYTES_MAX)
         timeout_s = _timeout_s(request.wait_timeout_ms, limits.DEFAULT_WAIT_MS, "wait_timeout_ms", context)
         condition = _CONDITIONS.get(request.wait_until)
         if condition is None and request.wait_until != leases_pb2.WAIT_UNTIL_QUEUED:
@@ -93,10 +100,10 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
         if condition is not None:
             self._waiters.check_room()
         outcome = await self._outcome(self._submit(request, read), read)
-        return await self._answer(outcome, condition, timeout_s)
+        return await self._answer(outcome, condition, timeout_s, context)
 
     async def _answer(
-        self, outcome: AllocateOutcome, condition: Condition | None, timeout_s: float
+        self, outcome: AllocateOutcome, condition: Condition | None, timeout_s: float, context: Context
     ) -> leases_pb2.AllocateResponse:
         """The lease, once it is as its caller wants it."""
         lease = self._lease(outcome.lease_id)
@@ -107,7 +114,7 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
         elif outcome.replayed:
             self._keepalive.renew(lease.lease_id)
         message = self._own_message(lease)
-        await self._explain_wait(lease, message)
+        await self._explain_wait(lease, message, context)
         return leases_pb2.AllocateResponse(lease=message, replayed=outcome.replayed)
 
     @unary
@@ -115,6 +122,7 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
         self, request: leases_pb2.GrantOnRequest, context: Context
     ) -> leases_pb2.AllocateResponse:
         """A lease exactly where somebody else has decided, or why not."""
+        check_size(request, _WAITING_BYTES_MAX)
         timeout_s = _timeout_s(request.wait_timeout_ms, limits.DEFAULT_WAIT_MS, "wait_timeout_ms", context)
         if request.wait_until not in _CONDITIONS and request.wait_until != leases_pb2.WAIT_UNTIL_QUEUED:
             raise InvalidFieldError("wait_until", f"{request.wait_until} is not known")
@@ -130,7 +138,7 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
         )
         self._waiters.check_room()
         outcome = await self._writer.ask(command)
-        return await self._answer(outcome, _CONDITIONS.get(request.wait_until, granted), timeout_s)
+        return await self._answer(outcome, _CONDITIONS.get(request.wait_until, granted), timeout_s, context)
 
     @unary
     async def AllocateBatch(  # noqa: N802
@@ -202,11 +210,12 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
         explained = await self._writer.query(Explain(read.spec))
         return leases_pb2.ExplainResponse(explanation=explanation_message(explained, self._view))
 
-    async def _explain_wait(self, lease: Lease, message: types_pb2.Lease) -> None:
-        """Add why it waits, if it does, unless no questions can be answered now."""
+    async def _explain_wait(self, lease: Lease, message: types_pb2.Lease, context: Context) -> None:
+        """Add why it waits, if it does, unless questions can't be answered now, or not soon."""
         if lease.state is LeaseState.QUEUED:
-            with contextlib.suppress(JournalUnavailable, Overloaded, ShuttingDown):
-                message.waiting.CopyFrom(await self._why(lease.lease_id))
+            with contextlib.suppress(JournalUnavailable, Overloaded, ShuttingDown, TimeoutError):
+                async with asyncio.timeout(_before_deadline_s(_EXPLAINED_WITHIN_S, _ANSWERED_IN_S, context)):
+                    message.waiting.CopyFrom(await self._why(lease.lease_id))
 
     async def _why(self, lease_id: str) -> types_pb2.Explanation:
         return explanation_message(await self._writer.query(ExplainLease(lease_id)), self._view)
@@ -231,12 +240,11 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
         finally:
             self._keepers -= 1
 
-    async def _keep(self, lease_ids: Iterable[str]) -> leases_pb2.KeepAliveResponse:
-        ids = list(lease_ids)
-        _bounded(ids, limits.MAX_KEEPALIVE_IDS, "lease_ids")
+    async def _keep(self, lease_ids: Sequence[str]) -> leases_pb2.KeepAliveResponse:
+        _bounded(lease_ids, limits.MAX_KEEPALIVE_IDS, "lease_ids")
         response = leases_pb2.KeepAliveResponse()
         smallest_ms = 0
-        for number, lease_id in enumerate(ids):
+        for number, lease_id in enumerate(lease_ids):
             if number % _KEPT_PER_TURN == _KEPT_PER_TURN - 1:
                 await asyncio.sleep(0)
             lease = self._view.leases.get(lease_id)
@@ -271,6 +279,7 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
         self, request: leases_pb2.ReleaseRequest, context: Context
     ) -> leases_pb2.ReleaseResponse:
         """End a lease; one that has ended is answered as it is."""
+        check_size(request, _WAITING_BYTES_MAX)
         timeout_s = _timeout_s(request.wait_timeout_ms, limits.DEFAULT_WAIT_GONE_MS, "wait_timeout_ms", context)
         detail = names.validate_text(request.reason, "reason", limits.MAX_REASON_CHARS) if request.reason else ""
         await self._writer.submit(c.Release(request.lease_id, detail=detail))
@@ -310,7 +319,7 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
         troubles = self._writer.troubles(lease.lease_id)
         message.set_aside.extend(str(trouble) for trouble in troubles if trouble.set_aside)
         if not troubles:  # explaining it would fail as well
-            await self._explain_wait(lease, message)
+            await self._explain_wait(lease, message, context)
         return message
 
     @unary
@@ -400,6 +409,9 @@ def _timeout_s(asked_ms: int, default_ms: int, field: str, context: Context) -> 
     """How long to wait: as asked, but not beyond the call's own deadline."""
     if asked_ms > limits.MAX_WAIT_MS:
         raise InvalidFieldError(field, f"{asked_ms} ms; at most {limits.MAX_WAIT_MS} ms (an hour)")
+    return _before_deadline_s((asked_ms or default_ms) / 1000, 2 * _ANSWERED_IN_S, context)
+
+
+def _before_deadline_s(wanted_s: float, spare_s: float, context: Context) -> float:
     left_s: float | None = context.time_remaining()  # the stub forgets that a call may have no deadline
-    wanted_s = (asked_ms or default_ms) / 1000
-    return wanted_s if left_s is None else max(0.0, min(wanted_s, left_s - 0.2))
+    return wanted_s if left_s is None else max(0.0, min(wanted_s, left_s - spare_s))

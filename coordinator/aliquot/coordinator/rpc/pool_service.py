@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from bisect import bisect_right
 
 from aliquot.common import limits, names
@@ -42,16 +41,13 @@ class PoolService(Service, pool_pb2_grpc.PoolServiceServicer):
     async def DeclareNodes(  # noqa: N802 - the contract's name
         self, request: pool_pb2.DeclareNodesRequest, context: Context
     ) -> pool_pb2.DeclareNodesResponse:
-        """Everything is checked before anything is declared."""
+        """All of them or none."""
         if len(request.nodes) > limits.MAX_DECLARED_NODES:
             raise InvalidFieldError("nodes", f"{len(request.nodes)} nodes; at most {limits.MAX_DECLARED_NODES} at once")
         specs = [read_declared(node, f"nodes[{index}]") for index, node in enumerate(request.nodes)]
         check_room(self._view, {spec.node_id for spec in specs})
-        replies = [self._writer.submit(c.DeclareNode(spec)) for spec in specs]
-        results = await asyncio.gather(*replies, return_exceptions=True)
-        for result in results:
-            if isinstance(result, BaseException):
-                raise result
+        if specs:
+            await self._writer.submit(c.DeclareNode(specs[0], tuple(specs[1:])))
         declared = (self._view.nodes.get(spec.node_id) for spec in specs)
         return pool_pb2.DeclareNodesResponse(
             nodes=[self._nodes.node_message(node, with_devices=True) for node in declared if node is not None]

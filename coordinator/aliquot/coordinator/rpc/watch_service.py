@@ -11,13 +11,15 @@ from aliquot.coordinator.reading.metrics import Metrics
 from aliquot.coordinator.reading.view import View
 from aliquot.coordinator.reading.watch import Change, Watcher, WatchHub
 from aliquot.coordinator.wire import errors as rpc_errors
-from aliquot.coordinator.wire.calls import Context, readable
+from aliquot.coordinator.wire.calls import Context, check_size, readable
 from aliquot.coordinator.wire.leases import lease_message
 from aliquot.coordinator.wire.nodes import NodeWriter
 from aliquot.v1 import leases_pb2
 
 BOOKMARK_EVERY_S = 10.0
 _BATCH_BYTES = 256 * limits.KIB
+_REQUEST_BYTES_MAX = 64 * limits.KIB
+"""What is kept of each watcher as long as it watches: three times as much as the ids of 1,000 leases."""
 _MORE_TAG = bytes([leases_pb2.WatchEvent.MORE_FIELD_NUMBER << 3 | 2])
 
 
@@ -34,6 +36,7 @@ class WatchService:
         """`WatchEvent`s until the caller leaves or falls behind, each encoded once, however many get it."""
         try:
             request = readable(request)
+            check_size(request, _REQUEST_BYTES_MAX)
             if len(request.lease_ids) > limits.MAX_WATCHED_LEASES:
                 raise InvalidFieldError(
                     "lease_ids", f"{len(request.lease_ids)} leases; at most {limits.MAX_WATCHED_LEASES}"

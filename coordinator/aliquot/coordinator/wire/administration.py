@@ -13,6 +13,7 @@ from aliquot.coordinator.core.lending.loans import NodeMove
 from aliquot.coordinator.core.lending.plan import NodeTransfer
 from aliquot.coordinator.core.outcomes import BalanceView, DefragmentView
 from aliquot.coordinator.core.tenancy import specs
+from aliquot.coordinator.core.tenancy.decide import APPLIED_MAX
 from aliquot.coordinator.core.tenancy.scaling import Keep, ScaleRule
 from aliquot.coordinator.core.tenancy.specs import UNLIMITED
 from aliquot.coordinator.core.troubles import Trouble
@@ -26,6 +27,9 @@ _DAY_S = 24 * _HOUR_S
 
 def read_apply(request: admin_pb2.ApplyRequest) -> c.Apply:
     """What is to be declared. Raises InvalidFieldError for words that nobody knows; ranges are the core's to check."""
+    items = len(request.pools) + len(request.tenants) + len(request.queues)
+    if items > APPLIED_MAX:
+        raise InvalidFieldError("items", f"{items} at once; at most {APPLIED_MAX}")
     return c.Apply(
         pools=tuple((_pool(item.spec), _version(item)) for item in request.pools),
         tenants=tuple((_tenant(item.spec, n), _version(item)) for n, item in enumerate(request.tenants)),

@@ -5,19 +5,24 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from functools import wraps
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import grpc
 import grpc.aio
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError, Message
 
+from aliquot.common import limits
 from aliquot.common.errors import InvalidFieldError
 from aliquot.coordinator.reading.metrics import Metrics
 from aliquot.coordinator.wire import errors as rpc_errors
+from aliquot.coordinator.wire.parts import CALLS_PARTS_MAX, check_parts
 
 Request = TypeVar("Request")
 Response = TypeVar("Response")
 Context = grpc.aio.ServicerContext[Any, Any]
+_OTHERS_BYTES_MAX = 4 * limits.KIB
+"""Of what services are asked that are not ours: names of services and symbols."""
+Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
 
 
 class Service:
@@ -46,13 +51,14 @@ def unary(
 
 
 class Undecodable(NamedTuple):
-    """Stands for a message that can't be decoded until somebody can answer that."""
+    """Stands for a message that is not, or can't be, decoded until somebody can answer that."""
 
     why: str
 
 
-def tolerant(handler: grpc.RpcMethodHandler[Any, Any]) -> grpc.RpcMethodHandler[Any, Any]:
-    """The same method, called with Undecodable where gRPC itself would answer UNKNOWN and log a traceback.
+def tolerant(handler: Handler) -> Handler:
+    """The same method, called with Undecodable where gRPC itself would answer UNKNOWN and log a traceback, and where a
+    message has more parts than any should.
 
     Bytes that it answers with are sent as they are: what many get is encoded once.
     """
@@ -60,22 +66,20 @@ def tolerant(handler: grpc.RpcMethodHandler[Any, Any]) -> grpc.RpcMethodHandler[
     if decode is None or encode is None:
         return handler
 
+    descriptor = decode.__self__.DESCRIPTOR  # type: ignore[attr-defined]
+
     def read(data: bytes) -> object:
         try:
+            check_parts(data, descriptor, CALLS_PARTS_MAX)
             return decode(data)
-        except DecodeError as error:
+        except (DecodeError, InvalidFieldError) as error:
             return Undecodable(str(error))
 
     def write(response: object) -> bytes:
         return response if isinstance(response, bytes) else encode(response)
 
-    if handler.request_streaming and handler.stream_stream is not None:
-        return grpc.stream_stream_rpc_method_handler(handler.stream_stream, read, write)
-    if handler.unary_stream is not None:
-        return grpc.unary_stream_rpc_method_handler(handler.unary_stream, read, write)
-    if handler.unary_unary is not None:
-        return grpc.unary_unary_rpc_method_handler(handler.unary_unary, read, write)
-    return handler
+    make, behaviour = _kind_of(handler)
+    return make(behaviour, read, write)
 
 
 def guarded(handlers: Iterable[grpc.GenericRpcHandler]) -> grpc.GenericRpcHandler:
@@ -83,57 +87,78 @@ def guarded(handlers: Iterable[grpc.GenericRpcHandler]) -> grpc.GenericRpcHandle
     return _Guarded(tuple(handlers))
 
 
-class _Guarded(grpc.GenericRpcHandler):
-    def __init__(self, handlers: Sequence[grpc.GenericRpcHandler]) -> None:
-        self._handlers = handlers
+class Methods:
+    """The methods of several services by name, each wrapped once."""
 
-    def service(self, handler_call_details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler[Any, Any] | None:
-        """See `grpc.GenericRpcHandler`."""
-        for service in self._handlers:
-            handler: grpc.RpcMethodHandler[Any, Any] | None = service.service(handler_call_details)
+    def __init__(self, services: Sequence[grpc.GenericRpcHandler], wrap: Callable[[Handler], Handler]) -> None:
+        self._services = services
+        self._wrap = wrap
+        self._known: dict[str, Handler] = {}
+        """Those that were called."""
+
+    def find(self, call: grpc.HandlerCallDetails) -> Handler | None:
+        """The method that is called; None where there is none."""
+        known = self._known.get(call.method)
+        if known is not None:
+            return known
+        for service in self._services:
+            handler: Handler | None = service.service(call)
             if handler is not None:
-                return _checked(tolerant(handler))
+                self._known[call.method] = self._wrap(handler)
+                return self._known[call.method]
         return None
 
 
-def _checked(handler: grpc.RpcMethodHandler[Any, Any]) -> grpc.RpcMethodHandler[Any, Any]:
-    """The same method behind a look at what it is called with."""
-    read, write = handler.request_deserializer, handler.response_serializer
+class _Guarded(grpc.GenericRpcHandler):
+    def __init__(self, handlers: Sequence[grpc.GenericRpcHandler]) -> None:
+        self._methods = Methods(handlers, lambda handler: _checked(tolerant(handler)))
 
-    async def check(request: object, context: Context) -> None:
+    def service(self, handler_call_details: grpc.HandlerCallDetails) -> Handler | None:
+        """See `grpc.GenericRpcHandler`."""
+        return self._methods.find(handler_call_details)
+
+
+def _kind_of(handler: Handler) -> tuple[Callable[..., Handler], Any]:
+    """How a method of this kind is made, and what it calls."""
+    if handler.request_streaming:
+        if handler.response_streaming:
+            return grpc.stream_stream_rpc_method_handler, handler.stream_stream
+        return grpc.stream_unary_rpc_method_handler, handler.stream_unary
+    if handler.response_streaming:
+        return grpc.unary_stream_rpc_method_handler, handler.unary_stream
+    return grpc.unary_unary_rpc_method_handler, handler.unary_unary
+
+
+def _checked(handler: Handler) -> Handler:
+    """The same method behind a look at what it is called with."""
+    make, behaviour = _kind_of(handler)
+
+    async def check(request: Message, context: Context) -> None:
         try:
-            readable(request)
+            check_size(readable(request), _OTHERS_BYTES_MAX)
         except InvalidFieldError as error:
             await rpc_errors.abort(context, error)
 
-    if handler.unary_unary is not None:
-        answer: Any = handler.unary_unary
+    async def called(request: Message, context: Context) -> object:
+        await check(request, context)
+        return await behaviour(request, context)
 
-        async def unary_unary(request: object, context: Context) -> object:
+    async def known(requests: AsyncIterator[Message], context: Context) -> AsyncIterator[Message]:
+        async for request in requests:
             await check(request, context)
-            return await answer(request, context)
+            yield request
 
-        return grpc.unary_unary_rpc_method_handler(unary_unary, read, write)
-    if handler.unary_stream is not None:
-        follow: Any = handler.unary_stream
-
-        async def unary_stream(request: object, context: Context) -> object:
-            await check(request, context)
-            return await follow(request, context)
-
-        return grpc.unary_stream_rpc_method_handler(unary_stream, read, write)
-    converse: Any = handler.stream_stream
-
-    async def stream_stream(requests: AsyncIterator[object], context: Context) -> AsyncIterator[object]:
-        async def known() -> AsyncIterator[object]:
-            async for request in requests:
-                await check(request, context)
-                yield request
-
-        async for response in converse(known(), context):
+    async def conversed(requests: AsyncIterator[Message], context: Context) -> AsyncIterator[object]:
+        async for response in behaviour(known(requests, context), context):
             yield response
 
-    return grpc.stream_stream_rpc_method_handler(stream_stream, read, write)
+    async def gathered(requests: AsyncIterator[Message], context: Context) -> object:
+        return await behaviour(known(requests, context), context)
+
+    checking: Any = called
+    if handler.request_streaming:
+        checking = conversed if handler.response_streaming else gathered
+    return make(checking, handler.request_deserializer, handler.response_serializer)
 
 
 def readable(request: Request) -> Request:
@@ -141,10 +166,16 @@ def readable(request: Request) -> Request:
     if isinstance(request, Undecodable):
         raise InvalidFieldError(
             "message",
-            f"can't be decoded: {request.why}",
-            hint="look for a proxy that changes messages, or a caller that speaks another protocol",
+            f"is not decoded: {request.why}",
+            hint="send less at once; or look for a proxy that changes messages, or a caller that speaks another protocol",
         )
     return request
+
+
+def check_size(request: Message, most: int) -> None:
+    """Raises InvalidFieldError for a call that may last, and so would be kept, with more in it than it needs."""
+    if request.ByteSize() > most:
+        raise InvalidFieldError("message", f"{request.ByteSize()} bytes; at most {most} are allowed in this call")
 
 
 def page_size(asked: int, default: int, most: int) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -44,7 +45,10 @@ class OpenGroup:
 
 
 def fail(reply: Reply, error: Exception) -> None:
-    """Refuse one caller, if it still waits. Nobody has to look at the refusal: callers may vanish."""
+    """Refuse one caller, if it still waits. Nobody has to look at the refusal: callers may vanish.
+
+    Each gets an exception of its own: raising one adds to its traceback and gives it a context.
+    """
     if not reply.done():
-        reply.set_exception(error)
+        reply.set_exception(copy.copy(error))
         reply.exception()

@@ -1,9 +1,9 @@
 """Questions that only the State can answer: asked beside the commands, and never in their way.
 
 A dry run or an explanation has to be tried on the State. Such questions are answered between two of the writer's turns:
-one after each turn while commands wait, and for a bounded time while none do. So a command waits for one question at
-most, however many there are. Equal questions are answered together, and a recent answer is given again until something
-changes.
+one after each turn while commands wait for the next, and for a bounded time while none do or they wait for others to
+come. So a command waits for one question at most, however many there are. Equal questions are answered together, and
+a recent answer is given again until something changes.
 
 An answer is given when every fact that it depends on is durable.
 """
@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 QUESTIONS_MAX = 4_096
-"""Questions that wait to be answered; beyond it callers are told to come back."""
+"""Callers that wait for an answer to be found, or to be durable; beyond it callers are told to come back."""
 _IDLE_NS = 2_000_000
 """How long questions may take in one go while no command waits."""
 _FRESH_MS = 1_000
@@ -69,13 +69,13 @@ class Questions:
         while self._waiting:
             query = next(iter(self._waiting))
             replies = self._waiting.pop(query)
-            self._asked -= len(replies)
             if all(reply.done() for reply in replies):
+                self._asked -= len(replies)
                 continue  # whoever asked has left
             give = self._known.get(query)
             if give is None:
                 give = _answer(planner, query, now_ms)
-                if query.remembered:
+                if query.remembered and len(self._known) < QUESTIONS_MAX:
                     self._known[query] = give
             self._found.append((seq, replies, give))
             if commands_wait or self._perf_ns() - started > _IDLE_NS:
@@ -86,6 +86,7 @@ class Questions:
         """Everything up to this fact is durable: answers that were found on no more are given."""
         while self._found and self._found[0][0] <= durable_seq:
             _, replies, give = self._found.popleft()
+            self._asked -= len(replies)
             for reply in replies:
                 if not reply.done():
                     give(reply)

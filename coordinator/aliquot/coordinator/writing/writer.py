@@ -230,7 +230,7 @@ class Writer:
     def _answer_some(self) -> None:
         """Questions, while a commit is under way or nothing is to be done."""
         if self._questions and self.planner is not None and not self._availability.stopping:
-            now_ms, queued = self._now_ms(self.planner), bool(self._commands)
+            now_ms, queued = self._now_ms(self.planner), bool(self._commands) and not self._commands.lingering
             self._questions.answer_some(self.planner, now_ms, self.durable_seq, commands_wait=queued)
             if self._questions and not self._commands.lingering:
                 self._wake.set()

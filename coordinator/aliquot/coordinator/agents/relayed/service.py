@@ -25,6 +25,7 @@ from aliquot.coordinator.errors import Overloaded, ShuttingDown
 from aliquot.coordinator.reading.metrics import Metrics
 from aliquot.coordinator.wire import errors as rpc_errors
 from aliquot.coordinator.wire.calls import Context
+from aliquot.coordinator.wire.parts import AGENTS_PARTS_MAX, check_parts
 from aliquot.coordinator.wire.refused_streams import read_before_refusing
 from aliquot.v1 import relay_pb2
 
@@ -185,7 +186,7 @@ class _Carrier:
         task.add_done_callback(self._tasks.discard)
 
     async def listen(self) -> None:
-        """Until the relay is gone, or we are leaving. Raises DecodeError, ProtocolVersion."""
+        """Until the relay is gone, or we are leaving. Raises DecodeError, InvalidFieldError, ProtocolVersion."""
         reading = asyncio.get_running_loop().create_task(self._read())
         leaving = asyncio.get_running_loop().create_task(self._leaving.wait())
         try:
@@ -199,6 +200,7 @@ class _Carrier:
 
     async def _read(self) -> None:
         while isinstance(raw := await self._context.read(), bytes):
+            check_parts(raw, relay_pb2.RelayBatch.DESCRIPTOR, AGENTS_PARTS_MAX)
             self.mux.receive(raw)
 
     async def goodbye(self) -> None:

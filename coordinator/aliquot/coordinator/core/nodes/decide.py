@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+
 from msgspec.structs import replace
 
 from aliquot.coordinator.core import commands as c
@@ -52,17 +54,21 @@ def raise_epoch(state: Planning, command: c.RaiseEpoch, now_ms: int) -> Decision
 
 
 def declare(state: Planning, command: c.DeclareNode, now_ms: int) -> Decision[None]:
-    """Make a node known without its agent. What an agent has registered is not overwritten but for pool and labels."""
-    spec = command.spec
-    _check_claims(state, spec)
-    old = state.nodes.get(spec.node_id)
-    if old is not None and old.registered:
-        spec = replace(old.spec, pool=spec.pool, labels=spec.labels, failure_domain=spec.failure_domain)
-    spec = _as_lent(state, spec)
-    if old is not None and old.spec == spec:
-        return NOTHING
-    facts = _fail_vanished(state, old, spec, now_ms)
-    facts.append(NodePut(at_ms=now_ms, spec=spec, registered=False))
+    """Make nodes known without their agents. What an agent has registered is kept but for pool and labels."""
+    specs = (command.spec, *command.others)
+    _check_apart(specs)
+    changed: list[tuple[Node | None, NodeSpec]] = []
+    for spec in specs:
+        _check_claims(state, spec)
+        old = state.nodes.get(spec.node_id)
+        wanted = spec
+        if old is not None and old.registered:
+            wanted = replace(old.spec, pool=spec.pool, labels=spec.labels, failure_domain=spec.failure_domain)
+        wanted = _as_lent(state, wanted)
+        if old is None or old.spec != wanted:
+            changed.append((old, wanted))
+    facts = _fail_vanished(state, changed, now_ms)
+    facts += [NodePut(at_ms=now_ms, spec=spec, registered=False) for _, spec in changed]
     return Decision(tuple(facts))
 
 
@@ -82,8 +88,9 @@ def register(state: Planning, command: c.RegisterNode, now_ms: int) -> Decision[
                 f"session {command.session_epoch} of node {spec.name} is not above {old.session_epoch}",
                 hint="another agent with this node id has connected since; two agents must not share a state folder",
             )
+        _check_same_machine(state, old, spec)
         spec = _as_held(state, _as_lent(state, _inherit(spec, old.spec)))
-    facts += _fail_vanished(state, old, spec, now_ms)
+    facts += _fail_vanished(state, [(old, spec)], now_ms)
     if old is None or old.spec != spec or not old.registered:
         facts.append(NodePut(at_ms=now_ms, spec=spec, registered=True))
     facts.append(
@@ -95,6 +102,27 @@ def register(state: Planning, command: c.RegisterNode, now_ms: int) -> Decision[
         )
     )
     return Decision(tuple(facts))
+
+
+def _check_same_machine(state: Planning, old: Node, spec: NodeSpec) -> None:
+    """A machine made from the image of a node has its id but other cards: believing it would end every lease there.
+    One that has lost all its cards, or has partitioned them anew, is the same still.
+    """
+    if not old.registered or not spec.devices or not state.slice_ids_by_node[spec.node_id]:
+        return
+    if _hardware(old.spec).isdisjoint(_hardware(spec)):
+        raise NodeInUse(
+            f"node {old.spec.name} holds slices, and this machine has none of its devices",
+            hint="if it was made from the image of that node, remove node.record from its agent's state directory, or "
+            "start that agent with a --node-id of its own; if all cards of the node were replaced, stop its agent and, "
+            "once the node is LOST, forget it with force",
+        )
+
+
+def _hardware(spec: NodeSpec) -> set[str]:
+    """What tells one machine from another: UUIDs of devices, and of the cards that they are parts of."""
+    devices = {uuid for device in spec.devices for uuid in (device.uuid, device.parent_uuid) if uuid}
+    return devices | {card.uuid for card in spec.cards}
 
 
 def _as_held(state: Planning, spec: NodeSpec) -> NodeSpec:
@@ -220,6 +248,18 @@ def report_device(state: Planning, command: c.ReportDevice, now_ms: int) -> Deci
     return Decision((fact,))
 
 
+def _check_apart(specs: Sequence[NodeSpec]) -> None:
+    """What is declared together claims nothing twice."""
+    if len(specs) == 1:
+        return
+    seen: set[tuple[str, str]] = set()
+    for number, spec in enumerate(specs):
+        claims = {("id", spec.node_id), ("name", spec.name), *(("device", device.uuid) for device in spec.devices)}
+        for kind, claimed in claims & seen:
+            raise InvalidField(f"nodes[{number}]", f"{kind} {claimed} is another one's in the same list")
+        seen |= claims
+
+
 def _check_claims(state: Planning, spec: NodeSpec, ignoring: Node | None = None) -> None:
     """Names and device UUIDs belong to one node each."""
     owner = state.node_ids_by_name.get(spec.name)
@@ -274,19 +314,18 @@ def _as_lent(state: Planning, spec: NodeSpec) -> NodeSpec:
     return replace(spec, labels=tuple(sorted({**dict(spec.labels), loan.label: loan.borrower}.items())))
 
 
-def _fail_vanished(state: Planning, old: Node | None, spec: NodeSpec, now_ms: int) -> list[Fact]:
-    """Slices on devices that the node no longer has are lost with them."""
-    if old is None:
-        return []
-    vanished = {device.uuid for device in old.spec.devices} - {device.uuid for device in spec.devices}
-    if not vanished:
-        return []
+def _fail_vanished(state: Planning, changed: Iterable[tuple[Node | None, NodeSpec]], now_ms: int) -> list[Fact]:
+    """Slices on devices that nodes no longer have are lost with them."""
     failed: dict[str, dict[str, tuple[str, str]]] = {}
-    for slice_id in state.slice_ids_by_node[spec.node_id]:
-        lease_id = lease_id_of(slice_id)
-        piece = state.leases[lease_id].find(slice_id)
-        if piece is not None and piece.plan.device_uuid in vanished:
-            failed.setdefault(lease_id, {})[slice_id] = ("DEVICE_VANISHED", f"{spec.name} no longer has it")
+    for old, spec in changed:
+        if old is None:
+            continue
+        vanished = {device.uuid for device in old.spec.devices} - {device.uuid for device in spec.devices}
+        for slice_id in state.slice_ids_by_node[spec.node_id] if vanished else ():
+            lease_id = lease_id_of(slice_id)
+            piece = state.leases[lease_id].find(slice_id)
+            if piece is not None and piece.plan.device_uuid in vanished:
+                failed.setdefault(lease_id, {})[slice_id] = ("DEVICE_VANISHED", f"{spec.name} no longer has it")
     facts: list[Fact] = []
     for lease_id, of_lease in failed.items():
         facts += lifecycle.conclude(state, state.leases[lease_id], (), of_lease, now_ms)

@@ -44,13 +44,13 @@ from aliquot.coordinator.core.tenancy.specs import (
 from aliquot.coordinator.core.tenancy.view import TenancyView
 
 _Spec = TypeVar("_Spec", PoolSpec, TenantSpec, QueueSpec)
-_ITEMS_MAX = 10_000
+APPLIED_MAX = 10_000
 
 
 def apply(state: Planning, command: c.Apply, now_ms: int) -> Decision[ApplyOutcome]:
     """Declare what differs. All or nothing. Raises Conflict, InvalidField."""
-    if len(command.pools) + len(command.tenants) + len(command.queues) > _ITEMS_MAX:
-        raise InvalidField("items", f"more than {_ITEMS_MAX} at once")
+    if len(command.pools) + len(command.tenants) + len(command.queues) > APPLIED_MAX:
+        raise InvalidField("items", f"more than {APPLIED_MAX} at once")
     _check_ranges(command)
     tenancy = state.tenancy
     facts: list[Fact] = []

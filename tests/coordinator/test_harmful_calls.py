@@ -1,0 +1,40 @@
+"""Calls that mean harm: what is kept of one that lasts is bounded, whatever was sent with it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import grpc
+import pytest
+from grpc_health.v1 import health_pb2
+
+from aliquot.v1 import leases_pb2
+from tests.coordinator.pool import allocation, running
+
+UNKNOWN_FIELD = b"\xfa\x3f\x80\x80\xc0\x01" + bytes(3 << 20)
+"""Field 1023 with 3 MiB in it, which is kept with the message although nobody reads it."""
+
+
+@pytest.mark.parametrize(
+    ("path", "raw"),
+    [
+        ("/aliquot.v1.LeaseService/Watch", b""),
+        (
+            "/aliquot.v1.LeaseService/Watch",
+            leases_pb2.WatchRequest(lease_ids=["x" * 3000] * 1000).SerializeToString(),
+        ),
+        ("/aliquot.v1.LeaseService/Allocate", allocation("1", wait_timeout_ms=3_600_000).SerializeToString()),
+        ("/aliquot.v1.LeaseService/Release", b""),
+        ("/grpc.health.v1.Health/Watch", health_pb2.HealthCheckRequest(service="x" * 5000).SerializeToString()),
+        ("/grpc.health.v1.Health/Watch", b""),
+    ],
+)
+async def test_a_call_that_may_last_is_not_kept_with_more_than_it_needs(path: str, raw: bytes) -> None:
+    async with running() as pool:
+        channel: Any = pool.channel
+        kind = channel.unary_stream if path.endswith("Watch") else channel.unary_unary
+        call = kind(path)(raw if len(raw) > 4096 else raw + UNKNOWN_FIELD, timeout=20)
+        with pytest.raises(grpc.aio.AioRpcError) as refusal:
+            await (call.read() if path.endswith("Watch") else call)
+        assert refusal.value.code() == grpc.StatusCode.INVALID_ARGUMENT
+        assert "bytes; at most" in str(refusal.value.details())
