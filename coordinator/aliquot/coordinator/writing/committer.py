@@ -23,7 +23,9 @@ _PRUNE_EVERY_NS = 200_000_000
 _PRUNE_GROUPS = 200
 """Old records are dropped in steps that commits hardly notice."""
 _CROWD = 4
-"""From so many callers a group, on average, the next group waits a moment for more."""
+"""While so many callers a group come, on average, the next group waits a moment for more. It begins to wait at half of
+that, since a group that was not waited for holds fewer.
+"""
 _OVERDUE_NS = 3_000_000_000
 """A write that takes longer is treated as one that fails, so that callers can ask elsewhere."""
 
@@ -41,11 +43,11 @@ class Committer:
         *,
         durable_seq: int,
         ended: Callable[[], None],
-        committed: Callable[[], None],
+        written: Callable[[], None],
         failed: Callable[[Exception], None],
     ) -> None:
-        """`ended` is called after each write, before anybody is told its outcome, and after a commit `committed` or
-        `failed` as well.
+        """`ended` is called after each write, before anybody is told its outcome, and then `written`, or `failed` where
+        a commit has.
         """
         self.open = OpenGroup()
         self.durable_seq = durable_seq
@@ -55,7 +57,7 @@ class Committer:
         self._metrics = metrics
         self._perf_ns = perf_ns
         self._ended = ended
-        self._committed = committed
+        self._written = written
         self._failed = failed
         self._writing = False
         self._began_ns = 0
@@ -63,6 +65,7 @@ class Committer:
         self._pruned_ns = 0
         self._callers = 0.0
         """How many answers a group had lately."""
+        self._crowded = False
 
     @property
     def writing(self) -> bool:
@@ -77,7 +80,7 @@ class Committer:
     @property
     def crowded(self) -> bool:
         """Whether many callers ask at the same time."""
-        return self._callers >= _CROWD
+        return self._crowded
 
     def commit_if_ready(self, state: State) -> None:
         """Commit the open group, unless a write is under way. `state` is what its facts were applied to."""
@@ -99,6 +102,7 @@ class Committer:
         commit = take_commit(state)
         durable = Group(commit.seq - len(group.facts) + 1, tuple(group.facts))
         self._callers += (len(group.answers) - self._callers) / 4
+        self._crowded = self._callers >= (_CROWD if self._crowded else _CROWD / 2)
         started = self._begin()
 
         def done(_: None, error: BaseException | None) -> None:
@@ -108,7 +112,7 @@ class Committer:
                 self.durable_seq = commit.seq
                 self._publisher.publish(commit)
                 group.resolve()
-                self._committed()
+                self._written()
             else:
                 self._metrics.commit_failed()
                 failure = error if isinstance(error, Exception) else JournalUnavailable(repr(error))
@@ -153,6 +157,7 @@ class Committer:
             if error is not None or not dropped:
                 self._prune_up_to = 0
             self._end()
+            self._written()
 
         self._thread.submit(lambda: self._journal.prune(up_to, _PRUNE_GROUPS), done)
 
