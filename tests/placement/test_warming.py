@@ -43,12 +43,23 @@ async def test_it_is_loaded_once_it_is_wanted(monkeypatch: pytest.MonkeyPatch) -
     assert beats > 10, "others had their turns meanwhile"
 
 
+async def test_what_the_cache_holds_is_not_compiled_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("numba")
+    accelerated.warm_up()  # now the cache holds it
+    monkeypatch.setattr(warming, "LOOK_S", 0.001)
+    monkeypatch.setattr(accelerated, "_loaded", [])
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", None)
+    await warming.compile_when_busy(iter([0, warming.BUSY_PASSES_PER_LOOK]).__next__, lambda: None)
+    assert accelerated.kernel() is not None
+
+
 @pytest.mark.slow
 async def test_it_is_compiled_in_another_process(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     pytest.importorskip("numba")  # this process has read where its cache is
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
     monkeypatch.setattr(warming, "LOOK_S", 0.001)
     monkeypatch.setattr(accelerated, "_loaded", [])
+    monkeypatch.setattr(warming, "needs_compiling", lambda: True)
     turn_s = sys.getswitchinterval()
     await warming.compile_when_busy(iter([0, warming.BUSY_PASSES_PER_LOOK]).__next__, lambda: None)
     assert any("price_kernel.score-" in name for _, _, names in os.walk(tmp_path) for name in names)
