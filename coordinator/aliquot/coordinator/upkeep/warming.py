@@ -1,7 +1,8 @@
-"""Brings compiled scoring in once a coordinator is busy enough to want it.
+"""Brings compiled scoring in once a pool is large, or its coordinator busy.
 
 Compiling takes seconds the first time on a machine, and loading numba about one second and 50 MB. Neither may delay the
-start of a coordinator, and a small pool needs neither. Until then NumPy computes the scores: the same integers, slower.
+start of a coordinator, and a small pool needs neither; a large one had better have it before the first requests come.
+Until then NumPy computes the scores: the same integers, slower.
 
 A compiler holds Python's interpreter lock for long stretches, so it runs in a process of its own, of low priority,
 which leaves its result in numba's cache. Where that has it already no process is started; an image can bring it along:
@@ -24,6 +25,8 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 LOOK_S = 0.5
+LARGE_POOL = 2_000
+"""Devices for which a pass by NumPy takes long enough to be spared."""
 BUSY_PASSES_PER_LOOK = 50
 """100 passes a second by NumPy, of a few tenths of a millisecond each. A rate: any pool reaches a count in time."""
 
@@ -33,13 +36,16 @@ TURN_S = 0.0005
 """How long a thread keeps the interpreter from another that wants it, while one of them loads: a tenth of Python's."""
 
 
-async def compile_when_busy(passes: Callable[[], int], settle: Callable[[], None]) -> None:
-    """Wait until so many scoring passes are made, then load the compiled ones in a thread, for the next decision on.
+async def compile_when_wanted(
+    passes: Callable[[], int], devices: Callable[[], int], settle: Callable[[], None]
+) -> None:
+    """Wait until there are so many devices, or so many scoring passes are made, then load the compiled ones in a
+    thread, for the next decision on.
 
     `settle` is called once they are loaded.
     """
     seen = passes()
-    while (now := passes()) - seen < BUSY_PASSES_PER_LOOK:
+    while (now := passes()) - seen < BUSY_PASSES_PER_LOOK and devices() < LARGE_POOL:
         seen = now
         await asyncio.sleep(LOOK_S)  # polled: an event would cost every decision
     if await _load(needs_compiling):
