@@ -23,9 +23,7 @@ _PRUNE_EVERY_NS = 200_000_000
 _PRUNE_GROUPS = 200
 """Old records are dropped in steps that commits hardly notice."""
 _CROWD = 4
-"""While so many callers a group come, on average, the next group waits a moment for more. It begins to wait at half of
-that, since a group that was not waited for holds fewer.
-"""
+"""While so many callers a group come, on average, the next group waits a moment for more."""
 _OVERDUE_NS = 3_000_000_000
 """A write that takes longer is treated as one that fails, so that callers can ask elsewhere."""
 
@@ -101,8 +99,7 @@ class Committer:
     def _commit(self, group: OpenGroup, state: State) -> None:
         commit = take_commit(state)
         durable = Group(commit.seq - len(group.facts) + 1, tuple(group.facts))
-        self._callers += (len(group.answers) - self._callers) / 4
-        self._crowded = self._callers >= (_CROWD if self._crowded else _CROWD / 2)
+        self._note_callers(len(group.answers))
         started = self._begin()
 
         def done(_: None, error: BaseException | None) -> None:
@@ -120,6 +117,16 @@ class Committer:
                 self._failed(failure)
 
         self._thread.submit(lambda: self._journal.commit(durable), done)
+
+    def _note_callers(self, answered: int) -> None:
+        """From half a crowd on, groups are waited for, and twice as many are expected in each; if they don't come, all
+        begins anew.
+        """
+        self._callers += (answered - self._callers) / 4
+        if not self._crowded and self._callers >= _CROWD / 2:
+            self._crowded, self._callers = True, self._callers * 2
+        elif self._crowded and self._callers < _CROWD:
+            self._crowded, self._callers = False, 0.0
 
     def fail_open(self, error: Exception) -> None:
         """What the open group was decided on is lost: refuse its callers."""

@@ -57,7 +57,7 @@ def needs_compiling() -> bool:
         return False  # `warm_up` says why there is nothing to compile
     given: list[tuple[object, ...]] = []
     _compile(price_kernel.Scene, lambda *arguments: given.append(arguments))
-    score = price_kernel.score
+    score: Any = price_kernel.score
     signature = tuple(score.typeof_pyval(argument) for argument in given[0])
     return score._cache.load_overload(signature, score.targetctx) is None  # noqa: SLF001 - numba has no other word for it
 
