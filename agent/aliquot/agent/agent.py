@@ -17,6 +17,7 @@ from aliquot.agent.devices.guard import DeviceGuard
 from aliquot.agent.devices.sampling import Attribution
 from aliquot.agent.disk.checkpoint import Checkpoint
 from aliquot.agent.disk.identity import Identity
+from aliquot.agent.driver_events import DriverEvents
 from aliquot.agent.enforce.base import Enforcer
 from aliquot.agent.enforce.chooser import Chooser
 from aliquot.agent.enforce.prerequisites import CudaDriver
@@ -172,7 +173,10 @@ class Agent:
         )
         if settings.dcgm_names:
             self.metrics.registry.register(DcgmCollector(state))
-        self._events = world.make_events(backend, self.poller.take_event)
+        events = DriverEvents(
+            state=state, backend=backend, guard=self._guard, poller=self.poller, mailbox=mailbox, clock=world.clock
+        )
+        self._events = world.make_events(backend, events.take)
         service = LocalService(
             state=state,
             containment=containment,

@@ -127,7 +127,9 @@ class World:
     open_session: Callable[[str, Coordinators], AbstractAsyncContextManager[Call]] = open_session
     make_guard: Callable[[float], DeviceGuard] = DeviceGuard
     make_tiers: Callable[..., list[Enforcer]] = assemble
-    make_events: Callable[[DeviceBackend, Callable[[DeviceEvent], Coroutine[Any, Any, None]]], Events] = EventWatcher
+    make_events: Callable[[DeviceBackend, Callable[[DeviceEvent, int], Coroutine[Any, Any, None]]], Events] = (
+        EventWatcher
+    )
     make_host: Callable[..., Host] = ProcessHost
     make_server: Callable[[LocalService, Path], Server] = LocalServer
     make_metrics: Callable[[], Metrics] = Metrics
