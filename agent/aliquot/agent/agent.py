@@ -88,6 +88,7 @@ class Agent:
         self._note("containment", containment.note)
         self._note("signals", powerless)
         self._note("namespace", NO_HOST_PIDS if world.machine.in_pid_namespace() else "")
+        self._cuda = CudaDriver(world.try_cuda)
         chooser = Chooser(self._tiers(world, powerless))
         limits = LimitSetter(state, chooser, guard, containment)
         rules = Rules(settings.watchdog.grace_max, settings.watchdog.stop_strays)
@@ -120,7 +121,7 @@ class Agent:
             signaller=signaller,
             processes=world.processes,
             directory=settings.enforcement_dir / "hosts",
-            user=settings.hosting.uid,
+            uids=settings.hosting.users,
         )
         self.controller = Controller(
             state=state,
@@ -221,6 +222,7 @@ class Agent:
     async def start(self) -> None:
         """Restore reservations and listen. Raises `AliquotError` for what an administrator has to change."""
         settings = self._settings
+        await asyncio.to_thread(self._cuda.look)
         await self.poller.discover()
         await self.partitions.restore()
         await self.controller.restore()
@@ -302,7 +304,7 @@ class Agent:
             why_no_cgroups=lambda: containment.note,
             blind=blind,
             powerless=lambda: powerless,
-            no_cuda=CudaDriver().why_not,
+            no_cuda=self._cuda.why_not,
             tell=tell,
         )
 
