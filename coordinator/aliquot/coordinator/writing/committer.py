@@ -24,6 +24,8 @@ _PRUNE_GROUPS = 200
 """Old records are dropped in steps that commits hardly notice."""
 _CROWD = 4
 """While so many callers a group come, on average, the next group waits a moment for more."""
+_SEVERAL = 1.5
+"""...which begins from so many: on a quick disk a crowd's groups hold no more before they are waited for."""
 _OVERDUE_NS = 3_000_000_000
 """A write that takes longer is treated as one that fails, so that callers can ask elsewhere."""
 
@@ -119,12 +121,10 @@ class Committer:
         self._thread.submit(lambda: self._journal.commit(durable), done)
 
     def _note_callers(self, answered: int) -> None:
-        """From half a crowd on, groups are waited for, and twice as many are expected in each; if they don't come, all
-        begins anew.
-        """
+        """Once groups that nobody waited for hold several, a crowd is expected; if it does not come, all begins anew."""
         self._callers += (answered - self._callers) / 4
-        if not self._crowded and self._callers >= _CROWD / 2:
-            self._crowded, self._callers = True, self._callers * 2
+        if not self._crowded and self._callers >= _SEVERAL:
+            self._crowded, self._callers = True, float(_CROWD)
         elif self._crowded and self._callers < _CROWD:
             self._crowded, self._callers = False, 0.0
 
