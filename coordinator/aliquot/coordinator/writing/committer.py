@@ -121,7 +121,7 @@ class Committer:
         self._thread.submit(lambda: self._journal.commit(durable), done)
 
     def _note_callers(self, answered: int) -> None:
-        """Once groups that nobody waited for hold several, a crowd is expected; if it does not come, all begins anew."""
+        """Once groups that were not waited for hold several, a crowd is expected; if none comes, all begins anew."""
         self._callers += (answered - self._callers) / 4
         if not self._crowded and self._callers >= _SEVERAL:
             self._crowded, self._callers = True, float(_CROWD)
