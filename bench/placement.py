@@ -3,6 +3,7 @@
     python bench/placement.py --trace DIR --policies fgd,price --seeds 10 --json
     python bench/placement.py --trace DIR --variant several40
     python bench/placement.py --trace DIR --churn
+    python bench/placement.py --trace DIR --churn --defragment 0.02 --nodes 600
 
 DIR holds `openb_node_list_gpu_node.csv` and `openb_pod_list_default.csv`, or lists of the same columns. The last line
 printed is one JSON object: by policy `at_100`, `at_130` (mean allocation in % when 100 and 130 % of the capacity have
@@ -71,11 +72,13 @@ def run(trace: Path, pods_name: str, variant: str, policy_name: str, seed: int) 
     return curve, time.perf_counter() - started
 
 
-def run_churn(trace: Path, pods_name: str, variant: str, policy_name: str, rules: ChurnRules, seed: int) -> ChurnResult:
+def run_churn(
+    lists: tuple[Path, str, str], nodes_max: int | None, policy_name: str, rules: ChurnRules, seed: int
+) -> ChurnResult:
     """One run of requests that come and go, decided by the coordinator's core."""
-    nodes, pods = read_lists(trace, pods_name, variant)
+    nodes, pods = read_lists(*lists)
     random.Random(seed).shuffle(nodes)
-    return Churn(nodes, policy_name, [pod.demand for pod in pods], rules, seed).run()
+    return Churn(nodes[:nodes_max], policy_name, [pod.demand for pod in pods], rules, seed).run()
 
 
 def report_fill(options: argparse.Namespace, names: list[str], console: Console) -> dict[str, dict[str, float]]:
@@ -114,26 +117,34 @@ def report_fill(options: argparse.Namespace, names: list[str], console: Console)
 def report_churn(options: argparse.Namespace, names: list[str], console: Console) -> dict[str, dict[str, float]]:
     """Each policy at each load; `price` also with waiting and moves."""
     result: dict[str, dict[str, float]] = {}
-    runs = [(name, load, reserve) for load in (1.0, 1.1) for name in names for reserve in (False, True)]
-    runs = [(name, load, reserve) for name, load, reserve in runs if not reserve or name == "price"]
+    every = (0.0, options.defragment) if options.defragment else (0.0,)
+    runs = [
+        (name, load, reserve, defragment)
+        for load in (1.0, 1.1)
+        for name in names
+        for reserve in (False, True)
+        for defragment in every
+        if not (reserve or defragment) or name == "price"
+    ]
     with Progress(console=console) as progress, ProcessPoolExecutor(options.jobs, initializer=warm_up) as workers:
         bar = progress.add_task("churning", total=len(runs) * options.seeds)
         futures = {}
         for key in runs:
-            name, load, reserve = key
-            rules = ChurnRules(load=load, lifetimes=options.lifetimes, reserve=reserve)
+            name, load, reserve, defragment = key
+            rules = ChurnRules(load, lifetimes=options.lifetimes, reserve=reserve, defragment_every=defragment)
+            lists = options.trace, options.pods, options.variant
             futures[key] = [
-                workers.submit(run_churn, options.trace, options.pods, options.variant, name, rules, FIRST_SEED + seed)
+                workers.submit(run_churn, lists, options.nodes, name, rules, FIRST_SEED + seed)
                 for seed in range(options.seeds)
             ]
-        for (name, load, reserve), pending in futures.items():
+        for (name, load, reserve, defragment), pending in futures.items():
             results = []
             for future in pending:
                 results.append(future.result())
                 progress.advance(bar)
             large = str(LARGE)
             waits = sorted(wait for r in results for wait in r.waits.get(large, []))
-            label = f"{name}{'+reservation' if reserve else ''}@{load}"
+            label = f"{name}{'+reservation' * reserve}{'+defragment' * bool(defragment)}@{load}"
             result[label] = {
                 "allocation": round(statistics.mean(r.allocation for r in results), 2),
                 "sd": round(statistics.stdev(r.allocation for r in results), 2) if len(results) > 1 else 0.0,
@@ -160,6 +171,10 @@ def main() -> None:
     parser.add_argument("--policies", default="fgd,price")
     parser.add_argument("--seeds", type=int, default=2)
     parser.add_argument("--churn", action="store_true", help="requests come and go, at load 1.0 and 1.1")
+    parser.add_argument(
+        "--defragment", type=float, default=0.0, help="churn: also with a round every so many lifetimes"
+    )
+    parser.add_argument("--nodes", type=int, help="churn: only so many of the nodes, drawn by the seed")
     parser.add_argument("--lifetimes", type=float, default=6.0, help="length of a churn run; the first 2 are warm-up")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--json", action="store_true", help="only the JSON line on stdout")

@@ -10,6 +10,7 @@ needs this script; `make check` and a test compare.
 
 from __future__ import annotations
 
+import argparse
 import re
 import subprocess
 import sys
@@ -70,12 +71,15 @@ def _format(text: str, target: Path) -> str:
     return text
 
 
-def main(arguments: list[str]) -> int:
+def main() -> int:
     """Write, or compare."""
+    parser = argparse.ArgumentParser(description="Write the SDK for threads from the SDK for asyncio.")
+    parser.add_argument("--check", action="store_true", help="write nothing; say what is out of date, with exit code 1")
+    args = parser.parse_args()
     made = generate()
     outdated = [path for path, text in made.items() if not path.is_file() or path.read_text(encoding="utf-8") != text]
     left_over = [path for path in (CLIENT / "_sync").glob("*.py") if path not in made and path.name not in BY_HAND]
-    if arguments == ["--check"]:
+    if args.check:
         for path in [*outdated, *left_over]:
             sys.stdout.write(f"{path.relative_to(CLIENT.parents[2])} is out of date: run `make sync`\n")
         return 1 if outdated or left_over else 0
@@ -88,4 +92,4 @@ def main(arguments: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

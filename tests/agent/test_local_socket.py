@@ -236,7 +236,7 @@ async def test_a_stale_socket_is_replaced_and_a_live_one_is_not(node: Node, coor
     node.spawn(coordinator.address)
     assert node.agent is not None
     assert await asyncio.to_thread(node.agent.wait, 30) == 1
-    assert "is no socket" in node.log
+    assert "is not a socket" in node.log
     assert node.socket.read_text() == "somebody's file"
     node.spawn(coordinator.address, "--socket", f"{node.directory}/{'x' * 120}")
     assert await asyncio.to_thread(node.agent.wait, 30) == 1

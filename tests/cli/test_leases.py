@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import io
+from pathlib import Path
 
 import pytest
 from rich.console import Console
 
 from aliquot.cli._exits import Exit
-from aliquot.cli._views import slices_table
-from aliquot.client import Slice, SliceState, Tier
+from aliquot.cli._views import nodes_table, slices_table
+from aliquot.cli.localpool import LocalPool
+from aliquot.client import MemberPlace, PlacementRefused, Pool, Slice, SliceState, Tier, WaitUntil
+from aliquot.client._from_proto import node_of
+from aliquot.v1 import types_pb2
 from tests.cli.conftest import Cli
 
 
@@ -116,6 +120,8 @@ def test_errors_have_codes_for_scripts_and_hints_for_people(
         ["alloc", "1", "--memory", "8GB"],
         ["ls", "--state", "sleeping"],
         ["alloc", "1", "--min-tier", "magic"],
+        ["correct", "t", "--model", "L4", "--gpu-hours=-1", "--reference", "r"],
+        ["correct", "t", "--queue", "q", "--gpu-hours=-1", "--reference", "r"],
     ],
 )
 def test_wrong_arguments_are_usage_errors(cli: Cli, arguments: list[str]) -> None:
@@ -151,7 +157,7 @@ def test_somebody_who_decides_where_himself(cli: Cli) -> None:
     (part,) = lease["slices"]
     assert part["node_name"] == two
     again = cli("alloc", "0.75(A100),4Gi", "--on", f"{two}:{part['device_uuid']}", "--json")
-    assert (again.code, again.error["reason"]) == (Exit.REFUSED, "PLACEMENT_REFUSED")
+    assert (again.code, again.error["reason"]) == (Exit.NOT_NOW, "PLACEMENT_REFUSED")
     assert again.error["obstacle"] == "SHARE_HELD"
     told = cli("fits", "3", "--node", two)
     assert told.code == Exit.NOT_NOW
@@ -161,6 +167,23 @@ def test_somebody_who_decides_where_himself(cli: Cli) -> None:
     cli("release", lease["lease_id"], "--wait")
 
 
+def test_holding_somewhere_waits_as_holding_anywhere_does(cli: Cli, local: LocalPool, tmp_path: Path) -> None:
+    """On a node without an agent no lease becomes active, so the wait always ends."""
+    file = tmp_path / "nodes.yaml"
+    file.write_text("nodes: [{name: paper, devices: [{model: L4}]}]")
+    cli("declare", "-f", str(file), "--agentless")
+    for where in (["--on", "paper"], ["--node", "paper"]):
+        ended = cli("alloc", "0.5", *where, "--hold", "--wait", "0.2s", "--json")
+        assert (ended.code, ended.error["reason"]) == (Exit.NOT_NOW, "NOT_GRANTED_IN_TIME")
+        assert cli("ls", "--json").document == {"leases": []}, "it was withdrawn"
+    with Pool(local.address, agent_sockets=[]) as pool:
+        with pool.lease("0.5", places="paper", until=WaitUntil.GRANTED) as held:
+            assert [part.node_name for part in held.slices] == ["paper"]
+            with pytest.raises(PlacementRefused):
+                pool.lease("0.75", places=[MemberPlace("paper")])
+        pool.remove_node(pool.node("paper").node_id)
+
+
 def test_where_a_lease_is_served_is_shown() -> None:
     piece = Slice(
         "l.1.0", "n", "n", "GPU-1", "L4", 500, 1 << 30, SliceState.ACTIVE, Tier.WATCHDOG, 0, 0, 0, "",
@@ -168,4 +191,6 @@ def test_where_a_lease_is_served_is_shown() -> None:
     )  # fmt: skip
     console = Console(width=160, file=io.StringIO())
     console.print(slices_table([piece]))
-    assert "served at 10.0.0.7:7099" in console.file.getvalue()  # type: ignore[attr-defined]
+    console.print(nodes_table([node_of(types_pb2.Node(name="n", serves=[types_pb2.SERVE_REMOTE]))]))
+    assert "served at 10.0.0.7:7099" in (shown := console.file.getvalue())  # type: ignore[attr-defined]
+    assert "remote" in shown

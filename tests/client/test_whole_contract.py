@@ -14,11 +14,12 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import Message
 
 from aliquot.cli import _options as options
+from aliquot.cli._exits import Exit
 from aliquot.cli.main import main
 from aliquot.client import NodeDeclaration, Pool, admin
 from aliquot.client._messages import read, write
 from aliquot.client._methods import Method
-from aliquot.v1 import admin_pb2, agent_pb2, leases_pb2, pool_pb2, relay_pb2
+from aliquot.v1 import admin_pb2, agent_pb2, leases_pb2, pool_pb2, relay_pb2, types_pb2
 
 SERVICES = [
     service
@@ -38,6 +39,7 @@ class Call(NamedTuple):
     program: Callable[[Pool], object]
     command: str
     why_none: str = ""
+    ends: Exit = Exit.OK
 
 
 LEASE = "l-0123456789abc"
@@ -52,7 +54,7 @@ CALLS = {
     "LeaseService.AcknowledgeShape": Call(lambda pool: pool.acknowledge(LEASE, 1), f"ack {LEASE} --shape 1"),
     "LeaseService.Get": Call(lambda pool: pool.get(LEASE), f"get {LEASE}"),
     "LeaseService.List": Call(lambda pool: list(pool.leases()), "ls"),
-    "LeaseService.Watch": Call(lambda pool: next(pool.watch()), "watch"),
+    "LeaseService.Watch": Call(lambda pool: next(pool.watch()), "watch", ends=Exit.INTERRUPTED),
     "PoolService.DeclareNodes": Call(lambda pool: pool.declare([NodeDeclaration("n")]), "declare -f FILE"),
     "PoolService.RemoveNode": Call(lambda pool: pool.remove_node("n"), "forget n"),
     "PoolService.GetNode": Call(lambda pool: pool.node("n"), "nodes n"),
@@ -80,15 +82,15 @@ CALLS = {
         lambda pool: pool.admin.post_credit("t", 1, reference="r"), "credit t 1 --reference r"
     ),
     "AdminService.CorrectUsage": Call(
-        lambda pool: pool.admin.correct_usage("t", model="L4", share_milli_ms=-(1 << 70), reference="r"),
-        "correct t --model L4 --gpu-hours=-1 --reference r",
+        lambda pool: pool.admin.correct_usage("t", queue="q", model="L4", share_milli_ms=-(1 << 70), reference="r"),
+        "correct t --queue q --model L4 --gpu-hours=-1 --reference r",
     ),
     "AdminService.CloseBooks": Call(lambda pool: pool.admin.close_books(86_400_000), "close-books 2026-01-01"),
 }
 
 
 class Recorder:
-    """A coordinator that has nothing, and remembers what it was asked."""
+    """A coordinator that agrees to everything, and remembers what it was asked."""
 
     def __init__(self) -> None:
         self.asked: list[str] = []
@@ -116,8 +118,13 @@ class Recorder:
             self.asked.append(f"{service}.{name}")
             self._heard.notify_all()
         answer: Any = method.answer()
-        if "lease" in answer.DESCRIPTOR.fields_by_name:
-            answer.lease.lease_id = LEASE
+        fields = answer.DESCRIPTOR.fields_by_name
+        if "lease" in fields:
+            answer.lease.lease_id, answer.lease.state = LEASE, types_pb2.LEASE_STATE_ACTIVE
+        if "explanation" in fields:
+            answer.explanation.fits_now = True
+        if isinstance(answer, pool_pb2.FitsResponse):
+            answer.nodes.add(node_id="n", score=1)
         return cast("Message", answer)
 
     def heard(self, name: str) -> bool:
@@ -178,7 +185,7 @@ def test_a_person_can_make_it(
     file = tmp_path / "file.yaml"
     file.write_text("nodes: [{name: n, devices: [{model: L4}]}]" if "Nodes" in name else "tenants: [{name: t}]")
     words = [str(file) if word == "FILE" else word for word in CALLS[name].command.split()]
-    main([*words, "--json"] if as_json else words)
+    assert main([*words, "--json"] if as_json else words) == CALLS[name].ends
     assert name in recorder.asked
     if as_json and name != "LeaseService.Watch":  # a line for each event
         assert isinstance(json.loads(capsys.readouterr().out), dict)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -67,6 +68,7 @@ def once(tmp_path_factory: pytest.TempPathFactory) -> Once:
         with (shared / f"{name}.lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             if not done.exists():
+                shutil.rmtree(folder, ignore_errors=True)  # of an attempt that failed, whose error should come again
                 folder.mkdir()
                 make(folder)
                 done.touch()

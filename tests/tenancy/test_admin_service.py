@@ -112,7 +112,7 @@ async def test_a_charge_is_corrected_once_and_old_days_are_closed(settings: Sett
     async with running(settings) as pool:
         await pool.declare(1, devices=8)
         await cli(pool.address, "apply", "-f", str(pool_file))
-        correct = ("correct", "research", "--model", "A100-80", "--reference", "c-1")
+        correct = ("correct", "research", "--queue", "training", "--model", "A100-80", "--reference", "c-1")
         for _ in range(2):
             code, said, _ = await cli(pool.address, *correct, "--gpu-hours=-2.5")
             assert (code, said) == (0, "research: booked as c-1\n")

@@ -58,7 +58,7 @@ async def open_session(address: str, coordinators: Coordinators) -> AsyncIterato
 
 
 async def connect(channel: grpc.aio.Channel) -> None:
-    """Until there is a connection, or is known to be none: the call says why, then. Raises `SessionEnded` when nothing
+    """Wait until there is a connection, or certainly none; the call then says why. Raises `SessionEnded` when nothing
     at all is heard.
     """
     try:

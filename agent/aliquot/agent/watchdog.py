@@ -64,7 +64,7 @@ class Watchdog:
         self._watches.pop(device_uuid, None)
 
     def needs_second_look(self, usage: DeviceUsage) -> bool:
-        """Whether a poll must be repeated before it is judged; see `core.enforcement.doubtful`."""
+        """Whether a poll must be repeated before it is judged; see `core.enforcement.needs_second_look`."""
         return needs_second_look(usage, self._tiers(usage))
 
     def _tiers(self, usage: DeviceUsage) -> dict[str, Tier]:

@@ -1,4 +1,4 @@
-"""Exit codes, for scripts. Documented in `aliquot --help` and the README; codes are only ever added."""
+"""Exit codes, for scripts. `aliquot --help` lists them; codes are only ever added."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from aliquot.client import (
     LeaseLost,
     NoCapacity,
     NotFound,
+    PlacementRefused,
     Refused,
     RequestSyntaxError,
     Unavailable,
@@ -63,6 +64,7 @@ _BY_ERROR: tuple[tuple[type[AliquotError], Exit], ...] = (
     (SecurityError, Exit.USAGE),
     (NotFound, Exit.NOT_FOUND),
     (NoCapacity, Exit.NOT_NOW),
+    (PlacementRefused, Exit.NOT_NOW),
     (Refused, Exit.REFUSED),
     (AttachRefused, Exit.REFUSED),
     (DeadlineExceeded, Exit.NOT_NOW),

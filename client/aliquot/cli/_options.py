@@ -196,11 +196,11 @@ def topology(text: str) -> Topology:
 
 
 def serve(text: str) -> Serve:
-    """A way to serve a lease."""
+    """Parses a way to serve a lease."""
     try:
         return Serve(text.upper())
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is no way to serve a lease; one of {_words(Serve)}") from None
+        raise argparse.ArgumentTypeError(f"{text!r} is not a way to serve a lease; one of {_words(Serve)}") from None
 
 
 def _words(kind: type[Tier | Topology | Serve]) -> str:

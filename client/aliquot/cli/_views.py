@@ -188,7 +188,7 @@ def explanation_view(explanation: Explanation) -> list[RenderableType]:
     colour = "green" if explanation.fits_now else "red" if explanation.impossible else "yellow"
     verdict = "fits now" if explanation.fits_now else "can never fit" if explanation.impossible else "does not fit now"
     things: list[RenderableType]
-    if any(words in explanation.summary for words in ("fit now", "fits now", "never fit")):
+    if any(phrase in explanation.summary for phrase in ("fit now", "fits now", "never fit")):
         things = [Text(explanation.summary, style=colour)]  # it says so itself, with the amount
     else:
         things = [Text.assemble((verdict, f"bold {colour}"), f"  {explanation.summary}".rstrip())]
@@ -237,6 +237,7 @@ def nodes_table(nodes: Iterable[Node]) -> Table:
                 f"{words.share(shares)} / {words.share(sum(device.compute_milli for device in devices))}",
                 f"{words.amount(leased)} / {words.amount(capacity)}",
                 str(node.slices),
+                ", ".join(word.lower() for word in node.serves),
                 words.age(node.last_heard_ms, now_ms),
                 node.reason,
             )
@@ -250,9 +251,10 @@ def nodes_table(nodes: Iterable[Node]) -> Table:
         ("SHARES", "right"),
         ("MEMORY", "right"),
         ("SLICES", "right"),
+        "SERVES",
         ("HEARD", "right"),
         "REASON",
-        spare=("ID", "HEARD", "POOL", "SLICES", "SHARES"),
+        spare=("ID", "HEARD", "POOL", "SERVES", "SLICES", "SHARES"),
         rows=rows,
     )
 

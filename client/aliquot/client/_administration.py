@@ -133,8 +133,28 @@ def post_credit(
     return int(answer.balance_micro or 0)
 
 
-def correct_usage(context: Context, request: admin_pb2.CorrectUsageRequest, timeout_s: float) -> Flow[None]:
-    """Correct a wrong charge."""
+def correct_usage(
+    context: Context,
+    timeout_s: float,
+    *,
+    tenant: str,
+    queue: str,
+    model: str,
+    share_milli_ms: int,
+    memory_byte_ms: int,
+    reference: str,
+    note: str,
+) -> Flow[None]:
+    """Correct a wrong charge. Amounts are decimal strings in the contract, because they know no bound."""
+    request = admin_pb2.CorrectUsageRequest(
+        tenant=tenant,
+        queue=queue,
+        model=model,
+        share_milli_ms=str(share_milli_ms),
+        memory_byte_ms=str(memory_byte_ms),
+        reference=reference,
+        note=note,
+    )
     yield from call(context, _CORRECT, request, timeout_s)
 
 

@@ -1,7 +1,7 @@
 """Calls as generators without I/O: what to send, when to wait and when to give up, for both twins.
 
-A flow yields effects (send this, wait this long) and is sent their outcome; a driver carries effects out, with threads
-or asyncio. The retry rule is here: every call of the contract is safe to repeat (mutations by nature or by idempotency
+A flow yields effects (send this, wait this long) and is sent their outcome; a runner carries them out, with threads or
+asyncio. The retry rule is here: every call of the contract is safe to repeat (mutations by nature or by idempotency
 key), so a call that fails for a temporary reason is sent again, to the next address or the named leader, with jittered
 back-off, until the caller's deadline.
 """

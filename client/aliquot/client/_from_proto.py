@@ -14,7 +14,7 @@ from aliquot.common import limits
 from aliquot.v1 import leases_pb2, types_pb2
 
 N = TypeVar("N", bound=int)
-W = TypeVar("W", values.Tier, values.SliceState, values.LeaseState, values.NodeState)
+W = TypeVar("W", values.Tier, values.SliceState, values.LeaseState, values.NodeState, values.Serve)
 
 
 def _words(items: Sequence[tuple[str, N]], prefix: str, enum: type[W]) -> Mapping[N, W]:
@@ -27,6 +27,7 @@ _TIERS = _words(types_pb2.Tier.items(), "TIER_", values.Tier)
 _SLICE_STATES = _words(types_pb2.SliceState.items(), "SLICE_STATE_", values.SliceState)
 _LEASE_STATES = _words(types_pb2.LeaseState.items(), "LEASE_STATE_", values.LeaseState)
 _NODE_STATES = _words(types_pb2.NodeState.items(), "NODE_STATE_", values.NodeState)
+_SERVES = _words(types_pb2.Serve.items(), "SERVE_", values.Serve)
 LEASE_STATE_NUMBERS = {word: number for number, word in _LEASE_STATES.items()}
 
 
@@ -156,6 +157,7 @@ def node_of(message: types_pb2.Node) -> values.Node:
         failure_domain=message.failure_domain,
         cards=tuple(read(card, values.MigCard) for card in message.cards),
         closure=read(message.closure, values.Closure) if message.HasField("closure") else None,
+        serves=tuple(_SERVES.get(number, values.Serve.UNSPECIFIED) for number in message.serves),
     )
 
 

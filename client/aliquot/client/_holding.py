@@ -12,7 +12,7 @@ from collections.abc import Generator
 from aliquot.client import _errors as errors
 from aliquot.client._asking import Request
 from aliquot.client._flow import Context, Effect, Flow, Forget, Keep, Pause
-from aliquot.client._operations import allocate, release
+from aliquot.client._operations import Places, allocate, release
 from aliquot.client._values import Lease, LeaseState, WaitUntil
 from aliquot.common.limits import DEFAULT_LEASE_TTL_S
 
@@ -30,9 +30,16 @@ _PASSING_BY = frozenset({LeaseState.RELEASING, LeaseState.UNREACHABLE})
 
 
 def obtain(
-    context: Context, request: Request, *, key: str, until: WaitUntil, wait_s: float | None, timeout_s: float
+    context: Context,
+    request: Request,
+    places: Places | None = None,
+    *,
+    key: str,
+    until: WaitUntil,
+    wait_s: float | None,
+    timeout_s: float,
 ) -> Flow[Lease]:
-    """Ask, keep the request alive, and wait for `wait_s` (None: without limit).
+    """Ask (for just these `places`, if any), keep the request alive, and wait for `wait_s` (None: without limit).
 
     `timeout_s` bounds each exchange with the coordinator. Raises `NotGrantedInTime` after `wait_s`, `LeaseLost` when
     somebody else ends the request meanwhile, and what `allocate` raises; nothing stays allocated then.
@@ -47,7 +54,7 @@ def obtain(
             step_s = min(max(left_s, 0.001), _third_of_ttl_s(request))
             known = lease is not None
             lease = yield from allocate(
-                context, request, key=key, wait_until=until, wait_s=step_s, timeout_s=step_s + timeout_s
+                context, request, places, key=key, wait_until=until, wait_s=step_s, timeout_s=step_s + timeout_s
             )
             if lease.state is LeaseState.ENDED:
                 raise ended_error(lease)
@@ -66,7 +73,7 @@ def obtain(
         raise
     except BaseException:
         # Interrupted in the middle of a call: the coordinator may have granted it all the same.
-        yield from _settle(context, request, key, lease)
+        yield from _settle(context, request, places, key, lease)
         raise
 
 
@@ -86,12 +93,15 @@ def _withdraw(context: Context, lease_id: str) -> Generator[Effect, object, None
         return
 
 
-def _settle(context: Context, request: Request, key: str, lease: Lease | None) -> Generator[Effect, object, None]:
+def _settle(
+    context: Context, request: Request, places: Places | None, key: str, lease: Lease | None
+) -> Generator[Effect, object, None]:
     if lease is None:
         try:
             lease = yield from allocate(
                 context,
                 request,
+                places,
                 key=key,
                 wait_until=WaitUntil.QUEUED,
                 wait_s=0.001,

@@ -1,4 +1,4 @@
-"""The leases to keep alive: what to send when, and what an answer means. Pure; threads and tasks drive it.
+"""The leases to keep alive: what to send when, and what an answer means. Pure: threads and tasks do the I/O.
 
 One stream serves a whole pool, and one message names every lease, because messages are what costs. An answer has a
 deadline: a coordinator whose machine is gone leaves a stream that looks alive.

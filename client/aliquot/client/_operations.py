@@ -27,6 +27,8 @@ from aliquot.common.limits import MAX_BATCH_ITEMS, MAX_DECLARED_NODES, MAX_WAIT_
 from aliquot.v1 import leases_pb2, pool_pb2
 
 T = TypeVar("T")
+Places = str | Sequence[str | values.MemberPlace]
+"""One for each member of a request: a node (id or name), or a node and its devices. A text is one node."""
 LEASE_PAGE_SIZE = 500
 NODE_PAGE_SIZE = 200
 ANSWER_SLACK_S = 10.0
@@ -63,6 +65,7 @@ def fresh_key() -> str:
 def allocate(
     context: Context,
     request: Request,
+    places: Places | None = None,
     *,
     key: str,
     wait_until: values.WaitUntil,
@@ -71,43 +74,26 @@ def allocate(
 ) -> Flow[values.Lease]:
     """Ask once. The coordinator waits up to `wait_s` for `wait_until` and answers with the state reached by then.
 
-    `timeout_s` bounds the whole, retries included. Repeating with the same key gives the same lease.
+    With `places` it is granted exactly there, or refused. `timeout_s` bounds the whole, retries included. Repeating
+    with the same key gives the same lease.
     """
     wait_ms = min(MAX_WAIT_MS, max(1, round(wait_s * 1000)))
-    message = leases_pb2.AllocateRequest(
-        request=to_proto(request),
-        idempotency_key=key,
-        wait_until=leases_pb2.WaitUntil.Value(f"WAIT_UNTIL_{wait_until}"),
-        wait_timeout_ms=wait_ms,
-    )
-    answer = yield from call(
-        context, methods.ALLOCATE, message, timeout_s, attempt_timeout_s=wait_ms / 1000 + ANSWER_SLACK_S
-    )
-    return lease_of(answer.lease)
-
-
-def grant_on(
-    context: Context,
-    request: Request,
-    places: Sequence[str | values.MemberPlace],
-    *,
-    key: str,
-    wait_until: values.WaitUntil,
-    wait_s: float,
-    timeout_s: float,
-) -> Flow[values.Lease]:
-    """As `allocate`, exactly there."""
-    wait_ms = min(MAX_WAIT_MS, max(1, round(wait_s * 1000)))
-    message = leases_pb2.GrantOnRequest(
-        request=to_proto(request),
-        idempotency_key=key,
-        places=[_place_to_proto(place) for place in places],
-        wait_until=leases_pb2.WaitUntil.Value(f"WAIT_UNTIL_{wait_until}"),
-        wait_timeout_ms=wait_ms,
-    )
-    answer = yield from call(
-        context, methods.GRANT_ON, message, timeout_s, attempt_timeout_s=wait_ms / 1000 + ANSWER_SLACK_S
-    )
+    attempt_s = wait_ms / 1000 + ANSWER_SLACK_S
+    body, until = to_proto(request), leases_pb2.WaitUntil.Value(f"WAIT_UNTIL_{wait_until}")
+    if places is not None:
+        there = leases_pb2.GrantOnRequest(
+            request=body,
+            idempotency_key=key,
+            places=map(_place_to_proto, [places] if isinstance(places, str) else places),
+            wait_until=until,
+            wait_timeout_ms=wait_ms,
+        )
+        answer = yield from call(context, methods.GRANT_ON, there, timeout_s, attempt_timeout_s=attempt_s)
+    else:
+        anywhere = leases_pb2.AllocateRequest(
+            request=body, idempotency_key=key, wait_until=until, wait_timeout_ms=wait_ms
+        )
+        answer = yield from call(context, methods.ALLOCATE, anywhere, timeout_s, attempt_timeout_s=attempt_s)
     return lease_of(answer.lease)
 
 

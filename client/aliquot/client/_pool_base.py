@@ -14,9 +14,9 @@ from aliquot.client._flow import Context, Endpoints, Flow, Forget, Keep, RetryPo
 from aliquot.client._held_base import Callbacks, HeldBase, log
 from aliquot.client._holding import obtain
 from aliquot.client._keeping import News
-from aliquot.client._operations import fresh_key
+from aliquot.client._operations import Places, fresh_key
 from aliquot.client._settings import ClientSettings
-from aliquot.client._values import Lease, MemberPlace, WaitUntil
+from aliquot.client._values import Lease, WaitUntil
 from aliquot.client.local import LocalAgent, find_agents
 
 DEFAULT_TIMEOUT_S = 30.0
@@ -72,11 +72,18 @@ class PoolBase(Generic[H]):
         return as_request(gpu, options, self.tenant)
 
     def _obtain(
-        self, gpu: str | Request, options: RequestOptions, key: str, until: WaitUntil, wait_s: float | None
+        self,
+        gpu: str | Request,
+        options: RequestOptions,
+        places: Places | None,
+        key: str,
+        until: WaitUntil,
+        wait_s: float | None,
     ) -> Flow[Lease]:
         return obtain(
             self._context,
             self._ask(gpu, options),
+            places,
             key=key or fresh_key(),
             until=until,
             wait_s=wait_s,
@@ -84,30 +91,18 @@ class PoolBase(Generic[H]):
         )
 
     def _allocate(
-        self, gpu: str | Request, options: RequestOptions, key: str, until: WaitUntil, wait_s: float
-    ) -> Flow[Lease]:
-        return operations.allocate(
-            self._context,
-            self._ask(gpu, options),
-            key=key or fresh_key(),
-            wait_until=until,
-            wait_s=wait_s,
-            timeout_s=wait_s + self.timeout_s,
-        )
-
-    def _grant_on(
         self,
         gpu: str | Request,
         options: RequestOptions,
-        places: str | Sequence[str | MemberPlace],
+        places: Places | None,
         key: str,
         until: WaitUntil,
         wait_s: float,
     ) -> Flow[Lease]:
-        return operations.grant_on(
+        return operations.allocate(
             self._context,
             self._ask(gpu, options),
-            [places] if isinstance(places, str) else places,
+            places,
             key=key or fresh_key(),
             wait_until=until,
             wait_s=wait_s,

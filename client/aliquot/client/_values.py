@@ -1,6 +1,8 @@
 """The pool's answers as immutable values: no protobuf in a user's program, names with units, typed states.
 
-They show one moment: ask again, or `watch`, to see changes. `None` means "unknown", never zero.
+They show one moment: ask again, or `watch`, to see changes. `None` means "unknown", never zero. `_milli` is thousandths
+(of a device, of a CPU), `_bytes` bytes, `_ms` milliseconds since the Unix epoch on the coordinator's clock; a time of 0
+has not come. `seq` is the number of a durable fact: it only rises.
 """
 
 from __future__ import annotations
@@ -108,7 +110,9 @@ class Slice:
     state: SliceState
     tier: Tier
     member: int
+    """The number of its gang member, from 0."""
     since_ms: int
+    """When it entered its state."""
     deadline_ms: int
     """When it will be stopped; 0 unless PREEMPTING or RELEASING."""
     reason: str
@@ -134,9 +138,11 @@ class Missing:
 
     device_class: str
     reason: str
+    """A stable word: MODEL, SHARE, MEMORY, TIER, HOST, NOT_READY, QUOTA, ..."""
     detail: str
     smallest_change: str
     devices: int
+    """How many devices the class has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,6 +186,7 @@ class Explanation:
     would_preempt: tuple[str, ...] = ()
     expected_start_ms: int | None = None
     expected_uncertainty_ms: int | None = None
+    """A duration: it may start so much earlier or later."""
     placement: tuple[Slice, ...] = ()
     placement_note: str = ""
     notes: tuple[str, ...] = ()
@@ -209,10 +216,13 @@ class Lease:
     active_ms: int
     ended_ms: int
     end_reason: str
+    """RELEASED, EXPIRED, TIME_LIMIT, PREEMPTED, CANCELLED, NODE_LOST, FAILED; empty while it lives."""
     end_detail: str
     note: str
     requeues: int
+    """How often it went back to its queue."""
     seq: int
+    """Of the fact that last changed it."""
     waiting: Explanation | None = None
     min_count: int = 0
     max_count: int = 0
@@ -274,7 +284,7 @@ class Device:
     memory_reserved_bytes: int
     """What the driver keeps for itself."""
     foreign_bytes: int
-    """Held by processes outside any lease."""
+    """Covered by no slice: held by processes outside any lease, or by a slice beyond its limit."""
     leased_share_milli: int
     leased_memory_bytes: int
     healthy: bool
@@ -378,11 +388,14 @@ class Node:
     driver_version: str
     last_heard_ms: int
     slices: int
+    """How many slices it holds."""
     failure_domain: str
     cards: tuple[MigCard, ...] = ()
     """Cards in MIG mode whose instances may change. Of other cards only the instances are shown, as devices."""
     closure: Closure | None = None
     """None: no maintenance window closes it."""
+    serves: tuple[Serve, ...] = ()
+    """How its agent can serve leases, beside LOCAL."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ Requests that need no device can't be leases; they hold their CPU as what other 
 from __future__ import annotations
 
 import heapq
+import math
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -39,6 +40,9 @@ LIFETIME_MS = 3_600_000
 
 TENANT = "churn"
 
+ROUND_MOVES, ROUND_STEPS = 8, 24
+"""Of a round of defragmentation, at most."""
+
 
 class ChurnRules(NamedTuple):
     """Times are in mean lifetimes."""
@@ -53,9 +57,11 @@ class ChurnRules(NamedTuple):
     patience: float = 0.5
     """A large request that waited so long is given up."""
     reserve: bool = True
-    """Off: nobody waits, and nobody is moved."""
+    """Off: nobody waits, and nobody is moved for somebody."""
     reserve_after: float = 0.2
     """The queue's `reserve_after`: room is made for who has waited so long."""
+    defragment_every: float = 0.0
+    """Between two rounds of defragmentation, as by hand; 0: none."""
 
 
 @dataclass(slots=True)
@@ -116,6 +122,7 @@ class Churn:
         self._live: dict[str, int] = {}
         self._elsewhere: dict[str, tuple[Demand, Placement]] = {}
         self._held_milli = 0
+        self._next_round = rules.defragment_every or math.inf
         self._area = 0.0
         self._live_area = 0.0
         self.result = ChurnResult()
@@ -177,6 +184,18 @@ class Churn:
             if not self._do(c.Tick()).outcome.more:
                 break
         self._admit()
+        if self._now >= self._next_round:
+            self._next_round = self._now + self._rules.defragment_every
+            self._defragment()
+
+    def _defragment(self) -> None:
+        left, cursor = ROUND_MOVES, 0
+        for _ in range(ROUND_STEPS):
+            done = self._do(c.Defragment(carry_out=True, moves_max=left, cursor=cursor)).outcome
+            left, cursor = left - len(done.moves), done.cursor
+            if not left or not cursor:
+                break
+        self._admit()
 
     # -- requests --------------------------------------------------------------------------------------------------
 
@@ -189,7 +208,7 @@ class Churn:
             return
         self._asked[request_id] = asked
         waits = self._rules.reserve and asked.demand.count >= self._rules.large_devices
-        request = RequestSpec(asked.demand, TENANT, movable=self._rules.reserve, ttl_ms=0)
+        request = RequestSpec(asked.demand, TENANT, movable=True, ttl_ms=0)
         try:
             self._do(c.Allocate(request_id, request, no_queue=not waits))
         except DomainError:

@@ -179,7 +179,9 @@ def _admit(book: Book, fresh: Reservation, devices: Mapping[str, DeviceInfo]) ->
     if device is None:
         return _failed(fresh, "DEVICE_UNKNOWN", f"this node has no device {spec.device_uuid}")
     if spec.memory_bytes <= 0 or not 0 < spec.share_milli <= 1000:
-        return _failed(fresh, "INVALID_SLICE", f"{spec.share_milli}/1000, {spec.memory_bytes} bytes is no part")
+        return _failed(
+            fresh, "INVALID_SLICE", f"{spec.share_milli}/1000, {spec.memory_bytes} bytes is not a part of a device"
+        )
     load = book.load_of(spec.device_uuid)
     if load.share_milli + spec.share_milli > 1000:
         detail = f"{load.share_milli}/1000 of {spec.device_uuid} is taken, no room for {spec.share_milli}"

@@ -209,7 +209,7 @@ class Book:
             self._let_go(record)
 
     def forget(self, slice_id: str) -> None:
-        """Drop a record; unknown ids are no error."""
+        """Drop a record, if there is one."""
         record = self._records.pop(slice_id, None)
         if record is not None:
             self._let_go(record)

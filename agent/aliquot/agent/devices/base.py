@@ -52,7 +52,7 @@ class Discovery:
     cards: tuple[Card, ...] = ()
     """Those in MIG mode, which can be cut in other ways."""
     card_problems: tuple[str, ...] = ()
-    """Why it can't be read how some are cut: of no consequence where they are not to be cut."""
+    """Why the layout of some can't be read. It matters only where cards may be cut."""
 
 
 class DeviceBackend(Protocol):
@@ -83,7 +83,7 @@ class DeviceBackend(Protocol):
         """How busy and how hot a device is."""
 
     def process_load(self, uuid: str) -> Mapping[int, int] | None:
-        """Percent of the device's time that each process used since the last call; who used none may be missing."""
+        """Percent of the device's time by process, since the last call. Processes that used none may be missing."""
 
     def health(self, uuid: str) -> HealthSample:
         """What a device says of its own state."""

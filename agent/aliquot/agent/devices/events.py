@@ -48,7 +48,7 @@ class EventWatcher:
             self._stopping.set()
 
     async def gone(self) -> bool:
-        """Whether the thread has left the driver; it is given a little longer than it waits at most."""
+        """Whether the thread has left the driver. Waits for it a little longer than the driver may keep it."""
         if self._thread is not None:
             await asyncio.to_thread(self._thread.join, WAIT_MS / 1000 + 1)
         return self._thread is None or not self._thread.is_alive()

@@ -1,4 +1,4 @@
-"""Questions to NVML: what a driver does not offer is no error, and is not asked again.
+"""Questions to NVML: what a driver does not offer is not an error, and is not asked again.
 
 `Query.ask` answers None where a driver, a device or our rights don't offer something, and remembers it. Errors that say
 the device is in trouble are raised as `DeviceLost`, others as `DeviceError`. pynvml also raises exceptions that are no

@@ -63,14 +63,14 @@ class Trace(msgspec.Struct, frozen=True):
 
 
 def read_trace(path: Path) -> Trace:
-    """A trace from a file. Raises `BackendUnavailable` when it is none."""
+    """A trace from a file. Raises `BackendUnavailable` when it is not one."""
     try:
         if path.stat().st_size > MAX_TRACE_BYTES:
             raise BackendUnavailable(f"{path} is larger than {MAX_TRACE_BYTES} bytes")
         trace = msgspec.json.decode(path.read_bytes(), type=Trace)
     except (OSError, msgspec.DecodeError) as error:
         raise BackendUnavailable(
-            f"{path} is no device trace: {error}", hint="record one with devices.recorder"
+            f"{path} is not a device trace: {error}", hint="record one with devices.recorder"
         ) from error
     if trace.format != FORMAT or trace.version > VERSION:
         raise BackendUnavailable(f"{path}: {trace.format} version {trace.version}; read up to {FORMAT} {VERSION}")

@@ -15,7 +15,7 @@ HEADER = struct.Struct(">I")
 
 
 class LocalProtocolError(AliquotError):
-    """What came is no message of this protocol. The connection can't go on: nobody knows where the next one begins."""
+    """What came is not a message of this protocol. The connection ends: nobody knows where the next one begins."""
 
     reason = "MALFORMED"
 

@@ -154,7 +154,7 @@ def _remove_stale(path: Path) -> None:
     except FileNotFoundError:
         return
     if not stat.S_ISSOCK(mode):
-        raise SocketUnusable(f"{path} is no socket", hint="give the agent another path with --socket")
+        raise SocketUnusable(f"{path} is not a socket", hint="give the agent another path with --socket")
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.settimeout(1.0)
         try:

@@ -67,7 +67,7 @@ class DcgmCollector(Collector):
             yield gauge
 
     def describe(self) -> Iterable[Metric]:
-        """Nothing is promised in advance."""
+        """No metric is described in advance."""
         return []
 
     def _labels(self, device: DeviceState) -> list[str]:

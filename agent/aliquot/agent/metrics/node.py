@@ -101,7 +101,7 @@ class NodeCollector(Collector):
         yield from self._agent()
 
     def describe(self) -> Iterable[Metric]:
-        """Nothing is promised in advance; registering must not read the state."""
+        """No metric is described in advance: registering must not read the state."""
         return []
 
     def _devices(self, devices: list[DeviceState]) -> Iterator[Metric]:

@@ -107,7 +107,7 @@ def cgroup_of(pid: int) -> str | None:
 
 
 def uids_of(pid: int) -> frozenset[int] | None:
-    """Its real, effective and saved user ids. None also for the id of a thread, which is no process."""
+    """Its real, effective and saved user ids. None also for the id of a thread, which is not a process."""
     try:
         text = (PROC / str(pid) / "status").read_text(encoding="ascii", errors="replace")
     except OSError:

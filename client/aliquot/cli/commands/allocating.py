@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import signal
-from contextlib import AbstractContextManager
 from types import FrameType
 
 from aliquot.cli import _options as options
@@ -64,7 +63,7 @@ def _alloc(args: argparse.Namespace) -> int:
         request = with_node_ids(pool, options.read_request(args.gpu, args, detached=not args.hold))
         if args.hold:
             return _hold(out, pool, request, args)
-        lease = _granted_on(pool, request, args) if args.on else _allocated(pool, request, args)
+        lease = _allocated(pool, request, args)
         secrets.keep(lease.lease_id, lease.secret)
         _show(out, lease)
     if lease.state is LeaseState.ENDED:
@@ -73,17 +72,9 @@ def _alloc(args: argparse.Namespace) -> int:
 
 
 def _allocated(pool: Pool, request: Request, args: argparse.Namespace) -> Lease:
-    return pool.allocate(request, until=args.until, wait_s=args.wait, key=args.key)
-
-
-def _granted_on(pool: Pool, request: Request, args: argparse.Namespace) -> Lease:
-    return pool.grant_on(request, args.on, until=args.until, wait_s=args.wait, key=args.key)
-
-
-def _obtained(pool: Pool, request: Request, args: argparse.Namespace) -> AbstractContextManager[HeldLease]:
     if args.on:
-        return pool.hold(_granted_on(pool, request, args))
-    return pool.lease(request, until=args.until, wait_s=args.wait, key=args.key)
+        return pool.grant_on(request, args.on, until=args.until, wait_s=args.wait, key=args.key)
+    return pool.allocate(request, until=args.until, wait_s=args.wait, key=args.key)
 
 
 def _hold(out: Out, pool: Pool, request: Request, args: argparse.Namespace) -> int:
@@ -91,7 +82,7 @@ def _hold(out: Out, pool: Pool, request: Request, args: argparse.Namespace) -> i
     signal.signal(signal.SIGTERM, _interrupt)
     held: HeldLease | None = None
     try:
-        with _obtained(pool, request, args) as held:
+        with pool.lease(request, places=args.on or None, until=args.until, wait_s=args.wait, key=args.key) as held:
             secrets.keep(held.lease_id, held.info.secret)
             _show(out, held.info)
             out.note("held until Ctrl-C")

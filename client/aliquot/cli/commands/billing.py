@@ -105,8 +105,8 @@ def _whole(text: str, scale: int) -> int:
 def _configure_correct(parser: argparse.ArgumentParser) -> None:
     parser.epilog = "Books an entry of today. Negative hours reduce the charge, as in --gpu-hours=-2.5."
     parser.add_argument("tenant", metavar="TENANT")
-    parser.add_argument("--queue", default="", help="the queue through which it was used")
-    parser.add_argument("--model", default="", help="the model that was used (default: any)")
+    parser.add_argument("--queue", required=True, help="the queue through which it was used, as on the invoice")
+    parser.add_argument("--model", required=True, help="the model that was used: its price holds")
     parser.add_argument("--gpu-hours", default="0", metavar="HOURS", help="of whole devices")
     parser.add_argument("--gib-hours", default="0", metavar="HOURS", help="of GiB of device memory")
     parser.add_argument("--reference", required=True, help="of the correction; the same one is booked once")

@@ -6,18 +6,20 @@ from collections.abc import Iterable
 
 from aliquot.client import _administration as administration
 from aliquot.client import admin
-from aliquot.client._async.driving import AsyncDriver
+from aliquot.client._async.runner import AsyncRunner
 from aliquot.client._flow import Context
-from aliquot.v1 import admin_pb2
 
 
 class AsyncAdmin:
-    """What administrators do. Each method is one call; errors are those of the pool."""
+    """What administrators do. Each method is one call.
 
-    def __init__(self, context: Context, timeout_s: float, driver: AsyncDriver) -> None:
+    Any of them raises `Unavailable` and `DeadlineExceeded`, and `InvalidRequest` for values out of their range.
+    """
+
+    def __init__(self, context: Context, timeout_s: float, runner: AsyncRunner) -> None:
         self._context = context
         self._timeout_s = timeout_s
-        self._run = driver.run
+        self._run = runner.run
 
     async def apply(
         self, declared: admin.Declarations, *, over: admin.Tenancy | None = None, dry_run: bool = False
@@ -31,7 +33,10 @@ class AsyncAdmin:
         return await self._run(administration.apply(self._context, declared, over, self._timeout_s, dry_run=dry_run))
 
     async def withdraw(self, kind: str, name: str, *, version: int | None = None) -> None:
-        """Withdraw a declaration of this kind (pool, tenant, queue). Raises `InUse` while it is in use."""
+        """Withdraw a declaration of this kind (pool, tenant, queue); `version` must be its present one (None: any).
+
+        Raises `TenantNotFound` or `QueueNotFound`, `InUse` while it is in use, `Conflict` for another version.
+        """
         await self._run(administration.withdraw(self._context, kind, name, version, self._timeout_s))
 
     async def tenancy(self) -> admin.Tenancy:
@@ -41,7 +46,8 @@ class AsyncAdmin:
     async def balance(self, pool: str = "", *, carry_out: bool = False, home: Iterable[str] = ()) -> admin.Balance:
         """Which nodes of a pool should be lent between its projects, or go home; with `carry_out` this is done.
 
-        With `home` (ids or names), these nodes go home and nothing else is planned.
+        With `home` (ids or names), these nodes go home and nothing else is planned. Raises `InvalidRequest` if the
+        pool is not declared with `balancing`.
         """
         return await self._run(administration.balance(self._context, pool, home, self._timeout_s, carry_out=carry_out))
 
@@ -79,7 +85,10 @@ class AsyncAdmin:
         return await self._run(administration.invoice(self._context, tenant, from_ms, to_ms, self._timeout_s))
 
     async def post_credit(self, tenant: str, money_micro: int, *, reference: str, note: str = "") -> int:
-        """Post money, once per reference. Returns the balance afterwards, in millionths of the currency."""
+        """Post money, once per reference. Returns the balance afterwards; both are millionths of the currency.
+
+        Raises `IdempotencyMismatch` if the reference was used for something else.
+        """
         return await self._run(
             administration.post_credit(self._context, tenant, money_micro, reference, note, self._timeout_s)
         )
@@ -88,8 +97,8 @@ class AsyncAdmin:
         self,
         tenant: str,
         *,
-        queue: str = "",
-        model: str = "",
+        queue: str,
+        model: str,
         share_milli_ms: int = 0,
         memory_byte_ms: int = 0,
         reference: str,
@@ -97,18 +106,22 @@ class AsyncAdmin:
     ) -> None:
         """Correct a wrong charge with a new entry of today; negative amounts reduce the charge.
 
-        A reference is booked once. Raises `IdempotencyMismatch` if it was used for another correction.
+        `queue` and `model` are those of the invoice's line: today's price of the model holds. A GPU-hour is
+        3,600,000,000 `share_milli_ms`. A reference is booked once. Raises `IdempotencyMismatch` if it was used for
+        another correction.
         """
-        request = admin_pb2.CorrectUsageRequest(
+        flow = administration.correct_usage(
+            self._context,
+            self._timeout_s,
             tenant=tenant,
             queue=queue,
             model=model,
-            share_milli_ms=str(share_milli_ms),
-            memory_byte_ms=str(memory_byte_ms),
+            share_milli_ms=share_milli_ms,
+            memory_byte_ms=memory_byte_ms,
             reference=reference,
             note=note,
         )
-        await self._run(administration.correct_usage(self._context, request, self._timeout_s))
+        await self._run(flow)
 
     async def close_books(self, up_to_ms: int) -> None:
         """Sum up the entries before this midnight (UTC, in milliseconds), so that they take less memory.
@@ -125,5 +138,5 @@ class AsyncAdmin:
         return await self._run(administration.set_aside(self._context, subject, self._timeout_s, retry=False))
 
     async def retry_set_aside(self, subject: str = "") -> tuple[admin.SetAside, ...]:
-        """Have it tried again; what that is. What fails again is set aside again."""
+        """Have that work tried again. Returns what it is; what fails again is set aside again."""
         return await self._run(administration.set_aside(self._context, subject, self._timeout_s, retry=True))

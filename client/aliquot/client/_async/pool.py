@@ -15,17 +15,17 @@ from aliquot.client import _values as values
 from aliquot.client._asking import Request, RequestOptions
 from aliquot.client._async import leasing
 from aliquot.client._async.administration import AsyncAdmin
-from aliquot.client._async.driving import AsyncDriver
 from aliquot.client._async.held import AsyncHeldLease
 from aliquot.client._async.keeper import AsyncKeeper
 from aliquot.client._async.ports import AsyncTransport
+from aliquot.client._async.runner import AsyncRunner
 from aliquot.client._async.seam import sleep
 from aliquot.client._async.transport import AsyncGrpcTransport
 from aliquot.client._declaring import NodeDeclaration
 from aliquot.client._flow import Flow, RetryPolicy
 from aliquot.client._held_base import Callbacks
 from aliquot.client._methods import WATCH
-from aliquot.client._operations import LeaseFilter
+from aliquot.client._operations import LeaseFilter, Places
 from aliquot.client._pool_base import DEFAULT_TIMEOUT_S, OnLost, OnNotice, OnResize, PoolBase
 from aliquot.client._settings import client_settings
 from aliquot.client._transport import RpcFailure
@@ -66,7 +66,7 @@ class AsyncPool(PoolBase[AsyncHeldLease]):
         tls = tls or settings.client_tls()
         self._transport = transport or AsyncGrpcTransport(None if tls is None else channel_credentials(tls))
         self._keeper: AsyncKeeper = AsyncKeeper(self._transport, self._context, self._on_news)
-        self._driver = AsyncDriver(self._transport, self._keep_or_forget)
+        self._runner = AsyncRunner(self._transport, self._keep_or_forget)
 
     async def __aenter__(self) -> Self:
         return self
@@ -95,6 +95,7 @@ class AsyncPool(PoolBase[AsyncHeldLease]):
         self,
         gpu: str | Request,
         *,
+        places: Places | None = None,
         until: WaitUntil = WaitUntil.ACTIVE,
         wait_s: float | None = None,
         key: str = "",
@@ -107,6 +108,7 @@ class AsyncPool(PoolBase[AsyncHeldLease]):
 
         Args:
             gpu: the request grammar, or a whole `Request`.
+            places: where it must be, a node or a `MemberPlace` for each member, as in `grant_on`; None: anywhere.
             until: ACTIVE waits until every agent has set the limits; GRANTED until capacity is held.
             wait_s: how long to wait in the queue; None: as long as it takes.
             key: an idempotency key; a program that starts again with it gets the same lease. Empty: a fresh one.
@@ -118,11 +120,14 @@ class AsyncPool(PoolBase[AsyncHeldLease]):
 
         Raises:
             RequestSyntaxError: the text can't be read.
-            NeverFits, NoCapacity, QuotaExceeded, TierUnavailable, InvalidRequest: the pool refuses.
+            NeverFits, NoCapacity, PlacementRefused, QuotaExceeded, TierUnavailable, InvalidRequest: the pool refuses.
+            IdempotencyMismatch: `key` was used for another request.
             NotGrantedInTime: after `wait_s`; the request is withdrawn.
+            LeaseLost: somebody else ended it while it waited.
+            Overloaded: the queue is full, or the coordinator has too much to do.
             Unavailable: no coordinator for `timeout_s`.
         """
-        flow = self._obtain(gpu, options, key, until, wait_s)
+        flow = self._obtain(gpu, options, places, key, until, wait_s)
         return leasing.start(partial(self._obtained, flow, Callbacks(on_lost, on_notice, on_resize)))
 
     async def hold(
@@ -149,15 +154,15 @@ class AsyncPool(PoolBase[AsyncHeldLease]):
     ) -> Lease:
         """Ask for a lease that this pool does not keep alive: `hold` it, make it `detached`, or it expires.
 
-        Returns the lease in the state reached after at most `wait_s`. It may be QUEUED, and then stays in the queue.
-        Raises what `lease` raises, except `NotGrantedInTime`.
+        Returns the lease in the state reached after at most `wait_s` (seconds; an hour at most). It may be QUEUED, and
+        then stays in the queue. Raises what `lease` raises, except `NotGrantedInTime` and `LeaseLost`.
         """
-        return await self._run(self._allocate(gpu, options, key, until, wait_s))
+        return await self._run(self._allocate(gpu, options, None, key, until, wait_s))
 
     async def grant_on(
         self,
         gpu: str | Request,
-        places: str | Sequence[str | values.MemberPlace],
+        places: Places,
         *,
         until: WaitUntil = WaitUntil.ACTIVE,
         wait_s: float = DEFAULT_TIMEOUT_S,
@@ -169,33 +174,41 @@ class AsyncPool(PoolBase[AsyncHeldLease]):
         It never waits in the queue, and takes nothing that is kept for others. Raises `PlacementRefused` with the
         obstacle, and what `lease` raises for limits.
         """
-        return await self._run(self._grant_on(gpu, options, places, key, until, wait_s))
+        return await self._run(self._allocate(gpu, options, places, key, until, wait_s))
 
     async def fits(
         self, gpu: str | Request, nodes: Sequence[str] = (), **options: Unpack[RequestOptions]
     ) -> tuple[values.NodeFit, ...]:
         """Which of these nodes (ids or names; none: all) could take one member of a request now, and how they compare.
 
-        Changes nothing.
+        Changes nothing. Raises `RequestSyntaxError`, and `InvalidRequest` for more than 5,000 nodes.
         """
         return await self._run(operations.fits(self._context, self._ask(gpu, options), nodes, self.timeout_s))
 
     async def allocate_batch(
         self, requests: Sequence[str | Request], *, keys: Sequence[str] = ()
     ) -> list[Lease | errors.PoolError]:
-        """Ask for many at once. Returns for each, in order, its lease (granted or queued) or its error."""
+        """Ask for many at once. Returns for each, in order, its lease (granted or queued) or its error.
+
+        `keys` are idempotency keys, one for each; none: fresh ones. Raises `RequestSyntaxError` before anything is
+        asked for.
+        """
         return await self._run(self._allocate_batch(requests, keys))
 
     async def release(
         self, lease_id: str, *, wait_gone: bool = False, reason: str = "", timeout_s: float | None = None
     ) -> Lease:
-        """End a lease. `wait_gone` waits, up to `timeout_s`, until its capacity is free. Releasing twice is fine."""
+        """End a lease. Releasing twice is fine. Raises `LeaseNotFound`.
+
+        `wait_gone` waits, up to `timeout_s` (None: 60 s), until its capacity is free.
+        """
         return await self._run(self._release(lease_id, wait_gone, reason, timeout_s))
 
     async def acknowledge(self, lease_id: str, shape: int) -> Lease:
         """Say that the launcher of an elastic lease has adapted to this `shape`. Returns the lease.
 
-        Slices that it gives back are stopped now, and it may grow again. An older shape changes nothing.
+        Slices that it gives back are stopped now, and it may grow again. An older shape changes nothing. Raises
+        `LeaseNotFound`, and `InvalidRequest` for a shape that it has not had yet.
         """
         return await self._run(operations.acknowledge_shape(self._context, lease_id, shape, self.timeout_s))
 
@@ -204,7 +217,10 @@ class AsyncPool(PoolBase[AsyncHeldLease]):
         return await self._run(operations.release_batch(self._context, lease_ids, self.timeout_s))
 
     async def explain(self, gpu: str | Request, **options: Unpack[RequestOptions]) -> values.Explanation:
-        """Where a request would be placed now, or what it would wait for. Changes nothing."""
+        """Where a request would be placed now, or what it would wait for. Changes nothing.
+
+        Raises `RequestSyntaxError`, `InvalidRequest`; that it can never fit is an answer, not an error.
+        """
         return await self._run(operations.explain_request(self._context, self._ask(gpu, options), self.timeout_s))
 
     async def why(self, lease_id: str) -> tuple[Lease, values.Explanation]:
@@ -288,36 +304,45 @@ class AsyncPool(PoolBase[AsyncHeldLease]):
                 return
 
     async def declare(self, nodes: Iterable[NodeDeclaration]) -> list[values.Node]:
-        """Declare nodes before, or without, their agents. Declaring again replaces."""
+        """Declare nodes before, or without, their agents. Declaring again replaces.
+
+        Raises `InvalidRequest`, and `NameTaken` if a name or UUID is another node's.
+        """
         return await self._run(operations.declare(self._context, nodes, self.timeout_s))
 
     async def remove_node(self, node_id: str, *, force: bool = False) -> None:
-        """Forget a node. Raises `InUse` while it holds slices, unless it is LOST and `force` writes them off."""
+        """Forget a node.
+
+        Raises `NodeNotFound`, and `InUse` while it holds slices, unless it is LOST and `force` writes them off.
+        """
         await self._run(operations.remove_node(self._context, node_id, self.timeout_s, force=force))
 
     async def cordon(self, node_id: str, *, reason: str = "") -> values.Node:
-        """Place nothing new on the node; what runs stays."""
+        """Place nothing new on the node; what runs stays. Raises `NodeNotFound`."""
         return await self._run(operations.cordon(self._context, node_id, reason, self.timeout_s))
 
     async def uncordon(self, node_id: str) -> values.Node:
-        """Place leases on the node again."""
+        """Place leases on the node again. Raises `NodeNotFound`."""
         return await self._run(operations.uncordon(self._context, node_id, self.timeout_s))
 
     async def drain(self, node_id: str, *, reason: str = "", grace_s: int = 0) -> values.Node:
-        """Cordon, and end its leases with this grace (0: each lease's own). Doesn't wait until they have ended."""
+        """Cordon, and end its leases with this grace (0: each lease's own). Doesn't wait until they have ended.
+
+        Raises `NodeNotFound`.
+        """
         return await self._run(operations.drain(self._context, node_id, reason, grace_s, self.timeout_s))
 
     @property
     def admin(self) -> AsyncAdmin:
         """Tenants, queues, pools, prices and the ledger, for administrators."""
-        return AsyncAdmin(self._context, self.timeout_s, self._driver)
+        return AsyncAdmin(self._context, self.timeout_s, self._runner)
 
     async def status(self) -> values.Status:
         """Totals per pool, model and tenant."""
         return await self._run(operations.status(self._context, self.timeout_s))
 
     async def _run(self, flow: Flow[T]) -> T:
-        return await self._driver.run(flow)
+        return await self._runner.run(flow)
 
     async def _obtained(self, flow: Flow[Lease], callbacks: Callbacks) -> AsyncHeldLease:
         return self._remember(AsyncHeldLease(self, await self._run(flow), self._forget), callbacks)

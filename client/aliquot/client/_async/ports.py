@@ -24,7 +24,7 @@ class AsyncExchange(Protocol[Sent_contra, Received_co]):
     """Both directions of a call: every message has one answer."""
 
     async def send(self, request: Sent_contra) -> None:
-        """Raises `RpcFailure`."""
+        """Send one message. Raises `RpcFailure`."""
 
     async def receive(self, timeout_s: float) -> Received_co | None:
         """The next answer; None when the server ended the call normally. Raises `RpcFailure`, `TimeoutError`."""

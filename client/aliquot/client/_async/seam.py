@@ -60,14 +60,14 @@ class Worker:
 
 
 class GrpcExchange(Generic[Request, Answer]):
-    """Both directions of a call of grpc."""
+    """Both directions of a gRPC call."""
 
     def __init__(self, method: grpc.aio.StreamStreamMultiCallable[Request, Answer], address: str) -> None:
         self._call = method()
         self._address = address
 
     async def send(self, request: Request) -> None:
-        """Raises `RpcFailure`."""
+        """Send one message. Raises `RpcFailure`."""
         try:
             await self._call.write(request)
         except grpc.aio.AioRpcError as error:

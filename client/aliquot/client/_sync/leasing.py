@@ -1,4 +1,4 @@
-"""What `Pool.lease` answers with: the lease itself, asked for at once."""
+"""What `Pool.lease` returns: the lease itself, asked for at once."""
 
 from __future__ import annotations
 

@@ -18,15 +18,15 @@ from aliquot.client._declaring import NodeDeclaration
 from aliquot.client._flow import Flow, RetryPolicy
 from aliquot.client._held_base import Callbacks
 from aliquot.client._methods import WATCH
-from aliquot.client._operations import LeaseFilter
+from aliquot.client._operations import LeaseFilter, Places
 from aliquot.client._pool_base import DEFAULT_TIMEOUT_S, OnLost, OnNotice, OnResize, PoolBase
 from aliquot.client._settings import client_settings
 from aliquot.client._sync import leasing
 from aliquot.client._sync.administration import Admin
-from aliquot.client._sync.driving import Driver
 from aliquot.client._sync.held import HeldLease
 from aliquot.client._sync.keeper import Keeper
 from aliquot.client._sync.ports import Transport
+from aliquot.client._sync.runner import Runner
 from aliquot.client._sync.seam import sleep
 from aliquot.client._sync.transport import GrpcTransport
 from aliquot.client._transport import RpcFailure
@@ -67,7 +67,7 @@ class Pool(PoolBase[HeldLease]):
         tls = tls or settings.client_tls()
         self._transport = transport or GrpcTransport(None if tls is None else channel_credentials(tls))
         self._keeper: Keeper = Keeper(self._transport, self._context, self._on_news)
-        self._driver = Driver(self._transport, self._keep_or_forget)
+        self._runner = Runner(self._transport, self._keep_or_forget)
 
     def __enter__(self) -> Self:
         return self
@@ -96,6 +96,7 @@ class Pool(PoolBase[HeldLease]):
         self,
         gpu: str | Request,
         *,
+        places: Places | None = None,
         until: WaitUntil = WaitUntil.ACTIVE,
         wait_s: float | None = None,
         key: str = "",
@@ -108,6 +109,7 @@ class Pool(PoolBase[HeldLease]):
 
         Args:
             gpu: the request grammar, or a whole `Request`.
+            places: where it must be, a node or a `MemberPlace` for each member, as in `grant_on`; None: anywhere.
             until: ACTIVE waits until every agent has set the limits; GRANTED until capacity is held.
             wait_s: how long to wait in the queue; None: as long as it takes.
             key: an idempotency key; a program that starts again with it gets the same lease. Empty: a fresh one.
@@ -119,11 +121,14 @@ class Pool(PoolBase[HeldLease]):
 
         Raises:
             RequestSyntaxError: the text can't be read.
-            NeverFits, NoCapacity, QuotaExceeded, TierUnavailable, InvalidRequest: the pool refuses.
+            NeverFits, NoCapacity, PlacementRefused, QuotaExceeded, TierUnavailable, InvalidRequest: the pool refuses.
+            IdempotencyMismatch: `key` was used for another request.
             NotGrantedInTime: after `wait_s`; the request is withdrawn.
+            LeaseLost: somebody else ended it while it waited.
+            Overloaded: the queue is full, or the coordinator has too much to do.
             Unavailable: no coordinator for `timeout_s`.
         """
-        flow = self._obtain(gpu, options, key, until, wait_s)
+        flow = self._obtain(gpu, options, places, key, until, wait_s)
         return leasing.start(partial(self._obtained, flow, Callbacks(on_lost, on_notice, on_resize)))
 
     def hold(
@@ -150,15 +155,15 @@ class Pool(PoolBase[HeldLease]):
     ) -> Lease:
         """Ask for a lease that this pool does not keep alive: `hold` it, make it `detached`, or it expires.
 
-        Returns the lease in the state reached after at most `wait_s`. It may be QUEUED, and then stays in the queue.
-        Raises what `lease` raises, except `NotGrantedInTime`.
+        Returns the lease in the state reached after at most `wait_s` (seconds; an hour at most). It may be QUEUED, and
+        then stays in the queue. Raises what `lease` raises, except `NotGrantedInTime` and `LeaseLost`.
         """
-        return self._run(self._allocate(gpu, options, key, until, wait_s))
+        return self._run(self._allocate(gpu, options, None, key, until, wait_s))
 
     def grant_on(
         self,
         gpu: str | Request,
-        places: str | Sequence[str | values.MemberPlace],
+        places: Places,
         *,
         until: WaitUntil = WaitUntil.ACTIVE,
         wait_s: float = DEFAULT_TIMEOUT_S,
@@ -170,33 +175,41 @@ class Pool(PoolBase[HeldLease]):
         It never waits in the queue, and takes nothing that is kept for others. Raises `PlacementRefused` with the
         obstacle, and what `lease` raises for limits.
         """
-        return self._run(self._grant_on(gpu, options, places, key, until, wait_s))
+        return self._run(self._allocate(gpu, options, places, key, until, wait_s))
 
     def fits(
         self, gpu: str | Request, nodes: Sequence[str] = (), **options: Unpack[RequestOptions]
     ) -> tuple[values.NodeFit, ...]:
         """Which of these nodes (ids or names; none: all) could take one member of a request now, and how they compare.
 
-        Changes nothing.
+        Changes nothing. Raises `RequestSyntaxError`, and `InvalidRequest` for more than 5,000 nodes.
         """
         return self._run(operations.fits(self._context, self._ask(gpu, options), nodes, self.timeout_s))
 
     def allocate_batch(
         self, requests: Sequence[str | Request], *, keys: Sequence[str] = ()
     ) -> list[Lease | errors.PoolError]:
-        """Ask for many at once. Returns for each, in order, its lease (granted or queued) or its error."""
+        """Ask for many at once. Returns for each, in order, its lease (granted or queued) or its error.
+
+        `keys` are idempotency keys, one for each; none: fresh ones. Raises `RequestSyntaxError` before anything is
+        asked for.
+        """
         return self._run(self._allocate_batch(requests, keys))
 
     def release(
         self, lease_id: str, *, wait_gone: bool = False, reason: str = "", timeout_s: float | None = None
     ) -> Lease:
-        """End a lease. `wait_gone` waits, up to `timeout_s`, until its capacity is free. Releasing twice is fine."""
+        """End a lease. Releasing twice is fine. Raises `LeaseNotFound`.
+
+        `wait_gone` waits, up to `timeout_s` (None: 60 s), until its capacity is free.
+        """
         return self._run(self._release(lease_id, wait_gone, reason, timeout_s))
 
     def acknowledge(self, lease_id: str, shape: int) -> Lease:
         """Say that the launcher of an elastic lease has adapted to this `shape`. Returns the lease.
 
-        Slices that it gives back are stopped now, and it may grow again. An older shape changes nothing.
+        Slices that it gives back are stopped now, and it may grow again. An older shape changes nothing. Raises
+        `LeaseNotFound`, and `InvalidRequest` for a shape that it has not had yet.
         """
         return self._run(operations.acknowledge_shape(self._context, lease_id, shape, self.timeout_s))
 
@@ -205,7 +218,10 @@ class Pool(PoolBase[HeldLease]):
         return self._run(operations.release_batch(self._context, lease_ids, self.timeout_s))
 
     def explain(self, gpu: str | Request, **options: Unpack[RequestOptions]) -> values.Explanation:
-        """Where a request would be placed now, or what it would wait for. Changes nothing."""
+        """Where a request would be placed now, or what it would wait for. Changes nothing.
+
+        Raises `RequestSyntaxError`, `InvalidRequest`; that it can never fit is an answer, not an error.
+        """
         return self._run(operations.explain_request(self._context, self._ask(gpu, options), self.timeout_s))
 
     def why(self, lease_id: str) -> tuple[Lease, values.Explanation]:
@@ -285,36 +301,45 @@ class Pool(PoolBase[HeldLease]):
                 return
 
     def declare(self, nodes: Iterable[NodeDeclaration]) -> list[values.Node]:
-        """Declare nodes before, or without, their agents. Declaring again replaces."""
+        """Declare nodes before, or without, their agents. Declaring again replaces.
+
+        Raises `InvalidRequest`, and `NameTaken` if a name or UUID is another node's.
+        """
         return self._run(operations.declare(self._context, nodes, self.timeout_s))
 
     def remove_node(self, node_id: str, *, force: bool = False) -> None:
-        """Forget a node. Raises `InUse` while it holds slices, unless it is LOST and `force` writes them off."""
+        """Forget a node.
+
+        Raises `NodeNotFound`, and `InUse` while it holds slices, unless it is LOST and `force` writes them off.
+        """
         self._run(operations.remove_node(self._context, node_id, self.timeout_s, force=force))
 
     def cordon(self, node_id: str, *, reason: str = "") -> values.Node:
-        """Place nothing new on the node; what runs stays."""
+        """Place nothing new on the node; what runs stays. Raises `NodeNotFound`."""
         return self._run(operations.cordon(self._context, node_id, reason, self.timeout_s))
 
     def uncordon(self, node_id: str) -> values.Node:
-        """Place leases on the node again."""
+        """Place leases on the node again. Raises `NodeNotFound`."""
         return self._run(operations.uncordon(self._context, node_id, self.timeout_s))
 
     def drain(self, node_id: str, *, reason: str = "", grace_s: int = 0) -> values.Node:
-        """Cordon, and end its leases with this grace (0: each lease's own). Doesn't wait until they have ended."""
+        """Cordon, and end its leases with this grace (0: each lease's own). Doesn't wait until they have ended.
+
+        Raises `NodeNotFound`.
+        """
         return self._run(operations.drain(self._context, node_id, reason, grace_s, self.timeout_s))
 
     @property
     def admin(self) -> Admin:
         """Tenants, queues, pools, prices and the ledger, for administrators."""
-        return Admin(self._context, self.timeout_s, self._driver)
+        return Admin(self._context, self.timeout_s, self._runner)
 
     def status(self) -> values.Status:
         """Totals per pool, model and tenant."""
         return self._run(operations.status(self._context, self.timeout_s))
 
     def _run(self, flow: Flow[T]) -> T:
-        return self._driver.run(flow)
+        return self._runner.run(flow)
 
     def _obtained(self, flow: Flow[Lease], callbacks: Callbacks) -> HeldLease:
         return self._remember(HeldLease(self, self._run(flow), self._forget), callbacks)

@@ -25,7 +25,7 @@ class Exchange(Protocol[Sent_contra, Received_co]):
     """Both directions of a call: every message has one answer."""
 
     def send(self, request: Sent_contra) -> None:
-        """Raises `RpcFailure`."""
+        """Send one message. Raises `RpcFailure`."""
 
     def receive(self, timeout_s: float) -> Received_co | None:
         """The next answer; None when the server ended the call normally. Raises `RpcFailure`, `TimeoutError`."""

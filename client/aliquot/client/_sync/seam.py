@@ -1,4 +1,4 @@
-"""What threads do otherwise than tasks. Its twin in `_async` has the same names."""
+"""Where threads differ from tasks. Its twin in `_async` has the same names."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ class HeldLeaseBase(HeldBase[Flag]):
 
 
 def wait_for(flag: Flag, seconds: float | None) -> None:
-    """Until the flag is set, or the time is over (None: never)."""
+    """Wait until the flag is set or the time is over (None: no limit)."""
     flag.wait(seconds)
 
 
 def in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Call what blocks."""
+    """Call a function that blocks."""
     return function(*args, **kwargs)
 
 
@@ -64,13 +64,13 @@ class Worker:
         self._thread.start()
 
     def end(self) -> None:
-        """Wait for its end, which it was told of."""
+        """Wait for its end; it has been told to stop."""
         if self._thread is not threading.current_thread():
             self._thread.join(timeout=5.0)
 
 
 class GrpcExchange(Generic[Request, Answer]):
-    """Both directions of a call of grpc, which takes what to send from an iterator, in a thread of its own."""
+    """Both directions of a gRPC call, which takes what to send from an iterator, in a thread of its own."""
 
     def __init__(self, method: grpc.StreamStreamMultiCallable[Request, Answer], address: str) -> None:
         self._outbox: queue.SimpleQueue[Request | None] = queue.SimpleQueue()
@@ -83,8 +83,8 @@ class GrpcExchange(Generic[Request, Answer]):
         self._outbox.put(request)
 
     def receive(self, timeout_s: float) -> Answer | None:
-        """The next answer; None when the server ended the call well. Raises `RpcFailure`, `TimeoutError`."""
-        # grpc waits for an answer without an end, and a call with a deadline would have one as a whole.
+        """The next answer; None when the server ended the call normally. Raises `RpcFailure`, `TimeoutError`."""
+        # grpc can't wait for one answer with a time limit: a deadline would be that of the whole call.
         timer = threading.Timer(timeout_s, self._give_up)
         timer.daemon = True
         timer.start()

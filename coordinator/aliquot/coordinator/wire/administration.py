@@ -84,7 +84,7 @@ def _tenant(message: admin_pb2.TenantSpec, number: int) -> specs.TenantSpec:
     period = message.budget.period or specs.Period.MONTH.value
     if period not in [known.value for known in specs.Period]:
         raise InvalidFieldError(
-            f"tenants[{number}].budget.period", f"{period[:32]!r} is no period", hint="hour, day, week or month"
+            f"tenants[{number}].budget.period", f"{period[:32]!r} is not a period", hint="hour, day, week or month"
         )
     return specs.TenantSpec(
         name=message.name,
@@ -101,7 +101,9 @@ def _queue(message: admin_pb2.QueueSpec, number: int) -> specs.QueueSpec:
     policy = message.policy or specs.QueuePolicy.PRIORITY.value
     if policy not in [known.value for known in specs.QueuePolicy]:
         raise InvalidFieldError(
-            f"queues[{number}].policy", f"{policy[:32]!r} is no policy", hint="fifo, priority, fair_share or capacity"
+            f"queues[{number}].policy",
+            f"{policy[:32]!r} is not a policy",
+            hint="fifo, priority, fair_share or capacity",
         )
     return specs.QueueSpec(
         name=message.name,
@@ -121,7 +123,7 @@ def _queue(message: admin_pb2.QueueSpec, number: int) -> specs.QueueSpec:
 def _scale_rule(message: admin_pb2.ScaleRule, path: str) -> ScaleRule:
     keep = message.keep or Keep.START.value
     if keep not in [known.value for known in Keep]:
-        raise InvalidFieldError(f"{path}.keep", f"{keep[:32]!r} is nothing to keep", hint="start or least")
+        raise InvalidFieldError(f"{path}.keep", f"{keep[:32]!r} is neither start nor least", hint="start or least")
     return ScaleRule(
         keep=Keep(keep),
         cron=message.cron,

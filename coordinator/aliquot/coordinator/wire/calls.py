@@ -142,7 +142,7 @@ def readable(request: Request) -> Request:
         raise InvalidFieldError(
             "message",
             f"can't be decoded: {request.why}",
-            hint="is something between that changes messages, or does the caller speak another protocol?",
+            hint="look for a proxy that changes messages, or a caller that speaks another protocol",
         )
     return request
 

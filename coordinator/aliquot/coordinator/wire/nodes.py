@@ -162,7 +162,7 @@ def _read_device(message: types_pb2.Device, field: str, node_id: str, index: int
     if not 0 < memory_total_bytes <= MAX_DEVICE_MEMORY_BYTES:
         raise InvalidFieldError(
             f"{field}.memory_total_bytes",
-            f"{memory_total_bytes} bytes can't be, and the catalogue does not know {model!r}",
+            f"{memory_total_bytes} bytes is not possible, and the catalogue does not know {model!r}",
             hint="state the device's memory in bytes",
         )
     if message.memory_reserved_bytes >= memory_total_bytes:
@@ -170,7 +170,7 @@ def _read_device(message: types_pb2.Device, field: str, node_id: str, index: int
     vendor = message.vendor or catalog.vendor_of(model) or "nvidia"
     if catalog.parse_vendor(vendor) is None:
         raise InvalidFieldError(
-            f"{field}.vendor", f"{vendor[:64]!r} is no vendor", hint=f"one of {', '.join(catalog.VENDORS)}"
+            f"{field}.vendor", f"{vendor[:64]!r} is not a vendor", hint=f"one of {', '.join(catalog.VENDORS)}"
         )
     return DeviceSpec(
         uuid=device_uuid,

@@ -173,9 +173,9 @@ def _check_bounds(message: types_pb2.LeaseRequest, count: int) -> None:
 
 def _demand(message: types_pb2.LeaseRequest, gpu: GpuRequest) -> Demand:
     if message.min_tier and int(message.min_tier) not in _TIERS:
-        raise InvalidFieldError("request.min_tier", f"{message.min_tier} is no tier")
+        raise InvalidFieldError("request.min_tier", f"{message.min_tier} is not a tier")
     if message.topology not in _TOPOLOGIES:
-        raise InvalidFieldError("request.topology", f"{message.topology} is no topology")
+        raise InvalidFieldError("request.topology", f"{message.topology} is not a topology")
     group = message.affinity_group
     return Demand(
         count=gpu.count,

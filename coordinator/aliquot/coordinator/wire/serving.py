@@ -31,7 +31,7 @@ def without_serving(labels: Mapping[str, str], field: str) -> Mapping[str, str]:
 def selector_of(serve: int) -> Labels:
     """What nodes must have for a request. Raises InvalidFieldError."""
     if serve not in _KNOWN:
-        raise InvalidFieldError("request.serve", f"{serve} is no way to serve a lease")
+        raise InvalidFieldError("request.serve", f"{serve} is not a way to serve a lease")
     return (_LABEL_OF[serve],) if serve in _LABEL_OF else ()
 
 

@@ -1,35 +1,36 @@
-"""Carrying out the effects of flows."""
+# Written by tools/unasync.py from client/aliquot/client/_async/runner.py. Change that, then `make sync`.
+"""Runs flows: carries out their effects."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import TypeVar
 
-from aliquot.client._async.ports import AsyncTransport
-from aliquot.client._async.seam import sleep
 from aliquot.client._flow import Attempt, Effect, Flow, Forget, Keep, Pause
+from aliquot.client._sync.ports import Transport
+from aliquot.client._sync.seam import sleep
 
 T = TypeVar("T")
 
 
-class AsyncDriver:
+class Runner:
     """Runs flows with one transport.
 
     An interruption of an effect (Ctrl-C, a cancelled task) is thrown into the waiting flow, which can clean up with
     effects of its own before the interruption is raised again.
     """
 
-    def __init__(self, transport: AsyncTransport, keeping: Callable[[Keep | Forget], None]) -> None:
+    def __init__(self, transport: Transport, keeping: Callable[[Keep | Forget], None]) -> None:
         self._transport = transport
         self._keeping = keeping
 
-    async def run(self, flow: Flow[T]) -> T:
+    def run(self, flow: Flow[T]) -> T:
         """Run a flow to its end."""
         try:
             effect = next(flow)
             while True:
                 try:
-                    outcome = await self._carry_out(effect)
+                    outcome = self._carry_out(effect)
                 except BaseException as error:  # noqa: BLE001 - the flow decides how to handle it
                     effect = flow.throw(error)
                 else:
@@ -38,12 +39,12 @@ class AsyncDriver:
             result: T = stop.value
             return result
 
-    async def _carry_out(self, effect: Effect) -> object:
+    def _carry_out(self, effect: Effect) -> object:
         match effect:
             case Attempt(method, request, address, timeout_s):
-                return await self._transport.unary(method, request, address, timeout_s)
+                return self._transport.unary(method, request, address, timeout_s)
             case Pause(seconds):
-                await sleep(seconds)
+                sleep(seconds)
             case Keep() | Forget():
                 self._keeping(effect)
         return None

@@ -1,36 +1,35 @@
-# Written by tools/unasync.py from client/aliquot/client/_async/driving.py. Change that, then `make sync`.
-"""Carrying out the effects of flows."""
+"""Runs flows: carries out their effects."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import TypeVar
 
+from aliquot.client._async.ports import AsyncTransport
+from aliquot.client._async.seam import sleep
 from aliquot.client._flow import Attempt, Effect, Flow, Forget, Keep, Pause
-from aliquot.client._sync.ports import Transport
-from aliquot.client._sync.seam import sleep
 
 T = TypeVar("T")
 
 
-class Driver:
+class AsyncRunner:
     """Runs flows with one transport.
 
     An interruption of an effect (Ctrl-C, a cancelled task) is thrown into the waiting flow, which can clean up with
     effects of its own before the interruption is raised again.
     """
 
-    def __init__(self, transport: Transport, keeping: Callable[[Keep | Forget], None]) -> None:
+    def __init__(self, transport: AsyncTransport, keeping: Callable[[Keep | Forget], None]) -> None:
         self._transport = transport
         self._keeping = keeping
 
-    def run(self, flow: Flow[T]) -> T:
+    async def run(self, flow: Flow[T]) -> T:
         """Run a flow to its end."""
         try:
             effect = next(flow)
             while True:
                 try:
-                    outcome = self._carry_out(effect)
+                    outcome = await self._carry_out(effect)
                 except BaseException as error:  # noqa: BLE001 - the flow decides how to handle it
                     effect = flow.throw(error)
                 else:
@@ -39,12 +38,12 @@ class Driver:
             result: T = stop.value
             return result
 
-    def _carry_out(self, effect: Effect) -> object:
+    async def _carry_out(self, effect: Effect) -> object:
         match effect:
             case Attempt(method, request, address, timeout_s):
-                return self._transport.unary(method, request, address, timeout_s)
+                return await self._transport.unary(method, request, address, timeout_s)
             case Pause(seconds):
-                sleep(seconds)
+                await sleep(seconds)
             case Keep() | Forget():
                 self._keeping(effect)
         return None
