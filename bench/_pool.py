@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,9 +25,9 @@ _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _READY_WITHIN_S = 120
 
 
-def cpu_s_of(pid: int) -> float:
-    """CPU time that a process has used so far, all threads."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+def cpu_s_of(pid: int, thread: str = "") -> float:
+    """CPU time that a process has used so far, all threads; or that of one: `task/ID/`."""
+    fields = Path(f"/proc/{pid}/{thread}stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / _TICKS_PER_S
 
 
@@ -49,6 +50,17 @@ class Process:
     def cpu_s(self) -> float:
         """CPU time used so far, all threads."""
         return cpu_s_of(self.popen.pid)
+
+    def main_cpu_s(self) -> float:
+        """CPU time used so far by the main thread, which runs the event loop."""
+        return cpu_s_of(self.popen.pid, f"task/{self.popen.pid}/")
+
+    def measured(self) -> dict[str, float]:
+        """Its metrics that have no labels, by name."""
+        with urllib.request.urlopen(f"http://{self.metrics}/metrics", timeout=10) as answer:
+            lines = answer.read().decode().splitlines()
+        plain = (line.split() for line in lines if line[:1] not in ("#", "") and "{" not in line)
+        return {name: float(value) for name, value, *_ in plain}
 
     def rss_mb(self) -> float:
         """Resident memory now, in MiB."""

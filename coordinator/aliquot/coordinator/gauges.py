@@ -13,6 +13,7 @@ from prometheus_client.metrics_core import Metric
 
 from aliquot.coordinator.agents.relayed.service import RelayService
 from aliquot.coordinator.agents.roster import Roster
+from aliquot.coordinator.core.placement.accelerated import kernel
 from aliquot.coordinator.core.state import State
 from aliquot.coordinator.reading.gauge import Gauge, measured
 from aliquot.coordinator.reading.watch import WatchHub
@@ -44,6 +45,7 @@ class LeadersGauges:
                 "Requests and due work on which deciding failed too often, until an administrator has them tried again",
                 lambda: sum(trouble.set_aside for trouble in writer.troubles()),
             ),
+            ("aliquot_scoring_compiled", "1 once placement scores by compiled code", lambda: int(bool(kernel()))),
             ("aliquot_loop_lag_seconds", "How late the last regular beat was", lambda: sweep_timer.lag_ms / 1000),
             (
                 "aliquot_ledger_entries",

@@ -54,7 +54,7 @@ from aliquot.coordinator.upkeep.fragmentation import follow_fragmentation
 from aliquot.coordinator.upkeep.keepalive import KeepAlive
 from aliquot.coordinator.upkeep.price_learner import PriceLearner
 from aliquot.coordinator.upkeep.sweep_timer import SweepTimer
-from aliquot.coordinator.upkeep.warming import compile_when_busy
+from aliquot.coordinator.upkeep.warming import compile_when_wanted
 from aliquot.coordinator.wire.nodes import NodeWriter
 from aliquot.coordinator.writing.commits import whole_state
 from aliquot.coordinator.writing.interfaces import GrantingListener
@@ -104,6 +104,7 @@ class Leading:
         self._server = server
         self._metrics = metrics
         self._garbage_collector = garbage_collector
+        self._view = view
         self._clock = clock
         self._ended = ended
         self._background = Background(ended)
@@ -206,7 +207,8 @@ class Leading:
             prices = writer.state.prices if writer.state is not None else None
             known = prices.version if prices is not None else 0
             run("price learner", PriceLearner(self._arrivals, self._learn, version=known).run())
-            run("compiled scoring", compile_when_busy(self._scoring_passes, self._garbage_collector.settle))
+            devices, settle = self._view.totals.devices.__len__, self._garbage_collector.settle
+            run("compiled scoring", compile_when_wanted(self._scoring_passes, devices, settle))
 
     def adopt(self, settings: Settings) -> None:
         """Go on under these, which differ from those of before only in what may change while it runs."""

@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+from functools import lru_cache
 
 
 def lease_secret(pool_secret: bytes, lease_id: str) -> str:
     """HMAC-SHA256 of the lease id under the pool's secret, in hexadecimal."""
-    return hmac.digest(pool_secret, lease_id.encode(), "sha256").hex()
+    keyed = _keyed(pool_secret).copy()
+    keyed.update(lease_id.encode())
+    return keyed.hexdigest()
 
 
 def lease_secret_sha256(pool_secret: bytes, lease_id: str) -> bytes:
     """SHA-256 of the secret's text: what agents are told."""
     return hashlib.sha256(lease_secret(pool_secret, lease_id).encode()).digest()
+
+
+@lru_cache(maxsize=8)
+def _keyed(pool_secret: bytes) -> hmac.HMAC:
+    """The key already taken in: to copy that takes a third of the time."""
+    return hmac.new(pool_secret, digestmod="sha256")

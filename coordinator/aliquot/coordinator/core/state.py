@@ -87,6 +87,10 @@ class Touched(msgspec.Struct, frozen=True):
     devices: tuple[str, ...]
     node_moves: tuple[NodeMove, ...] = ()
     """Nodes that changed hands, in order."""
+    meters: tuple[str, ...] = ()
+    """Tenants whose budgets are used at another pace."""
+    plans: bool = False
+    """Whether holds or maintenance windows have changed."""
 
 
 class State:
@@ -181,6 +185,8 @@ class State:
         self._touched_nodes: dict[str, None] = {}
         self._touched_devices: dict[str, None] = {}
         self._node_moves_made: tuple[NodeMove, ...] = ()
+        self._touched_meters: dict[str, None] = {}
+        self._touched_plans = False
 
     @classmethod
     def fresh(cls) -> State:
@@ -258,6 +264,14 @@ class State:
         """Say that this device's record was replaced."""
         self._touched_devices[uuid] = None
 
+    def touch_meter(self, tenant: str) -> None:
+        """Say that this tenant's budget is used at another pace."""
+        self._touched_meters[tenant] = None
+
+    def touch_plans(self) -> None:
+        """Say that a hold or a maintenance window has changed."""
+        self._touched_plans = True
+
     def touch_node_move(self, move: NodeMove) -> None:
         """Say that a node has changed hands."""
         self._node_moves_made += (move,)
@@ -265,9 +279,16 @@ class State:
     def take_touched(self) -> Touched:
         """What has changed since this was last called."""
         touched = Touched(
-            tuple(self._touched_leases), tuple(self._touched_nodes), tuple(self._touched_devices), self._node_moves_made
+            tuple(self._touched_leases),
+            tuple(self._touched_nodes),
+            tuple(self._touched_devices),
+            self._node_moves_made,
+            tuple(self._touched_meters),
+            self._touched_plans,
         )
+        self._touched_plans = False
         self._node_moves_made = ()
+        self._touched_meters.clear()
         self._touched_leases.clear()
         self._touched_nodes.clear()
         self._touched_devices.clear()

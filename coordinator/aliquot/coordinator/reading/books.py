@@ -75,7 +75,7 @@ class DurableBooks:
 
     def __init__(self) -> None:
         self.ledger = Ledger()
-        self.windows: list[Window] = []
+        self.windows: tuple[Window, ...] = ()
         """The next one first."""
         self._tenancy = Tenancy()
         self._meters: dict[str, Meter] = {}
@@ -87,8 +87,10 @@ class DurableBooks:
         if change.all_meters:
             self._meters.clear()
         self._meters.update(change.meters)
-        self._holds = change.holds
-        self.windows = sorted(change.windows, key=_start)
+        if change.holds is not None:
+            self._holds = change.holds
+        if change.windows is not None:
+            self.windows = change.windows
         for done in change.ledger:
             done(self.ledger)
 
@@ -167,7 +169,3 @@ def _whole(totals: Totals) -> Amount:
 def _scaled(quota: Quota, scale: int) -> Amount:
     whole = guaranteed_in_all(quota.guaranteed, quota.models)
     return Amount(whole.share_milli * scale // MILLIONTHS, whole.memory_bytes * scale // MILLIONTHS)
-
-
-def _start(window: Window) -> tuple[int, str]:
-    return window.starts_ms, window.spec.name

@@ -34,6 +34,7 @@ from aliquot.coordinator.wire.leases import (
     lost_reason,
     notes_on_tiers,
     preempting_deadline_ms,
+    write_lease,
 )
 from aliquot.coordinator.wire.placing import body_of, read_places
 from aliquot.coordinator.wire.requests import ReadRequest, read_request
@@ -113,9 +114,10 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
             lease = self._lease(outcome.lease_id)
         elif outcome.replayed:
             self._keepalive.renew(lease.lease_id)
-        message = self._own_message(lease)
-        await self._explain_wait(lease, message, context)
-        return leases_pb2.AllocateResponse(lease=message, replayed=outcome.replayed)
+        response = leases_pb2.AllocateResponse(replayed=outcome.replayed)
+        self._write_own(response.lease, lease)
+        await self._explain_wait(lease, response.lease, context)
+        return response
 
     @unary
     async def GrantOn(  # noqa: N802
@@ -156,7 +158,7 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
                 outcome = await self._outcome(*ask)
                 if outcome.replayed:
                     self._keepalive.renew(outcome.lease_id)
-                result.lease.CopyFrom(self._own_message(self._lease(outcome.lease_id)))
+                self._write_own(result.lease, self._lease(outcome.lease_id))
             except AliquotError as error:
                 self.metrics.refused[rpc_errors.reason_of(error)] += 1
                 result.error.CopyFrom(rpc_errors.status_of(error))
@@ -191,9 +193,9 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
         """With what was measured of its slices, for callers that look at it."""
         return lease_message(lease, self._view, observed=self._observed)
 
-    def _own_message(self, lease: Lease) -> types_pb2.Lease:
+    def _write_own(self, message: types_pb2.Lease, lease: Lease) -> None:
         """With its secret, for the caller that allocated it."""
-        return lease_message(lease, self._view, secret=lease_secret(self._pool_secret, lease.lease_id))
+        write_lease(message, lease, self._view, secret=lease_secret(self._pool_secret, lease.lease_id))
 
     @unary
     async def Explain(  # noqa: N802
@@ -260,7 +262,7 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
             if deadline_ms:
                 response.preempting[lease_id] = deadline_ms
             elif lease.shape != lease.acknowledged_shape and len(response.resized) < _RESIZED_PER_MESSAGE:
-                response.resized.append(lease_message(lease, self._view))
+                write_lease(response.resized.add(), lease, self._view)
         response.renew_within_ms = smallest_ms or _NOTHING_KEPT_MS
         return response
 
@@ -287,7 +289,9 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
         if request.wait_gone and not lease.ended:
             await self._waiters.wait(lease, ended, timeout_s)
             lease = self._lease(request.lease_id)
-        return leases_pb2.ReleaseResponse(lease=lease_message(lease, self._view))
+        response = leases_pb2.ReleaseResponse()
+        write_lease(response.lease, lease, self._view)
+        return response
 
     @unary
     async def ReleaseBatch(  # noqa: N802
@@ -303,7 +307,7 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
                 if isinstance(reply, AliquotError):
                     raise reply
                 await reply
-                result.lease.CopyFrom(lease_message(self._lease(lease_id), self._view))
+                write_lease(result.lease, self._lease(lease_id), self._view)
             except AliquotError as error:
                 self.metrics.refused[rpc_errors.reason_of(error)] += 1
                 result.error.CopyFrom(rpc_errors.status_of(error))
@@ -340,7 +344,7 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
                 break
             after = lease.arrival
             if _matches(lease, request, states):
-                response.leases.append(self._seen_message(lease))
+                write_lease(response.leases.add(), lease, self._view, observed=self._observed)
                 slices += len(lease.slices)
         return response
 

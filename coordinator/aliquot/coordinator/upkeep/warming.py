@@ -1,11 +1,12 @@
-"""Brings compiled scoring in once a coordinator is busy enough to want it.
+"""Brings compiled scoring in once a pool is large, or its coordinator busy.
 
 Compiling takes seconds the first time on a machine, and loading numba about one second and 50 MB. Neither may delay the
-start of a coordinator, and a small pool needs neither. Until then NumPy computes the scores: the same integers, slower.
+start of a coordinator, and a small pool needs neither; a large one had better have it before the first requests come.
+Until then NumPy computes the scores: the same integers, slower.
 
 A compiler holds Python's interpreter lock for long stretches, so it runs in a process of its own, of low priority,
-which leaves its result in numba's cache. An image can bring that along: `python -m aliquot.coordinator.upkeep.warming`.
-While the coordinator loads the result, its threads switch more often.
+which leaves its result in numba's cache. Where that has it already no process is started; an image can bring it along:
+`python -m aliquot.coordinator.upkeep.warming`. While the coordinator loads the result, its threads switch more often.
 """
 
 from __future__ import annotations
@@ -14,14 +15,18 @@ import asyncio
 import logging
 import os
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from typing import TypeVar
 
-from aliquot.coordinator.core.placement.accelerated import warm_up
+from aliquot.coordinator.core.placement.accelerated import needs_compiling, warm_up
 
 log = logging.getLogger(__name__)
 
+T = TypeVar("T")
+
 LOOK_S = 0.5
+LARGE_POOL = 2_000
+"""Devices for which a pass by NumPy takes long enough to be spared."""
 BUSY_PASSES_PER_LOOK = 50
 """100 passes a second by NumPy, of a few tenths of a millisecond each. A rate: any pool reaches a count in time."""
 
@@ -31,18 +36,21 @@ TURN_S = 0.0005
 """How long a thread keeps the interpreter from another that wants it, while one of them loads: a tenth of Python's."""
 
 
-async def compile_when_busy(passes: Callable[[], int], settle: Callable[[], None]) -> None:
-    """Wait until so many scoring passes are made, then load the compiled ones in a thread, for the next decision on.
+async def compile_when_wanted(
+    passes: Callable[[], int], devices: Callable[[], int], settle: Callable[[], None]
+) -> None:
+    """Wait until there are so many devices, or so many scoring passes are made, then load the compiled ones in a
+    thread, for the next decision on.
 
     `settle` is called once they are loaded.
     """
     seen = passes()
-    while (now := passes()) - seen < BUSY_PASSES_PER_LOOK:
+    while (now := passes()) - seen < BUSY_PASSES_PER_LOOK and devices() < LARGE_POOL:
         seen = now
         await asyncio.sleep(LOOK_S)  # polled: an event would cost every decision
-    await _compile_elsewhere()
-    with _short_turns():
-        why_not = await asyncio.to_thread(warm_up)
+    if await _load(needs_compiling):
+        await _compile_elsewhere()
+    why_not = await _load(warm_up)
     if why_not:
         log.info("placement stays with NumPy, which is slower and decides the same: %s", why_not)
         return
@@ -71,12 +79,12 @@ async def _compile_elsewhere() -> None:
             await process.wait()
 
 
-@contextmanager
-def _short_turns() -> Iterator[None]:
+async def _load(call: Callable[[], T]) -> T:
+    """Call it in a thread, with short turns meanwhile."""
     before_s = sys.getswitchinterval()
     sys.setswitchinterval(TURN_S)
     try:
-        yield
+        return await asyncio.to_thread(call)
     finally:
         sys.setswitchinterval(before_s)
 

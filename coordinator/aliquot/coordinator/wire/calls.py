@@ -167,7 +167,7 @@ def readable(request: Request) -> Request:
         raise InvalidFieldError(
             "message",
             f"is not decoded: {request.why}",
-            hint="send less at once; or look for a proxy that changes messages, or a caller that speaks another protocol",
+            hint="send less at once; or look for a proxy that changes messages, or another protocol",
         )
     return request
 

@@ -23,36 +23,41 @@ _TOPOLOGY_NUMBERS = {
 }
 
 
-def lease_message(
-    lease: Lease, view: View, *, secret: str = "", observed: ObservedUse | None = None
-) -> types_pb2.Lease:
+def lease_message(lease: Lease, view: View, *, observed: ObservedUse | None = None) -> types_pb2.Lease:
     """A lease as launchers see it; where `observed` is given, with what its slices really use, and why no stronger tier
     holds them.
     """
-    message = types_pb2.Lease(
-        lease_id=lease.lease_id,
-        state=int(lease.state),  # type: ignore[arg-type]  # the numbers equal those of the contract
-        request=request_message(lease.request),
-        slices=[_slice_message(piece, view) for piece in lease.slices],
-        lease_epoch=lease.lease_epoch,
-        created_ms=lease.created_ms,
-        granted_ms=lease.granted_ms,
-        active_ms=lease.active_ms,
-        ended_ms=lease.ended_ms,
-        end_reason=lease.end_reason,
-        end_detail=lease.end_detail,
-        note=lease.note,
-        secret=secret,
-        seq=lease.seq,
-        requeues=lease.requeues,
-        shape=lease.shape,
-        acknowledged_shape=lease.acknowledged_shape,
-    )
-    if observed is not None:
-        for piece in message.slices:
-            _add_use(piece, observed.latest(piece.slice_id))
-            piece.tier_notes.extend(observed.tier_notes.of(piece.slice_id))
+    message = types_pb2.Lease()
+    write_lease(message, lease, view, observed=observed)
     return message
+
+
+def write_lease(
+    message: types_pb2.Lease, lease: Lease, view: View, *, secret: str = "", observed: ObservedUse | None = None
+) -> None:
+    """The same into an empty message. In place, because protobuf copies a message into another by encoding it."""
+    message.lease_id = lease.lease_id
+    message.state = int(lease.state)  # type: ignore[assignment]  # the numbers equal those of the contract
+    message.request.CopyFrom(request_message(lease.request))
+    message.lease_epoch = lease.lease_epoch
+    message.created_ms = lease.created_ms
+    message.granted_ms = lease.granted_ms
+    message.active_ms = lease.active_ms
+    message.ended_ms = lease.ended_ms
+    message.end_reason = lease.end_reason
+    message.end_detail = lease.end_detail
+    message.note = lease.note
+    message.secret = secret
+    message.seq = lease.seq
+    message.requeues = lease.requeues
+    message.shape = lease.shape
+    message.acknowledged_shape = lease.acknowledged_shape
+    for piece in lease.slices:
+        slot = message.slices.add()
+        _write_slice(slot, piece, view)
+        if observed is not None:
+            _add_use(slot, observed.latest(piece.slice_id))
+            slot.tier_notes.extend(observed.tier_notes.of(piece.slice_id))
 
 
 def _add_use(message: types_pb2.Slice, measured: Measured | None) -> None:
@@ -65,29 +70,29 @@ def _add_use(message: types_pb2.Slice, measured: Measured | None) -> None:
         message.observed_utilisation_percent = measured.utilisation_percent
 
 
-def _slice_message(piece: Slice, view: View) -> types_pb2.Slice:
+def _write_slice(message: types_pb2.Slice, piece: Slice, view: View) -> None:
     plan = piece.plan
     node = view.nodes.get(plan.node_id)
     use = view.totals.devices.get(plan.device_uuid)
-    return types_pb2.Slice(
-        slice_id=piece.slice_id,
-        node_id=plan.node_id,
-        node_name=node.spec.name if node is not None else "",
-        device_uuid=plan.device_uuid,
-        device_model=use.spec.model if use is not None else "",
-        mig_profile=use.spec.mig_profile if use is not None else "",
-        share_milli=plan.share_milli,
-        memory_bytes=plan.memory_bytes,
-        state=int(piece.state),  # type: ignore[arg-type]
-        tier=piece.tier,  # type: ignore[arg-type]
-        member=piece.member,
-        lease_epoch=piece.lease_epoch,
-        since_ms=piece.since_ms,
-        deadline_ms=piece.deadline_ms,
-        reason=piece.reason,
-        shed=piece.shed,
-        endpoint=piece.endpoint,
-    )
+    message.slice_id = piece.slice_id
+    message.node_id = plan.node_id
+    if node is not None:
+        message.node_name = node.spec.name
+    message.device_uuid = plan.device_uuid
+    if use is not None:
+        message.device_model = use.spec.model
+        message.mig_profile = use.spec.mig_profile
+    message.share_milli = plan.share_milli
+    message.memory_bytes = plan.memory_bytes
+    message.state = int(piece.state)  # type: ignore[assignment]
+    message.tier = piece.tier  # type: ignore[assignment]
+    message.member = piece.member
+    message.lease_epoch = piece.lease_epoch
+    message.since_ms = piece.since_ms
+    message.deadline_ms = piece.deadline_ms
+    message.reason = piece.reason
+    message.shed = piece.shed
+    message.endpoint = piece.endpoint
 
 
 @lru_cache(maxsize=4096)

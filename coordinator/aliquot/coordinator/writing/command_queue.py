@@ -51,6 +51,8 @@ class CommandQueue:
         self._alarm: asyncio.TimerHandle | None = None
         self._alarm_ms = 0
         self._linger: asyncio.TimerHandle | None = None
+        self.cut_short = False
+        """Whether the last turn ended because its group was full: the next one begins when that is committed."""
 
     # -- the queue
 
@@ -130,11 +132,12 @@ class CommandQueue:
             more = more or (admitted is not None and admitted.more)
             if self._perf_ns() > deadline:
                 break
-        if queue or more or planner.wants_admission():
-            if len(group.facts) < room:
-                self._wake()
-        else:
+        unfinished = bool(queue) or more or planner.wants_admission()
+        self.cut_short = unfinished and len(group.facts) >= room
+        if not unfinished:
             self._set_alarm(planner.next_due_ms(now_ms), now_ms)
+        elif not self.cut_short:
+            self._wake()
 
     def _carry_out(
         self, planner: Planner, group: OpenGroup, command: Command[T], reply: Reply | None, now_ms: int

@@ -8,7 +8,7 @@ group is already being decided.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from aliquot.coordinator.core.holds.records import Hold
 from aliquot.coordinator.core.leases.records import Lease
@@ -16,7 +16,7 @@ from aliquot.coordinator.core.ledger.books import Change
 from aliquot.coordinator.core.ledger.meters import Meter
 from aliquot.coordinator.core.lending.loans import NodeMove
 from aliquot.coordinator.core.maintenance.windows import Window
-from aliquot.coordinator.core.state import Device, Node, State
+from aliquot.coordinator.core.state import Device, Node, State, Touched
 from aliquot.coordinator.core.tenancy.books import Declarations, Held
 
 
@@ -30,14 +30,11 @@ class BooksChange:
     meters: tuple[tuple[str, Meter], ...] = ()
     """Of tenants with a budget: those that changed, or all of them."""
     all_meters: bool = False
-    holds: tuple[Hold, ...] = ()
-    """All there are: they are few."""
-    windows: tuple[Window, ...] = ()
-    """All there are."""
+    holds: tuple[Hold, ...] | None = None
+    """All there are, where one has changed: they are few."""
+    windows: tuple[Window, ...] | None = None
+    """The same of windows, the next one first."""
     ledger: tuple[Change, ...] = ()
-
-
-_UNCHANGED = BooksChange()
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +49,7 @@ class Commit:
     devices: tuple[tuple[str, Device | None], ...]
     node_moves: tuple[NodeMove, ...] = ()
     """Nodes that changed hands between projects."""
-    books: BooksChange = _UNCHANGED
+    books: BooksChange = field(default_factory=BooksChange)
 
 
 def take_commit(state: State) -> Commit:
@@ -67,27 +64,29 @@ def take_commit(state: State) -> Commit:
         nodes=tuple([(node_id, nodes.get(node_id)) for node_id in touched.nodes]),
         devices=tuple([(uuid, devices.get(uuid)) for uuid in touched.devices]),
         node_moves=touched.node_moves,
-        books=_take_books(state, touched.leases),
+        books=_take_books(state, touched),
     )
 
 
-def _take_books(state: State, lease_ids: Iterable[str], *, whole: bool = False) -> BooksChange:
-    """What changed of the books when these leases did."""
+def _take_books(state: State, touched: Touched, *, whole: bool = False) -> BooksChange:
+    """What changed of the books, or all of them."""
     declared, accounts = state.tenancy.take_changes(whole=whole)
     meters, all_meters = state.meters, declared is not None or state.ledger.repriced
-    names: Iterable[str] = meters
-    if not all_meters:
-        changed = [state.leases[lease_id] for lease_id in lease_ids if lease_id in state.leases] if meters else ()
-        names = {lease.request.tenant for lease in changed} & meters.keys()
+    names: Iterable[str] = meters if all_meters else touched.meters
+    plans = whole or touched.plans
     return BooksChange(
         declared=declared,
         accounts=accounts,
         meters=tuple([(name, replace(meters[name])) for name in names]),
         all_meters=all_meters,
-        holds=tuple(state.holds.values()),
-        windows=tuple(state.windows.values()),
+        holds=tuple(state.holds.values()) if plans else None,
+        windows=tuple(sorted(state.windows.values(), key=_start)) if plans else None,
         ledger=state.ledger.take_changes(whole=whole),
     )
+
+
+def _start(window: Window) -> tuple[int, str]:
+    return window.starts_ms, window.spec.name
 
 
 def _arrival(lease: Lease) -> int:
@@ -96,7 +95,7 @@ def _arrival(lease: Lease) -> int:
 
 def whole_state(state: State) -> Commit:
     """All of the State as one commit, for a View that starts from nothing."""
-    state.take_touched()
+    touched = state.take_touched()
     return Commit(
         seq=state.seq,
         at_ms=state.now_ms,
@@ -104,5 +103,5 @@ def whole_state(state: State) -> Commit:
         leases=tuple((lease.lease_id, lease) for lease in sorted(state.leases.values(), key=_arrival)),
         nodes=tuple(state.nodes.items()),
         devices=tuple(state.devices.items()),
-        books=_take_books(state, (), whole=True),
+        books=_take_books(state, touched, whole=True),
     )

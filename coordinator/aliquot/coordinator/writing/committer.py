@@ -23,7 +23,9 @@ _PRUNE_EVERY_NS = 200_000_000
 _PRUNE_GROUPS = 200
 """Old records are dropped in steps that commits hardly notice."""
 _CROWD = 4
-"""From so many callers a group, on average, the next group waits a moment for more."""
+"""While so many callers a group come, on average, the next group waits a moment for more."""
+_SEVERAL = 1.5
+"""...which begins from so many: on a quick disk a crowd's groups hold no more before they are waited for."""
 _OVERDUE_NS = 3_000_000_000
 """A write that takes longer is treated as one that fails, so that callers can ask elsewhere."""
 
@@ -41,11 +43,11 @@ class Committer:
         *,
         durable_seq: int,
         ended: Callable[[], None],
-        committed: Callable[[], None],
+        written: Callable[[], None],
         failed: Callable[[Exception], None],
     ) -> None:
-        """`ended` is called after each write, before anybody is told its outcome, and after a commit `committed` or
-        `failed` as well.
+        """`ended` is called after each write, before anybody is told its outcome, and then `written`, or `failed` where
+        a commit has.
         """
         self.open = OpenGroup()
         self.durable_seq = durable_seq
@@ -55,7 +57,7 @@ class Committer:
         self._metrics = metrics
         self._perf_ns = perf_ns
         self._ended = ended
-        self._committed = committed
+        self._written = written
         self._failed = failed
         self._writing = False
         self._began_ns = 0
@@ -63,6 +65,7 @@ class Committer:
         self._pruned_ns = 0
         self._callers = 0.0
         """How many answers a group had lately."""
+        self._crowded = False
 
     @property
     def writing(self) -> bool:
@@ -77,7 +80,7 @@ class Committer:
     @property
     def crowded(self) -> bool:
         """Whether many callers ask at the same time."""
-        return self._callers >= _CROWD
+        return self._crowded
 
     def commit_if_ready(self, state: State) -> None:
         """Commit the open group, unless a write is under way. `state` is what its facts were applied to."""
@@ -98,7 +101,7 @@ class Committer:
     def _commit(self, group: OpenGroup, state: State) -> None:
         commit = take_commit(state)
         durable = Group(commit.seq - len(group.facts) + 1, tuple(group.facts))
-        self._callers += (len(group.answers) - self._callers) / 4
+        self._note_callers(len(group.answers))
         started = self._begin()
 
         def done(_: None, error: BaseException | None) -> None:
@@ -108,7 +111,7 @@ class Committer:
                 self.durable_seq = commit.seq
                 self._publisher.publish(commit)
                 group.resolve()
-                self._committed()
+                self._written()
             else:
                 self._metrics.commit_failed()
                 failure = error if isinstance(error, Exception) else JournalUnavailable(repr(error))
@@ -116,6 +119,14 @@ class Committer:
                 self._failed(failure)
 
         self._thread.submit(lambda: self._journal.commit(durable), done)
+
+    def _note_callers(self, answered: int) -> None:
+        """Once groups that were not waited for hold several, a crowd is expected; if none comes, all begins anew."""
+        self._callers += (answered - self._callers) / 4
+        if not self._crowded and self._callers >= _SEVERAL:
+            self._crowded, self._callers = True, float(_CROWD)
+        elif self._crowded and self._callers < _CROWD:
+            self._crowded, self._callers = False, 0.0
 
     def fail_open(self, error: Exception) -> None:
         """What the open group was decided on is lost: refuse its callers."""
@@ -153,6 +164,7 @@ class Committer:
             if error is not None or not dropped:
                 self._prune_up_to = 0
             self._end()
+            self._written()
 
         self._thread.submit(lambda: self._journal.prune(up_to, _PRUNE_GROUPS), done)
 

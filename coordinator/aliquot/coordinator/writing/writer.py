@@ -75,7 +75,7 @@ class Writer:
             perf_ns,
             durable_seq=state.seq,
             ended=self._write_ended,
-            committed=self._after_commit,
+            written=self._after_write,
             failed=self._fall_down,
         )
         self._availability = Availability()
@@ -180,6 +180,7 @@ class Writer:
         """Until `close`. Raises NotLeader when another coordinator has taken over."""
         while True:
             await self._wake.wait()
+            await asyncio.sleep(0)  # what is ready to come in now still gets into this turn
             self._wake.clear()
             committer = self._committer
             if self._availability.failure is not None and not committer.writing:
@@ -188,7 +189,6 @@ class Writer:
                 return
             elif self.planner is not None:
                 self._take_turn(self.planner)
-                await asyncio.sleep(0)  # what is ready to come in now still gets into this group
                 self._commit_if_ready()
                 self._answer_some()
                 if self._availability.stopping and not committer.writing:
@@ -223,7 +223,7 @@ class Writer:
         if self.planner is not None:
             self._committer.commit_if_ready(self.planner.state)
 
-    def _after_commit(self) -> None:
+    def _after_write(self) -> None:
         self._questions.give(self.durable_seq)
         self._commit_if_ready()
 
@@ -257,7 +257,8 @@ class Writer:
     def _write_ended(self) -> None:
         if self._availability.stuck:
             self.look_at_journal()
-        self._wake.set()
+        if self._commands.cut_short or self._availability.stopping or self._availability.failure is not None:
+            self._wake.set()
 
     def _fall_down(self, error: Exception) -> None:
         """Memory is ahead of the disk, or broken: forget it."""

@@ -83,6 +83,7 @@ def _meter(state: State, lease: Lease, piece: Slice, sign: int, at_ms: int) -> N
     meter = state.meters.get(lease.request.tenant)
     if meter is None:
         return
+    state.touch_meter(lease.request.tenant)
     meter.accrue(at_ms)
     meter.share_slope += sign * piece.plan.share_milli
     card = state.ledger.prices.at(at_ms)

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from aliquot.coordinator.core.errors import BrokenInvariant
 from aliquot.coordinator.core.leases.records import Lease, Slice, SliceState
 from aliquot.coordinator.core.ledger.entries import DayTotal, Entry, EntryKind, Observed
-from aliquot.coordinator.core.ledger.folding import DAY_MS, Bucket, Sums, fold, sums_of
+from aliquot.coordinator.core.ledger.folding import DAY_MS, NOTHING, Bucket, Sums, fold, sums_of
 from aliquot.coordinator.core.ledger.rates import DatedRates, PriceHistory, RateCard
 
 CHARGED = frozenset({SliceState.ACTIVE, SliceState.PREEMPTING, SliceState.RELEASING})
@@ -96,9 +96,19 @@ class Ledger:
 
     def fold(self, up_to_number: int) -> None:
         """Replace the entries of usage up to this number by sums for each hour."""
+        sums: dict[str, dict[Bucket, Sums]] = {}
+        for entry in self.entries[: bisect_right(self.entries, up_to_number, key=_number)]:
+            if entry.kind is EntryKind.USAGE:
+                fold(sums.setdefault(entry.tenant, {}), entry, self.prices)
+        self.replace(up_to_number, sums)
+
+    def replace(self, up_to_number: int, sums: dict[str, dict[Bucket, Sums]]) -> None:
+        """Replace the entries of usage up to this number by their sums, which a copy need not add up again."""
         folded = [entry for entry in _cut_out(self.entries, up_to_number) if entry.kind is EntryKind.USAGE]
-        for entry in folded:
-            fold(self.hours.setdefault(entry.tenant, {}), entry, self.prices)
+        for tenant, buckets in sums.items():
+            known = self.hours.setdefault(tenant, {})
+            for bucket, more in buckets.items():
+                known[bucket] = known.get(bucket, NOTHING).plus(more)
         for tenant in dict.fromkeys(entry.tenant for entry in folded):
             entries = self.by_tenant[tenant]
             _cut_out(entries, up_to_number)
@@ -107,7 +117,7 @@ class Ledger:
         self.usage_entries -= len(folded)
         if folded:
             self.folded_up_to_ms = max(self.folded_up_to_ms, folded[-1].to_ms)
-        self.note(lambda copy: copy.fold(up_to_number))
+        self.note(lambda copy: copy.replace(up_to_number, sums))
 
     # -- for copies
 

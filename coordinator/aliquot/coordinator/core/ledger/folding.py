@@ -42,7 +42,7 @@ class Sums(NamedTuple):
         )
 
 
-_NOTHING = Sums()
+NOTHING = Sums()
 
 
 def fold(buckets: dict[Bucket, Sums], entry: Entry, prices: PriceHistory) -> None:
@@ -58,7 +58,7 @@ def fold(buckets: dict[Bucket, Sums], entry: Entry, prices: PriceHistory) -> Non
             last = end == entry.to_ms
             late_ms = extra_ms if last else 0
             key = (max(hour_ms, since_ms), entry.queue, entry.model)
-            buckets[key] = buckets.get(key, _NOTHING).plus(
+            buckets[key] = buckets.get(key, NOTHING).plus(
                 Sums(
                     share, memory, share + entry.share_milli * late_ms, memory + entry.memory_bytes * late_ms, int(last)
                 )

@@ -23,6 +23,7 @@ def _moved(state: State, fact: MaintenanceMoved) -> None:
 
 def _ended(state: State, fact: MaintenanceEnded) -> None:
     window = state.windows.pop(fact.name)
+    state.touch_plans()
     _forget(state, window)
     _close_and_open(state, window)
 
@@ -32,6 +33,7 @@ def _put(state: State, window: Window) -> None:
     if old is not None:
         _forget(state, old)
     state.windows[window.spec.name] = window
+    state.touch_plans()
     watch(state, window)
     if window.phase is not Phase.PLANNED or (old is not None and old.phase is not Phase.PLANNED):
         _close_and_open(state, window)

@@ -47,6 +47,21 @@ def kernel() -> tuple[type[Any], Kernel] | None:
     return _loaded[0] if _loaded else None
 
 
+def needs_compiling() -> bool:
+    """Whether `warm_up` would take seconds, because numba's cache does not hold the kernel for this machine. It loads
+    numba, and the kernel where it is there, in about a second. Safe in a thread.
+    """
+    try:
+        from aliquot.coordinator.core.placement import price_kernel  # noqa: PLC0415 - optional, slow to import
+    except (ImportError, RuntimeError):
+        return False  # `warm_up` says why there is nothing to compile
+    given: list[tuple[object, ...]] = []
+    _compile(price_kernel.Scene, lambda *arguments: given.append(arguments))
+    score: Any = price_kernel.score
+    signature = tuple(score.typeof_pyval(argument) for argument in given[0])
+    return score._cache.load_overload(signature, score.targetctx) is None  # noqa: SLF001 - numba has no other word for it
+
+
 def warm_up() -> str:
     """Bring the kernel in; it takes about a second, or several where no cache has it compiled. Safe in a thread.
 
