@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from aliquot.agent import limits_setter
-from aliquot.agent.disk import checkpoint, durable
+from aliquot.agent.disk import checkpoint, files
 from aliquot.agent.main import main
 
 
@@ -62,8 +62,8 @@ def _crash_at_step(number: int) -> None:
 
         return call
 
-    durable.os.fsync = counted(os.fsync)  # type: ignore[attr-defined]
-    durable.os.open = counted(os.open)  # type: ignore[attr-defined]
+    files.os.fsync = counted(os.fsync)  # type: ignore[attr-defined]
+    files.os.open = counted(os.open)  # type: ignore[attr-defined]
     Path.replace = counted(Path.replace)  # type: ignore[method-assign]
     Path.unlink = counted(Path.unlink)  # type: ignore[method-assign]
 

@@ -124,6 +124,7 @@ class Auditor:
         world = self._world
         world.store.on_durable = self.durable
         world.network.on_deliver = self.wire.delivered
+        world.network.on_client_sends = self.wire.client_sends
         world.network.on_server_sends = self.wire.server_sends
         world.network.on_answer = self.wire.answered
         for host in world.cluster.hosts:

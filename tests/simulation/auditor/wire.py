@@ -125,6 +125,11 @@ class WireAudit:
             return slice_id in heard.active
         return slice_id in heard.over or (heard.snapshot and slice_id not in heard.held)
 
+    def client_sends(self, connection: Connection, data: bytes) -> None:
+        """An agent says something to a coordinator."""
+        if connection.note == AGENT_SESSION and data[0] != _HEARTBEAT:
+            self._auditor.nodes.disks.says(connection, data)
+
     # -- from coordinators
 
     def server_sends(self, connection: Connection, data: bytes) -> None:

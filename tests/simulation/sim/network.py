@@ -57,6 +57,7 @@ class Network:
         self.lossy_permille = 0
         self.twice_permille = 0
         self.on_deliver: Deliver = lambda connection, up, data: None
+        self.on_client_sends: Callable[[Connection, bytes], None] = lambda connection, data: None
         self.on_server_sends: Callable[[Connection, bytes], None] = lambda connection, data: None
         self.on_answer: Callable[[str, str, bytes, bytes | Status], None] = lambda address, method, request, result: (
             None
@@ -305,6 +306,7 @@ class Connection:
             raise self._client_error()
         if self.told_end:
             raise asyncio.InvalidStateError("the call has ended")  # as grpc.aio does once the status has come
+        self.network.on_client_sends(self, data)
         self.up.send(data)
 
     async def client_read(self) -> Any:

@@ -14,7 +14,6 @@ their processes do not: the boot id in each tells.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import logging
 from collections.abc import Iterable, Sequence
@@ -27,6 +26,7 @@ import msgspec
 from aliquot.agent.core.attribution import Attachment
 from aliquot.agent.core.model import Holder, Intent, ProcessKey, Reservation, StopOrder
 from aliquot.agent.disk import durable
+from aliquot.agent.disk.files import FILES, Files
 from aliquot.common.errors import AliquotError
 
 log = logging.getLogger(__name__)
@@ -79,37 +79,35 @@ class StoredLease(msgspec.Struct, frozen=True):
 class Checkpoint:
     """The state directory. One agent at a time: `open` takes a lock that dies with the process."""
 
-    def __init__(self, directory: Path, boot_id: str, lock: IO[str]) -> None:
+    def __init__(self, directory: Path, boot_id: str, lock: IO[str], files: Files = FILES) -> None:
         self.directory = directory
         self.notes: list[str] = []
         """What could not be read, for the log, the status and people."""
         self._boot_id = boot_id
         self._lock = lock
+        self._files = files
         self._slices = directory / "slices"
         self._attachments = directory / "attachments"
         self._damaged = directory / "damaged"
 
     @classmethod
-    def open(cls, directory: Path, boot_id: str) -> Checkpoint:
+    def open(cls, directory: Path, boot_id: str, files: Files = FILES) -> Checkpoint:
         """Take the directory, making it where needed. Raises `StateDirError`."""
         try:
             for part in (directory, directory / "slices", directory / "attachments", directory / "damaged"):
-                part.mkdir(mode=0o700, parents=True, exist_ok=True)
-            lock = (directory / "lock").open("a", encoding="ascii")
+                files.make_directory(part)
+            lock = files.lock(directory / "lock")
+        except BlockingIOError as error:
+            raise StateDirError(
+                f"another agent is running on the state directory {directory}",
+                hint="stop it, or give this one another directory with --state-dir",
+            ) from error
         except OSError as error:
             raise StateDirError(
                 f"the state directory {directory} can't be used: {error.strerror}",
                 hint="give the agent a directory it may write to with --state-dir",
             ) from error
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            lock.close()
-            raise StateDirError(
-                f"another agent is running on the state directory {directory}",
-                hint="stop it, or give this one another directory with --state-dir",
-            ) from error
-        return cls(directory, boot_id, lock)
+        return cls(directory, boot_id, lock, files)
 
     def close(self) -> None:
         """Let another agent take the directory."""
@@ -133,6 +131,9 @@ class Checkpoint:
         its processes are gone anyway.
         """
         found = []
+        # What is seen may be known to this machine's memory only, if the agent before died before its sync: whoever
+        # goes by it, or says that something is gone, must find the same after a loss of power.
+        self._files.sync_directory(self._slices)
         for path, data in self._read_all(self._slices, _SLICE_KIND):
             try:
                 stored = msgspec.json.decode(data, type=StoredSlice)
@@ -143,7 +144,7 @@ class Checkpoint:
             if self._path_of(record.slice_id) != path:
                 self._set_aside(path, f"it is of slice {record.slice_id!r}, which belongs elsewhere")
             elif record.intent is Intent.ENDED:
-                path.unlink(missing_ok=True)
+                self._files.remove(path)
             elif stored.boot_id != self._boot_id and record.stop is not None:
                 stop = StopOrder(0, record.stop.grace_ms, record.stop.reason)
                 found.append(msgspec.structs.replace(record, stop=stop))
@@ -153,20 +154,20 @@ class Checkpoint:
 
     def save(self, records: Iterable[Reservation]) -> None:
         """Make reservations durable, all with one wait for the directory. Raises `OSError`."""
-        files = {
+        records_by_path = {
             self._path_of(record.slice_id): durable.encode(_SLICE_KIND, StoredSlice(self._boot_id, record))
             for record in records
         }
-        if files:
-            durable.write_many(files)
+        if records_by_path:
+            durable.write_many(records_by_path, files=self._files)
 
     def forget(self, slice_ids: Iterable[str]) -> None:
         """Remove reservations durably; unknown ones are no error. Raises `OSError`."""
         paths = [self._path_of(slice_id) for slice_id in slice_ids]
         for path in paths:
-            path.unlink(missing_ok=True)
+            self._files.remove(path)
         if paths:
-            durable.sync_directory(self._slices)
+            self._files.sync_directory(self._slices)
 
     # ------------------------------------------------------------------------------------------------
     # attachments
@@ -182,7 +183,7 @@ class Checkpoint:
                 self._set_aside(path, str(error))
                 continue
             if stored.boot_id != self._boot_id:
-                path.unlink(missing_ok=True)
+                self._files.remove(path)
                 continue
             owners[stored.lease_id] = stored.uid
             found += [
@@ -222,11 +223,13 @@ class Checkpoint:
                 for item in attachments
             ),
         )
-        durable.write_record(self._attachment_path(lease_id), _ATTACHMENT_KIND, stored, durable=False)
+        durable.write_record(
+            self._attachment_path(lease_id), _ATTACHMENT_KIND, stored, durable=False, files=self._files
+        )
 
     def forget_attachments(self, lease_id: str) -> None:
         """The lease holds nothing here any more."""
-        self._attachment_path(lease_id).unlink(missing_ok=True)
+        self._files.remove(self._attachment_path(lease_id))
 
     # ------------------------------------------------------------------------------------------------------
     # files
@@ -239,14 +242,14 @@ class Checkpoint:
 
     def _read_all(self, directory: Path, kind: str) -> list[tuple[Path, bytes]]:
         found = []
-        for path in sorted(directory.iterdir()):
+        for path in self._files.names(directory):
             if path.name.endswith(durable.TEMPORARY_SUFFIX):
-                path.unlink(missing_ok=True)  # the write it belonged to never happened
+                self._files.remove(path)  # the write it belonged to never happened
                 continue
             if path.suffix != _SUFFIX:
                 continue
             try:
-                found.append((path, durable.read_bytes(path, kind)))
+                found.append((path, durable.read_bytes(path, kind, self._files)))
             except (durable.Damaged, OSError) as error:
                 self._set_aside(path, str(error))
         return found
@@ -254,14 +257,14 @@ class Checkpoint:
     def _set_aside(self, path: Path, why: str) -> None:
         target = self._damaged / path.name
         counter = 0
-        while target.exists():
+        while self._files.exists(target):
             counter += 1
             target = self._damaged / f"{path.name}.{counter}"
         note = f"{path.name} could not be read ({why}); kept as {target}"
         self.notes.append(note)
         log.error("%s", note)
         try:
-            path.rename(target)
+            self._files.replace(path, target)
         except OSError as error:
             log.warning("%s could not be moved: %s", path, error)
 

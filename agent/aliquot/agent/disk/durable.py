@@ -13,12 +13,13 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import msgspec
+
+from aliquot.agent.disk.files import FILES, Files
 
 VERSION = 1
 MAX_RECORD_BYTES = 1 << 20
@@ -54,19 +55,18 @@ def decode(data: bytes, kind: str) -> bytes:
     return body
 
 
-def read_bytes(path: Path, kind: str) -> bytes:
+def read_bytes(path: Path, kind: str, files: Files = FILES) -> bytes:
     """The payload of the record in a file. Raises `Damaged` and `OSError`."""
-    with path.open("rb") as file:
-        data = file.read(MAX_RECORD_BYTES + 1)
+    data = files.read(path, MAX_RECORD_BYTES + 1)
     if len(data) > MAX_RECORD_BYTES:
         raise Damaged(f"larger than {MAX_RECORD_BYTES} bytes")
     return decode(data, kind)
 
 
-def read_record(path: Path, kind: str) -> dict[str, Any]:
+def read_record(path: Path, kind: str, files: Files = FILES) -> dict[str, Any]:
     """The payload of the record in a file, as a mapping. Raises `Damaged` and `OSError`."""
     try:
-        found = msgspec.json.decode(read_bytes(path, kind))
+        found = msgspec.json.decode(read_bytes(path, kind, files))
     except msgspec.DecodeError as error:
         raise Damaged(str(error)) from error
     if not isinstance(found, dict):
@@ -74,42 +74,35 @@ def read_record(path: Path, kind: str) -> dict[str, Any]:
     return found
 
 
-def write_record(path: Path, kind: str, payload: Mapping[str, Any] | msgspec.Struct, *, durable: bool = True) -> None:
+def write_record(
+    path: Path,
+    kind: str,
+    payload: Mapping[str, Any] | msgspec.Struct,
+    *,
+    durable: bool = True,
+    files: Files = FILES,
+) -> None:
     """Write a record. With `durable`, it survives a loss of power from the moment this returns; without, it
     survives the death of this process only. Raises `OSError`; the old record is then still there.
     """
-    write_many({path: encode(kind, payload)}, durable=durable)
+    write_many({path: encode(kind, payload)}, durable=durable, files=files)
 
 
-def write_many(files: Mapping[Path, bytes], *, durable: bool = True) -> None:
+def write_many(records: Mapping[Path, bytes], *, durable: bool = True, files: Files = FILES) -> None:
     """Write several files; each is whole or as it was. One directory fsync for those of one directory."""
     written: list[tuple[Path, Path]] = []
     try:
-        for path, data in files.items():
+        for path, data in records.items():
             temporary = path.with_name(path.name + TEMPORARY_SUFFIX)
             written.append((temporary, path))
-            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(data)
-                file.flush()
-                if durable:
-                    os.fsync(file.fileno())
+            files.write(temporary, data, sync=durable)
         for temporary, path in written:
-            temporary.replace(path)
+            files.replace(temporary, path)
     except OSError:
         for temporary, _ in written:
             with contextlib.suppress(OSError):
-                temporary.unlink(missing_ok=True)
+                files.remove(temporary)
         raise
     if durable:
-        for directory in {path.parent for path in files}:
-            sync_directory(directory)
-
-
-def sync_directory(directory: Path) -> None:
-    """Make renames and removals in a directory durable."""
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+        for directory in {path.parent for path in records}:
+            files.sync_directory(directory)
