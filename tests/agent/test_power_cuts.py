@@ -115,7 +115,7 @@ def test_what_a_restarted_agent_has_seen_is_there_after_a_loss_of_power(seed: in
 
     first = Checkpoint.open(STATE, "boot", files)
     first.save([record(1)])
-    files.sync_directory = die_before_the_sync  # type: ignore[method-assign,assignment]
+    files.sync_directory = die_before_the_sync  # type: ignore[method-assign]
     with pytest.raises(Died):
         first.save([record(2)])
     alive[0], files.sync_directory = True, sync  # type: ignore[method-assign]

@@ -194,9 +194,12 @@ class NodesAudit:
 
     def unsettled(self) -> str | None:
         """What is left on the machines."""
+        stories = self._auditor.books.stories
         for node_id, held in self._held.items():
-            if held:
-                return f"{node_id} still reserves {next(iter(held))}"
+            # What a node that was written off brings back after its lease was forgotten stays there for people to end.
+            known = [slice_id for slice_id, each in held.items() if each.lease_id in stories]
+            if known:
+                return f"{node_id} still reserves {known[0]}"
         for node in self._world.nodes:
             for card in node.cards.values():
                 wanted = self._auditor.books.cuts.parts.get(card.uuid)
@@ -204,7 +207,7 @@ class NodesAudit:
                     return f"{card.uuid} is cut as {card.parts()}, not as {wanted}"
             damaged = {slice_id.partition(".")[0] for slice_id in node.disk.damaged}
             for proc in node.procs.values():
-                if proc.lease_id and proc.memory and proc.lease_id not in damaged and not _may_escape(proc):
+                if proc.lease_id in stories and proc.memory and proc.lease_id not in damaged and not _may_escape(proc):
                     return f"process {proc.pid} of {proc.lease_id} still runs on {node.node_id}"
         return None
 

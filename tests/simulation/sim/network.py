@@ -59,6 +59,7 @@ class Network:
         self.on_deliver: Deliver = lambda connection, up, data: None
         self.on_client_sends: Callable[[Connection, bytes], None] = lambda connection, data: None
         self.on_server_sends: Callable[[Connection, bytes], None] = lambda connection, data: None
+        self.on_call: Callable[..., None] = lambda number, process, method, request, *, begins: None
         self.on_answer: Callable[[str, str, bytes, bytes | Status], None] = lambda address, method, request, result: (
             None
         )
@@ -67,6 +68,7 @@ class Network:
         self.snapshots: dict[str, tuple[int, bytes]] = {}
         """client -> its latest snapshot, likewise."""
         self.events = 0
+        self.calls = 0
         self._numbers = 0
 
     # -- links
