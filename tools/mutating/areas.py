@@ -29,12 +29,16 @@ class Area:
 
 _CORE = "coordinator/aliquot/coordinator/core"
 _CLIENT = "client/aliquot/client"
+_BACKOFF = "common/aliquot/common/backoff.py"
+_JOURNAL = "coordinator/aliquot/coordinator/writing/journal"
 _RULES = tuple(f"tests/agent/test_{name}_rules.py" for name in ("attribution", "health", "reservation", "watchdog"))
 AREAS = {
     "core": Area(
         (f"{_CORE}/**/*.py",),
-        tuple(f"tests/{name}" for name in ("core", "placement", "preemption", "queueing", "tenancy", "ledger"))
-        + ("tests/maintenance", "tests/golden"),
+        tuple(
+            f"tests/{name}"
+            for name in ["core", "placement", "preemption", "queueing", "tenancy", "ledger", "maintenance", "golden"]
+        ),
         (f"{_CORE}/placement/price_kernel.py",),
     ),
     "agent-core": Area(
@@ -42,18 +46,16 @@ AREAS = {
         (*_RULES, "tests/agent/test_cutting.py", "tests/agent/test_polling.py", "tests/agent/test_telling.py"),
     ),
     "client": Area(
-        tuple(f"{_CLIENT}/{name}.py" for name in ("_flow", "_keeping", "_async/keeper", "_async/driving"))
-        + ("common/aliquot/common/backoff.py",),
+        (*(f"{_CLIENT}/{name}.py" for name in ("_flow", "_keeping", "_async/keeper", "_async/driving")), _BACKOFF),
         ("tests/client", "tests/common"),
     ),
     "store": Area(
         ("agent/aliquot/agent/disk/*.py",), ("tests/agent/test_checkpoint.py", "tests/agent/test_power_cuts.py")
     ),
     "journal": Area(
-        ("coordinator/aliquot/coordinator/writing/journal/*.py",),
+        (f"{_JOURNAL}/*.py",),
         ("tests/journal",),
-        tuple(f"coordinator/aliquot/coordinator/writing/journal/{name}.py" for name in ("postgres", "pglink"))
-        + tuple(f"coordinator/aliquot/coordinator/writing/journal/{name}.py" for name in ("pgschema", "pgsnapshots")),
+        tuple(f"{_JOURNAL}/{name}.py" for name in ("postgres", "pglink", "pgschema", "pgsnapshots")),
     ),
 }
 """By the names that `make mutate` knows. The journal in PostgreSQL is tested with real servers, by tests/failover."""

@@ -55,7 +55,7 @@ def cover_of(name: str) -> Cover:
     stamp = _stamp(area)
     found = json.loads(kept.read_text()) if kept.exists() else {}
     if found.get("stamp") != stamp:
-        subprocess.run([sys.executable, "-m", "tools.mutating.cover", name, stamp], cwd=ROOT, check=True)
+        subprocess.run([sys.executable, "-m", "tools.mutating.cover", name, stamp], cwd=ROOT, check=True)  # noqa: S603
         found = json.loads(kept.read_text())
     return Cover(found["lines"], found["tests"], found["took_s"])
 

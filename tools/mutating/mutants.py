@@ -82,13 +82,38 @@ _PLAUSIBLE = (
     "ZeroIterationForLoop",
     *(
         f"ReplaceBinaryOperator_{pair}"
-        for pair in ("Add_Sub", "Sub_Add", "Mul_Add", "Mul_FloorDiv", "FloorDiv_Mul", "Mod_FloorDiv", "Div_Mul")
-        + ("BitAnd_BitOr", "BitOr_BitAnd", "LShift_RShift", "RShift_LShift")
+        for pair in [
+            "Add_Sub",
+            "Sub_Add",
+            "Mul_Add",
+            "Mul_FloorDiv",
+            "FloorDiv_Mul",
+            "Mod_FloorDiv",
+            "Div_Mul",
+            "BitAnd_BitOr",
+            "BitOr_BitAnd",
+            "LShift_RShift",
+            "RShift_LShift",
+        ]
     ),
     *(
         f"ReplaceComparisonOperator_{pair}"
-        for pair in ("Eq_NotEq", "NotEq_Eq", "Is_IsNot", "IsNot_Is", "In_NotIn", "NotIn_In")
-        + ("Lt_LtE", "LtE_Lt", "Gt_GtE", "GtE_Gt", "Lt_Gt", "Gt_Lt", "LtE_GtE", "GtE_LtE")
+        for pair in [
+            "Eq_NotEq",
+            "NotEq_Eq",
+            "Is_IsNot",
+            "IsNot_Is",
+            "In_NotIn",
+            "NotIn_In",
+            "Lt_LtE",
+            "LtE_Lt",
+            "Gt_GtE",
+            "GtE_Gt",
+            "Lt_Gt",
+            "Gt_Lt",
+            "LtE_GtE",
+            "GtE_LtE",
+        ]
     ),
 )
 """What somebody may have written. The others (`a / b` for `a << b`) fail at once, and would only raise the score."""
@@ -132,24 +157,27 @@ def _seed(mutant: Mutant) -> bytes:
 
 def _silent(tree: ast.Module) -> Iterator[tuple[Position, Position]]:
     for node in ast.walk(tree):
-        quiet: list[ast.AST | None] = []
-        if isinstance(node, ast.AnnAssign) or isinstance(node, ast.arg):
-            quiet = [node.annotation]
+        quiet: ast.AST | None = None
+        if isinstance(node, ast.AnnAssign | ast.arg):
+            quiet = node.annotation
         elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            quiet = [node.returns]
+            quiet = node.returns
         elif (
-            (isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING")
-            or (isinstance(node, ast.Call) and ast.unparse(node.func).split(".")[0] == "log")
-            or (isinstance(node, ast.Assign) and isinstance(node.value, ast.BinOp | ast.Subscript) and _is_alias(node))
+            (isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING") or _is_log(node) or _is_alias(node)
         ):
-            quiet = [node]
-        for each in quiet:
-            if each is not None:
-                yield _span(each)
+            quiet = node
+        if quiet is not None:
+            yield _span(quiet)
 
 
-def _is_alias(node: ast.Assign) -> bool:
+def _is_log(node: ast.AST) -> bool:
+    return isinstance(node, ast.Call) and ast.unparse(node.func).startswith("log.")
+
+
+def _is_alias(node: ast.AST) -> bool:
     """`Name = Other | Another`: a name for a type."""
+    if not isinstance(node, ast.Assign) or not isinstance(node.value, ast.BinOp | ast.Subscript):
+        return False
     target = node.targets[0]
     return isinstance(target, ast.Name) and target.id[:1].isupper() and not target.id.isupper()
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from tests.simulation.auditor.books import Books
+from tests.simulation.auditor.followers import FollowersAudit
 from tests.simulation.auditor.nodes import NodesAudit
 from tests.simulation.auditor.records import LOST, READY, Piece, Story
 from tests.simulation.auditor.wire import WireAudit
@@ -32,6 +33,7 @@ class Auditor:
         self.books = Books()
         self.nodes = NodesAudit(world, self)
         self.wire = WireAudit(world, self)
+        self.followers = FollowersAudit(self)
         self.lease_operations = 0
         self.facts: Counter[str] = Counter()
         self._last_digest = bytes(32)
@@ -287,6 +289,7 @@ class Auditor:
             if card.share or card.memory:
                 self.violation(f"{uuid} still holds {card.share} milli and {card.memory} bytes")
         self.look()
+        self.followers.final(self._world.followers)
         self._check_bill()
         missing = self.books.money.used.keys() - self.wire.billed
         if missing:
