@@ -1,4 +1,4 @@
-"""The files below an agent's store: their names, sizes and modes, what is synced, and what is left when a write fails."""
+"""The files below an agent's store: names, sizes and modes, what is synced, and what is left when a write fails."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def syncs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     real = os.fsync
 
     def fsync(descriptor: int) -> None:
-        found.append("folder" if os.path.isdir(f"/proc/self/fd/{descriptor}") else "file")
+        found.append("folder" if Path(f"/proc/self/fd/{descriptor}").is_dir() else "file")
         real(descriptor)
 
     monkeypatch.setattr(os, "fsync", fsync)
@@ -60,13 +60,13 @@ def test_a_new_state_folder_is_durable_itself(tmp_path: Path, syncs: list[str]) 
 
 def test_files_are_for_the_agent_alone_and_written_over_whole(tmp_path: Path) -> None:
     checkpoint = Checkpoint.open(tmp_path, "boot")
-    before = len(os.listdir("/proc/self/fd"))
+    before = len(list(Path("/proc/self/fd").iterdir()))
     (tmp_path / "slices" / "l-1.1.0.record.tmp").write_bytes(b"x" * 5_000)
     checkpoint.save([record(1), record(2)])
     assert (tmp_path / "slices" / "l-2.1.0.record").stat().st_mode & 0o777 == 0o600
     assert (tmp_path / "slices" / "l-1.1.0.record").stat().st_size < 5_000
     assert checkpoint.load() == [record(1), record(2)]
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
     checkpoint.close()
 
 

@@ -1,4 +1,4 @@
-"""Mistakes about what was promised: who is told to go and how often, what is told to whom, and what is written first."""
+"""Mistakes about what was promised: who is told to go, how often, what is told to whom, what is written first."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from aliquot.coordinator.core.tenancy import limits
 from aliquot.coordinator.reading import watch
 from aliquot.coordinator.rpc import lease_service
 from aliquot.coordinator.upkeep import keepalive
+from aliquot.coordinator.wire import leases
 from aliquot.coordinator.writing import committer
 from tests.simulation.mutant import Put, mutant
 
@@ -225,7 +226,7 @@ def _first_only(put: Put) -> None:
 
 @mutant("lost while it lives", "who keeps a lease alive is told that it is lost while it waits")
 def _lost(put: Put) -> None:
-    original = lease_service.lost_reason
+    original = leases.lost_reason
 
     def lost_reason(lease: Any) -> str:
         return original(lease) or ("" if lease.slices else "WAITING")

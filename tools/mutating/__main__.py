@@ -56,7 +56,7 @@ def main() -> int:
         "wall_s": round(time.monotonic() - began_s),
     }
     _say(json.dumps(summary))
-    return int(summary["score"] < arguments.bar)  # type: ignore[operator]
+    return int(summary["score"] < arguments.bar)
 
 
 def key_of(mutant: Mutant) -> str:

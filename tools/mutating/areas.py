@@ -28,6 +28,7 @@ class Area:
 
 
 _CORE = "coordinator/aliquot/coordinator/core"
+_OF_CORE = ("core", "placement", "preemption", "queueing", "tenancy", "ledger", "maintenance", "golden")
 _CLIENT = "client/aliquot/client"
 _BACKOFF = "common/aliquot/common/backoff.py"
 _JOURNAL = "coordinator/aliquot/coordinator/writing/journal"
@@ -35,10 +36,7 @@ _RULES = tuple(f"tests/agent/test_{name}_rules.py" for name in ("attribution", "
 AREAS = {
     "core": Area(
         (f"{_CORE}/**/*.py",),
-        tuple(
-            f"tests/{name}"
-            for name in ["core", "placement", "preemption", "queueing", "tenancy", "ledger", "maintenance", "golden"]
-        ),
+        tuple(f"tests/{name}" for name in _OF_CORE),
         (f"{_CORE}/placement/price_kernel.py",),
     ),
     "agent-core": Area(

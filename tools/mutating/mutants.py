@@ -24,7 +24,7 @@ NOTHING = "nothing"
 """The operator that changes nothing: what the tests say then is what they always say."""
 
 
-class RemoveCall(Operator):
+class RemoveCall(Operator):  # type: ignore[misc]
     """A call whose result nobody wants does not happen: the statement that was forgotten."""
 
     def mutation_positions(self, node: Any) -> Iterator[tuple[Position, Position]]:
@@ -67,6 +67,14 @@ class Mutant:
         return str(found)
 
 
+_BINARY = (
+    *("Add_Sub", "Sub_Add", "Mul_Add", "Mul_FloorDiv", "FloorDiv_Mul", "Mod_FloorDiv", "Div_Mul"),
+    *("BitAnd_BitOr", "BitOr_BitAnd", "LShift_RShift", "RShift_LShift"),
+)
+_COMPARED = (
+    *("Eq_NotEq", "NotEq_Eq", "Is_IsNot", "IsNot_Is", "In_NotIn", "NotIn_In"),
+    *("Lt_LtE", "LtE_Lt", "Gt_GtE", "GtE_Gt", "Lt_Gt", "Gt_Lt", "LtE_GtE", "GtE_LtE"),
+)
 _PLAUSIBLE = (
     "AddNot",
     "NumberReplacer",
@@ -80,41 +88,8 @@ _PLAUSIBLE = (
     "ReplaceUnaryOperator_Delete_Not",
     "ReplaceUnaryOperator_USub_UAdd",
     "ZeroIterationForLoop",
-    *(
-        f"ReplaceBinaryOperator_{pair}"
-        for pair in [
-            "Add_Sub",
-            "Sub_Add",
-            "Mul_Add",
-            "Mul_FloorDiv",
-            "FloorDiv_Mul",
-            "Mod_FloorDiv",
-            "Div_Mul",
-            "BitAnd_BitOr",
-            "BitOr_BitAnd",
-            "LShift_RShift",
-            "RShift_LShift",
-        ]
-    ),
-    *(
-        f"ReplaceComparisonOperator_{pair}"
-        for pair in [
-            "Eq_NotEq",
-            "NotEq_Eq",
-            "Is_IsNot",
-            "IsNot_Is",
-            "In_NotIn",
-            "NotIn_In",
-            "Lt_LtE",
-            "LtE_Lt",
-            "Gt_GtE",
-            "GtE_Gt",
-            "Lt_Gt",
-            "Gt_Lt",
-            "LtE_GtE",
-            "GtE_LtE",
-        ]
-    ),
+    *(f"ReplaceBinaryOperator_{pair}" for pair in _BINARY),
+    *(f"ReplaceComparisonOperator_{pair}" for pair in _COMPARED),
 )
 """What somebody may have written. The others (`a / b` for `a << b`) fail at once, and would only raise the score."""
 
@@ -168,6 +143,10 @@ def _silent(tree: ast.Module) -> Iterator[tuple[Position, Position]]:
             quiet = node
         if quiet is not None:
             yield _span(quiet)
+
+
+def _is_for_types(node: ast.AST) -> bool:
+    return isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
 
 
 def _is_log(node: ast.AST) -> bool:
