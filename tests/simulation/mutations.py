@@ -358,6 +358,7 @@ def _uncut(put: Put) -> None:
     "granted while cut",
     "what is about to be cut away is still granted",
     kinds=("agent.slow_threads", "agent.freeze", "net.slow_node", "net.cut_node"),
+    often=6,
 )
 def _granted_while_cut(put: Put) -> None:
     put(cutting, "withheld", lambda node: {})

@@ -102,7 +102,7 @@ def _operators() -> dict[str, Operator]:
 
 
 def mutants_of(path: Path) -> Iterator[Mutant]:
-    """Of one file: no annotations, log messages or blocks for type checkers, where nothing runs or nobody looks."""
+    """Of one file: no annotations, layouts of classes, log messages or blocks for type checkers: nobody looks there."""
     source = path.read_text("utf-8")
     silent = list(_silent(ast.parse(source)))
     name = path.relative_to(ROOT).as_posix()
@@ -141,6 +141,9 @@ def _silent(tree: ast.Module) -> Iterator[tuple[Position, Position]]:
             (isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING") or _is_log(node) or _is_alias(node)
         ):
             quiet = node
+        elif isinstance(node, ast.ClassDef):
+            # How a class is laid out (`slots=True`): the type checker looks at that.
+            yield from (_span(each) for each in (*node.decorator_list, *node.keywords))
         if quiet is not None:
             yield _span(quiet)
 
