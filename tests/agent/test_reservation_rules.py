@@ -248,7 +248,7 @@ TestAgent = pytest.mark.no_cover(Agent.TestCase)  # would more than double its t
 
 
 def test_what_fills_a_device_to_the_last_byte_is_taken() -> None:
-    (device,) = DEVICES.values()
+    device = DEVICES["GPU-a"]
     book = Book([Reservation(spec("l-9.1.0", share_milli=900, memory_bytes=36 * GIB))])
     rest = device.leasable_bytes - 36 * GIB
     (last,) = judge(book, FENCE, run(spec(share_milli=100, memory_bytes=rest)), DEVICES, 0).records
