@@ -15,10 +15,40 @@ from typing import TextIO
 from aliquot.agent.core.model import Holder, ProcessKey, Reservation, SliceSpec, StopOrder
 from aliquot.agent.core.reservations import order_stop
 from aliquot.agent.disk.checkpoint import Checkpoint
+from aliquot.agent.disk.files import Disk
 from aliquot.agent.processes.attachments import Attachments
-from tests.agent.crashing_agent import arm
 
 STEPS_MAX = 200
+
+
+class DyingDisk(Disk):
+    """A disk under a process that dies at the n-th call that changes something, before it or half way through."""
+
+    def __init__(self) -> None:
+        self.left = STEPS_MAX * 2
+
+    def _step(self) -> None:
+        self.left -= 1
+        if self.left < 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def write(self, path: Path, data: bytes, *, sync: bool) -> None:
+        self._step()
+        super().write(path, data[: len(data) // 2], sync=False)
+        self._step()
+        super().write(path, data, sync=sync)
+
+    def rename(self, source: Path, target: Path) -> None:
+        self._step()
+        super().rename(source, target)
+
+    def remove(self, path: Path) -> None:
+        self._step()
+        super().remove(path)
+
+    def sync_directory(self, path: Path) -> None:
+        self._step()
+        super().sync_directory(path)
 
 
 def record(number: int) -> Reservation:
@@ -29,8 +59,9 @@ def record(number: int) -> Reservation:
 
 def write(directory: Path, step: int, said: TextIO) -> None:
     """All of it, if it lives that long."""
-    checkpoint = Checkpoint.open(directory, "boot-1")
-    arm(f"persist-{step}")
+    disk = DyingDisk()
+    checkpoint = Checkpoint.open(directory, "boot-1", disk)
+    disk.left = step
     checkpoint.save([record(1), record(2)])
     print("saved 1 2", file=said, flush=True)
     checkpoint.save([order_stop(record(1), StopOrder(5, 1000, "released"), 3)])

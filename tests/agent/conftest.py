@@ -34,5 +34,7 @@ def open_node() -> Iterator[Node]:
 @pytest.fixture
 async def coordinator() -> AsyncIterator[Coordinator]:
     server = await Coordinator().start()
-    yield server
-    await server.stop()
+    try:
+        yield server
+    finally:
+        await server.stop()

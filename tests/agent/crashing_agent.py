@@ -2,8 +2,7 @@
 survives.
 
 `persisted`: right after reservations were made durable, before their limits are set. `limit-set`: right after
-a limit was set, before it is told of. `persist-N`: at the N-th step of writing files. `full`: no crash, but
-every write of a reservation fails for want of space.
+a limit was set, before it is told of. `full`: no crash, but every write of a reservation fails for want of space.
 """
 
 from __future__ import annotations
@@ -12,11 +11,10 @@ import errno
 import os
 import signal
 import sys
-from pathlib import Path
 from typing import Any
 
 from aliquot.agent import limits_setter
-from aliquot.agent.disk import checkpoint, files
+from aliquot.agent.disk import checkpoint
 from aliquot.agent.main import main
 
 
@@ -49,25 +47,6 @@ def _full_disk() -> None:
     checkpoint.Checkpoint.save = save  # type: ignore[method-assign]
 
 
-def _crash_at_step(number: int) -> None:
-    """Dies at the n-th of the calls that change files durably."""
-    left = [number]
-
-    def counted(function: Any) -> Any:
-        def call(*arguments: Any, **keywords: Any) -> Any:
-            left[0] -= 1
-            if left[0] < 0:
-                _die()
-            return function(*arguments, **keywords)
-
-        return call
-
-    files.os.fsync = counted(os.fsync)  # type: ignore[attr-defined]
-    files.os.open = counted(os.open)  # type: ignore[attr-defined]
-    Path.replace = counted(Path.replace)  # type: ignore[method-assign]
-    Path.unlink = counted(Path.unlink)  # type: ignore[method-assign]
-
-
 def arm(point: str) -> None:
     """Install the fault."""
     if point == "persisted":
@@ -76,8 +55,6 @@ def arm(point: str) -> None:
         _crash_when_limit_is_set()
     elif point == "full":
         _full_disk()
-    elif point.startswith("persist-"):
-        _crash_at_step(int(point.removeprefix("persist-")))
 
 
 if __name__ == "__main__":

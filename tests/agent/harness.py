@@ -15,9 +15,10 @@ from hashlib import sha256
 from pathlib import Path
 
 from aliquot import simgpu
+from aliquot.agent.core.model import ProcessKey
 from aliquot.agent.disk.durable import read_record
 from aliquot.agent.processes.cgroups import BASE_NAME, MOUNTINFO, find_mount
-from aliquot.agent.processes.proc import cgroup_of
+from aliquot.agent.processes.proc import alive, cgroup_of
 from aliquot.v1 import agent_pb2, local_pb2
 from tests.agent import localclient
 
@@ -86,6 +87,8 @@ class Node:
     scenario: simgpu.Scenario
     scenario_path: Path
     flags: tuple[str, ...] = ()
+    wrapper: tuple[str, ...] = ()
+    """A command that runs the agent's."""
     environment: dict[str, str] = field(default_factory=dict)
     agent: subprocess.Popen[bytes] | None = None
     jobs: list[subprocess.Popen[bytes]] = field(default_factory=list)
@@ -120,6 +123,7 @@ class Node:
         with (self.directory / "agent.log").open("ab") as log:
             self.agent = subprocess.Popen(
                 [
+                    *self.wrapper,
                     sys.executable,
                     *program,
                     *("--coordinator", coordinator),
@@ -233,14 +237,36 @@ class Node:
         return job
 
     def close(self) -> None:
-        for process in [*self.jobs, *([self.agent] if self.agent is not None else [])]:
-            if process.poll() is None:
-                process.kill()
-            process.wait()
-            if process.stdout is not None:
-                process.stdout.close()
-        self._remove_cgroups()
-        self.scenario.close()
+        """End all of it, in whatever state a test has left it; what can't be done does not keep the rest from it."""
+        with contextlib.ExitStack() as ending:
+            ending.callback(self.scenario.close)
+            ending.callback(self._remove_cgroups)
+            ending.callback(self._end_attached)
+            # The agent last of these: it is the first to end, else it would start again what is ended.
+            for process in [*self.jobs, *([self.agent] if self.agent is not None else [])]:
+                ending.callback(_end, process)
+
+    def hosted(self) -> list[int]:
+        """The pids of what runs in the folders of members that are served."""
+        folder = str(self.state_dir.with_name("state-enforcement") / "hosts")
+        found = []
+        for entry in Path("/proc").iterdir():
+            with contextlib.suppress(OSError):
+                if entry.name.isdecimal() and str((entry / "cwd").readlink()).startswith(folder):
+                    found.append(int(entry.name))
+        return found
+
+    def _end_attached(self) -> None:
+        """What the agent has started, or was told of by its pid, with their sessions."""
+        for pid in self.hosted():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        for path in (self.state_dir / "attachments").glob("*.record"):
+            for item in read_record(path, "attachments")["attachments"]:
+                if alive(ProcessKey(item["pid"], item["start_ticks"])):
+                    for end in (os.killpg, os.kill):
+                        with contextlib.suppress(ProcessLookupError):
+                            end(item["pid"], signal.SIGKILL)
 
     def _remove_cgroups(self) -> None:
         """What an agent that was killed leaves behind; processes of a lease that the test forgot end here."""
@@ -255,6 +281,14 @@ class Node:
                 with contextlib.suppress(OSError):
                     (leaf / "cgroup.kill").write_text("1")
             until(lambda base=base: _removed(base), f"{base} is removed")  # type: ignore[misc]
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    if process.poll() is None:
+        process.kill()
+    process.wait()
+    if process.stdout is not None:
+        process.stdout.close()
 
 
 def _removed(base: Path) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import shutil
 import subprocess
 import sys
@@ -16,6 +18,7 @@ from aliquot.agent.core.partitioning import CutResult, Part
 from aliquot.agent.core.reservations import order_stop
 from aliquot.agent.disk.checkpoint import Checkpoint, StateDirError
 from aliquot.agent.disk.durable import VERSION, Damaged, decode, encode, read_bytes
+from aliquot.agent.disk.files import Disk
 from aliquot.agent.disk.identity import Identity, derive
 from aliquot.agent.partitions import _Stored as StoredCuts
 from aliquot.agent.processes.attachments import Attachments
@@ -69,6 +72,74 @@ def test_killed_at_every_step_of_writing_nothing_is_half_done(tmp_path: Path, re
         if "attached" in said:
             assert owners == {"l-2": 1000}
             assert [each.process for each in attachments] == [ProcessKey(1, 1)]
+
+
+class WatchedDisk(Disk):
+    """Knows what a loss of power could take back now, and refuses to give a name to bytes that are not on disk."""
+
+    def __init__(self) -> None:
+        self.unsynced: set[Path] = set()
+        """Files by their bytes, folders by the names in them."""
+        self.broken: set[str] = set()
+        """Calls that fail."""
+
+    def make_directory(self, path: Path) -> None:
+        if not path.exists():
+            self.unsynced.add(path.parent)
+        super().make_directory(path)
+
+    def write(self, path: Path, data: bytes, *, sync: bool) -> None:
+        if "write" in self.broken:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+        super().write(path, data, sync=sync)
+        self.unsynced.add(path.parent)
+        if not sync:
+            self.unsynced.add(path)
+
+    def rename(self, source: Path, target: Path) -> None:
+        if source.parent.name != "attachments":  # a loss of power ends the processes that those are about
+            assert source not in self.unsynced, f"{target} gets bytes that may be lost"
+        super().rename(source, target)
+        self.unsynced |= {source.parent, target.parent}
+        self.unsynced.discard(source)
+
+    def remove(self, path: Path) -> None:
+        super().remove(path)
+        self.unsynced |= {path.parent}
+
+    def sync_directory(self, path: Path) -> None:
+        super().sync_directory(path)
+        self.unsynced.discard(path)
+
+
+def test_nothing_that_was_promised_is_lost_with_the_power(tmp_path: Path) -> None:
+    """Each call returns with all that it changed on disk, its folders and their names included."""
+    disk, state = WatchedDisk(), tmp_path / "a" / "state"
+    checkpoint = Checkpoint.open(state, "boot-1", disk)
+    assert not disk.unsynced, "the folders themselves"
+    checkpoint.save([record(1), record(2)])
+    assert not disk.unsynced
+    checkpoint.save([order_stop(record(1), StopOrder(5, 1000, "released"), 3)])
+    assert not disk.unsynced
+    checkpoint.forget(["l-1.1.0", "l-9.1.0"])
+    assert not disk.unsynced
+    identity = Identity.open(checkpoint.node_record, "", ["GPU-a"], disk)
+    assert not disk.unsynced
+    identity.obey(5)
+    assert not disk.unsynced
+    checkpoint.close()
+
+
+def test_an_epoch_that_could_not_be_written_is_written_with_the_next_order(tmp_path: Path) -> None:
+    disk, path = WatchedDisk(), tmp_path / "node.record"
+    identity = Identity.open(path, "", ["GPU-a"], disk)
+    disk.broken.add("write")
+    with pytest.raises(OSError, match="No space left"):
+        identity.obey(5)
+    assert identity.leader_epoch == 5, "it is obeyed all the same"
+    disk.broken.clear()
+    identity.obey(5)
+    assert Identity.open(path, "", ["GPU-a"]).leader_epoch == 5
 
 
 def test_what_is_written_is_read(tmp_path: Path, reopen: Reopen) -> None:

@@ -15,6 +15,7 @@ import pytest
 from aliquot.agent.core.model import Holder
 from aliquot.agent.core.samples import DeviceEvent, DeviceInfo, LoadSample, MemorySample, ProcessList, ProcessSample
 from aliquot.agent.devices.base import BackendUnavailable, DeviceError, DeviceLost
+from aliquot.agent.devices.events import EventWatcher
 from aliquot.agent.devices.guard import DeviceGuard, DeviceHung
 from aliquot.agent.devices.recorder import Recorder
 from aliquot.agent.devices.replay import Frame, ReplayBackend, Sample, Trace, read_trace
@@ -109,6 +110,24 @@ def test_a_trace_plays_as_it_was_recorded(tmp_path: Path) -> None:
     assert first[3][0] is DeviceLost
     assert first[3][3] == [DeviceEvent("GPU-a", 79)]
     assert first[4][0] == MemorySample(40 * GIB, GIB, GIB)
+
+
+async def test_a_storm_of_one_event_keeps_no_other_from_being_heard() -> None:
+    storm = (*[DeviceEvent("GPU-a", 45)] * 5_000, DeviceEvent("GPU-a", 79))
+    backend = ReplayBackend(Trace((INFO,), (Frame(0), Frame(0, events=storm))), lambda: 0)
+    heard: dict[int, int] = {}
+    ready = asyncio.Event()
+
+    async def take(event: DeviceEvent, times: int) -> None:
+        await ready.wait()  # whoever takes them is slow
+        heard[event.xid] = heard.get(event.xid, 0) + times
+
+    watcher = EventWatcher(backend, take)
+    running = asyncio.create_task(watcher.run())
+    asyncio.get_running_loop().call_later(0.2, ready.set)
+    await auntil(lambda: heard == {45: 5_000, 79: 1}, "all were counted, and the other heard")
+    running.cancel()
+    assert await watcher.gone()
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"format": "else", "version": 1, "devices": [], "frames": []}'])

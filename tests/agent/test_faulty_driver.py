@@ -6,17 +6,30 @@ import asyncio
 import signal
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
+from aliquot.simgpu.scenario import EVENT_RECOVERY_ACTION, EVENT_UNAVAILABLE
 from aliquot.v1 import agent_pb2, local_pb2, types_pb2
 from tests.agent.coordinator import Coordinator
 from tests.agent.harness import GIB, SECRET, Node, auntil, desired, ended_by
 from tests.agent.test_enforcement_on_processes import grant
+from tests.agent.test_metrics_endpoint import scrape
 
 ACTIVE = agent_pb2.SLICE_STATUS_ACTIVE
 
 
 def device(node: Node, index: int) -> types_pb2.Device:
     return node.status().devices[index]
+
+
+def xids(node: Node, index: int) -> dict[str, float]:
+    """How many the agent has counted, by severity."""
+    return {
+        sample.labels["severity"]: sample.value
+        for family in text_string_to_metric_families(scrape(node))
+        for sample in family.samples
+        if sample.name == "aliquot_device_xids_total" and sample.labels["index"] == str(index)
+    }
 
 
 async def test_a_hung_device_blinds_only_itself_and_comes_back(node: Node, coordinator: Coordinator) -> None:
@@ -87,11 +100,41 @@ async def test_xids_of_programs_are_noted_and_those_of_devices_take_them_out(
     node.scenario.raise_xid(1, 31)
     await auntil(lambda: "XID 31" in node.log, "it is noted")
     assert device(node, 1).healthy
-    node.scenario.raise_xid(1, 62)
+    node.scenario.raise_xid(1, 95)
     await auntil(lambda: not device(node, 1).healthy, "it is taken out of service")
-    assert "XID 62" in device(node, 1).health_reason
+    assert "XID 95" in device(node, 1).health_reason
     assert device(node, 0).healthy
     await auntil(lambda: device(node, 1).healthy, "the driver asks for nothing any more", seconds=60)
+
+
+async def test_a_storm_of_one_programs_errors_hides_nothing_and_takes_no_device(
+    node: Node, coordinator: Coordinator
+) -> None:
+    await grant(node, coordinator)
+    for number in range(250):  # as many as the stand-in's ring holds
+        node.scenario.raise_xid(1, 31 if number % 2 else 45)
+    node.scenario.raise_xid(0, 95)
+    await auntil(lambda: not device(node, 0).healthy, "another device's fault is heard")
+    assert device(node, 1).healthy
+    assert node.log.count("reported XID 31") == 1, "a storm is a line in the log"
+    assert xids(node, 1) == {"fatal": 0, "degraded": 0, "program": 125, "none": 125, "unknown": 0}
+    assert xids(node, 0)["fatal"] == 1
+
+
+@pytest.mark.parametrize("event", [EVENT_RECOVERY_ACTION, EVENT_UNAVAILABLE], ids=["recovery action", "unavailable"])
+async def test_what_the_driver_reports_by_itself_is_heard_at_once(
+    node: Node, coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch, event: int
+) -> None:
+    """Health is asked so rarely here that only the event can have told."""
+    monkeypatch.setenv("ALIQUOT_AGENT_POLL_HEALTH", "10m")
+    await grant(node, coordinator)
+    await auntil(lambda: device(node, 0).telemetry.HasField("temperature_c"), "it has been polled")
+    if event == EVENT_RECOVERY_ACTION:
+        node.scenario.set_recovery_action(0, 1)
+    else:
+        node.scenario.raise_event(0, event)
+    await auntil(lambda: not device(node, 0).healthy, "it is taken out of service")
+    assert device(node, 1).healthy
 
 
 async def test_the_drivers_recovery_action_is_followed(node: Node, coordinator: Coordinator) -> None:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from aliquot.agent.core.health import CALM_MS, CALM_SAMPLES, Health, on_failure, on_sample, on_xid
 from aliquot.agent.core.samples import HealthSample, RecoveryAction
-from aliquot.agent.core.xid import XidAction, action_of
+from aliquot.agent.core.xid import XidAction, XidSeverity, action_of, severity_of
 
 WELL = HealthSample(recovery_action=RecoveryAction.NONE, remap_pending=False, remap_failed=False)
 SILENT = HealthSample()
@@ -51,16 +51,45 @@ def test_a_device_fault_takes_it_out_and_says_why(xid: int) -> None:
     assert str(xid) in health.reason
 
 
+@given(st.sampled_from([46, 62, 74, 119, 120, 143, 144, 150, 158]))
+def test_a_fault_that_the_driver_recovered_from_takes_no_device_out_of_service(xid: int) -> None:
+    assert on_xid(Health(), xid, RecoveryAction.NONE, 0).healthy
+    assert not on_xid(Health(), xid, RecoveryAction.RESET, 0).healthy
+
+
+@given(st.sampled_from([48, 64, 79, 95, 140, 171, 172]))
+def test_uncontained_faults_take_it_out_until_the_driver_says_that_it_is_well(xid: int) -> None:
+    health = on_xid(Health(), xid, RecoveryAction.NONE, 0)
+    assert not health.healthy
+    assert recover(health, WELL, 0)[0].healthy
+
+
+def test_an_imex_domain_to_be_recovered_is_no_fault_of_the_device() -> None:
+    assert on_sample(Health(), HealthSample(recovery_action=RecoveryAction.RECOVER_IMEX_DOMAIN), 0).healthy
+    assert on_xid(Health(), 74, RecoveryAction.RECOVER_IMEX_DOMAIN, 0).healthy
+
+
 def test_a_disputed_fault_is_the_devices_only_if_the_driver_says_so() -> None:
     assert on_xid(Health(), 109, RecoveryAction.NONE, 0).healthy
     assert on_xid(Health(), 109, None, 0).healthy
     assert not on_xid(Health(), 109, RecoveryAction.RESET, 0).healthy
 
 
-def test_a_device_that_fell_off_the_bus_needs_the_drivers_word_to_come_back() -> None:
-    health = on_xid(Health(), 79, None, 0)
-    assert recover(health, WELL, 0)[0].healthy
-    assert not recover(health, SILENT, 0)[0].healthy
+@given(st.sampled_from([46, 48, 62, 74, 79, 95, 119, 120]))
+def test_silence_never_clears_a_fault(xid: int) -> None:
+    """Ten minutes of good samples from a driver that has no recovery action, then one from a driver that has."""
+    health = on_xid(Health(), xid, None, 0)
+    for second in range(1, 601):
+        health = on_sample(health, SILENT, second * 1000)
+    assert not health.healthy
+    assert str(xid) in health.reason
+    assert "restart the agent" in health.reason, "whoever repairs it must know what ends this"
+    assert recover(health, WELL, 600_000)[0].healthy
+
+
+def test_a_fault_is_not_forgotten_over_a_call_that_failed_later() -> None:
+    health = on_failure(on_xid(Health(), 79, None, 0), "GPU is lost", 1_000)
+    assert not recover(health, SILENT, 1_000)[0].healthy
 
 
 def test_row_remapping_counts_unless_the_recovery_action_says_that_it_can_wait() -> None:
@@ -77,6 +106,13 @@ def test_uncorrectable_errors_count_where_the_driver_has_no_recovery_action() ->
 @given(st.integers(0, 400))
 def test_every_number_has_an_answer(xid: int) -> None:
     assert action_of(xid) in XidAction
+    assert severity_of(xid) in XidSeverity
+
+
+@given(st.integers(0, 400), st.sampled_from([None, *RecoveryAction]))
+def test_only_faults_of_devices_take_one_out(xid: int, recovery: RecoveryAction | None) -> None:
+    if not on_xid(Health(), xid, recovery, 0).healthy:
+        assert severity_of(xid) in {XidSeverity.FATAL, XidSeverity.DEGRADED}
 
 
 signs = st.one_of(

@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
-import pwd
 import shutil
 import signal
-import socket
 from pathlib import Path
 
 import pytest
 
 from aliquot.agent.hosting.base import valid_endpoint
 from aliquot.agent.processes import proc as processes
-from aliquot.agent.settings import HostingSettings
-from aliquot.common.errors import ConfigError
 from aliquot.v1 import agent_pb2, types_pb2
 from tests.agent.coordinator import Coordinator
-from tests.agent.harness import GIB, Node, auntil, desired
+from tests.agent.harness import GIB, Node, auntil
+from tests.agent.serving import ask, install, pid_of, remote
 from tests.agent.test_enforcement_on_processes import grant
 
 ACTIVE, GONE, FAILED = (
@@ -27,60 +23,12 @@ ACTIVE, GONE, FAILED = (
     agent_pb2.SLICE_STATUS_GONE,
     agent_pb2.SLICE_STATUS_FAILED,
 )
-SERVICE = '''
-import asyncio, json, os
-
-class Echo:
-    """Tells whoever connects what it was started with."""
-
-    async def start(self):
-        if os.path.exists(os.environ["TEST_FOLDER"] + "/broken"):
-            raise RuntimeError("the framework is not there")
-        if os.path.exists(os.environ["TEST_FOLDER"] + "/slow"):
-            await asyncio.sleep(3600)
-        self.server = await asyncio.start_server(self.answer, "127.0.0.1", 0)
-        port = self.server.sockets[0].getsockname()[1]
-        return f"127.0.0.1:{port}"
-
-    async def answer(self, reader, writer):
-        keys = ("ALIQUOT_LEASE_ID", "ALIQUOT_MEMBER", "CUDA_VISIBLE_DEVICES", "ALIQUOT_TIER", "LD_PRELOAD")
-        told = {key: os.environ.get(key, "") for key in keys} | {"pid": os.getpid()}
-        writer.write(json.dumps(told).encode() + b"\\n")
-        await writer.drain()
-        writer.close()
-
-    async def stop(self):
-        open(os.environ["TEST_FOLDER"] + "/stopped", "w").close()
-        self.server.close()
-'''
 
 
 @pytest.fixture
 def serving(node: Node, tmp_path: Path) -> Node:
-    """A node on which a service is installed, as a distribution of its own."""
-    site = tmp_path / "site"
-    about = site / "echo_service-1.0.dist-info"
-    about.mkdir(parents=True)
-    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: echo-service\nVersion: 1.0\n")
-    (about / "entry_points.txt").write_text("[aliquot.hosts]\nremote = echo_service:Echo\n")
-    program = SERVICE.replace('os.environ["TEST_FOLDER"]', repr(str(tmp_path)))
-    (site / "echo_service.py").write_text(program)
-    node.environment["PYTHONPATH"] = str(site)
-    node.environment["ALIQUOT_AGENT_HOSTING_USER"] = str(os.geteuid())
-    return node
-
-
-def remote(device_uuid: str, **changed: object) -> agent_pb2.DesiredSlice:
-    piece = desired(device_uuid, **changed)  # type: ignore[arg-type]
-    piece.serve = types_pb2.SERVE_REMOTE
-    return piece
-
-
-def ask(endpoint: str) -> dict[str, str | int]:
-    host, _, port = endpoint.rpartition(":")
-    with socket.create_connection((host, int(port)), timeout=10) as connection:
-        told: dict[str, str | int] = json.loads(connection.makefile().readline())
-        return told
+    """A node on which a service is installed."""
+    return install(node, tmp_path)
 
 
 async def test_a_slice_is_active_once_its_process_answers_and_names_the_endpoint(
@@ -112,7 +60,7 @@ async def test_its_process_is_the_leases_and_ends_with_it(
     await grant(serving, coordinator, remote(serving.uuids[0]))
     report = coordinator.last("l-1.1.0")
     assert report is not None
-    pid = int((await asyncio.to_thread(ask, report.endpoint))["pid"])
+    pid = pid_of(await asyncio.to_thread(ask, report.endpoint))
     coordinator.desire(remote(serving.uuids[0], stop=True, grace_ms=20_000))
     await coordinator.until_status("l-1.1.0", GONE)
     assert processes.key_of(pid) is None
@@ -154,7 +102,7 @@ async def test_one_that_dies_is_started_again(serving: Node, coordinator: Coordi
     await grant(serving, coordinator, remote(serving.uuids[0]))
     before = coordinator.last("l-1.1.0")
     assert before is not None
-    os.kill(int((await asyncio.to_thread(ask, before.endpoint))["pid"]), signal.SIGKILL)
+    os.kill(pid_of(await asyncio.to_thread(ask, before.endpoint)), signal.SIGKILL)
     await coordinator.until_status("l-1.1.0", agent_pb2.SLICE_STATUS_PENDING)
     after = await coordinator.until_status("l-1.1.0", ACTIVE)
     assert (await asyncio.to_thread(ask, after.endpoint))["ALIQUOT_LEASE_ID"] == "l-1"
@@ -164,7 +112,7 @@ async def test_one_that_hangs_is_ended_and_started_again(serving: Node, coordina
     await grant(serving, coordinator, remote(serving.uuids[0]))
     before = coordinator.last("l-1.1.0")
     assert before is not None
-    hung = int((await asyncio.to_thread(ask, before.endpoint))["pid"])
+    hung = pid_of(await asyncio.to_thread(ask, before.endpoint))
     attached = serving.job("sleep", "120")
     os.kill(hung, signal.SIGSTOP)
     await coordinator.until_status("l-1.1.0", agent_pb2.SLICE_STATUS_PENDING)
@@ -227,11 +175,3 @@ async def test_a_limit_that_is_lost_is_set_again_and_its_process_goes_on(
 )
 def test_what_counts_as_an_endpoint(text: str, valid: bool) -> None:
     assert valid_endpoint(text) is valid
-
-
-@pytest.mark.root("to run processes as somebody else")
-def test_whom_processes_run_as() -> None:
-    assert HostingSettings().uid == pwd.getpwnam("nobody").pw_uid, "whoever reaches an endpoint can have code run"
-    assert HostingSettings("1234").uid == 1234
-    with pytest.raises(ConfigError, match="no user of this machine"):
-        assert HostingSettings("who-ever").uid

@@ -152,6 +152,22 @@ def test_what_has_ended_stays_ended(intent: Intent, event: Event) -> None:
         assert event in (Event.CLEARED, Event.SETUP_FAILED)
 
 
+def test_what_could_not_be_served_fails_once_its_processes_are_gone_and_its_limit_is_cleared() -> None:
+    record = reservations.give_up(Reservation(spec(serve="remote")), StopOrder(100, 500), "HOST_FAILED", "it broke")
+    held = Actual(limit_set=True, live_processes=1)
+    assert record.holds
+    assert status_of(record, held) is SliceStatus.STOPPING
+    assert next_step(record, held, 100) is Step.ASK_TO_END
+    assert next_step(record, Actual(limit_set=True), 100) is Step.CLEAR_LIMIT
+    assert reservations.order_run(record, 1) == record, "an order to run that comes too late is no reprieve"
+    ended = reservations.conclude(record)
+    assert status_of(ended, Actual()) is SliceStatus.FAILED
+    assert (ended.reason, ended.detail) == ("HOST_FAILED", "it broke")
+    stopped = reservations.conclude(reservations.order_stop(record, StopOrder(200, 500), 1))
+    assert status_of(stopped, Actual()) is SliceStatus.GONE, "an order to stop is answered as every other"
+    assert (stopped.reason, stopped.detail) == ("", "")
+
+
 specs = st.builds(
     lambda lease, epoch, index, uuid, share, gib: spec(
         f"l-{lease}.{epoch}.{index}", device_uuid=uuid, share_milli=share, memory_bytes=gib * GIB
@@ -217,8 +233,18 @@ class Agent(RuleBasedStateMachine):
         for record in list(self.book):
             actual = Actual(limit_set=data.draw(st.booleans()), live_processes=data.draw(st.sampled_from([0, 1, None])))
             if next_step(record, actual, self.now_ms) is Step.CONCLUDE:
-                assert record.slice_id in self.stopped, "nothing ends without an order"
-                self.book.put(reservations.conclude(record))
+                given_up = record.ending is Ending.FAILED
+                assert given_up or record.slice_id in self.stopped, "nothing ends without an order"
+                ended = reservations.conclude(record)
+                assert (status_of(ended, actual) is SliceStatus.FAILED) == given_up
+                self.book.put(ended)
+
+    @rule(data=st.data())
+    def give_up(self, data: st.DataObject) -> None:
+        for record in list(self.book):
+            if data.draw(st.booleans()):
+                stop = StopOrder(self.now_ms, record.spec.grace_ms)
+                self.book.put(reservations.give_up(record, stop, "HOST_FAILED", "it broke"))
 
     @rule(data=st.data())
     def settle(self, data: st.DataObject) -> None:
@@ -240,7 +266,8 @@ class Agent(RuleBasedStateMachine):
     def every_stop_has_an_order(self) -> None:
         for record in self.book:
             assert (record.stop is not None) == (record.intent is Intent.STOP) or record.intent is Intent.ENDED
-            assert (record.ending is not None) == (record.intent is Intent.ENDED)
+            given_up = record.intent is Intent.STOP and record.ending is Ending.FAILED
+            assert (record.ending is not None) == (record.intent is Intent.ENDED) or given_up
 
 
 Agent.TestCase.settings = settings(max_examples=150, stateful_step_count=30, deadline=None)

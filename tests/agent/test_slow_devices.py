@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import threading
 from collections.abc import AsyncIterator, Iterator, Mapping
 from pathlib import Path
@@ -18,10 +19,10 @@ from aliquot.agent.core.reservations import SliceStatus
 from aliquot.agent.core.samples import DeviceInfo
 from aliquot.agent.devices.guard import DeviceGuard
 from aliquot.agent.disk.checkpoint import Checkpoint
+from aliquot.agent.disk.files import Disk
 from aliquot.agent.disk.identity import Identity
 from aliquot.agent.enforce.base import EnforcementError, Limited
 from aliquot.agent.enforce.chooser import Chooser
-from aliquot.agent.hosting.base import HostError
 from aliquot.agent.limits_setter import LimitSetter
 from aliquot.agent.mailbox import Mailbox
 from aliquot.agent.processes.attachments import Attachments
@@ -76,25 +77,47 @@ class SlowTier:
 
 
 class Idle:
-    """Nobody looks at the devices, and nothing is served."""
+    """Nobody looks at the devices; of what is served, the end may hang."""
+
+    def __init__(self) -> None:
+        self.go_on = asyncio.Event()
+        self.go_on.set()
+        self.stopping = False
+        self.unusable = ""
 
     def poll_soon(self, uuid: str) -> None:
         pass
 
     def mark_unusable(self, reason: str) -> None:
-        raise AssertionError(reason)
+        self.unusable = reason
 
     def offered(self) -> frozenset[str]:
         return frozenset()
 
     async def start(self, holder: Holder, name: str) -> str:
-        raise HostError("nothing is served")
+        return "127.0.0.1:1"
 
     async def health(self, holder: Holder) -> str:
         return ""
 
     async def stop(self, holder: Holder) -> None:
+        self.stopping = True
+        await self.go_on.wait()
+
+    async def sweep(self) -> None:
         pass
+
+
+class FailingDisk(Disk):
+    """A disk that fails, when it is told to, after all was written but before it is known to be."""
+
+    fails = False
+
+    def sync_directory(self, path: Path) -> None:
+        if self.fails:
+            self.fails = False
+            raise OSError(errno.EIO, "input/output error")
+        super().sync_directory(path)
 
 
 class Two:
@@ -106,8 +129,10 @@ class Two:
         for index, uuid in enumerate((SLOW, QUICK)):
             state.devices[uuid] = DeviceState(DeviceInfo(uuid, index, "GPU", "GPU", "any", 8 * GIB, 0))
         self.tier = SlowTier()
+        self.idle = Idle()
         self.guard = DeviceGuard(A_MINUTE_S)
-        self.checkpoint = Checkpoint.open(directory, "boot")
+        self.disk = FailingDisk()
+        self.checkpoint = Checkpoint.open(directory, "boot", self.disk)
         attachments = Attachments(self.checkpoint)
         self.mailbox = Mailbox(state, world.clock)
         containment = Containment(None, state.holders, attachments.all)
@@ -125,8 +150,8 @@ class Two:
                 world.processes,
                 world.monotonic_s,
             ),
-            host=Idle(),
-            poller=Idle(),
+            host=self.idle,
+            poller=self.idle,
             mailbox=self.mailbox,
             world=world,
         )
@@ -137,8 +162,8 @@ class Two:
         self._reports += self.mailbox.take_confirmations()
         return [report.status for report in self._reports if report.slice_id == slice_id]
 
-    async def order(self, slice_id: str, device_uuid: str, *, stop: bool = False) -> None:
-        spec = SliceSpec(slice_id, f"lease-{slice_id}", 1, device_uuid, 250, GIB)
+    async def order(self, slice_id: str, device_uuid: str, *, stop: bool = False, serve: str = "") -> None:
+        spec = SliceSpec(slice_id, f"lease-{slice_id}", 1, device_uuid, 250, GIB, serve=serve)
         await self.controller.obey(Batch(1, 1, full=False, orders=(Order(spec, stop),)), 1)
 
     def close(self) -> None:
@@ -175,6 +200,21 @@ async def test_a_stop_is_carried_out_while_the_driver_hangs_on_another_device(tw
         assert two.told("slow") == []
         two.tier.go_on.set()
         await auntil(lambda: SliceStatus.ACTIVE in two.told("slow"), "the slow device goes on when it can")
+
+
+async def test_orders_do_not_wait_for_the_end_of_what_served_another_lease(two: Two) -> None:
+    async with at_work(two):
+        await two.order("served", QUICK, serve="remote")
+        await auntil(lambda: SliceStatus.ACTIVE in two.told("served"), "it is served")
+        two.idle.go_on.clear()
+        await two.order("served", QUICK, stop=True, serve="remote")
+        await auntil(lambda: two.idle.stopping, "its process is being cleared away")
+        async with asyncio.timeout(30):
+            await two.order("other", QUICK)
+        await auntil(lambda: SliceStatus.ACTIVE in two.told("other"), "it is set up meanwhile")
+        assert SliceStatus.GONE not in two.told("served")
+        two.idle.go_on.set()
+        await auntil(lambda: SliceStatus.GONE in two.told("served"), "nothing is left")
 
 
 async def test_a_stop_on_the_slow_device_itself_ends_processes_at_once(two: Two) -> None:
@@ -228,3 +268,16 @@ async def test_a_slice_that_is_reprieved_while_its_limit_is_cleared_gets_it_back
         await two.order("slow", SLOW)
         await auntil(lambda: two.told("slow")[-1] in (SliceStatus.ACTIVE, SliceStatus.GONE), "it is settled")
         assert two.told("slow")[-1] is SliceStatus.GONE or two.tier.limits == {"slow"}
+
+
+async def test_a_slice_that_could_not_be_written_down_for_certain_is_not_found_again(two: Two) -> None:
+    """It is told as failed: the next agent must not take it up."""
+    async with at_work(two):
+        two.disk.fails = True
+        await two.order("quick", QUICK)
+        assert two.told("quick") == [SliceStatus.FAILED]
+        assert "can't be written down" in two.idle.unusable
+        assert not two.checkpoint.load()
+        await two.order("other", QUICK)
+        await auntil(lambda: SliceStatus.ACTIVE in two.told("other"), "the disk works again")
+        assert [record.slice_id for record in two.checkpoint.load()] == ["other"]

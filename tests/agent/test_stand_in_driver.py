@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ from aliquot.agent.enforce import prerequisites
 from aliquot.agent.enforce.prerequisites import CudaDriver, why_unmeasured
 from aliquot.v1 import agent_pb2, types_pb2
 from tests.agent.coordinator import Coordinator
-from tests.agent.harness import GIB, Node, auntil, desired
+from tests.agent.harness import GIB, Node, auntil, desired, until
 from tests.agent.test_enforcement_on_processes import grant
 from tests.enforce.test_doctor import doctor
 
@@ -79,14 +80,29 @@ def test_one_process_without_an_answer_proves_nothing_where_others_have_one(
     assert (why_unmeasured(listed) == "") is usable
 
 
-def test_a_missing_driver_is_looked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_driver_is_looked_for_again_while_nobody_waits() -> None:
     now = [0.0]
     answers = iter(["missing", ""])
-    monkeypatch.setattr(prerequisites, "_try_to_load", lambda: next(answers))
-    driver = CudaDriver(lambda: now[0])
+    slow = threading.Event()
+    slow.set()
+
+    def try_to_load() -> str:
+        assert slow.wait(30)
+        return next(answers)
+
+    driver = CudaDriver(try_to_load, lambda: now[0])
+    driver.look()
     assert driver.why_not(GPU) == "missing"
-    assert driver.why_not(GPU) == "missing"
+    slow.clear()
     now[0] += prerequisites.AGAIN_S
-    assert driver.why_not(GPU) == ""
+    assert driver.why_not(GPU) == "missing", "it is not known yet, and does not hold up the agent"
+    slow.set()
+    until(lambda: driver.why_not(GPU) == "", "it is found")
     now[0] += prerequisites.AGAIN_S
     assert driver.why_not(GPU) == "", "and once found, it is there"
+
+
+def test_a_driver_that_hangs_is_not_taken_for_one_that_works(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prerequisites, "_TRY", "import time; time.sleep(600)")
+    monkeypatch.setattr(prerequisites, "_TRY_TIMEOUT_S", 0.2)
+    assert "could not be found out" in prerequisites.try_to_load()

@@ -11,7 +11,8 @@ from collections.abc import Iterator
 import pytest
 
 from aliquot.common.errors import ConfigError
-from aliquot.common.logging import configure
+from aliquot.common.logging import TEXT_CHARS_MAX, configure
+from aliquot.common.text import one_line
 
 
 @pytest.fixture(autouse=True)
@@ -56,6 +57,24 @@ def test_nobody_can_forge_a_line(*, as_json: bool) -> None:
     logging.getLogger("x").info("name: %s", "a\n2026 ERROR forged\x1b[31m", extra={"fact": "b\nc"})
     assert out.getvalue().count("\n") == 1
     assert "\x1b" not in out.getvalue()
+
+
+@pytest.mark.parametrize("as_json", [True, False])
+def test_nobody_can_fill_the_log_by_one_line(*, as_json: bool) -> None:
+    out = io.StringIO()
+    configure(json=as_json, stream=out)
+    logging.getLogger("x").warning("refused %s", "\n" * 100_000, extra={"problem": "y" * 100_000, "count": 3})
+    assert len(out.getvalue()) < 6 * 2 * TEXT_CHARS_MAX
+    assert "3" in out.getvalue()
+    assert "…" in out.getvalue() or "\\u2026" in out.getvalue()
+    assert out.getvalue().count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"), [("", ""), ("abcd", "abcd"), ("abcde", "abc…"), ("a\nb", "a\\nb"), ("\x1b[2J", "\\x1…")]
+)
+def test_text_of_others_is_cut_to_a_line(text: str, shown: str) -> None:
+    assert one_line(text, 4) == shown
 
 
 def test_lines_for_people() -> None:

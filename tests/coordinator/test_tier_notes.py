@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
+from aliquot.common.tiers import NOT_SERVED
 from aliquot.coordinator.core import commands as c
 from aliquot.coordinator.core.types import DeviceSpec
 from aliquot.coordinator.reading.reports import as_held
@@ -50,6 +51,18 @@ def test_slices_of_which_the_same_holds_share_a_line() -> None:
     assert notes_on_tiers([*alike, *others, piece(8, types_pb2.TIER_MIG)]) == [
         "held by preload, by no stronger tier because mig: no (l.1.0, l.1.1, l.1.2, l.1.3 and 2 more)",
         "held by watchdog, by no stronger tier because mig: no; preload: no (l.1.6)",
+    ]
+
+
+def test_why_nothing_serves_a_slice_is_no_note_on_its_tier() -> None:
+    note = f"{NOT_SERVED}, next try after 4 s: remote: it broke"
+    pieces = [
+        types_pb2.Slice(slice_id=f"l.1.{number}", tier=tier, tier_notes=["mig: no", note])
+        for number, tier in enumerate((types_pb2.TIER_PRELOAD, types_pb2.TIER_NONE))
+    ]
+    assert notes_on_tiers(pieces) == [
+        f"{note} (l.1.0, l.1.1)",
+        "held by preload, by no stronger tier because mig: no (l.1.0)",
     ]
 
 

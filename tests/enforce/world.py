@@ -114,9 +114,18 @@ class World:
         """`halves`: two leases of half a device each, which leave nothing of it, instead of three of 4 GiB."""
         self.tier = tier
         self.directory = directory
-        self._loop = _Loop()
         self._programs: list[Program] = []
         self.node: Node = make_node(directory / "node")
+        self._loop = _Loop()
+        self.coordinator = Coordinator()
+        try:
+            self._begin(poll_ms, environment, halves=halves)
+        except BaseException:
+            self.close()
+            raise
+
+    def _begin(self, poll_ms: int, environment: Mapping[str, str] | None, *, halves: bool) -> None:
+        directory, tier = self.directory, self.tier
         # Other users' programs must find the simulated devices; test folders are closed to them.
         for each in (directory.parent, directory, self.node.directory):
             each.chmod(0o755)
@@ -126,7 +135,7 @@ class World:
             "ALIQUOT_AGENT_POLL_MEMORY": f"{poll_ms}ms",
             **(environment or {}),
         }
-        self.coordinator: Coordinator = self._loop.run(Coordinator().start())
+        self._loop.run(self.coordinator.start())
         self.node.start(self.coordinator.address)
         device = self.node.scenario.devices()[0]
         self.limit_bytes = (device.total_bytes - device.reserved_bytes) // 2 >> 20 << 20 if halves else LIMIT_BYTES
@@ -148,17 +157,22 @@ class World:
             for lease in leases
         ]
 
-        async def order() -> None:
-            await self.coordinator.until(lambda: bool(self.coordinator.snapshots), "a snapshot came")
-            self.coordinator.desire(*slices, full=True)
-            for each in slices:
-                await self.coordinator.until_status(each.slice_id, agent_pb2.SLICE_STATUS_ACTIVE)
-
-        self._loop.run(order())
+        self.order(*slices, full=True)
         for each in slices:
             report = self.coordinator.last(each.slice_id)
             assert report is not None
             assert Tier(report.tier) is self.tier, f"held by {report.tier}: {list(report.tier_notes)}\n{self.node.log}"
+
+    def order(self, *slices: agent_pb2.DesiredSlice, full: bool = False) -> None:
+        """Order slices, and wait until they are active."""
+
+        async def order() -> None:
+            await self.coordinator.until(lambda: bool(self.coordinator.snapshots), "a snapshot came")
+            self.coordinator.desire(*slices, full=full)
+            for each in slices:
+                await self.coordinator.until_status(each.slice_id, agent_pb2.SLICE_STATUS_ACTIVE)
+
+        self._loop.run(order())
 
     def stop(self, lease: str) -> None:
         """Order a lease's end."""
@@ -283,11 +297,16 @@ class World:
             time.sleep(0.02)
 
     def close(self) -> None:
-        self.settle()
-        self.node.close()
+        """End all of it, each part whatever has become of the others."""
+        with contextlib.ExitStack() as ending:
+            ending.callback(self._loop.close)
+            ending.callback(self._stop_coordinator)
+            ending.callback(self.node.close)
+            ending.callback(self.settle)
+
+    def _stop_coordinator(self) -> None:
         with contextlib.suppress(Exception):
             self._loop.run(self.coordinator.stop())
-        self._loop.close()
 
 
 @contextlib.contextmanager

@@ -11,7 +11,6 @@ import msgspec
 
 from aliquot.agent import controller
 from aliquot.agent.disk import checkpoint, durable, identity
-from aliquot.agent.disk.files import Files
 from aliquot.coordinator.core import evolve
 from aliquot.coordinator.core.inventory.inventory import Inventory
 from aliquot.coordinator.core.leases.facts import LeasesForgotten
@@ -247,30 +246,28 @@ def _pruned(put: Put) -> None:
 # -- what agents write down
 
 
-class _Forgetful(Files):
+class _Forgetful:
     """Another's files, without some syncs."""
 
     def __init__(self, files: Any, *, content: bool = True, names: bool = True) -> None:
         self._real, self._content, self._names = files, content, names
 
-    def __getattribute__(self, name: str) -> Any:
-        if name in ("_real", "_content", "_names", "write", "sync_directory", "__class__"):
-            return object.__getattribute__(self, name)
-        return getattr(object.__getattribute__(self, "_real"), name)
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._real, name)
 
     def write(self, path: Path, data: bytes, *, sync: bool) -> None:
         self._real.write(path, data, sync=sync and self._content)
 
-    def sync_directory(self, directory: Path) -> None:
+    def sync_directory(self, path: Path) -> None:
         if self._names:
-            self._real.sync_directory(directory)
+            self._real.sync_directory(path)
 
 
 def _writes(put: Put, **forgotten: bool) -> None:
     original = durable.write_many
 
-    def write_many(records: Any, *more: Any, **how: Any) -> None:
-        original(records, *more, **{**how, "files": _Forgetful(how["files"], **forgotten)})
+    def write_many(contents: Any, *files: Any, **how: Any) -> None:
+        original(contents, _Forgetful(files[0], **forgotten), **how)
 
     put(durable, "write_many", write_many)
 

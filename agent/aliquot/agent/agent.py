@@ -17,6 +17,7 @@ from aliquot.agent.devices.guard import DeviceGuard
 from aliquot.agent.devices.sampling import Attribution
 from aliquot.agent.disk.checkpoint import Checkpoint
 from aliquot.agent.disk.identity import Identity
+from aliquot.agent.driver_events import DriverEvents
 from aliquot.agent.enforce.base import Enforcer
 from aliquot.agent.enforce.chooser import Chooser
 from aliquot.agent.enforce.prerequisites import CudaDriver
@@ -87,6 +88,7 @@ class Agent:
         self._note("containment", containment.note)
         self._note("signals", powerless)
         self._note("namespace", NO_HOST_PIDS if world.machine.in_pid_namespace() else "")
+        self._cuda = CudaDriver(world.try_cuda)
         chooser = Chooser(self._tiers(world, powerless))
         limits = LimitSetter(state, chooser, guard, containment)
         rules = Rules(settings.watchdog.grace_max, settings.watchdog.stop_strays)
@@ -119,7 +121,7 @@ class Agent:
             signaller=signaller,
             processes=world.processes,
             directory=settings.enforcement_dir / "hosts",
-            user=settings.hosting.uid,
+            uids=settings.hosting.users,
         )
         self.controller = Controller(
             state=state,
@@ -172,7 +174,10 @@ class Agent:
         )
         if settings.dcgm_names:
             self.metrics.registry.register(DcgmCollector(state))
-        self._events = world.make_events(backend, self.poller.take_event)
+        events = DriverEvents(
+            state=state, backend=backend, guard=self._guard, poller=self.poller, mailbox=mailbox, clock=world.clock
+        )
+        self._events = world.make_events(backend, events.take)
         service = LocalService(
             state=state,
             containment=containment,
@@ -217,6 +222,7 @@ class Agent:
     async def start(self) -> None:
         """Restore reservations and listen. Raises `AliquotError` for what an administrator has to change."""
         settings = self._settings
+        await asyncio.to_thread(self._cuda.look)
         await self.poller.discover()
         await self.partitions.restore()
         await self.controller.restore()
@@ -298,7 +304,7 @@ class Agent:
             why_no_cgroups=lambda: containment.note,
             blind=blind,
             powerless=lambda: powerless,
-            no_cuda=CudaDriver().why_not,
+            no_cuda=self._cuda.why_not,
             tell=tell,
         )
 

@@ -40,8 +40,10 @@ class Attacher:
         self._processes = processes
         self._socket_path = socket_path
 
-    def attach(self, process: ProcessKey, holder: Holder, owner: int) -> Tracking:
-        """Attach a process, and what it starts from now on, to a holder. Raises `TooManyAttachments`, `OSError`."""
+    def attach(self, process: ProcessKey, holder: Holder, owner: int, *, hosted: bool = False) -> Tracking:
+        """Attach a process, and what it starts from now on, to a holder. `hosted`: the agent started it. Raises
+        `TooManyAttachments`, `OSError`.
+        """
         origin = self._processes.cgroup_of(process.pid) or ""
         before = self._containment.belonging(process.pid)
         # Registered before it is moved, so that it is the lease's whatever happens in between. It also stays with the
@@ -49,8 +51,8 @@ class Attacher:
         for other in before.holders if before is not None else ():
             if other != holder:
                 self._attachments.follow(self._attachments.add(other, process, owner, origin), contained=False)
-        added = self._attachments.add(holder, process, owner, origin)
-        placed = self._containment.place(process, holder)
+        added = self._attachments.add(holder, process, owner, origin, hosted=hosted)
+        placed = self._containment.place(process, holder, hosted=hosted)
         if placed.kind is ContainmentKind.CGROUP:
             self._attachments.follow(added, contained=True)
         else:
@@ -67,6 +69,12 @@ class Attacher:
             },
         )
         return placed
+
+    def forget_hosted(self, holder: Holder) -> None:
+        """What the agent had started for a holder is gone. Raises `OSError`."""
+        for item in self._attachments.all():
+            if item.hosted and item.holder == holder and not self._processes.alive(item.process):
+                self._attachments.remove(holder.lease_id, item.process)
 
     def environment(
         self, records: Sequence[Reservation], present: Mapping[str, str], uid: int

@@ -11,6 +11,7 @@ the slices that need it. After each wait a task reads the reservation again: an 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable
 from typing import Protocol
@@ -19,12 +20,13 @@ from msgspec.structs import replace
 
 from aliquot.agent.core import reservations
 from aliquot.agent.core.desired import Batch, Fence, Verdict, judge
-from aliquot.agent.core.model import Actual, Ending, Holder, Intent, Reservation
+from aliquot.agent.core.model import Actual, Ending, Holder, Intent, Reservation, StopOrder
 from aliquot.agent.core.reports import report_of
 from aliquot.agent.core.reservations import Step
 from aliquot.agent.disk.checkpoint import Checkpoint
 from aliquot.agent.disk.identity import Identity
 from aliquot.agent.hosting.base import Host, HostError
+from aliquot.agent.hosting.restarts import Restarts
 from aliquot.agent.limits_setter import LimitSetter
 from aliquot.agent.mailbox import Mailbox
 from aliquot.agent.processes.attachments import Attachments
@@ -34,6 +36,7 @@ from aliquot.agent.state import NodeState
 from aliquot.agent.verification import Verifier
 from aliquot.agent.wakeup import Wakeup
 from aliquot.agent.world import World
+from aliquot.common.tiers import NOT_SERVED
 
 log = logging.getLogger(__name__)
 
@@ -108,8 +111,9 @@ class Controller:
         self._due_s: dict[str, float] = {}
         """When slices are to be looked at again, by the monotonic clock; those that are not here: at once."""
         self._verifier = Verifier(state, limits, host, limit_lost=self._limit_lost, not_served=self._not_served)
+        self._restarts = Restarts(world.monotonic_s)
         self._served: set[str] = set()
-        """Slices that were served once."""
+        """Slices that were served once, perhaps before this agent started: their clients will come back."""
         self._lived: set[str] = set()
         """Slices whose limit was set once, perhaps before this agent started: processes may run on them."""
 
@@ -167,7 +171,11 @@ class Controller:
         except OSError as error:
             log.error("%d reservations could not be written: %s", len(held), error)  # noqa: TRY400
             detail = f"{self._checkpoint.directory}: {error.strerror}"
-            if any(record.slice_id not in self._state.book for record in held):
+            refused = [record.slice_id for record in held if record.slice_id not in self._state.book]
+            if refused:
+                # Some of them may have been written: the next agent would take up what fails now.
+                with contextlib.suppress(OSError):
+                    await asyncio.to_thread(self._checkpoint.forget, refused)
                 # Else the pool would go on placing leases here, and each would fail.
                 self._poller.mark_unusable(f"reservations can't be written down: {detail}")
             return [
@@ -201,6 +209,9 @@ class Controller:
         for record in records:
             self._state.book.put(record)
             self._lived.add(record.slice_id)
+            if record.spec.serve:
+                self._served.add(record.slice_id)
+        await self._host.sweep()
         self._state.happened.extend(self._checkpoint.notes)
         if records:
             log.info("%d reservations restored from %s", len(records), self._checkpoint.directory)
@@ -235,7 +246,13 @@ class Controller:
     def _not_served(self, holder: Holder, problem: str) -> None:
         for record in self._state.running(holder):
             log.error("slice %s is not served any more: %s", record.slice_id, problem)
-            self._note(record.slice_id, endpoint="")
+        self._wait_to_serve(holder, problem)
+
+    def _wait_to_serve(self, holder: Holder, problem: str) -> None:
+        """A member's process has ended, or could not start: it is started again after a while, and says why."""
+        wait_s = self._restarts.ended(holder)
+        for record in self._state.running(holder):
+            self._note(record.slice_id, endpoint="", unserved=f"{NOT_SERVED}, next try after {wait_s:g} s: {problem}")
             self._report(record)
         self._look_again()
 
@@ -254,7 +271,7 @@ class Controller:
     def _start_due(self) -> float:
         """Start whatever slices need now. Returns after how many seconds to check again."""
         again_s = LOOK_AGAIN_S
-        for record in self._state.book:
+        for record in self._state.book.holding():
             slice_id = record.slice_id
             if slice_id in self._tasks:
                 continue
@@ -315,8 +332,9 @@ class Controller:
             if step is Step.SET_LIMIT:
                 done = await self._set_limit(current)
             elif step is Step.SERVE:
-                if not all(self._is_set(record) for record in self._state.running(current.spec.holder)):
-                    return RETRY_S  # one process serves all slices of a member: the last of them goes on
+                wait_s = self._wait_s_to_serve(current)
+                if wait_s > 0:
+                    return wait_s
                 done = await self._serve(current)
             elif step is Step.CLEAR_LIMIT:
                 done = await self._clear_limit(current)
@@ -392,6 +410,18 @@ class Controller:
             return False
         return await self._finish(slice_id, lambda now: reservations.fail(now, outcome.reason, outcome.detail))
 
+    def _wait_s_to_serve(self, record: Reservation) -> float:
+        """One process serves all slices of a member, once all their limits are set: one of them has it started."""
+        of_member = self._state.running(record.spec.holder)
+        if not all(self._is_set(each) for each in of_member):
+            return RETRY_S
+        unserved = [
+            each for each in of_member if not reservations.is_served(each, self._state.actual_of(each.slice_id))
+        ]
+        if min(unserved, key=lambda each: each.slice_id).slice_id != record.slice_id:
+            return LOOK_AGAIN_S
+        return self._restarts.wait_s(record.spec.holder)
+
     async def _serve(self, record: Reservation) -> bool:
         """Returns False when it must be tried again."""
         slice_id, holder = record.slice_id, record.spec.holder
@@ -402,19 +432,32 @@ class Controller:
             if current is None or current.intent is not Intent.RUN:
                 return True
             log.error("slice %s can't be served: %s", slice_id, error.message)  # noqa: TRY400
-            if slice_id in self._served:
-                return False  # it was served before, and its clients will come back
-            problem = error.message
-            if not await self._clear_limit(current):
-                return False
-            return await self._finish(slice_id, lambda now: reservations.fail(now, "HOST_FAILED", problem))
-        current = self._state.book.get(slice_id)
-        if current is None or not self._is_set(current):
+            if slice_id in self._served or current.quarantined:
+                self._wait_to_serve(holder, error.message)
+            else:
+                await self._give_up(holder, error.message)
             return True
-        self._served.add(slice_id)
-        self._note(slice_id, endpoint=endpoint)
-        self._report(current)
+        self._restarts.serves(holder)
+        for each in self._state.running(holder):
+            if self._is_set(each):
+                self._served.add(each.slice_id)
+                self._note(each.slice_id, endpoint=endpoint, unserved="")
+                self._report(each)
         return True
+
+    async def _give_up(self, holder: Holder, problem: str) -> None:
+        """A member can't be served: its slices fail, once what else was attached to it has ended."""
+        async with self._writing:
+            now_ms = self._clock.monotonic_ms()
+            given_up = [
+                reservations.give_up(
+                    record, StopOrder(now_ms, record.spec.grace_ms, "it can't be served"), "HOST_FAILED", problem
+                )
+                for record in self._state.running(holder)
+            ]
+            for record in await self._persist(tuple(given_up)):
+                self._put(record)
+        self._look_again()
 
     async def _clear_limit(self, record: Reservation) -> bool:
         if not await self._limits.clear(record, self._state.actual_of(record.slice_id)):
@@ -444,12 +487,15 @@ class Controller:
             self._ender.forget(slice_id)
             self._state.notes.pop(f"survivors {slice_id}", None)
             self._state.actual.pop(slice_id, None)
-            if not self._state.held(ended.spec.holder):
-                if ended.spec.serve:
-                    await self._host.stop(ended.spec.holder)
-                self._containment.release(ended.spec.holder)
-            if not self._state.book.of_lease(ended.spec.lease_id):
-                self._attachments.forget(ended.spec.lease_id)
+            holder = ended.spec.holder
+            last = not self._state.held(holder)
+            if last:
+                self._containment.release(holder)
+            if not self._state.book.of_lease(holder.lease_id):
+                self._attachments.forget(holder.lease_id)
+        if last and ended.spec.serve:
+            self._restarts.forget(holder)
+            await self._host.stop(holder)
         if ended.ending is Ending.FAILED:
             log.error("slice %s failed: %s: %s", slice_id, ended.reason, ended.detail)
         else:

@@ -23,7 +23,7 @@ import msgspec
 from aliquot.agent.core import health
 from aliquot.agent.core.accounting import DeviceUsage
 from aliquot.agent.core.enforcement import held_in_both
-from aliquot.agent.core.samples import DeviceEvent, HealthSample, LoadSample, MemorySample, ProcessList
+from aliquot.agent.core.samples import HealthSample, LoadSample, MemorySample, ProcessList
 from aliquot.agent.devices.base import DeviceBackend, DeviceError, DeviceLost
 from aliquot.agent.devices.guard import DeviceGuard, DeviceHung
 from aliquot.agent.devices.sampling import Attribution
@@ -299,7 +299,7 @@ class Poller:
         if answer.health is not None:
             device.health_sample = answer.health
             now_ms, calm_ms = self._clock.monotonic_ms(), int(self._intervals.calm_s * 1000)
-            self._set_health(device, health.on_sample(device.health, answer.health, now_ms, calm_ms))
+            self.set_health(device, health.on_sample(device.health, answer.health, now_ms, calm_ms))
         if answer.memory is not None:
             await self._take_memory(device, answer)
 
@@ -341,9 +341,10 @@ class Poller:
             device.memory = None
             device.load = LoadSample()
             device.process_percent = None
-            self._set_health(device, health.on_failure(device.health, error.message, self._clock.monotonic_ms()))
+            self.set_health(device, health.on_failure(device.health, error.message, self._clock.monotonic_ms()))
 
-    def _set_health(self, device: DeviceState, now: health.Health) -> None:
+    def set_health(self, device: DeviceState, now: health.Health) -> None:
+        """What is thought of the device from now on; a change is logged and told."""
         before = device.health
         device.health = now
         if (before.healthy, before.reason) == (now.healthy, now.reason):
@@ -357,31 +358,11 @@ class Poller:
     def mark_unusable(self, reason: str) -> None:
         """Nothing new can be held on this node: its devices count as unhealthy for a while, as after any failure."""
         for uuid, device in self._state.devices.items():
-            self._set_health(device, health.on_failure(device.health, reason, self._clock.monotonic_ms()))
+            self.set_health(device, health.on_failure(device.health, reason, self._clock.monotonic_ms()))
             self.poll_soon(uuid)
             self._mailbox.device_polled(uuid)
 
-    async def take_event(self, event: DeviceEvent) -> None:
-        """An XID was reported: remember it, and ask the driver whether the device needs recovery."""
-        if not event.uuid:
-            log.warning("the driver reported XID %d without saying of which device", event.xid)
-            return
-        for device in list(self._state.devices.values()):
-            info = device.info
-            if info.physical_uuid != event.uuid:
-                continue
-            if None not in (event.gpu_instance_id, info.gpu_instance_id) and (
-                event.gpu_instance_id != info.gpu_instance_id
-            ):
-                continue
-            device.last_xid = event.xid
-            log.warning("device %s reported XID %d", info.uuid, event.xid)
-            try:
-                sample = await self._guard.run(info.uuid, partial(self._backend.health, info.uuid))
-            except DeviceError:
-                sample = HealthSample()
-            now_ms = self._clock.monotonic_ms()
-            self._set_health(device, health.on_xid(device.health, event.xid, sample.recovery_action, now_ms))
-            self._asked.setdefault(info.uuid, _LastPoll()).health_s = NEVER
-            self.poll_soon(info.uuid)
-            self._mailbox.device_polled(info.uuid)
+    def ask_health_soon(self, uuid: str) -> None:
+        """Something was heard of the device that its next health sample may explain."""
+        self._asked.setdefault(uuid, _LastPoll()).health_s = NEVER
+        self.poll_soon(uuid)

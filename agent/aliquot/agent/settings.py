@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 import os
 import pwd
+from collections.abc import Collection
 from pathlib import Path
 
 import msgspec
@@ -13,6 +14,7 @@ from aliquot.common.duration import DurationMs
 from aliquot.common.errors import ConfigError
 from aliquot.common.tls import ClientTls
 
+UID_END = (1 << 32) - 1
 ENV_PREFIX = "ALIQUOT_AGENT_"
 
 
@@ -103,15 +105,24 @@ class HostingSettings(msgspec.Struct, frozen=True):
     """Processes that the agent starts for leases which are served."""
 
     user: str = "nobody"
-    """Whom they run as, by name or number, where the agent is root; else they run as the agent's user."""
+    """Whom they all run as, by name or number, where the agent is root; else they run as the agent's user."""
+    uids: str = ""
+    """`FIRST-LAST`: numbers of users that nobody else has. Each member of a lease that is served then runs as one of
+    its own, and can't reach others' processes and files.
+    """
 
     @property
-    def uid(self) -> int | None:
-        """The user's number; None: the agent's own. Raises `ConfigError`."""
+    def users(self) -> Collection[int]:
+        """Their numbers; empty: the agent's own user. Raises `ConfigError`."""
         if os.geteuid() != 0:
-            return None
+            return ()
+        if self.uids:
+            first, _, last = self.uids.partition("-")
+            if not (first.isdecimal() and last.isdecimal() and 0 < int(first) <= int(last) < UID_END):
+                raise ConfigError(f"hosting.uids {self.uids!r} is not FIRST-LAST", hint="write 300000-301023")
+            return range(int(first), int(last) + 1)
         try:
-            return int(self.user) if self.user.isdecimal() else pwd.getpwnam(self.user).pw_uid
+            return (int(self.user) if self.user.isdecimal() else pwd.getpwnam(self.user).pw_uid,)
         except KeyError:
             raise ConfigError(f"hosting.user {self.user!r} is no user of this machine") from None
 

@@ -5,7 +5,7 @@ Only the poller writes samples, only the controller writes reservations. `None` 
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -16,6 +16,7 @@ from aliquot.agent.core.model import Actual, Holder, Intent, Reservation
 from aliquot.agent.core.partitioning import Card, CutResult
 from aliquot.agent.core.reservations import Book
 from aliquot.agent.core.samples import DeviceInfo, DriverInfo, HealthSample, LoadSample, MemorySample
+from aliquot.agent.core.xid import XidSeverity
 
 MAX_NOTES = 64
 MAX_ACTS = 256
@@ -40,6 +41,8 @@ class DeviceState:
     blind: str = ""
     """Why the memory of single processes can't be seen here; empty when it can."""
     last_xid: int | None = None
+    xids: Counter[XidSeverity] = field(default_factory=Counter)
+    """Reported since the agent started."""
 
 
 @dataclass(frozen=True, slots=True)

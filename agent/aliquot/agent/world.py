@@ -16,9 +16,11 @@ from typing import Any, Protocol
 import msgspec
 
 from aliquot.agent import machine
+from aliquot.agent.attaching import Attacher
 from aliquot.agent.connection import Call, Coordinators, open_session
+from aliquot.agent.core.model import Holder
 from aliquot.agent.core.partitioning import Instance, Plan, Profile
-from aliquot.agent.core.samples import DeviceEvent
+from aliquot.agent.core.samples import DeviceEvent, DeviceInfo
 from aliquot.agent.devices.base import DeviceBackend
 from aliquot.agent.devices.events import EventWatcher
 from aliquot.agent.devices.guard import DeviceGuard
@@ -27,6 +29,7 @@ from aliquot.agent.disk.checkpoint import Checkpoint
 from aliquot.agent.enforce import mig_geometry
 from aliquot.agent.enforce.assembly import assemble
 from aliquot.agent.enforce.base import Enforcer
+from aliquot.agent.enforce.prerequisites import try_to_load
 from aliquot.agent.hosting.base import Host
 from aliquot.agent.hosting.processes import ProcessHost
 from aliquot.agent.local.server import LocalServer
@@ -34,8 +37,10 @@ from aliquot.agent.local.service import LocalService
 from aliquot.agent.metrics.node import Metrics
 from aliquot.agent.processes import proc as processes
 from aliquot.agent.processes.cgroups import CgroupTree
+from aliquot.agent.processes.containment import Containment
 from aliquot.agent.processes.proc import Processes
 from aliquot.agent.processes.signals import Kernel, PidFds, Signaller
+from aliquot.agent.state import NodeState
 from aliquot.common.backoff import Uniform
 from aliquot.common.clock import Clock, SystemClock
 
@@ -104,6 +109,56 @@ class Server(Protocol):
         """Stop listening."""
 
 
+class MakeSignaller(Protocol):
+    """See `Signaller`."""
+
+    def __call__(
+        self,
+        belongs: Callable[[int, Holder], bool],
+        held: Callable[[Holder], bool],
+        *,
+        processes: Processes,
+        kernel: Kernel,
+        monotonic_s: Callable[[], float],
+    ) -> Signaller:
+        """Make one."""
+
+
+class MakeTiers(Protocol):
+    """See `assemble`."""
+
+    def __call__(
+        self,
+        names: tuple[str, ...],
+        *,
+        directory: Path,
+        throttle: bool,
+        why_no_cgroups: Callable[[], str],
+        blind: Callable[[str], str],
+        powerless: Callable[[], str],
+        no_cuda: Callable[[DeviceInfo], str],
+        tell: Callable[[str], None],
+    ) -> list[Enforcer]:
+        """Those that are named."""
+
+
+class MakeHost(Protocol):
+    """See `ProcessHost`."""
+
+    def __call__(
+        self,
+        *,
+        state: NodeState,
+        attacher: Attacher,
+        containment: Containment,
+        signaller: Signaller,
+        processes: Processes,
+        directory: Path,
+        uids: Collection[int],
+    ) -> Host:
+        """Make one."""
+
+
 @dataclass(frozen=True)
 class World:
     """See the module's docstring. One for each agent."""
@@ -116,7 +171,7 @@ class World:
     machine: Machine = machine
     processes: Processes = processes
     kernel: Kernel = field(default_factory=PidFds)
-    signaller: Callable[..., Signaller] = Signaller
+    signaller: MakeSignaller = Signaller
     geometry: Geometry = mig_geometry
     records: Records = durable
     boot_id: Callable[[], str] = identity.boot_id
@@ -126,8 +181,11 @@ class World:
     open_cgroups: Callable[[str, str], CgroupTree] = CgroupTree.open
     open_session: Callable[[str, Coordinators], AbstractAsyncContextManager[Call]] = open_session
     make_guard: Callable[[float], DeviceGuard] = DeviceGuard
-    make_tiers: Callable[..., list[Enforcer]] = assemble
-    make_events: Callable[[DeviceBackend, Callable[[DeviceEvent], Coroutine[Any, Any, None]]], Events] = EventWatcher
-    make_host: Callable[..., Host] = ProcessHost
+    make_tiers: MakeTiers = assemble
+    try_cuda: Callable[[], str] = try_to_load
+    make_events: Callable[[DeviceBackend, Callable[[DeviceEvent, int], Coroutine[Any, Any, None]]], Events] = (
+        EventWatcher
+    )
+    make_host: MakeHost = ProcessHost
     make_server: Callable[[LocalService, Path], Server] = LocalServer
     make_metrics: Callable[[], Metrics] = Metrics

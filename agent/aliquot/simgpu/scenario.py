@@ -23,6 +23,7 @@ from aliquot.simgpu.snapshot import DeviceState, device_state, process_start_tic
 EVENT_SINGLE_BIT_ECC = 0x1
 EVENT_DOUBLE_BIT_ECC = 0x2
 EVENT_XID = 0x8
+EVENT_UNAVAILABLE = 0x4000
 EVENT_RECOVERY_ACTION = 0x8000
 XID_FELL_OFF_THE_BUS = 79
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from rich.console import RenderableType
 from rich.table import Table
@@ -13,6 +13,7 @@ from aliquot.cli import _words as words
 from aliquot.cli._out import missing_table
 from aliquot.cli._table import table
 from aliquot.client import Explanation, Lease, LeaseState, Node, NodeFit, Slice, Tier
+from aliquot.common.tiers import NOT_SERVED
 
 
 def lease_view(lease: Lease) -> list[RenderableType]:
@@ -41,13 +42,19 @@ def lease_view(lease: Lease) -> list[RenderableType]:
     things += [Text(f"set aside: {line}", style="red") for line in lease.set_aside]
     if lease.slices:
         things.append(slices_table(lease.slices))
-        stronger = dict.fromkeys(
-            note for part in lease.slices if part.tier is not Tier.NONE for note in part.tier_notes
-        )
-        things += [Text(f"no stronger tier: {note}", style="bright_black") for note in stronger]
+        things += [Text(line, style="bright_black") for line in dict.fromkeys(_notes(lease.slices))]
     if lease.waiting is not None and lease.state is LeaseState.QUEUED:
         things += explanation_view(lease.waiting)
     return things
+
+
+def _notes(slices: Iterable[Slice]) -> Iterator[str]:
+    for part in slices:
+        for note in part.tier_notes:
+            if note.startswith(NOT_SERVED):
+                yield note
+            elif part.tier is not Tier.NONE:
+                yield f"no stronger tier: {note}"
 
 
 def _story(lease: Lease) -> str:

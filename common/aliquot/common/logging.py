@@ -1,8 +1,8 @@
 """Structured logs on the standard library: lines for people, or JSON lines for collectors.
 
 Facts go into `extra`, not into the sentence: `log.info("lease granted", extra={"lease_id": id})`. Every record is one
-line, whatever its message holds, so a name chosen by a user can't forge a line. Only tracebacks add lines, and not in
-JSON.
+line of bounded length, whatever its message holds, so a name chosen by a user can't forge a line or fill a disk. Only
+tracebacks add lines, and not in JSON.
 """
 
 from __future__ import annotations
@@ -15,7 +15,10 @@ from typing import Any, Final, TextIO
 import msgspec
 
 from aliquot.common.errors import ConfigError
+from aliquot.common.text import one_line
 
+TEXT_CHARS_MAX: Final = 4096
+"""Of a message, and of each fact: some of what they say comes from tenants and peers."""
 LEVELS: Final = ("debug", "info", "warning", "error", "critical")
 _STANDARD: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime"}
 
@@ -47,10 +50,10 @@ class JsonFormatter(logging.Formatter):
             "ts": _timestamp(record),
             "level": record.levelname.lower(),
             "logger": record.name,
-            "message": record.getMessage(),
+            "message": _cut(record.getMessage()),
         }
         # `extra` must not overwrite the record's own fields.
-        line |= {f"extra_{key}" if key in line else key: value for key, value in _extra(record).items()}
+        line |= {f"extra_{key}" if key in line else key: _cut(value) for key, value in _extra(record).items()}
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
         return msgspec.json.encode(line, enc_hook=str).decode()
@@ -61,8 +64,9 @@ class HumanFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """See `logging.Formatter.format`."""
-        facts = "".join(f" {key}={_one_line(str(value))}" for key, value in _extra(record).items())
-        line = f"{_timestamp(record)} {record.levelname:<7} {record.name}: {_one_line(record.getMessage())}{facts}"
+        facts = "".join(f" {key}={one_line(str(value), TEXT_CHARS_MAX)}" for key, value in _extra(record).items())
+        said = one_line(record.getMessage(), TEXT_CHARS_MAX)
+        line = f"{_timestamp(record)} {record.levelname:<7} {record.name}: {said}{facts}"
         return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
 
 
@@ -70,10 +74,13 @@ def _extra(record: logging.LogRecord) -> dict[str, Any]:
     return {key: value for key, value in vars(record).items() if key not in _STANDARD}
 
 
+def _cut(value: object) -> object:
+    """JSON escapes what is not printable itself."""
+    if isinstance(value, str) and len(value) > TEXT_CHARS_MAX:
+        return value[: TEXT_CHARS_MAX - 1] + "…"
+    return value
+
+
 def _timestamp(record: logging.LogRecord) -> str:
     moment = dt.datetime.fromtimestamp(record.created, tz=dt.UTC)
     return moment.strftime("%Y-%m-%dT%H:%M:%S.") + f"{moment.microsecond // 1000:03d}Z"
-
-
-def _one_line(text: str) -> str:
-    return text if text.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)

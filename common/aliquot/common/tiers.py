@@ -6,6 +6,9 @@ import enum
 
 from aliquot.common.errors import InvalidFieldError
 
+NOT_SERVED = "not served"
+"""How a note of a slice begins that says why nothing serves it at the moment; all others are about its tier."""
+
 
 class Tier(enum.IntEnum):
     """Ordered: a request for at least `PRELOAD` is served by `MPS` too. The contract's 0 means unspecified."""

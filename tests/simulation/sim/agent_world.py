@@ -65,6 +65,7 @@ def world_of(node: SimNode) -> World:
         open_cgroups=lambda node_id, base: _tree(node),
         open_session=lambda address, coordinators: _session(node.network, address, coordinators),
         make_guard=lambda timeout_s: _guard(node, timeout_s),
+        try_cuda=lambda: "",
         make_tiers=lambda names, **needed: _tiers(node, **needed),
         make_events=lambda backend, take: SimEvents(node, take),
         make_host=lambda **_: NothingServed(),
@@ -110,6 +111,9 @@ class NothingServed:
 
     async def stop(self, holder: Holder) -> None:
         """There was no process."""
+
+    async def sweep(self) -> None:
+        """Nothing was left."""
 
 
 class SimHost:

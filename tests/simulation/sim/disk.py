@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import errno
 import hashlib
-import io
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from pathlib import Path
 from random import Random
-from typing import IO, Any
+from typing import Any
 
 import msgspec
 
@@ -140,17 +139,14 @@ class SimFiles(Files):
     def make_directory(self, path: Path) -> None:
         """They are there from the beginning."""
 
-    def lock(self, path: Path) -> IO[str]:
+    def lock(self, path: Path) -> Callable[[], None]:
         """Nobody else is there."""
-        return io.StringIO()
+        return lambda: None
 
-    def names(self, directory: Path) -> list[Path]:
+    def names(self, directory: Path) -> list[str]:
         if directory == SLICES and self._disk.damage_next_read:
             self._disk.damage()
-        return sorted(path for path in self._disk.now if path.parent == directory)
-
-    def exists(self, path: Path) -> bool:
-        return path in self._disk.now
+        return sorted(path.name for path in self._disk.now if path.parent == directory)
 
     def read(self, path: Path, bytes_max: int) -> bytes:
         file = self._disk.now.get(path)
@@ -170,7 +166,7 @@ class SimFiles(Files):
             file.synced = data
         disk.writes += 1
 
-    def replace(self, source: Path, target: Path) -> None:
+    def rename(self, source: Path, target: Path) -> None:
         self._step()
         self._disk.now[target] = self._disk.now.pop(source)
 
@@ -178,8 +174,9 @@ class SimFiles(Files):
         self._step()
         self._disk.now.pop(path, None)
 
-    def sync_directory(self, directory: Path) -> None:
+    def sync_directory(self, path: Path) -> None:
         self._step()
+        directory = path
         disk = self._disk
         for path in [path for path in disk.kept if path.parent == directory and path not in disk.now]:
             del disk.kept[path]
@@ -206,7 +203,7 @@ class SimRecords:
 
     def write_record(self, path: Path, kind: str, payload: Mapping[str, Any] | msgspec.Struct) -> None:
         """Durable when it returns."""
-        durable.write_record(path, kind, payload, files=SimFiles(current().host.disk))
+        durable.write_record(path, kind, payload, SimFiles(current().host.disk))
 
 
 class _Stored(msgspec.Struct):

@@ -251,7 +251,7 @@ class SimTree:
         """Where a holder's processes are."""
         return f"{self.base}/{holder.lease_id}/{holder.lease_epoch}.{holder.member}"
 
-    def add(self, pid: int, holder: Holder) -> None:
+    def add(self, pid: int, holder: Holder, part: str = "") -> None:
         """Move a process. Raises ContainmentError."""
         proc = self._machine.procs.get(pid)
         if proc is None or not proc.alive:

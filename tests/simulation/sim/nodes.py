@@ -76,7 +76,7 @@ class SimNode(SimMachine):
         self.powered = True
         self.removed = False
         self.local: Any = None
-        self.take_event: Callable[[DeviceEvent], Any] | None = None
+        self.take_event: Callable[[DeviceEvent, int], Any] | None = None
         self.agent_starts = 0
         self.before_agent_start: Callable[[SimNode], None] = lambda node: None
         self.on_agent_start: Callable[[SimNode], None] = lambda node: None
@@ -161,4 +161,4 @@ class SimNode(SimMachine):
     def report_xid(self, uuid: str, xid: int) -> None:
         """The driver reports an event to whoever listens."""
         if self.take_event is not None and self.process is not None and self.process.alive:
-            self.loop.start(self.process, self.take_event(DeviceEvent(uuid, xid)), "xid")
+            self.loop.start(self.process, self.take_event(DeviceEvent(uuid, xid), 1), "xid")

@@ -60,6 +60,8 @@ class Attachment:
     """It was put into its holder's cgroup, so that what it starts is found there."""
     origin_cgroup: str = ""
     """Where it was before, to be put back when it is detached."""
+    hosted: bool = False
+    """The agent started it, to serve the lease."""
 
 
 class Evidence(enum.StrEnum):

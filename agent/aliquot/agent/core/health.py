@@ -2,8 +2,9 @@
 
 A device turns unhealthy on the first bad sign, and healthy again when every sign has been good for `CALM_SAMPLES`
 samples in a row and `CALM_MS` have passed since the last bad one. Signs, in the order asked: the agent's own calls (a
-hung or lost device), the driver's recovery action, row remapping, XIDs. Pure: samples and times come in. Times are
-milliseconds of the monotonic clock.
+hung or lost device), the driver's recovery action, row remapping, XIDs. The recovery action judges; an XID only makes
+us ask for it. Where the driver has none, the XID judges, and silence never clears it: whoever repairs the device then
+restarts the agent. Pure: samples and times come in. Times are milliseconds of the monotonic clock.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from aliquot.agent.core.samples import HealthSample, RecoveryAction
-from aliquot.agent.core.xid import DISPUTED, UNSCHEDULABLE, action_of
+from aliquot.agent.core.xid import DRIVER_JUDGES, PROGRAM_SUSPECTED, UNSCHEDULABLE, action_of
 
 CALM_SAMPLES = 3
 CALM_MS = 10_000
@@ -29,7 +30,7 @@ class Health:
     good_samples: int = 0
     """In a row, since then."""
     xid: int | None = None
-    """The last one that took it out of service, until a good recovery action or a calm period clears it."""
+    """The last one that took it out of service, until good recovery actions for a calm while clear it."""
 
 
 def on_failure(health: Health, reason: str, now_ms: int) -> Health:
@@ -40,7 +41,13 @@ def on_failure(health: Health, reason: str, now_ms: int) -> Health:
 def on_xid(health: Health, xid: int, recovery: RecoveryAction | None, now_ms: int) -> Health:
     """The driver reported an XID. `recovery` is the recovery action read right after it, where the driver has one."""
     action = action_of(xid)
-    if action not in UNSCHEDULABLE or (xid in DISPUTED and recovery in (None, RecoveryAction.NONE)):
+    if action not in UNSCHEDULABLE:
+        return health
+    if recovery is None:
+        believed = xid not in PROGRAM_SUSPECTED
+    else:
+        believed = recovery.concerns_device or xid not in DRIVER_JUDGES
+    if not believed:
         return health
     return replace(health, healthy=False, reason=f"XID {xid}: {action.value}", bad_ms=now_ms, good_samples=0, xid=xid)
 
@@ -52,23 +59,19 @@ def on_sample(health: Health, sample: HealthSample, now_ms: int, calm_ms: int = 
         return replace(health, healthy=False, reason=reason, bad_ms=now_ms, good_samples=0)
     if health.healthy:
         return health
-    if health.xid is not None and sample.recovery_action is None and _needs_restart(health.xid):
-        # Nothing on this driver can say that it is over; the process that answers now may be a new driver's,
-        # in which case the agent has been restarted too.
-        return replace(health, good_samples=0)
+    if health.xid is not None and sample.recovery_action is None:
+        # Nothing on this driver can say that it is over.
+        reason = f"XID {health.xid}: {action_of(health.xid).value}, then restart the agent"
+        return replace(health, reason=reason, good_samples=0)
     good = health.good_samples + 1
     if good >= CALM_SAMPLES and now_ms - health.bad_ms >= calm_ms:
         return Health()
     return replace(health, good_samples=good)
 
 
-def _needs_restart(xid: int) -> bool:
-    return xid == 79
-
-
 def _complaint(sample: HealthSample) -> str:
     action = sample.recovery_action
-    if action is not None and action is not RecoveryAction.NONE:
+    if action is not None and action.concerns_device:
         return f"the driver asks for: {action.name.lower().replace('_', ' ')}"
     if sample.remap_failed:
         return "a memory row could not be remapped: the device needs service"

@@ -99,7 +99,7 @@ class Reservation(msgspec.Struct, frozen=True):
     stop: StopOrder | None = None
     ending: Ending | None = None
     reason: str = ""
-    """Stable word, for FAILED."""
+    """Stable word, for FAILED. Set while it is still to STOP where the agent itself gave it up."""
     detail: str = ""
 
     @property
@@ -126,6 +126,8 @@ class Actual(msgspec.Struct, frozen=True):
     """None: not known at the moment."""
     endpoint: str = ""
     """Where it is served, once its process has answered; empty: not yet, or it is not to be."""
+    unserved: str = ""
+    """Why it is not served at the moment, for people."""
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -9,9 +9,12 @@ from dataclasses import dataclass
 from aliquot.agent.core.model import Actual, Reservation
 from aliquot.agent.core.reservations import SliceStatus, status_of
 from aliquot.common.limits import MAX_SLICE_REPORTS
+from aliquot.common.text import one_line
 from aliquot.common.tiers import Tier
 
 MAX_WAITING = 100_000
+MAX_DETAIL_CHARS = 1024
+"""Of a sentence for people: some of what it says may come from a tenant's process, or from a driver."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +38,8 @@ class SliceReport:
 def report_of(record: Reservation, actual: Actual, detail: str = "") -> SliceReport:
     """The report of a reservation as it is now."""
     spec = record.spec
+    told = detail or record.detail or ("quarantined" if record.quarantined else "")
+    notes = (*actual.tier_notes, actual.unserved) if actual.unserved else actual.tier_notes
     return SliceReport(
         slice_id=spec.slice_id,
         lease_id=spec.lease_id,
@@ -42,11 +47,11 @@ def report_of(record: Reservation, actual: Actual, detail: str = "") -> SliceRep
         status=status_of(record, actual),
         tier=actual.tier if actual.limit_set else None,
         reason=record.reason,
-        detail=detail or record.detail or ("quarantined" if record.quarantined else ""),
+        detail=one_line(told or actual.unserved, MAX_DETAIL_CHARS),
         device_uuid=spec.device_uuid,
         share_milli=spec.share_milli,
         memory_bytes=spec.memory_bytes,
-        tier_notes=actual.tier_notes,
+        tier_notes=tuple(one_line(note, MAX_DETAIL_CHARS) for note in notes),
         endpoint=actual.endpoint,
     )
 

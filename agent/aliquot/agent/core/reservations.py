@@ -2,6 +2,7 @@
 
     RUN --stop ordered--> STOP --processes gone, limit cleared--> ENDED (gone) --settled--> forgotten
     RUN --can't be set up-----------------------------------> ENDED (failed) --settled--> forgotten
+    RUN --can't be served--> STOP --processes gone, limit cleared--> ENDED (failed)
     STOP --run ordered again (a reprieve)--> RUN
 
 `next_step` compares what is ordered with what is true, and names one action. It is asked again after each action and
@@ -25,6 +26,7 @@ class Event(enum.Enum):
     RUN_ORDERED = "run ordered"
     STOP_ORDERED = "stop ordered"
     SETUP_FAILED = "set-up failed"
+    SERVING_FAILED = "serving failed"
     CLEARED = "processes gone and limit cleared"
 
 
@@ -32,6 +34,7 @@ TRANSITIONS: dict[tuple[Intent, Event], Intent] = {
     (Intent.RUN, Event.RUN_ORDERED): Intent.RUN,
     (Intent.RUN, Event.STOP_ORDERED): Intent.STOP,
     (Intent.RUN, Event.SETUP_FAILED): Intent.ENDED,
+    (Intent.RUN, Event.SERVING_FAILED): Intent.STOP,
     (Intent.STOP, Event.RUN_ORDERED): Intent.RUN,
     (Intent.STOP, Event.STOP_ORDERED): Intent.STOP,
     (Intent.STOP, Event.CLEARED): Intent.ENDED,
@@ -97,8 +100,10 @@ def next_step(reservation: Reservation, actual: Actual, now_ms: int) -> Step:
 
 
 def order_run(reservation: Reservation, leader_epoch: int) -> Reservation:
-    """The reservation after the coordinator named it as running; unchanged when it has ended."""
-    if (reservation.intent, Event.RUN_ORDERED) not in TRANSITIONS:
+    """The reservation after the coordinator named it as running; unchanged when it has ended, or was given
+    up: of that the coordinator has yet to hear.
+    """
+    if (reservation.intent, Event.RUN_ORDERED) not in TRANSITIONS or reservation.ending is Ending.FAILED:
         return reservation
     return msgspec.structs.replace(
         reservation, intent=Intent.RUN, stop=None, quarantined=False, leader_epoch=leader_epoch
@@ -114,7 +119,16 @@ def order_stop(reservation: Reservation, stop: StopOrder, leader_epoch: int) -> 
         return reservation
     if reservation.stop is not None:
         stop = StopOrder(reservation.stop.learned_ms, min(stop.grace_ms, reservation.stop.grace_ms), stop.reason)
-    return msgspec.structs.replace(reservation, intent=target, stop=stop, quarantined=False, leader_epoch=leader_epoch)
+    return msgspec.structs.replace(
+        reservation,
+        intent=target,
+        stop=stop,
+        quarantined=False,
+        leader_epoch=leader_epoch,
+        ending=None,
+        reason="",
+        detail="",
+    )
 
 
 def fail(reservation: Reservation, reason: str, detail: str) -> Reservation:
@@ -125,12 +139,22 @@ def fail(reservation: Reservation, reason: str, detail: str) -> Reservation:
     return msgspec.structs.replace(reservation, intent=target, ending=Ending.FAILED, reason=reason, detail=detail)
 
 
+def give_up(reservation: Reservation, stop: StopOrder, reason: str, detail: str) -> Reservation:
+    """The reservation after it could not be served: it fails once its processes, if it has any, are gone."""
+    target = TRANSITIONS.get((reservation.intent, Event.SERVING_FAILED))
+    if target is None:
+        return reservation
+    return msgspec.structs.replace(
+        reservation, intent=target, stop=stop, ending=Ending.FAILED, reason=reason, detail=detail
+    )
+
+
 def conclude(reservation: Reservation) -> Reservation:
     """The reservation after its processes are gone and its limit is cleared."""
     target = TRANSITIONS.get((reservation.intent, Event.CLEARED))
     if target is None:
         return reservation
-    return msgspec.structs.replace(reservation, intent=target, ending=Ending.GONE)
+    return msgspec.structs.replace(reservation, intent=target, ending=reservation.ending or Ending.GONE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +225,7 @@ class Book:
 
     def holding(self) -> list[Reservation]:
         """Records that take part of a device."""
-        return [record for record in self._records.values() if record.holds]
+        return [record for of_lease in self._by_lease.values() for record in of_lease.values()]
 
     def holders(self) -> frozenset[Holder]:
         """Whoever has a record that takes part of a device."""

@@ -92,6 +92,13 @@ class RecoveryAction(enum.IntEnum):
     BUS_RESET = 6
     SYSTEM_REBOOT = 7
 
+    @property
+    def concerns_device(self) -> bool:
+        """Whether the device itself can't be used until it is done. The IMEX domain is a matter of programs that span
+        nodes: idle nodes have reported it for days with all of their links in order.
+        """
+        return self not in {RecoveryAction.NONE, RecoveryAction.RECOVER_IMEX_DOMAIN}
+
 
 @dataclass(frozen=True, slots=True)
 class HealthSample:
@@ -106,14 +113,29 @@ class HealthSample:
     clock_event_reasons: int | None = None
 
 
+class EventKind(enum.StrEnum):
+    """What a driver reports by itself."""
+
+    XID = "xid"
+    UNAVAILABLE = "unavailable"
+    """The device can't be reached any more."""
+    ASK = "ask"
+    """Something about its health has changed; a health sample says what."""
+
+
 @dataclass(frozen=True, slots=True)
 class DeviceEvent:
-    """An XID the driver reported."""
+    """Something that the driver reported."""
 
     uuid: str
     """Of the physical device; empty when the driver did not say."""
-    xid: int
+    xid: int = 0
+    """0 unless it is an XID."""
     gpu_instance_id: int | None = None
+    kind: EventKind = EventKind.XID
+
+    def __str__(self) -> str:
+        return f"XID {self.xid}" if self.kind is EventKind.XID else f"health event {self.kind!r}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,16 +19,18 @@ MAX_PENDING = 1_000
 
 
 class EventWatcher:
-    """Hands events to a coroutine function in the event loop. The thread is a daemon: a driver that does not
-    come back from waiting must not keep the agent from ending.
+    """Hands events to a coroutine function in the event loop, with how often each has come since it was last taken: a
+    storm of one event keeps no other from being heard. The thread is a daemon: a driver that does not come back from
+    waiting must not keep the agent from ending.
     """
 
-    def __init__(self, backend: DeviceBackend, take: Callable[[DeviceEvent], Coroutine[Any, Any, None]]) -> None:
+    def __init__(self, backend: DeviceBackend, take: Callable[[DeviceEvent, int], Coroutine[Any, Any, None]]) -> None:
         self._backend = backend
         self._take = take
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
-        self._pending: asyncio.Queue[DeviceEvent] = asyncio.Queue(MAX_PENDING)
+        self._pending: dict[DeviceEvent, int] = {}
+        self._come = asyncio.Event()
 
     async def run(self) -> None:
         """Watch until cancelled."""
@@ -37,7 +39,11 @@ class EventWatcher:
         self._thread.start()
         try:
             while True:
-                await self._take(await self._pending.get())
+                await self._come.wait()
+                self._come.clear()
+                while self._pending:
+                    event = next(iter(self._pending))
+                    await self._take(event, self._pending.pop(event))
         finally:
             self._stopping.set()
 
@@ -61,7 +67,8 @@ class EventWatcher:
                 loop.call_soon_threadsafe(self._put, event)
 
     def _put(self, event: DeviceEvent) -> None:
-        try:
-            self._pending.put_nowait(event)
-        except asyncio.QueueFull:
-            log.error("too many device events at once: XID %d of %s was dropped", event.xid, event.uuid)  # noqa: TRY400
+        if event not in self._pending and len(self._pending) == MAX_PENDING:
+            log.error("too many different device events at once: %s of %s was dropped", event, event.uuid)
+            return
+        self._pending[event] = self._pending.get(event, 0) + 1
+        self._come.set()

@@ -1,4 +1,4 @@
-"""XIDs as the driver reports them. Events of MIG instances arrive on their card, with the instance's id."""
+"""What the driver reports by itself. Events of MIG instances arrive on their card, with the instance's id."""
 
 from __future__ import annotations
 
@@ -8,11 +8,20 @@ from typing import Any
 
 import pynvml
 
-from aliquot.agent.core.samples import DeviceEvent
+from aliquot.agent.core.samples import DeviceEvent, EventKind
 from aliquot.agent.devices.base import DeviceError
 from aliquot.agent.devices.nvml_query import Query, text
 
 _NO_INSTANCE = 0xFFFFFFFF
+_KINDS = {
+    pynvml.nvmlEventTypeXidCriticalError: EventKind.XID,
+    pynvml.nvmlEventTypeGpuUnavailableError: EventKind.UNAVAILABLE,
+    pynvml.nvmlEventTypeGpuRecoveryAction: EventKind.ASK,
+    pynvml.nvmlEventTypeDoubleBitEccError: EventKind.ASK,
+    pynvml.nvmlEventTypeDramRetirementFailure: EventKind.ASK,
+    pynvml.nvmlEventTypeFatalPoisonError: EventKind.ASK,
+}
+"""Of NVML's types those that say something about health; clocks and power states change all the time."""
 
 
 class EventSource:
@@ -29,7 +38,7 @@ class EventSource:
             return False
         try:
             supported = self._query.ask(uuid, "SupportedEventTypes", pynvml.nvmlDeviceGetSupportedEventTypes, handle)
-            wanted = (supported or 0) & pynvml.nvmlEventTypeXidCriticalError
+            wanted = (supported or 0) & sum(_KINDS)
             if not wanted:
                 return False
             self._query.ask(uuid, "RegisterEvents", pynvml.nvmlDeviceRegisterEvents, handle, wanted, self._set)
@@ -48,14 +57,16 @@ class EventSource:
             return []
         except pynvml.NVMLError as error:
             raise DeviceError(f"EventSetWait: {error}") from error
-        if not data.eventType & pynvml.nvmlEventTypeXidCriticalError:
+        kind = _KINDS.get(data.eventType)
+        if kind is None:
             return []
         instance = data.gpuInstanceId
         return [
             DeviceEvent(
                 uuid=self._uuid_of(data.device),
-                xid=int(data.eventData),
+                xid=int(data.eventData) if kind is EventKind.XID else 0,
                 gpu_instance_id=None if instance == _NO_INSTANCE else instance,
+                kind=kind,
             )
         ]
 

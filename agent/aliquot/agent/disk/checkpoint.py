@@ -15,10 +15,10 @@ their processes do not: the boot id in each tells.
 from __future__ import annotations
 
 import hashlib
+import itertools
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import IO
 from urllib.parse import quote
 
 import msgspec
@@ -26,7 +26,7 @@ import msgspec
 from aliquot.agent.core.attribution import Attachment
 from aliquot.agent.core.model import Holder, Intent, ProcessKey, Reservation, StopOrder
 from aliquot.agent.disk import durable
-from aliquot.agent.disk.files import FILES, Files
+from aliquot.agent.disk.files import DISK, Files
 from aliquot.common.errors import AliquotError
 
 log = logging.getLogger(__name__)
@@ -64,6 +64,7 @@ class StoredAttachment(msgspec.Struct, frozen=True):
     owns_group: bool = False
     contained: bool = False
     origin_cgroup: str = ""
+    hosted: bool = False
 
 
 class StoredLease(msgspec.Struct, frozen=True):
@@ -79,24 +80,24 @@ class StoredLease(msgspec.Struct, frozen=True):
 class Checkpoint:
     """The state directory. One agent at a time: `open` takes a lock that dies with the process."""
 
-    def __init__(self, directory: Path, boot_id: str, lock: IO[str], files: Files = FILES) -> None:
+    def __init__(self, directory: Path, boot_id: str, unlock: Callable[[], None], files: Files) -> None:
         self.directory = directory
         self.notes: list[str] = []
         """What could not be read, for the log, the status and people."""
         self._boot_id = boot_id
-        self._lock = lock
+        self._unlock = unlock
         self._files = files
         self._slices = directory / "slices"
         self._attachments = directory / "attachments"
         self._damaged = directory / "damaged"
 
     @classmethod
-    def open(cls, directory: Path, boot_id: str, files: Files = FILES) -> Checkpoint:
+    def open(cls, directory: Path, boot_id: str, files: Files = DISK) -> Checkpoint:
         """Take the directory, making it where needed. Raises `StateDirError`."""
         try:
             for part in (directory, directory / "slices", directory / "attachments", directory / "damaged"):
                 files.make_directory(part)
-            lock = files.lock(directory / "lock")
+            unlock = files.lock(directory / "lock")
         except BlockingIOError as error:
             raise StateDirError(
                 f"another agent is running on the state directory {directory}",
@@ -107,11 +108,11 @@ class Checkpoint:
                 f"the state directory {directory} can't be used: {error.strerror}",
                 hint="give the agent a directory it may write to with --state-dir",
             ) from error
-        return cls(directory, boot_id, lock, files)
+        return cls(directory, boot_id, unlock, files)
 
     def close(self) -> None:
         """Let another agent take the directory."""
-        self._lock.close()
+        self._unlock()
 
     @property
     def node_record(self) -> Path:
@@ -154,12 +155,12 @@ class Checkpoint:
 
     def save(self, records: Iterable[Reservation]) -> None:
         """Make reservations durable, all with one wait for the directory. Raises `OSError`."""
-        records_by_path = {
+        contents = {
             self._path_of(record.slice_id): durable.encode(_SLICE_KIND, StoredSlice(self._boot_id, record))
             for record in records
         }
-        if records_by_path:
-            durable.write_many(records_by_path, files=self._files)
+        if contents:
+            durable.write_many(contents, self._files)
 
     def forget(self, slice_ids: Iterable[str]) -> None:
         """Remove reservations durably; unknown ones are no error. Raises `OSError`."""
@@ -196,6 +197,7 @@ class Checkpoint:
                     owns_group=item.owns_group,
                     contained=item.contained,
                     origin_cgroup=item.origin_cgroup,
+                    hosted=item.hosted,
                 )
                 for item in stored.attachments
             ]
@@ -219,13 +221,12 @@ class Checkpoint:
                     item.owns_group,
                     item.contained,
                     item.origin_cgroup,
+                    item.hosted,
                 )
                 for item in attachments
             ),
         )
-        durable.write_record(
-            self._attachment_path(lease_id), _ATTACHMENT_KIND, stored, durable=False, files=self._files
-        )
+        durable.write_record(self._attachment_path(lease_id), _ATTACHMENT_KIND, stored, self._files, durable=False)
 
     def forget_attachments(self, lease_id: str) -> None:
         """The lease holds nothing here any more."""
@@ -242,29 +243,26 @@ class Checkpoint:
 
     def _read_all(self, directory: Path, kind: str) -> list[tuple[Path, bytes]]:
         found = []
-        for path in self._files.names(directory):
-            if path.name.endswith(durable.TEMPORARY_SUFFIX):
+        for name in self._files.names(directory):
+            path = directory / name
+            if name.endswith(durable.TEMPORARY_SUFFIX):
                 self._files.remove(path)  # the write it belonged to never happened
-                continue
-            if path.suffix != _SUFFIX:
-                continue
-            try:
-                found.append((path, durable.read_bytes(path, kind, self._files)))
-            except (durable.Damaged, OSError) as error:
-                self._set_aside(path, str(error))
+            elif path.suffix == _SUFFIX:
+                try:
+                    found.append((path, durable.read_bytes(path, kind, self._files)))
+                except (durable.Damaged, OSError) as error:
+                    self._set_aside(path, str(error))
         return found
 
     def _set_aside(self, path: Path, why: str) -> None:
-        target = self._damaged / path.name
-        counter = 0
-        while self._files.exists(target):
-            counter += 1
-            target = self._damaged / f"{path.name}.{counter}"
+        taken = set(self._files.names(self._damaged))
+        numbered = (f"{path.name}.{number}" for number in itertools.count(1))
+        target = self._damaged / next(name for name in itertools.chain([path.name], numbered) if name not in taken)
         note = f"{path.name} could not be read ({why}); kept as {target}"
         self.notes.append(note)
         log.error("%s", note)
         try:
-            self._files.replace(path, target)
+            self._files.rename(path, target)
         except OSError as error:
             log.warning("%s could not be moved: %s", path, error)
 

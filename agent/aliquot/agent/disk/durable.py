@@ -19,7 +19,7 @@ from typing import Any
 
 import msgspec
 
-from aliquot.agent.disk.files import FILES, Files
+from aliquot.agent.disk.files import DISK, Files
 
 VERSION = 1
 MAX_RECORD_BYTES = 1 << 20
@@ -55,7 +55,7 @@ def decode(data: bytes, kind: str) -> bytes:
     return body
 
 
-def read_bytes(path: Path, kind: str, files: Files = FILES) -> bytes:
+def read_bytes(path: Path, kind: str, files: Files = DISK) -> bytes:
     """The payload of the record in a file. Raises `Damaged` and `OSError`."""
     data = files.read(path, MAX_RECORD_BYTES + 1)
     if len(data) > MAX_RECORD_BYTES:
@@ -63,7 +63,7 @@ def read_bytes(path: Path, kind: str, files: Files = FILES) -> bytes:
     return decode(data, kind)
 
 
-def read_record(path: Path, kind: str, files: Files = FILES) -> dict[str, Any]:
+def read_record(path: Path, kind: str, files: Files = DISK) -> dict[str, Any]:
     """The payload of the record in a file, as a mapping. Raises `Damaged` and `OSError`."""
     try:
         found = msgspec.json.decode(read_bytes(path, kind, files))
@@ -75,34 +75,29 @@ def read_record(path: Path, kind: str, files: Files = FILES) -> dict[str, Any]:
 
 
 def write_record(
-    path: Path,
-    kind: str,
-    payload: Mapping[str, Any] | msgspec.Struct,
-    *,
-    durable: bool = True,
-    files: Files = FILES,
+    path: Path, kind: str, payload: Mapping[str, Any] | msgspec.Struct, files: Files = DISK, *, durable: bool = True
 ) -> None:
     """Write a record. With `durable`, it survives a loss of power from the moment this returns; without, it
     survives the death of this process only. Raises `OSError`; the old record is then still there.
     """
-    write_many({path: encode(kind, payload)}, durable=durable, files=files)
+    write_many({path: encode(kind, payload)}, files, durable=durable)
 
 
-def write_many(records: Mapping[Path, bytes], *, durable: bool = True, files: Files = FILES) -> None:
+def write_many(contents: Mapping[Path, bytes], files: Files = DISK, *, durable: bool = True) -> None:
     """Write several files; each is whole or as it was. One directory fsync for those of one directory."""
     written: list[tuple[Path, Path]] = []
     try:
-        for path, data in records.items():
+        for path, data in contents.items():
             temporary = path.with_name(path.name + TEMPORARY_SUFFIX)
             written.append((temporary, path))
             files.write(temporary, data, sync=durable)
         for temporary, path in written:
-            files.replace(temporary, path)
+            files.rename(temporary, path)
     except OSError:
         for temporary, _ in written:
             with contextlib.suppress(OSError):
                 files.remove(temporary)
         raise
     if durable:
-        for directory in {path.parent for path in records}:
+        for directory in dict.fromkeys(path.parent for path in contents):
             files.sync_directory(directory)

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from aliquot.agent.disk.durable import Damaged, read_record, write_record
-from aliquot.agent.disk.files import FILES, Files
+from aliquot.agent.disk.files import DISK, Files
 from aliquot.common.ids import ALPHABET, ID_CHARS, IdGenerator
 from aliquot.common.names import validate_node
 
@@ -41,7 +41,7 @@ def derive(device_uuids: Iterable[str]) -> str:
 class Identity:
     """The node's durable facts about itself: its id, and the highest leader epoch it has obeyed."""
 
-    def __init__(self, path: Path, node_id: str, leader_epoch: int, files: Files = FILES) -> None:
+    def __init__(self, path: Path, node_id: str, leader_epoch: int, files: Files = DISK) -> None:
         self._path = path
         self._files = files
         self.node_id = node_id
@@ -49,7 +49,7 @@ class Identity:
         self._written_epoch = leader_epoch
 
     @classmethod
-    def open(cls, path: Path, configured_id: str, device_uuids: Iterable[str], files: Files = FILES) -> Identity:
+    def open(cls, path: Path, configured_id: str, device_uuids: Iterable[str], files: Files = DISK) -> Identity:
         """Read the node's record or make it. Raises `OSError` when the state directory can't be written, and
         `InvalidFieldError` for a configured id that is none.
         """
@@ -57,28 +57,29 @@ class Identity:
             validate_node(configured_id, "node_id")
         stored: dict[str, object] = {}
         try:
-            stored = read_record(path, _KIND, files) if files.exists(path) else {}
+            stored = read_record(path, _KIND, files)
+        except FileNotFoundError:
+            pass
         except Damaged as error:
             aside = path.with_suffix(".damaged")
-            files.replace(path, aside)
+            files.rename(path, aside)
             log.warning("the node's record was damaged (%s); kept as %s, a new one is made", error, aside)
         node_id = configured_id or str(stored.get("node_id") or "") or derive(device_uuids)
         epoch = stored.get("leader_epoch", 0)
         identity = cls(path, node_id, epoch if isinstance(epoch, int) else 0, files)
         if stored.get("node_id") != node_id:
             identity._write()
-        files.sync_directory(path.parent)  # what was read may not have been synced by the agent that wrote it
+        else:
+            files.sync_directory(path.parent)  # the agent that wrote it may have died before that
         return identity
 
     def obey(self, leader_epoch: int) -> None:
-        """Make it durable that a coordinator of this epoch is obeyed, before it is. Raises `OSError`; it counts all
-        the same then, and is written down with the next order.
-        """
-        self.leader_epoch = max(self.leader_epoch, leader_epoch)
-        if self._written_epoch < self.leader_epoch:
+        """Make it durable that a coordinator of this epoch is obeyed, before it is. Raises `OSError`."""
+        self.leader_epoch = max(leader_epoch, self.leader_epoch)
+        if self.leader_epoch > self._written_epoch:  # also when the last try failed
             self._write()
 
     def _write(self) -> None:
         epoch = self.leader_epoch
-        write_record(self._path, _KIND, {"node_id": self.node_id, "leader_epoch": epoch}, files=self._files)
+        write_record(self._path, _KIND, {"node_id": self.node_id, "leader_epoch": epoch}, self._files)
         self._written_epoch = epoch

@@ -46,7 +46,9 @@ def look(backend: DeviceBackend, why_no_driver: str, found: Discovery) -> Iterat
     for device in found.devices:
         yield _device(backend, device)
     if found.devices:
-        missing = CudaDriver().why_not(found.devices[0])
+        cuda = CudaDriver()
+        cuda.look()
+        missing = cuda.why_not(found.devices[0])
         yield Finding("CUDA", Mark.NOTE if missing else Mark.GOOD, missing or f"{CUDA_LIBRARY} can be loaded")
     for card in found.cards:
         yield _card(card)

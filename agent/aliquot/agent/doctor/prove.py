@@ -43,6 +43,8 @@ def prove(backend: DeviceBackend, device: DeviceInfo, directory: Path, names: tu
         yield Finding("tiers", Mark.NOTE, text)
         return
     tree, why_not = _tree()
+    cuda = CudaDriver()
+    cuda.look()
     enforcers = assemble(
         names,
         directory=directory,
@@ -50,7 +52,7 @@ def prove(backend: DeviceBackend, device: DeviceInfo, directory: Path, names: tu
         why_no_cgroups=lambda: why_not,
         blind=lambda uuid: why_unmeasured(backend.processes(uuid)),
         powerless=PidFds().available,
-        no_cuda=CudaDriver().why_not,
+        no_cuda=cuda.why_not,
     )
     cgroup = tree.path_of(HOLDER) if tree is not None else None
     whole = SliceSpec("doctor.1.0", "doctor", 1, device.uuid, 1000, device.leasable_bytes)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 
@@ -28,27 +29,10 @@ def why_unmeasured(listed: ProcessList) -> str:
     return UNMEASURED if untold and len(untold) == len(listed.processes) else ""
 
 
-class CudaDriver:
-    """Whether programs on this node find CUDA's driver. Without it no process can allocate anything, and no limit on
-    processes can be shown to work.
+def try_to_load() -> str:
+    """Whether programs find CUDA's driver: empty, or what is in the way. Takes tens of milliseconds; on a machine in
+    trouble up to 30 s, so it belongs into a thread.
     """
-
-    def __init__(self, clock_s: Callable[[], float] = time.monotonic) -> None:
-        self._clock_s = clock_s
-        self._problem: str | None = None
-        self._tried_s = 0.0
-
-    def why_not(self, device: DeviceInfo) -> str:
-        """Empty where it can be loaded, and for devices of other vendors. The first call takes tens of milliseconds."""
-        if device.vendor.upper() not in ("", "NVIDIA"):
-            return ""
-        if self._problem is None or (self._problem and self._clock_s() - self._tried_s >= AGAIN_S):
-            self._tried_s = self._clock_s()
-            self._problem = _try_to_load()
-        return self._problem
-
-
-def _try_to_load() -> str:
     # In a process of its own: loaded into the agent, the driver would take memory there for ever.
     command = [sys.executable, "-I", "-S", "-c", _TRY, CUDA_LIBRARY]
     try:
@@ -57,10 +41,43 @@ def _try_to_load() -> str:
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         log.warning("whether %s can be loaded could not be tried: %s", CUDA_LIBRARY, error)
-        return ""
+        return f"it could not be found out whether {CUDA_LIBRARY} can be loaded ({error}): look at the driver"
     if done.returncode == 0:
         return ""
     return (
         f"{CUDA_LIBRARY} can't be loaded here, so no program can use the device: install the driver's CUDA library, "
         "or give the agent's container the driver capability `compute`"
     )
+
+
+class CudaDriver:
+    """Whether programs on this node find CUDA's driver. Without it no process can allocate anything, and no limit on
+    processes can be shown to work. Call `look` first.
+    """
+
+    def __init__(
+        self, try_to_load: Callable[[], str] = try_to_load, clock_s: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._try_to_load = try_to_load
+        self._clock_s = clock_s
+        self._problem = "whether programs find CUDA's driver has not been tried yet"
+        self._tried_s = float("-inf")
+
+    def look(self) -> None:
+        """Try it now, as long as that takes."""
+        self._tried_s = float("inf")  # while it is tried, nobody else does
+        try:
+            self._problem = self._try_to_load()
+        finally:
+            self._tried_s = self._clock_s()
+
+    def why_not(self, device: DeviceInfo) -> str:
+        """Empty where it could be loaded, and for devices of other vendors. Never waits: where there was a problem, it
+        is tried again in a thread of its own, once a minute at most.
+        """
+        if device.vendor.upper() not in ("", "NVIDIA"):
+            return ""
+        if self._problem and self._clock_s() - self._tried_s >= AGAIN_S:
+            self._tried_s = float("inf")
+            threading.Thread(target=self.look, name="look for CUDA", daemon=True).start()
+        return self._problem

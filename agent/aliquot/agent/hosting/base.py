@@ -34,7 +34,10 @@ class Service(Protocol):
     """
 
     async def start(self) -> str:
-        """Begin to serve. Returns the endpoint for clients: a host and port, or a URI, of at most 256 characters."""
+        """Begin to serve. Returns the endpoint for clients: a host and port, or a URI, of at most 256 characters.
+
+        Runs in an event loop of its own: the agent is answered by another thread, also while this one is busy.
+        """
 
     async def stop(self) -> None:
         """The lease ends: within its grace, after which the process is killed."""
@@ -55,14 +58,17 @@ class Host(Protocol):
 
     async def start(self, holder: Holder, name: str) -> str:
         """Have a member served, by the process that is there already if there is one. Returns the endpoint once it
-        answers. Raises `HostError`; then nothing that was started is left.
+        answers. Raises `HostError`; then nothing that was started is left, as far as the kernel can end it.
         """
 
     async def health(self, holder: Holder) -> str:
         """Empty while the member's process answers, else what is wrong."""
 
     async def stop(self, holder: Holder) -> None:
-        """The member's processes have ended: nothing is kept of it."""
+        """The member's processes have ended: nothing is kept of it, unless it is held again."""
+
+    async def sweep(self) -> None:
+        """The agent has started: nothing is kept of members that are not held any more."""
 
 
 def installed() -> frozenset[str]:

@@ -10,19 +10,18 @@ import logging
 import os
 import shutil
 import signal
-import socket
-import struct
 import subprocess
 import sys
-from collections import defaultdict
-from hashlib import sha256
+import time
+from collections.abc import Collection, Sequence
 from pathlib import Path
-
-import msgspec
+from weakref import WeakValueDictionary
 
 from aliquot.agent.attaching import Attacher
-from aliquot.agent.core.model import Holder
-from aliquot.agent.hosting.base import SOCKET, Answer, HostError, installed, valid_endpoint
+from aliquot.agent.core.model import Holder, ProcessKey, Reservation
+from aliquot.agent.hosting.asking import ask
+from aliquot.agent.hosting.base import Answer, HostError, installed
+from aliquot.agent.hosting.folders import TEMPORARY, Folders
 from aliquot.agent.processes.containment import Containment
 from aliquot.agent.processes.proc import Processes
 from aliquot.agent.processes.signals import Signaller, Target
@@ -33,22 +32,24 @@ log = logging.getLogger(__name__)
 
 START_TIMEOUT_S = 120.0
 """A service may have a framework to import and a device to initialise."""
-ASK_TIMEOUT_S = 5.0
-REAP_TIMEOUT_S = 5.0
+GRACE_MAX_S = 10.0
+"""Between SIGTERM and SIGKILL for one that does not answer any more; its lease's own grace may be shorter."""
+KILL_S = 5.0
+"""How long after SIGKILL one counts as hung in the kernel."""
 _LOOK_AGAIN_S = 0.05
+_LOOK_AGAIN_MAX_S = 0.5
 _HANDED_ON = ("PATH", "LD_LIBRARY_PATH", "PYTHONPATH", "LANG")
 """What a process gets of the agent's own environment."""
-_MAX_ANSWER_BYTES = 8 << 10
-_CREDENTIALS = struct.Struct("3i")
-_ANSWER = msgspec.json.Decoder(Answer)
 # It waits until it belongs to the lease; only then is anything loaded that the tenant's tier has to hold.
 _WHEN_TOLD = 'read go && exec "$@"'
+_OWN_OOM_SCORE = Path("/proc/self/oom_score_adj")
 
 
 class ProcessHost:
     """See `base.Host`. Use from one event loop.
 
-    `user`: whom the processes run as; None: the agent's own user.
+    `uids`: whom the processes run as, where the agent is root: one user for all of them, or one of these for each
+    member; empty: the agent's own user.
     """
 
     def __init__(
@@ -60,17 +61,17 @@ class ProcessHost:
         signaller: Signaller,
         processes: Processes,
         directory: Path,
-        user: int | None = None,
+        uids: Collection[int] = (),
     ) -> None:
         self._state = state
         self._attacher = attacher
         self._containment = containment
         self._signaller = signaller
         self._processes = processes
-        self._directory = directory
-        self._user = user
+        self._folders = Folders(directory, uids or (os.geteuid(),))
         self._children: dict[Holder, subprocess.Popen[bytes]] = {}
-        self._starting: defaultdict[Holder, asyncio.Lock] = defaultdict(asyncio.Lock)
+        """Those that this agent has started; of others it knows what is written down."""
+        self._locks: WeakValueDictionary[Holder, asyncio.Lock] = WeakValueDictionary()
         self._installed = installed()
 
     def offered(self) -> frozenset[str]:
@@ -81,9 +82,11 @@ class ProcessHost:
         """See `Host`."""
         if name not in self._installed:
             raise HostError(f"no service named {name} is installed on this node", hint=f"install what provides {name}")
-        async with self._starting[holder]:
+        async with self._lock(holder):
             try:
-                if await self._ask(holder) is None:
+                if await self._found(holder) is None:
+                    if not self._usable(holder):
+                        raise HostError("the coordinator does not name its slices: they take no new processes")
                     await self._end(holder, f"what served its lease by {name} does not answer any more")
                     await self._spawn(holder, name)
                 async with asyncio.timeout(START_TIMEOUT_S):
@@ -94,7 +97,8 @@ class ProcessHost:
                 problem = error.message
             except (OSError, AliquotError) as error:
                 problem = f"{name} can't be started: {error}"
-            await self._end(holder, problem)
+            if self._usable(holder):
+                await self._end(holder, problem)
             raise HostError(problem)
 
     async def health(self, holder: Holder) -> str:
@@ -109,27 +113,42 @@ class ProcessHost:
 
     async def stop(self, holder: Holder) -> None:
         """See `Host`."""
-        self._starting.pop(holder, None)
-        child = self._children.pop(holder, None)
-        if child is not None:
-            await _reap(child)
-        await asyncio.to_thread(shutil.rmtree, self._folder(holder), ignore_errors=True)
+        async with self._lock(holder):
+            if self._state.held(holder):
+                return  # it came back meanwhile
+            child = self._children.pop(holder, None)
+            if child is not None:
+                await _reap(child)
+            await asyncio.to_thread(self._folders.remove, holder)
+
+    async def sweep(self) -> None:
+        """See `Host`."""
+        await asyncio.to_thread(self._folders.sweep, self._state.holders())
+
+    def _lock(self, holder: Holder) -> asyncio.Lock:
+        """One for each member as long as somebody holds it or waits for it."""
+        lock = self._locks.get(holder)
+        if lock is None:
+            lock = self._locks[holder] = asyncio.Lock()
+        return lock
+
+    def _usable(self, holder: Holder) -> list[Reservation]:
+        """The member's slices that may take processes."""
+        return [record for record in self._state.running(holder) if not record.quarantined]
 
     # -- starting
 
     async def _spawn(self, holder: Holder, name: str) -> None:
-        records = [record for record in self._state.running(holder) if not record.quarantined]
-        uid = os.geteuid() if self._user is None else self._user
-        folder = self._folder(holder)
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        os.chown(folder, uid, -1)
+        records = self._usable(holder)
+        if not records:
+            raise HostError("its lease is being ended")
+        folder, uid = await asyncio.to_thread(self._folders.make, holder)
         present = {key: os.environ[key] for key in _HANDED_ON if key in os.environ}
+        present |= {"HOME": str(folder), "TMPDIR": str(folder / TEMPORARY)}
         variables, _ = self._attacher.environment(records, present, uid)
-        words = [f"{key}={value}" for key, value in (present | variables).items()]
-        program = [sys.executable, "-m", "aliquot.agent.hosting.program", name]
         child = await asyncio.to_thread(
             subprocess.Popen,
-            ["/bin/sh", "-c", _WHEN_TOLD, "sh", *self._as_user(), "/usr/bin/env", *words, *program],
+            _command(name, uid, present | variables),
             cwd=folder,
             env=present,
             stdin=subprocess.PIPE,
@@ -143,7 +162,8 @@ class ProcessHost:
             key = self._processes.key_of(child.pid)
             if key is None:
                 raise HostError("its process has ended before it began")
-            self._attacher.attach(key, holder, uid)
+            self._attacher.attach(key, holder, uid, hosted=True)
+            _make_ordinary(child.pid)
             child.stdin.write(b"go\n")
         except BaseException:
             child.kill()  # ours, not yet the lease's, and not reaped: the pid is still its own
@@ -152,17 +172,6 @@ class ProcessHost:
             with contextlib.suppress(OSError):
                 child.stdin.close()
         log.info("serving", extra={"lease_id": holder.lease_id, "pid": child.pid, "service": name})
-
-    def _as_user(self) -> list[str]:
-        """What a program is run by to be another user's. Not Popen's `user`: for that it would fork, which threads of
-        gRPC do not survive, where else it can do without.
-        """
-        if self._user is None or self._user == os.geteuid():
-            return []
-        program = shutil.which("setpriv")
-        if program is None:
-            raise HostError("setpriv is missing, by which processes are run as another user", hint="install util-linux")
-        return [program, f"--reuid={self._user}", f"--regid={self._user}", "--clear-groups", "--"]
 
     async def _until_it_answers(self, holder: Holder, name: str) -> str:
         while True:
@@ -176,56 +185,81 @@ class ProcessHost:
             child = self._children.get(holder)
             if child is not None and child.poll() is not None:
                 raise HostError(f"{name} has ended with {child.returncode} before it answered")
+            if child is None and not self._containment.service_of(holder):
+                raise HostError(f"{name} has ended before it answered")
             await asyncio.sleep(_LOOK_AGAIN_S)
 
+    # -- ending
+
     async def _end(self, holder: Holder, why: str) -> None:
-        """Leave nothing of what was started: the child, and whatever it has started in its session. Others of the
-        member's processes have attached themselves, and go on.
+        """Leave nothing of what was started, by whichever agent: SIGTERM, the grace, SIGKILL. What has attached itself
+        goes on. Raises `HostError` where something outlives that: nothing is started beside it.
         """
+        grace_s = min([GRACE_MAX_S, *(each.spec.grace_ms / 1000 for each in self._state.running(holder))])
+        for what, wait_s in ((signal.SIGTERM, grace_s), (signal.SIGKILL, KILL_S)):
+            if await self._gone(holder, why, what, wait_s):
+                break
+        else:
+            pids = ", ".join(str(each.pid) for each in self._containment.service_of(holder))
+            raise HostError(f"what served it is still alive after SIGKILL, probably hung in the kernel: {pids}")
         child = self._children.pop(holder, None)
-        if child is None:
-            return
-        for process in self._containment.members(holder):
-            facts = self._processes.facts_of(process.pid)
-            if facts is not None and facts.key == process and facts.session_id == child.pid:
-                self._signaller.send(Target(process, holder, why), signal.SIGKILL)
-        await _reap(child)
+        if child is not None:
+            await _reap(child)
+        self._attacher.forget_hosted(holder)
+
+    async def _gone(self, holder: Holder, why: str, what: signal.Signals, wait_s: float) -> bool:
+        until_s, look_s = time.monotonic() + wait_s, _LOOK_AGAIN_S
+        known: set[ProcessKey] = set()
+        while True:
+            known.update(self._containment.service_of(holder))  # also what was born since
+            left = [process for process in known if self._processes.alive(process)]
+            if not left:
+                return True
+            if time.monotonic() > until_s:
+                return False
+            for process in left:
+                self._signaller.send(Target(process, holder, why), what)
+            await asyncio.sleep(look_s)
+            look_s = min(_LOOK_AGAIN_MAX_S, look_s * 2)
 
     # -- asking
 
     async def _ask(self, holder: Holder) -> Answer | None:
-        """What the member's process says of itself; None: it says nothing, or who answers is somebody else."""
-        try:
-            # A path of a socket has little more than a hundred characters; one below an open folder is short.
-            descriptor = os.open(self._folder(holder), os.O_PATH | os.O_DIRECTORY)
-        except OSError:
-            return None
-        try:
-            async with asyncio.timeout(ASK_TIMEOUT_S):
-                reader, writer = await asyncio.open_unix_connection(f"/proc/self/fd/{descriptor}/{SOCKET}")
-                try:
-                    if not self._is_its(writer.get_extra_info("socket"), holder):
-                        return None
-                    data = await reader.read(_MAX_ANSWER_BYTES)
-                finally:
-                    writer.close()
-            answer = _ANSWER.decode(data)
-        except (OSError, TimeoutError, msgspec.DecodeError):
-            return None
-        finally:
-            os.close(descriptor)
-        return answer if not answer.endpoint or valid_endpoint(answer.endpoint) else None
+        return await ask(self._folders.of(holder), lambda pid: self._containment.belongs(pid, holder))
 
-    def _is_its(self, connection: socket.socket, holder: Holder) -> bool:
-        raw = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-        return self._containment.belongs(_CREDENTIALS.unpack(raw)[0], holder)
+    async def _found(self, holder: Holder) -> Answer | None:
+        """What a process says that is there already: one that is busy for a moment is asked once more."""
+        answer = await self._ask(holder)
+        if answer is None and self._containment.service_of(holder):
+            answer = await self._ask(holder)
+        return answer
 
-    def _folder(self, holder: Holder) -> Path:
-        name = f"{holder.lease_id}\n{holder.lease_epoch}\n{holder.member}"
-        return self._directory / sha256(name.encode()).hexdigest()[:32]
+
+def _command(name: str, uid: int, environment: dict[str, str]) -> Sequence[str]:
+    """What starts a service as a user. Not Popen's `user`: for that it would fork, which threads of gRPC do not
+    survive, where else it can do without.
+    """
+    as_user: list[str] = []
+    if uid != os.geteuid():
+        program = shutil.which("setpriv")
+        if program is None:
+            raise HostError("setpriv is missing, by which processes are run as another user", hint="install util-linux")
+        as_user = [program, f"--reuid={uid}", f"--regid={uid}", "--clear-groups", "--"]
+    words = [f"{key}={value}" for key, value in environment.items()]
+    service = [sys.executable, "-m", "aliquot.agent.hosting.program", name]
+    return ["/bin/sh", "-c", _WHEN_TOLD, "sh", *as_user, "/usr/bin/env", *words, *service]
+
+
+def _make_ordinary(pid: int) -> None:
+    """When memory runs out the kernel spares the agent, where it was told to: but not what the agent starts."""
+    try:
+        if int(_OWN_OOM_SCORE.read_text(encoding="ascii")) < 0:
+            Path(f"/proc/{pid}/oom_score_adj").write_text("0", encoding="ascii")
+    except OSError as error:
+        log.warning("process %d keeps the agent's protection when memory runs out: %s", pid, error)
 
 
 async def _reap(child: subprocess.Popen[bytes]) -> None:
-    """Wait for the end of a process that was killed; one that hangs in the kernel is given up."""
+    """Take note of the end of a process that was killed; one that hangs in the kernel is given up."""
     with contextlib.suppress(subprocess.TimeoutExpired):
-        await asyncio.to_thread(child.wait, REAP_TIMEOUT_S)
+        await asyncio.to_thread(child.wait, KILL_S)

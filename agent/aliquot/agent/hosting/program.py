@@ -11,49 +11,65 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
+import socket
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Coroutine
 from importlib.metadata import entry_points
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from aliquot.agent.hosting.base import ENTRY_POINTS, MAX_PROBLEM_CHARS, SOCKET, Answer, Service, valid_endpoint
+from aliquot.common.text import one_line
 
 TELL_PROBLEM_S = 10.0
 """How long a service that could not start is still asked why."""
+_TELL_TIMEOUT_S = 1.0
 
 
 def main(arguments: list[str] | None = None) -> int:
     """0, or 1 where the service could not start."""
     (name,) = sys.argv[1:] if arguments is None else arguments
     Path(SOCKET).unlink(missing_ok=True)
-    return asyncio.run(_serve(name))
+    return asyncio.run(_serve(name, _Teller()))
 
 
-async def _serve(name: str) -> int:
+class _Teller:
+    """Answers the agent from a thread of its own, so that a service that computes does not look as if it hung."""
+
+    def __init__(self) -> None:
+        self.answer = Answer()
+        self._listening = socket.socket(socket.AF_UNIX)
+        self._listening.bind(SOCKET)
+        self._listening.listen()
+        threading.Thread(target=self._tell, name="teller", daemon=True).start()
+
+    def _tell(self) -> None:
+        while True:
+            asking, _ = self._listening.accept()
+            with asking, contextlib.suppress(OSError):
+                asking.settimeout(_TELL_TIMEOUT_S)
+                asking.sendall(msgspec.json.encode(self.answer) + b"\n")
+
+
+async def _serve(name: str, teller: _Teller) -> int:
     ended = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, ended.set)
-    answer = Answer()
-
-    async def tell(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.write(msgspec.json.encode(answer) + b"\n")
-        with contextlib.suppress(ConnectionError):
-            await writer.drain()
-        writer.close()
-
-    server = await asyncio.start_unix_server(tell, SOCKET)
     service: Service | None = None
     try:
         service = _load(name)()
-        endpoint = await service.start()
+        endpoint = await _until(ended, service.start())
+        if endpoint is None:
+            return 0
         if not valid_endpoint(endpoint):
             raise ValueError(f"the service {name} gave no endpoint that can be told: {endpoint!r}")
-        answer = Answer(endpoint=endpoint)
+        teller.answer = Answer(endpoint=endpoint)
     except Exception as error:  # noqa: BLE001 - whatever it is, the agent is told
-        answer = Answer(problem=f"{type(error).__name__}: {error}"[:MAX_PROBLEM_CHARS])
+        teller.answer = Answer(problem=one_line(f"{type(error).__name__}: {error}", MAX_PROBLEM_CHARS))
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(TELL_PROBLEM_S):
                 await ended.wait()
@@ -63,8 +79,18 @@ async def _serve(name: str) -> int:
     finally:
         if service is not None:
             await service.stop()
-        server.close()
     return 0
+
+
+async def _until(ended: asyncio.Event, start: Coroutine[Any, Any, str]) -> str | None:
+    """What a service answers that starts; None where it was told to end before it did."""
+    starting, ending = asyncio.ensure_future(start), asyncio.ensure_future(ended.wait())
+    try:
+        await asyncio.wait({starting, ending}, return_when=asyncio.FIRST_COMPLETED)
+        return await starting if starting.done() else None
+    finally:
+        starting.cancel()
+        ending.cancel()
 
 
 def _load(name: str) -> Callable[[], Service]:

@@ -14,6 +14,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from aliquot.agent.core.accounting import SliceUsage
+from aliquot.agent.core.xid import XidSeverity
 from aliquot.agent.processes.signals import Signaller
 from aliquot.agent.state import DeviceState, NodeState
 from aliquot.agent.watchdog import Watchdog
@@ -72,7 +73,6 @@ _DEVICE_GAUGES: tuple[tuple[str, str, Value], ...] = (
         lambda d: d.health_sample.uncorrected_errors,
     ),
     ("healthy", "1 when the device takes new leases.", lambda d: int(d.health.healthy)),
-    ("last_xid", "The last XID the driver reported since the agent started.", lambda d: d.last_xid),
 )
 
 
@@ -122,6 +122,15 @@ class NodeCollector(Collector):
             share.add_metric(labels, sum(record.spec.share_milli for record in records) / 1000)
             memory.add_metric(labels, sum(record.spec.memory_bytes for record in records))
         yield from (leases, share, memory)
+        xids = CounterMetricFamily(
+            "aliquot_device_xids",
+            "XIDs that the driver reported, by whom they concern.",
+            labels=(*_DEVICE_LABELS, "severity"),
+        )
+        for device in devices:
+            for severity in XidSeverity:  # zeros too: a counter that begins at one has never increased
+                xids.add_metric([*self._device_labels(device), severity.value], device.xids[severity])
+        yield xids
 
     def _slices(self, devices: list[DeviceState]) -> Iterator[Metric]:
         info = GaugeMetricFamily(

@@ -43,8 +43,10 @@ class Attachments:
         """The user id that may attach; None before the first attachment."""
         return self._owners.get(lease_id)
 
-    def add(self, holder: Holder, process: ProcessKey, uid: int, origin_cgroup: str) -> Attachment:
-        """Register a process; durable against the death of the agent when this returns.
+    def add(
+        self, holder: Holder, process: ProcessKey, uid: int, origin_cgroup: str, *, hosted: bool = False
+    ) -> Attachment:
+        """Register a process; durable against the death of the agent when this returns. `hosted`: the agent started it.
 
         Raises `TooManyAttachments` and `OSError`.
         """
@@ -66,6 +68,7 @@ class Attachments:
             order=self._order,
             since_ticks=self._processes.now_ticks(),
             origin_cgroup=origin_cgroup,
+            hosted=hosted,
         )
         owner = self._owners.get(holder.lease_id, uid)
         self._checkpoint.save_attachments(holder.lease_id, owner, [*items, added])

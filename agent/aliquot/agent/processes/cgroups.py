@@ -23,6 +23,8 @@ from aliquot.common.errors import AliquotError
 MOUNTINFO = Path("/proc/self/mountinfo")
 BASE_NAME = "aliquot"
 _LEAF = re.compile(r"(?P<epoch>[0-9]+)\.(?P<member>[0-9]+)")
+SERVICE = "service"
+"""Below a holder's leaf, of what the agent started to serve it and what that started: so it can be ended by itself."""
 _LIMITS = ("memory.max", "memory.high", "cpu.max")
 
 
@@ -115,8 +117,8 @@ class CgroupTree:
         """The holder's leaf in the file system."""
         return self._directory / quote(holder.lease_id, safe="") / f"{holder.lease_epoch}.{holder.member}"
 
-    def add(self, pid: int, holder: Holder) -> None:
-        """Put a process into the holder's leaf; its future children are born there.
+    def add(self, pid: int, holder: Holder, part: str = "") -> None:
+        """Put a process into the holder's leaf, or into a part of it; its future children are born there.
 
         Raises `ContainmentError` when the move would lift limits that its present cgroup puts on it, or is
         not permitted.
@@ -124,7 +126,7 @@ class CgroupTree:
         limited = self._limits_left_behind(pid)
         if limited:
             raise ContainmentError(f"its cgroup carries limits ({limited}) that moving it would lift")
-        leaf = self.directory_of(holder)
+        leaf = self.directory_of(holder) / part
         try:
             leaf.mkdir(parents=True, exist_ok=True)
             (leaf / "cgroup.procs").write_text(str(pid), encoding="ascii")
@@ -140,10 +142,10 @@ class CgroupTree:
                     (directory / "cgroup.procs").write_text(str(pid), encoding="ascii")
                     return
 
-    def members(self, holder: Holder) -> list[int]:
-        """Processes in the holder's leaf and below it."""
+    def members(self, holder: Holder, part: str = "") -> list[int]:
+        """Processes in the holder's leaf, or in a part of it, and below."""
         found: list[int] = []
-        for directory in _walk(self.directory_of(holder)):
+        for directory in _walk(self.directory_of(holder) / part):
             with contextlib.suppress(OSError):
                 found += [int(word) for word in (directory / "cgroup.procs").read_text(encoding="ascii").split()]
         return found

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import enum
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 from aliquot.agent.core.attribution import Attachment, Attributor, Belonging
 from aliquot.agent.core.model import Holder, ProcessKey
 from aliquot.agent.processes import proc as real_processes
-from aliquot.agent.processes.cgroups import CgroupTree, ContainmentError
+from aliquot.agent.processes.cgroups import SERVICE, CgroupTree, ContainmentError
 from aliquot.agent.processes.proc import Processes
 
 log = logging.getLogger(__name__)
@@ -66,12 +66,12 @@ class Containment:
             return ""
         return f"processes are followed by session and ancestry only: {self._why_no_tree}"
 
-    def place(self, process: ProcessKey, holder: Holder) -> Tracking:
-        """Have a process, and what it starts from now on, followed for a holder."""
+    def place(self, process: ProcessKey, holder: Holder, *, hosted: bool = False) -> Tracking:
+        """Have a process, and what it starts from now on, followed for a holder. `hosted`: it is to serve it."""
         if self._tree is None:
             return Tracking(ContainmentKind.PROCESS_GROUP, self.note)
         try:
-            self._tree.add(process.pid, holder)
+            self._tree.add(process.pid, holder, SERVICE if hosted else "")
         except ContainmentError as error:
             note = f"pid {process.pid} is followed by session and ancestry only: {error.message}"
             log.warning("%s", note)
@@ -138,6 +138,31 @@ class Containment:
             self.learn(scan)
         keys = (self._processes.key_of(pid) for pid in sorted(found))
         return [key for key in keys if key is not None and self._processes.alive(key)]
+
+    def service_of(self, holder: Holder) -> list[ProcessKey]:
+        """What serves the holder and is alive: what the agent started for that, before it was started again itself as
+        well, and what that has started. Others of the holder's processes attached themselves, and are not meant.
+        """
+        roots = {
+            item.process.pid: item.process for item in self._attachments() if item.holder == holder and item.hosted
+        }
+        found = set(self._tree.members(holder, SERVICE)) if self._tree is not None else set()
+        if not roots and not found:
+            return []
+        return [key for key in self.members(holder) if key.pid in found or self._comes_from(key, roots)]
+
+    def _comes_from(self, process: ProcessKey, roots: Mapping[int, ProcessKey]) -> bool:
+        """Whether a process is one of these, below one, or in its session: a session outlives its first process, whose
+        pid goes to nobody else meanwhile.
+        """
+        facts = self._processes.facts_of(process.pid)
+        if facts is None or facts.key != process:
+            return False
+        for pid in {process.pid, facts.session_id, *self._processes.ancestors(process.pid)} & roots.keys():
+            now = self._processes.key_of(pid)
+            if now == roots[pid] or (now is None and pid == facts.session_id):
+                return True
+        return False
 
     def freeze(self, holder: Holder, *, frozen: bool) -> None:
         """Keep the holder's processes from forking while they are being ended, where there is a cgroup."""

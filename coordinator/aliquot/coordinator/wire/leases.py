@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import lru_cache
 
-from aliquot.common.tiers import Tier
+from aliquot.common.tiers import NOT_SERVED, Tier
 from aliquot.coordinator.core.decide import Explained
 from aliquot.coordinator.core.leases.records import Lease, LeaseState, Slice
 from aliquot.coordinator.core.types import Missing, Placement, RequestSpec, Shortfall, Topology
@@ -163,12 +163,19 @@ def explanation_of_shortfall(shortfall: Shortfall) -> types_pb2.Explanation:
 
 
 def notes_on_tiers(slices: Iterable[types_pb2.Slice]) -> list[str]:
-    """What each slice is held by and why by no stronger tier; slices of which the same holds share a line."""
+    """What each slice is held by and why by no stronger tier, and why nothing serves it; slices of which the same holds
+    share a line.
+    """
     alike: dict[tuple[int, tuple[str, ...]], list[str]] = {}
+    unserved: dict[str, list[str]] = {}
     for piece in slices:
-        if piece.tier_notes:
-            alike.setdefault((piece.tier, tuple(piece.tier_notes)), []).append(piece.slice_id)
-    return [
+        on_tiers = tuple(note for note in piece.tier_notes if not note.startswith(NOT_SERVED))
+        if on_tiers:
+            alike.setdefault((piece.tier, on_tiers), []).append(piece.slice_id)
+        for note in piece.tier_notes:
+            if note.startswith(NOT_SERVED):
+                unserved.setdefault(note, []).append(piece.slice_id)
+    return [f"{note} ({_some(slice_ids)})" for note, slice_ids in unserved.items()] + [
         f"held by {Tier(tier).word}, by no stronger tier because {'; '.join(notes)} ({_some(slice_ids)})"
         for (tier, notes), slice_ids in alike.items()
         if tier in list(Tier) and tier != Tier.NONE  # of a whole device nobody needs to be kept off

@@ -1,0 +1,77 @@
+"""A folder for each member that is served: its process's home, and the place of the socket by which the agent asks it.
+
+Who owns a folder says whom its process runs as, also after the agent was started again.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Collection
+from hashlib import sha256
+from pathlib import Path
+
+from aliquot.agent.core.model import Holder
+from aliquot.agent.hosting.base import HostError
+
+TEMPORARY = "tmp"
+
+
+class Folders:
+    """`uids`: those that processes run as, each as long as its member is served; of one, all of them at once."""
+
+    def __init__(self, directory: Path, uids: Collection[int]) -> None:
+        self._directory = directory
+        self._uids = uids
+
+    def of(self, holder: Holder) -> Path:
+        """The member's, whether it is there or not."""
+        return self._directory / _name(holder)
+
+    def make(self, holder: Holder) -> tuple[Path, int]:
+        """Make it anew, empty and for its user only. Returns also who that is. Raises `HostError` and `OSError`."""
+        folder = self.of(holder)
+        uid = self._uid(holder)
+        shutil.rmtree(folder, ignore_errors=True)  # a tenant's: nothing in it is followed
+        folder.mkdir(mode=0o700, parents=True)
+        (folder / TEMPORARY).mkdir(mode=0o700)
+        if uid != os.geteuid():
+            for each in (folder / TEMPORARY, folder):  # the tenant can reach into it only from here on
+                os.chown(each, uid, uid)
+        return folder, uid
+
+    def remove(self, holder: Holder) -> None:
+        """Nothing is kept of the member."""
+        shutil.rmtree(self.of(holder), ignore_errors=True)
+
+    def sweep(self, holders: Collection[Holder]) -> None:
+        """Remove what an agent that was killed has left of members that are not here any more."""
+        kept = {_name(holder) for holder in holders}
+        for folder in self._directory.iterdir() if self._directory.is_dir() else ():
+            if folder.name not in kept:
+                shutil.rmtree(folder, ignore_errors=True)
+
+    def _uid(self, holder: Holder) -> int:
+        uids = self._uids
+        if len(uids) == 1:
+            return next(iter(uids))
+        folders = self._directory.iterdir() if self._directory.is_dir() else ()
+        owners = {folder.name: folder.stat().st_uid for folder in folders}
+        mine = owners.pop(_name(holder), -1)
+        taken = set(owners.values())
+        if mine in uids and mine not in taken:
+            return mine
+        # Not always the lowest: whoever comes next should seldom be who has just gone.
+        ordered = sorted(uids)
+        first = int(_name(holder), 16) % len(ordered)
+        for uid in ordered[first:] + ordered[:first]:
+            if uid not in taken:
+                return uid
+        raise HostError(
+            f"all {len(ordered)} users that processes may run as are taken", hint="name more of them in hosting.uids"
+        )
+
+
+def _name(holder: Holder) -> str:
+    text = f"{holder.lease_id}\n{holder.lease_epoch}\n{holder.member}"
+    return sha256(text.encode()).hexdigest()[:32]
