@@ -12,7 +12,7 @@ import msgspec
 from aliquot.agent import controller
 from aliquot.agent.disk import checkpoint, durable, identity
 from aliquot.coordinator.core import evolve
-from aliquot.coordinator.core.inventory.inventory import Inventory
+from aliquot.coordinator.core.inventory.records import NodeRecord
 from aliquot.coordinator.core.leases.facts import LeasesForgotten
 from aliquot.coordinator.core.leases.records import Lease
 from aliquot.coordinator.core.preemption import choosing, plan, victims
@@ -87,7 +87,7 @@ def _undisturbed(put: Put) -> None:
 
 @mutant(
     "disruptions one by one",
-    "several victims of one tenant at once count as one disruption each time they are looked at",
+    "that several victims of one tenant at once are several disruptions is not looked at",
     size="crowded",
     kinds=QUOTA,
 )
@@ -130,26 +130,7 @@ def _memory_unlimited(put: Put) -> None:
 
 @mutant("host memory not held", "the host memory of a gang's members is not taken off their node", size="crowded")
 def _host_memory(put: Put) -> None:
-    original = Inventory._hold_member
-
-    def hold_member(self: Any, node: Any, demand: Any, sign: int) -> None:
-        original(self, node, msgspec.structs.replace(demand, host_memory_bytes=0), sign)
-
-    put(Inventory, "_hold_member", hold_member)
-
-
-@mutant("host memory of one member", "of a gang on one node, only one member's host memory is counted")
-def _one_member(put: Put) -> None:
-    from aliquot.coordinator.core.inventory.records import NodeRecord
-
-    original = Inventory._hold_member
-
-    def hold_member(self: Any, node: Any, demand: Any, sign: int) -> None:
-        fewer = max(1, demand.gang_size)
-        original(self, node, msgspec.structs.replace(demand, host_memory_bytes=demand.host_memory_bytes // fewer), sign)
-
-    put(Inventory, "_hold_member", hold_member)
-    put(NodeRecord, "has_room", lambda self, demand, members=1: demand.cpu_milli * members <= self.cpu_left_milli)
+    put(NodeRecord, "host_memory_left_bytes", property(lambda self: self.spec.host_memory_bytes))
 
 
 # -- what is remembered, and told

@@ -176,12 +176,11 @@ class SimFiles(Files):
 
     def sync_directory(self, path: Path) -> None:
         self._step()
-        directory = path
         disk = self._disk
-        for path in [path for path in disk.kept if path.parent == directory and path not in disk.now]:
-            del disk.kept[path]
-        disk.kept.update((path, file) for path, file in disk.now.items() if path.parent == directory)
-        if directory == SLICES:
+        for gone in [each for each in disk.kept if each.parent == path and each not in disk.now]:
+            del disk.kept[gone]
+        disk.kept.update((each, file) for each, file in disk.now.items() if each.parent == path)
+        if path == SLICES:
             disk.tell()
 
     def _step(self) -> None:
