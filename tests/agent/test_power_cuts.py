@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from random import Random
 
 import pytest
@@ -109,7 +110,7 @@ def test_what_a_restarted_agent_has_seen_is_there_after_a_loss_of_power(seed: in
     files = SimFiles(disk, lambda: alive[0])
     sync = files.sync_directory
 
-    def die_before_the_sync(directory: object) -> None:
+    def die_before_the_sync(path: Path) -> None:
         alive[0] = False
         raise Died
 

@@ -128,7 +128,7 @@ def _memory_unlimited(put: Put) -> None:
     put(limits, "_compare", compare)
 
 
-@mutant("host memory not held", "the host memory of a gang's members is not taken off their node", size="crowded")
+@mutant("host memory not held", "the host memory of a gang's members is not taken off their node")
 def _host_memory(put: Put) -> None:
     put(NodeRecord, "host_memory_left_bytes", property(lambda self: self.spec.host_memory_bytes))
 
