@@ -48,7 +48,8 @@ AREAS = {
         ("tests/client", "tests/common"),
     ),
     "store": Area(
-        ("agent/aliquot/agent/disk/*.py",), ("tests/agent/test_checkpoint.py", "tests/agent/test_power_cuts.py")
+        ("agent/aliquot/agent/disk/*.py",),
+        tuple(f"tests/agent/test_{name}.py" for name in ("checkpoint", "power_cuts", "store_files")),
     ),
     "journal": Area(
         (f"{_JOURNAL}/*.py",),
