@@ -16,9 +16,9 @@ SOURCES := $(wildcard agent client common coordinator tests tools bench examples
 ARGS ?=
 # Parallel simulations: our floor is a machine with two cores.
 JOBS ?= 2
-# Parallel test processes: most tests that take long wait for other processes, so twice as many as cores keep those busy.
-# Each begins with a part of the folders of its own, so that what a folder shares is rarely started twice.
-WORKERS ?= 4
+# Parallel test processes: most tests that take long wait for other processes, so three times as many as cores keep those
+# busy. Each begins with a part of the folders of its own, so that what a folder shares is rarely started twice.
+WORKERS ?= 6
 PYTEST := -m pytest -n $(WORKERS) --dist worksteal
 # Seeds of `make simulate`: each is a pool of 200 nodes for ten minutes (about 90 s of one processor).
 SEEDS ?= 200
@@ -76,8 +76,8 @@ simulate-mutations: proto ## break the product in known ways: each must be caugh
 mutate: proto native ## put mistakes into AREA (core, agent-core, client, store, journal): do its tests notice? N=80 of them
 	$(BIN)/python -m tools.mutating $(or $(AREA),agent-core) --sample $(or $(N),80) --jobs $(JOBS) $(ARGS)
 
-fuzz: proto ## attack a coordinator with random messages for MINUTES (2), on the loopback
-	$(BIN)/python -m tests.fuzz --minutes $(or $(MINUTES),2) --json
+fuzz: proto ## attack a coordinator with mutated messages for MINUTES (2; hours by hand), on the loopback
+	$(BIN)/python -m tests.fuzz --minutes $(or $(MINUTES),2) --json $(ARGS)
 
 # All of them run, so that one look shows everything.
 check: proto ## generated code, lint, formatting, types, layers

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
@@ -56,6 +57,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(pytest.mark.skip(reason=f"needs root {marker.args[0]}"))
         if not postgres and item.get_closest_marker("postgres") is not None:
             item.add_marker(pytest.mark.skip(reason="needs PostgreSQL: apt-get install postgresql"))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Where CI=true, a test that is left out because something is missing has failed: .ci/prerequisites brings it."""
+    report = yield
+    if os.environ.get("CI") == "true" and report.skipped and isinstance(report.longrepr, tuple):
+        reason = report.longrepr[2].removeprefix("Skipped: ")
+        if reason.startswith("needs "):
+            report.outcome, report.longrepr = "failed", f"left out, which CI must not be: {reason}"
+    return report
 
 
 @pytest.fixture

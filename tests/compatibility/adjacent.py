@@ -7,18 +7,22 @@ It is the last release (`git describe --tags --match 'v*'`) or, as long as there
 
 from __future__ import annotations
 
+import fcntl
 import io
 import os
+import shutil
 import subprocess
 import sys
 import tarfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from aliquot.simgpu.libraries import LIBRARIES, library_directory
+
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
-# Where a version looks for the libraries of the simulated GPU; the second as it was before they had a package.
-_LIBRARIES = (Path("agent/aliquot/simgpu/native/lib"), Path("agent/aliquot/agent/native/lib"))
+# Where a version looks for the libraries of the simulated GPUs: the second before they had a package.
+_PLACES = (Path("agent/aliquot/simgpu/native"), Path("agent/aliquot/agent/native"))
 ROOTS = ("proto", "common", "client", "coordinator", "agent")
 
 
@@ -71,34 +75,49 @@ WITHOUT_MAINTENANCE = "1e3b089d73f839d88717ce73e3c0952694f6eddc"
 
 
 def previous() -> str:
-    """The revision before this one."""
+    """The revision before this one. Raises Unavailable."""
     described = _git("describe", "--tags", "--match", "v*", "--abbrev=0")
     return described.stdout.decode().strip() if described.returncode == 0 else (HERE / "previous").read_text().strip()
 
 
-def unpacked(revision: str, folder: Path) -> Version:
-    """Put a version into a folder. Raises Unavailable."""
-    if not (ROOT / ".git").exists():
-        raise Unavailable("needs the repository's history: this is no checkout")
-    archive = _git("archive", "--format=tar", revision)
-    if archive.returncode != 0:
-        raise Unavailable(f"needs the repository's history up to {revision}: git fetch --unshallow --tags")
-    with tarfile.open(fileobj=io.BytesIO(archive.stdout)) as tar:
-        tar.extractall(folder, filter="data")
-    version = Version(revision, folder)
-    # The simulated GPUs stand for the machine's, which are no part of a version: both see the same.
-    for place in _LIBRARIES:
-        if (folder / place).parent.is_dir():
-            (folder / place).mkdir()
-            for library in [each for built in _LIBRARIES for each in (ROOT / built).glob("*.so*")]:
-                (folder / place / library.name).symlink_to(library)
-    built = subprocess.run(
-        [sys.executable, "hatch_build.py"], cwd=folder, capture_output=True, text=True, check=False, env={**os.environ}
-    )
-    assert built.returncode == 0, built.stdout + built.stderr
+def unpacked(revision: str, above: Path) -> Version:
+    """Put a version into a folder below that one, where it is not yet there. Raises Unavailable."""
+    version = Version(revision, above / f"aliquot-{revision}")
+    with (above / f"aliquot-{revision}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not version.folder.exists():
+            unfinished = version.folder.with_suffix(".unfinished")
+            shutil.rmtree(unfinished, ignore_errors=True)
+            _unpack(revision, unfinished)
+            unfinished.rename(version.folder)
     version.check()
     return version
 
 
+def _unpack(revision: str, folder: Path) -> None:
+    archive = _git("archive", "--format=tar", revision)
+    if archive.returncode != 0:
+        said = archive.stderr.decode(errors="replace").strip()
+        raise Unavailable(
+            f"needs the repository's history up to {revision} (git fetch --unshallow --tags brings it): {said}"
+        )
+    with tarfile.open(fileobj=io.BytesIO(archive.stdout)) as tar:
+        tar.extractall(folder, filter="data")
+    # The simulated GPUs stand for the machine's, which are no part of a version: both see the same. What enforces is a
+    # part of it, and is not built here.
+    place = next(folder / place for place in _PLACES if (folder / place).is_dir()) / "lib"
+    place.mkdir()
+    for name in LIBRARIES:
+        (place / name).symlink_to(library_directory() / name)
+    built = subprocess.run(
+        [sys.executable, "hatch_build.py"], cwd=folder, capture_output=True, text=True, check=False, env={**os.environ}
+    )
+    assert built.returncode == 0, built.stdout + built.stderr
+
+
 def _git(*arguments: str) -> subprocess.CompletedProcess[bytes]:
+    if shutil.which("git") is None:
+        raise Unavailable("needs git: apt-get install git")
+    if not (ROOT / ".git").exists():  # git would take the history of a checkout around this folder
+        raise Unavailable("needs the repository's history: this is no checkout")
     return subprocess.run(["git", "-C", str(ROOT), *arguments], capture_output=True, check=False)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
 import signal
 import sqlite3
 import subprocess
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -42,18 +43,21 @@ pytestmark = pytest.mark.timeout(240)
 
 @pytest.fixture(scope="session")
 def old(tmp_path_factory: pytest.TempPathFactory) -> Version:
-    return _unpacked(previous(), tmp_path_factory.mktemp("previous"))
+    return _unpacked(previous, tmp_path_factory)
 
 
 @pytest.fixture(scope="session")
 def lacking(tmp_path_factory: pytest.TempPathFactory) -> Version:
     """One that lacks something."""
-    return _unpacked(WITHOUT_MAINTENANCE, tmp_path_factory.mktemp("lacking"))
+    return _unpacked(lambda: WITHOUT_MAINTENANCE, tmp_path_factory)
 
 
-def _unpacked(revision: str, folder: Path) -> Version:
+def _unpacked(revision: Callable[[], str], folders: pytest.TempPathFactory) -> Version:
+    """Once for all processes that run tests at the same time: they have the folder above in common."""
+    own = folders.getbasetemp()
+    shared = own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
     try:
-        return unpacked(revision, folder)
+        return unpacked(revision(), shared)
     except Unavailable as missing:
         pytest.skip(str(missing))
 

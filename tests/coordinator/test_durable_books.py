@@ -6,6 +6,7 @@ import contextlib
 from collections import Counter
 from datetime import UTC, datetime
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -195,6 +196,7 @@ def fair_share_of(state: State, key: tuple[str, str]) -> int:
     )
 
 
+@pytest.mark.no_cover  # would more than double its time
 @given(st.lists(STEPS, max_size=40), st.integers(1, 4))
 def test_books_that_are_followed_are_those_of_the_whole(steps: list[tuple[object, ...]], per_group: int) -> None:
     books = Followed()

@@ -9,6 +9,7 @@ import pytest
 
 from aliquot.coordinator.core import troubles
 from aliquot.coordinator.core.admission import decide as admission
+from aliquot.coordinator.core.admission import explain
 from aliquot.coordinator.core.leases import granting
 from aliquot.v1 import admin_pb2, admin_pb2_grpc, leases_pb2, types_pb2
 from tests.coordinator.pool import eventually, running
@@ -58,6 +59,28 @@ async def test_it_is_set_aside_seen_and_tried_again(
         await pool.release(good.lease_id)
         await eventually(lambda: _is(pool, bad.lease_id, GRANTED), "it is granted")
         assert scrape(pool)["aliquot_set_aside", ()] == 0
+
+
+async def test_a_lease_that_rests_after_a_failure_is_not_explained(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def offer(*_: Any, **__: Any) -> Any:
+        raise ZeroDivisionError("a defect")
+
+    monkeypatch.setattr(troubles, "REST_FIRST_MS", 3_600_000)
+    monkeypatch.setattr(admission, "offer", offer)
+    async with running() as pool:
+        await pool.declare(1)
+        holder = await pool.allocate("1", tenant="first")
+        waiting = await pool.allocate("1", wait_until=WAIT_QUEUED)
+        await pool.release(holder.lease_id)
+        await eventually(lambda: pool.leading.writer.troubles(waiting.lease_id), "it rests")
+        caplog.clear()
+        monkeypatch.setattr(explain, "offer", offer)
+        seen = await pool.get(waiting.lease_id)
+        assert seen.state == QUEUED
+        assert not seen.set_aside
+        assert not caplog.records
 
 
 async def _is(pool: Any, lease_id: str, state: int) -> bool:

@@ -10,7 +10,6 @@ import msgspec
 
 from aliquot.coordinator.core.inventory import Inventory
 from aliquot.coordinator.core.state import State
-from aliquot.coordinator.core.tenancy.books import Account, Tenancy
 
 _PLAIN = (str, int, bytes, bool, type(None), msgspec.Struct)
 
@@ -25,14 +24,6 @@ def _told(value: Any) -> Any:
         return value
     if isinstance(value, Inventory):
         return value.canonical()  # its log of changes goes on where something was tried
-    if isinstance(value, Tenancy):
-        parts = dict(vars(value))
-        del parts["_chains"]  # which accounts a request counts against, remembered as they are asked for
-        parts["accounts"] = {key: account for key, account in value.accounts.items() if account.slices}
-        parts["_changed"] = [account for account in parts["_changed"] if account.slices]
-        return _told(parts)
-    if isinstance(value, Account):
-        return _told({name: getattr(value, name) for name in value.__slots__ if not name.startswith("protected")})
     if isinstance(value, Mapping):
         return [(_told(key), _told(each)) for key, each in value.items()]
     if isinstance(value, set | frozenset):

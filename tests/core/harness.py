@@ -9,12 +9,12 @@ import msgspec
 
 from aliquot.coordinator.core import commands as c
 from aliquot.coordinator.core.config import CoreConfig
-from aliquot.coordinator.core.decide import Decision
 from aliquot.coordinator.core.evolve import evolve
 from aliquot.coordinator.core.fact import Fact
 from aliquot.coordinator.core.facts import AnyFact
 from aliquot.coordinator.core.invariants import check
 from aliquot.coordinator.core.leases.records import Lease, SliceState
+from aliquot.coordinator.core.outcomes import Decision
 from aliquot.coordinator.core.planner import Planner
 from aliquot.coordinator.core.queries import Query
 from aliquot.coordinator.core.snapshot import from_snapshot, to_snapshot

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from aliquot.coordinator.core.timers import Due, Timers
 
 _BUCKET_MS = 4_096
+_FOR_EVER_MS = 1 << 60
 _TIMES = st.one_of(st.integers(0, 3 * _BUCKET_MS), st.integers(0, 366 * 86_400_000))
 _STEPS = st.lists(
     st.one_of(
@@ -34,16 +35,17 @@ def test_what_is_due_is_taken_in_order_and_what_was_dropped_long_before_is_not(s
                 timers.add(entry[0], kind, entry[2])
                 model.add(entry)
         elif step[0] == "drop":
-            far = sorted(entry for entry in model if entry[0] > now_ms + 2 * _BUCKET_MS)
+            known = sorted(model)
             assert isinstance(step[1], int)
-            if far:
-                entry = far[step[1] % len(far)]
+            if known:
+                entry = known[step[1] % len(known)]
                 timers.drop(entry[0], Due(entry[1]), entry[2])
                 model.discard(entry)
         else:
             assert isinstance(step[1], int)
             now_ms += step[1]
             due = sorted(entry for entry in model if entry[0] <= now_ms)
+            _check_next(timers.next_after(now_ms), [entry[0] for entry in model if entry[0] > now_ms], now_ms)
             taken = []
             while found := timers.due(now_ms, 2):
                 assert timers.due(now_ms, 2) == found, "looking takes nothing"
@@ -53,15 +55,20 @@ def test_what_is_due_is_taken_in_order_and_what_was_dropped_long_before_is_not(s
             assert not any(timers.take(entry) for entry in due), "each is taken once"
             model -= set(due)
         assert len(timers) == len(model)
-        assert set(timers.in_order()) == model
-        next_ms = timers.next_due_ms(now_ms)
-        earliest_ms = min((entry[0] for entry in model), default=None)
-        if earliest_ms is None:
-            assert next_ms is None
-        else:
-            assert next_ms is not None
-            assert earliest_ms - _BUCKET_MS < next_ms <= earliest_ms
-            assert next_ms > now_ms or next_ms == earliest_ms, "nobody is woken for nothing again and again"
+        assert timers.due(_FOR_EVER_MS, len(model) + 1) == sorted(model)
+        assert all(entry in timers for entry in model)
+        assert (now_ms + 1, int(Due.FORGET), "nobody") not in timers
+        _check_next(timers.next_due_ms(now_ms), [entry[0] for entry in model], now_ms)
+
+
+def _check_next(next_ms: int | None, times_ms: list[int], now_ms: int) -> None:
+    if not times_ms:
+        assert next_ms is None
+        return
+    earliest_ms = min(times_ms)
+    assert next_ms is not None
+    assert earliest_ms - _BUCKET_MS < next_ms <= earliest_ms
+    assert next_ms > now_ms or next_ms == earliest_ms, "nobody is woken for nothing again and again"
 
 
 def test_buckets_that_come_and_go_leave_nothing() -> None:

@@ -29,6 +29,8 @@ SIMULATED = Path(simgpu.__file__).parent / "native"
 MIB = 1 << 20
 STRANGER_UID = 65534
 CASES: dict[str, Case] = {}
+PRELOADS_OWN: set[str] = set()
+"""Titles of those that attack what only the tier `preload` has."""
 
 
 def case(title: str) -> Callable[[Case], Case]:
@@ -36,6 +38,19 @@ def case(title: str) -> Callable[[Case], Case]:
 
     def register(function: Case) -> Case:
         CASES[title] = function
+        return function
+
+    return register
+
+
+def case_of_preload(title: str, what: str) -> Callable[[Case], Case]:
+    """The same for an attempt at something of `preload`'s, of which other tiers have none."""
+
+    def register(function: Case) -> Case:
+        PRELOADS_OWN.add(title)
+        CASES[title] = lambda world: (
+            function(world) if world.tier is Tier.PRELOAD else not_run(f"this tier has no {what}")
+        )
         return function
 
     return register
@@ -192,10 +207,8 @@ def another_device(world: World) -> Verdict:
     return killed(started.ended_within_ms(), "a lease has nothing on that device")
 
 
-@case("limit file attacked by the lease's user")
+@case_of_preload("limit file attacked by the lease's user", "such file")
 def limit_file(world: World) -> Verdict:
-    if world.tier is not Tier.PRELOAD:
-        return not_run("this tier has no such file")
     if os.geteuid() != 0:
         return not_run("needs root to act as another user")
     built = build(world, "take", "take.c", "-ldl")
@@ -206,10 +219,8 @@ def limit_file(world: World) -> Verdict:
     return verdict_of(world, program)
 
 
-@case("account file forged by the lease's user")
+@case_of_preload("account file forged by the lease's user", "such file")
 def account_file(world: World) -> Verdict:
-    if world.tier is not Tier.PRELOAD:
-        return not_run("this tier has no such file")
     return verdict_of(world, world.python(scripts.FORGE_ACCOUNT, str(world.folder())))
 
 
@@ -288,10 +299,8 @@ def kill_and_reuse(world: World) -> Verdict:
     return denied() if world.held_bytes(second) <= LIMIT_BYTES else killed(second.ended_within_ms())
 
 
-@case("more processes than the account has slots")
+@case_of_preload("more processes than the account has slots", "slots")
 def slots(world: World) -> Verdict:
-    if world.tier is not Tier.PRELOAD:
-        return not_run("this tier has no slots")
     source = scripts.FILL_SLOTS
     return verdict_of(world, world.python(source, str(world.folder())))
 

@@ -26,7 +26,7 @@ def why_not(tier: Tier) -> str:
 
 
 @pytest.fixture(scope="module")
-def worlds() -> Iterator[dict[Tier, World]]:
+def shared_worlds() -> Iterator[dict[Tier, World]]:
     """Worlds by tier, made when first asked for."""
 
     class Lazy(dict[Tier, World]):
@@ -40,3 +40,11 @@ def worlds() -> Iterator[dict[Tier, World]]:
 
     with contextlib.ExitStack() as stack:
         yield Lazy()
+
+
+@pytest.fixture
+def worlds(shared_worlds: dict[Tier, World]) -> Iterator[dict[Tier, World]]:
+    """The same, each with an empty device again after the test, however that ended."""
+    yield shared_worlds
+    for made in shared_worlds.values():
+        made.settle()

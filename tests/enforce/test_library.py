@@ -28,8 +28,6 @@ TAKING = re.compile(
 
 
 def dynamic_symbols(library: Path, *options: str) -> list[str]:
-    if shutil.which("nm") is None:
-        pytest.skip("needs nm of binutils")
     done = subprocess.run(["nm", "-D", *options, str(library)], capture_output=True, text=True, check=True)
     return done.stdout.split("\n")
 
@@ -100,7 +98,7 @@ def vendors_header(name: str) -> Path:
     folders += [include for path in sys.path for include in Path(path).glob("nvidia/cu*/include")]
     found = next((folder / name for folder in folders if (folder / name).is_file()), None)
     if found is None:
-        pytest.skip(f"needs the vendor's {name} (CUDA_HOME names its folder)")
+        pytest.skip(f"the vendor's {name} is not here (CUDA_HOME names its folder)")
     return found
 
 
@@ -141,8 +139,6 @@ int main(void)
 
 def test_layouts_are_the_vendors(tmp_path: Path) -> None:
     header = vendors_header("cuda.h")
-    if shutil.which("cc") is None:
-        pytest.skip("needs a C compiler")
 
     def layout(name: str, include: str) -> str:
         source = tmp_path / f"{name}.c"
@@ -154,8 +150,6 @@ def test_layouts_are_the_vendors(tmp_path: Path) -> None:
 
 
 def test_files_are_laid_out_alike_on_both_sides(tmp_path: Path) -> None:
-    if shutil.which("cc") is None:
-        pytest.skip("needs a C compiler")
     source = tmp_path / "layout.c"
     source.write_text(
         f'#include <stddef.h>\n#include <stdio.h>\n#include "{SOURCES / "layout.h"}"\n'
@@ -186,8 +180,6 @@ pid_t getppid(void) { return ((pid_t(*)(void))dlsym(RTLD_NEXT, "getppid"))() > 0
 
 def test_rtld_next_still_means_next_after_the_caller(tmp_path: Path) -> None:
     """A library that wraps a function finds the real one, not itself, through our dlsym."""
-    if shutil.which("cc") is None:
-        pytest.skip("needs a C compiler")
     (tmp_path / "wrap.c").write_text(NEXT)
     wrapper = tmp_path / "wrap.so"
     subprocess.run(["cc", "-O2", "-shared", "-fPIC", "-o", str(wrapper), str(tmp_path / "wrap.c"), "-ldl"], check=True)

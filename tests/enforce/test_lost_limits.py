@@ -42,7 +42,6 @@ def test_a_raised_limit_is_set_right(worlds: dict[Tier, World]) -> None:
     assert limit_bytes(made) == LIMIT_BYTES * 9
     until(lambda: limit_bytes(made) == LIMIT_BYTES, "the limit is set right")
     assert job.process.poll() is None
-    made.settle()
 
 
 def test_a_limit_that_was_removed_or_damaged_is_made_again(worlds: dict[Tier, World]) -> None:
@@ -52,7 +51,6 @@ def test_a_limit_that_was_removed_or_damaged_is_made_again(worlds: dict[Tier, Wo
     (made.folder() / "limit").chmod(0o644)
     (made.folder() / "limit").write_bytes(b"nonsense")
     until(lambda: limit_bytes(made) == LIMIT_BYTES, "the limit is there again")
-    made.settle()
 
 
 def test_an_account_that_was_cut_short_is_made_again(worlds: dict[Tier, World]) -> None:
@@ -65,7 +63,6 @@ def test_an_account_that_was_cut_short_is_made_again(worlds: dict[Tier, World]) 
     assert answer is not None
     assert answer["error"] == 2
     assert made.held_bytes(job) <= LIMIT_BYTES
-    made.settle()
 
 
 def test_a_report_says_which_tier_and_frameworks_are_told(worlds: dict[Tier, World]) -> None:
@@ -76,7 +73,6 @@ def test_a_report_says_which_tier_and_frameworks_are_told(worlds: dict[Tier, Wor
     assert f"LD_PRELOAD={made.folder()}/libaliquot_preload.so" in output
     # Under this tier a framework sees the lease as its device.
     assert "XLA_CLIENT_MEM_FRACTION=0.8750" in output
-    made.settle()
 
 
 def test_a_tier_that_is_gone_for_good_is_reported_and_the_next_one_holds(tmp_path: Path) -> None:

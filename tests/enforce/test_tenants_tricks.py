@@ -87,7 +87,6 @@ def test_the_leases_files_take_no_file_lease(worlds: dict[Tier, World]) -> None:
     assert program.process.stdout is not None
     assert [program.process.stdout.readline().strip() for _ in range(2)] == ["refused", "refused"]
     assert verdict_of(made, made.probe()).kind is Kind.DENIED
-    made.settle()
 
 
 @pytest.mark.root("to take file leases on files of others")
@@ -123,13 +122,12 @@ def test_what_a_process_holds_when_it_attaches_counts(worlds: dict[Tier, World],
     assert program.answer() == {"holds": 1}
     until(lambda: made.node.status().devices[0].foreign_bytes > 20 * GIB, "it is foreign memory")
     program.go_on("attach")
-    assert program.answer() == {"attached": 1}
+    assert program.answer() in ({"attached": 1}, None), "it may be ended before it can say so"
     assert program.ended_within_ms() is not None, "it lives on with what it took before"
     assert neighbour.process.poll() is None
     assert made.held_bytes(program) == 0
     if tier is Tier.DRIVER:
         assert "did not hold slice" in made.node.log
-    made.settle()
 
 
 @pytest.mark.root("to set the memory limit of a cgroup")
@@ -142,4 +140,3 @@ def test_a_process_at_the_limit_of_a_tier_that_denies_lives(worlds: dict[Tier, W
     until(lambda: made.node.status().devices[0].telemetry.sampled_ms > sampled + 500, "several polls have passed")
     assert program.process.poll() is None
     assert f"did not hold slice {LEASE}.1.0" not in made.node.log.rpartition("attached")[2]
-    made.settle()

@@ -1,4 +1,4 @@
-"""Attack a coordinator in a process of its own, over the loopback: every call of the contract, and agents' sessions.
+"""Attack a coordinator over the loopback: every call of the contract, and agents' sessions.
 
 What must hold: every answer is one of ours, no traceback is logged, deciding goes on, memory stays bounded, and a
 client that behaves goes on.
@@ -12,8 +12,8 @@ import json
 import sys
 import time
 from collections import Counter
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -32,9 +32,9 @@ from aliquot.v1 import (
     types_pb2,
 )
 from tests.coordinator.pool import declared
-from tests.coordinator.process import Running, start
 from tests.fuzz import bystander
 from tests.fuzz.mutating import Vocabulary, changed, meant, spoilt
+from tests.fuzz.victim import Victim
 from tests.pretended_node import PretendedNode
 
 METHODS = [
@@ -43,13 +43,17 @@ METHODS = [
     for service in module.DESCRIPTOR.services_by_name.values()
     for method in service.methods
 ]
+AGENTS = [f"f{number}" for number in range(4)]
+"""Nodes whose agents misbehave; each worker means one of them well at times."""
 SESSION = agent_pb2.DESCRIPTOR.services_by_name["AgentService"].methods_by_name["Session"]
-WORKERS = 4
-CALL_S = 0.3
-"""What a call that may wait is given."""
-TIDY_EVERY = 400
-"""Calls, after which what came to be is ended: a pool that is full of rubbish would only say so."""
-RSS_MAX_BYTES = 1 << 30
+WORKERS = len(AGENTS)
+WAITS_S = 0.3
+"""What a call that may wait is given: its deadline passes, which is an answer."""
+ANSWERS_WITHIN_S = 60.0
+"""What answers at once does so in this time on any machine; else the writer is stuck."""
+READY_WITHIN_S = 10.0
+TIDY_EVERY = 100
+"""Turns of the first worker, after which what came to be is ended: a pool that is full of rubbish would only say so."""
 _OURS = {
     grpc.StatusCode.INVALID_ARGUMENT,
     grpc.StatusCode.NOT_FOUND,
@@ -59,12 +63,10 @@ _OURS = {
     grpc.StatusCode.OUT_OF_RANGE,
     grpc.StatusCode.ABORTED,
     grpc.StatusCode.PERMISSION_DENIED,
-    grpc.StatusCode.DEADLINE_EXCEEDED,
     grpc.StatusCode.CANCELLED,
 }
 _LIBRARYS = {"Internal error from Core", "Received RST_STREAM with error code 0"}
 """What the library on this side says by itself, where it wrote on to a stream that had ended."""
-_SIGNS = ("Traceback", " ERROR ", "SET ASIDE", '"level":"error"', '"level": "error"', "CRITICAL")
 
 
 @dataclass
@@ -73,28 +75,45 @@ class Result:
 
     calls: int = 0
     rpcs: set[str] = field(default_factory=set)
+    """Those that were called."""
+    answered: set[str] = field(default_factory=set)
+    """Those of them that answered OK at least once: what is refused at the door attacks nothing behind it."""
+    sessions_ready: int = 0
+    """Of agents: those that got as far as being told what is desired."""
     seconds: float = 0.0
     codes: Counter[str] = field(default_factory=Counter)
     findings: list[str] = field(default_factory=list)
-    bystander_p99_ratio: float = 0.0
-    rss_bytes: int = 0
+    quiet: dict[str, Any] = field(default_factory=dict)
+    """What the bystander saw before, and meanwhile."""
+    attacked: dict[str, Any] = field(default_factory=dict)
+    spared: dict[str, Any] = field(default_factory=dict)
+    """And what the same client saw meanwhile of a coordinator that nobody attacked, on the same machine."""
+    rss_grew_bytes: int = 0
 
     def document(self) -> dict[str, Any]:
         """As `--json` prints it."""
+        quiet_ms, attacked_ms = self.quiet["p99_ms"], self.attacked["p99_ms"]
         return {
             "calls": self.calls,
             "rpcs": len(self.rpcs),
+            "rpcs_answered_ok": len(self.answered),
+            "sessions_ready": self.sessions_ready,
             "minutes": round(self.seconds / 60, 2),
             "findings": len(self.findings),
-            "bystander_p99_ratio": round(self.bystander_p99_ratio, 2),
-            "rss_bytes": self.rss_bytes,
+            "bystander_p99_quiet_ms": round(quiet_ms, 2),
+            "bystander_p99_ms": round(attacked_ms, 2),
+            "bystander_p99_ratio": round(attacked_ms / quiet_ms, 2),
+            "bystander_p50_ratio": round(self.attacked["p50_ms"] / self.quiet["p50_ms"], 2),
+            "bystander_p99_elsewhere_ms": round(self.spared["p99_ms"], 2),
+            "bystander_p99_ratio_to_elsewhere": round(attacked_ms / self.spared["p99_ms"], 2),
+            "rss_grew_bytes": self.rss_grew_bytes,
             "codes": dict(self.codes.most_common()),
         }
 
 
 def vocabulary() -> Vocabulary:
     """Nothing in it is the bystander's."""
-    nodes, uuids = [f"node-{number}" for number in range(4)] + ["f1", "f2"], ["GPU-f1-0", "GPU-f2-0"]
+    nodes, uuids = [*(f"node-{number}" for number in range(4)), *AGENTS], [f"GPU-{name}-0" for name in AGENTS]
     keys = {
         "gpu": ["1", "0.5", "0.25,1Gi", "2x0.5", "1(A100-80)"],
         "tenant": ["team", "other"],
@@ -125,29 +144,31 @@ def vocabulary() -> Vocabulary:
     return Vocabulary(keys)
 
 
-class Attack:
-    """See the module's docstring."""
+class Worker:
+    """One of those who attack, with chances of its own: what it sends depends on no other's turns."""
 
-    def __init__(self, address: str, seed: int, until: float, result: Result) -> None:
-        self._address = address
-        self._rng = Random(seed)
-        self._until = until
-        self._words = vocabulary()
-        self._turn = 0
-        self.result = result
+    def __init__(self, number: int, channel: grpc.aio.Channel, seed: int, words: Vocabulary, result: Result) -> None:
+        self._number = number
+        self._channel: Any = channel
+        self._rng = Random(f"{seed}:{number}")
+        self._words = words
+        self._result = result
 
-    async def run(self, worker: int) -> None:
-        """Until the time is over."""
-        options = [("grpc.use_local_subchannel_pool", 1)]
-        async with grpc.aio.insecure_channel(self._address, options) as channel:
-            while time.monotonic() < self._until:
-                self._turn += 1
-                if worker == 0 and self._turn % TIDY_EVERY < WORKERS:
-                    await self._tidy(channel)
-                if self._rng.random() < 0.25:
-                    await self._session(channel)
-                else:
-                    await self._call(channel, METHODS[self._turn % len(METHODS)])
+    async def run(self, until: float) -> None:
+        """Each call of this worker's part and a session at least once; then until the time is over."""
+        await self._session(as_meant=True)
+        for method in METHODS[self._number :: WORKERS]:
+            await self._call(method)
+        turn = 0
+        while time.monotonic() < until:
+            turn += 1
+            if self._number == 0 and turn % TIDY_EVERY == 0:
+                async with self._judged("tidying", b"", waits=False):
+                    await tidy(self._channel)
+            if self._rng.random() < 0.25:
+                await self._session(as_meant=self._rng.random() < 0.2)
+            else:
+                await self._call(self._rng.choice(METHODS))
 
     # -- one of each
 
@@ -158,48 +179,60 @@ class Attack:
         raw = message.SerializeToString()
         return spoilt(raw, self._rng) if self._rng.random() < 0.15 else raw
 
-    async def _call(self, channel: Any, method: Any) -> None:
+    async def _call(self, method: Any) -> None:
         path = f"/{method.containing_service.full_name}/{method.name}"
         raw = self._message(method.input_type)
-        with self._judged(path, raw):
-            async with asyncio.timeout(60):
-                if method.client_streaming:
-                    call = channel.stream_stream(path)(timeout=CALL_S)
-                    await call.write(raw)
-                    await call.read()
-                    call.cancel()
-                elif method.server_streaming:
-                    call = channel.unary_stream(path)(raw, timeout=CALL_S)
-                    await call.read()
-                    call.cancel()
-                else:
-                    answer = method.output_type._concrete_class.FromString(
-                        await channel.unary_unary(path)(raw, timeout=CALL_S)
-                    )
-                    self._learn(answer)
+        waits = method.client_streaming or method.server_streaming
+        waits = waits or "wait_timeout_ms" in method.input_type.fields_by_name
+        timeout_s = WAITS_S if waits else ANSWERS_WITHIN_S
+        self._result.rpcs.add(path)
+        async with self._judged(path, raw, waits=waits):
+            if method.client_streaming:
+                call = self._channel.stream_stream(path)(timeout=timeout_s)
+                await call.write(raw)
+                await call.read()
+                call.cancel()
+            elif method.server_streaming:
+                call = self._channel.unary_stream(path)(raw, timeout=timeout_s)
+                await call.read()
+                call.cancel()
+            else:
+                answer = method.output_type._concrete_class.FromString(
+                    await self._channel.unary_unary(path)(raw, timeout=timeout_s)
+                )
+                self._learn(answer)
+            self._result.answered.add(path)
 
-    async def _session(self, channel: Any) -> None:
+    async def _session(self, *, as_meant: bool) -> None:
+        """A session whose first messages are as an agent means them is told what is desired, before it misbehaves."""
         path = f"/{SESSION.containing_service.full_name}/{SESSION.name}"
-        node = PretendedNode(self._rng.choice(("f1", "f2")), ())
+        node = PretendedNode(AGENTS[self._number] if as_meant else self._rng.choice(AGENTS), ())
         node.uuids = (f"GPU-{node.node_id}-0", f"GPU-{node.node_id}-1")
-        hello = node.hello()
-        if self._rng.random() < 0.3:
+        hello: Any = node.hello()
+        first: Any = node.snapshot(1)
+        if not as_meant and self._rng.random() < 0.5:
             hello.hello.CopyFrom(meant(agent_pb2.Hello.DESCRIPTOR, self._rng, self._words))
             changed(hello, self._rng)
-        sent = [hello.SerializeToString()]
-        first = node.snapshot(1)
-        sent.append((changed(first, self._rng) if self._rng.random() < 0.5 else first).SerializeToString())
-        sent += [self._agents_message(seq) for seq in range(2, self._rng.randrange(3, 8))]
-        with self._judged(path, b"\n".join(sent)):
-            async with asyncio.timeout(60):
-                call = channel.stream_stream(path)(timeout=1.0)
-                for raw in sent:
-                    await call.write(raw)
-                    if raw is sent[0]:
-                        await call.read()
-                await call.done_writing()
-                while await call.read() is not grpc.aio.EOF:
-                    pass
+        if not as_meant:
+            first = changed(first, self._rng)
+        more = [self._agents_message(seq) for seq in range(2, self._rng.randrange(3, 8))]
+        self._result.rpcs.add(path)
+        async with self._judged(path, b"\n".join([first.SerializeToString(), *more]), waits=True):
+            call = self._channel.stream_stream(path, response_deserializer=agent_pb2.CoordinatorMessage.FromString)(
+                timeout=READY_WITHIN_S if as_meant else 1.0
+            )
+            await call.write(hello.SerializeToString())
+            said = await call.read()
+            await call.write(first.SerializeToString())
+            while as_meant and said is not grpc.aio.EOF and not said.desired.full:
+                said = await call.read()
+            self._result.sessions_ready += as_meant and said is not grpc.aio.EOF
+            for raw in more:
+                await call.write(raw)
+            await call.done_writing()
+            while await call.read() is not grpc.aio.EOF:
+                pass
+            self._result.answered.add(path)
 
     def _agents_message(self, seq: int) -> bytes:
         message: Any = agent_pb2.AgentMessage()
@@ -215,27 +248,27 @@ class Attack:
 
     # -- what came of it
 
-    @contextlib.contextmanager
-    def _judged(self, path: str, raw: bytes) -> Any:
-        self.result.calls += 1
-        self.result.rpcs.add(path)
+    @contextlib.asynccontextmanager
+    async def _judged(self, path: str, raw: bytes, *, waits: bool) -> AsyncIterator[None]:
+        self._result.calls += 1
         code = "OK"
         try:
-            yield
+            async with asyncio.timeout(ANSWERS_WITHIN_S + 10):
+                yield
         except grpc.aio.AioRpcError as error:
             code = error.code().name
             if error.details() in _LIBRARYS:
                 code = "ENDED"
-            elif error.code() not in _OURS:
+            elif error.code() not in _OURS and not (waits and error.code() is grpc.StatusCode.DEADLINE_EXCEEDED):
                 self._found(f"{path} answered {code}: {error.details()}", raw)
         except asyncio.InvalidStateError:
             code = "ENDED"  # it was told before it had said everything
         except TimeoutError:
             self._found(f"{path} did not answer", raw)
-        self.result.codes[code] += 1
+        self._result.codes[code] += 1
 
     def _found(self, what: str, raw: bytes) -> None:
-        self.result.findings.append(f"{what}; sent {raw[:500].hex()}")
+        self._result.findings.append(f"{what}; sent {raw[:500].hex()}")
 
     def _learn(self, answer: Any) -> None:
         lease = getattr(answer, "lease", answer)
@@ -244,65 +277,57 @@ class Attack:
             for piece in lease.slices:
                 self._words.learn("slice_id", piece.slice_id)
 
-    async def _tidy(self, channel: Any) -> None:
-        """End what has come to be, but for what is the bystander's."""
-        leases, admin = leases_pb2_grpc.LeaseServiceStub(channel), admin_pb2_grpc.AdminServiceStub(channel)
-        nodes: Any = pool_pb2_grpc.PoolServiceStub(channel)
+
+async def tidy(channel: grpc.aio.Channel) -> None:
+    """End what has come to be, but for what is the bystander's."""
+    leases: Any = leases_pb2_grpc.LeaseServiceStub(channel)
+    admin: Any = admin_pb2_grpc.AdminServiceStub(channel)
+    nodes: Any = pool_pb2_grpc.PoolServiceStub(channel)
+    for window in (await admin.ListMaintenance(admin_pb2.ListMaintenanceRequest())).windows:
         with contextlib.suppress(grpc.aio.AioRpcError):
-            for window in (await admin.ListMaintenance(admin_pb2.ListMaintenanceRequest())).windows:
-                await admin.EndMaintenance(admin_pb2.EndMaintenanceRequest(name=window.window.name))
-            page = await leases.List(leases_pb2.ListRequest(page_size=1000))
-            ids = [lease.lease_id for lease in page.leases if lease.request.tenant != bystander.NAME]
-            for at in range(0, len(ids), 256):
-                await leases.ReleaseBatch(leases_pb2.ReleaseBatchRequest(lease_ids=ids[at : at + 256]))
-            for node in (await nodes.ListNodes(pool_pb2.ListNodesRequest(page_size=1000))).nodes:
-                if node.pool != bystander.NAME:
-                    with contextlib.suppress(grpc.aio.AioRpcError):
-                        await nodes.RemoveNode(pool_pb2.RemoveNodeRequest(node_id=node.node_id, force=True))
-            await nodes.DeclareNodes(pool_pb2.DeclareNodesRequest(nodes=[declared("node-0", 2)]))
+            await admin.EndMaintenance(admin_pb2.EndMaintenanceRequest(name=window.window.name))
+    page = await leases.List(leases_pb2.ListRequest(page_size=1000))
+    ids = [lease.lease_id for lease in page.leases if lease.request.tenant != bystander.NAME]
+    for at in range(0, len(ids), 256):
+        await leases.ReleaseBatch(leases_pb2.ReleaseBatchRequest(lease_ids=ids[at : at + 256]))
+    for node in (await nodes.ListNodes(pool_pb2.ListNodesRequest(page_size=1000))).nodes:
+        if node.pool != bystander.NAME:
+            with contextlib.suppress(grpc.aio.AioRpcError):
+                await nodes.RemoveNode(pool_pb2.RemoveNodeRequest(node_id=node.node_id, force=True))
+    with contextlib.suppress(grpc.aio.AioRpcError):
+        await nodes.DeclareNodes(pool_pb2.DeclareNodesRequest(nodes=[declared("node-0", 2)]))
 
 
 async def attack(seconds: float, seed: int, *, quiet_s: float) -> Result:
-    """A coordinator, a client that behaves, and those who don't."""
-    running = await start("--listen", "127.0.0.1:0", "--metrics-port", "0", "--journal", "memory:", "--relays")
-    assert isinstance(running, Running), running
-    said: list[str] = []
-    listening = asyncio.create_task(_listen(running, said))
+    """A coordinator, a client that behaves, and those who don't. Each call is made at least once, however long."""
+    victim, spared = await Victim.begin(), await Victim.begin()
     result = Result()
     try:
-        await _prepare(running.address)
-        quiet = await _behave(running.address, quiet_s)
+        await _prepare(victim.address)
+        await _prepare(spared.address)
+        result.quiet = await _behave(victim.address, quiet_s)
+        victim.settled()
         began = time.monotonic()
-        attacker = Attack(running.address, seed, began + seconds, result)
-        behaving = asyncio.create_task(_behave(running.address, seconds))
-        await asyncio.gather(*(attacker.run(worker) for worker in range(WORKERS)))
-        busy = await behaving
+        behaving = [asyncio.create_task(_behave(each.address, seconds)) for each in (victim, spared)]
+        await _all_workers(victim.address, seed, began + seconds, result)
+        result.attacked, result.spared = await asyncio.gather(*behaving)
         result.seconds = time.monotonic() - began
-        result.bystander_p99_ratio = busy["p99_ms"] / quiet["p99_ms"]
-        result.findings += [f"the bystander was told {problem}" for problem in busy["problems"]]
-        result.rss_bytes = _rss_bytes(running.process.pid)
-        if result.rss_bytes > RSS_MAX_BYTES:
-            result.findings.append(f"{result.rss_bytes} bytes are held")
-        if running.process.returncode is not None:
-            result.findings.append(f"the coordinator ended with {running.process.returncode}")
+        result.findings += [f"the bystander was told {problem}" for problem in result.attacked["problems"]]
+        victim.judge()
+        result.rss_grew_bytes = victim.grew_bytes
     finally:
-        if running.process.returncode is None:
-            running.process.terminate()
-        await listening
-        await running.process.wait()
-    text = "".join(said)
-    signs = [line for line in text.splitlines() if any(sign in line for sign in _SIGNS)]
-    if signs:
-        result.findings += [f"logged: {line[:1000]}" for line in signs[:20]]
-        sys.stderr.write(text[-20_000:])
+        await asyncio.gather(victim.stop(), spared.stop())
+    result.findings += victim.findings + spared.findings
     return result
 
 
-async def _listen(running: Running, said: list[str]) -> None:
-    assert running.process.stderr is not None
-    while line := await running.process.stderr.readline():
-        said.append(line.decode(errors="replace"))
-        del said[:-20_000]
+async def _all_workers(address: str, seed: int, until: float, result: Result) -> None:
+    words = vocabulary()
+    async with contextlib.AsyncExitStack() as stack, asyncio.TaskGroup() as tasks:
+        for number in range(WORKERS):
+            options = [("grpc.use_local_subchannel_pool", 1)]
+            channel = await stack.enter_async_context(grpc.aio.insecure_channel(address, options))
+            tasks.create_task(Worker(number, channel, seed, words, result).run(until))
 
 
 async def _prepare(address: str) -> None:
@@ -318,14 +343,10 @@ async def _prepare(address: str) -> None:
         await admin_pb2_grpc.AdminServiceStub(channel).Apply(apply)
 
 
-async def _behave(address: str, seconds: float) -> Any:
+async def _behave(address: str, seconds: float) -> dict[str, Any]:
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "tests.fuzz.bystander", address, str(seconds), stdout=asyncio.subprocess.PIPE
     )
     told, _ = await process.communicate()
-    return json.loads(told.splitlines()[-1])
-
-
-def _rss_bytes(pid: int) -> int:
-    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
-    return pages * 4096
+    seen: dict[str, Any] = json.loads(told.splitlines()[-1])
+    return seen

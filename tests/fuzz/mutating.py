@@ -33,6 +33,8 @@ _TEXTS = (
     "\u202e",
 )
 _COUNTS = (2, 65, 257, 1_001)
+_ADDED_BYTES_MAX = 8 << 20
+"""What one change may add: twice of what a server takes. Crowds of crowds would fill this machine's memory instead."""
 _BITS = {
     FieldDescriptor.CPPTYPE_INT32: (31, True),
     FieldDescriptor.CPPTYPE_UINT32: (32, False),
@@ -142,9 +144,11 @@ def _crowd(target: Any, field: FieldDescriptor, rng: Random) -> None:
         target.ClearField(field.name)
     elif field.message_type is not None:
         one = found[0] if len(found) else GetMessageClass(field.message_type)()
-        found.extend([one] * count)
+        found.extend([one] * min(count, _ADDED_BYTES_MAX // (one.ByteSize() + 1)))
     else:
-        found.extend([found[0] if len(found) and rng.random() < 0.5 else _extreme(field, rng)] * count)
+        one = found[0] if len(found) and rng.random() < 0.5 else _extreme(field, rng)
+        size = len(one) if isinstance(one, str | bytes) else 8
+        found.extend([one] * min(count, _ADDED_BYTES_MAX // (size + 1)))
 
 
 def _extreme(field: FieldDescriptor, rng: Random) -> Any:

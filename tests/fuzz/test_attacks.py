@@ -16,7 +16,10 @@ SECONDS = 8.0
 async def test_nothing_that_is_sent_harms_the_coordinator_or_who_behaves() -> None:
     result = await attack(SECONDS, seed=1, quiet_s=1.0)
     assert not result.findings
-    assert len(result.rpcs) == len(METHODS) + 1
+    assert len(result.rpcs) == len(METHODS) + 1, "each call, and the agents' session"
+    assert result.sessions_ready, "some were told what is desired, before they misbehaved"
+    assert len(result.answered) > len(METHODS) // 2, "what is refused at the door attacks nothing behind it"
+    assert result.document()["findings"] == 0
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -1,7 +1,9 @@
 """Writes a journal of a small pool on which much happens: `python -m tests.journal.busy SEED FILE.tar.gz`.
 
-The simulation plays it, with administrators, money, devices that fail and machines that restart. The one snapshot
-beside it is of the moment with most states of leases, slices and nodes at once.
+What happens is what a simulated pool makes durable, with administrators, money, devices that fail and machines that
+restart. Beside the journal, in the same archive, is one snapshot, taken after the group at which most states of leases,
+slices and nodes are there at once. What is printed is the `hash_of` its end, for `MEANINGS`
+in `saved`. To be written by a release, for the versions after it.
 """
 
 from __future__ import annotations

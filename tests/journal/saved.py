@@ -129,18 +129,20 @@ def eventful(path: Path) -> State:
 
 
 def released(state: State) -> Any:
-    """Its books as far as the last release has them: what is new since is left out."""
+    """Its books as plain dictionaries and lists, as far as the last release has them: newer fields are left out.
+
+    KeyError: a record was renamed since, or stands where the last release has another.
+    """
     shape = shapes.saved("snapshot")
 
-    def of(value: Any) -> Any:
+    def plain(value: Any) -> Any:
         if isinstance(value, msgspec.Struct):
-            names = shape.get(f"struct {type(value).__name__}", ())
-            return [[name, of(getattr(value, name))] for name in names]
+            return {name: plain(getattr(value, name)) for name in shape[f"struct {type(value).__name__}"]}
         if isinstance(value, dict):
-            return {key: of(kept) for key, kept in value.items()}
-        return [of(part) for part in value] if isinstance(value, (list, tuple)) else value
+            return {key: plain(kept) for key, kept in value.items()}
+        return [plain(part) for part in value] if isinstance(value, list | tuple) else value
 
-    return of(to_snapshot(state))
+    return plain(to_snapshot(state))
 
 
 def hash_of(state: State) -> str:

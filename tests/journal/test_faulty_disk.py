@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import shutil
 import sqlite3
 import subprocess
 import urllib.error
@@ -56,12 +55,9 @@ class Disk:
 
 @pytest.fixture(scope="session")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    compiler = shutil.which("cc")
-    if compiler is None:
-        pytest.skip("needs a C compiler")
     built = tmp_path_factory.mktemp("disk") / "disk.so"
     source = Path(__file__).with_name("disk.c")
-    subprocess.run([compiler, "-shared", "-fPIC", "-O1", "-Wall", "-o", built, source, "-ldl"], check=True)
+    subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-Wall", "-o", built, source, "-ldl"], check=True)
     return built
 
 

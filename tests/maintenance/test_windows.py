@@ -16,6 +16,7 @@ from aliquot.coordinator.core.errors import (
     NoCapacity,
 )
 from aliquot.coordinator.core.leases.records import Lease, LeaseState
+from aliquot.coordinator.core.maintenance import closing
 from aliquot.coordinator.core.maintenance.calendar import wall_time
 from aliquot.coordinator.core.maintenance.windows import Phase, WindowSpec
 from aliquot.coordinator.core.outcomes import Explained
@@ -104,6 +105,19 @@ def test_before_the_lead_time_nothing_follows_then_only_what_ends_in_time_is_pla
     s.at(NOON_MS - 30 * MINUTE)
     assert s.ask(request(100, time_limit_ms=30 * MINUTE, grace_ms=1 * S)).waiting
     s.same_after_a_restart()
+
+
+def test_what_did_not_fit_last_is_remembered_however_much_else_did_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(closing, "FULL_BEFORE_MAX", 2)
+    s = stage()
+    s.declare(window())
+    s.at(NOON_MS - HOUR)
+    assert s.ask(request(1000, count=2, time_limit_ms=30 * MINUTE)).state is LeaseState.GRANTED
+    for share in (100, 200, 300):
+        assert s.ask(request(share, time_limit_ms=30 * MINUTE)).waiting
+    remembered = s.books.planner.planning.memory.full_before
+    assert request(300).demand in remembered
+    assert len(remembered) <= 2
 
 
 def test_one_that_ends_in_time_is_not_kept_behind_its_equals_that_do_not() -> None:

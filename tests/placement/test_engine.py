@@ -363,7 +363,8 @@ def test_a_policy_that_wants_the_mix_is_given_what_arrives() -> None:
     assert device() == fullest, "nothing is known of the mix yet"
     versions = [engine.policy.version]
     for _ in range(400):
-        engine.note_demand(Demand(share_milli=200))
+        engine.mix.note(Demand(share_milli=200))
+        engine.arrived(1)
         versions.append(engine.policy.version)
     assert device() == other, "200 fit beside 700 then, and beside 800 still"
     assert [position for position in range(1, 401) if versions[position] > versions[position - 1]] == [200, 400]

@@ -199,7 +199,7 @@ def test_defragmentation_is_shown_before_it_is_carried_out() -> None:
     pool.books.planner.planning.engine = Engine(pool.books.state.inventory, binpack)
     assert not step(pool, carry_out=True).mix_known, "nobody knows what would be useful"
     for _ in range(10):
-        pool.books.planner.engine.note_demand(Demand(share_milli=1000))
+        pool.books.planner.engine.mix.note(Demand(share_milli=1000))
     shown = step(pool, carry_out=False)
     assert shown.mix_known
     assert shown.gained_milli > 0

@@ -169,7 +169,7 @@ def test_fragmentation_is_sampled_in_steps_and_adds_up_to_the_same() -> None:
     assert sampler.latest == {}, "nothing has arrived, so nobody knows what idle capacity is good for"
     for number in range(300):
         demand = Demand(share_milli=600) if number % 2 else Demand(memory_bytes=40 * GIB)
-        engine.note_demand(demand)
+        engine.mix.note(demand)
         placement = engine.place(demand)
         assert placement is not None
         hold(inventory, demand, placement)

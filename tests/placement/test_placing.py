@@ -301,6 +301,7 @@ def test_of_alternatives_the_preferred_model_is_the_better_node() -> None:
     assert found["n-h"].score > found["n-a"].score > 0
 
 
+@pytest.mark.no_cover  # would more than double its time
 @pytest.mark.parametrize("policy", ["price", "binpack", "spread", "random"])
 @settings(max_examples=8, deadline=None)
 @given(seed=st.integers(0, 1 << 30))

@@ -135,10 +135,10 @@ async def test_the_learner_submits_a_table_when_enough_has_arrived() -> None:
         return engine.mix.summary(engine.inventory)
 
     learner = PriceLearner(summarise, submit, arrivals_min=10)
-    engine.note_demand(Demand(share_milli=810))
+    engine.mix.note(Demand(share_milli=810))
     assert not await learner.learn_once()
     for _ in range(10):
-        engine.note_demand(Demand(share_milli=470))
+        engine.mix.note(Demand(share_milli=470))
     assert await learner.learn_once()
     assert not await learner.learn_once(), "nothing new has arrived"
     assert [table.version for table in tables] == [1]

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from aliquot.coordinator.agents.desired import nodes_to_tell
 from aliquot.coordinator.core import commands as c
 from aliquot.coordinator.core.config import CoreConfig
+from aliquot.coordinator.core.holds import evolve, readiness
 from aliquot.coordinator.core.holds.facts import HoldBroken, HoldCreated
 from aliquot.coordinator.core.leases.records import Lease, LeaseState
 from aliquot.coordinator.core.preemption.facts import PreemptionStarted
@@ -412,3 +413,24 @@ def test_what_is_kept_for_a_borrower_gives_way_to_a_guarantee(books: Books) -> N
     leave(books, low)
     assert state_of(books, wanted) is LeaseState.GRANTED
     assert state_of(books, high) is LeaseState.QUEUED
+
+
+def test_a_hold_is_looked_at_once_for_what_changes_on_its_node(monkeypatch: pytest.MonkeyPatch) -> None:
+    books = Books()
+    books.connect(node("one", 8, cpu_milli=64_000))
+    low = run(books, count=8, cpu_milli=1_000, preemptible=True)
+    books.advance(10_000)
+    high = ask(books, count=8, cpu_milli=1_000, priority=10)
+    assert len(books.state.holds[high.lease_id].device_uuids) == 8
+    books.report(low, c.ReportStatus.GONE, index=0)
+    right, looks = readiness.is_complete, 0
+
+    def is_complete(*asked: Any) -> bool:
+        nonlocal looks
+        looks += 1
+        return right(*asked)
+
+    monkeypatch.setattr(evolve, "is_complete", is_complete)
+    leave(books, low)
+    assert books.again(high).state is LeaseState.GRANTED
+    assert looks == 7 + 1, "for each slice that goes, and for the member that goes with the last"

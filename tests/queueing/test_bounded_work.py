@@ -7,9 +7,9 @@ from typing import Any, TypeVar
 
 from aliquot.coordinator.core import commands as c
 from aliquot.coordinator.core.admission.below_limits import LOOKED_AT_MAX
-from aliquot.coordinator.core.decide import AdmitOutcome, Decision
 from aliquot.coordinator.core.invariants import check
 from aliquot.coordinator.core.leases.facts import LeaseReleasing
+from aliquot.coordinator.core.outcomes import AdmitOutcome, Decision
 from aliquot.coordinator.core.planner import Planner
 from aliquot.coordinator.core.queries import ExplainLease
 from aliquot.coordinator.core.state import State

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from aliquot.coordinator.core.decide import Explained
+import pytest
+
+from aliquot.coordinator.core import commands as c
+from aliquot.coordinator.core.config import CoreConfig
+from aliquot.coordinator.core.errors import DomainError
+from aliquot.coordinator.core.outcomes import Explained
 from aliquot.coordinator.core.queries import Explain, ExplainLease
+from aliquot.coordinator.core.tenancy.specs import PoolSpec
 from aliquot.coordinator.core.types import RequestSpec
 from tests.core.harness import Books, node, request
-from tests.tenancy.declaring import declare, tenant
+from tests.tenancy.declaring import declare, queue, tenant
 
 
 def explain(books: Books, subject: RequestSpec | str) -> Explained:
@@ -47,6 +53,37 @@ def test_it_names_who_would_be_preempted_without_preempting() -> None:
     assert len(found.would_preempt) == 2
     assert all(lease_id in books.state.leases for lease_id in found.would_preempt)
     assert not books.state.holds
+
+
+@pytest.mark.parametrize(
+    ("asked", "reason"),
+    [
+        (request(1000, count=2, tenant="a"), "QUOTA"),
+        (request(100, tenant="nobody"), "TENANT_NOT_FOUND"),
+        (request(100, tenant="a", queue="nowhere"), "QUEUE_NOT_FOUND"),
+        (request(100, tenant="a", queue="closed"), "INVALID_FIELD"),
+        (request(100, tenant="b", queue="closed", pool="other"), "INVALID_FIELD"),
+    ],
+)
+def test_what_allocate_refuses_is_said_to_be_impossible(asked: RequestSpec, reason: str) -> None:
+    books = Books(CoreConfig(strict_tenants=True))
+    books.connect(node("one"))
+    declare(books, PoolSpec("default"), tenant("a", 0, 1), tenant("b"), queue("closed", tenants=("b",), pool="default"))
+    with pytest.raises(DomainError) as refused:
+        books.do(c.Allocate("l-refused", asked))
+    found = explain(books, asked)
+    assert found.impossible
+    assert not found.fits_now
+    assert found.summary == str(refused.value)
+    assert found.missing[0].reason == reason
+
+
+def test_a_request_is_explained_for_the_pool_that_serves_its_queue() -> None:
+    books = Books()
+    books.connect(node("one"))
+    declare(books, PoolSpec("other"), queue("elsewhere", pool="other"))
+    assert explain(books, request(1000)).fits_now
+    assert not explain(books, request(1000, queue="elsewhere")).fits_now
 
 
 def test_a_limit_is_named_as_the_reason() -> None:

@@ -101,7 +101,7 @@ def test_yesterday_s_heavy_user_waits_and_is_forgiven_with_time() -> None:
     greedy, modest = ask(books, tenant="greedy"), ask(books, tenant="modest")
     free_one(books, blockers[0])
     assert served(books, [greedy, modest]) == [1]
-    assert books.restored().tenancy.averages() == books.state.tenancy.averages()
+    assert books.restored().tenancy.averages(books.now_ms) == books.state.tenancy.averages(books.now_ms)
 
 
 def test_capacity_serves_who_is_furthest_below_their_guarantee() -> None:

@@ -42,7 +42,7 @@ class LeadersGauges:
             (
                 "aliquot_set_aside",
                 "Requests and due work on which deciding failed too often, until an administrator has them tried again",
-                lambda: len(writer.set_aside),
+                lambda: sum(trouble.set_aside for trouble in writer.troubles()),
             ),
             ("aliquot_loop_lag_seconds", "How late the last regular beat was", lambda: sweep_timer.lag_ms / 1000),
             (

@@ -21,10 +21,10 @@ import msgspec
 
 from aliquot.coordinator.core import commands as c
 from aliquot.coordinator.core.config import CoreConfig
-from aliquot.coordinator.core.decide import Decision
 from aliquot.coordinator.core.errors import DomainError
 from aliquot.coordinator.core.leases.facts import LeaseGranted, LeaseRequeued
 from aliquot.coordinator.core.moving.plan import hold, let_go
+from aliquot.coordinator.core.outcomes import Decision
 from aliquot.coordinator.core.planner import Planner
 from aliquot.coordinator.core.state import State
 from aliquot.coordinator.core.tenancy.specs import DEFAULT_QUEUE, QueuePolicy, QueueSpec

@@ -23,20 +23,12 @@ from aliquot.coordinator.core.mig import decide as mig
 from aliquot.coordinator.core.moving import decide as moving
 from aliquot.coordinator.core.nodes import decide as nodes
 from aliquot.coordinator.core.nodes import reconcile
-from aliquot.coordinator.core.outcomes import (
-    AdmitOutcome,
-    AllocateOutcome,
-    Decision,
-    Explained,
-    TickOutcome,
-)
+from aliquot.coordinator.core.outcomes import Decision
 from aliquot.coordinator.core.planning import Planning
 from aliquot.coordinator.core.queries import DryRun, Explain, ExplainLease, Fits, Query
 from aliquot.coordinator.core.tenancy import decide as tenancy
 
 T = TypeVar("T")
-
-__all__ = ["AdmitOutcome", "AllocateOutcome", "Decision", "Explained", "TickOutcome", "answer", "decide"]
 
 
 def decide(planning: Planning, command: c.Command[T], now_ms: int) -> Decision[T]:
@@ -45,7 +37,7 @@ def decide(planning: Planning, command: c.Command[T], now_ms: int) -> Decision[T
     `now_ms` is never below the time of the last fact: the writer's clock sees to it, and it is enforced here once more.
     """
     planning.catch_up()
-    planning.memory.troubles.at_work = None
+    planning.memory.troubles.begin()
     return _DECIDE[type(command)](planning, command, max(now_ms, planning.now_ms))
 
 

@@ -71,7 +71,10 @@ def _check_accounts(state: State) -> None:
         movable += len(parts) if lease.request.movable else 0
         if lease.gives_back:
             ending.add(lease.lease_id)
-        keys = [("t", lease.request.tenant), *(("q", name) for name in state.tenancy.path(queue_of(state, lease)))]
+        keys = [
+            ("t", lease.request.tenant),
+            *(("q", name) for name in state.tenancy.path(queue_of(state.tenancy, lease))),
+        ]
         for key in keys:
             sums = held.setdefault(key, [0, 0, 0])
             for _, share_milli, memory_bytes in parts:
@@ -143,7 +146,8 @@ def _check_holds(state: State) -> None:
         for uuid in hold.device_uuids:
             _require(uuid not in kept, f"{uuid} is kept for two")
             kept[uuid] = owner
-        _require(is_complete(state, hold) == (owner in state.ready_holds), f"the hold for {owner}: readiness is off")
+        ready = is_complete(state.leases, state.inventory, hold)
+        _require(ready == (owner in state.ready_holds), f"the hold for {owner}: readiness is off")
     _require(kept == state.hold_of_device, "the index of kept devices is off")
     for node in state.nodes.values():
         kept |= withheld(node)

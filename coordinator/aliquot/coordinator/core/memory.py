@@ -6,7 +6,7 @@ found for one version of an index holds only for that version, so that nobody ha
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from dataclasses import dataclass
 from typing import TypeVar, cast
 
@@ -14,11 +14,13 @@ from aliquot.coordinator.core.placement.prices import PriceTable
 from aliquot.coordinator.core.queueing import AdmissionPass
 from aliquot.coordinator.core.queueing.failed import FailedDemands
 from aliquot.coordinator.core.rests import Rests
+from aliquot.coordinator.core.tenancy.view import AccountKey, AccountView, Chain
 from aliquot.coordinator.core.timers import Timers
 from aliquot.coordinator.core.troubles import Troubles
 from aliquot.coordinator.core.types import Demand
 
 ENTITLED_KEPT = 4_096
+CHAINS_KEPT = 4_096
 
 SearchKey = tuple[Demand, str, str, int, frozenset[str] | None]
 """What makes two searches for victims the same: the demand, the tenant, the queue, the priority, and the owners of the
@@ -85,6 +87,12 @@ class Memory:
         """Searches for what elastic leases could give back that found nothing."""
         self.outlooks: dict[tuple[Demand, str, str, int], tuple[int, Outlook]] = {}
         """What `Explain` said lately of when equal requests can start."""
+        self.chains_key = -1
+        self.chains: dict[tuple[str, str], Chain[AccountView]] = {}
+        """The accounts that requests of a tenant and queue count against: remembered for this version."""
+        self.protected_key = (-1, -1)
+        self.protected: dict[AccountKey, tuple[tuple[int, int], Container[str]]] = {}
+        """The leases that each guarantee covers, and the versions of its account; see `preemption.victims`."""
         self.entitled_key = (-1, -1, -1)
         self.entitled: dict[str, bool] = {}
         """Whether a guarantee covers each waiting lease: remembered for these versions."""

@@ -6,15 +6,16 @@ from typing import Any, TypeVar
 
 from aliquot.coordinator.core.commands import Command
 from aliquot.coordinator.core.config import CoreConfig
-from aliquot.coordinator.core.decide import Decision, answer, decide
+from aliquot.coordinator.core.decide import answer, decide
 from aliquot.coordinator.core.evolve import evolve
 from aliquot.coordinator.core.leases.counting import watch_budget
+from aliquot.coordinator.core.outcomes import Decision
 from aliquot.coordinator.core.placement import Engine
 from aliquot.coordinator.core.planning import Planning
 from aliquot.coordinator.core.queries import Query
 from aliquot.coordinator.core.state import State
 from aliquot.coordinator.core.timers import Due
-from aliquot.coordinator.core.troubles import Trouble, WorkFailed, WorkKind
+from aliquot.coordinator.core.troubles import ORDER, Trouble, WorkFailed, WorkKind
 
 T = TypeVar("T")
 
@@ -47,6 +48,8 @@ class Planner:
             trouble = troubles.failed(error, now_ms)
             if trouble is None:
                 raise
+            if trouble.work == ORDER:
+                self.planning.memory.admission = None  # a pass that broke off is not gone on with
             if trouble.work.kind is WorkKind.ADMISSION and trouble.again_ms:
                 self.planning.memory.timers.add(trouble.again_ms, Due.RETRY, trouble.work.subject)
             raise WorkFailed(trouble) from error
@@ -79,9 +82,9 @@ class Planner:
         self.planning.catch_up()
         return self.planning.next_due_ms(max(now_ms, self.state.now_ms))
 
-    def set_aside(self) -> tuple[Trouble, ...]:
-        """Work on which deciding failed too often, until somebody has it tried again or the coordinator restarts."""
-        return self.planning.set_aside() if self.planning.memory.troubles else ()
+    def troubles(self, subject: str = "") -> list[Trouble]:
+        """Work on which deciding failed: of one subject, or (empty) all. Some of it is set aside."""
+        return self.planning.troubles_about(subject) if self.planning.memory.troubles else []
 
     def device_measured(self, uuid: str, utilisation_milli: int) -> None:
         """How busy a device was lately, in thousandths."""

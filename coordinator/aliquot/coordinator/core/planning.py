@@ -7,20 +7,19 @@ from typing import Final, NamedTuple
 
 from aliquot.coordinator.core.config import CoreConfig
 from aliquot.coordinator.core.holds.records import Hold
-from aliquot.coordinator.core.inventory import Inventory
+from aliquot.coordinator.core.inventory.view import InventoryView
 from aliquot.coordinator.core.leases.records import Lease
-from aliquot.coordinator.core.ledger.books import Ledger
-from aliquot.coordinator.core.ledger.meters import Meter
+from aliquot.coordinator.core.ledger.view import LedgerView, MeterView
 from aliquot.coordinator.core.lending.loans import NodeMove
 from aliquot.coordinator.core.maintenance.windows import Closure, Window
 from aliquot.coordinator.core.memory import Memory
 from aliquot.coordinator.core.placement import Engine, make_policy
 from aliquot.coordinator.core.placement.prices import PriceTable
-from aliquot.coordinator.core.queueing import WaitingLines
+from aliquot.coordinator.core.queueing.view import LinesView
 from aliquot.coordinator.core.state import Device, Node, State
-from aliquot.coordinator.core.tenancy.books import Tenancy
-from aliquot.coordinator.core.timers import AFTER, Due, TimersView
-from aliquot.coordinator.core.troubles import Trouble, WorkKey, WorkKind
+from aliquot.coordinator.core.tenancy.view import TenancyView
+from aliquot.coordinator.core.timers import AFTER, Due
+from aliquot.coordinator.core.troubles import TimerPlace, Trouble, WorkKey, WorkKind
 
 FOLDED_AT_ONCE = 256
 """Entries of usage that become sums in one step: about a millisecond's work."""
@@ -33,45 +32,47 @@ class Work(NamedTuple):
     kind: Due
     subject: str
     source: int
-    """Whose timers hold it, as an index into `Planning.sources`."""
+    """Which timers hold it."""
     entry_ms: int
     """Its time there."""
 
     @property
     def key(self) -> WorkKey:
         """Its name among `Troubles`."""
-        return _key(self.kind, self.subject)
+        return WorkKey(WorkKind.TIMER, self.subject, self.kind.name)
 
-
-def _key(kind: int, subject: str) -> WorkKey:
-    return WorkKey(WorkKind.TIMER, subject, Due(kind).name)
+    @property
+    def place(self) -> TimerPlace:
+        """Where it is found again."""
+        return TimerPlace(self.source, (self.entry_ms, int(self.kind), self.subject))
 
 
 class Planning:
     """See the module's docstring. Functions that decide take one and change nothing of it but its `memory`."""
 
-    def __init__(self, state: State, config: CoreConfig, memory: Memory | None = None) -> None:
+    def __init__(self, state: State, config: CoreConfig) -> None:
         self._state: Final = state
         self.config = config
-        self.memory: Final = memory or Memory()
+        self.memory: Final = Memory()
+        self._timers: Final = (state.timers, *state.since.values(), self.memory.timers)
         self.engine = Engine(state.inventory, make_policy(config.policy), mix=state.arrivals)
 
         self.leases: Final[Mapping[str, Lease]] = state.leases
         self.nodes: Final[Mapping[str, Node]] = state.nodes
         self.devices: Final[Mapping[str, Device]] = state.devices
         self.ended: Final[Sequence[str]] = state.ended
-        self.tenancy: Final[Tenancy] = state.tenancy
-        self.ledger: Final[Ledger] = state.ledger
+        self.tenancy: Final[TenancyView] = state.tenancy
+        self.ledger: Final[LedgerView] = state.ledger
         self.holds: Final[Mapping[str, Hold]] = state.holds
         self.node_moves: Final[Sequence[NodeMove]] = state.node_moves
         self.node_moved_ms: Final[Mapping[str, int]] = state.node_moved_ms
         self.disruptions: Final[Mapping[str, tuple[int, ...]]] = state.disruptions
         self.windows: Final[Mapping[str, Window]] = state.windows
-        self.inventory: Final[Inventory] = state.inventory
+        self.inventory: Final[InventoryView] = state.inventory
         self.keys: Final[Mapping[tuple[str, str], str]] = state.keys
         self.node_ids_by_name: Final[Mapping[str, str]] = state.node_ids_by_name
         self.slice_ids_by_node: Final[Mapping[str, Mapping[str, None]]] = state.slice_ids_by_node
-        self.meters: Final[Mapping[str, Meter]] = state.meters
+        self.meters: Final[Mapping[str, MeterView]] = state.meters
         self.hold_of_device: Final[Mapping[str, str]] = state.hold_of_device
         self.ready_holds: Final[Mapping[str, None]] = state.ready_holds
         self.holding_by_priority: Final[Mapping[int, int]] = state.holding_by_priority
@@ -105,7 +106,7 @@ class Planning:
         return self._state.next_arrival
 
     @property
-    def lines(self) -> WaitingLines:
+    def lines(self) -> LinesView:
         """Who waits."""
         return self._state.lines
 
@@ -161,65 +162,55 @@ class Planning:
         self.memory.offered_version = self._state.offer_version
 
     @property
-    def sources(self) -> tuple[tuple[TimersView, int], ...]:
-        """All timers, and by how long after its entry each look is due, in ms."""
-        state, config = self._state, self.config
-        return (
-            (state.timers, 0),
-            (state.since[Due.CONFIRM], config.confirm_timeout_ms),
-            (state.since[Due.PREEMPTED], config.preemption_period_ms),
-            (self.memory.timers, 0),
-        )
+    def _after_ms(self) -> tuple[int, ...]:
+        """By how long after its entry a look is due, in each of the timers."""
+        return 0, self.config.confirm_timeout_ms, self.config.preemption_period_ms, 0
 
     def due(self, now_ms: int, limit: int) -> list[Work]:
         """The earliest work that is due, in order; at most `limit`. It stays due until it is taken."""
         self.memory.timers.open(now_ms)
-        troubles, wanted = self.memory.troubles, limit
-        limit += len(troubles)
+        troubles = self.memory.troubles
+        if not troubles.timers:
+            return self._due(now_ms, limit)
+        number = limit + troubles.timers
+        while True:
+            found = self._due(now_ms, number)
+            ready = [work for work in found if troubles.is_due(work.key, now_ms)]
+            if len(ready) >= limit or len(found) < number:
+                return ready[:limit]
+            number *= 2
+
+    def _due(self, now_ms: int, limit: int) -> list[Work]:
         found: list[Work] = []
         of = 0
-        for source, (timers, after_ms) in enumerate(self.sources):
+        for source, (timers, after_ms) in enumerate(zip(self._timers, self._after_ms, strict=True)):
             entries = timers.due(now_ms - after_ms, limit)
             if entries:
                 of += 1
                 found += [Work(at_ms + after_ms, Due(kind), subject, source, at_ms) for at_ms, kind, subject in entries]
         if of > 1:
             found.sort()
-        return self._untroubled(found, now_ms, limit)[:wanted] if troubles else found[:wanted]
-
-    def _untroubled(self, found: list[Work], now_ms: int, limit: int) -> list[Work]:
-        """Without work that failed and rests. Failed work that is not due any more is forgotten."""
-        troubles = self.memory.troubles
-        if len(found) < limit:
-            due = {work.key for work in found}
-            for trouble in troubles.all():
-                work = trouble.work
-                if work.kind is WorkKind.TIMER and work not in due and troubles.is_due(work, now_ms):
-                    troubles.drop(work)
-        return [work for work in found if troubles.is_due(work.key, now_ms)]
+        return found[:limit]
 
     def next_due_ms(self, now_ms: int) -> int | None:
         """When the next look is due, or up to four seconds before that where it is not soon."""
         troubles = self.memory.troubles
-        if troubles:
-            untroubled = [
-                next(
-                    (at + after_ms for at, kind, about in timers.in_order() if _key(kind, about) not in troubles), None
-                )
-                for timers, after_ms in self.sources
-            ]
-            return min((at_ms for at_ms in (*untroubled, troubles.next_due_ms()) if at_ms is not None), default=None)
-        times = [timers.next_due_ms(now_ms - after_ms) for timers, after_ms in self.sources]
-        return min(
-            (at_ms + after_ms for at_ms, (_, after_ms) in zip(times, self.sources, strict=True) if at_ms is not None),
-            default=None,
-        )
+        every = zip(self._timers, self._after_ms, strict=True)
+        if not troubles.timers:
+            times = [(timers.next_due_ms(now_ms - after_ms), after_ms) for timers, after_ms in every]
+        else:
+            ready = self.due(now_ms, 1)
+            if ready:
+                return ready[0].due_ms
+            # All that is due rests.
+            times = [(timers.next_after(now_ms - after_ms), after_ms) for timers, after_ms in every]
+            times.append((troubles.next_due_ms(), 0))
+        return min((at_ms + after_ms for at_ms, after_ms in times if at_ms is not None), default=None)
 
     def take(self, work: Work, now_ms: int) -> None:
         """Take work that was looked at off the list. Called when a decision is carried out, never while deciding."""
         state = self._state
-        entry = (work.entry_ms, int(work.kind), work.subject)
-        (state.timers, *state.since.values(), self.memory.timers)[work.source].take(entry)
+        self._timers[work.source].take(work.place.entry)
         if self.memory.troubles:
             self.memory.troubles.drop(work.key)
         if work.kind is Due.RETRY:
@@ -227,17 +218,20 @@ class Planning:
         elif work.kind is Due.BUDGET and work.subject in state.meters:
             state.meters[work.subject].armed_ms = 0
 
-    def set_aside(self) -> tuple[Trouble, ...]:
-        """Work that failed too often to be tried again unasked, and that still exists."""
-        return tuple(
-            trouble for trouble in self.memory.troubles.all() if trouble.set_aside and self._exists(trouble.work)
-        )
+    def troubles_about(self, subject: str = "") -> list[Trouble]:
+        """Failures of work that still exists: of one subject, or (empty) all."""
+        return [trouble for trouble in self.memory.troubles.about(subject) if self._exists(trouble)]
 
-    def _exists(self, work: WorkKey) -> bool:
-        if work.kind is WorkKind.ADMISSION:
-            lease = self.leases.get(work.subject)
-            return lease is not None and lease.waiting
-        return any(_key(kind, subject) == work for timers, _ in self.sources for _, kind, subject in timers.in_order())
+    def _exists(self, trouble: Trouble) -> bool:
+        """Whether there is still something to be tried again. Asked of what the planner goes by, and not of the lease's
+        record: should the two differ, the work is still looked at, and must rest.
+        """
+        if trouble.timer is not None:
+            return trouble.timer.entry in self._timers[trouble.timer.source]
+        subject = trouble.work.subject
+        if not subject:
+            return len(self.lines) > 0
+        return self.lines.place_of(subject) is not None or subject in self.holds
 
     # -- memory
 
@@ -267,6 +261,8 @@ class Planning:
     def catch_up(self) -> None:
         """Bring the memory in line with what has happened since: drop what no longer holds, note what is to be done."""
         state, memory, config = self._state, self.memory, self.config
+        if memory.troubles:
+            memory.troubles.forget_gone(self._exists)
         seen = memory.seen
         if seen.freed != state.freed_version:
             seen.freed = state.freed_version

@@ -87,7 +87,7 @@ def to_snapshot(state: State) -> Snapshot:
         pools=tuple(pool for _, pool in sorted(tenancy.pools.items())),
         tenants=tuple(tenant for _, tenant in sorted(tenancy.tenants.items())),
         queues=tuple(queue for _, queue in sorted(tenancy.queues.items())),
-        averages=tenancy.averages(),
+        averages=tenancy.averages(state.now_ms),
         holds=tuple(state.holds.values()),
         disruptions=tuple(sorted(state.disruptions.items())),
         rates=ledger.prices.dated,

@@ -23,9 +23,10 @@ from aliquot.coordinator.core.types import EndReason
 def tick(state: Planning, command: Tick, now_ms: int) -> Decision[TickOutcome]:
     """Look at due entries until one of them asks for something, or `limit` asked for nothing."""
     due = state.due(now_ms, command.limit)
+    troubles = state.memory.troubles
     for number, work in enumerate(due, 1):
-        state.memory.troubles.at_work = work.key
-        facts = _LOOK[work.kind](state, work.subject, now_ms)
+        with troubles.blaming(work.key, work.place):
+            facts = _LOOK[work.kind](state, work.subject, now_ms)
         if facts:
             taken = due[:number]
             # A window that has moved on is looked at again once it has: its nodes are to be emptied.
@@ -40,7 +41,7 @@ def tick(state: Planning, command: Tick, now_ms: int) -> Decision[TickOutcome]:
 
 def retry_set_aside(state: Planning, command: RetrySetAside, now_ms: int) -> Decision[SetAside]:
     """Forget that it failed. Nothing of it is durable, so nothing is journalled."""
-    found = [trouble for trouble in state.set_aside() if command.subject in ("", trouble.work.subject)]
+    found = [trouble for trouble in state.troubles_about(command.subject) if trouble.set_aside]
     for trouble in found if command.carry_out else ():
         state.memory.troubles.drop(trouble.work)
         state.memory.look_again = True

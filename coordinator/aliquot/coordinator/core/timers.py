@@ -12,8 +12,6 @@ from __future__ import annotations
 import enum
 import heapq
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Iterator
-from typing import Protocol
 
 
 class Due(enum.IntEnum):
@@ -54,22 +52,6 @@ _BUCKET_BITS = 12
 _LAST_KIND = 1 << 30
 
 
-class TimersView(Protocol):
-    """Timers for those who only look."""
-
-    def __len__(self) -> int:
-        """How many entries there are."""
-
-    def next_due_ms(self, now_ms: int) -> int | None:
-        """When the next look is due, or up to four seconds before that where it is not soon."""
-
-    def due(self, now_ms: int, limit: int) -> list[TimerEntry]:
-        """The earliest entries that are due, in order; at most so many."""
-
-    def in_order(self) -> Iterator[TimerEntry]:
-        """All entries, the earliest first."""
-
-
 class Timers:
     """See the module's docstring. Adding, dropping and taking cost O(log entries of four seconds), or little more."""
 
@@ -105,14 +87,18 @@ class Timers:
             bucket.add(entry)
 
     def drop(self, due_ms: int, kind: Due, subject: str) -> None:
-        """This look is not needed any more. One that is due within seconds may stay."""
+        """This look is not needed any more."""
         number = due_ms >> _BUCKET_BITS
+        entry = (due_ms, int(kind), subject)
         bucket = self._far.get(number)
         if bucket is not None:
-            bucket.discard((due_ms, int(kind), subject))
+            bucket.discard(entry)
             if not bucket:
                 del self._far[number]
                 self._skip_emptied()
+        elif number <= self._opened:
+            index = bisect_left(self._near, entry, lo=self._head)
+            del self._near[index : bisect_right(self._near, entry, lo=index)]
 
     def take(self, entry: TimerEntry) -> bool:
         """Remove an entry that was looked at; False where it is not there any more."""
@@ -159,14 +145,46 @@ class Timers:
         end = bisect_right(self._near, (now_ms, _LAST_KIND, ""), lo=self._head)
         found = self._near[self._head : min(end, self._head + limit)]
         if self._numbers and self._numbers[0] << _BUCKET_BITS <= now_ms:
-            for number in sorted(number for number in self._far if number << _BUCKET_BITS <= now_ms):
+            for number in self._split(now_ms)[0]:
                 if len(found) >= limit:
                     break
                 found += sorted(entry for entry in self._far[number] if entry[0] <= now_ms)
         return found[:limit]
 
-    def in_order(self) -> Iterator[TimerEntry]:
-        """All entries, the earliest first."""
-        yield from self._near[self._head :]
-        for number in sorted(self._far):
-            yield from sorted(self._far[number])
+    def next_after(self, now_ms: int) -> int | None:
+        """When the next look is due that is not due yet, or up to four seconds before that where it is not soon."""
+        index = bisect_right(self._near, (now_ms, _LAST_KIND, ""), lo=self._head)
+        if index < len(self._near):
+            return self._near[index][0]
+        soon = (entry[0] for entry in self._far.get(now_ms >> _BUCKET_BITS, ()) if entry[0] > now_ms)
+        earliest_ms = min(soon, default=None)
+        if earliest_ms is not None:
+            return earliest_ms
+        number = self._split(now_ms)[1]
+        return number << _BUCKET_BITS if number is not None else None
+
+    def __contains__(self, entry: TimerEntry) -> bool:
+        bucket = self._far.get(entry[0] >> _BUCKET_BITS)
+        if bucket is not None:
+            return entry in bucket
+        index = bisect_left(self._near, entry, lo=self._head)
+        return index < len(self._near) and self._near[index] == entry
+
+    def _split(self, now_ms: int) -> tuple[list[int], int | None]:
+        """The buckets that begin until then, in order, and the first that begins later: walks the heap's top."""
+        begun: set[int] = set()
+        later: int | None = None
+        ahead = [0]
+        while ahead:
+            index = ahead.pop()
+            if index >= len(self._numbers):
+                continue
+            number = self._numbers[index]
+            there = number in self._far
+            if number << _BUCKET_BITS <= now_ms or not there:
+                ahead += (2 * index + 1, 2 * index + 2)
+                if there:
+                    begun.add(number)
+            elif later is None or number < later:
+                later = number
+        return sorted(begun), later

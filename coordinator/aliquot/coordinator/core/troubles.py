@@ -6,14 +6,20 @@ Never journalled: a restarted coordinator simply tries everything again.
 from __future__ import annotations
 
 import enum
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import NamedTuple
+
+from aliquot.coordinator.core.timers import TimerEntry
 
 TRIES_MAX = 6
 """After so many failures a piece of work is set aside."""
 REST_FIRST_MS = 500
 """Between the first failure and the next attempt; doubled with each that follows."""
 REST_DOUBLED_MAX = 7
+CHECKED_AT_ONCE = 16
+"""So many are looked at in one go for work that is gone."""
 
 
 class WorkKind(enum.StrEnum):
@@ -39,6 +45,18 @@ class WorkKey(NamedTuple):
         return f"{what} of {self.subject}" if self.subject else what
 
 
+ORDER = WorkKey(WorkKind.ADMISSION, "")
+"""The order in which all that wait are tried."""
+
+
+class TimerPlace(NamedTuple):
+    """Where a timer is, so that it is found again at once."""
+
+    source: int
+    """See `Planning.due`."""
+    entry: TimerEntry
+
+
 @dataclass(frozen=True, slots=True)
 class Trouble:
     """A piece of work that failed."""
@@ -51,6 +69,8 @@ class Trouble:
     """When it is tried again; 0: it was set aside."""
     resting: bool = True
     """Of admission: it is not tried until its time has come."""
+    timer: TimerPlace | None = None
+    """Of a timer."""
 
     @property
     def set_aside(self) -> bool:
@@ -73,9 +93,12 @@ class Troubles:
     """All of them. Empty in a coordinator without a defect, so that asking costs nothing."""
 
     def __init__(self) -> None:
-        self.at_work: WorkKey | None = None
-        """What is being decided on now: blamed should deciding fail."""
+        self.timers = 0
+        """How many of them are timers."""
+        self._at_work: WorkKey | None = None
+        self._timer: TimerPlace | None = None
         self._known: dict[WorkKey, Trouble] = {}
+        self._unchecked: list[WorkKey] = []
 
     def __bool__(self) -> bool:
         return bool(self._known)
@@ -86,19 +109,33 @@ class Troubles:
     def __contains__(self, work: WorkKey) -> bool:
         return work in self._known
 
+    def begin(self) -> None:
+        """A decision begins: nothing is to blame yet."""
+        self._at_work = self._timer = None
+
+    @contextmanager
+    def blaming(self, work: WorkKey, timer: TimerPlace | None = None) -> Iterator[None]:
+        """Within, this is what is being decided on: blamed should that fail. Afterwards what was before is again."""
+        before = self._at_work, self._timer
+        self._at_work, self._timer = work, timer
+        yield
+        self._at_work, self._timer = before  # not where it raised: `failed` is to know
+
     def failed(self, error: Exception, now_ms: int) -> Trouble | None:
         """Deciding failed: on what, and what becomes of it; None where that is unknown."""
-        work, self.at_work = self.at_work, None
+        work, timer = self._at_work, self._timer
+        self.begin()
         if work is None:
             return None
         old = self._known.get(work)
         failures = old.failures + 1 if old is not None else 1
         again_ms = now_ms + (REST_FIRST_MS << min(failures - 1, REST_DOUBLED_MAX))
-        if failures >= TRIES_MAX and work != WorkKey(WorkKind.ADMISSION, ""):
+        if failures >= TRIES_MAX and work != ORDER:
             again_ms = 0
         since_ms = old.since_ms if old is not None else now_ms
-        trouble = Trouble(work, f"{type(error).__name__}: {error}", failures, since_ms, again_ms)
+        trouble = Trouble(work, f"{type(error).__name__}: {error}", failures, since_ms, again_ms, timer=timer)
         self._known[work] = trouble
+        self.timers += old is None and timer is not None
         return trouble
 
     def rests(self, lease_id: str) -> bool:
@@ -120,13 +157,24 @@ class Troubles:
 
     def drop(self, work: WorkKey) -> None:
         """Forget a failure: the work succeeded, is gone, or is to be tried again."""
-        self._known.pop(work, None)
+        gone = self._known.pop(work, None)
+        self.timers -= gone is not None and gone.timer is not None
+
+    def forget_gone(self, exists: Callable[[Trouble], bool]) -> None:
+        """Forget those of work that is not there any more. Looks at a bounded number; next time, at others."""
+        if not self._unchecked:
+            self._unchecked = list(self._known)
+        for work in self._unchecked[-CHECKED_AT_ONCE:]:
+            trouble = self._known.get(work)
+            if trouble is not None and not exists(trouble):
+                self.drop(work)
+        del self._unchecked[-CHECKED_AT_ONCE:]
 
     def next_due_ms(self) -> int | None:
         """When the first timer among those that rest is tried again."""
-        times = (t.again_ms for t in self._known.values() if t.again_ms and t.work.kind is WorkKind.TIMER)
+        times = (t.again_ms for t in self._known.values() if t.again_ms and t.timer is not None)
         return min(times, default=None)
 
-    def all(self) -> tuple[Trouble, ...]:
-        """Those that are known, in the order of their first failures."""
-        return tuple(self._known.values())
+    def about(self, subject: str = "") -> list[Trouble]:
+        """Those of one subject (empty: all) in the order of their first failures."""
+        return [trouble for work, trouble in self._known.items() if subject in ("", work.subject)]

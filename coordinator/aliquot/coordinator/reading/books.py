@@ -18,9 +18,10 @@ from aliquot.coordinator.core.ledger.meters import Meter
 from aliquot.coordinator.core.ledger.rates import RateCard
 from aliquot.coordinator.core.maintenance.windows import Window
 from aliquot.coordinator.core.queueing.order import fair_share
-from aliquot.coordinator.core.tenancy.books import AccountKey, Tenancy
+from aliquot.coordinator.core.tenancy.books import Tenancy
 from aliquot.coordinator.core.tenancy.limits import MILLIONTHS, guaranteed_in_all, promised, scale_of
 from aliquot.coordinator.core.tenancy.specs import Amount, Pool, Queue, QueueSpec, Quota, Tenant, TenantSpec
+from aliquot.coordinator.core.tenancy.view import AccountKey
 from aliquot.coordinator.core.types import WHOLE_SHARE_MILLI
 from aliquot.coordinator.reading.totals import Totals
 from aliquot.coordinator.writing.commits import BooksChange

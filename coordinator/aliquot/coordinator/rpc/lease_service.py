@@ -307,8 +307,9 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
         """One lease, and why it waits if it does."""
         lease = self._lease(request.lease_id)
         message = self._seen_message(lease)
-        message.set_aside.extend(str(trouble) for trouble in self._writer.set_aside_about(lease.lease_id))
-        if not message.set_aside:  # explaining it would fail as well
+        troubles = self._writer.troubles(lease.lease_id)
+        message.set_aside.extend(str(trouble) for trouble in troubles if trouble.set_aside)
+        if not troubles:  # explaining it would fail as well
             await self._explain_wait(lease, message)
         return message
 

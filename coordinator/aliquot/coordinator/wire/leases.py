@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from functools import lru_cache
 
 from aliquot.common.tiers import NOT_SERVED, Tier
-from aliquot.coordinator.core.decide import Explained
 from aliquot.coordinator.core.leases.records import Lease, LeaseState, Slice
+from aliquot.coordinator.core.outcomes import Explained
 from aliquot.coordinator.core.types import Missing, Placement, RequestSpec, Shortfall, Topology
 from aliquot.coordinator.reading.totals import DeviceUse
 from aliquot.coordinator.reading.usage import Measured, ObservedUse

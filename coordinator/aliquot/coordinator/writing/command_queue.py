@@ -118,13 +118,15 @@ class CommandQueue:
         more = due_ms is not None and due_ms <= now_ms
         while more and len(group.facts) < room:
             ticked = self._carry_out(planner, group, Tick(), None, now_ms)
-            due_ms = planner.next_due_ms(now_ms)  # what failed is tried again later; the rest goes on
-            more = ticked.more if ticked is not None else due_ms is not None and due_ms <= now_ms
+            if ticked is not None:
+                more = ticked.more
+            else:  # what failed is tried again later; the rest goes on
+                due_ms = planner.next_due_ms(now_ms)
+                more = due_ms is not None and due_ms <= now_ms
             if self._perf_ns() > deadline:
                 break
         while planner.wants_admission() and len(group.facts) < room:
             admitted = self._carry_out(planner, group, Admit(), None, now_ms)
-            due_ms = planner.next_due_ms(now_ms)
             more = more or (admitted is not None and admitted.more)
             if self._perf_ns() > deadline:
                 break
@@ -132,7 +134,7 @@ class CommandQueue:
             if len(group.facts) < room:
                 self._wake()
         else:
-            self._set_alarm(due_ms, now_ms)
+            self._set_alarm(planner.next_due_ms(now_ms), now_ms)
 
     def _carry_out(
         self, planner: Planner, group: OpenGroup, command: Command[T], reply: Reply | None, now_ms: int

@@ -97,14 +97,11 @@ class Writer:
         """Commands that wait to be decided."""
         return len(self._commands)
 
-    @property
-    def set_aside(self) -> tuple[Trouble, ...]:
-        """Work on which deciding failed too often: it waits for an administrator, or for a restart."""
-        return self.planner.set_aside() if self.planner is not None else ()
-
-    def set_aside_about(self, lease_id: str) -> tuple[Trouble, ...]:
-        """That of one lease."""
-        return tuple(trouble for trouble in self.set_aside if trouble.work.subject == lease_id)
+    def troubles(self, subject: str = "") -> list[Trouble]:
+        """Work on which deciding failed, of one subject or (empty) all. What is set aside among it waits for an
+        administrator, or for a restart.
+        """
+        return self.planner.troubles(subject) if self.planner is not None else []
 
     @property
     def granting(self) -> bool:

@@ -27,10 +27,10 @@ from aliquot.coordinator.core.preemption.facts import PreemptionStarted
 from aliquot.coordinator.core.preemption.victims import NEVER_MS, Eligibility
 from aliquot.coordinator.core.queueing import AdmissionPass
 from aliquot.coordinator.core.rests import SEARCH_REST_MS
-from aliquot.coordinator.core.tenancy.books import Account
 from aliquot.coordinator.core.tenancy.limits import covered
 from aliquot.coordinator.core.tenancy.ranking import Part
 from aliquot.coordinator.core.tenancy.specs import Amount
+from aliquot.coordinator.core.tenancy.view import AccountView
 from aliquot.coordinator.core.timers import Due
 from aliquot.coordinator.core.types import Demand, EndReason
 
@@ -105,7 +105,7 @@ def _clear(
 class _Ceiling(NamedTuple):
     """One limit: whose, of which model (or, empty, of all), and how much."""
 
-    account: Account
+    account: AccountView
     model: str
     limit: Amount
 
@@ -164,7 +164,7 @@ def _enough(
         return {}, NEVER_MS
     key = (*ceiling.key, share, memory)
     position, known, again_ms = admission.looked_at.get(key, (0, {}, NEVER_MS))
-    fresh = islice(reversed(account.holders), position, position + LOOKED_AT_MAX)
+    fresh = islice(account.youngest(), position, position + LOOKED_AT_MAX)
     going = (i for i in (*chosen, *state.ending, *known) if i in account.holders)  # however long they have held it
     candidates: list[tuple[int, int, int, str]] = []
     spare_share = spare_memory = 0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
+
 from aliquot.coordinator.core.admission import below_limits
 from aliquot.coordinator.core.admission.making_room import backfill, make_room, reserve
 from aliquot.coordinator.core.commands import Admit
@@ -13,10 +15,12 @@ from aliquot.coordinator.core.moving import decide as moving
 from aliquot.coordinator.core.outcomes import AdmitOutcome, Attempt, Decision
 from aliquot.coordinator.core.planning import Planning
 from aliquot.coordinator.core.queueing import AdmissionPass, Head
-from aliquot.coordinator.core.troubles import WorkKey, WorkKind
+from aliquot.coordinator.core.troubles import ORDER, WorkKey, WorkKind
 
 CLOSED_ATTEMPTS = 4
 """A look at nodes that close counts as so many attempts of a turn: a millisecond or two in a large pool."""
+RESTING_MAX = 64
+"""Requests of a line on which deciding has failed that are passed over in one attempt."""
 BEHIND_MAX = 64
 """Requests of a line that are checked for one that ends before maintenance begins."""
 
@@ -27,7 +31,11 @@ def admit(state: Planning, command: Admit, now_ms: int) -> Decision[AdmitOutcome
     A pass runs to its end before the next begins, so that a pool where something is freed all the time still reaches
     the back of the line.
     """
-    state.memory.troubles.at_work = WorkKey(WorkKind.ADMISSION, "")
+    with state.memory.troubles.blaming(ORDER):
+        return _admit(state, command, now_ms)
+
+
+def _admit(state: Planning, command: Admit, now_ms: int) -> Decision[AdmitOutcome]:
     if state.ready_holds:
         used = holding.use_complete(state, now_ms)
         if used is not None:
@@ -46,16 +54,18 @@ def admit(state: Planning, command: Admit, now_ms: int) -> Decision[AdmitOutcome
         head = admission.head()
         if head is None:
             state.memory.admission = None
+            troubles.drop(ORDER)
             return Decision((), AdmitOutcome(granted=False, more=state.wants_admission()))
         if troubles:
-            head = _without_trouble(state, head)
+            head = _without_trouble(state, admission, head)
             if head is None:
-                admission.passed()
+                attempts -= 1
                 continue
-        troubles.at_work = WorkKey(WorkKind.ADMISSION, head.lease_id)
-        tried = _try(state, admission, head, now_ms)
+        work = WorkKey(WorkKind.ADMISSION, head.lease_id)
+        with troubles.blaming(work):
+            tried = _try(state, admission, head, now_ms)
         if troubles:
-            troubles.drop(troubles.at_work)
+            troubles.drop(work)
         if not tried.again:
             admission.passed()
         if tried.facts:
@@ -64,14 +74,26 @@ def admit(state: Planning, command: Admit, now_ms: int) -> Decision[AdmitOutcome
     return Decision((), AdmitOutcome(granted=False, more=True))
 
 
-def _without_trouble(state: Planning, head: Head) -> Head | None:
-    """The first request of the line on which deciding has not failed: those behind a failing one are not held up."""
+def _without_trouble(state: Planning, admission: AdmissionPass, head: Head) -> Head | None:
+    """The first request of the line on which deciding has not failed: those behind a failing one are not held up.
+
+    None: there is none, or none was found yet; the pass has been told which.
+    """
     troubles = state.memory.troubles
     place = state.lines.place_of(head.lease_id)
     if place is None or not troubles.rests(head.lease_id):
         return head
     line = state.lines.queues[place.queue][place.tenant].lines[head.line]
-    return next((Head(rank, i, head.line) for rank, i in line if not troubles.rests(i)), None)
+    key = (place.queue, place.tenant, head.line)
+    begin = bisect_left(line, admission.rests_before.get(key, (head.rank, "")))
+    for rank, lease_id in line[begin : begin + RESTING_MAX]:
+        if not troubles.rests(lease_id):
+            return Head(rank, lease_id, head.line)
+    if begin + RESTING_MAX < len(line):
+        admission.rests_before[key] = line[begin + RESTING_MAX]
+    else:
+        admission.passed()
+    return None
 
 
 def _try(state: Planning, admission: AdmissionPass, head: Head, now_ms: int) -> Attempt:
@@ -132,10 +154,8 @@ def start_pass(state: Planning, now_ms: int) -> AdmissionPass:
     def covered(lease_id: str) -> bool:
         if troubles and troubles.rests(lease_id):
             return False
-        before, troubles.at_work = troubles.at_work, WorkKey(WorkKind.ADMISSION, lease_id)
-        entitled = is_entitled(state, leases[lease_id])
-        troubles.at_work = before
-        return entitled
+        with troubles.blaming(WorkKey(WorkKind.ADMISSION, lease_id)):
+            return is_entitled(state, leases[lease_id])
 
     return AdmissionPass(
         state.lines,

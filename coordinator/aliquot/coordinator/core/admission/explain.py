@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from aliquot.coordinator.core.admission.outlook import look_ahead, notes_on_ahead, notes_on_order
 from aliquot.coordinator.core.elastic import shrinking
-from aliquot.coordinator.core.leases.granting import is_entitled, offer
+from aliquot.coordinator.core.errors import DomainError, QuotaExceeded
+from aliquot.coordinator.core.leases.granting import check_access, is_entitled, offer
 from aliquot.coordinator.core.leases.records import Lease
 from aliquot.coordinator.core.maintenance.closing import why_not
 from aliquot.coordinator.core.mig.decide import as_profiles, conceivable, served_by
@@ -21,7 +22,11 @@ QUOTA = "QUOTA"
 
 def explain_request(state: Planning, query: Explain, now_ms: int) -> Explained:
     """What would become of this request if it were sent now?"""
-    request = query.request
+    try:
+        request = check_access(state, query.request)
+    except DomainError as refused:
+        reason = QUOTA if isinstance(refused, QuotaExceeded) else refused.reason
+        return Explained(False, True, str(refused), (Missing("any", reason, str(refused), refused.hint),))
     if not state.engine.possible(request.demand) and not conceivable(state, request.demand):
         shortfall = state.engine.explain(request.demand)
         return Explained(False, True, shortfall.summary, missing=shortfall.missing)

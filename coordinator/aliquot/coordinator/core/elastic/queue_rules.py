@@ -22,7 +22,7 @@ def ceiling_of(state: Planning, lease: Lease, now_ms: int) -> Ceiling:
     """The lowest of what the rules that apply leave, and the request's own most otherwise."""
     bounds = bounds_of(lease.request)
     found = Ceiling(bounds.most)
-    for queue in state.tenancy.path(queue_of(state, lease)):
+    for queue in state.tenancy.path(queue_of(state.tenancy, lease)):
         for number, rule in enumerate(state.tenancy.queue_spec(queue).scaling):
             members = bounds.least if rule.keep is Keep.LEAST else bounds.start
             if members < found.members and _applies(state, lease, queue, rule, now_ms):

@@ -25,18 +25,26 @@ def use_complete(state: Planning, now_ms: int) -> Decision[None] | None:
     for owner in state.ready_holds:
         if troubles and troubles.rests(owner):
             continue
-        troubles.at_work = WorkKey(WorkKind.ADMISSION, owner)
-        hold, lease = state.holds[owner], state.leases[owner]
-        if not is_complete(state, hold):
-            continue
-        over = exhausted(state, lease.request.tenant, now_ms) or forbidden(
-            state, lease.request, chain_of(state, lease.request), hold.placement, now_ms, lease.preempted_at_ms
-        )
-        why_not = over.detail if over is not None else objection(state.engine, lease.request.demand, hold.placement)
-        if why_not:
-            return Decision(tuple(give_up(state, hold, now_ms, why_not)))
-        return Decision((granted(owner, lease.lease_epoch + 1, hold.placement, now_ms),))
+        work = WorkKey(WorkKind.ADMISSION, owner)
+        with troubles.blaming(work):
+            facts = _use(state, state.holds[owner], now_ms)
+        troubles.drop(work)
+        return Decision(tuple(facts))
     return None
+
+
+def _use(state: Planning, hold: Hold, now_ms: int) -> list[Fact]:
+    lease = state.leases[hold.owner]
+    if not is_complete(state.leases, state.inventory, hold):
+        # The index is wrong. Passing over it, one would come back to it for ever.
+        return give_up(state, hold, now_ms, "its devices are not free after all")
+    over = exhausted(state, lease.request.tenant, now_ms) or forbidden(
+        state, lease.request, chain_of(state, lease.request), hold.placement, now_ms, lease.preempted_at_ms
+    )
+    why_not = over.detail if over is not None else objection(state.engine, lease.request.demand, hold.placement)
+    if why_not:
+        return give_up(state, hold, now_ms, why_not)
+    return [granted(hold.owner, lease.lease_epoch + 1, hold.placement, now_ms)]
 
 
 def break_lost(state: Planning, now_ms: int) -> list[Fact]:
@@ -46,10 +54,10 @@ def break_lost(state: Planning, now_ms: int) -> list[Fact]:
     for hold in state.holds.values():
         if troubles and troubles.rests(hold.owner):
             continue
-        troubles.at_work = WorkKey(WorkKind.ADMISSION, hold.owner)
-        if not can_complete(state, hold):
-            facts.append(HoldBroken(at_ms=now_ms, owner=hold.owner, reason="a device of it was lost"))
-            facts += reprieve(state, hold, now_ms, "the lease it was to make room for needs other devices now")
+        with troubles.blaming(WorkKey(WorkKind.ADMISSION, hold.owner)):
+            if not can_complete(state.leases, state.inventory, hold):
+                facts.append(HoldBroken(at_ms=now_ms, owner=hold.owner, reason="a device of it was lost"))
+                facts += reprieve(state, hold, now_ms, "the lease it was to make room for needs other devices now")
     return facts
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from msgspec.structs import replace
@@ -79,6 +79,7 @@ def keep(state: State, hold: Hold) -> None:
     state.timers.add(hold.expires_ms, Due.HOLD, hold.owner)
     if hold.kind is HoldKind.PREEMPTION:
         state.lines.serve(hold.owner, served=True)
+    expect(state, hold.owner, hold)
     look_at_hold(state, hold.owner)
 
 
@@ -115,14 +116,23 @@ def look_at_device(state: State, uuid: str) -> None:
 def look_at_host(state: State, node_id: str, demand: Demand) -> None:
     """A member of `demand` has come to a node, or left it: look whether holds there are complete."""
     if state.hold_of_device and (demand.cpu_milli or demand.host_memory_bytes or demand.affinity_group):
-        for device in state.inventory.node(node_id).devices:
-            look_at_device(state, device.spec.uuid)
+        devices = state.inventory.node(node_id).devices
+        for owner in {state.hold_of_device.get(device.spec.uuid): None for device in devices}:
+            if owner is not None:
+                look_at_hold(state, owner)
+
+
+def look_at_kept(state: State, uuids: Iterable[str]) -> None:
+    """Devices have come or gone: look at the holds that keep them, and at what their owners will be granted."""
+    for owner in {state.hold_of_device.get(uuid): None for uuid in uuids}:
+        if owner is not None:
+            expect(state, owner, state.holds[owner])
+            look_at_hold(state, owner)
 
 
 def look_at_hold(state: State, owner: str) -> None:
-    """Note whether a hold is complete, and what its owner will be granted."""
-    expect(state, owner, state.holds[owner])
-    if is_complete(state, state.holds[owner]):
+    """Note whether a hold is complete."""
+    if is_complete(state.leases, state.inventory, state.holds[owner]):
         state.ready_holds[owner] = None
     else:
         state.ready_holds.pop(owner, None)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from aliquot.coordinator.core.holds.records import Hold, HoldKind
-from aliquot.coordinator.core.leases.records import lease_id_of
+from aliquot.coordinator.core.inventory.view import InventoryView
+from aliquot.coordinator.core.leases.records import Lease, lease_id_of
 from aliquot.coordinator.core.types import Demand
-from aliquot.coordinator.core.view import StateView
 
 
-def is_complete(state: StateView, hold: Hold) -> bool:
+def is_complete(leases: Mapping[str, Lease], inventory: InventoryView, hold: Hold) -> bool:
     """Whether everything the hold is for could be granted this moment."""
-    inventory = state.inventory
     wanted: dict[str, list[int]] = {}
     members: dict[str, int] = {}
     for node_id, member in zip(hold.placement.node_ids, hold.placement.members, strict=True):
@@ -25,7 +26,7 @@ def is_complete(state: StateView, hold: Hold) -> bool:
         device = inventory.device_record(uuid)
         if not device.works or not device.has_room(share_milli, memory_bytes):
             return False
-    lease = state.leases.get(hold.owner)
+    lease = leases.get(hold.owner)
     demand = lease.request.demand if lease is not None else Demand()
     return all(
         inventory.has_node(node_id)
@@ -35,9 +36,8 @@ def is_complete(state: StateView, hold: Hold) -> bool:
     )
 
 
-def can_complete(state: StateView, hold: Hold) -> bool:
+def can_complete(leases: Mapping[str, Lease], inventory: InventoryView, hold: Hold) -> bool:
     """Whether it may still become complete: its devices and nodes are there, well, and open."""
-    inventory = state.inventory
     for uuid in hold.device_uuids:
         if not inventory.has_device(uuid):
             return False
@@ -47,13 +47,12 @@ def can_complete(state: StateView, hold: Hold) -> bool:
     if hold.kind is HoldKind.RESERVATION:
         return True
     return all(
-        lease_id not in state.leases or state.leases[lease_id].ending or state.leases[lease_id].waiting
-        for lease_id in hold.victims
-    ) and all(_gives_way(state, slice_id) for slice_id in hold.shed)
+        lease_id not in leases or leases[lease_id].ending or leases[lease_id].waiting for lease_id in hold.victims
+    ) and all(_gives_way(leases, slice_id) for slice_id in hold.shed)
 
 
-def _gives_way(state: StateView, slice_id: str) -> bool:
+def _gives_way(leases: Mapping[str, Lease], slice_id: str) -> bool:
     """Whether a slice of an elastic lease is gone, or on its way out."""
-    lease = state.leases.get(lease_id_of(slice_id))
+    lease = leases.get(lease_id_of(slice_id))
     piece = lease.find(slice_id) if lease is not None else None
     return piece is None or piece.ending

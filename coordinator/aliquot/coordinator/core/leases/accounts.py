@@ -7,12 +7,12 @@ from collections.abc import Iterable
 from aliquot.coordinator.core.leases.records import Lease, Slice
 from aliquot.coordinator.core.tenancy.books import Owner
 from aliquot.coordinator.core.tenancy.ranking import Part
-from aliquot.coordinator.core.view import StateView
+from aliquot.coordinator.core.tenancy.view import TenancyView
 
 
-def queue_of(state: StateView, lease: Lease) -> str:
+def queue_of(tenancy: TenancyView, lease: Lease) -> str:
     """The queue a lease waits in and counts against."""
-    return state.tenancy.queue_of(lease.request.tenant, lease.request.queue)
+    return tenancy.queue_of(lease.request.tenant, lease.request.queue)
 
 
 def owner_of(lease: Lease) -> Owner:

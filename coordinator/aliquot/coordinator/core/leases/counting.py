@@ -42,7 +42,7 @@ def moved(state: State, lease: Lease, old: Slice, new: Slice, at_ms: int) -> Sli
         _meter(state, lease, new, 1, at_ms)
         return new
     if at_ms > old.billed_from_ms:
-        state.ledger.post_usage(lease, old, queue_of(state, lease), at_ms)
+        state.ledger.post_usage(lease, old, queue_of(state.tenancy, lease), at_ms)
     _meter(state, lease, old, -1, at_ms)
     return replace(new, billed_from_ms=0)
 
@@ -114,14 +114,14 @@ def grant_ends(state: State, lease: Lease) -> None:
 
 def be_patient(state: State, lease: Lease) -> None:
     """Remember to look when a waiting lease may have devices kept for it."""
-    after_ms = state.tenancy.queue_spec(queue_of(state, lease)).reserve_after_ms
+    after_ms = state.tenancy.queue_spec(queue_of(state.tenancy, lease)).reserve_after_ms
     if lease.created_ms + after_ms > state.now_ms:
         state.timers.add(lease.created_ms + after_ms, Due.PATIENCE, lease.lease_id)
 
 
 def patience_ends(state: State, lease: Lease) -> None:
     """Drop that timer: the lease waits no longer."""
-    after_ms = state.tenancy.queue_spec(queue_of(state, lease)).reserve_after_ms
+    after_ms = state.tenancy.queue_spec(queue_of(state.tenancy, lease)).reserve_after_ms
     state.timers.drop(lease.created_ms + after_ms, Due.PATIENCE, lease.lease_id)
 
 
@@ -147,7 +147,7 @@ def recount_meters(state: State, live: Iterable[Lease] | None = None) -> None:
     if live is None:
         live = [lease for lease in state.leases.values() if not lease.ended]
     now_ms, ledger = state.now_ms, state.ledger
-    open_now = list(open_entries(live, lambda lease: queue_of(state, lease), now_ms))
+    open_now = list(open_entries(live, lambda lease: queue_of(state.tenancy, lease), now_ms))
     card = ledger.prices.at(now_ms)
     folded = ledger.folded(now_ms - max(period.length_ms for period in Period))
     for name, tenant in state.tenancy.tenants.items():

@@ -42,6 +42,9 @@ from aliquot.coordinator.core.maintenance.windows import Phase
 from aliquot.coordinator.core.state import State
 from aliquot.coordinator.core.timers import Due
 
+ACCOUNTS_LOOKED_AT = 3
+"""For each lease that is forgotten: more than it can have opened."""
+
 
 def _lease_queued(state: State, fact: LeaseQueued) -> None:
     lease = Lease(
@@ -287,6 +290,7 @@ def _leases_forgotten(state: State, fact: LeasesForgotten) -> None:
         else:
             state.ended.remove(lease_id)
         state.touch_lease(lease_id)
+    state.tenancy.drop_unused(ACCOUNTS_LOOKED_AT * len(fact.lease_ids), fact.at_ms)
 
 
 # -- helpers

@@ -10,9 +10,8 @@ from aliquot.coordinator.core.errors import InvalidField, QueueNotFound, QuotaEx
 from aliquot.coordinator.core.leases.facts import LeaseGranted, SliceGrant
 from aliquot.coordinator.core.leases.records import Lease, slice_id_of
 from aliquot.coordinator.core.maintenance.closing import place_before
-from aliquot.coordinator.core.memory import ENTITLED_KEPT
+from aliquot.coordinator.core.memory import CHAINS_KEPT, ENTITLED_KEPT
 from aliquot.coordinator.core.planning import Planning
-from aliquot.coordinator.core.tenancy.books import Chain
 from aliquot.coordinator.core.tenancy.limits import (
     OverLimit,
     covered,
@@ -26,6 +25,7 @@ from aliquot.coordinator.core.tenancy.limits import (
 )
 from aliquot.coordinator.core.tenancy.ranking import Part
 from aliquot.coordinator.core.tenancy.specs import Amount
+from aliquot.coordinator.core.tenancy.view import AccountView, Chain
 from aliquot.coordinator.core.types import WHOLE_SHARE_MILLI, Demand, Placement, RequestSpec
 
 _MODELS_TRIED_MAX = 8
@@ -40,9 +40,17 @@ class Offer:
     """A limit, a budget or a bound forbids it; None with no placement: there is no capacity."""
 
 
-def chain_of(state: Planning, request: RequestSpec) -> Chain:
+def chain_of(state: Planning, request: RequestSpec) -> Chain[AccountView]:
     """The accounts a request would count against."""
-    return state.tenancy.chain(request.tenant, request.queue)
+    tenancy, memory = state.tenancy, state.memory
+    if memory.chains_key != tenancy.chains_version or len(memory.chains) >= CHAINS_KEPT:
+        memory.chains_key = tenancy.chains_version
+        memory.chains.clear()
+    key = request.tenant, request.queue
+    chain = memory.chains.get(key)
+    if chain is None:
+        chain = memory.chains[key] = tenancy.chain(*key)
+    return chain
 
 
 def least_held(state: Planning, demand: Demand) -> list[Part]:
@@ -119,7 +127,7 @@ def granted(lease_id: str, lease_epoch: int, placement: Placement, now_ms: int) 
 def forbidden(
     state: Planning,
     request: RequestSpec,
-    chain: Chain,
+    chain: Chain[AccountView],
     placement: Placement,
     now_ms: int,
     preempted_at_ms: tuple[int, ...],
@@ -198,7 +206,7 @@ def is_entitled(state: Planning, lease: Lease, parts: list[Part] | None = None) 
     return known
 
 
-def _is_covered(state: Planning, lease: Lease, chain: Chain, parts: list[Part]) -> bool:
+def _is_covered(state: Planning, lease: Lease, chain: Chain[AccountView], parts: list[Part]) -> bool:
     """Whether a guarantee covers these parts for a lease, after all that it covers earlier."""
     scale, rank = guarantee_scale(state), lease.seniority
     for account in chain.guaranteed:

@@ -44,7 +44,9 @@ def place_before(state: Planning, request: RequestSpec, demand: Demand, arrival:
     if state.memory.full_before.get(demand, ends_ms + 1) <= ends_ms:
         return None
     placement = _place_on(state, lambda closure: will_have_ended(request, closure, now_ms), demand, arrival)
-    if placement is None and len(state.memory.full_before) < FULL_BEFORE_MAX:
+    if placement is None:
+        if len(state.memory.full_before) >= FULL_BEFORE_MAX:
+            state.memory.full_before.clear()
         state.memory.full_before[demand] = ends_ms
     return placement
 

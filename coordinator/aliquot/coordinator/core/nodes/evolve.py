@@ -50,8 +50,8 @@ def _node_put(state: State, fact: NodePut) -> None:
     )
     set_node(state, node)
     keep_cuts(state, node)
-    for device in (*(old.spec.devices if old is not None else ()), *spec.devices):
-        holds.look_at_device(state, device.uuid)
+    before = old.spec.devices if old is not None else ()
+    holds.look_at_kept(state, [device.uuid for device in (*before, *spec.devices)])
 
 
 def _node_state_changed(state: State, fact: NodeStateChanged) -> None:
@@ -89,7 +89,7 @@ def _node_removed(state: State, fact: NodeRemoved) -> None:
     for device in node.spec.devices:
         state.devices.pop(device.uuid, None)
         state.touch_device(device.uuid)
-        holds.look_at_device(state, device.uuid)
+    holds.look_at_kept(state, [device.uuid for device in node.spec.devices])
     state.capacity_version += 1
     state.node_versions.pop(fact.node_id, None)
     lending.forget_loan(state, fact.node_id, fact.at_ms)

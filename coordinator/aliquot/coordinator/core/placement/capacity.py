@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from aliquot.coordinator.core.inventory import Inventory
+from aliquot.coordinator.core.inventory.view import InventoryView
 from aliquot.coordinator.core.placement.shapes import Bools, Ints, ShapeTable, proportional_memory
 from aliquot.coordinator.core.types import Demand, Topology
 
@@ -18,7 +18,7 @@ MANY = 1 << 30
 
 
 def slots_per_device(
-    inventory: Inventory, shapes: ShapeTable, slot: int, *, empty: bool = False, rows: Ints | slice | None = None
+    inventory: InventoryView, shapes: ShapeTable, slot: int, *, empty: bool = False, rows: Ints | slice | None = None
 ) -> Ints:
     """[row, device] how many slices of the shape fit; `empty`: were nothing held and every device well.
 
@@ -64,7 +64,7 @@ def members_by_slots(slots: Ints, count: int) -> Ints:
 
 
 def members_per_row(
-    inventory: Inventory,
+    inventory: InventoryView,
     shapes: ShapeTable,
     slot: int,
     eligible: Bools,
@@ -93,7 +93,7 @@ def members_per_row(
     return np.minimum(members, _host_members(inventory, shape, empty=empty))
 
 
-def _host_members(inventory: Inventory, shape: Demand, *, empty: bool) -> Ints:
+def _host_members(inventory: InventoryView, shape: Demand, *, empty: bool) -> Ints:
     table = inventory.table
     rows = table.rows
     limit: Ints = np.full(rows, MANY, np.int64)
@@ -108,7 +108,7 @@ def _host_members(inventory: Inventory, shape: Demand, *, empty: bool) -> Ints:
 
 
 def members_per_node(
-    inventory: Inventory, demand: Demand, shape: Demand, per_row: Ints, *, empty: bool = False
+    inventory: InventoryView, demand: Demand, shape: Demand, per_row: Ints, *, empty: bool = False
 ) -> Ints:
     """`per_row` with the rows of one node brought under what they share, put on the node's first row.
 
@@ -129,7 +129,7 @@ def members_per_node(
     return per_node
 
 
-def room(inventory: Inventory, demand: Demand, shape: Demand, *, empty: bool = False) -> int:
+def room(inventory: InventoryView, demand: Demand, shape: Demand, *, empty: bool = False) -> int:
     """Members that the pool can take as this shape now; `empty`: could take, were it empty, well and ready."""
     shapes = ShapeTable(inventory)
     shapes.put(0, shape)
@@ -141,7 +141,7 @@ def room(inventory: Inventory, demand: Demand, shape: Demand, *, empty: bool = F
     return int(members_per_node(inventory, demand, shape, per_row, empty=empty).sum())
 
 
-def listed_rows(inventory: Inventory, demand: Demand, *, empty: bool = False) -> Bools:
+def listed_rows(inventory: InventoryView, demand: Demand, *, empty: bool = False) -> Bools:
     """[row] what the demand's own node lists leave. `empty` ignores the nodes to avoid: back-offs pass."""
     rows = inventory.table.rows
     listed: Bools = np.full(rows, not demand.node_ids, np.bool_)

@@ -111,16 +111,11 @@ class Engine:
         chosen = self._placer.choose(demand, shape, arrival, within)
         return chosen.slices if chosen is not None else None
 
-    def note_demand(self, demand: Demand) -> None:
-        """Count an arrival, whether it is placed or not: what policies learn from."""
-        self.mix.note(demand)
-        self.arrived(1)
-
     def arrived(self, number: int) -> None:
-        """So many arrivals were counted in the mix.
+        """So many arrivals were counted in the mix, whether they were placed or not: what policies learn from.
 
         A policy that wants the mix is given it anew when the arrivals have doubled, later every few thousand, for all
-        cached scores are thrown away with it. Prices are learnt elsewhere (`coordinator.prices`).
+        cached scores are thrown away with it. Prices are learnt elsewhere (`upkeep.price_learner`).
         """
         self.moves.earn(number)
         if self.policy.mix_dependent and self.mix.noted >= self._next_lesson:

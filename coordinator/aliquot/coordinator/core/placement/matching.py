@@ -17,7 +17,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from aliquot.common.tiers import Tier
-from aliquot.coordinator.core.inventory import Inventory
+from aliquot.coordinator.core.inventory.view import InventoryView
 from aliquot.coordinator.core.placement.capacity import room
 from aliquot.coordinator.core.placement.shapes import shape_of
 from aliquot.coordinator.core.types import WHOLE_SHARE_MILLI, Demand, MigCard, NodeSpec
@@ -38,7 +38,7 @@ class Match(NamedTuple):
 class Matcher:
     """Which profiles serve a demand; remembered until the inventory's structure changes."""
 
-    def __init__(self, inventory: Inventory) -> None:
+    def __init__(self, inventory: InventoryView) -> None:
         self._inventory = inventory
         self._known: OrderedDict[Demand, tuple[Match, ...]] = OrderedDict()
         self._version = -1

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from aliquot.coordinator.core.inventory import Inventory
+from aliquot.coordinator.core.inventory.view import InventoryView
 from aliquot.coordinator.core.types import WHOLE_SHARE_MILLI, Demand
 
 TYPES_MAX = 1024
@@ -79,13 +79,13 @@ class ArrivalMix:
         halved = {kind: count // 2 for kind, count in self._counts.items() if count > 1}
         self._counts, self._total = halved, sum(halved.values())
 
-    def summary(self, inventory: Inventory) -> MixSummary:
+    def summary(self, inventory: InventoryView) -> MixSummary:
         """The types and their counts, the most frequent first."""
         types = tuple(sorted(self._counts.items(), key=lambda item: -item[1]))
         return MixSummary(self.noted, types, reference_bytes(inventory))
 
 
-def reference_bytes(inventory: Inventory) -> int:
+def reference_bytes(inventory: InventoryView) -> int:
     """Leasable memory of the device class with the most devices, MIG instances apart; 0 in an empty pool."""
     table = inventory.table
     devices = [0] * len(inventory.classes)

@@ -7,7 +7,7 @@ from __future__ import annotations
 import msgspec
 
 from aliquot.common.tiers import Tier
-from aliquot.coordinator.core.inventory import Inventory
+from aliquot.coordinator.core.inventory.view import InventoryView
 from aliquot.coordinator.core.placement.capacity import (
     listed_rows,
     members_per_node,
@@ -47,7 +47,9 @@ def describe(demand: Demand) -> str:
 class ClassObstacles:
     """Looks at one demand and one device class."""
 
-    def __init__(self, inventory: Inventory, demand: Demand, class_id: int, matches: tuple[Match, ...] = ()) -> None:
+    def __init__(
+        self, inventory: InventoryView, demand: Demand, class_id: int, matches: tuple[Match, ...] = ()
+    ) -> None:
         """`matches`: the profiles that serve the demand, where MIG instances do (`Matcher.matches`)."""
         own = inventory.classes[class_id]
         self._asked, self._matches = demand, matches

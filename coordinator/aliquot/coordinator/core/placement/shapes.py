@@ -11,8 +11,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from aliquot.coordinator.core.inventory import Inventory
 from aliquot.coordinator.core.inventory.records import MIB, member_kind
+from aliquot.coordinator.core.inventory.view import InventoryView
 from aliquot.coordinator.core.types import UNKNOWN, WHOLE_SHARE_MILLI, Demand, Topology
 
 Ints = npt.NDArray[np.int64]
@@ -46,7 +46,7 @@ def shape_of(demand: Demand, models: tuple[str, ...]) -> Demand:
 class ShapeTable:
     """The numbers of all shapes; `[class, slot]` where they depend on the device class, else `[slot]`."""
 
-    def __init__(self, inventory: Inventory) -> None:
+    def __init__(self, inventory: InventoryView) -> None:
         self._inventory = inventory
         self.shapes: list[Demand] = []
         self.slots: dict[Demand, int] = {}

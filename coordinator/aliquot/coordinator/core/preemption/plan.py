@@ -107,11 +107,6 @@ class Preemption:
                     del cache[node_id]
         return cache
 
-    @property
-    def views(self) -> NodeViews:
-        """What sits where."""
-        return self._views
-
 
 def by_priority(state: Planning, lease: Lease) -> bool:
     """Whether its queue lets it preempt by priority, and somebody of lower priority holds something."""

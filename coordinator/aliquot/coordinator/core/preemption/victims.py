@@ -15,6 +15,7 @@ from aliquot.coordinator.core.leases.records import Lease, SliceState
 from aliquot.coordinator.core.planning import Planning
 from aliquot.coordinator.core.tenancy.books import Account
 from aliquot.coordinator.core.tenancy.limits import covered
+from aliquot.coordinator.core.tenancy.view import AccountView
 
 NEVER_MS = 1 << 62
 
@@ -128,17 +129,22 @@ def is_protected(state: Planning, lease: Lease, scale: int) -> bool:
     return any(lease.lease_id in protected_of(state, account, scale) for account in chain.guaranteed)
 
 
-def protected_of(state: Planning, account: Account, scale: int) -> Container[str]:
+def protected_of(state: Planning, account: AccountView, scale: int) -> Container[str]:
     """The leases of an account that together fit into its guarantee, by priority, then by arrival."""
-    key = (account.version, account.ranked.version, scale, state.tenancy.version)
-    if account.protected_key != key:
-        account.protected_key = key
+    memory = state.memory
+    if memory.protected_key != (state.tenancy.version, scale):
+        memory.protected_key = (state.tenancy.version, scale)
+        memory.protected.clear()
+    versions = (account.version, account.ranked.version)
+    known = memory.protected.get((account.kind, account.name))
+    if known is None or known[0] != versions:
         within = covered(account.quota, (account,), (), scale)
-        account.protected = account.ranked if within else _fitting(account, scale)
-    return account.protected
+        known = versions, account.ranked if within else _fitting(account, scale)
+        memory.protected[account.kind, account.name] = known
+    return known[1]
 
 
-def _fitting(account: Account, scale: int) -> set[str]:
+def _fitting(account: AccountView, scale: int) -> set[str]:
     fitting: set[str] = set()
     sums = Account(account.kind, account.name, account.quota)
     for lease_id, parts in account.ranked:

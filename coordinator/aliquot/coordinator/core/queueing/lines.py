@@ -274,14 +274,6 @@ class WaitingLines:
         """All lease ids, resting ones too, in no particular order."""
         return iter(self._where)
 
-    def waiting_of(self, tenant: str) -> int:
-        """How many requests of a tenant wait. For listings: O(n)."""
-        return sum(place.tenant == tenant for place in self._where.values())
-
-    def waiting_in(self, queue: str) -> int:
-        """How many requests wait in a queue. For listings: O(n)."""
-        return sum(place.queue == queue for place in self._where.values())
-
     def _enqueue(self, lease_id: str, place: Place) -> None:
         tenants = self.queues.setdefault(place.queue, {})
         lines = tenants.get(place.tenant)

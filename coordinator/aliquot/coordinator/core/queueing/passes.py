@@ -11,10 +11,11 @@ import heapq
 from collections.abc import Callable
 from itertools import pairwise
 
-from aliquot.coordinator.core.queueing.lines import Head, Rank, WaitingLines
+from aliquot.coordinator.core.queueing.lines import Head, LineKey, Rank
 from aliquot.coordinator.core.queueing.order import Key, Standing, aged, key_of, share_for
-from aliquot.coordinator.core.tenancy.books import Tenancy
+from aliquot.coordinator.core.queueing.view import LinesView
 from aliquot.coordinator.core.tenancy.specs import ROOT, Amount, QueuePolicy
+from aliquot.coordinator.core.tenancy.view import TenancyView
 
 Covered = Callable[[str], bool]
 """Whether a guarantee covers what this lease asks for."""
@@ -128,8 +129,8 @@ class AdmissionPass:
 
     def __init__(
         self,
-        lines: WaitingLines,
-        tenancy: Tenancy,
+        lines: LinesView,
+        tenancy: TenancyView,
         *,
         capacity: Amount,
         now_ms: int,
@@ -150,6 +151,8 @@ class AdmissionPass:
         self.looked_at: dict[tuple[str, str, str, int, int], tuple[int, dict[str, None], int]] = {}
         """Searches below a limit that go on in the next turn: how many were looked at, who of them may end, and when
         somebody else may."""
+        self.rests_before: dict[tuple[str, str, LineKey], tuple[Rank, str]] = {}
+        """Of a line (queue, tenant, line): the first request of which it is not known that it is to be passed over."""
         self._passed = False
         self._shares: dict[tuple[QueuePolicy, str, str], tuple[int, int]] = {}
         self._root = self._build()
@@ -158,11 +161,13 @@ class AdmissionPass:
         """The share that the policy compares by; computed anew only when what is held has changed."""
         if policy is not QueuePolicy.FAIR_SHARE and policy is not QueuePolicy.CAPACITY:
             return 0
-        account = self.tenancy.account(kind, name)
+        account = self.tenancy.accounts.get((kind, name))
+        version = account.version if account is not None else -1
         known = self._shares.get((policy, kind, name))
-        if known is None or known[0] != account.version:
-            share = share_for(policy, self.tenancy, account, self.capacity, self.now_ms)
-            known = self._shares[policy, kind, name] = (account.version, share)
+        if known is None or known[0] != version:
+            account = account or self.tenancy.account(kind, name)
+            known = version, share_for(policy, self.tenancy, account, self.capacity, self.now_ms)
+            self._shares[policy, kind, name] = known
         return known[1]
 
     def _build(self) -> _Branch:

@@ -6,7 +6,7 @@ index over the leases: kept up to date by `evolve`, recounted by `rebuild`, comp
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import NamedTuple
@@ -27,9 +27,7 @@ from aliquot.coordinator.core.tenancy.specs import (
     Tenant,
     TenantSpec,
 )
-
-AccountKey = tuple[str, str]
-"""("t", tenant) or ("q", queue)."""
+from aliquot.coordinator.core.tenancy.view import AccountKey, AccountView, Chain
 
 
 class Owner(NamedTuple):
@@ -75,9 +73,6 @@ class Account:
     """What counts against its guarantee: what each lease holds without extra members. Kept only where there is one."""
     coming: RankedHoldings = field(default_factory=RankedHoldings)
     """And what will be granted to leases for which others are ending."""
-    protected_key: tuple[int, int, int, int] = (-1, -1, -1, -1)
-    protected: Container[str] = ()
-    """The leases that the guarantee covers, remembered for the versions in the key; see `preemption.victims`."""
 
     @property
     def label(self) -> str:
@@ -95,7 +90,10 @@ class Account:
         self.holders = {}
         models = [model.model for model in self.quota.models]
         self.ranked, self.coming = RankedHoldings(models), RankedHoldings(models)
-        self.protected_key = (-1, -1, -1, -1)
+
+    def youngest(self) -> Iterator[str]:
+        """The leases that hold something, who came last first."""
+        return reversed(self.holders)
 
     def held(self) -> tuple[int, int, int, dict[str, list[int]]]:
         """What is recounted from the leases, for comparison."""
@@ -125,21 +123,6 @@ class Declarations(NamedTuple):
     loans: Mapping[str, Loan]
 
 
-class Chain(NamedTuple):
-    """The accounts that a lease counts against: its tenant's, its queue's, and those of the queues above."""
-
-    tenant: Account
-    queues: tuple[Account, ...]
-    """From the leaf to the root."""
-    limited: tuple[Account, ...]
-    guaranteed: tuple[Account, ...]
-
-    @property
-    def accounts(self) -> tuple[Account, ...]:
-        """All of them."""
-        return (self.tenant, *self.queues)
-
-
 @lru_cache(maxsize=4096)
 def _undeclared_queue(name: str) -> QueueSpec:
     """Made once: it is looked up ten times for each lease."""
@@ -156,8 +139,11 @@ class Tenancy:
         self.loans: dict[str, Loan] = {}
         """By node."""
         self.accounts: dict[AccountKey, Account] = {}
+        """Of all that hold something or lately did."""
         self.version = 0
         """Moves with every declaration."""
+        self.chains_version = 0
+        """Moves with these, and when an account is opened or dropped."""
         self.guaranteed_version = 0
         """Moves when what is held by anybody with a guarantee changes, or a declaration does."""
         self.covered_version = 0
@@ -165,9 +151,10 @@ class Tenancy:
         self.guarantees = False
         """Whether anything is guaranteed to anybody."""
         self.budgets = False
-        self._chains: dict[tuple[str, str], Chain] = {}
+        self._chains: dict[tuple[str, str], Chain[Account]] = {}
         self._taken_version = -1
-        self._changed: list[Account] = []
+        self._changed: dict[AccountKey, Account] = {}
+        self._unchecked: list[AccountKey] = []
 
     # -- declarations
 
@@ -202,7 +189,7 @@ class Tenancy:
         self.version += 1
         self.guaranteed_version += 1
         self.covered_version += 1
-        self._chains.clear()
+        self._forget_chains()
         for account in self.accounts.values():
             account.quota = self._quota(account.kind, account.name)
             self._note(account)
@@ -223,32 +210,81 @@ class Tenancy:
     # -- what is held
 
     def account(self, kind: str, name: str) -> Account:
-        """The account of a tenant ("t") or queue ("q")."""
+        """The account of a tenant ("t") or queue ("q"): an empty one, kept nowhere, where nothing was held lately."""
         account = self.accounts.get((kind, name))
         if account is None:
-            account = self.accounts[kind, name] = Account(kind, name, self._quota(kind, name))
+            account = Account(kind, name, self._quota(kind, name))
             account.forget_held()
-            self._changed.append(account)
         return account
 
-    def chain(self, tenant: str, queue: str) -> Chain:
-        """The accounts of a request's tenant and queue (as the request names it, perhaps not at all)."""
-        chain = self._chains.get((tenant, queue))
+    def chain(self, tenant: str, queue: str) -> Chain[Account]:
+        """The accounts of a request's tenant and queue (as the request names it, perhaps not at all); see `account`."""
+        return self._chains.get((tenant, queue)) or self._chain(tenant, queue, self.account)
+
+    def opened(self, owner: Owner) -> Chain[Account]:
+        """The same of an owner, to count there."""
+        key = owner.tenant, owner.queue
+        chain = self._chains.get(key)
         if chain is None:
-            payer = self.account("t", tenant)
-            queues = tuple(self.account("q", name) for name in self.path(self.queue_of(tenant, queue)))
-            everybody = (payer, *queues)
-            chain = self._chains[tenant, queue] = Chain(
-                tenant=payer,
-                queues=queues,
-                limited=tuple(account for account in everybody if _limited(account.quota)),
-                guaranteed=tuple(account for account in everybody if account.quota.guarantees),
-            )
+            chain = self._chains[key] = self._chain(*key, self._open)
         return chain
+
+    def _chain(self, tenant: str, queue: str, account_of: Callable[[str, str], Account]) -> Chain[Account]:
+        payer = account_of("t", tenant)
+        queues = tuple(account_of("q", name) for name in self.path(self.queue_of(tenant, queue)))
+        everybody = (payer, *queues)
+        return Chain(
+            tenant=payer,
+            queues=queues,
+            limited=tuple(account for account in everybody if _limited(account.quota)),
+            guaranteed=tuple(account for account in everybody if account.quota.guarantees),
+        )
+
+    def _open(self, kind: str, name: str) -> Account:
+        account = self.account(kind, name)
+        if (kind, name) not in self.accounts:
+            self.accounts[kind, name] = self._changed[kind, name] = account
+            self.chains_version += 1
+        return account
+
+    def _forget_chains(self) -> None:
+        self._chains.clear()
+        self.chains_version += 1
+
+    def drop_unused(self, number: int, at_ms: int) -> None:
+        """Look at so many accounts, all of them in turn, and drop those that are as if they had never been.
+
+        Nothing that is durable says when that happens: an account that was dropped and one that may be are the same in
+        every answer, and neither is in a snapshot.
+        """
+        if not self._unchecked:
+            self._unchecked = list(self.accounts)
+        for key in self._unchecked[-number:]:
+            account = self.accounts.get(key)
+            if account is not None and self._is_unused(account, at_ms):
+                del self.accounts[key]
+                account.share_average = account.memory_average = account.average_ms = 0
+                if self._taken_version < 0:
+                    self._changed.pop(key, None)  # there is no copy that would have to drop it too
+                else:
+                    self._changed[key] = account
+                self._forget_chains()
+        del self._unchecked[-number:]
+
+    def _is_unused(self, account: Account, at_ms: int) -> bool:
+        if account.name in (self.tenants if account.kind == "t" else self.queues):
+            return False
+        quota = account.quota
+        return not (account.slices or quota.guarantees or _limited(quota)) and self._has_faded(account, at_ms)
+
+    def _has_faded(self, account: Account, at_ms: int) -> bool:
+        """Whether nothing is left of the averages of an account that holds nothing, and never will be."""
+        most = max(account.share_average, account.memory_average)
+        return not account.average_ms or (at_ms - account.average_ms) // self.half_life_ms >= most.bit_length()
 
     def hold(self, owner: Owner, parts: list[Part], sign: int, at_ms: int) -> None:
         """Count slices (sign 1), or no longer (sign -1)."""
-        chain = self.chain(owner.tenant, owner.queue)
+        chain = self.opened(owner)
         half_life_ms = self.half_life_ms
         for account in chain.accounts:
             _accrue(account, at_ms, half_life_ms)
@@ -263,7 +299,7 @@ class Tenancy:
 
     def rank(self, owner: Owner, rank: Rank, parts: Iterable[Part] | None) -> None:
         """Set what a lease uses of guarantees now; None: it holds nothing."""
-        for account in self.chain(owner.tenant, owner.queue).guaranteed:
+        for account in self.opened(owner).guaranteed:
             ranked = account.ranked
             changed = ranked.drop(owner.lease_id) if parts is None else ranked.put(owner.lease_id, rank, parts)
             self.guaranteed_version += changed
@@ -271,7 +307,7 @@ class Tenancy:
 
     def expect(self, owner: Owner, rank: Rank, parts: Iterable[Part] | None) -> None:
         """Set what will be granted to a lease once others have ended for it; None: nothing."""
-        for account in self.chain(owner.tenant, owner.queue).guaranteed:
+        for account in self.opened(owner).guaranteed:
             coming = account.coming
             changed = coming.drop(owner.lease_id) if parts is None else coming.put(owner.lease_id, rank, parts)
             self.covered_version += changed
@@ -294,7 +330,7 @@ class Tenancy:
     def _note(self, account: Account) -> None:
         if account.published:
             account.published = False
-            self._changed.append(account)
+            self._changed[account.kind, account.name] = account
 
     def take_changes(self, *, whole: bool = False) -> tuple[Declarations | None, tuple[Held, ...]]:
         """The declarations, if any has changed since the last call, and the accounts that have. `whole`: everything."""
@@ -302,7 +338,7 @@ class Tenancy:
         if whole or self._taken_version != self.version:
             self._taken_version = self.version
             declared = Declarations(dict(self.pools), dict(self.tenants), dict(self.queues), dict(self.loans))
-        changed = self.accounts.values() if whole else self._changed
+        changed = (self.accounts if whole else self._changed).values()
         taken = tuple([_published(account) for account in changed])
         self._changed.clear()
         return declared, taken
@@ -314,14 +350,18 @@ class Tenancy:
             self.queues, self.loans = dict(declared.queues), dict(declared.loans)
             self.redeclared()
         for change in held:
-            account = self.account(change.kind, change.name)
+            if not (change.slices or change.average_ms):
+                self.accounts.pop((change.kind, change.name), None)
+                continue
+            account = self._open(change.kind, change.name)
             account.quota = change.quota
             account.share_milli, account.memory_bytes, account.slices = change[3:6]
             account.share_average, account.memory_average, account.average_ms = change[6:]
+        self._changed.clear()  # a copy has none
 
     # -- averages
 
-    def average(self, account: Account, now_ms: int) -> tuple[int, int]:
+    def average(self, account: AccountView, now_ms: int) -> tuple[int, int]:
         """(share, memory) of an account's faded average, with `FRACTION_BITS`."""
         elapsed_ms, half_life_ms = now_ms - account.average_ms, self.half_life_ms
         return (
@@ -329,18 +369,18 @@ class Tenancy:
             faded(account.memory_average, account.memory_bytes >> 20, elapsed_ms, half_life_ms),
         )
 
-    def averages(self) -> tuple[Average, ...]:
-        """All averages, sorted, for snapshots. An account that never held anything has none."""
+    def averages(self, now_ms: int) -> tuple[Average, ...]:
+        """All averages, sorted, for snapshots. An account that never held anything, or not for long, has none."""
         return tuple(
             Average(kind, name, account.share_average, account.memory_average, account.average_ms)
             for (kind, name), account in sorted(self.accounts.items())
-            if account.average_ms
+            if account.average_ms and (account.slices or not self._has_faded(account, now_ms))
         )
 
     def set_averages(self, averages: Iterable[Average]) -> None:
         """As a snapshot has them."""
         for average in averages:
-            account = self.account(average.kind, average.name)
+            account = self._open(average.kind, average.name)
             account.share_average, account.memory_average = average.share, average.memory
             account.average_ms = average.at_ms
 
@@ -404,7 +444,7 @@ def recount(tenancy: Tenancy, held: Iterable[tuple[Owner, list[Part]]]) -> None:
     """Count everything anew; averages are left alone. What guarantees cover is left empty: see `Tenancy.rank`."""
     tenancy.forget_held()
     for owner, parts in held:
-        chain = tenancy.chain(owner.tenant, owner.queue)
+        chain = tenancy.opened(owner)
         for account in chain.accounts:
             _count(account, parts, 1)
         for account in chain.limited:

@@ -7,8 +7,7 @@ from collections.abc import Callable, Mapping
 from aliquot.common import names
 from aliquot.common.errors import InvalidFieldError
 from aliquot.coordinator.core.errors import InvalidField
-from aliquot.coordinator.core.inventory import Inventory
-from aliquot.coordinator.core.tenancy.books import Tenancy
+from aliquot.coordinator.core.inventory.view import InventoryView
 from aliquot.coordinator.core.tenancy.limits import guaranteed_in_all, promised
 from aliquot.coordinator.core.tenancy.scaling import WINDOW_MS_MAX, ScaleRule, read_cron
 from aliquot.coordinator.core.tenancy.specs import (
@@ -24,6 +23,7 @@ from aliquot.coordinator.core.tenancy.specs import (
     Quota,
     TenantSpec,
 )
+from aliquot.coordinator.core.tenancy.view import TenancyView
 from aliquot.coordinator.core.types import WHOLE_SHARE_MILLI
 
 SCALE_RULES_MAX = 32
@@ -143,7 +143,7 @@ def check_tree(queues: Mapping[str, QueueSpec]) -> None:
             )
 
 
-def check_promises(tenancy: Tenancy, inventory: Inventory) -> None:
+def check_promises(tenancy: TenancyView, inventory: InventoryView) -> None:
     """No more is guaranteed than was declared (or has registered). Raises InvalidField with the numbers."""
     promise = promised(tenancy)
     declared = declared_capacity(tenancy, inventory)
@@ -171,7 +171,7 @@ def check_promises(tenancy: Tenancy, inventory: Inventory) -> None:
             )
 
 
-def declared_capacity(tenancy: Tenancy, inventory: Inventory) -> Amount:
+def declared_capacity(tenancy: TenancyView, inventory: InventoryView) -> Amount:
     """Of all pools: what was declared, or what has registered where that is more."""
     total = Amount()
     for pool in {*tenancy.pools, *(key[0] for key in inventory.totals())}:
@@ -179,7 +179,7 @@ def declared_capacity(tenancy: Tenancy, inventory: Inventory) -> Amount:
     return total
 
 
-def pool_capacity(tenancy: Tenancy, inventory: Inventory, pool: str) -> Amount:
+def pool_capacity(tenancy: TenancyView, inventory: InventoryView, pool: str) -> Amount:
     """Of one pool: per model, what was declared or what has registered, whichever is more."""
     by_model: dict[str, Amount] = {}
     declared = tenancy.pools.get(pool)

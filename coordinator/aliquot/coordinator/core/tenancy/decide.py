@@ -41,6 +41,7 @@ from aliquot.coordinator.core.tenancy.specs import (
     Tenant,
     TenantSpec,
 )
+from aliquot.coordinator.core.tenancy.view import TenancyView
 
 _Spec = TypeVar("_Spec", PoolSpec, TenantSpec, QueueSpec)
 _ITEMS_MAX = 10_000
@@ -132,7 +133,7 @@ def _check_unused(state: Planning, name: str) -> None:
         raise QueueInUse(f"queue {name} is the default of {', '.join(sorted(users)[:8])}", hint="give them another one")
     if name in (ROOT, DEFAULT_QUEUE):
         return
-    live = sum(not lease.ended and queue_of(state, lease) == name for lease in state.leases.values())
+    live = sum(not lease.ended and queue_of(state.tenancy, lease) == name for lease in state.leases.values())
     if live:
         raise QueueInUse(f"queue {name} has {live} leases", hint="release them, or wait until they have ended")
 
@@ -177,10 +178,10 @@ def _expect(what: str, expected: int, version: int) -> None:
         )
 
 
-def _copy(tenancy: Tenancy) -> Tenancy:
+def _copy(tenancy: TenancyView) -> Tenancy:
     trial = Tenancy()
     trial.pools, trial.tenants, trial.queues = dict(tenancy.pools), dict(tenancy.tenants), dict(tenancy.queues)
-    trial.loans = tenancy.loans
+    trial.loans = dict(tenancy.loans)
     return trial
 
 
@@ -220,5 +221,5 @@ def _check_trial(state: Planning, trial: Tenancy) -> None:
             )
 
 
-def _bound_to_pools(tenancy: Tenancy) -> list[tuple[str, QueueSpec]]:
+def _bound_to_pools(tenancy: TenancyView) -> list[tuple[str, QueueSpec]]:
     return sorted((name, queue.spec) for name, queue in tenancy.queues.items() if queue.spec.pool)

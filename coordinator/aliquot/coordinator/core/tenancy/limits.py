@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from aliquot.coordinator.core.inventory import Inventory
+from aliquot.coordinator.core.inventory.view import InventoryView
 from aliquot.coordinator.core.placement.matching import Match
-from aliquot.coordinator.core.tenancy.books import Account, Chain, Tenancy
 from aliquot.coordinator.core.tenancy.ranking import Part, Sums
 from aliquot.coordinator.core.tenancy.specs import ROOT, Amount, ModelQuota, Quota
+from aliquot.coordinator.core.tenancy.view import AccountView, Chain, TenancyView
 from aliquot.coordinator.core.types import Demand, Placement
 
 MILLIONTHS = 1_000_000
@@ -32,7 +32,7 @@ class OverLimit:
     """The device model whose limit it is; empty: of all together."""
 
 
-def over_limit(chain: Chain, parts: Iterable[Part]) -> OverLimit | None:
+def over_limit(chain: Chain[AccountView], parts: Iterable[Part]) -> OverLimit | None:
     """The first limit of the chain that slices like these would pass, or None."""
     if not chain.limited:
         return None
@@ -44,7 +44,7 @@ def over_limit(chain: Chain, parts: Iterable[Part]) -> OverLimit | None:
     return None
 
 
-def _over(account: Account, parts: list[Part]) -> OverLimit | None:
+def _over(account: AccountView, parts: list[Part]) -> OverLimit | None:
     quota = account.quota
     share, memory = sum(part[1] for part in parts), sum(part[2] for part in parts)
     held_now = (account.share_milli, account.memory_bytes)
@@ -80,7 +80,7 @@ def _compare(label: str, model: str, limit: Amount, held: tuple[int, int], more:
     return None
 
 
-def covered(quota: Quota, held: Sequence[Account | Sums], parts: Sequence[Part], scale: int) -> bool:
+def covered(quota: Quota, held: Sequence[AccountView | Sums], parts: Sequence[Part], scale: int) -> bool:
     """Whether what is held, with these slices more, is still within a guarantee (scaled, in millionths)."""
     share = memory = 0
     for part in parts:
@@ -114,7 +114,7 @@ def _within(guaranteed: Amount, share: int, memory: int, scale: int) -> bool:
     return not guaranteed.memory_bytes or memory <= guaranteed.memory_bytes * scale // MILLIONTHS
 
 
-def entitled(chain: Chain, parts: Iterable[Part], scale: int) -> bool:
+def entitled(chain: Chain[AccountView], parts: Iterable[Part], scale: int) -> bool:
     """Whether some guarantee covers a grant of these slices."""
     if not chain.guaranteed:
         return False
@@ -122,7 +122,7 @@ def entitled(chain: Chain, parts: Iterable[Part], scale: int) -> bool:
     return any(covered(account.quota, (account,), parts, scale) for account in chain.guaranteed)
 
 
-def promised(tenancy: Tenancy) -> Amount:
+def promised(tenancy: TenancyView) -> Amount:
     """Everything that is guaranteed: to tenants, and to the queues below the root."""
     total = Amount()
     for tenant in tenancy.tenants.values():
@@ -140,7 +140,7 @@ def guaranteed_in_all(guaranteed: Amount, models: Sequence[ModelQuota]) -> Amoun
     return Amount(max(guaranteed.share_milli, share), max(guaranteed.memory_bytes, memory))
 
 
-def usable_capacity(inventory: Inventory) -> Amount:
+def usable_capacity(inventory: InventoryView) -> Amount:
     """What could be leased now: the devices of grantable nodes that are well."""
     share = memory = 0
     for node_id in inventory.node_ids():
@@ -163,7 +163,7 @@ def scale_of(promise: Amount, usable: Amount) -> int:
     return scale
 
 
-def parts_of_placement(inventory: Inventory, placement: Placement) -> list[Part]:
+def parts_of_placement(inventory: InventoryView, placement: Placement) -> list[Part]:
     """What a placement holds, as accounts count it."""
     record = inventory.device_record
     return [
@@ -173,7 +173,7 @@ def parts_of_placement(inventory: Inventory, placement: Placement) -> list[Part]
     ]
 
 
-def least_parts(inventory: Inventory, demand: Demand, matches: Sequence[Match] = ()) -> list[Part]:
+def least_parts(inventory: InventoryView, demand: Demand, matches: Sequence[Match] = ()) -> list[Part]:
     """The least that a demand will hold: on the device class where it is smallest, as one part.
 
     The model is named only where the demand leaves no choice. `matches`: as what MIG instances serve it, if they do.

@@ -1,6 +1,6 @@
 """Prices: place where the node loses the least value, a device remainder being worth what the mix can make of it.
 
-A linear programme over the requests that arrive (`coordinator.prices`) gives every size of slice a price. From
+A linear programme over the requests that arrive (`upkeep.price_learner`) gives every size of slice a price. From
 those follows what a remainder of r thousandths is worth, `worth[λ, r]`, when CPU costs λ. A node is worth
 
     V = min over λ of (Σ over devices of worth[λ, left] + λ · CPU left),
@@ -42,11 +42,6 @@ class Price(Policy):
         self.groups: Ints = np.array(table.groups, np.int64).reshape(-1, 3)
         """[group, (devices, CPU, worth of a device)]"""
         self.version += 1
-
-    @property
-    def cpu_price_count(self) -> int:
-        """CPU prices in the table."""
-        return len(self._lambdas)
 
     def by_left(self) -> tuple[Ints, Ints]:
         """(worth [left, λ], CPU prices [λ]): the table as the kernel wants it."""
