@@ -286,8 +286,8 @@ def test_what_fills_a_device_to_the_last_byte_is_taken() -> None:
 
 
 def test_what_is_no_part_of_a_device_is_refused() -> None:
-    for part in ({"memory_bytes": 0}, {"share_milli": 0}, {"share_milli": 1001}, {"memory_bytes": -1}):
-        (record,) = judge(Book(), FENCE, run(spec(**part)), DEVICES, 0).records
+    for part in (spec(memory_bytes=0), spec(share_milli=0), spec(share_milli=1001), spec(memory_bytes=-1)):
+        (record,) = judge(Book(), FENCE, run(part), DEVICES, 0).records
         assert (record.ending, record.reason) == (Ending.FAILED, "INVALID_SLICE")
     (whole,) = judge(Book(), FENCE, run(spec(share_milli=1000, memory_bytes=1)), DEVICES, 0).records
     assert whole.holds

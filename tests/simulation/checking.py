@@ -18,7 +18,7 @@ from tests.simulation.sim.world import SIZES
 
 CATALOGUE = (mutations, mutations_people, mutations_kept)
 """What fills the list of mutants."""
-SEEDS_MAX = 16
+SEEDS_MAX = 40
 """A mutant that so many seeds do not catch counts as not caught."""
 
 

@@ -56,11 +56,6 @@ def _dearest(put: Put) -> None:
     put(victims, "lost_work", lost_work)
 
 
-@mutant("work not counted", "any lease is as good a victim as another", size="crowded")
-def _uncounted(put: Put) -> None:
-    put(victims, "lost_work", lambda lease: (0, 0))
-
-
 @mutant("minimum not run", "a lease is preempted before it has run for as long as it asked for", size="crowded")
 def _hurried(put: Put) -> None:
     original = victims.Eligibility._decide
@@ -96,16 +91,6 @@ def _one_by_one(put: Put) -> None:
 
 
 # -- limits and guarantees
-
-
-@mutant("memory not guaranteed", "a guarantee of memory covers nothing", size="crowded", kinds=QUOTA)
-def _memory_unsure(put: Put) -> None:
-    original = limits._within
-
-    def within(guaranteed: Any, share: int, memory: int, scale: int) -> bool:
-        return bool(guaranteed.share_milli) and original(guaranteed, share, 10 * memory, scale)
-
-    put(limits, "_within", within)
 
 
 @mutant("limits of models forgotten", "only limits for all models together are looked at", kinds=("admin.quota",))
