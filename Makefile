@@ -25,7 +25,7 @@ SEEDS ?= 200
 # Lines and branches of the two pure cores that the tests must reach, in percent.
 COVERAGE_MIN ?= 90
 
-.PHONY: help venv proto native sync dist demo test test-long simulate simulate-mutations fuzz check format bench clean
+.PHONY: help venv proto native sync dist demo test test-long simulate simulate-mutations mutate fuzz check format bench clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -73,6 +73,9 @@ simulate: proto ## run the whole cluster from SEEDS seeds, with faults, under an
 simulate-mutations: proto ## break the product in known ways: each must be caught by the simulation
 	$(BIN)/python -m tests.simulation --jobs $(JOBS) --mutants $(ARGS)
 
+mutate: proto native ## put mistakes into AREA (core, agent-core, client, store, journal): do its tests notice? N=80 of them
+	$(BIN)/python -m tools.mutating $(or $(AREA),agent-core) --sample $(or $(N),80) --jobs $(JOBS) $(ARGS)
+
 fuzz: proto ## attack a coordinator with mutated messages for MINUTES (2; hours by hand), on the loopback
 	$(BIN)/python -m tests.fuzz --minutes $(or $(MINUTES),2) --json $(ARGS)
 
@@ -99,6 +102,6 @@ bench: proto native ## run every benchmark in bench/ for a few seconds each (one
 
 clean: ## remove .venv, stubs, compiled parts and caches
 	@for part in $(NATIVE); do $(MAKE) --silent -C $$part clean; done
-	rm -rf .venv .venv.lock build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage*
+	rm -rf .venv .venv.lock build dist .mutate .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage*
 	rm -f proto/aliquot/v1/*_pb2.py proto/aliquot/v1/*_pb2.pyi proto/aliquot/v1/*_pb2_grpc.py proto/aliquot/v1/*_pb2_grpc.pyi
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

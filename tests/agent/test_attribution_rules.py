@@ -130,3 +130,13 @@ def test_nothing_is_attributed_without_a_living_proven_relative(
     for each in table:
         if scan.belonging(each.key.pid) is not None:
             assert root in alive, "the attached process is gone, and nobody was proven before"
+
+
+def test_who_leads_a_group_only_does_not_own_the_session() -> None:
+    leader = Attachment(LEASE, ProcessKey(5, 100), 1, 105, owns_session=False, owns_group=True)
+    stranger = facts(8, 130, session=5, group=8)
+    assert attributor(facts(5, session=5), stranger, attachments=(leader,)).belonging(8) is None
+    of_group = facts(9, 130, session=5, group=5)
+    found = attributor(facts(5, session=5), of_group, attachments=(leader,)).belonging(9)
+    assert found is not None
+    assert found.evidence is Evidence.SESSION

@@ -272,3 +272,22 @@ class Agent(RuleBasedStateMachine):
 
 Agent.TestCase.settings = settings(max_examples=150, stateful_step_count=30, deadline=None)
 TestAgent = pytest.mark.no_cover(Agent.TestCase)  # would more than double its time
+
+
+def test_what_fills_a_device_to_the_last_byte_is_taken() -> None:
+    device = DEVICES["GPU-a"]
+    book = Book([Reservation(spec("l-9.1.0", share_milli=900, memory_bytes=36 * GIB))])
+    rest = device.leasable_bytes - 36 * GIB
+    (last,) = judge(book, FENCE, run(spec(share_milli=100, memory_bytes=rest)), DEVICES, 0).records
+    assert last.holds
+    for part in (spec(share_milli=101, memory_bytes=rest), spec(share_milli=100, memory_bytes=rest + 1)):
+        (refused,) = judge(book, FENCE, run(part), DEVICES, 0).records
+        assert refused.reason == "OVERCOMMITTED"
+
+
+def test_what_is_no_part_of_a_device_is_refused() -> None:
+    for part in (spec(memory_bytes=0), spec(share_milli=0), spec(share_milli=1001), spec(memory_bytes=-1)):
+        (record,) = judge(Book(), FENCE, run(part), DEVICES, 0).records
+        assert (record.ending, record.reason) == (Ending.FAILED, "INVALID_SLICE")
+    (whole,) = judge(Book(), FENCE, run(spec(share_milli=1000, memory_bytes=1)), DEVICES, 0).records
+    assert whole.holds

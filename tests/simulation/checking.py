@@ -10,13 +10,13 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from random import Random
 
-from tests.simulation import mutations, mutations_people
+from tests.simulation import mutations, mutations_kept, mutations_people
 from tests.simulation.faults import schedule
 from tests.simulation.mutant import MUTANTS, Mutant
 from tests.simulation.running import Case, run
 from tests.simulation.sim.world import SIZES
 
-CATALOGUE = (mutations, mutations_people)
+CATALOGUE = (mutations, mutations_people, mutations_kept)
 """What fills the list of mutants."""
 SEEDS_MAX = 40
 """A mutant that so many seeds do not catch counts as not caught."""
@@ -66,11 +66,11 @@ def check(name: str, seeds_max: int = SEEDS_MAX) -> Verdict:
 
 
 def _case(mutant: Mutant, seed: int) -> Case:
-    """The seed's own faults; of a mutant that shows in some kinds only, faults of these kinds, three times as many."""
+    """The seed's own faults; of a mutant that shows in some kinds only, faults of these kinds, and more."""
     if not mutant.kinds:
         return Case(seed, mutant.size)
     config = SIZES[mutant.size]
-    often = replace(config, faults_per_s=config.faults_per_s * 3)
+    often = replace(config, faults_per_s=config.faults_per_s * mutant.often)
     return Case(seed, mutant.size, tuple(schedule(Random(seed), often, mutant.kinds)))
 
 

@@ -24,6 +24,8 @@ class Mutant:
     """Of the pools in which it can show."""
     kinds: tuple[str, ...] = ()
     """Of the faults in which it can show; none: any may do it."""
+    often: int = 3
+    """How much more often these happen."""
 
     @contextmanager
     def applied(self) -> Iterator[None]:
@@ -37,12 +39,12 @@ MUTANTS: list[Mutant] = []
 
 
 def mutant(
-    name: str, mistake: str, *, size: str = "small", kinds: tuple[str, ...] = ()
+    name: str, mistake: str, *, size: str = "small", kinds: tuple[str, ...] = (), often: int = 3
 ) -> Callable[[Callable[[Put], None]], Callable[[Put], None]]:
     """Register one."""
 
     def register(apply: Callable[[Put], None]) -> Callable[[Put], None]:
-        MUTANTS.append(Mutant(name, mistake, apply, size, kinds))
+        MUTANTS.append(Mutant(name, mistake, apply, size, kinds, often))
         return apply
 
     return register

@@ -19,6 +19,7 @@ from aliquot.agent import partitions
 from aliquot.agent.core import desired as agent_desired
 from aliquot.agent.core import enforcement, reservations
 from aliquot.agent.core.reservations import Step
+from aliquot.agent.disk import checkpoint
 from aliquot.agent.processes import signals
 from aliquot.coordinator.agents import greeting, listening, session
 from aliquot.coordinator.core import evolve
@@ -357,6 +358,7 @@ def _uncut(put: Put) -> None:
     "granted while cut",
     "what is about to be cut away is still granted",
     kinds=("agent.slow_threads", "agent.freeze", "net.slow_node", "net.cut_node"),
+    often=6,
 )
 def _granted_while_cut(put: Put) -> None:
     put(cutting, "withheld", lambda node: {})
@@ -378,9 +380,7 @@ def _hasty(put: Put) -> None:
 
 @mutant("reservations not restored", "an agent that restarts forgets what it held")
 def _amnesia(put: Put) -> None:
-    from tests.simulation.sim.checkpoint import SimCheckpoint
-
-    put(SimCheckpoint, "load", lambda self: [])
+    put(checkpoint.Checkpoint, "load", lambda self: [])
 
 
 @mutant("signals by pid alone", "a process is signalled without looking whether it is still the same one")

@@ -145,7 +145,9 @@ def _unmaintained(put: Put) -> None:
     put(Node, "grantable", property(lambda self: self.open))
 
 
-@mutant("grace not counted", "what ends by its time limit is taken to be gone then", kinds=("admin.maintenance",))
+@mutant(
+    "grace not counted", "what ends by its time limit is taken to be gone then", kinds=("admin.maintenance",), often=12
+)
 def _no_grace(put: Put) -> None:
     put(closing, "runs_ms", lambda request: request.time_limit_ms)
 

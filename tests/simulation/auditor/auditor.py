@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from tests.simulation.auditor.books import Books
+from tests.simulation.auditor.followers import FollowersAudit
 from tests.simulation.auditor.nodes import NodesAudit
 from tests.simulation.auditor.records import LOST, READY, Piece, Story
 from tests.simulation.auditor.wire import WireAudit
@@ -32,6 +33,7 @@ class Auditor:
         self.books = Books()
         self.nodes = NodesAudit(world, self)
         self.wire = WireAudit(world, self)
+        self.followers = FollowersAudit(self)
         self.lease_operations = 0
         self.facts: Counter[str] = Counter()
         self._last_digest = bytes(32)
@@ -42,6 +44,7 @@ class Auditor:
         self._trace: deque[str] = deque(maxlen=TRACE_LINES)
         self._writer_epoch = 0
         self.leads_since_us = 0
+        self._queued_us: dict[str, int] = {}
         self.leader_address = ""
         """Where the coordinator of the latest leader epoch is."""
         self.all_until_ms = 0
@@ -123,7 +126,10 @@ class Auditor:
         """Listen to everything."""
         world = self._world
         world.store.on_durable = self.durable
+        world.store.on_prune = self._pruned
+        world.network.on_call = self.wire.called
         world.network.on_deliver = self.wire.delivered
+        world.network.on_client_sends = self.wire.client_sends
         world.network.on_server_sends = self.wire.server_sends
         world.network.on_answer = self.wire.answered
         for host in world.cluster.hosts:
@@ -166,15 +172,27 @@ class Auditor:
                 self.leader_address = current().host.host
             elif fact[0] in ("queued", "ended", "releasing"):
                 self.lease_operations += 1
+                if fact[0] == "queued":
+                    self._queued_us[fact[2]] = self._world.loop.now_us
             elif fact[0] == "nstate" and fact[3] == LOST:
                 self.nodes_lost += 1
+
+    def _pruned(self, seq: int) -> None:
+        """Records are dropped: the snapshot before the newest must hold what they said, should that be damaged."""
+        held = [snapshot_seq(encoded) for encoded, _ in self._world.store.snapshots if encoded]
+        if len(self._world.store.snapshots) < 2 or seq > min(held, default=0):
+            self.violation(f"records up to fact {seq} are dropped, which the snapshots of {held} do not hold both")
 
     def _expired(self, story: Story) -> str:
         """A lease may expire only when nobody has named it for its TTL, counted anew from each take-over."""
         now_us = self._world.loop.now_us
+        called_us = self.wire.waits_since_us(story.tenant, story.key)
+        if called_us is not None and now_us - called_us > EXPIRY_SLACK_MS * 1000:
+            return f"{story.lease_id} expires although a caller waits for it"
         if not story.ttl_ms:
             return f"{story.lease_id} is detached, but expires"
-        since_us = max(self.wire.kept_us.get(story.lease_id, 0), self.leads_since_us)
+        queued_us = self._queued_us.get(story.lease_id, 0)
+        since_us = max(self.wire.kept_us.get(story.lease_id, 0), self.leads_since_us, queued_us)
         quiet_ms = (now_us - since_us) // 1000
         ended_us, quiet_us = self.wire.quiet_us.get(story.lease_id, (0, 0))
         if ended_us >= self.decided_after_us:  # it was named when its end was decided, but not durable yet
@@ -207,6 +225,9 @@ class Auditor:
         if state is not None and state.seq == self.books.seq and state.holds.keys() != self.books.holds.keys():
             wrong = min(state.holds.keys() ^ self.books.holds.keys())
             self.violation(f"{host.host} has other holds than are durable: {wrong}")
+        if state is not None and state.seq == self.books.seq and state.keys != self.books.keys:
+            differ = state.keys.items() ^ self.books.keys.items()
+            self.violation(f"{host.host} knows other keys than are durable: {min(differ)}")
 
     def _compare(self, host: CoordinatorHost, when: str) -> None:
         view = host.coordinator.view if host.coordinator is not None else None
@@ -268,6 +289,7 @@ class Auditor:
             if card.share or card.memory:
                 self.violation(f"{uuid} still holds {card.share} milli and {card.memory} bytes")
         self.look()
+        self.followers.final(self._world.followers)
         self._check_bill()
         missing = self.books.money.used.keys() - self.wire.billed
         if missing:
@@ -293,6 +315,11 @@ class Auditor:
                 used[1] += interval.memory * (interval.to_ms - interval.from_ms)
             if billed != used:
                 self.violation(f"tenant {tenant} used {used} milli*ms and byte*ms, but is charged {billed}")
+
+
+def snapshot_seq(encoded: bytes) -> int:
+    """The last fact that a snapshot holds."""
+    return int(_decode(encoded)["seq"])
 
 
 def _tell(story: Story) -> str:

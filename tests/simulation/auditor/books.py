@@ -30,7 +30,11 @@ from tests.simulation.auditor.records import (
     Story,
 )
 from tests.simulation.auditor.shapes import Shapes
+from tests.simulation.auditor.victims import PLAIN, Victims
 from tests.simulation.auditor.windows import Windows
+
+RETAIN_MS = 60_000
+"""What has ended can be asked for so long: as the simulated coordinators are told."""
 
 
 class Books:
@@ -51,6 +55,8 @@ class Books:
         """What each of them has of its card's compute, in thousandths."""
         self.granted_ever: dict[str, tuple[str, str, int, int]] = {}
         """Slice id -> (node, device, share, memory): every slice there ever was."""
+        self.ends: list[tuple[int, str]] = []
+        """(fact, lease): every end there was."""
         self.changed: set[str] = set()
         self.waiting = 0
         self.living = 0
@@ -82,6 +88,7 @@ class Books:
             self._apply[declared] = lambda fact: ""
         self.inventory = Inventory(self)
         self._shapes = Shapes(self)
+        self.victims = Victims(self)
         self._holds = Holds(self)
         self.money = Money(self)
         self.quotas = Quotas(self)
@@ -138,6 +145,10 @@ class Books:
             return f"{story.lease_id} is ending, holds nothing, and has not ended"
         return ""
 
+    def is_kept(self, uuid: str) -> bool:
+        """Whether a device is kept for somebody."""
+        return self._holds.is_kept(uuid)
+
     def changing(self, lease_id: str) -> Story:
         """A lease that is looked at again when the group has been applied."""
         self.changed.add(lease_id)
@@ -185,6 +196,11 @@ class Books:
             movable=request.get("movable", False),
             priority=request.get("priority", 0),
             preemptible=request.get("preemptible", False),
+            min_run_ms=request.get("min_run_ms", 0),
+            cpu_milli=demand.get("cpu_milli", 0),
+            host_memory=demand.get("host_memory_bytes", 0),
+            max_per_node=demand.get("max_per_node", 0),
+            plain=demand.keys() <= PLAIN,
             least=max(1, min(members, -(-kept // count))) if kept else members,
             most=max(members, wanted // count),
         )
@@ -203,6 +219,7 @@ class Books:
         if len(slices) != story.members * story.count:
             return f"{len(slices)} slices for {story.members}x{story.count}"
         story.epoch, story.current, story.active, story.granted_ms = epoch, True, False, fact[1]
+        story.active_ms = 0
         self.waiting -= 1
         self._holds.drop(story.lease_id)
         self._shapes.granted(story, fact[1])
@@ -227,7 +244,12 @@ class Books:
         if wrong:
             return wrong
         story.pieces[slice_id] = piece
-        wrong = self.windows.keep_off(self.machines[node_id], story, at_ms) or self.budgets.used_up(story.tenant, at_ms)
+        wrong = self.inventory.hosts(self.machines[node_id])
+        wrong = (
+            wrong
+            or self.windows.keep_off(self.machines[node_id], story, at_ms)
+            or self.budgets.used_up(story.tenant, at_ms)
+        )
         return wrong or self.quotas.hold(story, piece, 1)
 
     def charge(self, piece: Piece, at_ms: int, *, on: bool) -> None:
@@ -297,6 +319,8 @@ class Books:
         piece.state, piece.confirmed = ACTIVE, True
         self.charge(piece, fact[1], on=True)
         story.active = all(p.state == ACTIVE for p in story.pieces.values() if p.epoch == story.epoch)
+        if story.active and not story.active_ms:
+            story.active_ms = fact[1]
         return ""
 
     def _failed(self, fact: list[Any]) -> str:
@@ -394,8 +418,9 @@ class Books:
                 if wrong:
                     return wrong
         self._holds.drop(story.lease_id)
-        story.ended, story.ending, story.current = fact[3], "", False
+        story.ended, story.ending, story.current, story.ended_ms = fact[3], "", False, fact[1]
         self.living -= 1
+        self.ends.append((self.seq, story.lease_id))
         return ""
 
     def _forgotten(self, fact: list[Any]) -> str:
@@ -403,6 +428,8 @@ class Books:
             story = self.stories.pop(lease_id)
             if not story.ended:
                 return f"{lease_id} is forgotten while it lives"
+            if fact[1] < story.ended_ms + RETAIN_MS:
+                return f"{lease_id} is forgotten {fact[1] - story.ended_ms} ms after its end"
             if story.key:
                 self.keys.pop((story.tenant, story.key), None)
         return ""

@@ -42,6 +42,10 @@ class Holds:
             return ""
         return f"{piece.slice_id} is placed on {piece.uuid}, which is kept for {owner}"
 
+    def is_kept(self, uuid: str) -> bool:
+        """Whether it is kept for anybody."""
+        return uuid in self._kept_for
+
     def drop(self, owner: str) -> None:
         """Whatever is kept for a lease is not kept any more."""
         hold = self.by_owner.pop(owner, None)
@@ -65,7 +69,8 @@ class Holds:
             if len(lately) >= PREEMPTIONS_MAX and not victim.ending:
                 return f"{lease_id} is preempted for the {len(lately) + 1}th time"
             victim.preempted_ms = [*lately, at_ms]
-        return ""
+        victims = [self._books.stories[lease_id] for lease_id in fact[3]]
+        return self._books.victims.chosen(owner, victims, reclaim=reclaim, at_ms=at_ms)
 
     def _hold(self, fact: list[Any]) -> str:
         owner, kind, placement, start_ms = fact[2], fact[3], fact[4], fact[7]
@@ -81,7 +86,7 @@ class Holds:
         self.by_owner[owner] = Kept(owner, kind == "reservation", uuids, start_ms, tuple(fact[6]))
         for uuid in uuids:
             self._kept_for[uuid] = owner
-        return ""
+        return self._books.victims.placed(story, placement["members"])
 
     def _unhold(self, fact: list[Any]) -> str:
         if fact[2] not in self.by_owner:

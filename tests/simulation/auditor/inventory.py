@@ -53,6 +53,7 @@ class Inventory:
             dict(spec.get("labels", ())),
             fact[1],
         )
+        machine.cpu_milli, machine.host_memory = spec.get("cpu_milli", -1), spec.get("host_memory_bytes", -1)
         for uuid, leasable in devices.items():
             card = books.cards.setdefault(uuid, Card())
             if card.memory > leasable:
@@ -106,6 +107,16 @@ class Inventory:
         books = self._books
         card = books.cards[fact[2]]
         card.foreign, card.healthy = fact[3], fact[4]
+        return ""
+
+    def hosts(self, machine: Machine) -> str:
+        """Whether a node has the processors and the memory that those who are on it were promised."""
+        books = self._books
+        members = {(piece.lease_id, piece.epoch, piece.member) for piece in machine.pieces.values()}
+        stories = [books.stories[lease_id] for lease_id, _, _ in members]
+        cpu, memory = sum(story.cpu_milli for story in stories), sum(story.host_memory for story in stories)
+        if 0 <= machine.cpu_milli < cpu or 0 <= machine.host_memory < memory:
+            return f"{machine.node_id} promises {cpu} milli of its processors and {memory} bytes of its memory"
         return ""
 
     def usable(self) -> tuple[int, int]:

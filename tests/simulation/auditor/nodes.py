@@ -6,6 +6,7 @@ import signal
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
+from tests.simulation.auditor.disks import DisksAudit
 from tests.simulation.auditor.records import Piece
 from tests.simulation.sim.loop import US_PER_S
 
@@ -42,11 +43,13 @@ class NodesAudit:
         self._memory: Counter[str] = Counter()
         self._fence: dict[str, int] = {}
         self.signals = 0
+        self.disks = DisksAudit(auditor)
 
     def attach(self, node: SimNode) -> None:
         """Listen to one node."""
         self._held[node.host] = {}
         self._fence[node.host] = 0
+        self.disks.attach(node)
         node.disk.on_saved = lambda record: self._saved(node, record)
         node.disk.on_forgotten = lambda slice_id: self._forgotten(node, slice_id)
         node.on_signal = self._signalled
@@ -55,6 +58,8 @@ class NodesAudit:
             f"the agent of {node.node_id} ended: {error!r}"
         )
         node.on_agent_start = self._agent_started
+        node.before_agent_start = self.disks.starts
+        node.disk.on_emptied = lambda: self.disks.emptied(node)
         for card in node.cards.values():
             card.on_destroyed = lambda uuid: self._destroyed(node, uuid)
 
@@ -72,12 +77,13 @@ class NodesAudit:
 
     def _agent_started(self, node: SimNode) -> None:
         self._auditor.tell(f"the agent of {node.node_id} has started")
-        self._fence[node.host] = node.disk.node_record[1]
+        self._fence[node.host] = node.disk.leader_epoch
 
     def _saved(self, node: SimNode, record: Any) -> None:
         auditor = self._auditor
         spec = record.spec
         auditor.tell(f"{node.node_id} writes {spec.slice_id} {record.intent} quarantined {record.quarantined}")
+        self.disks.saved(node, record)
         held = self._held[node.host]
         known = held.get(spec.slice_id)
         if not record.quarantined:
@@ -106,6 +112,7 @@ class NodesAudit:
 
     def _forgotten(self, node: SimNode, slice_id: str) -> None:
         self._auditor.tell(f"{node.node_id} removes {slice_id}")
+        self.disks.forgotten(node, slice_id)
         held = self._held[node.host].pop(slice_id, None)
         if held is not None:
             self._share[held.uuid] -= held.share
@@ -183,9 +190,12 @@ class NodesAudit:
 
     def unsettled(self) -> str | None:
         """What is left on the machines."""
+        stories = self._auditor.books.stories
         for node_id, held in self._held.items():
-            if held:
-                return f"{node_id} still reserves {next(iter(held))}"
+            # What a node that was written off brings back after its lease was forgotten stays there for people to end.
+            known = [slice_id for slice_id, each in held.items() if each.lease_id in stories]
+            if known:
+                return f"{node_id} still reserves {known[0]}"
         for node in self._world.nodes:
             for card in node.cards.values():
                 wanted = self._auditor.books.cuts.parts.get(card.uuid)
@@ -193,7 +203,7 @@ class NodesAudit:
                     return f"{card.uuid} is cut as {card.parts()}, not as {wanted}"
             damaged = {slice_id.partition(".")[0] for slice_id in node.disk.damaged}
             for proc in node.procs.values():
-                if proc.lease_id and proc.memory and proc.lease_id not in damaged and not _may_escape(proc):
+                if proc.lease_id in stories and proc.memory and proc.lease_id not in damaged and not _may_escape(proc):
                     return f"process {proc.pid} of {proc.lease_id} still runs on {node.node_id}"
         return None
 

@@ -56,6 +56,7 @@ class Quotas:
         self._guaranteed[spec["name"]] = tuple(quota.get("guaranteed", (0, 0)))
         self._books.money.default_queue(spec["name"], spec.get("default_queue", ""))
         self._books.budgets.declare(spec["name"], spec.get("budget", {}))
+        self._books.victims.declare(spec["name"], spec)
         return ""
 
     def _queue(self, fact: list[Any]) -> str:
@@ -69,6 +70,7 @@ class Quotas:
         self._guaranteed.pop(fact[2], None)
         self._books.money.default_queue(fact[2], "")
         self._books.budgets.declare(fact[2], {})
+        self._books.victims.declare(fact[2], {})
         return ""
 
     def _lent(self, fact: list[Any]) -> str:
@@ -116,6 +118,14 @@ class Quotas:
                 if limit.model in ("", piece.model) and (0 <= limit.share < share or 0 <= limit.memory < memory):
                     return f"{owner} holds {share} milli and {memory} bytes of {limit}"
         return ""
+
+    def is_lent(self, node_id: str) -> bool:
+        """Whether a node serves another tenant than its own."""
+        return node_id in self._loans
+
+    def promises_anything(self, story: Story) -> bool:
+        """Whether some of what its tenant holds may be covered by a guarantee."""
+        return any(self.guaranteed(story.tenant))
 
     def preempts(self, story: Story) -> bool:
         """Whether a request may end leases of lower priority."""

@@ -75,6 +75,16 @@ class Story:
     priority: int = 0
     preemptible: bool = False
     preempted_ms: list[int] = field(default_factory=list)
+    min_run_ms: int = 0
+    cpu_milli: int = 0
+    host_memory: int = 0
+    """Each of its members needs so much of its node."""
+    max_per_node: int = 0
+    plain: bool = False
+    """It is placed wherever a device of its models has room."""
+    active_ms: int = 0
+    """When all of its present grant was confirmed first; 0: not yet."""
+    ended_ms: int = 0
     least: int = 1
     most: int = 1
     """Members that an elastic lease keeps in any case, and can use at most; of others, both are `members`."""
@@ -120,6 +130,9 @@ class Machine:
     labels: dict[str, str] = field(default_factory=dict)
     changed_ms: int = 0
     """When it came, was described or changed its state last."""
+    cpu_milli: int = -1
+    host_memory: int = -1
+    """What it has for members; below zero: it does not say."""
 
 
 @dataclass(slots=True)

@@ -10,6 +10,7 @@ from tests.simulation.sim.server import AGENT_SESSION, KEEP_ALIVE
 
 if TYPE_CHECKING:
     from tests.simulation.auditor.auditor import Auditor
+    from tests.simulation.sim.loop import Process
     from tests.simulation.sim.network import Connection
     from tests.simulation.sim.world import World
 
@@ -56,8 +57,30 @@ class WireAudit:
         """Connection -> when something last came on it."""
         self._keys: dict[tuple[str, str], str] = {}
         self.answers = 0
+        self._waiting: dict[tuple[str, str], dict[int, tuple[Process, int]]] = {}
+        """(tenant, key) -> calls that wait for its lease: where, and since when."""
         self.billed: set[str] = set()
         """Tenants with an invoice for all that there was."""
+
+    # -- from those who ask
+
+    def called(self, number: int, process: Process, method: str, request: bytes, *, begins: bool) -> None:
+        """A call reaches a coordinator, or is over there."""
+        if not method.endswith("/Allocate"):
+            return
+        asked = leases_pb2.AllocateRequest.FromString(request)
+        waiting = self._waiting.setdefault((asked.request.tenant, asked.idempotency_key), {})
+        if begins:
+            waiting[number] = process, self._world.loop.now_us
+        else:
+            waiting.pop(number, None)
+
+    def waits_since_us(self, tenant: str, key: str) -> int | None:
+        """Since when a call waits at the leader for the lease of this key."""
+        leader, since_us = self._auditor.leader_address, self._auditor.leads_since_us
+        calls = self._waiting.get((tenant, key), {}).values() if key else ()
+        there = [begun_us for process, begun_us in calls if process.alive and process.host.host == leader]
+        return max(min(there), since_us) if there else None
 
     # -- from agents
 
@@ -125,10 +148,17 @@ class WireAudit:
             return slice_id in heard.active
         return slice_id in heard.over or (heard.snapshot and slice_id not in heard.held)
 
+    def client_sends(self, connection: Connection, data: bytes) -> None:
+        """An agent says something to a coordinator."""
+        if connection.note == AGENT_SESSION and data[0] != _HEARTBEAT:
+            self._auditor.nodes.disks.says(connection, data)
+
     # -- from coordinators
 
     def server_sends(self, connection: Connection, data: bytes) -> None:
         """A coordinator says something to an agent: only what is durable, and all of it where it claims so."""
+        if connection.note == KEEP_ALIVE:
+            self._kept(connection, leases_pb2.KeepAliveResponse.FromString(data))
         if connection.note != AGENT_SESSION:
             return
         message = agent_pb2.CoordinatorMessage.FromString(data)
@@ -145,6 +175,15 @@ class WireAudit:
             self._welcomed(connection)
         elif kind == "desired":
             self._desired(connection, message.desired)
+
+    def _kept(self, connection: Connection, said: Any) -> None:
+        """Who keeps leases alive hears which of them are lost."""
+        if connection.address != self._auditor.leader_address:
+            return
+        for lease_id in said.lost:
+            story = self._auditor.books.stories.get(lease_id)
+            if story is not None and not story.ended and not story.ending:
+                self._auditor.violation(f"{connection.client} is told that {lease_id} is lost, which lives")
 
     def _welcomed(self, connection: Connection) -> None:
         """One machine at a time is a node: another may only take its place when it is not heard any more. A coordinator

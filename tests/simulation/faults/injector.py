@@ -80,7 +80,7 @@ class Injector:
             for proc in list(node.procs.values()):
                 if proc.child or not proc.lease_id:  # what got out of sight ends by itself some day
                     world.loop.call_in(node.os, 30 * US_PER_S, node.exit, proc)
-            node.disk.full = node.disk.die_in_next_save = False
+            node.disk.full, node.disk.dies_in_next_save = False, None
             node.disk.damage_next_read = 0
             if node.process is not None and not node.process.alive:
                 node.start_agent()

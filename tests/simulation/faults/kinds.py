@@ -58,6 +58,7 @@ KINDS: dict[str, tuple[int, int, int]] = {
     "agent.crash_many": (1, 0, 0),
     "agent.freeze": (5, 1_000, 70_000),
     "agent.power": (4, 5_000, 80_000),
+    "agent.power_in_save": (4, 5_000, 80_000),
     "agent.disk_full": (3, 5_000, 40_000),
     "agent.record_damaged": (3, 0, 0),
     "agent.state_lost": (2, 0, 0),

@@ -25,7 +25,8 @@ def _crash(world: World, fault: Fault, random: Random) -> None:
 
 
 def _crash_in_save(world: World, fault: Fault, random: Random) -> None:
-    some_node(world, random).disk.die_in_next_save = True
+    node = some_node(world, random)
+    node.disk.dies_in_next_save = node.crash_agent
 
 
 def _crash_many(world: World, fault: Fault, random: Random) -> None:
@@ -44,6 +45,12 @@ def _freeze(world: World, fault: Fault, random: Random) -> Undo | None:
 
 def _power(world: World, fault: Fault, random: Random) -> None:
     some_node(world, random).cut_power(fault.duration_ms * US_PER_MS)
+
+
+def _power_in_save(world: World, fault: Fault, random: Random) -> None:
+    """Not only the agent ends while it writes: what it has not synced is lost as well."""
+    node = some_node(world, random)
+    node.disk.dies_in_next_save = lambda: node.cut_power(fault.duration_ms * US_PER_MS)
 
 
 def _disk_full(world: World, fault: Fault, random: Random) -> Undo:
@@ -67,9 +74,7 @@ def _state_lost(world: World, fault: Fault, random: Random) -> None:
     """Somebody empties the state folder of an agent: it knows nothing of what it held, nor of the leader it obeyed."""
     node = some_node(world, random)
     if node.agent_alive:
-        node.disk.damage_next_read = len(node.disk.slices)
-        node.disk.leases.clear()
-        node.disk.node_record = ("", 0)
+        node.disk.empty()
         node.crash_agent()
 
 
@@ -243,6 +248,7 @@ def _stray(world: World, fault: Fault, random: Random) -> None:
 ACTIONS: dict[str, Any] = {
     "agent.crash": _crash,
     "agent.crash_in_save": _crash_in_save,
+    "agent.power_in_save": _power_in_save,
     "agent.crash_many": _crash_many,
     "agent.freeze": _freeze,
     "agent.power": _power,

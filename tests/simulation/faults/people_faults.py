@@ -14,6 +14,7 @@ from tests.simulation.faults.coordinator_faults import some_node
 from tests.simulation.sim.calls import CallFailed
 from tests.simulation.sim.launchers import HOPELESS, Launcher
 from tests.simulation.sim.loop import Process
+from tests.simulation.sim.nodes import MODELS
 from tests.simulation.sim.workload import TENANTS
 
 if TYPE_CHECKING:
@@ -130,12 +131,24 @@ def _quota(world: World, fault: Fault, random: Random) -> Undo:
     most = admin_pb2.Amount(share_milli=random.choice((0, 500, 2_000, 20_000)))
     sure = admin_pb2.Amount(share_milli=min(most.share_milli, random.choice((0, 1_000, 4_000))))
 
+    if random.random() < 0.4:
+        most.memory_bytes = random.choice((0, 40, 400)) * GIB
+        sure.memory_bytes = min(most.memory_bytes, random.choice((0, 20, 100)) * GIB)
+    quota = admin_pb2.Quota(limit=most, guaranteed=sure)
+    if random.random() < 0.5:
+        limit = admin_pb2.Amount(share_milli=random.choice((0, 500, 1_000)), memory_bytes=random.choice((20, 80)) * GIB)
+        quota.models.add(model=random.choice(MODELS)[1], limit=limit)
+    disruptions, within_s = random.choice((0, 1, 2)), random.choice((30, 120))
+
     def apply(quota: admin_pb2.Quota) -> None:
         request = admin_pb2.ApplyRequest()
-        request.tenants.add(spec=admin_pb2.TenantSpec(name=name, quota=quota))
+        spec = admin_pb2.TenantSpec(name=name, quota=quota)
+        if quota.HasField("limit"):
+            spec.disruptions_max, spec.disruption_period_s = disruptions, within_s
+        request.tenants.add(spec=spec)
         run_for(world, administer(world, "Apply", request, 20, service=ADMIN), "admin: quota")
 
-    apply(admin_pb2.Quota(limit=most, guaranteed=sure))
+    apply(quota)
     return lambda: apply(admin_pb2.Quota())
 
 

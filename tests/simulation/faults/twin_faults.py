@@ -33,7 +33,7 @@ def _twin(world: World, fault: Fault, random: Random) -> Undo | None:
         devices=devices_of(OTHER_NUMBERS + node.number, random),
     )
     twin.host = host
-    twin.disk.node_record = node.disk.node_record
+    twin.disk.copy_identity(node.disk)
     world.twins[host] = twin
     world.auditor.nodes.attach(twin)
     twin.start_agent()

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import signal
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,8 @@ import grpc.aio
 
 from aliquot.agent.connection import Coordinators
 from aliquot.agent.core.model import Holder
+from aliquot.agent.disk.checkpoint import Checkpoint
+from aliquot.agent.disk.identity import Identity
 from aliquot.agent.enforce.base import Enforcer
 from aliquot.agent.enforce.none import NoEnforcer
 from aliquot.agent.enforce.watchdog import WatchdogEnforcer
@@ -25,7 +27,7 @@ from aliquot.agent.processes.signals import Outcome, Signaller, Target
 from aliquot.agent.world import World
 from aliquot.v1 import agent_pb2
 from tests.simulation.sim import mig
-from tests.simulation.sim.checkpoint import SimCheckpoint, SimIdentity
+from tests.simulation.sim.disk import SimFiles, SimRecords
 from tests.simulation.sim.loop import current
 from tests.simulation.sim.machine import SimDriverTier, SimGuard, SimProcesses, SimTree
 from tests.simulation.sim.network import Connection, Network
@@ -55,11 +57,11 @@ def world_of(node: SimNode) -> World:
         kernel=SimKernel(node),
         signaller=TellingSignaller,
         geometry=mig,
-        records=mig.SimRecords(),
+        records=SimRecords(),
         boot_id=lambda: node.boot_id,
         version=lambda: "0",
-        open_identity=lambda path, configured, uuids: _identity(node, configured, uuids),
-        open_checkpoint=lambda directory, boot_id: _checkpoint(node, boot_id),
+        open_identity=lambda path, configured, uuids: Identity.open(path, configured, uuids, SimFiles(node.disk)),
+        open_checkpoint=lambda directory, boot_id: Checkpoint.open(directory, boot_id, SimFiles(node.disk)),
         open_cgroups=lambda node_id, base: _tree(node),
         open_session=lambda address, coordinators: _session(node.network, address, coordinators),
         make_guard=lambda timeout_s: _guard(node, timeout_s),
@@ -70,14 +72,6 @@ def world_of(node: SimNode) -> World:
         make_server=lambda service, path: SimLocalServer(node, service),
         make_metrics=_no_metrics,
     )
-
-
-def _identity(node: SimNode, configured: str, uuids: Iterable[str]) -> Any:
-    return SimIdentity(node.disk, configured)
-
-
-def _checkpoint(node: SimNode, boot_id: str) -> Any:
-    return SimCheckpoint(node.disk, boot_id)
 
 
 def _guard(node: SimNode, timeout_s: float) -> Any:

@@ -96,11 +96,15 @@ class Call:
     async def _serve(self, server: Server, context: CallContext) -> None:
         network = self.network
         result: bytes | Status
+        network.calls += 1
+        number = network.calls
+        network.on_call(number, server.process, self.method, self.request, begins=True)
         try:
             result = await server.dispatch(self.method, self.request, context)
         except grpc.aio.AbortError:
             result = context.status or Status(grpc.StatusCode.INTERNAL, "aborted without a status")
         finally:
+            network.on_call(number, server.process, self.method, self.request, begins=False)
             if server.process.alive and self._server_died in server.process.on_exit:
                 server.process.on_exit.remove(self._server_died)
         network.on_answer(self.address, self.method, self.request, result)

@@ -98,7 +98,7 @@ class CoordinatorHost:
             journal="memory:",
             metrics_port=-1,
             policy=policy,
-            limits=LimitSettings(retain_ended=DurationMs(300_000), retain_ended_max=5_000, ledger_entries_max=100),
+            limits=LimitSettings(retain_ended=DurationMs(60_000), retain_ended_max=5_000, ledger_entries_max=100),
         )
         self.on_started: Callable[[CoordinatorHost], None] = lambda host: None
         self.on_defect: Callable[[str], None] = lambda text: None

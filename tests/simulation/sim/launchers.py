@@ -162,13 +162,14 @@ class Launcher:
             asked.ended = True
 
     async def _allocate(self, asked: Asked) -> types_pb2.Lease:
+        wait_s = 40 if self.random.random() < 0.1 else 8
         request = leases_pb2.AllocateRequest(
             request=asked.request,
             idempotency_key=asked.key,
             wait_until=self.random.choice((leases_pb2.WAIT_UNTIL_QUEUED, leases_pb2.WAIT_UNTIL_ACTIVE)),
-            wait_timeout_ms=8_000,
+            wait_timeout_ms=wait_s * 1000,
         )
-        response = await self.call("Allocate", request, leases_pb2.AllocateResponse, 10.0)
+        response = await self.call("Allocate", request, leases_pb2.AllocateResponse, wait_s + 2.0)
         lease: types_pb2.Lease = response.lease
         return lease
 

@@ -6,7 +6,7 @@ Its functions replace those of `aliquot.agent.enforce.mig_geometry` where agents
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from aliquot.agent.core.partitioning import Card, Instance, Part, Plan, Profile
 from aliquot.agent.core.samples import DeviceInfo
@@ -133,26 +133,3 @@ def apply(uuid: str, plan: Plan) -> None:
             card.failed = True
             raise EnforcementError(f"{uuid} can't be cut as planned: insufficient resources")
         card.make(placement.profile, placement.start)
-
-
-class SimRecords:
-    """Where agents write down how cards were cut. It stands in for `aliquot.agent.disk.durable` there."""
-
-    def read_bytes(self, path: object, kind: str) -> bytes:
-        """As written. Raises FileNotFoundError."""
-        data: bytes | None = current().host.disk.cuts
-        if data is None:
-            raise FileNotFoundError(path)
-        return data
-
-    def write_record(self, path: object, kind: str, payload: Any) -> None:
-        """Durable when it returns."""
-        import errno
-
-        import msgspec
-
-        disk = current().host.disk
-        if disk.full:
-            raise OSError(errno.ENOSPC, "no space left on device")
-        disk.cuts = msgspec.json.encode(payload)
-        disk.writes += 1

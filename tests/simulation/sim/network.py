@@ -57,7 +57,9 @@ class Network:
         self.lossy_permille = 0
         self.twice_permille = 0
         self.on_deliver: Deliver = lambda connection, up, data: None
+        self.on_client_sends: Callable[[Connection, bytes], None] = lambda connection, data: None
         self.on_server_sends: Callable[[Connection, bytes], None] = lambda connection, data: None
+        self.on_call: Callable[..., None] = lambda number, process, method, request, *, begins: None
         self.on_answer: Callable[[str, str, bytes, bytes | Status], None] = lambda address, method, request, result: (
             None
         )
@@ -66,6 +68,7 @@ class Network:
         self.snapshots: dict[str, tuple[int, bytes]] = {}
         """client -> its latest snapshot, likewise."""
         self.events = 0
+        self.calls = 0
         self._numbers = 0
 
     # -- links
@@ -305,6 +308,7 @@ class Connection:
             raise self._client_error()
         if self.told_end:
             raise asyncio.InvalidStateError("the call has ended")  # as grpc.aio does once the status has come
+        self.network.on_client_sends(self, data)
         self.up.send(data)
 
     async def client_read(self) -> Any:

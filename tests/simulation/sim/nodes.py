@@ -14,8 +14,8 @@ from aliquot.agent.core.samples import DeviceEvent, DeviceInfo
 from aliquot.agent.settings import MigSettings, PollSettings, Settings
 from aliquot.common.duration import DurationMs
 from tests.simulation.sim.agent_world import world_of
-from tests.simulation.sim.checkpoint import StateDisk
 from tests.simulation.sim.clocks import WallClock
+from tests.simulation.sim.disk import StateDisk
 from tests.simulation.sim.loop import US_PER_S, Process, SimLoop, current
 from tests.simulation.sim.machine import ProcessTable, SimBackend, SimMachine
 from tests.simulation.sim.mig import BEGINNINGS, SimCard
@@ -78,9 +78,9 @@ class SimNode(SimMachine):
         self.local: Any = None
         self.take_event: Callable[[DeviceEvent, int], Any] | None = None
         self.agent_starts = 0
+        self.before_agent_start: Callable[[SimNode], None] = lambda node: None
         self.on_agent_start: Callable[[SimNode], None] = lambda node: None
         self.on_agent_error: Callable[[SimNode, BaseException], None] = lambda node, error: None
-        self.disk.on_die = self.crash_agent
         self._settings = Settings(
             coordinator=coordinators,
             insecure=True,
@@ -116,6 +116,7 @@ class SimNode(SimMachine):
         if self.agent_alive or not self.powered or self.removed:
             return
         self.agent_starts += 1
+        self.before_agent_start(self)
         self.process = self.loop.spawn(f"agent of {self.node_id}")
         self.process.host = self
         self.loop.start(self.process, self._run(), "agent")

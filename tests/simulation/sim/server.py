@@ -21,6 +21,7 @@ from tests.simulation.sim.network import Connection
 
 AGENT_SESSION = "/aliquot.v1.AgentService/Session"
 KEEP_ALIVE = "/aliquot.v1.LeaseService/KeepAlive"
+WATCH = "/aliquot.v1.LeaseService/Watch"
 
 
 class _Registry:
@@ -85,6 +86,13 @@ class SimServer(Serving):
         method = self._method(connection.note)
         if connection.note == AGENT_SESSION:
             await method.stream_stream(None, connection)
+            return
+
+        if connection.note == WATCH:
+            data = await connection.read()
+            if isinstance(data, bytes):
+                async for event in method.unary_stream(method.request_deserializer(data), connection):
+                    await connection.write(method.response_serializer(event))
             return
 
         async def requests() -> Any:

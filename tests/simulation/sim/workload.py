@@ -57,6 +57,10 @@ class Workload:
             request.spread_domains, request.affinity_group = True, f"s{random.randrange(3)}"
         run_s = min(60.0, 2 + random.expovariate(1 / 15))
         request.movable = random.random() < 0.4
+        if gang > 1 and random.random() < 0.5:
+            request.host_memory_bytes = random.choice((60, 120, 200)) * GIB
+        if request.preemptible and random.random() < 0.2:
+            request.min_run_s = random.choice((1, 5))
         if gang > 1 or random.random() < 0.05:
             run_s = self._make_elastic(request, run_s, random)
         return Asked(key=f"{launcher.host}-{number}", request=request, run_s=run_s)

@@ -21,8 +21,9 @@ from tests.simulation.faults.office_faults import settle_accounts
 from tests.simulation.sim.clocks import SimTime
 from tests.simulation.sim.coordinators import Cluster
 from tests.simulation.sim.defects import found_in_logs
+from tests.simulation.sim.followers import Follower
 from tests.simulation.sim.launchers import Launcher
-from tests.simulation.sim.loop import US_PER_MS, US_PER_S, SimLoop
+from tests.simulation.sim.loop import US_PER_MS, US_PER_S, SimLoop, let_go
 from tests.simulation.sim.machine import ProcessTable
 from tests.simulation.sim.network import Network
 from tests.simulation.sim.nodes import SimNode, devices_of
@@ -130,6 +131,7 @@ class World:
         self._node_by_id = {node.node_id: node for node in self.nodes}
         self.workload = Workload(self, self._fork("workload"))
         self.launchers: list[Launcher] = []
+        self.followers = [Follower(self, number, self._fork(f"follower {number}")) for number in range(2)]
         self.issuing = False
         self.abuse = 0
         self.attached = 0
@@ -161,13 +163,15 @@ class World:
         """All three parts. Stops at the first violation."""
         started, cpu_started = perf_counter(), process_time()
         gc.unfreeze()
-        gc.collect()
+        with let_go():
+            gc.collect()
         gc.disable()  # what is garbage in cycles is little: a run of the whole pool stays below 700 MB
         try:
             with self.simulated():
                 self._start()
                 self._run()
-                self.loop.abandon()
+                with let_go():
+                    self.loop.abandon()
         finally:
             gc.freeze()  # else all of it would be looked through at once: the next run does, if there is one
             gc.enable()
@@ -187,6 +191,8 @@ class World:
             self.loop.call_in(self.process, starts.randrange(3 * US_PER_S), node.start_agent)
         for number in range(self.config.launchers):
             self.add_launcher(number)
+        for follower in self.followers:
+            self.loop.call_in(self.process, 2 * US_PER_S, follower.start)
         self.loop.call_in(self.process, 4 * US_PER_S, self._issue)
         self.loop.call_in(self.process, self.config.snapshot_every_s * US_PER_S, self._snapshot)
         for fault in self.faults:

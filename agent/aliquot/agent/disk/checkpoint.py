@@ -132,6 +132,9 @@ class Checkpoint:
         its processes are gone anyway.
         """
         found = []
+        # What is seen may be known to this machine's memory only, if the agent before died before its sync: whoever
+        # goes by it, or says that something is gone, must find the same after a loss of power.
+        self._files.sync_directory(self._slices)
         for path, data in self._read_all(self._slices, _SLICE_KIND):
             try:
                 stored = msgspec.json.decode(data, type=StoredSlice)

@@ -69,6 +69,8 @@ class Identity:
         identity = cls(path, node_id, epoch if isinstance(epoch, int) else 0, files)
         if stored.get("node_id") != node_id:
             identity._write()
+        else:
+            files.sync_directory(path.parent)  # the agent that wrote it may have died before that
         return identity
 
     def obey(self, leader_epoch: int) -> None:

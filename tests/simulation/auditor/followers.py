@@ -1,0 +1,44 @@
+"""What followers are told: all ends, and nothing that is not durable."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tests.simulation.auditor.auditor import Auditor
+    from tests.simulation.sim.followers import Follower
+
+
+class FollowersAudit:
+    """Compares what each has been told with what the journal says."""
+
+    def __init__(self, auditor: Auditor) -> None:
+        self._auditor = auditor
+        self._checked: dict[str, int] = {}
+        """Follower -> fact up to which its ends were looked at."""
+
+    def told(self, follower: Follower) -> None:
+        """A follower has been told everything up to its number."""
+        books = self._auditor.books
+        if follower.seq > books.seq:
+            self._auditor.violation(f"{follower.host} is told of fact {follower.seq}, but {books.seq} are durable")
+            return
+        after = max(self._checked.get(follower.host, 0), follower.began_seq)
+        first = bisect_right(books.ends, (after, "\x7f"))
+        last = bisect_right(books.ends, (follower.seq, "\x7f"))
+        self._checked[follower.host] = follower.seq
+        for seq, lease_id in books.ends[first:last]:
+            if lease_id not in follower.ended:
+                self._auditor.violation(f"{follower.host} was not told of the end of {lease_id} (fact {seq})")
+        for lease_id in follower.ended:
+            story = books.stories.get(lease_id)
+            if story is not None and not story.ended:
+                self._auditor.violation(f"{follower.host} was told of an end of {lease_id}, which lives")
+
+    def final(self, followers: list[Follower]) -> None:
+        """Everything has come to its end: they know."""
+        last = self._auditor.books.ends[-1][0] if self._auditor.books.ends else 0
+        for follower in followers:
+            if follower.seq < last:
+                self._auditor.violation(f"{follower.host} was told of {follower.seq} facts, not of all {last}")

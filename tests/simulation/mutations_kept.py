@@ -1,0 +1,306 @@
+"""Mistakes about what was promised: who is told to go, how often, what is told to whom, what is written first."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from aliquot.agent import controller
+from aliquot.agent.disk import checkpoint, durable, identity
+from aliquot.coordinator.core import evolve
+from aliquot.coordinator.core.inventory.records import NodeRecord
+from aliquot.coordinator.core.leases.facts import LeasesForgotten
+from aliquot.coordinator.core.leases.records import Lease
+from aliquot.coordinator.core.preemption import choosing, plan, victims
+from aliquot.coordinator.core.state import State
+from aliquot.coordinator.core.tenancy import limits
+from aliquot.coordinator.reading import watch
+from aliquot.coordinator.rpc import lease_service
+from aliquot.coordinator.upkeep import keepalive
+from aliquot.coordinator.wire import leases
+from aliquot.coordinator.writing import committer
+from tests.simulation.mutant import Put, mutant
+
+WRITES = ("agent.crash", "agent.crash_in_save", "agent.power_in_save", "agent.power")
+
+# -- who is told to go
+
+
+@mutant("nobody is spared", "leases that turn out not to be needed are ended with the others", size="crowded")
+def _unspared(put: Put) -> None:
+    def reduced(self: Any, taken: Any, members: Any, victims: Any) -> dict[str, None]:
+        return dict.fromkeys([*victims, *self._unneeded()])
+
+    def unneeded(self: Any) -> list[str]:
+        """One lease more, if there is one that may end."""
+        eligible = self._eligible
+        found = (lease_id for lease_id in self._state.leases if self._state.leases[lease_id].slices)
+        return [lease_id for lease_id in found if eligible.endable_ms(lease_id) <= eligible.now_ms][:1]
+
+    choosing.VictimChooser._unneeded = unneeded  # type: ignore[attr-defined]
+    put(choosing.VictimChooser, "_reduced", reduced)
+
+
+@mutant("the dearest victim", "the lease that loses the most work is ended", size="crowded")
+def _dearest(put: Put) -> None:
+    original = victims.lost_work
+
+    def lost_work(lease: Lease) -> tuple[int, int]:
+        slope, offset = original(lease)
+        return -slope, -offset
+
+    put(victims, "lost_work", lost_work)
+
+
+@mutant("minimum not run", "a lease is preempted before it has run for as long as it asked for", size="crowded")
+def _hurried(put: Put) -> None:
+    original = victims.Eligibility._decide
+
+    def decide(self: Any, lease: Any) -> int:
+        request = msgspec.structs.replace(lease.request, min_run_ms=0)
+        return original(self, msgspec.structs.replace(lease, request=request))
+
+    put(victims.Eligibility, "_decide", decide)
+
+
+QUOTA = ("admin.quota", "launcher.burst")
+
+
+@mutant("disruptions unbounded", "a tenant's disruption budget is not looked at", size="crowded", kinds=QUOTA)
+def _unbounded(put: Put) -> None:
+    put(victims.Eligibility, "disruptions_left", lambda self, tenant: 1 << 40)
+
+
+@mutant("disruptions forgotten", "nobody counts how often a tenant was disturbed", size="crowded", kinds=QUOTA)
+def _undisturbed(put: Put) -> None:
+    put(State, "disrupted", lambda self, tenant, at_ms: None)
+
+
+@mutant(
+    "disruptions one by one",
+    "that several victims of one tenant at once are several disruptions is not looked at",
+    size="crowded",
+    kinds=QUOTA,
+)
+def _one_by_one(put: Put) -> None:
+    put(plan, "_within_disruption_budgets", lambda question, victims: True)
+
+
+# -- limits and guarantees
+
+
+@mutant("limits of models forgotten", "only limits for all models together are looked at", kinds=("admin.quota",))
+def _models(put: Put) -> None:
+    original = limits._compare
+
+    def compare(label: str, model: str, limit: Any, held: Any, more: Any) -> Any:
+        return None if model else original(label, model, limit, held, more)
+
+    put(limits, "_compare", compare)
+
+
+@mutant("memory without limit", "only limits of share are looked at", kinds=("admin.quota",))
+def _memory_unlimited(put: Put) -> None:
+    original = limits._compare
+
+    def compare(label: str, model: str, limit: Any, held: Any, more: Any) -> Any:
+        return original(label, model, limit, (held[0], -(1 << 60)), more)
+
+    put(limits, "_compare", compare)
+
+
+@mutant("host memory not held", "the host memory of a gang's members is not taken off their node")
+def _host_memory(put: Put) -> None:
+    put(NodeRecord, "host_memory_left_bytes", property(lambda self: self.spec.host_memory_bytes))
+
+
+# -- what is remembered, and told
+
+
+@mutant("keys kept for ever", "the keys of leases that were forgotten are not")
+def _keys(put: Put) -> None:
+    original = evolve._APPLY[LeasesForgotten]
+
+    def leases_forgotten(state: Any, fact: Any) -> None:
+        known = dict(state.keys)
+        original(state, fact)
+        state.keys = known
+
+    put(evolve, "_APPLY", {**evolve._APPLY, LeasesForgotten: leases_forgotten})
+
+
+@mutant("ends not told", "followers are not told of leases that have ended")
+def _ends(put: Put) -> None:
+    original = watch._Batch.changes
+
+    def changes(self: Any, records: Any) -> Any:
+        return original(self, [r for r in records if not (isinstance(r, Lease) and r.ended_ms)] or records[:0])
+
+    put(watch._Batch, "changes", changes)
+
+
+@mutant("followed from now on", "who goes on following is told of what happens from then on")
+def _from_now(put: Put) -> None:
+    original = watch.WatchHub.watch
+
+    def follow(self: Any, *which: Any, **asked: Any) -> Any:
+        return original(self, *which, **{**asked, "after_seq": 0})
+
+    put(watch.WatchHub, "watch", follow)
+
+
+@mutant(
+    "told too far", "the first change of a group is said to be all of it", kinds=("net.reset_leader", "launcher.burst")
+)
+def _too_far(put: Put) -> None:
+    def changes(self: Any, records: Any) -> Any:
+        return [watch.Change(self.seq, self.at_ms, record) for record in records]
+
+    put(watch._Batch, "changes", changes)
+
+
+@mutant("waiting is no keep-alive", "a lease expires although a caller waits for it", size="crowded")
+def _no_holding(put: Put) -> None:
+    @contextmanager
+    def holding(self: Any, lease_id: str) -> Iterator[None]:
+        yield
+
+    put(keepalive.KeepAlive, "holding", holding)
+
+
+@mutant("first keep-alive only", "of a stream of keep-alives, only the first counts")
+def _first_only(put: Put) -> None:
+    original = lease_service.LeaseService.KeepAlive
+
+    async def keep_alive(self: Any, request_iterator: AsyncIterator[Any], context: Any) -> AsyncIterator[Any]:
+        async def only_first() -> AsyncIterator[Any]:
+            first = True
+            async for request in request_iterator:
+                yield request if first else type(request)()
+                first = False
+
+        async for response in original(self, only_first(), context):
+            yield response
+
+    put(lease_service.LeaseService, "KeepAlive", keep_alive)
+
+
+@mutant("lost while it lives", "who keeps a lease alive is told that it is lost while it waits")
+def _lost(put: Put) -> None:
+    original = leases.lost_reason
+
+    def lost_reason(lease: Any) -> str:
+        return original(lease) or ("" if lease.slices else "WAITING")
+
+    put(lease_service, "lost_reason", lost_reason)
+
+
+@mutant("pruned to the end", "old records are dropped up to the newest snapshot and beyond")
+def _pruned(put: Put) -> None:
+    original = committer.Committer.prune
+
+    def prune(self: Any, up_to_seq: int) -> None:
+        original(self, self.durable_seq)
+
+    put(committer.Committer, "prune", prune)
+
+
+# -- what agents write down
+
+
+class _Forgetful:
+    """Another's files, without some syncs."""
+
+    def __init__(self, files: Any, *, content: bool = True, names: bool = True) -> None:
+        self._real, self._content, self._names = files, content, names
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._real, name)
+
+    def write(self, path: Path, data: bytes, *, sync: bool) -> None:
+        self._real.write(path, data, sync=sync and self._content)
+
+    def sync_directory(self, path: Path) -> None:
+        if self._names:
+            self._real.sync_directory(path)
+
+
+def _writes(put: Put, **forgotten: bool) -> None:
+    original = durable.write_many
+
+    def write_many(contents: Any, *files: Any, **how: Any) -> None:
+        original(contents, _Forgetful(files[0], **forgotten), **how)
+
+    put(durable, "write_many", write_many)
+
+
+@mutant("content not synced", "a reservation's name is durable before its content is", kinds=WRITES)
+def _content(put: Put) -> None:
+    _writes(put, content=False)
+
+
+@mutant("names not synced", "the folder of reservations is not synced after they were renamed", kinds=WRITES)
+def _names(put: Put) -> None:
+    _writes(put, names=False)
+
+
+@mutant("removal not synced", "a slice is said to be gone while its reservation may come back", kinds=WRITES)
+def _removal(put: Put) -> None:
+    original = checkpoint.Checkpoint.forget
+
+    def forget(self: Any, slice_ids: Any) -> None:
+        real, self._files = self._files, _Forgetful(self._files, names=False)
+        try:
+            original(self, slice_ids)
+        finally:
+            self._files = real
+
+    put(checkpoint.Checkpoint, "forget", forget)
+
+
+@mutant("told before it is written", "a reservation is acted on before it is written down", kinds=WRITES)
+def _told_first(put: Put) -> None:
+    async def persist(self: Any, records: Any) -> list[Any]:
+        return list(records)
+
+    put(controller.Controller, "_persist", persist)
+
+
+@mutant(
+    "seen is taken for durable",
+    "a restarted agent goes by names that its predecessor had not synced",
+    kinds=("agent.crash_in_save", "launcher.burst"),
+)
+def _seen(put: Put) -> None:
+    original = checkpoint.Checkpoint.load
+
+    def load(self: Any) -> Any:
+        real, self._files = self._files, _Forgetful(self._files, names=False)
+        try:
+            return original(self)
+        finally:
+            self._files = real
+
+    put(checkpoint.Checkpoint, "load", load)
+
+
+@mutant("half restored", "an agent that restarts reads all reservations but the last", kinds=WRITES)
+def _half(put: Put) -> None:
+    original = checkpoint.Checkpoint.load
+    put(checkpoint.Checkpoint, "load", lambda self: original(self)[:-1])
+
+
+@mutant(
+    "leader kept in mind",
+    "which leader was obeyed is not written down",
+    kinds=("agent.crash", "coordinator.usurped", "coordinator.crash"),
+)
+def _in_mind(put: Put) -> None:
+    def obey(self: Any, leader_epoch: int) -> None:
+        self.leader_epoch = max(self.leader_epoch, leader_epoch)
+
+    put(identity.Identity, "obey", obey)

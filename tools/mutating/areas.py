@@ -1,0 +1,72 @@
+"""What is mutated, and the tests of its area."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+ROOTS = ("agent", "client", "common", "coordinator")
+"""Folders on the path, each with a part of the namespace `aliquot`."""
+
+
+@dataclass(frozen=True)
+class Area:
+    """A package, and what is to notice a mistake in it."""
+
+    sources: tuple[str, ...]
+    """Patterns below the root."""
+    tests: tuple[str, ...]
+    without: tuple[str, ...] = ()
+    """Sources that are written by a tool from others."""
+
+    def files(self) -> list[Path]:
+        """Of the sources."""
+        found = {path for pattern in self.sources for path in ROOT.glob(pattern)}
+        return sorted(path for path in found if path.relative_to(ROOT).as_posix() not in self.without)
+
+
+_CORE = "coordinator/aliquot/coordinator/core"
+_OF_CORE = ("core", "placement", "preemption", "queueing", "tenancy", "ledger", "maintenance", "golden")
+_CLIENT = "client/aliquot/client"
+_BACKOFF = "common/aliquot/common/backoff.py"
+_JOURNAL = "coordinator/aliquot/coordinator/writing/journal"
+_RULES = tuple(f"tests/agent/test_{name}_rules.py" for name in ("attribution", "health", "reservation", "watchdog"))
+AREAS = {
+    "core": Area(
+        (f"{_CORE}/**/*.py",),
+        tuple(f"tests/{name}" for name in _OF_CORE),
+        (f"{_CORE}/placement/price_kernel.py",),
+    ),
+    "agent-core": Area(
+        ("agent/aliquot/agent/core/*.py",),
+        (*_RULES, "tests/agent/test_cutting.py", "tests/agent/test_polling.py", "tests/agent/test_telling.py"),
+    ),
+    "client": Area(
+        (*(f"{_CLIENT}/{name}.py" for name in ("_flow", "_keeping", "_async/keeper", "_async/driving")), _BACKOFF),
+        ("tests/client", "tests/common"),
+    ),
+    "store": Area(
+        ("agent/aliquot/agent/disk/*.py",),
+        tuple(f"tests/agent/test_{name}.py" for name in ("checkpoint", "power_cuts", "store_files")),
+    ),
+    "journal": Area(
+        (f"{_JOURNAL}/*.py",),
+        ("tests/journal",),
+        tuple(f"{_JOURNAL}/{name}.py" for name in ("postgres", "pglink", "pgschema", "pgsnapshots")),
+    ),
+}
+"""By the names that `make mutate` knows. The journal in PostgreSQL is tested with real servers, by tests/failover."""
+
+
+def module_of(path: Path) -> str:
+    """The name under which a file is imported."""
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    parts = parts[1:] if parts[0] in ROOTS else parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def relative(paths: Iterable[Path]) -> list[str]:
+    """As reports name them."""
+    return [path.relative_to(ROOT).as_posix() for path in paths]

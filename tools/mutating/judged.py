@@ -1,0 +1,13 @@
+"""Mutants that nobody could notice, each with the reason: they don't count."""
+
+from __future__ import annotations
+
+_FILES = "agent/aliquot/agent/disk/files.py"
+_OPEN = "descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)"
+_FOLDER = "descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)"
+_NO_FLAG = "O_RDONLY is 0, and a folder opens without O_DIRECTORY"
+EQUIVALENT: dict[str, str] = {
+    f"{_FILES} ReplaceBinaryOperator_BitOr_BitAnd 73: {_OPEN}": "Python opens every descriptor close-on-exec anyway",
+    f"{_FILES} ReplaceBinaryOperator_BitOr_BitAnd 52: {_FOLDER}": _NO_FLAG,
+    f"{_FILES} ReplaceBinaryOperator_BitOr_BitAnd 38: {_FOLDER}": _NO_FLAG,
+}
