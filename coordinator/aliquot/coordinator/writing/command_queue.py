@@ -62,7 +62,7 @@ class CommandQueue:
 
     @property
     def lingering(self) -> bool:
-        """Whether the next turn waits a moment for more commands."""
+        """Whether commands wait a moment for more of them."""
         return self._linger is not None
 
     @property
@@ -103,8 +103,11 @@ class CommandQueue:
     def take_turn(self, planner: Planner, group: OpenGroup, now_ms: int) -> None:
         """Decide for at most `turn_ms`: commands first, but what is due and who waits in line is never starved.
 
-        Raises MemoryBrokenError.
+        Whoever comes after it waits for others anew. Raises MemoryBrokenError.
         """
+        if self._linger is not None:
+            self._linger.cancel()
+            self._linger = None
         budget_ns = self.config.turn_ms * 1_000_000
         started = self._perf_ns()
         queue, room = self._queue, self.config.group_facts_max

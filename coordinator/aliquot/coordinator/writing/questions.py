@@ -1,9 +1,9 @@
 """Questions that only the State can answer: asked beside the commands, and never in their way.
 
 A dry run or an explanation has to be tried on the State. Such questions are answered between two of the writer's turns:
-one after each turn while commands wait for the next, and for a bounded time while none do or they wait for others to
-come. So a command waits for one question at most, however many there are. Equal questions are answered together, and
-a recent answer is given again until something changes.
+one after each turn while commands wait for the next, and for a bounded time while none do, in which those that come
+gather. So a command that has had its turn put off waits for one question at most, however many there are. Equal
+questions are answered together, and a recent answer is given again until something changes.
 
 An answer is given when every fact that it depends on is durable.
 """

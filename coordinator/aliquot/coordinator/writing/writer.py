@@ -230,9 +230,9 @@ class Writer:
     def _answer_some(self) -> None:
         """Questions, while a commit is under way or nothing is to be done."""
         if self._questions and self.planner is not None and not self._availability.stopping:
-            now_ms, queued = self._now_ms(self.planner), bool(self._commands) and not self._commands.lingering
+            now_ms, queued = self._now_ms(self.planner), bool(self._commands)
             self._questions.answer_some(self.planner, now_ms, self.durable_seq, commands_wait=queued)
-            if self._questions and not self._commands.lingering:
+            if self._questions:
                 self._wake.set()
 
     def _now_ms(self, planner: Planner) -> int:
