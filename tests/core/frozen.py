@@ -1,9 +1,17 @@
-"""All that a State holds, books and indexes, as one text: to see that deciding changes none of it."""
+"""All that a State holds, books and indexes: to see that deciding changes none of it.
+
+What can't change is kept as it is: it costs nothing to copy, and nothing to compare with itself. All else is copied, as
+deep as it goes, and once, however often it is met.
+"""
 
 from __future__ import annotations
 
+import enum
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import cache
+from inspect import get_annotations
+from types import FunctionType, MethodType
 from typing import Any
 
 import msgspec
@@ -11,25 +19,64 @@ import msgspec
 from aliquot.coordinator.core.inventory import Inventory
 from aliquot.coordinator.core.state import State
 
-_PLAIN = (str, int, bytes, bool, type(None), msgspec.Struct)
+_ATOMS = (str, int, float, bytes, type(None), enum.Enum, FunctionType, MethodType)
+_CHANGEABLE = ("dict[", "list[", "set[", "deque[", "Mapping[", "Any", "object")
+"""A record with a field so annotated may hold what changes."""
+
+_Seen = dict[int, int]
+"""Objects that were met, by identity, and when."""
 
 
-def contents(state: State) -> str:
-    """Equal texts: equal books, equal indexes, in equal order, and equal versions."""
-    return repr({name: _told(value) for name, value in vars(state).items()})
+def contents(state: State) -> object:
+    """Equal values: equal books, equal indexes, in equal order, and equal versions."""
+    return _told_mapping(vars(state), {})
 
 
-def _told(value: Any) -> Any:
-    if isinstance(value, _PLAIN):
-        return value
-    if isinstance(value, Inventory):
-        return value.canonical()  # its log of changes goes on where something was tried
-    if isinstance(value, Mapping):
-        return [(_told(key), _told(each)) for key, each in value.items()]
-    if isinstance(value, set | frozenset):
-        return sorted(map(repr, value))
-    if isinstance(value, list | tuple | deque):
-        return [_told(each) for each in value]
-    slots = [name for kind in type(value).__mro__ for name in getattr(kind, "__slots__", ())]
-    names = slots or list(vars(value))
-    return type(value).__name__, [(name, _told(getattr(value, name))) for name in names if hasattr(value, name)]
+@cache
+def _is_fixed(kind: type) -> bool:
+    """Whether nothing in a value of this kind can change: it is an atom, or a frozen record of such."""
+    if not issubclass(kind, msgspec.Struct):
+        return issubclass(kind, _ATOMS)
+    annotations = [str(each) for base in kind.__mro__ for each in get_annotations(base).values()]
+    return kind.__struct_config__.frozen and not any(word in each for each in annotations for word in _CHANGEABLE)
+
+
+def _told(value: Any, seen: _Seen) -> Any:
+    kind: type = type(value)
+    return _teller(kind)(value, seen)
+
+
+@cache
+def _teller(kind: type) -> Callable[[Any, _Seen], Any]:
+    """How values of this kind are copied."""
+    if _is_fixed(kind):
+        return lambda value, _: value
+    if issubclass(kind, Inventory):
+        return lambda value, _: value.canonical()  # its log of changes goes on where something was tried
+    if issubclass(kind, Mapping):
+        return _told_mapping
+    if issubclass(kind, set | frozenset):
+        return lambda value, _: frozenset(value)
+    if issubclass(kind, list | tuple | deque):
+        return _told_all
+    names = [name for base in kind.__mro__ for name in getattr(base, "__slots__", ())]
+
+    def told_object(value: Any, seen: _Seen) -> Any:
+        if id(value) in seen:
+            return kind, seen[id(value)]
+        seen[id(value)] = len(seen)
+        held = {name: getattr(value, name) for name in names if hasattr(value, name)} if names else vars(value)
+        return kind, _told_mapping(held, seen)
+
+    return told_object
+
+
+def _told_all(values: Iterable[Any], seen: _Seen) -> tuple[Any, ...]:
+    kept = tuple(values)
+    if all(map(_is_fixed, set(map(type, kept)))):
+        return kept
+    return tuple([_told(value, seen) for value in kept])
+
+
+def _told_mapping(values: Mapping[Any, Any], seen: _Seen) -> Any:
+    return _told_all(values, seen), _told_all(values.values(), seen)
