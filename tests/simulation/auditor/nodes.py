@@ -168,7 +168,9 @@ class NodesAudit:
             return
         wrong = self._overruns.wrong(proc, what)
         if wrong:
-            auditor.violation(f"{node.node_id} sends {name} to {proc.pid} of {proc.lease_id}, which {wrong} ({node.why})")
+            auditor.violation(
+                f"{node.node_id} sends {name} to {proc.pid} of {proc.lease_id}, which {wrong} ({node.why})"
+            )
 
     # -- the end
 

@@ -1,4 +1,4 @@
-"""Which leases truly held more than was written down for them, since when: what the watchdog's signals are judged by."""
+"""Which leases truly held more than was written down for them, and since when: signals are judged by it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from tests.simulation.sim.loop import US_PER_MS, US_PER_S
 from tests.simulation.sim.machine import SimMachine, SimProc
 
-OVER_FOR_US = 20 * US_PER_S
+OVER_FOR_US = 2 * US_PER_S
 """A program that was over its limit may be signalled for it for so long afterwards."""
 ANSWERS_FOR_US = 60 * US_PER_S
 """How long an excess counts against its lease."""
