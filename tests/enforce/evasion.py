@@ -41,7 +41,7 @@ GAP_S = 0.025
 """A shorter time within the limit, which is hardly seen, does not end one piece."""
 LONGEST_BAR_S, PERCENT_BAR = 2.0, 5.0
 BARRED = frozenset({Tier.WATCHDOG, Tier.PRELOAD})
-"""Tiers that the two bars are for. `driver` denies by itself, and what it does not deny takes two looks to be sure of."""
+"""Tiers that the two bars are for. `driver` denies by itself; the rest takes two looks to be sure of."""
 
 
 @dataclass(frozen=True, slots=True)
