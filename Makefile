@@ -16,9 +16,9 @@ SOURCES := $(wildcard agent client common coordinator tests tools bench examples
 ARGS ?=
 # Parallel simulations: our floor is a machine with two cores.
 JOBS ?= 2
-# Parallel test processes: most tests that take long wait for other processes, so three times as many as cores keep those
+# Parallel test processes: most tests that take long wait for other processes, so twice as many as cores keep those
 # busy. Each begins with a part of the folders of its own, so that what a folder shares is rarely started twice.
-WORKERS ?= 6
+WORKERS ?= 4
 PYTEST := -m pytest -n $(WORKERS) --dist worksteal
 # Seeds of `make simulate`: each is a pool of 200 nodes for ten minutes (about 90 s of one processor).
 SEEDS ?= 200

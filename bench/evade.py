@@ -5,8 +5,8 @@
 Real processes under a real agent on the simulated driver, which polls once a second; see tests/enforce/evasion.py.
 The last line has, by attack and tier, `over_pct` (the largest share of any minute over the limit), `longest_s` (in one
 piece), `noticed` (whether the agent did anything about it) and `ended` (whether the lease was ended for it), and
-altogether `within_bars` (at most 2 s in one piece and 5 % of any minute, and `others_touched` 0). Of several rounds
-it is the worst. `--write` puts the table into docs/enforcement.md.
+altogether `within_bars` (under `watchdog` and behind `preload` at most 2 s in one piece and 5 % of any minute;
+`others_touched` 0). Of several rounds it is the worst. `--write` puts the table into docs/enforcement.md.
 """
 
 from __future__ import annotations

@@ -143,14 +143,14 @@ def test_healthy_again_never_earlier_than_the_calm_while(history: list[tuple[str
 
 CATALOGUE = {
     XidAction.RESTART_APPLICATION: "8 11 13 25 31 32 39-41 60 68-72 75-77 80 82-86 88 89 94 96-105 126-135 139",
-    XidAction.IGNORE: "37 38 43-45 63 66 67 92 93 106 107 121 137 141 152 153 157 160 161",
-    XidAction.RESET_DEVICE: "46 48 62 64 95 109 110 119 120 136 140 143 155 156 158",
+    XidAction.IGNORE: "37 38 43-45 63 66 67 92 93 106 107 121 137 141 152 153 157 160-165",
+    XidAction.RESET_DEVICE: "46 48 62 64 95 109 110 119 120 136 140 143 155 156 158 171 172",
     XidAction.CHECK_LINKS: "74 144-150",
     XidAction.CHECK_POWER: "54",
     XidAction.UPDATE_SOFTWARE: "78",
     XidAction.RESTART_MACHINE: "79 151",
     XidAction.ASK_SUPPORT: "142",
-    XidAction.READ_RECOVERY_ACTION: "154",
+    XidAction.READ_RECOVERY_ACTION: "154 159 166-170",
 }
 """What the driver's documentation asks for, number by number."""
 

@@ -96,7 +96,7 @@ async def test_systemd_is_told_when_the_agent_is_ready_alive_and_ending(
     ("arguments", "environment", "code", "word"),
     [
         (["--devices", "voodoo"], {}, 2, "nvml, or replay:FILE"),
-        (["--devices", "replay:/nowhere"], {}, 1, "no device trace"),
+        (["--devices", "replay:/nowhere"], {}, 1, "not a device trace"),
         (["--metrics-port", "many"], {}, 2, "--metrics-port"),
         (["--label", "zone"], {}, 2, "key=value"),
         (["--label", "zone=a b"], {}, 1, "label value"),

@@ -40,6 +40,8 @@ LOOK_S = 0.01
 GAP_S = 0.025
 """A shorter time within the limit, which is hardly seen, does not end one piece."""
 LONGEST_BAR_S, PERCENT_BAR = 2.0, 5.0
+BARRED = frozenset({Tier.WATCHDOG, Tier.PRELOAD})
+"""Tiers that the two bars are for. `driver` denies by itself; the rest takes two looks to be sure of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +63,8 @@ class Gain:
     @property
     def within_bars(self) -> bool:
         """See above."""
-        return self.longest_s <= LONGEST_BAR_S and self.over_pct <= PERCENT_BAR and not self.others_touched
+        bounded = self.longest_s <= LONGEST_BAR_S and self.over_pct <= PERCENT_BAR
+        return (bounded or self.tier not in BARRED) and not self.others_touched
 
 
 def attack(made: World, name: str, lease: str, span_s: float = MINUTE_S) -> Gain:

@@ -409,6 +409,16 @@ def _half(put: Put) -> None:
     put(enforcement, "_judge_slice", judge)
 
 
+@mutant("killed at first sight", "whoever is over the limit for a moment is killed with its whole lease at once")
+def _no_time_to_obey(put: Put) -> None:
+    original = enforcement._judge_lease
+
+    def judge(record: Any, device_uuid: str, excesses: Any, rules: Any, now_ms: int) -> Any:
+        return original(record, device_uuid, excesses, replace(rules, over_max_ms=1), now_ms)
+
+    put(enforcement, "_judge_lease", judge)
+
+
 def _quietly(call: Callable[[], Any]) -> None:
     with contextlib.suppress(Exception):
         call()

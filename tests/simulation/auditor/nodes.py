@@ -7,17 +7,14 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from tests.simulation.auditor.disks import DisksAudit
+from tests.simulation.auditor.overruns import OverrunsAudit
 from tests.simulation.auditor.records import Piece
-from tests.simulation.sim.loop import US_PER_S
 
 if TYPE_CHECKING:
     from tests.simulation.auditor.auditor import Auditor
-    from tests.simulation.sim.machine import SimProc
+    from tests.simulation.sim.machine import SimMachine, SimProc
     from tests.simulation.sim.nodes import SimNode
     from tests.simulation.sim.world import World
-
-OVER_FOR_US = 20 * US_PER_S
-"""A program that was over its limit may be signalled for it for so long afterwards."""
 
 
 class _Held:
@@ -37,8 +34,7 @@ class NodesAudit:
         self._world = world
         self._auditor = auditor
         self._held: dict[str, dict[str, _Held]] = {}
-        self._over_us: dict[tuple[str, str, int], int] = {}
-        """When a lease's member was last over a limit, by host: all of its processes answer for that."""
+        self._overruns = OverrunsAudit(self._limit, lambda: world.loop.now_us)
         self._share: Counter[str] = Counter()
         self._memory: Counter[str] = Counter()
         self._fence: dict[str, int] = {}
@@ -117,6 +113,7 @@ class NodesAudit:
         if held is not None:
             self._share[held.uuid] -= held.share
             self._memory[held.uuid] -= held.memory
+            self._overruns.look(node, held.lease_id)
 
     def freed(self, piece: Piece) -> str:
         """A slice's capacity is free, says the coordinator: is it, on the machine?"""
@@ -138,23 +135,16 @@ class NodesAudit:
 
     # -- programs
 
-    def _memory_changed(self, proc: SimProc, uuid: str) -> None:
-        """Remember who was over, to judge signals by."""
-        if not proc.lease_id:
-            return
-        node = proc.machine
-        total = sum(
-            other.memory.get(uuid, 0)
-            for other in node.procs.values()
-            if other.lease_id == proc.lease_id and other.member == proc.member
-        )
-        limit = sum(
+    def _limit(self, machine: SimMachine, lease_id: str, member: int, uuid: str) -> int:
+        return sum(
             held.memory
-            for held in self._held[node.host].values()
-            if held.lease_id == proc.lease_id and held.member == proc.member and held.uuid == uuid
+            for held in self._held[machine.host].values()
+            if held.lease_id == lease_id and held.member == member and held.uuid == uuid
         )
-        if total > limit:
-            self._over_us[node.host, proc.lease_id, proc.member] = self._world.loop.now_us
+
+    def _memory_changed(self, proc: SimProc, uuid: str) -> None:
+        if proc.lease_id:
+            self._overruns.look(proc.machine, proc.lease_id)
 
     def _signalled(self, proc: SimProc, what: int) -> None:
         self.signals += 1
@@ -176,15 +166,11 @@ class NodesAudit:
         held = self._held[node.host].values()
         if any(h.stopping and h.lease_id == proc.lease_id and h.member == proc.member for h in held):
             return
-        for uuid in proc.memory:
-            self._memory_changed(proc, uuid)
-        over_us = self._over_us.get((node.host, proc.lease_id, proc.member))
-        if over_us is not None and self._world.loop.now_us - over_us <= OVER_FOR_US:
-            return
-        auditor.violation(
-            f"{node.node_id} sends {name} to {proc.pid} of {proc.lease_id}, which is within its limits and not ending"
-            f" ({node.why})"
-        )
+        wrong = self._overruns.wrong(proc, what)
+        if wrong:
+            auditor.violation(
+                f"{node.node_id} sends {name} to {proc.pid} of {proc.lease_id}, which {wrong} ({node.why})"
+            )
 
     # -- the end
 
