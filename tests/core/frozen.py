@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from inspect import get_annotations
+from itertools import chain
 from types import FunctionType, MethodType
 from typing import Any
 
@@ -73,9 +74,17 @@ def _teller(kind: type) -> Callable[[Any, _Seen], Any]:
 
 def _told_all(values: Iterable[Any], seen: _Seen) -> tuple[Any, ...]:
     kept = tuple(values)
-    if all(map(_is_fixed, set(map(type, kept)))):
-        return kept
-    return tuple([_told(value, seen) for value in kept])
+    return kept if _all_fixed(kept) else tuple([_told(value, seen) for value in kept])
+
+
+def _all_fixed(values: tuple[Any, ...]) -> bool:
+    """Whether nothing in these can change: they are fixed, or tuples of what is, to any depth."""
+    while values:
+        changeable = [kind for kind in set(map(type, values)) if not _is_fixed(kind)]
+        if not all(issubclass(kind, tuple) for kind in changeable):
+            return False
+        values = tuple(chain.from_iterable(each for each in values if isinstance(each, tuple))) if changeable else ()
+    return True
 
 
 def _told_mapping(values: Mapping[Any, Any], seen: _Seen) -> Any:
