@@ -14,6 +14,7 @@ import pytest
 from aliquot.cli._parser import UsageError
 from aliquot.cli.main import build_parser
 from aliquot.common.errors import ConfigError
+from aliquot.coordinator.core import commands as c
 from aliquot.coordinator.core.snapshot import state_hash
 from aliquot.coordinator.errors import JournalCorrupt
 from aliquot.coordinator.writing.journal.base import StoredSnapshot
@@ -352,3 +353,15 @@ def test_a_backup_has_the_snapshots_and_nothing_else_of_their_folder(tmp_path: P
     written(tmp_path / "young.db", 1)
     assert tool(capsys, "backup", tmp_path / "young.db", tmp_path / "copy-2.db")[0] == 0
     assert not snapshot_folder_of(tmp_path / "copy-2.db").exists()
+
+
+def test_a_copy_starts_from_a_snapshot_where_only_the_first_fact_is_gone(tmp_path: Path, capsys: Capture) -> None:
+    story = Story(opened(tmp_path / "j.db"))
+    story.tell(c.StartLeading(1))
+    assert story.state.seq == 1
+    take_snapshot(tmp_path / "j.db")
+    story.begin(2)
+    assert story.journal.prune(1, 1) == 1
+    story.journal.close()
+    _, said = tool(capsys, "restore", tmp_path / "j.db", tmp_path / "new.db", "--up-to", story.state.seq)
+    assert (said["snapshot_seq"], said["seq"]) == (1, story.state.seq)
