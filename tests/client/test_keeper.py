@@ -116,15 +116,24 @@ async def test_a_named_leader_is_asked_at_once_whatever_wait_came_with_its_name(
     await scene.keeper.close()
 
 
-async def test_a_wait_that_was_asked_for_is_kept() -> None:
-    scene = Scene([failure("RESOURCE_EXHAUSTED", retry_after_s=0.2)])
+@pytest.mark.parametrize(("reason", "waited"), [("OVERLOADED", True), ("NOT_LEADER", False)])
+async def test_a_wait_that_was_asked_for_is_kept_unless_a_leader_is_named(
+    monkeypatch: pytest.MonkeyPatch, reason: str, waited: bool
+) -> None:
+    waits: list[float | None] = []
+
+    async def no_wait(flag: asyncio.Event, seconds: float | None) -> None:
+        waits.append(seconds)
+        await asyncio.sleep(0)
+
+    monkeypatch.setattr("aliquot.client._async.keeper.wait_for", no_wait)
+    scene = Scene([failure(reason=reason, metadata={"leader": "x"}, retry_after_s=3600)])
     scene.keeper.add("l-1", 30)
-    book_time = asyncio.get_running_loop().time
-    scene.keeper.add("l-2", 0.9)
-    await scene.until(lambda: scene.transport.opened and scene.transport.opened[0].cancelled)
-    began_s = book_time()
+    scene.keeper.add("l-2", 0.4)  # the first message is due soon
+    scene.keeper.drop("l-2")
     await scene.until(lambda: len(scene.transport.opened) == 2)
-    assert book_time() - began_s >= 0.19
+    assert (10.0 in waits) == waited, "a third of the TTL: no lease expires by it"
+    assert scene.addresses() == ["a", "b" if waited else "x"]
     await scene.keeper.close()
 
 
