@@ -117,9 +117,7 @@ async def test_a_named_leader_is_asked_at_once_whatever_wait_came_with_its_name(
 
 
 @pytest.mark.parametrize(("reason", "waited"), [("OVERLOADED", True), ("NOT_LEADER", False)])
-async def test_a_wait_that_was_asked_for_is_kept_unless_a_leader_is_named(
-    monkeypatch: pytest.MonkeyPatch, reason: str, waited: bool
-) -> None:
+async def test_a_wait_that_was_asked_for_is_kept(monkeypatch: pytest.MonkeyPatch, reason: str, waited: bool) -> None:
     waits: list[float | None] = []
 
     async def no_wait(flag: asyncio.Event, seconds: float | None) -> None:
