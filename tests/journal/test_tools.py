@@ -345,10 +345,11 @@ def test_nothing_is_overwritten_by_a_copy(tmp_path: Path, capsys: Capture) -> No
 def test_a_backup_has_the_snapshots_and_nothing_else_of_their_folder(tmp_path: Path, capsys: Capture) -> None:
     compacted(tmp_path / "j.db").journal.close()
     (snapshot_folder_of(tmp_path / "j.db") / "1.part-7").touch()
+    kept = {path.name for path in snapshot_folder_of(tmp_path / "j.db").glob("*.snap")}
+    (snapshot_folder_of(tmp_path / "j.db") / "0.snap").symlink_to("gone")  # like one that goes away meanwhile
     assert tool(capsys, "backup", f"sqlite:{tmp_path / 'j.db'}", f"sqlite:{tmp_path / 'copy.db'}")[0] == 0
     copied = snapshot_folder_of(tmp_path / "copy.db")
     assert copied.stat().st_mode & 0o777 == 0o700
-    kept = {path.name for path in snapshot_folder_of(tmp_path / "j.db").glob("*.snap")}
     assert {path.name for path in copied.iterdir()} == kept
     written(tmp_path / "young.db", 1)
     assert tool(capsys, "backup", tmp_path / "young.db", tmp_path / "copy-2.db")[0] == 0
