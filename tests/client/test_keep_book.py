@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from aliquot.client._flow import RetryPolicy
-from aliquot.client._keeping import INTERVAL_MAX_S, KeepBook, Loss, Notice, Resized
+from aliquot.client._keeping import INTERVAL_MAX_S, INTERVAL_MIN_S, KeepBook, Loss, Notice, Resized
 from aliquot.common.limits import MAX_KEEPALIVE_IDS
 from aliquot.v1 import leases_pb2, types_pb2
+from tests.client.drawn import Drawn
 
 
 class Keeping(RuleBasedStateMachine):
@@ -131,3 +132,97 @@ def test_each_new_shape_is_told_once() -> None:
         return [item.lease.shape for item in news if isinstance(item, Resized)]
 
     assert [told(2), told(2), told(3)] == [[2], [], [3]]
+
+
+def exactly(drawn: float = 1.0) -> KeepBook:
+    return KeepBook(RetryPolicy(backoff_first_s=0.1, backoff_max_s=2.0), Drawn(drawn))
+
+
+@pytest.mark.parametrize(
+    ("ttl_s", "first_s"), [(4, 1.0), (60, INTERVAL_MAX_S), (3600, INTERVAL_MAX_S), (0.2, INTERVAL_MIN_S), (0, 15.0)]
+)
+def test_the_first_message_is_due_after_a_quarter_of_the_ttl_or_a_little_earlier(ttl_s: float, first_s: float) -> None:
+    for drawn, part in ((1.0, 1.0), (0.0, 0.85)):
+        book = exactly(drawn)
+        book.add("l-1", ttl_s, 100.0)
+        assert book.wait_s(100.0) == pytest.approx(first_s * part)
+        assert not book.take(99.0 + 0.85 * first_s)
+        assert book.wait_s(200.0) == 0.0
+
+
+def test_the_shortest_ttl_sets_the_pace() -> None:
+    book = exactly()
+    book.add("l-1", 20, 0.0)
+    book.add("l-2", 4, 0.0)
+    book.add("l-3", 20, 0.5)
+    assert book.wait_s(0.0) == 1.0
+    assert len(book.take(1.0)) == 1
+    assert book.wait_s(1.0) == 1.0
+    assert book.wait_for_answer_s() == 2.0
+    assert len(book) == 3
+
+
+def test_the_pace_that_an_answer_asks_for_is_kept_within_bounds() -> None:
+    book = exactly()
+    book.add("l-1", 60, 0.0)
+    book.answered(leases_pb2.KeepAliveResponse(kept=1), 0.0)
+    assert book.wait_s(0.0) == 15.0
+    assert book.wait_for_answer_s() == 30.0
+    book.answered(leases_pb2.KeepAliveResponse(kept=1, renew_within_ms=20_000), 2.0)
+    assert book.wait_s(0.0) == 7.0  # five seconds after the answer
+    assert book.wait_for_answer_s() == 10.0
+    book.answered(leases_pb2.KeepAliveResponse(kept=1, renew_within_ms=60_000), 3.0)
+    assert book.wait_s(0.0) == 7.0, "a message that is due is not put off"
+    book.answered(leases_pb2.KeepAliveResponse(kept=1, renew_within_ms=900_000), 3.0)
+    assert book.wait_for_answer_s() == 30.0
+    book.answered(leases_pb2.KeepAliveResponse(kept=1, renew_within_ms=1), 3.0)
+    assert book.wait_s(3.0) == pytest.approx(INTERVAL_MIN_S)
+    assert book.wait_for_answer_s() == 2.0
+
+
+def test_nothing_is_due_without_leases() -> None:
+    book = exactly()
+    book.drop("never added")
+    assert book.wait_s(0.0) is None
+    book.add("l-1", 60, 0.0)
+    book.add("l-2", 60, 0.0)
+    book.drop("l-1")
+    assert book.wait_s(0.0) == 15.0
+    book.drop("l-2")
+    book.answered(leases_pb2.KeepAliveResponse(renew_within_ms=4000), 1.0)
+    assert book.wait_s(1.0) is None
+    book.broke(1.0)
+    assert book.wait_s(1.0) is None
+    assert not book.take(1000.0)
+
+
+def test_a_lease_that_is_kept_again_is_told_its_news_again() -> None:
+    book = exactly()
+    answer = leases_pb2.KeepAliveResponse(preempting={"l-1": 5}, resized=[types_pb2.Lease(lease_id="l-1", shape=2)])
+    assert not book.answered(answer, 0.0), "it is not kept yet"
+    for _ in range(2):
+        book.add("l-1", 60, 0.0)
+        assert [type(item) for item in book.answered(answer, 0.0)] == [Notice, Resized]
+        assert not book.answered(answer, 0.0)
+        book.drop("l-1")
+
+
+def test_streams_that_break_are_opened_again_after_longer_and_longer_until_one_answers() -> None:
+    book = exactly()
+    book.add("l-1", 60, 0.0)
+    assert [book.broke(1.0) for _ in range(6)] == [0.1, 0.2, 0.4, 0.8, 1.6, 2.0]
+    assert book.wait_s(1.0) == 0.0, "what is kept is named at once"
+    assert len(book.take(1.0)) == 1
+    book.answered(leases_pb2.KeepAliveResponse(kept=1), 2.0)
+    assert book.broke(3.0) == 0.1
+
+
+def test_a_wait_that_was_asked_for_is_kept_as_far_as_no_lease_expires_by_it() -> None:
+    for drawn, asked_s in ((0.0, 8.0), (1.0, 10.0)):
+        book = exactly(drawn)
+        assert book.broke(0.0, 8.0) == asked_s  # no lease, so all of it, and up to a quarter more
+        book.add("l-1", 60, 0.0)
+        assert book.broke(0.0, 8.0) == asked_s
+        book.add("l-2", 6, 0.0)
+        assert book.broke(0.0, 8.0) == 2.0
+    assert exactly().broke(0.0, 0.001) == 0.1

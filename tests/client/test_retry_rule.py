@@ -11,11 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aliquot.client import PoolError
-from aliquot.client._flow import Attempt, Context, Endpoints, Pause, RetryPolicy, call
+from aliquot.client import Overloaded, PoolError, Unavailable
+from aliquot.client._flow import Attempt, Context, Effect, Endpoints, Pause, RetryPolicy, call
 from aliquot.client._methods import GET
 from aliquot.client._transport import RpcFailure
 from aliquot.v1 import leases_pb2, types_pb2
+from tests.client.drawn import Drawn
 
 TIMEOUT_S = 20.0
 
@@ -122,3 +123,170 @@ def test_a_failed_address_is_left_and_later_tried_again() -> None:
 def test_a_leader_that_is_gone_is_left_for_a_listed_address() -> None:
     run = simulate([("UNAVAILABLE", "NOT_LEADER", "x", 0.0), ("UNAVAILABLE", "", None, 0.0), ("OK", "", None, 0.0)])
     assert [attempt.address for attempt in run.attempts] == ["a", "x", "a"]
+
+
+USUAL = RetryPolicy(backoff_first_s=0.1, backoff_max_s=2.0)
+
+
+@dataclass
+class Steps:
+    """One call, driven by hand; chance draws the highest."""
+
+    policy: RetryPolicy = USUAL
+    now: float = 100.0
+    timeout_s: float = 20.0
+    attempt_timeout_s: float | None = None
+    addresses: tuple[str, ...] = ("a", "b")
+
+    def __post_init__(self) -> None:
+        self.endpoints = Endpoints(self.addresses)
+        context = Context(self.endpoints, self.policy, lambda: self.now, Drawn(1.0))
+        request = leases_pb2.GetRequest(lease_id="l-1")
+        self.flow = call(context, GET, request, self.timeout_s, attempt_timeout_s=self.attempt_timeout_s)
+        self.attempt = next(self.flow)
+
+    def fail(self, code: str = "UNAVAILABLE", **said: Any) -> Effect:
+        """The attempt fails; what the call does then."""
+        assert isinstance(self.attempt, Attempt)
+        effect = self.flow.throw(RpcFailure(code, "scripted", self.attempt.address, **said))
+        if isinstance(effect, Attempt):
+            self.attempt = effect
+        return effect
+
+    def fail_and_wait(self, code: str = "UNAVAILABLE", **said: Any) -> float:
+        """The attempt fails, the call waits, and tries again. How long it waited."""
+        pause = self.fail(code, **said)
+        assert isinstance(pause, Pause)
+        self.now += pause.seconds
+        self.attempt = self.flow.send(None)
+        assert isinstance(self.attempt, Attempt)
+        return pause.seconds
+
+    @property
+    def address(self) -> str:
+        assert isinstance(self.attempt, Attempt)
+        return self.attempt.address
+
+    @property
+    def allowed_s(self) -> float:
+        assert isinstance(self.attempt, Attempt)
+        return self.attempt.timeout_s
+
+
+def test_waits_double_and_one_that_was_asked_for_is_kept_if_it_is_longer() -> None:
+    steps = Steps()
+    assert [steps.fail_and_wait() for _ in range(3)] == [0.1, 0.2, 0.4]
+    assert steps.fail_and_wait("RESOURCE_EXHAUSTED", reason="QUEUE_FULL", retry_after_s=2.0) == 2.5
+    assert steps.fail_and_wait("RESOURCE_EXHAUSTED", reason="QUEUE_FULL", retry_after_s=0.01) == 1.6
+    assert steps.fail_and_wait("RESOURCE_EXHAUSTED", reason="QUEUE_FULL", retry_after_s=0.0) == 2.0
+
+
+def test_waits_are_at_least_half_and_bounded_after_any_number_of_failures() -> None:
+    policy = RetryPolicy(backoff_first_s=0.1, backoff_max_s=2.0)
+    assert [policy.backoff_s(failures, Drawn(0.0)) for failures in (1, 2, 100_000)] == [0.05, 0.1, 1.0]
+    unbounded = RetryPolicy(backoff_first_s=1.0, backoff_max_s=1e12)
+    assert unbounded.backoff_s(33, Drawn(1.0)) == unbounded.backoff_s(100_000, Drawn(1.0)) == 2.0**32
+
+
+def test_who_answers_that_it_is_busy_is_asked_again_and_who_does_not_answer_is_left() -> None:
+    steps = Steps()
+    steps.fail_and_wait("RESOURCE_EXHAUSTED", reason="QUEUE_FULL", retry_after_s=0.1)
+    assert steps.address == "a"
+    steps.fail_and_wait("DEADLINE_EXCEEDED")
+    assert steps.address == "b"
+    steps.fail_and_wait("UNAVAILABLE", reason="NOT_LEADER")  # and doesn't know who leads
+    assert steps.address == "a"
+
+
+def test_three_named_leaders_are_followed_at_once_and_three_more_after_a_wait() -> None:
+    steps = Steps()
+    for _ in range(2):
+        for leader in "xyz":
+            assert isinstance(steps.fail(reason="NOT_LEADER", metadata={"leader": leader}), Attempt)
+            assert steps.address == leader
+        steps.fail_and_wait(reason="NOT_LEADER", metadata={"leader": "w"})
+        assert steps.address == "a"  # the first listed one
+
+
+def test_only_one_that_does_not_lead_names_another() -> None:
+    steps = Steps()
+    steps.fail_and_wait(reason="NOT_LEADER", metadata={"leader": "a"})
+    assert steps.address == "b", "one that names itself is left"
+    steps.fail_and_wait(reason="SHUTTING_DOWN", metadata={"leader": "x"})
+    assert steps.address == "a"
+
+
+def test_a_try_has_what_is_left_of_the_calls_time_and_no_more_than_its_own() -> None:
+    steps = Steps(timeout_s=12.0)
+    assert steps.allowed_s == 10.0
+    steps.now += 5.0
+    steps.fail_and_wait()
+    assert steps.allowed_s == pytest.approx(12.0 - 5.1)
+    assert Steps(timeout_s=60.0, attempt_timeout_s=30.0).allowed_s == 30.0
+    late = Steps(timeout_s=1.0)
+    pause = late.fail()
+    assert isinstance(pause, Pause)
+    late.now += 5.0  # the machine slept
+    last = late.flow.send(None)
+    assert isinstance(last, Attempt)
+    assert last.timeout_s == 0.001
+
+
+def test_no_wait_reaches_the_deadline() -> None:
+    steps = Steps(timeout_s=8.0)
+    steps.now = 107.75
+    with pytest.raises(Overloaded):
+        steps.fail("RESOURCE_EXHAUSTED", reason="OVERLOADED", retry_after_s=0.2)
+    steps = Steps(timeout_s=8.0)
+    steps.now = 107.5
+    assert isinstance(steps.fail("RESOURCE_EXHAUSTED", reason="OVERLOADED", retry_after_s=0.2), Pause)
+
+
+def test_an_unreachable_pool_is_given_up_once_nobody_has_answered_for_as_long_as_is_allowed() -> None:
+    policy = RetryPolicy(backoff_first_s=0.25, backoff_max_s=0.25, unreachable_s=5.0)
+    steps = Steps(policy)
+    steps.now = 104.5
+    steps.fail_and_wait()
+    with pytest.raises(Unavailable):
+        steps.fail()  # the next try would begin five seconds after the first
+    steps = Steps(policy)
+    steps.now = 104.5
+    steps.fail_and_wait(reason="SHUTTING_DOWN")
+    steps.now = 109.0
+    steps.fail_and_wait()
+    with pytest.raises(Unavailable):
+        steps.fail()
+
+
+def test_without_retries_the_first_failure_is_the_last() -> None:
+    with pytest.raises(Unavailable) as raised:
+        Steps(RetryPolicy(enabled=False)).fail()
+    assert raised.value.__suppress_context__
+
+
+@pytest.mark.parametrize("code", ["NOT_FOUND", "CANCELLED", "INTERNAL"])
+def test_what_would_fail_again_is_not_sent_again(code: str) -> None:
+    with pytest.raises(PoolError):
+        Steps().fail(code)
+
+
+def test_addresses_are_used_in_turn_and_one_call_moves_on_for_all() -> None:
+    endpoints = Endpoints(["a", "b", "c"])
+    used = [endpoints.current]
+    for _ in range(3):
+        endpoints.advance(endpoints.current)
+        used.append(endpoints.current)
+    assert used == ["a", "b", "c", "a"]
+    endpoints.advance("b")  # another call has moved on already
+    assert endpoints.current == "a"
+    endpoints.follow("x")
+    endpoints.advance("x")
+    assert endpoints.current == "a"
+    with pytest.raises(ValueError, match="at least one"):
+        Endpoints([])
+
+
+def test_the_first_retry_comes_within_50_ms_waits_stay_below_two_seconds_and_a_try_has_ten() -> None:
+    steps = Steps(RetryPolicy(), timeout_s=1000.0)
+    assert steps.allowed_s == 10.0
+    assert [steps.fail_and_wait() for _ in range(8)] == [0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 2.0, 2.0]

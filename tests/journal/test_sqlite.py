@@ -5,12 +5,21 @@ from __future__ import annotations
 import logging
 import sqlite3
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from aliquot.coordinator.core.snapshot import state_hash
-from aliquot.coordinator.errors import JournalCorrupt, JournalLocked, JournalTooNew, NotLeader
+from aliquot.coordinator.errors import (
+    JournalCorrupt,
+    JournalError,
+    JournalLocked,
+    JournalTooNew,
+    JournalUnavailable,
+    NotLeader,
+)
 from aliquot.coordinator.writing.journal.base import Group
+from aliquot.coordinator.writing.journal.codec import digest_of
 from aliquot.coordinator.writing.journal.replay import replay
 from aliquot.coordinator.writing.journal.sqlite import SqliteJournal
 from aliquot.coordinator.writing.leadership.single import SingleLeadership, lock_path_of
@@ -192,3 +201,172 @@ def test_two_coordinators_never_share_a_file(tmp_path: Path) -> None:
 def test_the_file_is_private(tmp_path: Path) -> None:
     written(tmp_path / "j.db", 1)
     assert (tmp_path / "j.db").stat().st_mode & 0o077 == 0
+
+
+def forged(path: Path, seq: int, **changed: object) -> None:
+    """Change a record, and give it the digest that belongs to it."""
+    connection = sqlite3.connect(path)
+    connection.row_factory = sqlite3.Row
+    row = dict(connection.execute("SELECT * FROM groups WHERE last_seq = ?", (seq,)).fetchone()) | changed
+    row["digest"] = digest_of(**{name: value for name, value in row.items() if name != "digest"})
+    with connection:
+        connection.execute(
+            "UPDATE groups SET version = :version, first_seq = :first_seq, payload = :payload, digest = :digest "
+            "WHERE last_seq = :last_seq",
+            row,
+        )
+    connection.close()
+
+
+@pytest.mark.parametrize(
+    ("changed", "error", "said"),
+    [
+        ({"version": 2}, JournalTooNew, "format 2; this version reads up to 1"),
+        ({"payload": b"\xc1"}, JournalCorrupt, "although their checksum is right"),
+        ({"payload": b"\x90"}, JournalCorrupt, "holds 0 facts"),
+        ({"first_seq": 5}, JournalCorrupt, "facts 5 to 7 holds"),
+    ],
+)
+def test_a_record_that_is_intact_but_says_what_cannot_be_is_refused(
+    tmp_path: Path, changed: dict[str, object], error: type[JournalError], said: str
+) -> None:
+    path = tmp_path / "j.db"
+    story = written(path, 3)
+    found = {"first_seq": story.state.seq - 2} if "first_seq" in changed else changed
+    forged(path, story.state.seq, **found)
+    said = said.replace("5 to 7", f"{story.state.seq - 2} to {story.state.seq}")
+    with pytest.raises(error, match=said):
+        list(SqliteJournal(path).groups(0))
+
+
+def test_an_older_record_format_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "j.db"
+    story = written(path, 1)
+    forged(path, story.state.seq, version=0)
+    assert len(list(SqliteJournal(path).groups(0))) == 2
+
+
+def test_a_damaged_only_record_is_cut_off_and_the_journal_begins_anew(tmp_path: Path) -> None:
+    path = tmp_path / "j.db"
+    written(path, 0)
+    edit(path, "UPDATE groups SET payload = x'00'")
+    journal = opened(path)
+    assert journal.last_seq == 0
+    story = Story(journal)
+    story.begin()
+    journal.close()
+    assert state_hash(replay(SqliteJournal(path)).state) == state_hash(story.state)
+
+
+def test_after_a_cut_writing_goes_on_from_the_record_before(tmp_path: Path) -> None:
+    path = tmp_path / "j.db"
+    story = written(path, 1)
+    last_seq = story.state.seq
+    edit(path, "UPDATE groups SET payload = x'00' WHERE last_seq = ?", last_seq)
+    journal = opened(path)
+    assert journal.last_seq == next(journal.groups(0)).group.last_seq < last_seq
+    again = replay(journal).state
+    story.journal = journal
+    story.go_on_with(again)
+    story.lease(5)
+    assert set(replay(journal).state.leases) == {"l-5"}
+    journal.close()
+    assert not sorted(tmp_path.glob("*.cut-*"))[1:]
+
+
+def test_two_damaged_records_at_the_end_are_refused_and_kept(tmp_path: Path) -> None:
+    path = tmp_path / "j.db"
+    written(path, 3)
+    before = rows(path)
+    edit(path, "UPDATE groups SET payload = x'00' WHERE last_seq > 4")
+    with pytest.raises(JournalCorrupt, match="last two records") as refusal:
+        SqliteJournal(path).open()
+    assert "repair" in refusal.value.hint
+    assert rows(path) == before
+    assert not list(tmp_path.glob("*.cut-*"))
+
+
+def test_a_journal_without_its_own_entries_is_refused(tmp_path: Path) -> None:
+    written(tmp_path / "j.db", 1)
+    edit(tmp_path / "j.db", "DELETE FROM meta WHERE key = 'pool_secret'")
+    with pytest.raises(JournalCorrupt, match="'pool_secret' is missing"):
+        SqliteJournal(tmp_path / "j.db").open()
+
+
+def test_a_journal_that_is_closed_says_so(tmp_path: Path) -> None:
+    journal = opened(tmp_path / "j.db")
+    journal.close()
+    journal.close()
+    with pytest.raises(JournalUnavailable, match="not open"):
+        journal.prune(1, 1)
+    with pytest.raises(JournalUnavailable):
+        list(SqliteJournal(tmp_path / "none.db").groups(0))
+    assert not (tmp_path / "none.db").exists(), "reading makes no file"
+
+
+def test_commits_are_synced_in_a_log_that_is_folded_in_rarely(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[sqlite3.Connection] = []
+    connect = sqlite3.connect
+
+    def remember(*arguments: Any, **named: Any) -> sqlite3.Connection:
+        made.append(connect(*arguments, **named))
+        return made[-1]
+
+    monkeypatch.setattr(sqlite3, "connect", remember)
+    journal = opened(tmp_path / "j.db")
+    found = [made[0].execute(f"PRAGMA {name}").fetchone()[0] for name in ("journal_mode", "synchronous")]
+    assert found == ["wal", 2]
+    assert made[0].execute("PRAGMA wal_autocheckpoint").fetchone()[0] * 4096 == 32 << 20
+    assert made[0].execute("PRAGMA busy_timeout").fetchone()[0] == 5000
+    journal.close()
+    with pytest.raises(sqlite3.ProgrammingError):
+        made[0].execute("SELECT 1")
+
+
+def test_a_slow_disk_can_be_pretended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    slept: list[float] = []
+    monkeypatch.setattr("aliquot.coordinator.writing.journal.sqlite.time.sleep", slept.append)
+    for delay_ms in (0, 5):
+        journal = SqliteJournal(tmp_path / f"{delay_ms}.db", fsync_delay_ms=delay_ms)
+        journal.open()
+        journal.raise_leader_epoch()
+        Story(journal).begin()
+        journal.close()
+    assert slept == [0.005]
+
+
+def test_recovery_opens_the_file_afresh_and_writes_to_it_every_time(tmp_path: Path) -> None:
+    story = Story(opened(tmp_path / "j.db"))
+    story.begin()
+    probes = set()
+    for number in range(2):
+        story.journal.recover()
+        story.lease(number)
+        connection = sqlite3.connect(tmp_path / "j.db")
+        (probe,) = connection.execute("SELECT value FROM meta WHERE key = 'probe'").fetchone()
+        connection.close()
+        assert len(probe) == 4096
+        probes.add(probe)
+    assert len(probes) == 2
+    story.journal.close()
+
+
+def test_a_failed_start_leaves_no_half_made_journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "j.db"
+    monkeypatch.setattr("aliquot.coordinator.writing.journal.sqlite._SCHEMA", "CREATE TABLE meta (key); nonsense")
+    failed = SqliteJournal(path)
+    with pytest.raises(JournalUnavailable, match="nonsense"):
+        failed.open()
+    monkeypatch.undo()
+    opened(path).close()
+    failed.close()
+
+
+def test_a_backup_is_private_and_overwrites_nothing(tmp_path: Path) -> None:
+    story = written(tmp_path / "j.db", 2)
+    source = SqliteJournal(tmp_path / "j.db")
+    source.back_up(tmp_path / "copy.db")
+    assert (tmp_path / "copy.db").stat().st_mode & 0o777 == 0o600
+    assert state_hash(replay(SqliteJournal(tmp_path / "copy.db")).state) == state_hash(story.state)
+    with pytest.raises(FileExistsError):
+        source.back_up(tmp_path / "copy.db")

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import sqlite3
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
+from aliquot.cli._parser import UsageError
 from aliquot.cli.main import build_parser
 from aliquot.common.errors import ConfigError
+from aliquot.coordinator.core import commands as c
 from aliquot.coordinator.core.snapshot import state_hash
 from aliquot.coordinator.errors import JournalCorrupt
+from aliquot.coordinator.writing.journal.base import StoredSnapshot
 from aliquot.coordinator.writing.journal.replay import replay
+from aliquot.coordinator.writing.journal.snapshots import SnapshotFolder
 from aliquot.coordinator.writing.journal.snapshotter import take_snapshot
 from aliquot.coordinator.writing.journal.sqlite import SqliteJournal, snapshot_folder_of
 from aliquot.coordinator.writing.journal.tools import JOURNAL
@@ -206,3 +212,157 @@ def test_saved_journals_mean_what_they_always_meant(tmp_path: Path, name: str) -
     story.now_ms = again.state.now_ms
     story.lease(777)
     journal.close()
+
+
+def lines(capsys: Capture, *arguments: object) -> list[str]:
+    """What the command prints for people."""
+    assert aliquot("journal", *arguments) == 0
+    return capsys.readouterr().out.splitlines()
+
+
+@pytest.mark.parametrize("action", ["dump", "export"])
+def test_facts_from_one_to_another_are_shown(tmp_path: Path, capsys: Capture, action: str) -> None:
+    story = written(tmp_path / "j.db", 3)
+    last = story.state.seq
+    for after, up_to in ((0, 1), (1, 2), (1, last - 1), (last - 1, last), (last, last), (2, last + 5)):
+        said = lines(capsys, action, tmp_path / "j.db", "--after", after, "--up-to", up_to, "--json")
+        assert [json.loads(line)["seq"] for line in said] == list(range(after + 1, min(up_to, last) + 1))
+        said = lines(capsys, action, tmp_path / "j.db", "--after", after, "--up-to", up_to)
+        if action == "dump":
+            assert [int(line.split()[0]) for line in said if not line.startswith("--")] == list(
+                range(after + 1, min(up_to, last) + 1)
+            )
+
+
+def test_facts_are_shown_with_their_number_time_and_fields(tmp_path: Path, capsys: Capture) -> None:
+    story = written(tmp_path / "j.db", 1)
+    first, *facts = lines(capsys, "dump", tmp_path / "j.db")
+    groups = list(story.journal.groups(0))
+    last = groups[0].group.last_seq
+    assert first == f"-- facts 1 to {last}, record {groups[0].digest.hex()[:12]}"
+    assert facts[0].startswith("        1 1970-01-01T00:00:01.001+00:00 LeaderStarted ")
+    assert "at_ms=" not in facts[0]
+    exported = [json.loads(line) for line in lines(capsys, "export", tmp_path / "j.db")]
+    assert exported[0]["at_ms"] == 1001
+    assert "78" * 32 in json.dumps(exported), "bytes are shown in hexadecimal"
+
+
+def test_what_verify_finds_is_printed_for_people_too(tmp_path: Path, capsys: Capture) -> None:
+    story = compacted(tmp_path / "j.db")
+    said = dict(line.split(maxsplit=1) for line in lines(capsys, "verify", tmp_path / "j.db"))
+    assert said["ok"] == "True"
+    assert "problem" not in said
+    assert (said["leases"], said["nodes"], said["leader_epoch"]) == ("10", "1", "1")
+    assert int(said["snapshot_seq"]) + int(said["facts_after_snapshot"]) == story.state.seq
+    story.journal.close()
+    damage(tmp_path / "j.db", story.state.seq)
+    assert aliquot("journal", "verify", tmp_path / "j.db") == 1
+    assert "damaged" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("part", ["digest", "books"])
+def test_a_snapshot_that_is_not_what_the_facts_give_is_found(tmp_path: Path, capsys: Capture, part: str) -> None:
+    story = Story(opened(tmp_path / "j.db"))
+    story.begin()
+    take_snapshot(tmp_path / "j.db")
+    story.lease(1)
+    take_snapshot(tmp_path / "j.db")
+    story.journal.close()
+    assert tool(capsys, "verify", tmp_path / "j.db")[1]["ok"]
+    folder = SnapshotFolder(snapshot_folder_of(tmp_path / "j.db"))
+    newest, _ = folder.read()
+    if part == "digest":
+        newest = StoredSnapshot(newest.snapshot, bytes(32))
+    else:
+        newest = StoredSnapshot(msgspec.structs.replace(newest.snapshot, next_entry=99), newest.digest)
+    folder.write(newest)
+    code, said = tool(capsys, "verify", tmp_path / "j.db")
+    assert (code, said["ok"]) == (1, False)
+    assert said["problem"] == f"the snapshot of fact {story.state.seq} is not what the facts up to there give"
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [("yesterday", "is no time"), ("2026-11-21T09:30:00", "names no time zone"), ("123", "no time")],
+)
+def test_a_moment_that_is_none_is_refused(tmp_path: Path, text: str, problem: str) -> None:
+    with pytest.raises(UsageError, match=problem):
+        aliquot("journal", "restore", tmp_path / "j.db", tmp_path / "new.db", "--until", text)
+
+
+def test_a_moment_is_a_time_with_its_zone_or_milliseconds(tmp_path: Path, capsys: Capture) -> None:
+    story = Story(opened(tmp_path / "j.db"))
+    story.now_ms = 1_790_000_000_000
+    story.begin()
+    story.lease(1)
+    last_ms = story.now_ms
+    story.now_ms += 999
+    story.lease(2)
+    story.journal.close()
+    at = dt.datetime.fromtimestamp(last_ms / 1000, dt.UTC).isoformat(timespec="milliseconds")
+    for number, (text, leases) in enumerate(
+        ((at, 1), (str(last_ms), 1), (str(last_ms - 1), 0), (f"{last_ms + 1000}", 2))
+    ):
+        _, said = tool(capsys, "restore", tmp_path / "j.db", tmp_path / f"{number}.db", "--until", text)
+        assert len(replay(SqliteJournal(tmp_path / f"{number}.db")).state.leases) == leases
+        assert (said["facts"], said["snapshot_seq"]) == (said["seq"], 0)
+        assert "left_out" not in said
+        if leases == 1:
+            assert said["at"] == at
+
+
+def test_what_was_compacted_away_cannot_be_gone_back_to(tmp_path: Path, capsys: Capture) -> None:
+    compacted(tmp_path / "j.db").journal.close()
+    with pytest.raises(JournalCorrupt, match="no snapshot is older"):
+        tool(capsys, "restore", tmp_path / "j.db", tmp_path / "new.db", "--up-to", 3)
+    assert not list(tmp_path.glob("new*"))
+
+
+def test_a_copy_goes_from_the_first_fact_on_where_all_are_there(tmp_path: Path, capsys: Capture) -> None:
+    story = Story(opened(tmp_path / "j.db"))
+    story.begin()
+    take_snapshot(tmp_path / "j.db")
+    story.lease(1)
+    story.journal.close()
+    _, said = tool(capsys, "restore", tmp_path / "j.db", tmp_path / "new.db", "--up-to", story.state.seq)
+    assert (said["snapshot_seq"], said["facts"]) == (0, story.state.seq)
+    assert not snapshot_folder_of(tmp_path / "new.db").exists()
+    _, said = tool(capsys, "repair", tmp_path / "j.db", tmp_path / "repaired.db")
+    assert 0 < said["snapshot_seq"] < said["seq"] == story.state.seq
+    assert said["facts"] == story.state.seq - said["snapshot_seq"]
+
+
+def test_nothing_is_overwritten_by_a_copy(tmp_path: Path, capsys: Capture) -> None:
+    written(tmp_path / "j.db", 1)
+    (tmp_path / "a.db").touch()
+    snapshot_folder_of(tmp_path / "b.db").mkdir()
+    for name in ("a.db", "b.db"):
+        with pytest.raises(ConfigError, match="exists"):
+            tool(capsys, "repair", tmp_path / "j.db", tmp_path / name)
+    assert (tmp_path / "a.db").stat().st_size == 0
+
+
+def test_a_backup_has_the_snapshots_and_nothing_else_of_their_folder(tmp_path: Path, capsys: Capture) -> None:
+    compacted(tmp_path / "j.db").journal.close()
+    (snapshot_folder_of(tmp_path / "j.db") / "1.part-7").touch()
+    kept = {path.name for path in snapshot_folder_of(tmp_path / "j.db").glob("*.snap")}
+    (snapshot_folder_of(tmp_path / "j.db") / "0.snap").symlink_to("gone")  # like one that goes away meanwhile
+    assert tool(capsys, "backup", f"sqlite:{tmp_path / 'j.db'}", f"sqlite:{tmp_path / 'copy.db'}")[0] == 0
+    copied = snapshot_folder_of(tmp_path / "copy.db")
+    assert copied.stat().st_mode & 0o777 == 0o700
+    assert {path.name for path in copied.iterdir()} == kept
+    written(tmp_path / "young.db", 1)
+    assert tool(capsys, "backup", tmp_path / "young.db", tmp_path / "copy-2.db")[0] == 0
+    assert not snapshot_folder_of(tmp_path / "copy-2.db").exists()
+
+
+def test_a_copy_starts_from_a_snapshot_where_only_the_first_fact_is_gone(tmp_path: Path, capsys: Capture) -> None:
+    story = Story(opened(tmp_path / "j.db"))
+    story.tell(c.StartLeading(1))
+    assert story.state.seq == 1
+    take_snapshot(tmp_path / "j.db")
+    story.begin(2)
+    assert story.journal.prune(1, 1) == 1
+    story.journal.close()
+    _, said = tool(capsys, "restore", tmp_path / "j.db", tmp_path / "new.db", "--up-to", story.state.seq)
+    assert (said["snapshot_seq"], said["seq"]) == (1, story.state.seq)

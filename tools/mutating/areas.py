@@ -22,8 +22,11 @@ class Area:
     """Sources that are written by a tool from others."""
 
     def files(self) -> list[Path]:
-        """Of the sources."""
-        found = {path for pattern in self.sources for path in ROOT.glob(pattern)}
+        """Of the sources. Raises ValueError for a pattern that names none: a module was renamed."""
+        by_pattern = {pattern: list(ROOT.glob(pattern)) for pattern in self.sources}
+        if gone := [pattern for pattern, paths in by_pattern.items() if not paths]:
+            raise ValueError(f"no module is named {', '.join(gone)}")
+        found = {path for paths in by_pattern.values() for path in paths}
         return sorted(path for path in found if path.relative_to(ROOT).as_posix() not in self.without)
 
 
@@ -44,8 +47,8 @@ AREAS = {
         (*_RULES, "tests/agent/test_cutting.py", "tests/agent/test_polling.py", "tests/agent/test_telling.py"),
     ),
     "client": Area(
-        (*(f"{_CLIENT}/{name}.py" for name in ("_flow", "_keeping", "_async/keeper", "_async/driving")), _BACKOFF),
-        ("tests/client", "tests/common"),
+        (*(f"{_CLIENT}/{name}.py" for name in ("_flow", "_keeping", "_async/keeper", "_async/runner")), _BACKOFF),
+        ("tests/client", "tests/common/test_backoff.py"),
     ),
     "store": Area(
         ("agent/aliquot/agent/disk/*.py",),

@@ -82,7 +82,11 @@ class SnapshotFolder:
         return self._path / f"{seq:020d}{_SUFFIX}"
 
     def _read(self, path: Path) -> StoredSnapshot | None:
-        return unpack(path.read_bytes(), str(path))
+        try:
+            data = path.read_bytes()
+        except FileNotFoundError:  # the snapshotter has dropped it since the folder was listed
+            return None
+        return unpack(data, str(path))
 
 
 def pack(stored: StoredSnapshot) -> bytes:

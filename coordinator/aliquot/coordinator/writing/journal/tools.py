@@ -131,7 +131,7 @@ def dump(args: argparse.Namespace) -> int:
                 _write_facts(group.first_seq, group.facts, args)
                 continue
             sys.stdout.write(f"-- facts {group.first_seq} to {group.last_seq}, record {stored.digest.hex()[:12]}\n")
-            for seq, fact in enumerate(group.facts, group.first_seq):
+            for seq, fact in _wanted(group.first_seq, group.facts, args):
                 at = dt.datetime.fromtimestamp(fact.at_ms / 1000, dt.UTC).isoformat(timespec="milliseconds")
                 fields = {name: getattr(fact, name) for name in fact.__struct_fields__ if name != "at_ms"}
                 text = " ".join(f"{name}={value!r}" for name, value in fields.items())
@@ -155,10 +155,14 @@ def export(args: argparse.Namespace) -> int:
 
 
 def _write_facts(first_seq: int, facts: tuple[Fact, ...], args: argparse.Namespace) -> None:
-    for seq, fact in enumerate(facts, first_seq):
-        if args.after < seq <= args.up_to:
-            named = {"seq": seq, "fact": type(fact).__name__, **dict(_fields(fact))}
-            sys.stdout.write(json.dumps(named, default=_plain) + "\n")
+    for seq, fact in _wanted(first_seq, facts, args):
+        named = {"seq": seq, "fact": type(fact).__name__, **dict(_fields(fact))}
+        sys.stdout.write(json.dumps(named, default=_plain) + "\n")
+
+
+def _wanted(first_seq: int, facts: tuple[Fact, ...], args: argparse.Namespace) -> Iterator[tuple[int, Fact]]:
+    """A group may begin before what was asked for, and end after it."""
+    return ((seq, fact) for seq, fact in enumerate(facts, first_seq) if args.after < seq <= args.up_to)
 
 
 def _fields(value: Any) -> Iterator[tuple[str, object]]:  # noqa: ANN401 - any struct of the core
