@@ -143,3 +143,36 @@ def test_what_was_used_of_a_budget_is_the_same_after_a_restart(books: Books) -> 
     later = books.now_ms + 12_345
     assert books.restored().meters["a"].used(later) == books.state.meters["a"].used(later)
     assert books.replayed().meters["a"].used(later) == books.state.meters["a"].used(later)
+
+
+H100 = (("H100-80",),)
+
+
+def test_memory_of_one_model_is_limited_by_itself(books: Books) -> None:
+    books.connect(node("two", 8, model="H100-80", memory_gib=80))
+    declare(books, TenantSpec("a", Quota(models=(ModelQuota("H100-80", limit=Amount(-1, 50 * GIB)),))))
+    with pytest.raises(QuotaExceeded, match="holds 0 MiB of H100-80 and may hold 51200 MiB; 51201 MiB more"):
+        ask(books, 100, (50 << 30) + (1 << 20), tenant="a", models=H100)
+    assert ask(books, 100, 50 * GIB, tenant="a", models=H100).state is LeaseState.GRANTED
+    assert ask(books, 100, 1 * GIB, tenant="a", models=H100).state is LeaseState.QUEUED
+    assert ask(books, 100, 30 * GIB, tenant="a", models=(("A100-40",),)).state is LeaseState.GRANTED
+
+
+def test_devices_of_one_model_are_limited_to_the_last_part(books: Books) -> None:
+    books.connect(node("two", 8, model="H100-80", memory_gib=80))
+    declare(books, TenantSpec("a", Quota(models=(ModelQuota("H100-80", limit=Amount(1500, -1)),))))
+    with pytest.raises(QuotaExceeded, match="holds 0 devices of H100-80 and may hold 1.5; 2 more") as refused:
+        ask(books, 1000, count=2, tenant="a", models=H100)
+    assert refused.value.subject == "tenant a"
+    assert ask(books, 750, count=2, tenant="a", models=H100).state is LeaseState.GRANTED
+    assert ask(books, 10, tenant="a", models=H100).state is LeaseState.QUEUED
+    assert ask(books, 1000, count=4, tenant="a", models=(("A100-40",),)).state is LeaseState.GRANTED
+
+
+def test_a_limit_that_is_reached_exactly_is_kept(books: Books) -> None:
+    declare(books, TenantSpec("a", Quota(limit=Amount(2000, 50 * GIB))))
+    with pytest.raises(QuotaExceeded, match="holds 0 MiB and may hold 51200 MiB; 51201 MiB more"):
+        ask(books, 100, (25 << 30) + (1 << 19), count=2, tenant="a")
+    assert ask(books, 500, 25 * GIB, count=2, tenant="a").state is LeaseState.GRANTED
+    later = ask(books, 500, 1 * GIB, tenant="a")
+    assert later.state is LeaseState.QUEUED, "it may be had once something is given back"
