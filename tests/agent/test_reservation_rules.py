@@ -4,6 +4,8 @@ order.
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -289,8 +291,9 @@ def test_what_is_no_part_of_a_device_is_refused() -> None:
     for part in (spec(memory_bytes=0), spec(share_milli=0), spec(share_milli=1001), spec(memory_bytes=-1)):
         (record,) = judge(Book(), FENCE, run(part), DEVICES, 0).records
         assert (record.ending, record.reason) == (Ending.FAILED, "INVALID_SLICE")
-    (whole,) = judge(Book(), FENCE, run(spec(share_milli=1000, memory_bytes=1)), DEVICES, 0).records
-    assert whole.holds
+    for share_milli in (1, 1000):
+        (part_of_it,) = judge(Book(), FENCE, run(spec(share_milli=share_milli, memory_bytes=1)), DEVICES, 0).records
+        assert part_of_it.holds
 
 
 def test_an_order_to_stop_has_its_reason_its_time_and_its_grace() -> None:
@@ -312,8 +315,9 @@ def test_an_order_that_changes_nothing_is_answered_again_and_the_rest_is_obeyed(
 
 def test_where_a_slice_is_and_what_it_holds_is_fixed_but_its_terms_are_not() -> None:
     book = Book([Reservation(spec())])
-    others = {"lease_id": "l-2", "device_uuid": "GPU-b", "share_milli": 251, "memory_bytes": 1, "member": 1}
-    for name, value in others.items():
+    where: dict[str, Any] = {"lease_id": "l-2", "device_uuid": "GPU-b", "member": 1}
+    held = {"share_milli": 251, "memory_bytes": 1}
+    for name, value in {**where, **held}.items():
         verdict = judge(book, FENCE, run(spec(**{name: value})), DEVICES, 0)
         assert [(refusal.reason, name in refusal.detail) for refusal in verdict.refusals] == [("SLICE_CHANGED", True)]
         (stopped,) = judge(book, FENCE, stop(spec(**{name: value})), DEVICES, 0).records

@@ -13,7 +13,9 @@ from aliquot.agent.core import reports
 from aliquot.agent.core.deltas import SETTLE_MS, Deadbands, DeltaTracker, DeviceReport, SliceUseReport, differs
 from aliquot.agent.core.model import Actual, Reservation, SliceSpec
 from aliquot.agent.core.reports import ReportQueue, report_of
+from aliquot.agent.core.reservations import SliceStatus
 from aliquot.common.tiers import Tier
+from aliquot.v1 import agent_pb2
 
 MIB = 1 << 20
 BASE = DeviceReport(
@@ -160,3 +162,8 @@ def test_what_is_said_of_a_slice() -> None:
     assert report_of(replace(record, quarantined=True), actual).detail == "quarantined"
     assert report_of(replace(record, quarantined=True, detail="broke"), actual).detail == "broke"
     assert report_of(replace(record, detail="broke"), actual, "now this").detail == "now this"
+
+
+def test_what_is_told_of_a_slice_has_the_numbers_of_the_contract() -> None:
+    told = {f"SLICE_STATUS_{name}": status.value for name, status in SliceStatus.__members__.items()}
+    assert told == {name: number for name, number in agent_pb2.SliceStatus.items() if number}

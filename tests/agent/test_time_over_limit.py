@@ -202,7 +202,7 @@ def test_spans_that_touch_are_one_and_others_are_not() -> None:
 def test_that_all_were_killed_is_forgotten_after_the_window() -> None:
     first, second = ProcessKey(2, 1), ProcessKey(3, 1)
     record = Record().note_killed(frozenset({first}), 1_000).note_killed(frozenset({second}), 2_000)
-    assert (record.killed_ms, record.killed) == (2_000, {first, second})
+    assert (record.killed_ms, record.killed) == (2_000, frozenset({first, second}))
     assert record.within(2_000 + WINDOW_MS - 1) == record
     assert record.within(2_000 + WINDOW_MS) is None
     later = record.add(5_000, 6_000).within(2_000 + WINDOW_MS)

@@ -338,3 +338,11 @@ def test_what_is_forgotten_with_a_device_and_what_makes_one_suspect() -> None:
 
 def test_two_thirds_of_what_is_allowed_may_be_unseen() -> None:
     assert Rules(over_max_ms=1_500).unseen_max_ms == 1_000
+
+
+def test_unless_told_otherwise_sigkill_comes_after_five_seconds() -> None:
+    over = usage([reservation("l-1", 10)], [use(5, 11, "l-1")])
+    polls = watch([over] * 3, rules=Rules(over_max_ms=60_000), step_ms=2_500)
+    assert [signals(decisions) for decisions in polls] == [[(Act.TERMINATE, 5)], [], [(Act.KILL, 5)]]
+    nearly = watch([over] * 2, rules=Rules(over_max_ms=60_000), step_ms=4_999)
+    assert not signals(nearly[1])

@@ -509,3 +509,26 @@ def test_work_that_would_be_lost_is_a_share_for_a_time(head_start_ms: int, ends:
     ask(books, 500, priority=1)
     ending = {"half": half, "whole": whole}[ends]
     assert [lease for lease in (half, whole) if state_of(books, lease) is LeaseState.PREEMPTING] == [ending]
+
+
+def test_where_one_tenants_budget_is_too_small_others_give_way_elsewhere() -> None:
+    books = Books()
+    for name in ("one", "two"):
+        books.connect(node(name, 2))
+    books.settle()
+    declare(books, tenant("a", disruptions_max=1))
+    old = [run(books, preemptible=True, tenant="c") for _ in range(2)]
+    books.advance(60_000)
+    cheap = [run(books, preemptible=True, tenant="a") for _ in range(2)]
+    ask(books, count=2, priority=10, tenant="b")
+    assert [state_of(books, lease) for lease in (*old, *cheap)] == [LeaseState.PREEMPTING] * 2 + [LeaseState.ACTIVE] * 2
+
+
+@pytest.mark.parametrize(("name", "unit"), [("cpu_milli", 1000), ("host_memory_bytes", GIB)])
+def test_all_end_whose_part_of_the_host_the_members_of_a_gang_need(name: str, unit: int) -> None:
+    books = Books()
+    books.connect(node("one", **{name: 16 * unit}))
+    books.settle()
+    low = [run(books, 250, preemptible=True, **{name: 6 * unit}) for _ in range(2)]
+    ask(books, 250, gang_size=2, priority=5, **{name: 7 * unit})
+    assert [state_of(books, lease) for lease in low] == [LeaseState.PREEMPTING] * 2
