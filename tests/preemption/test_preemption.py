@@ -532,3 +532,18 @@ def test_all_end_whose_part_of_the_host_the_members_of_a_gang_need(name: str, un
     low = [run(books, 250, preemptible=True, **{name: 6 * unit}) for _ in range(2)]
     ask(books, 250, gang_size=2, priority=5, **{name: 7 * unit})
     assert [state_of(books, lease) for lease in low] == [LeaseState.PREEMPTING] * 2
+
+
+def test_who_was_preempted_too_often_may_start_all_the_same_where_a_guarantee_covers_it() -> None:
+    books = Books(CoreConfig(preemptions_max=1, preemption_period_ms=3_600_000))
+    books.connect(node("one"))
+    books.settle()
+    low = run(books, count=4, preemptible=True, tenant="a")
+    high = ask(books, count=4, priority=10, tenant="b")
+    leave(books, low)
+    books.do(c.Release(high.lease_id))
+    leave(books, high)
+    assert state_of(books, low) is LeaseState.QUEUED
+    declare(books, tenant("a", 4))
+    books.settle()
+    assert state_of(books, low) is LeaseState.GRANTED
