@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aliquot.agent.core.attribution import Attachment, Attributor, Evidence, ProcessFacts
+from aliquot.agent.core.attribution import MAX_ANCESTORS, Attachment, Attributor, Evidence, ProcessFacts
 from aliquot.agent.core.model import Holder, ProcessKey
 
 LEASE = Holder("l-1", 1, 0)
@@ -140,3 +140,50 @@ def test_who_leads_a_group_only_does_not_own_the_session() -> None:
     found = attributor(facts(5, session=5), of_group, attachments=(leader,)).belonging(9)
     assert found is not None
     assert found.evidence is Evidence.SESSION
+
+
+def test_ancestors_are_followed_so_far_and_no_further() -> None:
+    chain = [facts(1000 + step, 100 + step, parent=999 + step) for step in range(MAX_ANCESTORS + 2)]
+    root = attached(1000, since=100)
+    assert attributor(*chain, attachments=(root,)).belonging(1000 + MAX_ANCESTORS) is not None
+    assert attributor(*chain, attachments=(root,)).belonging(1001 + MAX_ANCESTORS) is None
+
+
+def test_orphans_that_init_took_in_are_not_its_descendants() -> None:
+    for pid, is_child in ((1, False), (2, True)):
+        scan = attributor(facts(pid), facts(6, 110, parent=pid), attachments=(attached(pid),))
+        assert (scan.belonging(6) is not None) == is_child
+
+
+def test_a_child_of_the_same_tick_is_a_child() -> None:
+    scan = attributor(facts(5, 110), facts(6, 110, parent=5), attachments=(attached(5, 110, since=110),))
+    assert scan.belonging(6) is not None
+
+
+def test_only_who_was_born_into_a_lease_is_remembered() -> None:
+    scan = attributor(facts(5), facts(6, 110, parent=5), attachments=(attached(5),))
+    found = scan.belonging(5)
+    assert found is not None
+    assert found.evidence is Evidence.REGISTERED
+    assert not scan.found, "what is attached is known by its attachment"
+    scan.belonging(6)
+    assert scan.found == {ProcessKey(6, 110): (LEASE,)}
+
+
+def test_a_cgroup_counts_first_and_other_leases_after_it() -> None:
+    family = (facts(5, cgroup=LEAF), facts(6, 110, parent=5, cgroup=LEAF))
+    of_other, of_both = attached(5, holder=OTHER, order=2), attached(5, order=1)
+    for attachments, child in (((of_other,), (LEASE,)), ((of_other, of_both), (LEASE, OTHER))):
+        scan = attributor(*family, attachments=attachments)
+        parents, children = scan.belonging(5), scan.belonging(6)
+        assert parents is not None
+        assert children is not None
+        assert parents.holders == (LEASE, OTHER)
+        assert (children.holders, children.evidence) == (child, Evidence.CGROUP)
+
+
+def test_of_two_leases_that_own_a_session_the_latest_counts_first() -> None:
+    both = (attached(5, leads=True), attached(5, holder=OTHER, order=2, leads=True))
+    found = attributor(facts(5), facts(8, 130, session=5), attachments=both).belonging(8)
+    assert found is not None
+    assert found.holders == (OTHER, LEASE)

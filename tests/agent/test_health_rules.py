@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import given
 from hypothesis import strategies as st
 
 from aliquot.agent.core.health import CALM_MS, CALM_SAMPLES, Health, on_failure, on_sample, on_xid
-from aliquot.agent.core.samples import HealthSample, RecoveryAction
+from aliquot.agent.core.samples import DeviceEvent, DeviceInfo, EventKind, HealthSample, RecoveryAction
 from aliquot.agent.core.xid import XidAction, XidSeverity, action_of, severity_of
 
 WELL = HealthSample(recovery_action=RecoveryAction.NONE, remap_pending=False, remap_failed=False)
@@ -162,3 +164,45 @@ def test_every_number_asks_for_what_the_drivers_documentation_says() -> None:
             first, _, last = word.partition("-")
             known.update(dict.fromkeys(range(int(first), int(last or first) + 1), action))
     assert {xid: action_of(xid) for xid in range(200)} == {xid: known.get(xid, XidAction.LOOK_UP) for xid in range(200)}
+
+
+def test_calm_takes_both_its_samples_and_its_time() -> None:
+    sick = on_failure(Health(), "GPU is lost", 5_000)
+    soon = on_sample(on_sample(on_sample(sick, WELL, 5_001), WELL, 5_002), WELL, 5_000 + CALM_MS - 1)
+    assert not soon.healthy
+    assert on_sample(soon, WELL, 5_000 + CALM_MS).healthy
+    late = on_sample(on_sample(sick, WELL, 90_000), WELL, 91_000)
+    assert not late.healthy
+    assert on_sample(late, WELL, 92_000).healthy
+    assert on_sample(late, WELL, 92_000, calm_ms=87_001).good_samples == CALM_SAMPLES
+
+
+def test_each_recovery_action_but_two_concerns_the_device() -> None:
+    others = {RecoveryAction.NONE, RecoveryAction.RECOVER_IMEX_DOMAIN}
+    assert {action for action in RecoveryAction if not action.concerns_device} == others
+
+
+@given(st.integers(0, 400))
+def test_a_number_is_as_severe_as_what_it_asks_for(xid: int) -> None:
+    action = action_of(xid)
+    if action in (XidAction.IGNORE, XidAction.UPDATE_SOFTWARE):
+        assert severity_of(xid) is XidSeverity.NONE
+    elif action is XidAction.RESTART_APPLICATION:
+        assert severity_of(xid) is XidSeverity.PROGRAM
+    elif action is XidAction.CHECK_LINKS:
+        assert severity_of(xid) is XidSeverity.DEGRADED
+    elif action in (XidAction.READ_RECOVERY_ACTION, XidAction.LOOK_UP):
+        assert severity_of(xid) is XidSeverity.UNKNOWN
+    else:
+        assert severity_of(xid) is XidSeverity.FATAL
+
+
+def test_what_a_device_has_to_lease_and_which_card_it_is() -> None:
+    part = DeviceInfo("MIG-1", 0, "A100", "A100-40", "nvidia", 5, 7, parent_uuid="GPU-1")
+    assert (part.leasable_bytes, part.physical_uuid) == (0, "GPU-1")
+    assert replace(part, memory_reserved_bytes=1, parent_uuid="").leasable_bytes == 4
+    assert replace(part, parent_uuid="").physical_uuid == "MIG-1"
+    assert [str(DeviceEvent("GPU-1", 79)), str(DeviceEvent("GPU-1", kind=EventKind.ASK))] == [
+        "XID 79",
+        "health event <EventKind.ASK: 'ask'>",
+    ]

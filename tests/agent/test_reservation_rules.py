@@ -4,6 +4,8 @@ order.
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -11,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from aliquot.agent.core import reservations
 from aliquot.agent.core.desired import Batch, Fence, Order, Verdict, judge
-from aliquot.agent.core.model import Actual, Ending, Intent, Reservation, SliceSpec, StopOrder
+from aliquot.agent.core.model import DEFAULT_GRACE_MS, Actual, Ending, Intent, Reservation, SliceSpec, StopOrder
 from aliquot.agent.core.reservations import TRANSITIONS, Book, Event, SliceStatus, Step, next_step, status_of
 from aliquot.agent.core.samples import DeviceInfo
 
@@ -289,5 +291,82 @@ def test_what_is_no_part_of_a_device_is_refused() -> None:
     for part in (spec(memory_bytes=0), spec(share_milli=0), spec(share_milli=1001), spec(memory_bytes=-1)):
         (record,) = judge(Book(), FENCE, run(part), DEVICES, 0).records
         assert (record.ending, record.reason) == (Ending.FAILED, "INVALID_SLICE")
-    (whole,) = judge(Book(), FENCE, run(spec(share_milli=1000, memory_bytes=1)), DEVICES, 0).records
-    assert whole.holds
+    for share_milli in (1, 1000):
+        (part_of_it,) = judge(Book(), FENCE, run(spec(share_milli=share_milli, memory_bytes=1)), DEVICES, 0).records
+        assert part_of_it.holds
+
+
+def test_an_order_to_stop_has_its_reason_its_time_and_its_grace() -> None:
+    book = Book([Reservation(spec())])
+    for grace_ms, expected in ((0, DEFAULT_GRACE_MS), (7, 7)):
+        order = Order(spec(grace_ms=grace_ms), stop=True, reason="released")
+        (record,) = judge(book, FENCE, Batch(1, 1, full=False, orders=(order,)), DEVICES, 42).records
+        assert record.stop == StopOrder(42, expected, "released")
+
+
+def test_an_order_that_changes_nothing_is_answered_again_and_the_rest_is_obeyed() -> None:
+    book = Book([Reservation(spec("l-1.2.0"), leader_epoch=1)])
+    late, known, fresh = spec("l-1.2.0", lease_epoch=1), spec("l-1.2.0"), spec("l-2.1.0")
+    verdict = judge(book, FENCE, run(late, known, fresh), DEVICES, 0)
+    assert [refusal.reason for refusal in verdict.refusals] == ["STALE_LEASE"]
+    assert verdict.repeats == ("l-1.2.0",)
+    assert [record.slice_id for record in verdict.records] == ["l-2.1.0"]
+
+
+def test_where_a_slice_is_and_what_it_holds_is_fixed_but_its_terms_are_not() -> None:
+    book = Book([Reservation(spec())])
+    where: dict[str, Any] = {"lease_id": "l-2", "device_uuid": "GPU-b", "member": 1}
+    held = {"share_milli": 251, "memory_bytes": 1}
+    for name, value in {**where, **held}.items():
+        verdict = judge(book, FENCE, run(spec(**{name: value})), DEVICES, 0)
+        assert [(refusal.reason, name in refusal.detail) for refusal in verdict.refusals] == [("SLICE_CHANGED", True)]
+        (stopped,) = judge(book, FENCE, stop(spec(**{name: value})), DEVICES, 0).records
+        assert stopped.intent is Intent.STOP
+    (changed,) = judge(book, FENCE, run(spec(grace_ms=9)), DEVICES, 0).records
+    assert changed.spec.grace_ms == 9
+
+
+def test_stops_of_a_batch_come_first() -> None:
+    book = Book([Reservation(spec())])
+    orders = (Order(spec("l-1.2.0"), stop=False), Order(spec(), stop=True))
+    records = judge(book, FENCE, Batch(1, 1, full=False, orders=orders), DEVICES, 0).records
+    assert [(record.slice_id, record.intent) for record in records] == [
+        ("l-1.1.0", Intent.STOP),
+        ("l-1.2.0", Intent.RUN),
+    ]
+
+
+def test_what_one_batch_grants_counts_for_the_rest_of_it() -> None:
+    records = judge(Book(), FENCE, run(spec(share_milli=600), spec("l-2.1.0", share_milli=401)), DEVICES, 0).records
+    assert [record.reason for record in records] == ["", "OVERCOMMITTED"]
+
+
+def test_only_endings_that_are_named_are_forgotten_and_who_is_quarantined_stays_so() -> None:
+    ended = Reservation(spec("l-1.1.0"), intent=Intent.ENDED, ending=Ending.GONE)
+    other = Reservation(spec("l-2.1.0"), intent=Intent.ENDED, ending=Ending.GONE)
+    running, unnamed = Reservation(spec("l-3.1.0")), Reservation(spec("l-4.1.0"), quarantined=True)
+    batch = Batch(1, 1, full=True, settled=("l-1.1.0", "l-3.1.0"))
+    verdict = judge(Book([ended, other, running, unnamed]), FENCE, batch, DEVICES, 0)
+    assert verdict.forgotten == ("l-1.1.0",)
+    assert verdict.quarantined == ("l-3.1.0",)
+    partial = judge(Book([running]), FENCE, Batch(1, 1, full=False), DEVICES, 0)
+    assert not partial.records
+
+
+def test_a_book_finds_what_holds_a_part_by_device_by_lease_and_by_holder() -> None:
+    one, two = Reservation(spec("l-1.1.0")), Reservation(spec("l-1.2.0", device_uuid="GPU-b", member=1))
+    book = Book([one, two])
+    assert (len(book), "l-1.1.0" in book, "l-9.1.0" in book) == (2, True, False)
+    assert book.holders() == {one.spec.holder, two.spec.holder}
+    assert book.of_holder(one.spec.holder) == [one]
+    assert book.of_lease("l-1") == [one, two]
+    moved = Reservation(spec("l-1.1.0", device_uuid="GPU-b"))
+    book.put(moved)
+    assert (book.on_device("GPU-a"), book.on_device("GPU-b")) == ([], [two, moved])
+    book.put(reservations.fail(moved, "X", "it broke"))
+    assert book.on_device("GPU-b") == [two]
+    assert book.holders() == {two.spec.holder}
+    assert len(book) == 2, "until it is settled"
+    for slice_id in ("l-1.2.0", "l-1.2.0", "l-9.1.0"):
+        book.forget(slice_id)
+    assert (len(book), book.holding(), book.holders()) == (1, [], frozenset())

@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aliquot.agent.core.accounting import DeviceUsage, ProcessUse
-from aliquot.agent.core.enforcement import Act, Decision, Rules, Watch, held_in_both, judge
+from aliquot.agent.core.enforcement import KILL_AGAIN_MS, Act, Decision, Rules, Watch, held_in_both, judge
+from aliquot.agent.core.model import ProcessKey
 from aliquot.agent.core.overtime import WINDOW_MS, Record
 from aliquot.common.tiers import Tier
 from tests.agent.test_watchdog_rules import reservation, usage, use
@@ -188,3 +189,37 @@ def test_workers_that_hand_over_within_their_limit_are_left_alone() -> None:
     """Both looks saw the memory with who gave it back and with who took it; the device had it once."""
     looks = [usage([reservation("l-1", LIMIT)], [use(10 * look + n, 8, "l-1") for n in (1, 2)], 9) for look in (1, 2)]
     assert held_in_both(*looks).slices[0].known_bytes <= LIMIT
+
+
+def test_spans_that_touch_are_one_and_others_are_not() -> None:
+    record = Record().add(30, 40).add(10, 20)
+    assert record.spans == ((10, 20), (30, 40))
+    assert record.add(20, 29).spans == ((10, 29), (30, 40))
+    assert record.add(21, 30).spans == ((10, 20), (21, 40))
+    assert record.add(0, 50).spans == ((0, 50),)
+
+
+def test_that_all_were_killed_is_forgotten_after_the_window() -> None:
+    first, second = ProcessKey(2, 1), ProcessKey(3, 1)
+    record = Record().note_killed(frozenset({first}), 1_000).note_killed(frozenset({second}), 2_000)
+    assert (record.killed_ms, record.killed) == (2_000, frozenset({first, second}))
+    assert record.within(2_000 + WINDOW_MS - 1) == record
+    assert record.within(2_000 + WINDOW_MS) is None
+    later = record.add(5_000, 6_000).within(2_000 + WINDOW_MS)
+    assert later == Record(((5_000, 6_000),))
+    cut = record.add(5_000, 6_000).within(5_500 + WINDOW_MS)
+    assert cut is not None
+    assert cut.over_ms == 500
+    assert record.add(5_000, 6_000).within(6_000 + WINDOW_MS) is None
+
+
+def test_a_lease_is_killed_from_the_very_moment_it_may_no_longer() -> None:
+    over = usage([reservation("l-1", LIMIT)], [use(2, MUCH, "l-1")])
+    watch, _ = judge(Watch(), over, TIERS, RULES, 0)
+    _, early = judge(watch, over, TIERS, RULES, RULES.over_max_ms - 1)
+    assert Act.KILL_ALL not in [decision.act for decision in early]
+    watch, due = judge(watch, over, TIERS, RULES, RULES.over_max_ms)
+    assert Act.KILL_ALL in [decision.act for decision in due]
+    for after_ms, again in ((KILL_AGAIN_MS - 1, False), (KILL_AGAIN_MS, True)):
+        _, said = judge(watch, over, TIERS, RULES, RULES.over_max_ms + after_ms)
+        assert (Act.KILL_ALL in [decision.act for decision in said]) == again

@@ -264,3 +264,85 @@ def test_memory_unknown_to_either_look_stays_unknown() -> None:
     found = held_in_both(first, second).slices[0]
     assert found.known_bytes == 400
     assert found.observed_bytes is None
+
+
+def test_a_warning_comes_at_95_percent_and_again_only_after_a_fall_below_90() -> None:
+    levels = (949, 950, 899, 950, 900, 950)
+    acts = watch([usage([reservation("l-1", 1000)], [use(5, level, "l-1")]) for level in levels])
+    assert [[each.act for each in decisions] for decisions in acts] == [[], [Act.WARN], [], [Act.WARN], [], []]
+
+
+def test_what_reaches_its_limit_exactly_is_not_over_it() -> None:
+    both = [use(2, 500, "l-1"), use(3, 500, "l-1")]
+    full = usage([reservation("l-1", 1000)], both)
+    assert not needs_second_look(full, {"l-1.1.0": Tier.WATCHDOG})
+    assert not signals(watch([full])[0])
+    whole = usage([reservation("l-1", 10, share_milli=1000)], both)
+    assert not needs_second_look(whole, {"l-1.1.0": Tier.WATCHDOG})
+
+
+def test_of_equals_the_youngest_goes_and_no_more_than_needed() -> None:
+    three = [use(2, 400, "l-1"), use(4, 400, "l-1"), use(3, 400, "l-1")]
+    over = usage([reservation("l-1", 1000)], three)
+    polls = watch([over] * 3)
+    assert [signals(decisions) for decisions in polls] == [[(Act.TERMINATE, 4)], [], []]
+    more = usage([reservation("l-1", 1000)], [*three, use(9, 300, "l-1")])
+    assert signals(watch([over, more])[1]) == [(Act.TERMINATE, 3)], "one more, the other is expected to end"
+
+
+def test_within_its_limit_for_one_grace_starts_the_clock_anew() -> None:
+    over = usage([reservation("l-1", 10)], [use(5, 11, "l-1")])
+    fits = usage([reservation("l-1", 10)], [use(5, 9, "l-1")])
+    assert signals(watch([over, *[fits] * 10, over])[11]) == [(Act.KILL, 5)], "900 ms passed from sight to sight"
+    assert signals(watch([over, *[fits] * 11, over])[12]) == [(Act.TERMINATE, 5)]
+
+
+def test_beyond_a_context_for_each_process_a_tier_that_denies_is_judged() -> None:
+    for by, acts in ((0, []), (1, [(Act.TERMINATE, 5)])):
+        held = [use(5, 4 * GIB + 2 * CONTEXT_MAX_BYTES - 10 + by, "l-1"), use(6, 10, "l-1")]
+        over = usage([reservation("l-1", 4 * GIB)], held)
+        assert signals(watch([over, over], tier=Tier.DRIVER)[1]) == acts
+
+
+def test_strays_with_nothing_or_without_a_name_are_left_alone() -> None:
+    for stray in (use(7, 0, "l-9"), use(7, None, "l-9"), use(7, 5, "l-9", known=False)):
+        assert not any(watch([usage([], [stray])] * 3))
+
+
+def test_strays_are_reported_once_where_they_may_stay() -> None:
+    lenient = Rules(grace_max_ms=1_000, stop_strays=False)
+    acts = [[each.act for each in decisions] for decisions in watch([usage([], [use(7, 5, "l-9")])] * 3, rules=lenient)]
+    assert acts == [[Act.WARN], [], []]
+
+
+def test_a_stray_has_all_of_the_grace() -> None:
+    polls = watch([usage([], [use(7, 5, "l-9")])] * 12, rules=Rules(grace_max_ms=1_000, over_max_ms=60_000))
+    assert [signals(decisions) for decisions in polls[1:]] == [[(Act.TERMINATE, 7)], *[[]] * 9, [(Act.KILL, 7)]]
+
+
+def test_what_is_forgotten_with_a_device_and_what_makes_one_suspect() -> None:
+    rules, over = Rules(grace_max_ms=1_000), usage([reservation("l-1", 10)], [use(5, 11, "l-1")])
+    found, _ = judge(Watch(), over, {"l-1.1.0": Tier.WATCHDOG}, rules, 0)
+    assert found.suspects(UUID, [])
+    assert found.suspects("GPU-b", ["l-1"])
+    assert not found.suspects("GPU-b", ["l-2"])
+    gone = found.without(UUID)
+    assert not gone.suspects(UUID, [])
+    assert gone.suspects(UUID, ["l-1"]), "the lease is still answerable"
+    assert found.without("GPU-b") == found
+    first, _ = judge(Watch(), usage([], [use(7, 5, "l-9")]), {}, rules, 0)
+    assert not first.suspects(UUID, [])
+    second, _ = judge(first, usage([], [use(7, 5, "l-9")]), {}, rules, 100)
+    assert second.suspects(UUID, [])
+
+
+def test_two_thirds_of_what_is_allowed_may_be_unseen() -> None:
+    assert Rules(over_max_ms=1_500).unseen_max_ms == 1_000
+
+
+def test_unless_told_otherwise_sigkill_comes_after_five_seconds() -> None:
+    over = usage([reservation("l-1", 10)], [use(5, 11, "l-1")])
+    polls = watch([over] * 3, rules=Rules(over_max_ms=60_000), step_ms=2_500)
+    assert [signals(decisions) for decisions in polls] == [[(Act.TERMINATE, 5)], [], [(Act.KILL, 5)]]
+    nearly = watch([over] * 2, rules=Rules(over_max_ms=60_000), step_ms=4_999)
+    assert not signals(nearly[1])

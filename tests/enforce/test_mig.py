@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aliquot import simgpu
-from aliquot.agent.core.partitioning import Instance, Part, Profile, difference
+from aliquot.agent.core.partitioning import Card, Instance, Part, Profile, difference
 from aliquot.coordinator.core.mig.plan import change_layout
 from aliquot.coordinator.core.types import MigCard, MigPart, MigProfile
 
@@ -53,6 +53,25 @@ def test_what_is_in_use_reserved_or_impossible_is_refused_whole(
     assert problem in found.problem
     assert bool(found.problem) == bool(problem)
     assert bool(found.create or found.destroy) != bool(problem)
+
+
+def test_parts_side_by_side_are_made_in_order_and_what_nobody_knows_is_spared_in_use() -> None:
+    wanted = [Part(4, "3g.40gb"), Part(0, "4g.40gb")]
+    found = difference(PROFILES, [], wanted)
+    assert [(each.profile, each.start) for each in found.create] == [(FOUR, 0), (THREE, 4)]
+    unknown = Instance(1, 99, 6, 1, in_use=True)
+    assert difference(PROFILES, [unknown], wanted).problem == "a part from 6 is in use"
+    idle = Instance(1, 99, 6, 1, in_use=False)
+    assert difference(PROFILES, [idle], wanted).destroy == (idle,)
+
+
+def test_what_a_card_says_of_its_parts() -> None:
+    parts = ((Part(4, "3g.40gb"), "MIG-2"), (Part(0, "4g.40gb"), "MIG-1"))
+    card = Card("GPU-1", "A100-80", PROFILES, parts)
+    assert card.geometry == (Part(0, "4g.40gb"), Part(4, "3g.40gb"))
+    assert [card.slices_of(name) for name in ("3g.40gb", "1g.20gb", "9g.90gb")] == [3, 1, 0]
+    assert [card.compute_milli(slices) for slices in (0, 1, 3, 7)] == [1000, 142, 428, 1000]
+    assert Card("GPU-1", "A100-80", (), ()).compute_milli(3) == 1000
 
 
 @st.composite

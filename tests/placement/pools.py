@@ -92,6 +92,7 @@ def assert_sound(inventory: Inventory) -> None:
             assert table.node_of_row[row] is record
             assert table.grantable[row] == record.grantable
             assert table.cpu_left[row] == (record.cpu_left_milli if record.open else -1)
+            assert table.host_left[row] == record.host_memory_left_bytes
         for device in record.devices:
             assert 0 <= device.share_used_milli <= 1000
             assert 0 <= device.memory_used_bytes <= device.spec.leasable_bytes

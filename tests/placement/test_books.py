@@ -106,6 +106,38 @@ def test_host_parts_are_held_only_where_reported() -> None:
         inventory.release_member("a", Demand(count=0, cpu_milli=1))
 
 
+def test_host_memory_is_held_to_the_last_byte_and_keeps_its_node() -> None:
+    inventory, member = pool(node("a")), Demand(count=0, host_memory_bytes=256 * GIB)
+    for _ in range(2):
+        inventory.reserve_member("a", member)
+    assert_sound(inventory)
+    with pytest.raises(InventoryError, match="0 bytes left; 0 and 1 were asked for"):
+        inventory.reserve_member("a", Demand(count=0, host_memory_bytes=1))
+    with pytest.raises(InventoryError, match="still carries leases"):
+        inventory.remove_node("a")
+    for _ in range(2):
+        inventory.release_member("a", member)
+    with pytest.raises(InventoryError, match="released twice"):
+        inventory.release_member("a", Demand(count=0, host_memory_bytes=1))
+    inventory.remove_node("a")
+
+
+def test_members_of_a_group_and_of_a_kind_are_counted() -> None:
+    inventory, member = pool(node("a"), node("b")), Demand(share_milli=500, affinity_group="g")
+    for name in ("a", "a", "b"):
+        inventory.reserve_member(name, member)
+    assert inventory.groups == {"g": {"a": 2, "b": 1}}
+    for other in (Demand(share_milli=1000), Demand(share_milli=500, affinity_group="h")):
+        with pytest.raises(InventoryError, match="released twice"):
+            inventory.release_member("a", other)
+    with pytest.raises(InventoryError, match="still carries leases"):
+        inventory.remove_node("b")
+    for name in ("a", "b", "a"):
+        inventory.release_member(name, member)
+    assert (inventory.groups, inventory.node("a").kinds) == ({}, {})
+    assert_sound(inventory)
+
+
 @given(parts=st.integers(1, 1000), memory_gib=st.integers(1, 200), reserved_mib=st.integers(0, 900))
 def test_equal_parts_of_a_device_always_fit(parts: int, memory_gib: int, reserved_mib: int) -> None:
     inventory = Inventory()

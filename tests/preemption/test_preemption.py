@@ -15,7 +15,7 @@ from aliquot.coordinator.core.holds.facts import HoldBroken, HoldCreated
 from aliquot.coordinator.core.leases.records import Lease, LeaseState
 from aliquot.coordinator.core.preemption.facts import PreemptionStarted
 from aliquot.coordinator.core.tenancy.specs import QueueSpec
-from tests.core.harness import Books, node, request
+from tests.core.harness import GIB, Books, node, request
 from tests.tenancy.declaring import declare, queue, tenant
 
 
@@ -434,3 +434,116 @@ def test_a_hold_is_looked_at_once_for_what_changes_on_its_node(monkeypatch: pyte
     leave(books, low)
     assert books.again(high).state is LeaseState.GRANTED
     assert looks == 7 + 1, "for each slice that goes, and for the member that goes with the last"
+
+
+def all_leave(books: Books, leases: list[Lease]) -> int:
+    """Those of them that are told to go do so, and whoever gets their devices begins. How many preemptions there have
+    been of them all.
+    """
+    for lease in leases:
+        if state_of(books, lease) is LeaseState.PREEMPTING:
+            leave(books, lease)
+    for lease in tuple(books.state.leases.values()):
+        if lease.state is LeaseState.GRANTED:
+            books.activate(lease)
+    return sum(books.again(lease).preemptions for lease in leases)
+
+
+def test_each_disruption_of_a_budget_comes_back_in_its_own_time(books: Books) -> None:
+    declare(books, tenant("a", disruptions_max=2, disruption_period_ms=600_000))
+    leases = [run(books, preemptible=True, tenant="a") for _ in range(4)]
+    for wait_ms, total in ((0, 1), (100_000, 2), (0, 2), (0, 2), (499_999, 2), (1, 3), (99_999, 3), (1, 4)):
+        books.advance(wait_ms)
+        if wait_ms in (0, 100_000):
+            ask(books, priority=10, tenant="b")
+        assert all_leave(books, leases) == total
+
+
+def test_who_needs_more_than_is_left_of_a_budget_has_it_once_it_is_back(books: Books) -> None:
+    declare(books, tenant("a", disruptions_max=2, disruption_period_ms=600_000))
+    leases = [run(books, preemptible=True, tenant="a") for _ in range(4)]
+    ask(books, priority=10, tenant="b")
+    assert all_leave(books, leases) == 1
+    ask(books, count=2, priority=10, tenant="b")
+    for wait_ms, total in ((0, 1), (599_999, 1), (1, 3)):
+        books.advance(wait_ms)
+        assert all_leave(books, leases) == total, "never more than two within ten minutes"
+
+
+def test_host_memory_is_counted_for_each_member_of_a_gang() -> None:
+    books = Books()
+    books.connect(node("one", host_memory_bytes=64 * GIB))
+    books.settle()
+    low = run(books, 250, gang_size=2, host_memory_bytes=24 * GIB, preemptible=True)
+    run(books, 250, host_memory_bytes=8 * GIB)
+    much = ask(books, 250, gang_size=2, host_memory_bytes=28 * GIB + 1, priority=5)
+    assert (state_of(books, much), state_of(books, low)) == (LeaseState.QUEUED, LeaseState.ACTIVE)
+    books.do(c.Release(much.lease_id))
+    high = ask(books, 250, gang_size=2, host_memory_bytes=28 * GIB, priority=5)
+    assert state_of(books, low) is LeaseState.PREEMPTING
+    leave(books, low)
+    assert state_of(books, high) is LeaseState.GRANTED
+
+
+def test_whoever_frees_most_host_memory_ends_and_the_others_are_spared() -> None:
+    books = Books()
+    books.connect(node("one", host_memory_bytes=64 * GIB))
+    books.settle()
+    sizes = (16, 32, 8)
+    low = [run(books, 250, host_memory_bytes=size * GIB, preemptible=True) for size in sizes]
+    ask(books, 250, host_memory_bytes=40 * GIB, priority=5)
+    assert [state_of(books, lease) for lease in low] == [LeaseState.ACTIVE, LeaseState.PREEMPTING, LeaseState.ACTIVE]
+
+
+@pytest.mark.parametrize(("head_start_ms", "ends"), [(59_000, "half"), (61_000, "whole")])
+def test_work_that_would_be_lost_is_a_share_for_a_time(head_start_ms: int, ends: str) -> None:
+    """Half a device for twice the time is as much as a whole one."""
+    books = Books()
+    books.connect(node("one", 2))
+    books.settle()
+    half = run(books, 500, preemptible=True)
+    run(books, 500)
+    books.advance(head_start_ms)
+    whole = run(books, 1000, preemptible=True)
+    books.advance(60_000)
+    ask(books, 500, priority=1)
+    ending = {"half": half, "whole": whole}[ends]
+    assert [lease for lease in (half, whole) if state_of(books, lease) is LeaseState.PREEMPTING] == [ending]
+
+
+def test_where_one_tenants_budget_is_too_small_others_give_way_elsewhere() -> None:
+    books = Books()
+    for name in ("one", "two"):
+        books.connect(node(name, 2))
+    books.settle()
+    declare(books, tenant("a", disruptions_max=1))
+    old = [run(books, preemptible=True, tenant="c") for _ in range(2)]
+    books.advance(60_000)
+    cheap = [run(books, preemptible=True, tenant="a") for _ in range(2)]
+    ask(books, count=2, priority=10, tenant="b")
+    assert [state_of(books, lease) for lease in (*old, *cheap)] == [LeaseState.PREEMPTING] * 2 + [LeaseState.ACTIVE] * 2
+
+
+@pytest.mark.parametrize(("name", "unit"), [("cpu_milli", 1000), ("host_memory_bytes", GIB)])
+def test_all_end_whose_part_of_the_host_the_members_of_a_gang_need(name: str, unit: int) -> None:
+    books = Books()
+    books.connect(node("one", **{name: 16 * unit}))
+    books.settle()
+    low = [run(books, 250, preemptible=True, **{name: 6 * unit}) for _ in range(2)]
+    ask(books, 250, gang_size=2, priority=5, **{name: 7 * unit})
+    assert [state_of(books, lease) for lease in low] == [LeaseState.PREEMPTING] * 2
+
+
+def test_who_was_preempted_too_often_may_start_all_the_same_where_a_guarantee_covers_it() -> None:
+    books = Books(CoreConfig(preemptions_max=1, preemption_period_ms=3_600_000))
+    books.connect(node("one"))
+    books.settle()
+    low = run(books, count=4, preemptible=True, tenant="a")
+    high = ask(books, count=4, priority=10, tenant="b")
+    leave(books, low)
+    books.do(c.Release(high.lease_id))
+    leave(books, high)
+    assert state_of(books, low) is LeaseState.QUEUED
+    declare(books, tenant("a", 4))
+    books.settle()
+    assert state_of(books, low) is LeaseState.GRANTED

@@ -87,7 +87,7 @@ def _undisturbed(put: Put) -> None:
     kinds=QUOTA,
 )
 def _one_by_one(put: Put) -> None:
-    put(plan, "_within_disruption_budgets", lambda question, victims: True)
+    put(plan, "_undisturbed_until_ms", lambda question, victims: 0)
 
 
 # -- limits and guarantees

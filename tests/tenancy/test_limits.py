@@ -7,6 +7,8 @@ import pytest
 from aliquot.coordinator.core import commands as c
 from aliquot.coordinator.core.errors import InvalidField, QuotaExceeded
 from aliquot.coordinator.core.leases.records import Lease, LeaseState
+from aliquot.coordinator.core.tenancy.limits import MILLIONTHS, covered, scale_of
+from aliquot.coordinator.core.tenancy.ranking import Part, Sums
 from aliquot.coordinator.core.tenancy.specs import (
     NO_LIMIT,
     Amount,
@@ -143,3 +145,64 @@ def test_what_was_used_of_a_budget_is_the_same_after_a_restart(books: Books) -> 
     later = books.now_ms + 12_345
     assert books.restored().meters["a"].used(later) == books.state.meters["a"].used(later)
     assert books.replayed().meters["a"].used(later) == books.state.meters["a"].used(later)
+
+
+H100 = (("H100-80",),)
+
+
+def test_memory_of_one_model_is_limited_by_itself(books: Books) -> None:
+    books.connect(node("two", 8, model="H100-80", memory_gib=80))
+    declare(books, TenantSpec("a", Quota(models=(ModelQuota("H100-80", limit=Amount(-1, 50 * GIB)),))))
+    with pytest.raises(QuotaExceeded, match="holds 0 MiB of H100-80 and may hold 51200 MiB; 51201 MiB more"):
+        ask(books, 100, (50 << 30) + (1 << 20), tenant="a", models=H100)
+    assert ask(books, 100, 50 * GIB, tenant="a", models=H100).state is LeaseState.GRANTED
+    assert ask(books, 100, 1 * GIB, tenant="a", models=H100).state is LeaseState.QUEUED
+    assert ask(books, 100, 30 * GIB, tenant="a", models=(("A100-40",),)).state is LeaseState.GRANTED
+
+
+def test_devices_of_one_model_are_limited_to_the_last_part(books: Books) -> None:
+    books.connect(node("two", 8, model="H100-80", memory_gib=80))
+    declare(books, TenantSpec("a", Quota(models=(ModelQuota("H100-80", limit=Amount(1500, -1)),))))
+    with pytest.raises(QuotaExceeded, match=r"holds 0 devices of H100-80 and may hold 1\.5; 2 more") as refused:
+        ask(books, 1000, count=2, tenant="a", models=H100)
+    assert refused.value.subject == "tenant a"
+    assert ask(books, 750, count=2, tenant="a", models=H100).state is LeaseState.GRANTED
+    assert ask(books, 10, tenant="a", models=H100).state is LeaseState.QUEUED
+    assert ask(books, 1000, count=4, tenant="a", models=(("A100-40",),)).state is LeaseState.GRANTED
+
+
+def test_a_limit_that_is_reached_exactly_is_kept(books: Books) -> None:
+    declare(books, TenantSpec("a", Quota(limit=Amount(2000, 50 * GIB))))
+    with pytest.raises(QuotaExceeded, match="holds 0 MiB and may hold 51200 MiB; 51201 MiB more"):
+        ask(books, 100, (25 << 30) + (1 << 19), count=2, tenant="a")
+    assert ask(books, 500, 25 * GIB, count=2, tenant="a").state is LeaseState.GRANTED
+    later = ask(books, 500, 1 * GIB, tenant="a")
+    assert later.state is LeaseState.QUEUED, "it may be had once something is given back"
+
+
+def test_what_a_guarantee_covers_to_the_last_byte() -> None:
+    def within(quota: Quota, *parts: Part, scale: int = MILLIONTHS) -> bool:
+        return covered(quota, (), parts, scale)
+
+    share, memory, both = (Quota(guaranteed=Amount(*amount)) for amount in ((500, 0), (0, 100), (500, 100)))
+    assert within(share, ("m", 500, 10**9))
+    assert not within(share, ("m", 501, 0))
+    assert within(memory, ("m", 10**6, 100))
+    assert not within(memory, ("m", 1, 101))
+    assert within(both, ("m", 250, 50), ("n", 250, 50))
+    assert not within(both, ("m", 250, 50), ("n", 250, 51))
+    assert not within(both, ("m", 250, 50), ("n", 250, 50), scale=MILLIONTHS - 1)
+    of_model = Quota(models=(ModelQuota("m", guaranteed=Amount(500, 100)),))
+    assert within(of_model, ("m", 250, 50), ("m", 250, 50))
+    for more in (("m", 250, 51), ("m", 251, 50), ("n", 1, 1)):
+        assert not within(of_model, ("m", 250, 50), more)
+    for held, fits in ((50, True), (51, False)):
+        sums = Sums(250, held, {"m": (250, held)})
+        assert covered(of_model, (sums,), (("m", 250, 50),), MILLIONTHS) == fits
+
+
+def test_every_promise_shrinks_by_what_is_shortest() -> None:
+    promise = Amount(4000, 400)
+    for usable, scale in (((4000, 400), 10**6), ((3000, 400), 750_000), ((4000, 100), 250_000), ((3000, 200), 500_000)):
+        assert scale_of(promise, Amount(*usable)) == scale
+    assert (scale_of(Amount(), Amount()), scale_of(Amount(1, 0), Amount())) == (MILLIONTHS, 0)

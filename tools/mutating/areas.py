@@ -35,7 +35,10 @@ _OF_CORE = ("core", "placement", "preemption", "queueing", "tenancy", "ledger", 
 _CLIENT = "client/aliquot/client"
 _BACKOFF = "common/aliquot/common/backoff.py"
 _JOURNAL = "coordinator/aliquot/coordinator/writing/journal"
-_RULES = tuple(f"tests/agent/test_{name}_rules.py" for name in ("attribution", "health", "reservation", "watchdog"))
+_RULES = tuple(
+    f"tests/agent/test_{name}_rules.py" for name in ("accounting", "attribution", "health", "reservation", "watchdog")
+)
+_OF_CUTS = "tests/enforce/test_mig.py"
 AREAS = {
     "core": Area(
         (f"{_CORE}/**/*.py",),
@@ -44,7 +47,7 @@ AREAS = {
     ),
     "agent-core": Area(
         ("agent/aliquot/agent/core/*.py",),
-        (*_RULES, "tests/agent/test_cutting.py", "tests/agent/test_polling.py", "tests/agent/test_telling.py"),
+        (*_RULES, *(f"tests/agent/test_{name}.py" for name in ("polling", "telling", "time_over_limit")), _OF_CUTS),
     ),
     "client": Area(
         (*(f"{_CLIENT}/{name}.py" for name in ("_flow", "_keeping", "_async/keeper", "_async/runner")), _BACKOFF),

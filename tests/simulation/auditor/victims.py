@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 PLAIN = frozenset(("count", "share_milli", "memory_bytes", "models", "gang_size"))
 """What a request may say and still fit wherever its device has room."""
 AN_HOUR_MS = 3_600_000
+LOOKED_AT_MAX = 16
+"""In pools of more nodes not every one is looked at for each choice (decision 0024), so a cheaper one may be missed."""
 Wanted = dict[str, list[int]]
 """Device -> share and bytes of it."""
 
@@ -69,7 +71,8 @@ class Victims:
                 others = [other for other in victims if other is not victim]
                 if all(self._fits(uuid, sums, others) for uuid, sums in wanted.items()):
                     return f"{victim.lease_id} is preempted for {owner.lease_id}, which has room without that"
-        if not chosen[2] and owner.plain and owner.members == owner.count == 1 and not owner.epoch:
+        everywhere = len(self._books.machines) <= LOOKED_AT_MAX
+        if everywhere and not chosen[2] and owner.plain and owner.members == owner.count == 1 and not owner.epoch:
             return self._cheaper(owner, victims, wanted, chosen[3])
         return ""
 

@@ -226,7 +226,8 @@ class Inventory:
         """Forget a node. InventoryError while anything is held on it."""
         self._check_not_in_trial()
         node = self.node(node_id)
-        if any(device.slices for device in node.devices) or node.groups or node.cpu_used_milli:
+        of_host = node.groups or node.cpu_used_milli or node.host_memory_used_bytes
+        if of_host or any(device.slices for device in node.devices):
             raise InventoryError(f"node {node_id!r} still carries leases; release or drain them before removing it")
         self._count(node, -1)
         for device in node.devices:

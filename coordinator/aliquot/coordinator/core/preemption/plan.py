@@ -119,23 +119,25 @@ def _answer(question: Question, costs: NodeCosts) -> Plan | NoPlan:
     """The best choice that the engine agrees to."""
     chooser = VictimChooser(question)
     banned: set[str] = set()
+    undisturbed_ms = NEVER_MS
     for _ in range(TRIALS_MAX):
         choice = chooser.best(costs.but_for(banned))
         if choice is None:
             break
-        plan = _tried_out(question, chooser, choice)
+        until_ms = _undisturbed_until_ms(question, choice.victims)
+        plan = None if until_ms else _tried_out(question, chooser, choice)
         if plan is not None:
             return plan
-        # By the engine's own rules it does not fit there after all: look elsewhere.
+        if until_ms:
+            undisturbed_ms = min(undisturbed_ms, until_ms)
+        # More at once than a tenant's budget allows, or by the engine's own rules it does not fit: look elsewhere.
         banned.update(choice.node_ids)
-    return NoPlan(costs.again_ms)
+    return NoPlan(min(costs.again_ms, undisturbed_ms))
 
 
 def _tried_out(question: Question, chooser: VictimChooser, choice: VictimChoice) -> Plan | None:
     """Ask the engine, without the victims; spare those that its answer does not need."""
     state, lease, eligible = question.state, question.lease, question.eligible
-    if not _within_disruption_budgets(question, choice.victims):
-        return None
     kept = [uuid for owner in question.need.owners if owner in state.holds for uuid in state.holds[owner].device_uuids]
     demand = msgspec.structs.replace(question.demand, models=question.shape.models, node_ids=tuple(choice.node_ids))
     with state.inventory.trial() as inventory:
@@ -162,8 +164,9 @@ def _is_lower(question: Question, lease_id: str) -> bool:
     return request.preemptible and request.priority < question.eligible.priority
 
 
-def _within_disruption_budgets(question: Question, victims: Iterable[str]) -> bool:
+def _undisturbed_until_ms(question: Question, victims: Iterable[str]) -> int:
+    """When the disruption budgets allow to end all of these at once; 0: now."""
     if question.eligible.reclaim:
-        return True
+        return 0
     counts = Counter(question.state.leases[lease_id].request.tenant for lease_id in victims)
-    return all(count <= question.eligible.disruptions_left(tenant) for tenant, count in counts.items())
+    return max((question.eligible.undisturbed_until_ms(*counted) for counted in counts.items()), default=0)

@@ -70,16 +70,20 @@ class Eligibility:
             endable_ms = lease.granted_ms + min(request.min_run_ms, config.reclaim_min_run_ms)
         if by_priority:
             endable_ms = min(
-                endable_ms, max(lease.granted_ms + request.min_run_ms, self._undisturbed_until_ms(request.tenant))
+                endable_ms, max(lease.granted_ms + request.min_run_ms, self.undisturbed_until_ms(request.tenant, 1))
             )
         return endable_ms
 
-    def _undisturbed_until_ms(self, tenant: str) -> int:
-        """When the tenant's disruption budget allows another preemption by priority; 0: now."""
-        if self.disruptions_left(tenant) > 0:
+    def undisturbed_until_ms(self, tenant: str, number: int) -> int:
+        """When the tenant's disruption budget allows so many more preemptions by priority at once; 0: now;
+        `NEVER_MS`: never.
+        """
+        if self.disruptions_left(tenant) >= number:
             return 0
         spec = self.state.tenancy.tenant_spec(tenant)
-        return self.state.disruptions[tenant][-spec.disruptions_max] + spec.disruption_period_ms
+        if number > spec.disruptions_max:
+            return NEVER_MS
+        return self.state.disruptions[tenant][number - 1 - spec.disruptions_max] + spec.disruption_period_ms
 
     def work(self, lease_id: str) -> tuple[int, int]:
         """`lost_work` of a lease."""
