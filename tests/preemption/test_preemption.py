@@ -527,7 +527,7 @@ def test_where_one_tenants_budget_is_too_small_others_give_way_elsewhere() -> No
 @pytest.mark.parametrize(("name", "unit"), [("cpu_milli", 1000), ("host_memory_bytes", GIB)])
 def test_all_end_whose_part_of_the_host_the_members_of_a_gang_need(name: str, unit: int) -> None:
     books = Books()
-    books.connect(node("one", **{name: 16 * unit}))
+    books.connect(replace(node("one"), **{name: 16 * unit}))
     books.settle()
     low = [run(books, 250, preemptible=True, **{name: 6 * unit}) for _ in range(2)]
     ask(books, 250, gang_size=2, priority=5, **{name: 7 * unit})
