@@ -170,5 +170,23 @@ class PeriodClosed(DomainError):
     reason = "PERIOD_CLOSED"
 
 
+class RoleMissing(DomainError):
+    """The caller's roles don't allow this."""
+
+    reason = "ROLE_MISSING"
+
+
+class LastAdministrator(DomainError):
+    """Nobody would be left who may give roles on the whole pool."""
+
+    reason = "LAST_ADMINISTRATOR"
+
+
+class TokenNotFound(DomainError):
+    """No such token, or it has ended."""
+
+    reason = "TOKEN_NOT_FOUND"
+
+
 class BrokenInvariant(AssertionError):
     """The core's own state contradicts itself: a defect, never the caller's fault."""

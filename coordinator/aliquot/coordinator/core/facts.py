@@ -9,6 +9,7 @@ Each subject has a `facts.py` of its own; `AnyFact` puts all together.
 
 from __future__ import annotations
 
+from aliquot.coordinator.core.access.facts import Acted, RoleGranted, RoleRevoked, TokenIssued, TokensEnded
 from aliquot.coordinator.core.elastic.facts import LeaseGrown, LeaseShrinking, ShapeAcknowledged, SlicesKept
 from aliquot.coordinator.core.fact import Fact
 from aliquot.coordinator.core.holds.facts import HoldBroken, HoldCreated, HoldReleased
@@ -103,4 +104,9 @@ AnyFact = (
     | BooksClosed
     | UsageFolded
     | PricesLearnt
+    | RoleGranted
+    | RoleRevoked
+    | TokenIssued
+    | TokensEnded
+    | Acted
 )

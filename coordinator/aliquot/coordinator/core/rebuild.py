@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from aliquot.coordinator.core.access.evolve import index as index_access
 from aliquot.coordinator.core.elastic.evolve import enlist
 from aliquot.coordinator.core.holds.evolve import keep
 from aliquot.coordinator.core.leases.counting import be_patient, recount_all
@@ -37,6 +38,7 @@ def rebuild_indexes(state: State) -> None:
         keep_cuts(state, node)
     for hold in state.holds.values():
         keep(state, hold)
+    index_access(state)
     recount_all(state)
     state.offer_again()
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from aliquot.coordinator.core.access.records import AccessBooks, AuditEntry
 from aliquot.coordinator.core.errors import LeaseNotFound, NodeNotFound
 from aliquot.coordinator.core.holds.records import Hold
 from aliquot.coordinator.core.inventory import Inventory
@@ -91,6 +92,10 @@ class Touched(msgspec.Struct, frozen=True):
     """Tenants whose budgets are used at another pace."""
     plans: bool = False
     """Whether holds or maintenance windows have changed."""
+    access: bool = False
+    """Whether a principal or a token has changed."""
+    audit: tuple[AuditEntry, ...] = ()
+    """What was put down of who did what, in order."""
 
 
 class State:
@@ -119,6 +124,7 @@ class State:
         """When leases of a tenant were last preempted by priority; only of tenants that bound it."""
         self.windows: dict[str, Window] = {}
         """Maintenance windows, by name."""
+        self.access = AccessBooks()
         self.prices: PriceTable | None = None
         """What the price policy believes; None: what it starts with."""
 
@@ -187,6 +193,8 @@ class State:
         self._node_moves_made: tuple[NodeMove, ...] = ()
         self._touched_meters: dict[str, None] = {}
         self._touched_plans = False
+        self._touched_access = False
+        self._audited: tuple[AuditEntry, ...] = ()
 
     @classmethod
     def fresh(cls) -> State:
@@ -272,6 +280,14 @@ class State:
         """Say that a hold or a maintenance window has changed."""
         self._touched_plans = True
 
+    def touch_access(self) -> None:
+        """Say that a principal or a token has changed."""
+        self._touched_access = True
+
+    def touch_audit(self, entry: AuditEntry) -> None:
+        """Say that somebody has changed something."""
+        self._audited += (entry,)
+
     def touch_node_move(self, move: NodeMove) -> None:
         """Say that a node has changed hands."""
         self._node_moves_made += (move,)
@@ -285,7 +301,11 @@ class State:
             self._node_moves_made,
             tuple(self._touched_meters),
             self._touched_plans,
+            self._touched_access,
+            self._audited,
         )
+        self._touched_access = False
+        self._audited = ()
         self._touched_plans = False
         self._node_moves_made = ()
         self._touched_meters.clear()

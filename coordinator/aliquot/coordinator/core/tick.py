@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from aliquot.coordinator.core.access.decide import expired as token_expired
 from aliquot.coordinator.core.commands import RetrySetAside, Tick
 from aliquot.coordinator.core.elastic import decide as resizing
 from aliquot.coordinator.core.fact import Fact
@@ -166,4 +167,5 @@ _LOOK = {
     Due.SHRINK: resizing.notice_over,
     Due.BALANCE: look_at_projects,
     Due.MAINTENANCE: look_at_window,
+    Due.TOKEN: token_expired,
 }

@@ -37,6 +37,8 @@ class Due(enum.IntEnum):
     """There are more entries of usage than are to be kept."""
     PREEMPTED = 13
     """A lease that was preempted as often as is allowed may be again."""
+    TOKEN = 14
+    """A token expires."""
     CUT = 20
     """Perhaps a card in MIG mode should be cut for somebody who waits."""
 

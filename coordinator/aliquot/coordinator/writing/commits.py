@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
+from aliquot.coordinator.core.access.records import AuditEntry, Principal, Token
 from aliquot.coordinator.core.holds.records import Hold
 from aliquot.coordinator.core.leases.records import Lease
 from aliquot.coordinator.core.ledger.books import Change
@@ -18,6 +19,14 @@ from aliquot.coordinator.core.lending.loans import NodeMove
 from aliquot.coordinator.core.maintenance.windows import Window
 from aliquot.coordinator.core.state import Device, Node, State, Touched
 from aliquot.coordinator.core.tenancy.books import Declarations, Held
+
+
+@dataclass(frozen=True, slots=True)
+class Callers:
+    """All principals and tokens."""
+
+    principals: tuple[Principal, ...]
+    tokens: tuple[Token, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +44,10 @@ class BooksChange:
     windows: tuple[Window, ...] | None = None
     """The same of windows, the next one first."""
     ledger: tuple[Change, ...] = ()
+    callers: Callers | None = None
+    """All there are, where one has changed."""
+    audit: tuple[AuditEntry, ...] = ()
+    """What was put down since."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +95,13 @@ def _take_books(state: State, touched: Touched, *, whole: bool = False) -> Books
         holds=tuple(state.holds.values()) if plans else None,
         windows=tuple(sorted(state.windows.values(), key=_start)) if plans else None,
         ledger=state.ledger.take_changes(whole=whole),
+        callers=_callers(state) if whole or touched.access else None,
+        audit=tuple(state.access.audit) if whole else touched.audit,
     )
+
+
+def _callers(state: State) -> Callers:
+    return Callers(tuple(state.access.principals.values()), tuple(state.access.tokens.values()))
 
 
 def _start(window: Window) -> tuple[int, str]:
