@@ -82,7 +82,7 @@ def allocation(gpu: str = "1", **fields: Any) -> leases_pb2.AllocateRequest:
 
 def settings_for(journal: str = "memory:", **fields: Any) -> Settings:
     fields.setdefault("metrics_port", -1)
-    fields.setdefault("agents", AgentSettings())
+    fields.setdefault("agents", AgentSettings(unenrolled=True))
     fields.setdefault("limits", LimitSettings())
     return Settings(listen="127.0.0.1:0", journal=journal, **fields)
 

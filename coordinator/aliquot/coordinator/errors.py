@@ -85,3 +85,15 @@ class NotAllowed(AliquotError):
     """The caller's certificate does not entitle it to what it asks for."""
 
     reason = "NOT_ALLOWED"
+
+
+class NotEnrolled(AliquotError):
+    """No key speaks for the node, or the agent shows none."""
+
+    reason = "NOT_ENROLLED"
+
+
+class WrongKey(AliquotError):
+    """What the agent shows does not prove that it has its node's key."""
+
+    reason = "WRONG_KEY"

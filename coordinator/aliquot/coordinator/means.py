@@ -6,6 +6,7 @@ machines, are parameters of their own.
 
 from __future__ import annotations
 
+import secrets
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -32,5 +33,7 @@ class Means:
     journal_thread: Callable[[], JournalWorker] = JournalThread
     server: Callable[[Sequence[grpc.GenericRpcHandler]], Serving] = Server
     garbage_collector: Callable[[], GarbageCollector] = PythonCollector
+    entropy: Callable[[int], bytes] = secrets.token_bytes
+    """Random bytes that nobody can guess."""
     version: str = field(default_factory=version)
     """Of the program, as agents and launchers are told."""

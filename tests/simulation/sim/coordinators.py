@@ -16,7 +16,7 @@ from aliquot.coordinator.core.config import CoreConfig
 from aliquot.coordinator.core.snapshot import to_snapshot
 from aliquot.coordinator.leading import Leading
 from aliquot.coordinator.means import Means
-from aliquot.coordinator.settings.config import LimitSettings, Settings
+from aliquot.coordinator.settings.config import AgentSettings, LimitSettings, Settings
 from aliquot.coordinator.upkeep.collector import GarbageCollector
 from aliquot.coordinator.writing.journal.replay import replay
 from tests.simulation.sim.clocks import SimTime, WallClock
@@ -98,6 +98,7 @@ class CoordinatorHost:
             journal="memory:",
             metrics_port=-1,
             policy=policy,
+            agents=AgentSettings(unenrolled=True),
             limits=LimitSettings(retain_ended=DurationMs(60_000), retain_ended_max=5_000, ledger_entries_max=100),
         )
         self.on_started: Callable[[CoordinatorHost], None] = lambda host: None

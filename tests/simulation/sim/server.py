@@ -13,7 +13,7 @@ from typing import Any
 import grpc
 import grpc.aio
 
-from aliquot.common.tls import ServerTls
+from aliquot.common.tls import OwnTls, ServerTls
 from aliquot.coordinator.rpc.server import Serving
 from tests.simulation.sim.calls import CallContext
 from tests.simulation.sim.loop import Process, current
@@ -50,7 +50,7 @@ class SimServer(Serving):
         self._methods: dict[str, Any] = {}
         self._stopped = False
 
-    def listen(self, address: str, tls: ServerTls | None, *, insecure: bool) -> str:
+    def listen(self, address: str, tls: ServerTls | OwnTls | None) -> str:
         """The address is the host's."""
         return address
 
