@@ -43,7 +43,6 @@ from aliquot.coordinator.rpc.access_service import AccessService
 from aliquot.coordinator.rpc.admin_service import AdminService
 from aliquot.coordinator.rpc.authentication import Authenticator
 from aliquot.coordinator.rpc.caller import Caller
-from aliquot.coordinator.rpc.denials import Denials
 from aliquot.coordinator.rpc.gate import Door, Gate, Services
 from aliquot.coordinator.rpc.lasting import SWEEP_S
 from aliquot.coordinator.rpc.lease_service import LeaseService
@@ -161,8 +160,8 @@ class Leading:
             pressure=self.roster.set_pressure,
         )
         self.gauges = LeadersGauges(self.writer, self.roster, self.relays, self.hub, self.sweep_timer)
-        self.denials = Denials(clock.now_ms)
-        self.door = Door(Authenticator(view, clock, journal.pool_secret), self.denials)
+        metrics.denials.now_ms = clock.now_ms
+        self.door = Door(Authenticator(view, clock, journal.pool_secret), metrics.denials)
         view.callers.listener = self._callers_changed
         self.services = self._make_services(view, NodeWriter(view, telemetry, self.roster.last_heard_ms), means)
         self._writing = asyncio.create_task(self.writer.run(), name="writer")
@@ -187,7 +186,6 @@ class Leading:
             view=view,
             clock=self._clock,
             metrics=self._metrics,
-            denials=self.denials,
             entropy=means.entropy,
         )
         services = Services([agent_handler(self.sessions), self.relays.handler()])
