@@ -30,10 +30,10 @@ class Means:
     perf_ns: Callable[[], int] = time.perf_counter_ns
     """A precise counter in nanoseconds, to measure how long something takes."""
     ids: Callable[[], IdGenerator] = IdGenerator
+    entropy: Callable[[int], bytes] = secrets.token_bytes
+    """Random bytes that nobody can guess: of tokens."""
     journal_thread: Callable[[], JournalWorker] = JournalThread
     server: Callable[[Sequence[grpc.GenericRpcHandler]], Serving] = Server
     garbage_collector: Callable[[], GarbageCollector] = PythonCollector
-    entropy: Callable[[int], bytes] = secrets.token_bytes
-    """Random bytes that nobody can guess."""
     version: str = field(default_factory=version)
     """Of the program, as agents and launchers are told."""

@@ -175,6 +175,10 @@ class RoleMissing(DomainError):
 
     reason = "ROLE_MISSING"
 
+    def __init__(self, message: str, *, principal: str, hint: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.principal = principal
+
 
 class LastAdministrator(DomainError):
     """Nobody would be left who may give roles on the whole pool."""
