@@ -47,6 +47,12 @@ _BY_REASON: dict[str, type[errors.PoolError]] = {
     "SESSION_REPLACED": errors.Conflict,
     "SHUTTING_DOWN": errors.Unavailable,
     "NOT_ALLOWED": errors.Refused,
+    "NOT_ENROLLED": errors.Refused,
+    "WRONG_KEY": errors.Refused,
+    "INVITE_UNKNOWN": errors.Refused,
+    "INVITE_EXPIRED": errors.Refused,
+    "INVITE_USED": errors.Refused,
+    "INVITE_FOR_ANOTHER_NODE": errors.Refused,
     "INTERNAL": errors.InternalError,
 }
 

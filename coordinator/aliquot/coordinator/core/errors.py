@@ -192,5 +192,29 @@ class TokenNotFound(DomainError):
     reason = "TOKEN_NOT_FOUND"
 
 
+class InviteUnknown(DomainError):
+    """No such invite."""
+
+    reason = "INVITE_UNKNOWN"
+
+
+class InviteUsedUp(DomainError):
+    """Another key has come with this invite."""
+
+    reason = "INVITE_USED"
+
+
+class InviteExpired(DomainError):
+    """The invite's time is over."""
+
+    reason = "INVITE_EXPIRED"
+
+
+class InviteElsewhere(DomainError):
+    """The invite is for another node."""
+
+    reason = "INVITE_FOR_ANOTHER_NODE"
+
+
 class BrokenInvariant(AssertionError):
     """The core's own state contradicts itself: a defect, never the caller's fault."""
