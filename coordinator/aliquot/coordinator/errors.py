@@ -89,18 +89,6 @@ class NotAllowed(AliquotError):
     reason = "NOT_ALLOWED"
 
 
-class NotEnrolled(AliquotError):
-    """No key speaks for the node, or the agent shows none."""
-
-    reason = "NOT_ENROLLED"
-
-
-class WrongKey(AliquotError):
-    """What the agent shows does not prove that it has its node's key."""
-
-    reason = "WRONG_KEY"
-
-
 class Unauthenticated(AliquotError):
     """Nobody knows who calls. `word` says why: TOKEN_MISSING, TOKEN_UNKNOWN, TOKEN_EXPIRED or TOKEN_REVOKED."""
 
@@ -115,3 +103,15 @@ class RolesChanged(AliquotError):
     """Roles of the caller were taken away while its call was under way."""
 
     reason = "ROLES_CHANGED"
+
+
+class NotEnrolled(AliquotError):
+    """No key speaks for the node, or the agent shows none."""
+
+    reason = "NOT_ENROLLED"
+
+
+class WrongKey(AliquotError):
+    """What the agent shows does not prove that it has its node's key."""
+
+    reason = "WRONG_KEY"

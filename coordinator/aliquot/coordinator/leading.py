@@ -119,8 +119,8 @@ class Leading:
         self._view = view
         self._clock = clock
         self._ended = ended
-        self._reached_at = reached_at
         self._entropy = means.entropy
+        self._reached_at = reached_at
         self._background = Background(ended)
 
         # Those who hear of what is durable, and begin with what is so already.
@@ -194,7 +194,11 @@ class Leading:
         pool = PoolService(writer=self.writer, view=view, nodes=nodes, metrics=self._metrics, version=means.version)
         admin = AdminService(writer=self.writer, view=view, clock=self._clock, metrics=self._metrics)
         access = AccessService(
-            writer=self.writer, view=view, clock=self._clock, metrics=self._metrics, entropy=means.entropy
+            writer=self.writer,
+            view=view,
+            clock=self._clock,
+            metrics=self._metrics,
+            entropy=means.entropy,
         )
         enrolment = EnrolmentService(
             writer=self.writer,

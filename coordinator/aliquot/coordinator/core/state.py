@@ -327,10 +327,10 @@ class State:
             tuple(self._touched_enrolled),
             tuple(self._touched_invites),
         )
-        self._touched_enrolled.clear()
-        self._touched_invites.clear()
         self._touched_principals.clear()
         self._touched_tokens.clear()
+        self._touched_enrolled.clear()
+        self._touched_invites.clear()
         self._audited = ()
         self._touched_plans = False
         self._node_moves_made = ()

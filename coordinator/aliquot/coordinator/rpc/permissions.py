@@ -12,8 +12,8 @@ from aliquot.coordinator.core.access.roles import Action
 
 A = Action
 _LEASES, _POOL, _ADMIN = "/aliquot.v1.LeaseService/", "/aliquot.v1.PoolService/", "/aliquot.v1.AdminService/"
-_ENROLMENT = "/aliquot.v1.EnrolmentService/"
 _ACCESS, _AGENTS, _RELAYS = "/aliquot.v1.AccessService/", "/aliquot.v1.AgentService/", "/aliquot.v1.RelayService/"
+_ENROLMENT = "/aliquot.v1.EnrolmentService/"
 
 ACTIONS: Final[dict[str, tuple[Action, ...]]] = {
     _LEASES + "Allocate": (A.ALLOCATE,),

@@ -109,11 +109,6 @@ def _take_books(state: State, touched: Touched, *, whole: bool = False) -> Books
     )
 
 
-def _some(records: Mapping[str, T], names: Iterable[str] | None) -> tuple[tuple[str, T | None], ...]:
-    """These, or all."""
-    return tuple([(name, records.get(name)) for name in (records if names is None else names)])
-
-
 def _callers(state: State, touched: Touched, *, whole: bool) -> Callers | None:
     books = state.access
     if whole:
@@ -125,6 +120,11 @@ def _callers(state: State, touched: Touched, *, whole: bool) -> Callers | None:
         tuple([(token_id, books.tokens.get(token_id)) for token_id in touched.tokens]),
         touched.audit,
     )
+
+
+def _some(records: Mapping[str, T], names: Iterable[str] | None) -> tuple[tuple[str, T | None], ...]:
+    """These, or all."""
+    return tuple([(name, records.get(name)) for name in (records if names is None else names)])
 
 
 def _start(window: Window) -> tuple[int, str]:
