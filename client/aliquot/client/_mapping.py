@@ -47,6 +47,13 @@ _BY_REASON: dict[str, type[errors.PoolError]] = {
     "SESSION_REPLACED": errors.Conflict,
     "SHUTTING_DOWN": errors.Unavailable,
     "NOT_ALLOWED": errors.Refused,
+    "TOKEN_MISSING": errors.NotLoggedIn,
+    "TOKEN_UNKNOWN": errors.NotLoggedIn,
+    "TOKEN_EXPIRED": errors.NotLoggedIn,
+    "TOKEN_REVOKED": errors.NotLoggedIn,
+    "ROLE_MISSING": errors.NotPermitted,
+    "TOKEN_NOT_FOUND": errors.TokenNotFound,
+    "LAST_ADMINISTRATOR": errors.Refused,
     "INTERNAL": errors.InternalError,
 }
 
@@ -62,8 +69,8 @@ _BY_CODE: dict[str, type[errors.PoolError]] = {
     "DEADLINE_EXCEEDED": errors.DeadlineExceeded,
     "OUT_OF_RANGE": errors.WatchCompacted,
     "UNIMPLEMENTED": errors.Refused,
-    "PERMISSION_DENIED": errors.Refused,
-    "UNAUTHENTICATED": errors.Refused,
+    "PERMISSION_DENIED": errors.NotPermitted,
+    "UNAUTHENTICATED": errors.NotLoggedIn,
 }
 
 
