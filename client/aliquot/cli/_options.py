@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from pathlib import Path
 
 from aliquot.client import Pool, Request, RetryPolicy, Serve, Tier, Topology
 from aliquot.common.duration import parse_duration_ms
@@ -28,6 +29,13 @@ def common(parser: argparse.ArgumentParser, *, top: bool = False) -> None:
         "(ALIQUOT_COORDINATOR, else the configuration file, else localhost:7070)",
     )
     group.add_argument(
+        "--token-file",
+        type=Path,
+        metavar="FILE",
+        default=None if top else _UNSET,
+        help="a file with the token to show (ALIQUOT_TOKEN_FILE, ALIQUOT_TOKEN, else what `aliquot login` has kept)",
+    )
+    group.add_argument(
         "--json", action="store_true", default=False if top else _UNSET, help="JSON on stdout, errors as JSON on stderr"
     )
     group.add_argument(
@@ -44,7 +52,12 @@ def common(parser: argparse.ArgumentParser, *, top: bool = False) -> None:
 
 def open_pool(args: argparse.Namespace) -> Pool:
     """The pool named by the options."""
-    return Pool(args.coordinator, timeout_s=args.timeout, retry=RetryPolicy(unreachable_s=UNREACHABLE_S))
+    return Pool(
+        args.coordinator,
+        timeout_s=args.timeout,
+        retry=RetryPolicy(unreachable_s=UNREACHABLE_S),
+        token_file=args.token_file,
+    )
 
 
 def request(parser: argparse.ArgumentParser, *, detached: bool = False) -> None:

@@ -46,7 +46,7 @@ class PoolBase(Generic[H]):
         timeout_s: float,
         agent_sockets: Sequence[Path] | None,
     ) -> None:
-        settings = found.settings
+        self._found, settings = found, found.settings
         endpoints = Endpoints(settings.coordinator)
         self._context = Context(endpoints, retry or RetryPolicy(), time.monotonic, token=found.token)
         self._held: dict[str, H] = {}
@@ -60,6 +60,12 @@ class PoolBase(Generic[H]):
     def addresses(self) -> tuple[str, ...]:
         """The coordinators this pool knows."""
         return self._context.endpoints.addresses
+
+    def login_string(self, token: str, *, addresses: Sequence[str] = (), node: str = "") -> str:
+        """What `aliquot login` (or, with a node, `aliquot-agent join`) takes on another machine: these addresses (none:
+        this pool's own), the authority that this pool trusts, and the token.
+        """
+        return self._found.login_string(token, addresses, node)
 
     @property
     def token_origin(self) -> str:

@@ -22,10 +22,11 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
-from aliquot.client._credentials import Credential, CredentialsFile, read_token_file
 from aliquot.client._token import Token
+from aliquot.client.credentials import Credential, CredentialsFile, read_token_file
 from aliquot.common.config import DEFAULT_ORIGIN, Loaded, load
 from aliquot.common.errors import ConfigError
+from aliquot.common.login import LoginString
 from aliquot.common.tls import ClientTls, is_local_address
 from aliquot.common.tokens import check_token
 
@@ -81,6 +82,14 @@ class Connecting:
     token: Token
     tls: ClientTls | None
 
+    def login_string(self, token: str, addresses: Sequence[str] = (), node: str = "") -> str:
+        """What makes another machine reach the same pool with this token, by these addresses or its own."""
+        tls, ca = self.tls, ""
+        if tls is not None:
+            ca = tls.ca_pem if tls.ca_file is None else tls.ca_file.read_text(encoding="ascii", errors="replace")
+        where = tuple(map(_with_port, addresses)) or self.settings.coordinator
+        return LoginString(where, token, ca, node).encode()
+
 
 def connecting(
     coordinator: str | Sequence[str] | None = None,
@@ -101,18 +110,14 @@ def connecting(
     file = CredentialsFile.of(env)
     known = file.find(settings.coordinator)
     tls = tls or settings.client_tls(known)
-    load, origin = _token_source(settings, file, known)
-    if token is not None:
-        origin = "the argument"
+    load, origin = (partial(str, token), "the argument") if token is not None else _source(settings, file, known)
     found = Token(load, origin, tls=tls is not None)
     for address in settings.coordinator:
         found.check(address)
     return Connecting(settings, found, tls)
 
 
-def _token_source(
-    settings: ClientSettings, file: CredentialsFile, known: Credential | None
-) -> tuple[Callable[[], str], str]:
+def _source(settings: ClientSettings, file: CredentialsFile, known: Credential | None) -> tuple[Callable[[], str], str]:
     """What reads the token, and for people, where that is."""
     if settings.token:
         return partial(str, settings.token), "ALIQUOT_TOKEN"
@@ -156,7 +161,8 @@ def client_settings(
         raise ConfigError("coordinator: no address", hint=f"write host:port, such as {DEFAULT_ADDRESS}")
     addresses = tuple(map(_with_port, addresses))
     if token is not None:
-        return replace(settings, coordinator=addresses, token=check_token(token, "the argument"), token_file=None)
+        given = check_token(token, "the argument") if token else ""
+        return replace(settings, coordinator=addresses, token=given, token_file=None)
     if token_file is not None:
         return replace(settings, coordinator=addresses, token="", token_file=Path(token_file).expanduser())
     return _one_token(replace(settings, coordinator=addresses), loaded)

@@ -56,6 +56,16 @@ class Layout:
         """The coordinator's journal."""
         return self.root / "coordinator.db"
 
+    @property
+    def admin_token(self) -> Path:
+        """The first administrator's token, which the coordinator makes beside its journal."""
+        return self.root / "admin.token"
+
+    @property
+    def admin_socket(self) -> Path:
+        """The coordinator's own socket, beside its journal: whoever gets in is administrator."""
+        return self.root / "admin.sock"
+
     def node(self, name: str) -> Path:
         """An agent's state."""
         return self.root / "nodes" / name

@@ -48,8 +48,8 @@ class AsyncPool(PoolBase[AsyncHeldLease]):
         retry: how calls that fail for a temporary reason are repeated.
         tls: certificate files. None: the configuration file's, else the authority that came with the login, else plain
             text, with which no token is sent beyond this machine.
-        token: shown with every call. None: `token_file`, else ALIQUOT_TOKEN_FILE, ALIQUOT_TOKEN, the configuration
-            file's `token_file`, and what `aliquot login` and `aliquot up` have kept for this coordinator.
+        token: shown with every call; empty: none. None: `token_file`, else ALIQUOT_TOKEN_FILE, ALIQUOT_TOKEN, the
+            configuration file's `token_file`, and what `aliquot login` and `aliquot up` have kept for this coordinator.
         token_file: a file with it, which is read again when the token is refused and another one is there.
         agent_sockets: sockets of this machine's agents. None: found by `local.find_agents`.
         transport: used instead of gRPC.

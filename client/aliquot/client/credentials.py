@@ -125,24 +125,16 @@ class CredentialsFile:
             with _locked(self.path.with_suffix(".lock")):
                 document = self._read()
                 yield document
-                self._write(msgspec.json.format(msgspec.json.encode(document), indent=2))
+                write_private(self.path, msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n")
         except OSError as error:
             raise ConfigError(
                 f"{self.path} can't be written: {error.strerror}", hint="make its folder one that you can write to"
             ) from None
 
-    def _write(self, content: bytes) -> None:
-        staging = self.path.with_suffix(f".{secrets.token_hex(8)}")
-        try:
-            descriptor = os.open(staging, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-            staging.replace(self.path)
-        except BaseException:
-            staging.unlink(missing_ok=True)
-            raise
+
+def same_place(one: str, other: str) -> bool:
+    """Whether two addresses are spellings of the same."""
+    return _canonical(one) == _canonical(other)
 
 
 def read_token_file(path: Path) -> str:
@@ -175,6 +167,21 @@ def read_private(path: Path, bytes_max: int, *, checked: bool = True) -> bytes |
     if len(raw) > bytes_max:
         raise ConfigError(f"{path} is larger than {bytes_max} bytes", hint="it is not a file of this kind")
     return raw
+
+
+def write_private(path: Path, content: bytes) -> None:
+    """Replace a file by one that only its owner may read. Raises `OSError`."""
+    staging = path.with_suffix(f".{secrets.token_hex(8)}")
+    try:
+        descriptor = os.open(staging, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        staging.replace(path)
+    except BaseException:
+        staging.unlink(missing_ok=True)
+        raise
 
 
 def _check_file(path: Path, found: os.stat_result) -> None:
