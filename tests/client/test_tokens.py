@@ -12,8 +12,8 @@ import pytest
 
 from aliquot.client import ClientTls, NotLoggedIn, NotPermitted, Pool
 from aliquot.client.credentials import Credential, CredentialsFile
+from aliquot.common.connection_string import decode
 from aliquot.common.errors import ConfigError, SecurityError
-from aliquot.common.login import read_login_string
 from tests.certificates import Authority
 from tests.client.scripted_coordinator import Fault, ScriptedCoordinator
 from tests.polling import eventually
@@ -213,9 +213,9 @@ def test_the_authority_of_the_login_makes_tls_by_itself(
         credentials.put(Credential((server.address,), TOKEN, authority.ca.read_text()))
         pool = connect(server.address)
         assert pool.status().granting
-        said = read_login_string(pool.login_string(NEWER, addresses=["gpu-a"]))
+        said = decode(pool.connection_string(NEWER, addresses=["gpu-a"]))
         assert said.addresses == ("gpu-a:7070",)
-        assert (said.token, said.ca) == (NEWER, authority.ca.read_text())
+        assert (said.token, said.ca_pem) == (NEWER, authority.ca.read_text())
     finally:
         server.stop()
 

@@ -25,8 +25,8 @@ from pathlib import Path
 from aliquot.client._token import Token
 from aliquot.client.credentials import Credential, CredentialsFile, read_token_file
 from aliquot.common.config import DEFAULT_ORIGIN, Loaded, load
+from aliquot.common.connection_string import ConnectionString
 from aliquot.common.errors import ConfigError
-from aliquot.common.login import LoginString
 from aliquot.common.tls import ClientTls, is_local_address
 from aliquot.common.tokens import check_token
 
@@ -82,13 +82,13 @@ class Connecting:
     token: Token
     tls: ClientTls | None
 
-    def login_string(self, token: str, addresses: Sequence[str] = (), node: str = "") -> str:
+    def connection_string(self, token: str, addresses: Sequence[str] = (), node: str = "") -> str:
         """What makes another machine reach the same pool with this token, by these addresses or its own."""
         tls, ca = self.tls, ""
         if tls is not None:
             ca = tls.ca_pem if tls.ca_file is None else tls.ca_file.read_text(encoding="ascii", errors="replace")
         where = tuple(map(_with_port, addresses)) or self.settings.coordinator
-        return LoginString(where, token, ca, node).encode()
+        return ConnectionString(where, token, ca, node).encode()
 
 
 def connecting(

@@ -2,6 +2,7 @@
 
     alq_<id>_<secret>          of a person, a service or a session
     alq_lease_<lease id>_<…>   of the programs of a lease: the lease's own secret, good for that lease while it lives
+    alq_invite_<id>_<secret>   lets one node join, once
 
 The prefix lets scanners of source code find a token that was checked in. A random secret of 256 bits needs no salt and
 no slow hash: there is nothing to guess.
@@ -21,6 +22,7 @@ CHARS_MAX = 256
 _ID_CHARS, _SECRET_CHARS = 12, 64
 _TOKEN = re.compile(rf"alq_([0-9a-f]{{{_ID_CHARS}}})_([0-9a-f]{{{_SECRET_CHARS}}})")
 _LEASE = re.compile(r"alq_lease_(l-[0-9a-hjkmnp-tv-z]{13})_([0-9a-f]{64})")
+_INVITE = re.compile(rf"alq_invite_([0-9a-f]{{{_ID_CHARS}}})_([0-9a-f]{{{_SECRET_CHARS}}})")
 _ANY = re.compile(r"alq(?:_|1\.)[0-9A-Za-z_-]{8,}")
 _VISIBLE = re.compile(rf"[!-~]{{1,{CHARS_MAX}}}")
 
@@ -39,6 +41,18 @@ def make_token(entropy: bytes) -> tuple[str, str]:
         raise ValueError("a token is made of 38 random bytes")
     text = entropy.hex()
     return text[:_ID_CHARS], f"alq_{text[:_ID_CHARS]}_{text[_ID_CHARS:]}"
+
+
+def make_invite(entropy: bytes) -> tuple[str, str]:
+    """(id, text) of a new invite, from 38 random bytes."""
+    token_id, text = make_token(entropy)
+    return token_id, text.replace("alq_", "alq_invite_", 1)
+
+
+def invite_id_of(text: str) -> str | None:
+    """The id within an invite's text; None where it is none."""
+    found = _INVITE.fullmatch(text)
+    return found.group(1) if found is not None else None
 
 
 ENTROPY_BYTES = (_ID_CHARS + _SECRET_CHARS) // 2

@@ -161,7 +161,7 @@ def _token(args: argparse.Namespace) -> int:
     with options.open_pool(args) as pool:
         made = pool.access.issue_token(args.what, grants=grants, ttl_ms=args.ttl * 1000, note=args.note)
         addresses = args.address or pool.addresses
-        login = pool.login_string(made.token, addresses=args.address)
+        login = pool.connection_string(made.token, addresses=args.address)
     if out.as_json:
         out.document({"token": made.token, "login": login, "issued": made.issued})
         return Exit.OK

@@ -17,8 +17,8 @@ from aliquot.cli._out import Out
 from aliquot.client import ClientTls, NotFound, NotLoggedIn, Pool, RetryPolicy
 from aliquot.client.access import Identity
 from aliquot.client.credentials import Credential, CredentialsFile, read_token_file
+from aliquot.common.connection_string import CHARS_MAX, PREFIX, decode
 from aliquot.common.errors import ConfigError
-from aliquot.common.login import CHARS_MAX, is_login_string, read_login_string
 from aliquot.common.tokens import check_token
 
 
@@ -63,15 +63,16 @@ def _given(args: argparse.Namespace) -> Credential:
     if args.token_file is not None:
         raise ConfigError("a login string, and a file with a token", hint="give one of the two")
     text = sys.stdin.read(CHARS_MAX + 1).strip() if args.string == "-" else args.string
-    if not is_login_string(text):
+    if not text.strip().startswith(PREFIX):
         where = "standard input" if args.string == "-" else "the argument"
         return Credential(named, check_token(text, where), _authority(args))
-    said = read_login_string(text)
+    said = decode(text)
     if said.node:
         raise ConfigError(
             f"this string is for the node {said.node}, not for a person", hint="run `aliquot-agent join` with it there"
         )
-    return Credential(named or said.addresses, said.token, said.ca or _authority(args))
+    token = check_token(said.token, "this string")
+    return Credential(named or said.addresses, token, said.ca_pem or _authority(args))
 
 
 def _authority(args: argparse.Namespace) -> str:
