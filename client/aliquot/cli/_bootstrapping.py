@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
+from aliquot.cli import _options as options
 from aliquot.cli._exits import Exit
 from aliquot.cli._out import Out
 from aliquot.cli.commands.logging_in import show_identity
 from aliquot.cli.localpool.layout import Layout
 from aliquot.cli.localpool.record import PoolRecord
-from aliquot.client import ClientTls, NotFound, Pool, RetryPolicy, Unavailable
+from aliquot.client import NotFound, Pool, Unavailable
 from aliquot.client.access import Identity
 from aliquot.client.credentials import Credential, CredentialsFile
 from aliquot.client.local import state_folder
@@ -22,18 +23,17 @@ from aliquot.common.tls import is_local_address
 SOCKET = "admin.sock"
 AUTHORITY = "ca.pem"
 """The authority of the coordinator's own certificate, beside the socket."""
-_ONCE = RetryPolicy(enabled=False)
 
 
 def bootstrap(args: argparse.Namespace) -> int:
     """Get the token, keep it for the coordinator of this machine, and say who one is now."""
     out = Out.of(args)
     socket = args.socket or _find_socket()
-    with Pool(f"unix:{socket}", timeout_s=args.timeout, retry=_ONCE) as pool:
+    with options.open_pool(args, [f"unix:{socket}"], token="", patient=False) as pool:
         made = pool.access.bootstrap(revoke_others=args.revoke_others)
     addresses = _addresses(args.coordinator, socket)
     authority = _authority(socket.with_name(AUTHORITY))
-    kept, identity = _try(addresses, made.token, authority, args.timeout)
+    kept, identity = _try(args, Credential(addresses, made.token, authority))
     file = CredentialsFile.of(os.environ)
     file.put(kept, current=True)
     if identity is None:
@@ -84,14 +84,13 @@ def _authority(path: Path) -> str:
         return ""
 
 
-def _try(addresses: Sequence[str], token: str, authority: str, timeout_s: float) -> tuple[Credential, Identity | None]:
-    """Whether the coordinator speaks TLS, which it need not do on loopback; None: it does not answer."""
-    choices = [Credential(tuple(addresses), token, ca) for ca in dict.fromkeys((authority, ""))]
+def _try(args: argparse.Namespace, made: Credential) -> tuple[Credential, Identity | None]:
+    """Whether the coordinator speaks TLS, which it need not do on loopback; no identity: it does not answer."""
+    choices = [replace(made, ca=ca) for ca in dict.fromkeys((made.ca, ""))]
     for choice in choices:
-        tls = ClientTls(ca_pem=choice.ca) if choice.ca else None
         try:
-            with Pool(addresses, timeout_s=timeout_s, token=token, tls=tls, retry=_ONCE) as pool:
+            with options.open_pool(args, choice.addresses, token=choice.token, ca=choice.ca, patient=False) as pool:
                 return choice, pool.access.whoami()
         except (Unavailable, SecurityError):
             continue
-    return choices[-1 if all(map(is_local_address, addresses)) else 0], None
+    return choices[-1 if all(map(is_local_address, made.addresses)) else 0], None

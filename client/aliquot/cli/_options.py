@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from aliquot.client import Pool, Request, RetryPolicy, Serve, Tier, Topology
+from aliquot.client import ClientTls, Pool, Request, RetryPolicy, Serve, Tier, Topology
 from aliquot.common.duration import parse_duration_ms
 from aliquot.common.errors import AliquotError
 from aliquot.common.quantity import parse_bytes, parse_milli
@@ -50,13 +50,22 @@ def common(parser: argparse.ArgumentParser, *, top: bool = False) -> None:
     )
 
 
-def open_pool(args: argparse.Namespace) -> Pool:
-    """The pool named by the options."""
+def open_pool(
+    args: argparse.Namespace,
+    addresses: Sequence[str] = (),
+    *,
+    token: str | None = None,
+    ca: str = "",
+    patient: bool = True,
+) -> Pool:
+    """The pool named by the options; or at these addresses, with this token and authority, asked only once."""
     return Pool(
-        args.coordinator,
+        addresses or args.coordinator,
         timeout_s=args.timeout,
-        retry=RetryPolicy(unreachable_s=UNREACHABLE_S),
-        token_file=args.token_file,
+        retry=RetryPolicy(unreachable_s=UNREACHABLE_S, enabled=patient),
+        token=token,
+        token_file=args.token_file if token is None else None,
+        tls=ClientTls(ca_pem=ca) if ca else None,
     )
 
 

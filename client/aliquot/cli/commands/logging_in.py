@@ -14,7 +14,7 @@ from aliquot.cli._command import Builtin
 from aliquot.cli._exits import Exit
 from aliquot.cli._json import plain
 from aliquot.cli._out import Out
-from aliquot.client import ClientTls, NotFound, NotLoggedIn, Pool, RetryPolicy
+from aliquot.client import NotFound, NotLoggedIn, Pool
 from aliquot.client.access import Identity
 from aliquot.client.credentials import Credential, CredentialsFile, read_token_file
 from aliquot.common.connection_string import CHARS_MAX, PREFIX, decode
@@ -36,9 +36,7 @@ def _configure_login(parser: argparse.ArgumentParser) -> None:
 def _login(args: argparse.Namespace) -> int:
     out = Out.of(args)
     given = _given(args)
-    tls = ClientTls(ca_pem=given.ca) if given.ca else None
-    retry = RetryPolicy(unreachable_s=options.UNREACHABLE_S)
-    with Pool(given.addresses or None, timeout_s=args.timeout, token=given.token, tls=tls, retry=retry) as pool:
+    with options.open_pool(args, given.addresses, token=given.token, ca=given.ca) as pool:
         # Asked before it is kept: what does not work should not stand in the way of what does.
         identity = pool.access.whoami()
         addresses = pool.addresses
@@ -124,7 +122,7 @@ def _logout(args: argparse.Namespace) -> int:
 
 def _revoke(args: argparse.Namespace, known: Credential) -> None:
     """End the token that is kept. One that does not count any more needs no ending."""
-    with Pool(args.coordinator, timeout_s=args.timeout, token=known.token) as pool, contextlib.suppress(NotLoggedIn):
+    with options.open_pool(args, token=known.token) as pool, contextlib.suppress(NotLoggedIn):
         pool.access.revoke_tokens([pool.access.whoami().token_id])
 
 
