@@ -129,7 +129,7 @@ class Coordinator(Collector):
             ended=self._stop.set,
         )
         await leading.start()
-        self.gate.open(leading.services)
+        self.gate.open(leading.services, leading.door)
         if self._seat is not None:
             await self.server.set_leading(leading=True)
         else:

@@ -92,8 +92,8 @@ class Touched(msgspec.Struct, frozen=True):
     """Tenants whose budgets are used at another pace."""
     plans: bool = False
     """Whether holds or maintenance windows have changed."""
-    access: bool = False
-    """Whether a principal or a token has changed."""
+    principals: tuple[str, ...] = ()
+    tokens: tuple[str, ...] = ()
     audit: tuple[AuditEntry, ...] = ()
     """What was put down of who did what, in order."""
 
@@ -193,7 +193,8 @@ class State:
         self._node_moves_made: tuple[NodeMove, ...] = ()
         self._touched_meters: dict[str, None] = {}
         self._touched_plans = False
-        self._touched_access = False
+        self._touched_principals: dict[str, None] = {}
+        self._touched_tokens: dict[str, None] = {}
         self._audited: tuple[AuditEntry, ...] = ()
 
     @classmethod
@@ -280,9 +281,13 @@ class State:
         """Say that a hold or a maintenance window has changed."""
         self._touched_plans = True
 
-    def touch_access(self) -> None:
-        """Say that a principal or a token has changed."""
-        self._touched_access = True
+    def touch_principal(self, name: str) -> None:
+        """Say that this principal's record was replaced."""
+        self._touched_principals[name] = None
+
+    def touch_token(self, token_id: str) -> None:
+        """Say that this token was issued or has ended."""
+        self._touched_tokens[token_id] = None
 
     def touch_audit(self, entry: AuditEntry) -> None:
         """Say that somebody has changed something."""
@@ -301,10 +306,12 @@ class State:
             self._node_moves_made,
             tuple(self._touched_meters),
             self._touched_plans,
-            self._touched_access,
+            tuple(self._touched_principals),
+            tuple(self._touched_tokens),
             self._audited,
         )
-        self._touched_access = False
+        self._touched_principals.clear()
+        self._touched_tokens.clear()
         self._audited = ()
         self._touched_plans = False
         self._node_moves_made = ()

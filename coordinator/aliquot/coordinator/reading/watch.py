@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from aliquot.coordinator.core.leases.records import Lease
@@ -68,6 +68,8 @@ class Watcher:
     lease_ids: frozenset[str]
     nodes: bool
     seq: int
+    sees: Callable[[Lease], bool] | None = None
+    """Whether it may have a lease; None: every one."""
     _queue: deque[Change] = field(default_factory=deque)
     _overrun: bool = False
     _waiter: asyncio.Future[None] | None = None
@@ -76,6 +78,8 @@ class Watcher:
         """Whether it asked for this."""
         if isinstance(record, Node):
             return self.nodes
+        if self.sees is not None and not self.sees(record):
+            return False
         if self.lease_ids:
             return record.lease_id in self.lease_ids
         return not self.tenant or record.request.tenant == self.tenant
@@ -181,6 +185,8 @@ class WatchHub:
         """The ring can serve whoever has seen everything up to here."""
         self._all: set[Watcher] = set()
         self._everything: set[Watcher] = set()
+        self._some: set[Watcher] = set()
+        """Those who want everything and may not have all of it."""
         self._by_tenant: dict[str, set[Watcher]] = {}
         self._by_lease: dict[str, set[Watcher]] = {}
         self._for_nodes: set[Watcher] = set()
@@ -232,19 +238,33 @@ class WatchHub:
             if watcher.nodes not in shared:
                 shared[watcher.nodes] = batch.changes(batch.records if watcher.nodes else leases)
             watcher.put(shared[watcher.nodes])
+        for watcher in self._some:
+            watcher.offer(batch, [record for record in batch.records if watcher.wants(record)])
         interested: dict[Watcher, list[Lease | Node]] = {}
         for lease in leases:
             for watchers in (self._by_tenant.get(lease.request.tenant), self._by_lease.get(lease.lease_id)):
                 for watcher in watchers or ():
+                    if watcher.sees is not None and not watcher.sees(lease):
+                        continue
                     interested.setdefault(watcher, []).append(lease)
         if nodes:
-            for watcher in self._for_nodes - self._everything:
+            for watcher in self._for_nodes - self._everything - self._some:
                 interested.setdefault(watcher, []).extend(nodes)
         for watcher, records in interested.items():
             watcher.offer(batch, records)
 
-    def watch(self, *, after_seq: int, tenant: str = "", lease_ids: Iterable[str] = (), nodes: bool = False) -> Watcher:
-        """Follow the changes after `after_seq` (0: from now on). Raises WatchCompacted or Overloaded."""
+    def watch(
+        self,
+        *,
+        after_seq: int,
+        tenant: str = "",
+        lease_ids: Iterable[str] = (),
+        nodes: bool = False,
+        sees: Callable[[Lease], bool] | None = None,
+    ) -> Watcher:
+        """Follow the changes after `after_seq` (0: from now on), of leases that it `sees`. Raises WatchCompacted or
+        Overloaded.
+        """
         if len(self._all) >= WATCHERS_MAX:
             raise Overloaded(f"{WATCHERS_MAX} watchers are connected, which is the bound", retry_after_ms=5_000)
         if after_seq and after_seq < self._oldest_seq:
@@ -258,7 +278,7 @@ class WatchHub:
                 hint="list again, and watch from the list's seq",
             )
         start = after_seq or self.seq
-        watcher = Watcher(self, tenant, frozenset(lease_ids), nodes, start)
+        watcher = Watcher(self, tenant, frozenset(lease_ids), nodes, start, sees)
         first = bisect_right([batch.seq for batch in self._ring], start) if start < self.seq else len(self._ring)
         for index in range(first, len(self._ring)):
             batch = self._ring[index]
@@ -288,5 +308,5 @@ class WatchHub:
         elif watcher.tenant:
             registers.append(self._by_tenant.setdefault(watcher.tenant, set()))
         else:
-            registers.append(self._everything)
+            registers.append(self._everything if watcher.sees is None else self._some)
         return registers

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -51,8 +52,8 @@ class AccessSettings:
     """Where the coordinator keeps its own secrets, and how others know it."""
 
     dir: Path | None = None
-    """A folder that only the service enters. None: that of the SQLite journal, else `$STATE_DIRECTORY`, else the
-    user's.
+    """A folder that only the service enters. None: beside the SQLite journal, its name and `.access`; else `access` in
+    `$STATE_DIRECTORY` or in the user's own.
     """
     admin_token_file: Path | None = None
     """A token that counts as an administrator's, supplied from outside: a Kubernetes secret."""
@@ -178,10 +179,12 @@ class Settings:
             return self.access.dir.expanduser()
         kind, _, place = self.journal.partition(":")
         if kind == "sqlite" and place:
-            return Path(place).expanduser().parent
+            return Path(f"{Path(place).expanduser()}.access")
+        if kind == "memory":  # it forgets its callers too
+            return Path(tempfile.gettempdir()) / f"aliquot-{os.getuid()}-{os.getpid()}"
         if state := os.environ.get("STATE_DIRECTORY", "").partition(":")[0]:
-            return Path(state)
-        return _users_state() / "aliquot"
+            return Path(state) / "access"
+        return _users_state() / "aliquot" / "access"
 
     def core(self) -> CoreConfig:
         """What decisions depend on."""

@@ -90,7 +90,7 @@ def guarded(handlers: Iterable[grpc.GenericRpcHandler]) -> grpc.GenericRpcHandle
 class Methods:
     """The methods of several services by name, each wrapped once."""
 
-    def __init__(self, services: Sequence[grpc.GenericRpcHandler], wrap: Callable[[Handler], Handler]) -> None:
+    def __init__(self, services: Sequence[grpc.GenericRpcHandler], wrap: Callable[[str, Handler], Handler]) -> None:
         self._services = services
         self._wrap = wrap
         self._known: dict[str, Handler] = {}
@@ -104,14 +104,14 @@ class Methods:
         for service in self._services:
             handler: Handler | None = service.service(call)
             if handler is not None:
-                self._known[call.method] = self._wrap(handler)
+                self._known[call.method] = self._wrap(call.method, handler)
                 return self._known[call.method]
         return None
 
 
 class _Guarded(grpc.GenericRpcHandler):
     def __init__(self, handlers: Sequence[grpc.GenericRpcHandler]) -> None:
-        self._methods = Methods(handlers, lambda handler: _checked(tolerant(handler)))
+        self._methods = Methods(handlers, lambda _, handler: _checked(tolerant(handler)))
 
     def service(self, handler_call_details: grpc.HandlerCallDetails) -> Handler | None:
         """See `grpc.GenericRpcHandler`."""

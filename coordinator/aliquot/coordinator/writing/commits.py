@@ -23,10 +23,11 @@ from aliquot.coordinator.core.tenancy.books import Declarations, Held
 
 @dataclass(frozen=True, slots=True)
 class Callers:
-    """All principals and tokens."""
+    """Principals and tokens that changed, and what was put down of who did what."""
 
-    principals: tuple[Principal, ...]
-    tokens: tuple[Token, ...]
+    principals: tuple[tuple[str, Principal | None], ...] = ()
+    tokens: tuple[tuple[str, Token | None], ...] = ()
+    audit: tuple[AuditEntry, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +46,8 @@ class BooksChange:
     """The same of windows, the next one first."""
     ledger: tuple[Change, ...] = ()
     callers: Callers | None = None
-    """All there are, where one has changed."""
-    audit: tuple[AuditEntry, ...] = ()
-    """What was put down since."""
+    all_callers: bool = False
+    """`callers` are all there are, and no others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,13 +95,22 @@ def _take_books(state: State, touched: Touched, *, whole: bool = False) -> Books
         holds=tuple(state.holds.values()) if plans else None,
         windows=tuple(sorted(state.windows.values(), key=_start)) if plans else None,
         ledger=state.ledger.take_changes(whole=whole),
-        callers=_callers(state) if whole or touched.access else None,
-        audit=tuple(state.access.audit) if whole else touched.audit,
+        callers=_callers(state, touched, whole=whole),
+        all_callers=whole,
     )
 
 
-def _callers(state: State) -> Callers:
-    return Callers(tuple(state.access.principals.values()), tuple(state.access.tokens.values()))
+def _callers(state: State, touched: Touched, *, whole: bool) -> Callers | None:
+    books = state.access
+    if whole:
+        return Callers(tuple(books.principals.items()), tuple(books.tokens.items()), tuple(books.audit))
+    if not (touched.principals or touched.tokens or touched.audit):
+        return None
+    return Callers(
+        tuple([(name, books.principals.get(name)) for name in touched.principals]),
+        tuple([(token_id, books.tokens.get(token_id)) for token_id in touched.tokens]),
+        touched.audit,
+    )
 
 
 def _start(window: Window) -> tuple[int, str]:

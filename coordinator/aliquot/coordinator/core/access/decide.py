@@ -10,13 +10,13 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from aliquot.common import names
+from aliquot.common import limits, names
 from aliquot.common.errors import InvalidFieldError
 from aliquot.coordinator.core import commands as c
 from aliquot.coordinator.core.access import records
 from aliquot.coordinator.core.access.facts import Acted, RoleGranted, RoleRevoked, TokenIssued, TokensEnded
 from aliquot.coordinator.core.access.records import PRINCIPAL, SYSTEM, Actor, Token
-from aliquot.coordinator.core.access.roles import GIVABLE, Action, Grant, Role, Scoped, RULES, may, may_give
+from aliquot.coordinator.core.access.roles import GIVABLE, Grant, Role, may_give
 from aliquot.coordinator.core.errors import InvalidField, LastAdministrator, RoleMissing, TokenNotFound
 from aliquot.coordinator.core.fact import Fact
 from aliquot.coordinator.core.outcomes import NOTHING, Decision
@@ -61,7 +61,9 @@ def issue_token(state: Planning, command: c.IssueToken, now_ms: int) -> Decision
     if token.principal != command.by.principal:
         if not held and not new:
             raise InvalidField(
-                "grants", f"{token.principal} has no role, so a token would open nothing", hint="name a role and a scope"
+                "grants",
+                f"{token.principal} has no role, so a token would open nothing",
+                hint="name a role and a scope",
             )
         for grant in held:
             _require_may_give(state, command.by, grant)
@@ -136,7 +138,7 @@ def expired(state: Planning, token_id: str, now_ms: int) -> list[Fact]:
 def check_principal(name: str, field: str = "principal") -> None:
     """Raises InvalidField for a name that nobody can have."""
     try:
-        names.validate_text(name, field, names.limits.MAX_NAME_CHARS)
+        names.validate_text(name, field, limits.MAX_NAME_CHARS)
     except InvalidFieldError as error:
         raise InvalidField(error.field, error.message) from error
     if not PRINCIPAL.fullmatch(name):
@@ -151,13 +153,16 @@ _ADMIN = Grant(Role.ADMIN)
 def _check_grant(grant: Grant) -> None:
     if grant.role not in GIVABLE:
         raise InvalidField(
-            "grant.role", f"{grant.role.name.lower()} is not given to principals",
+            "grant.role",
+            f"{grant.role.name.lower()} is not given to principals",
             hint="one of " + ", ".join(role.name.lower() for role in sorted(GIVABLE)),
         )
     if grant.scope:
         names.validate_tenant(grant.scope, "grant.scope")
         if grant.role not in (Role.VIEWER, Role.USER, Role.MANAGER):
-            raise InvalidField("grant.scope", f"{grant.role.name.lower()} is a role on the whole pool", hint="leave it empty")
+            raise InvalidField(
+                "grant.scope", f"{grant.role.name.lower()} is a role on the whole pool", hint="leave it empty"
+            )
 
 
 def _require_may_give(state: Planning, by: Actor, grant: Grant) -> None:
@@ -180,6 +185,4 @@ def _check_room(state: Planning, principal: str, grants: int) -> None:
 
 
 def _other_administrator(state: Planning, principal: str) -> bool:
-    return any(
-        _ADMIN in other.grants for name, other in state.access.principals.items() if name != principal
-    )
+    return any(_ADMIN in other.grants for name, other in state.access.principals.items() if name != principal)

@@ -16,7 +16,7 @@ def _granted(state: State, fact: RoleGranted) -> None:
     books = state.access
     grants = books.grants_of(fact.principal)
     books.principals[fact.principal] = Principal(fact.principal, tuple(sorted({*grants, fact.grant})))
-    _touch(state)
+    state.touch_principal(fact.principal)
 
 
 def _revoked(state: State, fact: RoleRevoked) -> None:
@@ -24,7 +24,7 @@ def _revoked(state: State, fact: RoleRevoked) -> None:
     left = tuple(grant for grant in books.grants_of(fact.principal) if grant != fact.grant)
     books.principals[fact.principal] = Principal(fact.principal, left)
     _forget(books, fact.principal)
-    _touch(state)
+    state.touch_principal(fact.principal)
 
 
 def _issued(state: State, fact: TokenIssued) -> None:
@@ -35,7 +35,8 @@ def _issued(state: State, fact: TokenIssued) -> None:
     books.principals.setdefault(token.principal, Principal(token.principal))
     if token.expires_ms:
         state.timers.add(token.expires_ms, Due.TOKEN, token.token_id)
-    _touch(state)
+    state.touch_token(token.token_id)
+    state.touch_principal(token.principal)
 
 
 def _ended(state: State, fact: TokensEnded) -> None:
@@ -49,7 +50,8 @@ def _ended(state: State, fact: TokensEnded) -> None:
         if not of_principal:
             del books.tokens_of[token.principal]
         _forget(books, token.principal)
-    _touch(state)
+        state.touch_token(token_id)
+        state.touch_principal(token.principal)
 
 
 def _acted(state: State, fact: Acted) -> None:
@@ -66,11 +68,6 @@ def _forget(books: AccessBooks, name: str) -> None:
     """A principal with nothing left to it."""
     if name in books.principals and not books.principals[name].grants and name not in books.tokens_of:
         del books.principals[name]
-
-
-def _touch(state: State) -> None:
-    state.access.version += 1
-    state.touch_access()
 
 
 def index(state: State) -> None:

@@ -88,8 +88,6 @@ class AccessBooks:
         # derived
         self.tokens_of: dict[str, dict[str, None]] = {}
         """Principal -> the ids of its tokens."""
-        self.version = 0
-        """Moves with every change of a principal or a token."""
 
     def grants_of(self, principal: str) -> tuple[Grant, ...]:
         """What a principal may do."""

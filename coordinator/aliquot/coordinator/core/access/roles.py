@@ -60,6 +60,7 @@ class Action(enum.Enum):
     SPEAK_FOR_NODE = "speak for node"
     CARRY = "carry agents' sessions"
     SCRAPE = "read metrics"
+    BOOTSTRAP = "become administrator on the coordinator's own socket"
 
 
 class Scoped(enum.Enum):
@@ -95,6 +96,7 @@ RULES: Final[dict[Action, tuple[Scoped, frozenset[Role]]]] = {
     Action.SPEAK_FOR_NODE: (Scoped.NODE, frozenset({Role.AGENT})),
     Action.CARRY: (Scoped.POOL, frozenset({Role.RELAY})),
     Action.SCRAPE: (Scoped.NONE, frozenset({Role.METRICS, Role.CONSOLE, _O, _A})),
+    Action.BOOTSTRAP: (Scoped.POOL, frozenset()),
 }
 """Who may do what. An action that is not here is refused to everybody."""
 
@@ -149,5 +151,7 @@ def covers(scope: str, tenant: str) -> bool:
 def needed(action: Action, scope: str = "") -> str:
     """The least role that would do, as it is given: `user on vision`."""
     scoped, roles = RULES[action]
+    if not roles:
+        return "the coordinator's own socket"
     least = min(roles)
     return str(Grant(least, scope if scoped is Scoped.TENANT else ""))
