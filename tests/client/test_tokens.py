@@ -143,12 +143,14 @@ def test_where_none_is_named_the_coordinator_is_that_of_the_last_login(
 def test_on_the_coordinators_machine_whoever_may_read_its_token_has_it(
     coordinator: ScriptedCoordinator, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("aliquot.client._settings.MACHINE_TOKEN", keep(tmp_path / "admin.token", TOKEN))
+    monkeypatch.setattr("aliquot.client.local.MACHINE_STATE", tmp_path)
+    (tmp_path / "coordinator.db.access").mkdir(0o700)
+    file = keep(tmp_path / "coordinator.db.access" / "admin.token", TOKEN)
     with Pool(coordinator.address) as pool:
         pool.status()
     assert coordinator.shown["GetStatus"] == [TOKEN]
     with Pool("gpu-a:7070") as elsewhere:
-        assert elsewhere.token_origin != str(tmp_path / "admin.token")
+        assert elsewhere.token_origin != str(file)
 
 
 def test_a_configuration_file_is_no_place_for_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

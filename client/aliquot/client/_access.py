@@ -48,9 +48,16 @@ def revoke_role(context: Context, principal: str, grant: access.RoleGrant, timeo
 
 
 def principals(context: Context, timeout_s: float) -> Flow[tuple[access.Principal, ...]]:
-    """Everybody."""
-    answer = yield from call(context, _PRINCIPALS, access_pb2.ListPrincipalsRequest(), timeout_s)
-    return tuple(read(each, access.Principal) for each in answer.principals)
+    """Everybody that the caller may see, page by page, by name."""
+    found: list[access.Principal] = []
+    token = ""
+    while True:
+        request = access_pb2.ListPrincipalsRequest(page_token=token)
+        answer = yield from call(context, _PRINCIPALS, request, timeout_s)
+        found += (read(each, access.Principal) for each in answer.principals)
+        token = answer.next_page_token
+        if not token:
+            return tuple(sorted(found, key=lambda principal: principal.name))
 
 
 def issue_token(
@@ -73,9 +80,16 @@ def revoke_tokens(
 
 
 def tokens(context: Context, principal: str, timeout_s: float) -> Flow[tuple[access.Token, ...]]:
-    """Those that the caller may see."""
-    answer = yield from call(context, _TOKENS, access_pb2.ListTokensRequest(principal=principal), timeout_s)
-    return tuple(read(each, access.Token) for each in answer.tokens)
+    """Those that the caller may see, page by page, in the order in which they were made."""
+    found: list[access.Token] = []
+    token = ""
+    while True:
+        request = access_pb2.ListTokensRequest(principal=principal, page_token=token)
+        answer = yield from call(context, _TOKENS, request, timeout_s)
+        found += (read(each, access.Token) for each in answer.tokens)
+        token = answer.next_page_token
+        if not token:
+            return tuple(found)
 
 
 def audit(context: Context, principal: str, since_ms: int, entries_max: int, timeout_s: float) -> Flow[access.Audit]:

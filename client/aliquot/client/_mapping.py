@@ -52,6 +52,7 @@ _BY_REASON: dict[str, type[errors.PoolError]] = {
     "TOKEN_EXPIRED": errors.NotLoggedIn,
     "TOKEN_REVOKED": errors.NotLoggedIn,
     "ROLE_MISSING": errors.NotPermitted,
+    "ROLES_CHANGED": errors.Unavailable,
     "TOKEN_NOT_FOUND": errors.TokenNotFound,
     "LAST_ADMINISTRATOR": errors.Refused,
     "INTERNAL": errors.InternalError,

@@ -22,8 +22,10 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
+from aliquot.client import local
 from aliquot.client._token import Token
 from aliquot.client.credentials import Credential, CredentialsFile, read_token_file
+from aliquot.client.local import ADMIN_TOKEN, access_folders
 from aliquot.common.config import DEFAULT_ORIGIN, Loaded, load
 from aliquot.common.connection_string import ConnectionString
 from aliquot.common.errors import ConfigError
@@ -41,8 +43,6 @@ _SHORT = {
     "ALIQUOT_TOKEN": "TOKEN",
     "ALIQUOT_TOKEN_FILE": "TOKEN_FILE",
 }
-MACHINE_TOKEN = Path("/var/lib/aliquot/admin.token")
-"""The first administrator's, where a coordinator runs as a service."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,8 +123,10 @@ def _source(settings: ClientSettings, file: CredentialsFile, known: Credential |
         return partial(str, settings.token), "ALIQUOT_TOKEN"
     if settings.token_file is not None:
         return partial(read_token_file, settings.token_file), str(settings.token_file)
-    if known is None and all(map(is_local_address, settings.coordinator)) and os.access(MACHINE_TOKEN, os.R_OK):
-        return partial(read_token_file, MACHINE_TOKEN), str(MACHINE_TOKEN)
+    if known is None and all(map(is_local_address, settings.coordinator)):
+        for folder in access_folders(local.MACHINE_STATE):
+            if os.access(folder / ADMIN_TOKEN, os.R_OK):
+                return partial(read_token_file, folder / ADMIN_TOKEN), str(folder / ADMIN_TOKEN)
 
     # Also where there is none yet: who logs in while a program runs need not start it again.
     def kept() -> str:

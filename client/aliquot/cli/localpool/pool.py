@@ -178,7 +178,7 @@ class LocalPool:
         return Child(
             "coordinator",
             self._coordinator_command(self.plan.listen),
-            clean_environment({}),
+            clean_environment({"ALIQUOT_COORDINATOR_ACCESS_DIR": str(self.layout.access)}),
             self.layout.logs / "coordinator.log",
         )
 

@@ -14,7 +14,7 @@ AUDIT_ENTRIES = 100
 
 
 class Access:
-    """Who may do what. Each method is one call, but for `audit`, which reads page by page.
+    """Who may do what. Each method is one call, but for lists, which are read page by page.
 
     Any of them raises `NotLoggedIn`, `NotPermitted` where the caller's roles don't allow it, `Unavailable` and
     `DeadlineExceeded`, and `InvalidRequest` for values out of their range.
