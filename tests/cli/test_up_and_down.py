@@ -26,11 +26,12 @@ UP = ["--nodes", "1", "--gpus", "1", "--listen", "127.0.0.1:0", "--metrics-port"
 
 
 @pytest.fixture
-def root(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A state folder with a short name; whatever still runs in it is stopped."""
+def root(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
+    """A state folder with a short name; whatever still runs in it is stopped. The user has no settings yet."""
     folder = Path(tempfile.mkdtemp(prefix="aq-"))
-    for name in ("ALIQUOT_COORDINATOR", "ALIQUOT_AGENT_SOCKET"):
+    for name in ("ALIQUOT_COORDINATOR", "ALIQUOT_AGENT_SOCKET", "ALIQUOT_TOKEN", "ALIQUOT_TOKEN_FILE"):
         monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     yield folder
     record = PoolRecord.read(Layout(folder))
     if record is not None:

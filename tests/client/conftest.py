@@ -64,6 +64,7 @@ def real(request: pytest.FixtureRequest, local: LocalPool) -> Iterator[Any]:
         "tenant": "vision",
         "retry": FAST,
         "agent_sockets": [node.socket for node in local.nodes],
+        "token_file": local.token_file,
     }
     if request.param == "threads":
         with Pool(local.address, **options) as pool:

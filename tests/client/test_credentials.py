@@ -62,12 +62,14 @@ def test_the_last_login_is_the_one_that_is_meant(file: CredentialsFile) -> None:
     assert file.current() is None
 
 
-def test_what_is_taken_out_is_gone_and_another_token_stays(file: CredentialsFile) -> None:
+def test_what_is_taken_out_is_gone_and_others_stay(file: CredentialsFile) -> None:
     assert not file.remove(["a:1"])
-    file.put(Credential(("a:1",), TOKEN))
-    assert not file.remove(["a:1"], OTHER)
-    assert file.remove(["a:1"], TOKEN)
+    file.put(Credential(("a:1", "b:1"), TOKEN))
+    file.put(Credential(("c:1",), OTHER))
+    assert file.remove(["b:1"])
+    assert not file.remove(["b:1"])
     assert file.find(["a:1"]) is None
+    assert file.find(["c:1"]) is not None
     assert TOKEN not in file.path.read_text()
 
 

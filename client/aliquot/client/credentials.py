@@ -85,19 +85,14 @@ class CredentialsFile:
             if current:
                 document.current = credential.addresses[0]
 
-    def remove(self, addresses: Sequence[str], token: str = "") -> bool:
-        """Take out what is kept for these addresses; with `token`, only where it is that one. Says whether it was."""
+    def remove(self, addresses: Sequence[str]) -> bool:
+        """Take out what is kept for these addresses. Says whether there was anything."""
         if not self.path.exists():
             return False
         gone = set(map(_canonical, addresses))
-        removed = False
         with self._changing() as document:
-            kept: list[_Entry] = []
-            for entry in document.pools:
-                if gone & set(map(_canonical, entry.addresses)) and token in {"", entry.token}:
-                    removed = True
-                else:
-                    kept.append(entry)
+            kept = [entry for entry in document.pools if not gone & set(map(_canonical, entry.addresses))]
+            removed = len(kept) < len(document.pools)
             document.pools = kept
             if not any(_canonical(document.current) in map(_canonical, entry.addresses) for entry in kept):
                 document.current = ""

@@ -240,7 +240,7 @@ def _audit(args: argparse.Namespace) -> int:
         ]
         spare = ("TOKEN", "FROM")
         out.show(table("WHEN", "WHO", "DID", "TO", "FROM", "TOKEN", spare=spare, rows=rows))
-        if found.oldest_ms:
+        if since_ms and found.oldest_ms > since_ms:
             out.note(f"what was done before {words.moment(found.oldest_ms)} is no longer kept")
     return Exit.OK
 

@@ -38,9 +38,8 @@ class SigningIn:
 
     def sign_out(self) -> None:
         """Forget it again: another coordinator may listen there next."""
-        file = self.token_file
-        if self._credentials is not None and self._address and file is not None:
-            self._credentials.remove([self._address], read_token_file(file))
+        if self._credentials is not None and self._address:
+            self._credentials.remove([self._address])
 
     def _counts(self, address: str) -> bool:
         file = self.token_file
