@@ -144,7 +144,7 @@ async def _ask_at(
     address: str, string: ConnectionString, asked: enrolment_pb2.JoinRequest
 ) -> enrolment_pb2.JoinResponse:
     in_clear = not string.ca_pem and is_local_address(address)
-    tls = None if in_clear else ClientTls(ca_pem=string.ca_pem.encode() or None)
+    tls = None if in_clear else ClientTls(ca_pem=string.ca_pem)
     async with channel_to(address, Coordinators((address,), tls)) as channel:
         await connect(channel)
         stub = enrolment_pb2_grpc.EnrolmentServiceStub(channel)

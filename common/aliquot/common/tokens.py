@@ -14,6 +14,8 @@ import hashlib
 import re
 from dataclasses import dataclass
 
+from aliquot.common.errors import ConfigError
+
 METADATA_KEY = "authorization"
 SCHEME = "Bearer "
 CHARS_MAX = 256
@@ -22,6 +24,7 @@ _TOKEN = re.compile(rf"alq_([0-9a-f]{{{_ID_CHARS}}})_([0-9a-f]{{{_SECRET_CHARS}}
 _LEASE = re.compile(r"alq_lease_(l-[0-9a-hjkmnp-tv-z]{13})_([0-9a-f]{64})")
 _INVITE = re.compile(rf"alq_invite_([0-9a-f]{{{_ID_CHARS}}})_([0-9a-f]{{{_SECRET_CHARS}}})")
 _ANY = re.compile(r"alq(?:_|1\.)[0-9A-Za-z_-]{8,}")
+_VISIBLE = re.compile(rf"[!-~]{{1,{CHARS_MAX}}}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +85,18 @@ def bearer(text: str) -> tuple[str, str]:
     return METADATA_KEY, SCHEME + text
 
 
+def check_token(text: str, where: str) -> str:
+    """The text, if a token can look like that: it may be supplied by an operator, so its form is open. Raises
+    `ConfigError`, which never repeats it.
+    """
+    if not _VISIBLE.fullmatch(text):
+        raise ConfigError(
+            f"{where} holds no token" if not text else f"what {where} holds is no token",
+            hint=f"a token is one word of at most {CHARS_MAX} visible characters: alq_…",
+        )
+    return text
+
+
 def without_tokens(text: str) -> str:
-    """The text with every token in it cut out: for logs and errors that repeat what they were given."""
+    """The text without the tokens and login strings in it, for logs and errors that repeat what they were given."""
     return _ANY.sub("alq_…", text)

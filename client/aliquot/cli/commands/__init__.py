@@ -2,6 +2,7 @@
 
 from aliquot.cli._command import Command
 from aliquot.cli.commands import (
+    access,
     allocating,
     balancing,
     billing,
@@ -10,6 +11,7 @@ from aliquot.cli.commands import (
     explaining,
     listing,
     live,
+    logging_in,
     maintaining,
     nodes,
     pools,
@@ -23,6 +25,9 @@ BUILTINS: tuple[Command, ...] = (
     pools.UP,
     pools.DOWN,
     pools.DEMO,
+    logging_in.LOGIN,
+    logging_in.LOGOUT,
+    logging_in.WHOAMI,
     running.RUN,
     running.EXEC,
     allocating.ALLOC,
@@ -49,6 +54,7 @@ BUILTINS: tuple[Command, ...] = (
     balancing.BALANCE,
     defragmenting.DEFRAGMENT,
     setting_aside.SET_ASIDE,
+    access.ACCESS,
     billing.INVOICE,
     billing.CREDIT,
     billing.CORRECT,

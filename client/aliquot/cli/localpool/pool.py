@@ -20,7 +20,9 @@ from typing import IO, Self
 from aliquot.cli.localpool.children import Child, ChildFailed, clean_environment
 from aliquot.cli.localpool.layout import Layout
 from aliquot.cli.localpool.record import NodeRecord, PoolRecord, ProcessId, remove
+from aliquot.cli.localpool.signing_in import SigningIn
 from aliquot.client import AgentError, Conflict, NodeState, Pool, PoolError
+from aliquot.client.credentials import CredentialsFile
 from aliquot.client.local import LocalAgent
 from aliquot.common.errors import ConfigError
 
@@ -86,10 +88,18 @@ class LocalNode:
 class LocalPool:
     """A coordinator and its agents. Use it in a `with` block: at the end everything it started is stopped."""
 
-    def __init__(self, layout: Layout, plan: PoolPlan, say: Say = lambda text: None) -> None:
+    def __init__(
+        self,
+        layout: Layout,
+        plan: PoolPlan,
+        say: Say = lambda text: None,
+        credentials: CredentialsFile | None = None,
+    ) -> None:
+        """`credentials` is where the administrator's token is kept while the pool is up; None: nowhere."""
         self.layout = layout
         self.plan = plan
         self._say = say
+        self._signing_in = SigningIn(layout, credentials)
         self._lock: IO[bytes] | None = None
         self.nodes: list[LocalNode] = []
         self.address = plan.listen
@@ -119,8 +129,10 @@ class LocalPool:
         self.layout.make()
         self._take_lock()
         self.start_coordinator()
+        self._signing_in.sign_in(self.address)
         self.nodes = [self._make_node(index, name) for index, name in enumerate(self.plan.node_names())]
         for node in self.nodes:
+            enrol(node, self)
             node.agent.start()
         self.wait_ready()
         self.write_record()
@@ -139,7 +151,7 @@ class LocalPool:
         for node in self.nodes:
             node.agent.wait_for(partial(answers, LocalAgent(node.socket)), timeout_s, "its socket answered")
         names = {node.name for node in self.nodes}
-        with Pool(self.address, timeout_s=timeout_s) as pool:
+        with Pool(self.address, timeout_s=timeout_s, token_file=self.token_file) as pool:
             for node in self.nodes:
                 node.agent.wait_for(lambda: names <= _ready_names(pool), timeout_s, "every node was ready")
 
@@ -166,7 +178,7 @@ class LocalPool:
         return Child(
             "coordinator",
             self._coordinator_command(self.plan.listen),
-            clean_environment({}),
+            clean_environment({"ALIQUOT_COORDINATOR_ACCESS_DIR": str(self.layout.access)}),
             self.layout.logs / "coordinator.log",
         )
 
@@ -226,6 +238,15 @@ class LocalPool:
         """All parts."""
         return [self.coordinator, *(node.agent for node in self.nodes)]
 
+    def connect(self) -> Pool:
+        """A connection of its administrator, which knows its agents."""
+        return Pool(self.address, token_file=self.token_file, agent_sockets=[node.socket for node in self.nodes])
+
+    @property
+    def token_file(self) -> Path | None:
+        """A file with an administrator's token; None: the coordinator has made none."""
+        return self._signing_in.token_file
+
     def node(self, name: str) -> LocalNode:
         """A node by name."""
         return next(node for node in self.nodes if node.name == name)
@@ -266,10 +287,16 @@ class LocalPool:
                 child.process.terminate()
         for child in (*agents, self.coordinator):
             child.stop()
+        self._signing_in.sign_out()
         if self._lock is not None:
             remove(self.layout)
             self._lock.close()
             self._lock = None
+
+
+def enrol(node: LocalNode, pool: LocalPool) -> None:
+    """Let the coordinator know the agent of this node, before it starts. Nothing is needed yet."""
+    del node, pool
 
 
 def _simgpu(*arguments: str) -> str:
