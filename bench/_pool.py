@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -72,13 +72,17 @@ class Process:
         self.popen.wait()
 
 
-def start_coordinator(*arguments: str) -> Process:
-    """Start one and wait until it serves."""
-    return _start("-m", "aliquot.coordinator", "--listen", "127.0.0.1:0", "--metrics-port", "0", *arguments)
+def start_coordinator(*arguments: str, identities: bool = False) -> Process:
+    """Start one and wait until it serves. Agents without keys come in, unless `identities`."""
+    environment = {} if identities else {"ALIQUOT_COORDINATOR_AGENTS_UNENROLLED": "true"}
+    listening = ("--listen", "127.0.0.1:0", "--metrics-port", "0")
+    return _start("-m", "aliquot.coordinator", *listening, *arguments, environment=environment)
 
 
-def _start(*program: str) -> Process:
-    popen = subprocess.Popen([sys.executable, *program], stdout=subprocess.PIPE, text=True)
+def _start(*program: str, environment: Mapping[str, str] | None = None) -> Process:
+    popen = subprocess.Popen(
+        [sys.executable, *program], stdout=subprocess.PIPE, text=True, env={**os.environ, **(environment or {})}
+    )
     assert popen.stdout is not None
     deadline = time.monotonic() + _READY_WITHIN_S
     while time.monotonic() < deadline:
@@ -93,16 +97,16 @@ def _start(*program: str) -> Process:
 
 
 @contextlib.contextmanager
-def coordinator(*arguments: str) -> Iterator[Process]:
+def coordinator(*arguments: str, identities: bool = False) -> Iterator[Process]:
     """A coordinator that is stopped at the end."""
-    with _stopped(start_coordinator(*arguments)) as process:
+    with _stopped(start_coordinator(*arguments, identities=identities)) as process:
         yield process
 
 
 @contextlib.contextmanager
-def restarted(address: str, arguments: Sequence[str]) -> Iterator[Process]:
+def restarted(address: str, arguments: Sequence[str], *, identities: bool = False) -> Iterator[Process]:
     """A coordinator at the address of one that was killed; it is stopped at the end."""
-    with _stopped(start_coordinator(*arguments, "--listen", address)) as process:
+    with _stopped(start_coordinator(*arguments, "--listen", address, identities=identities)) as process:
         yield process
 
 

@@ -70,7 +70,7 @@ def node(tmp_path: Path) -> Iterator[Node]:
 async def coordinator(version: Version, journal: str, listen: str = "127.0.0.1:0") -> Running | Ended:
     """Start that version's coordinator."""
     flags = ("--listen", listen, "--metrics-port", "-1", "--log-level", "error", "--journal", journal)
-    return await start(*flags, env=version.environment)
+    return await start(*flags, env=version.environment, older=version is not NOW)
 
 
 @contextlib.asynccontextmanager

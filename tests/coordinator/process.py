@@ -11,6 +11,8 @@ from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 
 _READY_WITHIN_S = 60
+UNENROLLED = {"ALIQUOT_COORDINATOR_AGENTS_UNENROLLED": "true"}
+"""Agents without keys come in: most suites are not about who they are."""
 
 
 @dataclass
@@ -36,8 +38,8 @@ class Running:
         return Ended(self.process.returncode, said.decode())
 
 
-async def start(*arguments: str, env: Mapping[str, str] | None = None) -> Running | Ended:
-    """Start one and wait until it serves, or has ended."""
+async def start(*arguments: str, env: Mapping[str, str] | None = None, older: bool = False) -> Running | Ended:
+    """Start one and wait until it serves, or has ended. `older`: of a version that knows no keys of agents."""
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
@@ -45,7 +47,7 @@ async def start(*arguments: str, env: Mapping[str, str] | None = None) -> Runnin
         *arguments,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
-        env={**os.environ, **(env or {})},
+        env={**os.environ, **({} if older else UNENROLLED), **(env or {})},
     )
     assert process.stdout is not None
     async with asyncio.timeout(_READY_WITHIN_S):

@@ -21,6 +21,7 @@ from aliquot.v1 import pool_pb2, pool_pb2_grpc
 from tests.certificates import Authority
 from tests.coordinator.pool import sqlite
 from tests.coordinator.process import Ended, serving, start
+from tests.identity import insecure_channel
 
 
 async def refused(*arguments: str) -> str:
@@ -80,7 +81,7 @@ async def test_a_journal_of_a_newer_version_is_refused(tmp_path: Path) -> None:
 
 
 async def test_health_reflection_and_probes() -> None:
-    async with serving("--journal", "memory:") as process, grpc.aio.insecure_channel(process.address) as channel:
+    async with serving("--journal", "memory:") as process, insecure_channel(process.address) as channel:
         health: Any = health_pb2_grpc.HealthStub(channel)
         for service in ("", "aliquot.grants", "aliquot.v1.LeaseService", "aliquot.v1.AgentService"):
             answer = await health.Check(health_pb2.HealthCheckRequest(service=service))

@@ -21,6 +21,7 @@ from aliquot.agent.connection import SessionEnded, connect, ended_with
 from aliquot.common.addresses import Addresses
 from aliquot.common.backoff import Backoff
 from aliquot.v1 import agent_pb2, agent_pb2_grpc
+from tests.identity import insecure_channel
 from tests.pretended_node import PretendedNode, reports_message
 
 WHOLE_MILLI = 1000
@@ -59,7 +60,7 @@ class Agent(PretendedNode):
             address = self._addresses.take()
             ended = SessionEnded("")
             try:
-                async with grpc.aio.insecure_channel(address, options=_OPTIONS) as channel:
+                async with insecure_channel(address, options=_OPTIONS) as channel:
                     await connect(channel)
                     await self._session(channel, address)
             except SessionEnded as error:

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from aliquot.agent.attaching import Attacher
-from aliquot.agent.connection import Coordinators
 from aliquot.agent.controller import Controller
 from aliquot.agent.core.enforcement import Rules
 from aliquot.agent.devices.base import DeviceBackend, DeviceError
@@ -167,7 +166,8 @@ class Agent:
                 machine=world.machine,
             ),
             mailbox=mailbox,
-            coordinators=Coordinators(settings.coordinator, settings.tls.client(), settings.insecure),
+            look_up=lambda: settings.coordinators(world.read_member(settings.state_dir)),
+            keep=lambda member: world.write_member(settings.state_dir, member),
             world=world,
         )
         self.metrics.registry.register(

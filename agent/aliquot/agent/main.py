@@ -153,7 +153,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--label", action="append", metavar="KEY=VALUE", help="may be given several times")
     parser.add_argument("--devices", metavar="nvml|replay:FILE")
     parser.add_argument("--containment", metavar="auto|cgroup|process_group", help="how to follow a lease's processes")
-    parser.add_argument("--insecure", action="store_const", const=True, help="talk to other machines without TLS")
     parser.add_argument(
         "--tls-ca",
         dest="tls.ca_file",

@@ -10,12 +10,15 @@ from pathlib import Path
 
 import msgspec
 
+from aliquot.agent.connection import Coordinators
+from aliquot.agent.disk.membership import Membership
 from aliquot.common.duration import DurationMs
 from aliquot.common.errors import ConfigError
-from aliquot.common.tls import ClientTls
+from aliquot.common.tls import ClientTls, is_local_address
 
 UID_END = (1 << 32) - 1
 ENV_PREFIX = "ALIQUOT_AGENT_"
+DEFAULT_COORDINATOR = "127.0.0.1:7070"
 
 
 def _default_state_dir() -> Path:
@@ -134,10 +137,10 @@ class HostingSettings(msgspec.Struct, frozen=True):
 class Settings(msgspec.Struct, frozen=True):
     """All of an agent's settings."""
 
-    coordinator: tuple[str, ...] = ("127.0.0.1:7070",)
-    """host:port of each coordinator; the leader is found among them."""
-    insecure: bool = False
-    """Talk to coordinators on other machines without TLS."""
+    coordinator: tuple[str, ...] = ()
+    """host:port of each coordinator; the leader is found among them. Empty: those of the pool that the node has joined,
+    else 127.0.0.1:7070.
+    """
     state_dir: Path = msgspec.field(default_factory=_default_state_dir)
     socket: Path = msgspec.field(default_factory=_default_socket)
     metrics_host: str = "127.0.0.1"
@@ -171,6 +174,14 @@ class Settings(msgspec.Struct, frozen=True):
     def enforcement_dir(self) -> Path:
         """Where the tiers' files are."""
         return self.enforcement.directory or self.state_dir.with_name(f"{self.state_dir.name}-enforcement")
+
+    def coordinators(self, member: Membership | None) -> Coordinators:
+        """Where they are, and how to talk to them. What is set here goes before what joining has brought."""
+        addresses = self.coordinator or (member.addresses if member is not None else ()) or (DEFAULT_COORDINATOR,)
+        tls = self.tls.client()
+        if tls is None and member is not None and (member.trusted_pem or not all(map(is_local_address, addresses))):
+            tls = ClientTls(ca_pem=member.trusted_pem.encode() or None)
+        return Coordinators(addresses, tls, member)
 
     def labels(self) -> dict[str, str]:
         """The labels. Raises `ConfigError`."""

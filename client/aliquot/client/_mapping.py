@@ -55,6 +55,12 @@ _BY_REASON: dict[str, type[errors.PoolError]] = {
     "ROLES_CHANGED": errors.Unavailable,
     "TOKEN_NOT_FOUND": errors.TokenNotFound,
     "LAST_ADMINISTRATOR": errors.Refused,
+    "NOT_ENROLLED": errors.Refused,
+    "WRONG_KEY": errors.Refused,
+    "INVITE_UNKNOWN": errors.Refused,
+    "INVITE_EXPIRED": errors.Refused,
+    "INVITE_USED": errors.Refused,
+    "INVITE_FOR_ANOTHER_NODE": errors.Refused,
     "INTERNAL": errors.InternalError,
 }
 

@@ -103,3 +103,15 @@ class RolesChanged(AliquotError):
     """Roles of the caller were taken away while its call was under way."""
 
     reason = "ROLES_CHANGED"
+
+
+class NotEnrolled(AliquotError):
+    """No key speaks for the node, or the agent shows none."""
+
+    reason = "NOT_ENROLLED"
+
+
+class WrongKey(AliquotError):
+    """What the agent shows does not prove that it has its node's key."""
+
+    reason = "WRONG_KEY"

@@ -10,13 +10,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any
 
 import grpc
 
 from aliquot.common.errors import AliquotError
+from aliquot.coordinator.agents.certifying import Certifier
 from aliquot.coordinator.agents.identity import RelayRules
+from aliquot.coordinator.agents.pool_identity import pool_id
+from aliquot.coordinator.agents.proving import Prover
 from aliquot.coordinator.agents.relayed.service import RelayService
 from aliquot.coordinator.agents.roster import Roster
 from aliquot.coordinator.agents.service import agent_handler
@@ -32,6 +35,7 @@ from aliquot.coordinator.core.types import EndReason
 from aliquot.coordinator.errors import NotLeader
 from aliquot.coordinator.gauges import LeadersGauges
 from aliquot.coordinator.means import Means
+from aliquot.coordinator.own_tls import own_authorities
 from aliquot.coordinator.reading.metrics import Metrics
 from aliquot.coordinator.reading.outbox import Outbox
 from aliquot.coordinator.reading.telemetry import Telemetry
@@ -43,7 +47,7 @@ from aliquot.coordinator.rpc.access_service import AccessService
 from aliquot.coordinator.rpc.admin_service import AdminService
 from aliquot.coordinator.rpc.authentication import Authenticator
 from aliquot.coordinator.rpc.caller import Caller
-from aliquot.coordinator.rpc.denials import Denials
+from aliquot.coordinator.rpc.enrolment_service import EnrolmentService
 from aliquot.coordinator.rpc.gate import Door, Gate, Services
 from aliquot.coordinator.rpc.lasting import SWEEP_S
 from aliquot.coordinator.rpc.lease_service import LeaseService
@@ -66,7 +70,7 @@ from aliquot.coordinator.writing.commits import whole_state
 from aliquot.coordinator.writing.interfaces import GrantingListener
 from aliquot.coordinator.writing.journal.base import Journal
 from aliquot.coordinator.writing.writer import Writer
-from aliquot.v1 import access_pb2_grpc, admin_pb2_grpc, leases_pb2_grpc, pool_pb2_grpc
+from aliquot.v1 import access_pb2_grpc, admin_pb2_grpc, enrolment_pb2_grpc, leases_pb2_grpc, pool_pb2_grpc
 
 if TYPE_CHECKING:
     from aliquot.coordinator.writing.leadership.expiring import ExpiringLeadership  # psycopg is an extra
@@ -96,10 +100,12 @@ class Leading:
         garbage_collector: GarbageCollector,
         means: Means,
         reload: Callable[[], State],
+        reached_at: Callable[[], Sequence[str]],
         ended: Callable[[], None],
     ) -> None:
         """`state` is all that is durable; `reload` reads it again. `seat` is what must be kept to lead, where several
-        could. `view` is still empty. `ended` is called when it can't go on.
+        could. `view` is still empty. `reached_at` says at which addresses others reach this
+        coordinator. `ended` is called when it can't go on.
         """
         clock = means.clock(state.now_ms)
         self._settings = settings
@@ -114,6 +120,7 @@ class Leading:
         self._clock = clock
         self._ended = ended
         self._entropy = means.entropy
+        self._reached_at = reached_at
         self._background = Background(ended)
 
         # Those who hear of what is durable, and begin with what is so already.
@@ -151,6 +158,10 @@ class Leading:
             roster=self.roster,
             pool_secret=journal.pool_secret,
             version=means.version,
+            prover=Prover(
+                view, pool_id(journal.pool_secret), unenrolled=settings.agents.unenrolled, entropy=means.entropy
+            ),
+            certify=Certifier(journal.pool_secret, clock),
             allowed=settings.agents.allowed(),
         )
         self.relays = RelayService(self.sessions, relay_rules, metrics, means.version)
@@ -161,8 +172,8 @@ class Leading:
             pressure=self.roster.set_pressure,
         )
         self.gauges = LeadersGauges(self.writer, self.roster, self.relays, self.hub, self.sweep_timer)
-        self.denials = Denials(clock.now_ms)
-        self.door = Door(Authenticator(view, clock, journal.pool_secret), self.denials)
+        metrics.denials.now_ms = clock.now_ms
+        self.door = Door(Authenticator(view, clock, journal.pool_secret), metrics.denials)
         view.callers.listener = self._callers_changed
         self.services = self._make_services(view, NodeWriter(view, telemetry, self.roster.last_heard_ms), means)
         self._writing = asyncio.create_task(self.writer.run(), name="writer")
@@ -187,14 +198,24 @@ class Leading:
             view=view,
             clock=self._clock,
             metrics=self._metrics,
-            denials=self.denials,
             entropy=means.entropy,
+        )
+        enrolment = EnrolmentService(
+            writer=self.writer,
+            view=view,
+            clock=self._clock,
+            metrics=self._metrics,
+            pool_secret=self._journal.pool_secret,
+            entropy=means.entropy,
+            addresses=self._reached_at,
+            authorities=lambda: own_authorities(self._settings, self._journal.pool_secret),
         )
         services = Services([agent_handler(self.sessions), self.relays.handler()])
         leases_pb2_grpc.add_LeaseServiceServicer_to_server(leases, services)  # type: ignore[arg-type]
         pool_pb2_grpc.add_PoolServiceServicer_to_server(pool, services)  # type: ignore[arg-type]
         admin_pb2_grpc.add_AdminServiceServicer_to_server(admin, services)  # type: ignore[arg-type]
         access_pb2_grpc.add_AccessServiceServicer_to_server(access, services)  # type: ignore[arg-type]
+        enrolment_pb2_grpc.add_EnrolmentServiceServicer_to_server(enrolment, services)  # type: ignore[arg-type]
         return services.handlers
 
     # -- from beginning to end

@@ -48,6 +48,7 @@ async def run(settings: Settings, read: Callable[[], Settings], journal: Journal
     socket = AdminSocket(coordinator.gate, lambda: coordinator.leading.services if coordinator.leading else ())
     await socket.start(settings.access_dir())
     ready = {"address": coordinator.address, "metrics": coordinator.metrics_address, "role": coordinator.role}
+    ready["access"] = str(settings.access_dir())
     sys.stdout.write(f"ready {json.dumps(ready)}\n")
     sys.stdout.flush()
     notify("READY=1", f"STATUS={coordinator.role} at {coordinator.address}")

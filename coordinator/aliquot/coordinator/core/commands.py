@@ -13,6 +13,7 @@ from typing import Generic, TypeVar
 
 from aliquot.coordinator.core.access.records import Actor, Token
 from aliquot.coordinator.core.access.roles import Grant
+from aliquot.coordinator.core.enrolment.records import Enrolled, Invite
 from aliquot.coordinator.core.ledger.rates import RateCard
 from aliquot.coordinator.core.maintenance.windows import WindowSpec
 from aliquot.coordinator.core.outcomes import (
@@ -315,6 +316,35 @@ class RevokeTokens(Command[tuple[Token, ...]]):
     by: Actor
     token_ids: tuple[str, ...] = ()
     principal: str = ""
+
+
+# -- nodes' keys
+
+
+@dataclass(frozen=True, slots=True)
+class InviteNode(Command[Invite]):
+    """Let a node bring a key. The invite's id and hash are fresh; when it was made and ends is filled in."""
+
+    invite: Invite
+    ttl_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class JoinNode(Command[Enrolled]):
+    """A node comes with an invite and a key that it has proven to have."""
+
+    invite_id: str
+    invite_sha256: bytes
+    node_id: str
+    node_name: str
+    key_sha256: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class DisenrolNode(Command[None]):
+    """Let no key speak for a node any more."""
+
+    node_id: str
 
 
 # -- pools, tenants, queues, the ledger

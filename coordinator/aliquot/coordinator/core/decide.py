@@ -16,6 +16,7 @@ from aliquot.coordinator.core.access import decide as access
 from aliquot.coordinator.core.admission import decide as admission
 from aliquot.coordinator.core.admission import explain
 from aliquot.coordinator.core.elastic import decide as elastic
+from aliquot.coordinator.core.enrolment import decide as enrolment
 from aliquot.coordinator.core.leases import allocate, lifecycle, placing, reports
 from aliquot.coordinator.core.ledger import decide as ledger
 from aliquot.coordinator.core.lending import decide as lending
@@ -91,6 +92,9 @@ _DECIDE: dict[type[Any], Callable[[Planning, Any, int], Decision[Any]]] = {
     c.RevokeRole: access.revoke_role,
     c.IssueToken: access.issue_token,
     c.RevokeTokens: access.revoke_tokens,
+    c.InviteNode: enrolment.invite,
+    c.JoinNode: enrolment.join,
+    c.DisenrolNode: enrolment.disenrol,
     c.Apply: tenancy.apply,
     c.Withdraw: tenancy.remove,
     c.Balance: lending.balance,

@@ -11,6 +11,7 @@ from typing import Any
 
 from aliquot.coordinator.core.access import evolve as access
 from aliquot.coordinator.core.elastic import evolve as elastic
+from aliquot.coordinator.core.enrolment import evolve as enrolment
 from aliquot.coordinator.core.fact import Fact
 from aliquot.coordinator.core.facts import LeaderStarted
 from aliquot.coordinator.core.holds import evolve as holds
@@ -53,4 +54,5 @@ _APPLY: dict[type[Fact], Callable[[State, Any], None]] = {
     **lending.APPLY,
     **maintenance.APPLY,
     **access.APPLY,
+    **enrolment.APPLY,
 }

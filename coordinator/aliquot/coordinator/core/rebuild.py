@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from aliquot.coordinator.core.access.evolve import index as index_access
 from aliquot.coordinator.core.elastic.evolve import enlist
+from aliquot.coordinator.core.enrolment.evolve import index as index_enrolment
 from aliquot.coordinator.core.holds.evolve import keep
 from aliquot.coordinator.core.leases.counting import be_patient, recount_all
 from aliquot.coordinator.core.leases.records import Lease, Slice
@@ -39,6 +40,7 @@ def rebuild_indexes(state: State) -> None:
     for hold in state.holds.values():
         keep(state, hold)
     index_access(state)
+    index_enrolment(state)
     recount_all(state)
     state.offer_again()
 

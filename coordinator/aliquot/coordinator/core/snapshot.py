@@ -11,6 +11,7 @@ import hashlib
 import msgspec
 
 from aliquot.coordinator.core.access.records import AuditEntry, Principal, Token
+from aliquot.coordinator.core.enrolment.records import Enrolled, Invite
 from aliquot.coordinator.core.holds.records import Hold
 from aliquot.coordinator.core.leases.records import Lease
 from aliquot.coordinator.core.ledger.entries import DayTotal, Entry, HourTotal, Observed
@@ -26,7 +27,7 @@ from aliquot.coordinator.core.tenancy.specs import Pool, Queue, Tenant
 
 FORMAT = 4
 """1: before tenants, holds and the ledger; such snapshots are read as having none. 2: before usage was folded, and
-before maintenance windows; versions that know no other would lose them. 3: before principals and tokens.
+before maintenance windows; versions that know no other would lose them. 3: before principals, tokens and nodes' keys.
 """
 
 
@@ -77,6 +78,10 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     """Sorted by id."""
     audit: tuple[AuditEntry, ...] = ()
     next_audit: int = 1
+    enrolled: tuple[Enrolled, ...] = ()
+    """Sorted by node id."""
+    invites: tuple[Invite, ...] = ()
+    """Sorted by id."""
 
 
 def to_snapshot(state: State) -> Snapshot:
@@ -115,6 +120,8 @@ def to_snapshot(state: State) -> Snapshot:
         tokens=tuple(token for _, token in sorted(state.access.tokens.items())),
         audit=tuple(state.access.audit),
         next_audit=state.access.next_entry,
+        enrolled=tuple(enrolled for _, enrolled in sorted(state.enrolment.enrolled.items())),
+        invites=tuple(invite for _, invite in sorted(state.enrolment.invites.items())),
     )
 
 
@@ -144,6 +151,8 @@ def from_snapshot(snapshot: Snapshot) -> State:
     access.tokens = {token.token_id: token for token in snapshot.tokens}
     access.audit.extend(snapshot.audit)
     access.next_entry = snapshot.next_audit
+    state.enrolment.enrolled = {enrolled.node_id: enrolled for enrolled in snapshot.enrolled}
+    state.enrolment.invites = {invite.invite_id: invite for invite in snapshot.invites}
     ledger = state.ledger
     ledger.prices = PriceHistory(snapshot.rates)
     ledger.restore(snapshot.entries)

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import msgspec
 
 from aliquot.coordinator.core.access.records import AccessBooks, AuditEntry
+from aliquot.coordinator.core.enrolment.records import EnrolmentBooks
 from aliquot.coordinator.core.errors import LeaseNotFound, NodeNotFound
 from aliquot.coordinator.core.holds.records import Hold
 from aliquot.coordinator.core.inventory import Inventory
@@ -96,6 +97,9 @@ class Touched(msgspec.Struct, frozen=True):
     tokens: tuple[str, ...] = ()
     audit: tuple[AuditEntry, ...] = ()
     """What was put down of who did what, in order."""
+    enrolled: tuple[str, ...] = ()
+    """Nodes whose key has changed."""
+    invites: tuple[str, ...] = ()
 
 
 class State:
@@ -125,6 +129,7 @@ class State:
         self.windows: dict[str, Window] = {}
         """Maintenance windows, by name."""
         self.access = AccessBooks()
+        self.enrolment = EnrolmentBooks()
         self.prices: PriceTable | None = None
         """What the price policy believes; None: what it starts with."""
 
@@ -196,6 +201,8 @@ class State:
         self._touched_principals: dict[str, None] = {}
         self._touched_tokens: dict[str, None] = {}
         self._audited: tuple[AuditEntry, ...] = ()
+        self._touched_enrolled: dict[str, None] = {}
+        self._touched_invites: dict[str, None] = {}
 
     @classmethod
     def fresh(cls) -> State:
@@ -293,6 +300,14 @@ class State:
         """Say that somebody has changed something."""
         self._audited += (entry,)
 
+    def touch_enrolled(self, node_id: str) -> None:
+        """Say that another key speaks for a node, or none."""
+        self._touched_enrolled[node_id] = None
+
+    def touch_invite(self, invite_id: str) -> None:
+        """Say that an invite was made, used or dropped."""
+        self._touched_invites[invite_id] = None
+
     def touch_node_move(self, move: NodeMove) -> None:
         """Say that a node has changed hands."""
         self._node_moves_made += (move,)
@@ -309,9 +324,13 @@ class State:
             tuple(self._touched_principals),
             tuple(self._touched_tokens),
             self._audited,
+            tuple(self._touched_enrolled),
+            tuple(self._touched_invites),
         )
         self._touched_principals.clear()
         self._touched_tokens.clear()
+        self._touched_enrolled.clear()
+        self._touched_invites.clear()
         self._audited = ()
         self._touched_plans = False
         self._node_moves_made = ()

@@ -39,6 +39,8 @@ class Due(enum.IntEnum):
     """A lease that was preempted as often as is allowed may be again."""
     TOKEN = 14
     """A token expires."""
+    INVITE = 15
+    """An invite was over long ago and is forgotten."""
     CUT = 20
     """Perhaps a card in MIG mode should be cut for somebody who waits."""
 

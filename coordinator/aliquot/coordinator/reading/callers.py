@@ -61,7 +61,7 @@ class DurableCallers:
 
     def token_count(self, principal: str) -> int:
         """How many tokens a principal has."""
-        return self._token_counts[principal] if principal in self._token_counts else 0
+        return self._token_counts.get(principal, 0)
 
     def tokens_of(self, principal: str) -> list[Token]:
         """The tokens of a principal. O(all tokens)."""

@@ -15,7 +15,6 @@ from aliquot.coordinator.core.access.roles import Action, Grant, Role, may_give
 from aliquot.coordinator.reading.metrics import Metrics
 from aliquot.coordinator.reading.view import View
 from aliquot.coordinator.rpc.caller import Caller, caller
-from aliquot.coordinator.rpc.denials import Denials
 from aliquot.coordinator.wire import access as messages
 from aliquot.coordinator.wire.calls import Context, Service, page_size, unary
 from aliquot.coordinator.writing.writer import Writer
@@ -37,14 +36,12 @@ class AccessService(Service, access_pb2_grpc.AccessServiceServicer):
         view: View,
         clock: Clock,
         metrics: Metrics,
-        denials: Denials,
         entropy: Callable[[int], bytes],
     ) -> None:
         super().__init__(metrics)
         self._writer = writer
         self._view = view
         self._clock = clock
-        self._denials = denials
         self._entropy = entropy
 
     @unary
@@ -210,7 +207,7 @@ class AccessService(Service, access_pb2_grpc.AccessServiceServicer):
                     message=denial.message,
                     times=denial.times,
                 )
-                for denial in reversed(self._denials.latest)
+                for denial in reversed(self.metrics.denials.latest)
             ]
         )
 

@@ -6,6 +6,7 @@ service and nobody else may enter. It serves `Bootstrap` and nothing more.
 
 from __future__ import annotations
 
+import logging
 import os
 import stat
 from collections.abc import Callable, Sequence
@@ -18,6 +19,8 @@ from aliquot.coordinator.rpc.caller import OURSELVES, set_caller
 from aliquot.coordinator.rpc.gate import Gate
 from aliquot.coordinator.rpc.server import SERVER_OPTIONS
 from aliquot.coordinator.wire.calls import Methods, tolerant
+
+log = logging.getLogger(__name__)
 
 SOCKET_FILE = "admin.sock"
 _BOOTSTRAP = "/aliquot.v1.AccessService/Bootstrap"
@@ -32,16 +35,20 @@ class AdminSocket(grpc.GenericRpcHandler):
         self._services = services
         self._server = grpc.aio.server(handlers=[self], options=SERVER_OPTIONS)
 
-    async def start(self, folder: Path) -> Path:
+    async def start(self, folder: Path) -> None:
         """Listen in this folder. Raises SecurityError where others may enter it."""
+        self._bind(folder)
+        await self._server.start()
+
+    def _bind(self, folder: Path) -> None:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         require_private(folder)
         path = folder / SOCKET_FILE
         path.unlink(missing_ok=True)
-        self._server.add_insecure_port(f"unix:{path}")
-        await self._server.start()
-        path.chmod(0o600)
-        return path
+        try:
+            self._server.add_insecure_port(f"unix:{path}")
+        except RuntimeError:
+            log.error("can't listen on %s, so `aliquot access bootstrap` won't work: is the path too long?", path)  # noqa: TRY400
 
     async def stop(self) -> None:
         """Listen no more."""

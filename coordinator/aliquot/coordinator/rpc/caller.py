@@ -90,6 +90,7 @@ def missing(who: Caller, action: Action, scope: str = "") -> RoleMissing:
     command = f"aliquot access grant {who.principal or 'NAME'} {role}" + (f" --tenant {where}" if where else "")
     return RoleMissing(
         f"to {action.value}{' ' + scope if scope else ''} needs {wanted}; {who.principal or 'the caller'} is {has}",
+        principal=who.principal,
         hint=f"somebody who may give it: {command}",
     )
 

@@ -16,9 +16,9 @@ from google.rpc import error_details_pb2, status_pb2
 from aliquot.common.errors import AliquotError
 from aliquot.coordinator.core.access.roles import ever_may
 from aliquot.coordinator.errors import Unauthenticated
+from aliquot.coordinator.reading.denials import Denials
 from aliquot.coordinator.rpc.authentication import Authenticator
 from aliquot.coordinator.rpc.caller import NOBODY, Caller, missing, set_caller
-from aliquot.coordinator.rpc.denials import Denials
 from aliquot.coordinator.rpc.lasting import LastingCalls
 from aliquot.coordinator.rpc.permissions import ACTIONS, BY_THEMSELVES, LASTING
 from aliquot.coordinator.wire import errors as rpc_errors

@@ -166,7 +166,7 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
                     self._keepalive.renew(outcome.lease_id)
                 self._write_own(result.lease, self._lease(outcome.lease_id), replayed=outcome.replayed)
             except AliquotError as error:
-                self.metrics.refused[rpc_errors.reason_of(error)] += 1
+                self.refuse(error, "AllocateBatch", context)
                 result.error.CopyFrom(rpc_errors.status_of(error))
         return response
 
@@ -250,7 +250,7 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
                     raise Overloaded(said, retry_after_ms=5_000)
                 yield await self._keep(readable(request).lease_ids)
         except AliquotError as error:
-            self.metrics.refused[rpc_errors.reason_of(error)] += 1
+            self.refuse(error, "KeepAlive", context)
             await rpc_errors.abort(context, error)
         finally:
             self._keepers -= 1
@@ -327,7 +327,7 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
                 await reply
                 write_lease(result.lease, self._lease(lease_id), self._view)
             except AliquotError as error:
-                self.metrics.refused[rpc_errors.reason_of(error)] += 1
+                self.refuse(error, "ReleaseBatch", context)
                 result.error.CopyFrom(rpc_errors.status_of(error))
         return response
 

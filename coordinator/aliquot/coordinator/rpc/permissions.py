@@ -13,6 +13,7 @@ from aliquot.coordinator.core.access.roles import Action
 A = Action
 _LEASES, _POOL, _ADMIN = "/aliquot.v1.LeaseService/", "/aliquot.v1.PoolService/", "/aliquot.v1.AdminService/"
 _ACCESS, _AGENTS, _RELAYS = "/aliquot.v1.AccessService/", "/aliquot.v1.AgentService/", "/aliquot.v1.RelayService/"
+_ENROLMENT = "/aliquot.v1.EnrolmentService/"
 
 ACTIONS: Final[dict[str, tuple[Action, ...]]] = {
     _LEASES + "Allocate": (A.ALLOCATE,),
@@ -59,8 +60,10 @@ ACTIONS: Final[dict[str, tuple[Action, ...]]] = {
     _ACCESS + "ListAudit": (A.AUDIT,),
     _ACCESS + "ListDenials": (A.AUDIT,),
     _ACCESS + "Bootstrap": (A.BOOTSTRAP,),
+    _ENROLMENT + "InviteNode": (A.OPERATE,),
+    _ENROLMENT + "DisenrolNode": (A.OPERATE,),
 }
-BY_THEMSELVES: Final = frozenset({_AGENTS + "Session", _RELAYS + "Carry"})
-"""Who calls these is found out in the session, by the key that its node has enrolled or by its certificate."""
+BY_THEMSELVES: Final = frozenset({_AGENTS + "Session", _RELAYS + "Carry", _ENROLMENT + "Join"})
+"""Who calls these they find out by themselves: by the key that a node has enrolled, a certificate, or an invite."""
 LASTING: Final = frozenset({_LEASES + name for name in ("Allocate", "GrantOn", "Release", "KeepAlive", "Watch")})
 """Calls that may last: they end with the token that opened them."""

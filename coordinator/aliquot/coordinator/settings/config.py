@@ -156,8 +156,6 @@ class Settings:
     metrics_port: int = 7071
     """0 takes a free one; -1 serves no metrics."""
     metrics_host: str = "127.0.0.1"
-    insecure: bool = False
-    """Listen without TLS where others can connect."""
     policy: str = "price"
     """How leases are placed; docs/placement.md describes each."""
     log_level: str = "info"

@@ -21,7 +21,7 @@ from aliquot.coordinator.writing.writer import Writer
 
 log = logging.getLogger(__name__)
 
-TOKEN_FILE = "admin.token"
+TOKEN_FILE = "admin.token"  # noqa: S105 - its name
 _ADMIN = Grant(Role.ADMIN)
 
 

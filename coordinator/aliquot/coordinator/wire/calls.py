@@ -13,6 +13,7 @@ from google.protobuf.message import DecodeError, Message
 
 from aliquot.common import limits
 from aliquot.common.errors import InvalidFieldError
+from aliquot.coordinator.core.errors import RoleMissing
 from aliquot.coordinator.reading.metrics import Metrics
 from aliquot.coordinator.wire import errors as rpc_errors
 from aliquot.coordinator.wire.parts import CALLS_PARTS_MAX, check_parts
@@ -31,6 +32,12 @@ class Service:
     def __init__(self, metrics: Metrics) -> None:
         self.metrics = metrics
 
+    def refuse(self, error: BaseException, method: str, context: Context) -> None:
+        """Count a refusal, and remember one that is about who called."""
+        self.metrics.refused[rpc_errors.reason_of(error)] += 1
+        if isinstance(error, RoleMissing):
+            self.metrics.denials.note(error.principal, context.peer(), method, error.reason, error.message)
+
 
 def unary(
     method: Callable[[Any, Request, Context], Awaitable[Response]],
@@ -44,7 +51,7 @@ def unary(
         except (grpc.aio.AbortError, asyncio.CancelledError):
             raise
         except Exception as error:  # noqa: BLE001 - whatever it is, the caller gets a status that says so
-            service.metrics.refused[rpc_errors.reason_of(error)] += 1
+            service.refuse(error, method.__name__, context)
             await rpc_errors.abort(context, error)
 
     return call

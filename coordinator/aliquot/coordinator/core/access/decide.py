@@ -173,6 +173,7 @@ def _require_may_give(state: Planning, by: Actor, grant: Grant) -> None:
     if not may_give(grants, grant):
         raise RoleMissing(
             f"{by.principal} may not give or take {grant}: nobody gives more than they have",
+            principal=by.principal,
             hint=f"needs {'manager on ' + grant.scope if grant.scope else 'admin'}",
         )
 

@@ -34,17 +34,18 @@ class Denial:
 class Denials:
     """The last of them."""
 
-    def __init__(self, now_ms: Callable[[], int]) -> None:
+    def __init__(self) -> None:
+        self.now_ms: Callable[[], int] = lambda: 0
+        """The clock; set by whoever has one."""
         self.latest: deque[Denial] = deque(maxlen=KEPT)
         self.by_reason: Counter[str] = Counter()
         """Since the start."""
-        self._now_ms = now_ms
         self._logged_ms = -_LOGGED_EVERY_MS
         self._unlogged = 0
 
     def note(self, principal: str, peer: str, method: str, reason: str, message: str) -> None:
         """A call was refused."""
-        now_ms = self._now_ms()
+        now_ms = self.now_ms()
         self.by_reason[reason] += 1
         peer = plain_text(peer, 64)
         last = self.latest[-1] if self.latest else None
