@@ -88,7 +88,8 @@ class Connecting:
         """
         tls, ca = self.tls, ca_pem
         if tls is not None and not ca:
-            ca = tls.ca_pem if tls.ca_file is None else tls.ca_file.read_text(encoding="ascii", errors="replace")
+            pem = tls.ca_file.read_bytes() if tls.ca_file is not None else tls.ca_pem.encode()
+            ca = pem.decode("ascii", errors="replace")
         where = tuple(map(_with_port, addresses)) or self.settings.coordinator
         return ConnectionString(where, token, ca, node).encode()
 

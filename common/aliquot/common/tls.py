@@ -35,10 +35,7 @@ class ServerTls:
 
 @dataclass(frozen=True, slots=True)
 class ClientTls:
-    """PEM files of a client: the authority it trusts (None: the system's), and its own certificate for mutual TLS.
-
-    `ca_pem` is the authority itself, where it is in no file of its own.
-    """
+    """PEM files of a client: the authority it trusts (None: the system's), and its own certificate for mutual TLS."""
 
     ca_file: Path | None = None
     certificate_file: Path | None = None
