@@ -205,6 +205,7 @@ class Agent:
         validate_labels(settings.labels())
         guard = world.make_guard(settings.poll.timeout / 1000)
         boot_id = world.boot_id()
+        world.check_state(settings.state_dir)
         checkpoint = world.open_checkpoint(settings.state_dir, boot_id)
         driver = await _retry_until_ready(guard, backend.open, "no driver yet")
         found = await _retry_until_ready(guard, backend.discover, "no devices yet")

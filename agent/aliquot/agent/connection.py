@@ -54,7 +54,7 @@ async def open_session(address: str, coordinators: Coordinators) -> AsyncIterato
     """A call to the coordinator at this address. Raises `SessionEnded` when nothing at all is heard of it, and
     `SecurityError` when it may not be talked to like that.
     """
-    async with _channel(address, coordinators) as channel:
+    async with channel_to(address, coordinators) as channel:
         await connect(channel)
         yield agent_pb2_grpc.AgentServiceStub(channel).Session()
 
@@ -69,7 +69,8 @@ async def connect(channel: grpc.aio.Channel) -> None:
         raise SessionEnded(f"no connection within {CONNECT_TIMEOUT_S:g} s") from None
 
 
-def _channel(address: str, coordinators: Coordinators) -> grpc.aio.Channel:
+def channel_to(address: str, coordinators: Coordinators) -> grpc.aio.Channel:
+    """A channel that is as safe as it must be there. Raises `SecurityError`."""
     if coordinators.tls is not None:
         return grpc.aio.secure_channel(address, channel_credentials(coordinators.tls), options=CHANNEL_OPTIONS)
     if not is_local_address(address):

@@ -180,7 +180,7 @@ class Settings(msgspec.Struct, frozen=True):
         addresses = self.coordinator or (member.addresses if member is not None else ()) or (DEFAULT_COORDINATOR,)
         tls = self.tls.client()
         if tls is None and member is not None and (member.trusted_pem or not all(map(is_local_address, addresses))):
-            tls = ClientTls(ca_pem=member.trusted_pem.encode() or None)
+            tls = ClientTls(ca_pem=member.trusted_pem)
         return Coordinators(addresses, tls, member)
 
     def labels(self) -> dict[str, str]:

@@ -28,6 +28,7 @@ from aliquot.agent.devices.guard import DeviceGuard
 from aliquot.agent.disk import durable, identity
 from aliquot.agent.disk.checkpoint import Checkpoint
 from aliquot.agent.disk.membership import Membership, read_membership, write_membership
+from aliquot.agent.disk.private import require_private_state
 from aliquot.agent.enforce import mig_geometry
 from aliquot.agent.enforce.assembly import assemble
 from aliquot.agent.enforce.base import Enforcer
@@ -185,6 +186,8 @@ class World:
     """What is kept below the state directory. Raises `SecurityError`."""
     write_member: Callable[[Path, Membership], None] = write_membership
     """Durable when it returns. Raises `OSError`."""
+    check_state: Callable[[Path], None] = require_private_state
+    """Raises `SecurityError` where others than the agent could change what it keeps."""
     entropy: Callable[[int], bytes] = secrets.token_bytes
     """Random bytes that nobody can guess."""
     open_session: Callable[[str, Coordinators], AbstractAsyncContextManager[Call]] = open_session

@@ -65,7 +65,7 @@ def open_pool(
         retry=RetryPolicy(unreachable_s=UNREACHABLE_S, enabled=patient),
         token=token,
         token_file=args.token_file if token is None else None,
-        tls=ClientTls(ca_pem=ca.encode()) if ca else None,
+        tls=ClientTls(ca_pem=ca) if ca else None,
     )
 
 

@@ -71,7 +71,7 @@ class ClientSettings:
         tls = self.tls
         if tls.enabled or tls.ca_file or tls.certificate_file:
             return ClientTls(tls.ca_file, tls.certificate_file, tls.key_file)
-        return ClientTls(ca_pem=known.ca.encode()) if known is not None and known.ca else None
+        return ClientTls(ca_pem=known.ca) if known is not None and known.ca else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ class Connecting:
         """What makes another machine reach the same pool with this token, by these addresses or its own."""
         tls, ca = self.tls, ""
         if tls is not None:
-            pem = tls.ca_file.read_bytes() if tls.ca_file is not None else tls.ca_pem or b""
+            pem = tls.ca_file.read_bytes() if tls.ca_file is not None else tls.ca_pem.encode()
             ca = pem.decode("ascii", errors="replace")
         where = tuple(map(_with_port, addresses)) or self.settings.coordinator
         return ConnectionString(where, token, ca, node).encode()

@@ -40,7 +40,7 @@ class ClientTls:
     ca_file: Path | None = None
     certificate_file: Path | None = None
     key_file: Path | None = None
-    ca_pem: bytes | None = None
+    ca_pem: str = ""
     """The authorities themselves, where they are in no file of their own."""
 
 
@@ -112,7 +112,7 @@ def channel_credentials(tls: ClientTls) -> grpc.ChannelCredentials:
         raise SecurityError(
             "a client certificate needs its key, and a key its certificate", hint="give both or neither"
         )
-    ca = tls.ca_pem if tls.ca_file is None else _read_pem(tls.ca_file, "CERTIFICATE")
+    ca = tls.ca_pem.encode() or None if tls.ca_file is None else _read_pem(tls.ca_file, "CERTIFICATE")
     if tls.certificate_file is None or tls.key_file is None:
         return grpc.ssl_channel_credentials(root_certificates=ca)
     key, chain = _key_pair(tls.certificate_file, tls.key_file)

@@ -14,6 +14,7 @@ from aliquot.common.clock import Clock
 from aliquot.coordinator.agents.lease_secrets import lease_secret
 from aliquot.coordinator.core.access.records import Token
 from aliquot.coordinator.core.access.roles import Grant, Role
+from aliquot.coordinator.core.errors import InviteUnknown
 from aliquot.coordinator.errors import Unauthenticated
 from aliquot.coordinator.reading.view import View
 from aliquot.coordinator.rpc.caller import Caller
@@ -57,6 +58,8 @@ class Authenticator:
             raise Unauthenticated("TOKEN_UNKNOWN", "the call's authorization holds no token of ours", hint=_GET_ONE)
         text = text[len(tokens.SCHEME) :]
         token_id = tokens.token_id_of(text)
+        if token_id is None and (invite_id := tokens.invite_id_of(text)) is not None:
+            return self._invited(invite_id, text)
         if token_id is None:
             return self._workload(text)
         token = self._view.callers.tokens.get(token_id)
@@ -82,6 +85,16 @@ class Authenticator:
             known = Caller(token.principal, grants, token.token_id, token.expires_ms)
             self._known[token.token_id] = known
         return known
+
+    def _invited(self, invite_id: str, text: str) -> Caller:
+        """Whoever has an invite may join, and nothing else. Whether it is still good, joining says."""
+        invite = self._view.books.invites.get(invite_id)
+        if invite is None or not hmac.compare_digest(invite.sha256, tokens.token_sha256(text)):
+            raise InviteUnknown(
+                "there is no such invite in this pool, or it was over long ago",
+                hint="ask an operator for another: `aliquot node invite NAME`",
+            )
+        return Caller(f"invite:{invite_id}", (Grant(Role.INVITED, invite.node),), invite_id)
 
     def _workload(self, text: str) -> Caller:
         """Whoever has a lease's own secret, while the lease lives."""

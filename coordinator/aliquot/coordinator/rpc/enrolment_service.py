@@ -13,6 +13,7 @@ from aliquot.coordinator.core.enrolment.records import Invite
 from aliquot.coordinator.core.errors import InviteUnknown
 from aliquot.coordinator.reading.metrics import Metrics
 from aliquot.coordinator.reading.view import View
+from aliquot.coordinator.rpc.caller import caller, on_behalf
 from aliquot.coordinator.wire.calls import Context, Service, unary
 from aliquot.coordinator.writing.writer import Writer
 from aliquot.v1 import enrolment_pb2, enrolment_pb2_grpc
@@ -62,8 +63,9 @@ class EnrolmentService(Service, enrolment_pb2_grpc.EnrolmentServiceServicer):
         """Let a node join, once."""
         node = names.validate_node(request.node, "node")
         invite_id, text = tokens.make_invite(self._entropy(tokens.ENTROPY_BYTES))
-        wanted = Invite(invite_id, tokens.token_sha256(text), node, created_ms=0, expires_ms=0)
-        made = await self._writer.submit(c.InviteNode(wanted, request.ttl_ms or _TTL_MS))
+        wanted = Invite(invite_id, tokens.token_sha256(text), node, 0, 0, by=caller().principal)
+        command = c.InviteNode(wanted, request.ttl_ms or _TTL_MS)
+        made = await self._writer.submit(on_behalf(context, "InviteNode", node, command))
         return enrolment_pb2.InviteNodeResponse(
             invite=text,
             node=made.node,
@@ -78,7 +80,8 @@ class EnrolmentService(Service, enrolment_pb2_grpc.EnrolmentServiceServicer):
     ) -> enrolment_pb2.DisenrolNodeResponse:
         """Let its key count no more."""
         names.validate_node(request.node, "node")
-        await self._writer.submit(c.DisenrolNode(self._node_id(request.node)))
+        node_id = self._node_id(request.node)
+        await self._writer.submit(on_behalf(context, "DisenrolNode", node_id, c.DisenrolNode(node_id)))
         return enrolment_pb2.DisenrolNodeResponse()
 
     def _node_id(self, name: str) -> str:
@@ -100,7 +103,8 @@ class EnrolmentService(Service, enrolment_pb2_grpc.EnrolmentServiceServicer):
         node_name = names.validate_node(request.node_name, "node_name") if request.node_name else node_id
         invite_id, sha256 = _shown(context)
         certified = NodeRequest(request.request)
-        await self._writer.submit(c.JoinNode(invite_id, sha256, node_id, node_name, certified.key_sha256))
+        command = c.JoinNode(invite_id, sha256, node_id, node_name, certified.key_sha256)
+        await self._writer.submit(on_behalf(context, "Join", node_id, command))
         authority = self.authority
         return enrolment_pb2.JoinResponse(
             pool_id=authority.pool_id,

@@ -62,8 +62,9 @@ ACTIONS: Final[dict[str, tuple[Action, ...]]] = {
     _ACCESS + "Bootstrap": (A.BOOTSTRAP,),
     _ENROLMENT + "InviteNode": (A.OPERATE,),
     _ENROLMENT + "DisenrolNode": (A.OPERATE,),
+    _ENROLMENT + "Join": (A.JOIN,),
 }
-BY_THEMSELVES: Final = frozenset({_AGENTS + "Session", _RELAYS + "Carry", _ENROLMENT + "Join"})
-"""Who calls these they find out by themselves: by the key that a node has enrolled, a certificate, or an invite."""
+BY_THEMSELVES: Final = frozenset({_AGENTS + "Session", _RELAYS + "Carry"})
+"""Who calls these is found out in the session, by the key that its node has enrolled or by its certificate."""
 LASTING: Final = frozenset({_LEASES + name for name in ("Allocate", "GrantOn", "Release", "KeepAlive", "Watch")})
 """Calls that may last: they end with the token that opened them."""

@@ -27,6 +27,8 @@ class Role(enum.IntEnum):
     CONSOLE = 9
     WORKLOAD = 100
     """The programs of one lease. Never granted: it comes with the lease's own token, and its scope is the lease."""
+    INVITED = 101
+    """A node that is to join. Never granted: it comes with an invite, and its scope is the node that is invited."""
 
 
 class Grant(msgspec.Struct, frozen=True, array_like=True, order=True):
@@ -60,6 +62,7 @@ class Action(enum.Enum):
     SPEAK_FOR_NODE = "speak for node"
     CARRY = "carry agents' sessions"
     SCRAPE = "read metrics"
+    JOIN = "bring a node's key"
     BOOTSTRAP = "become administrator on the coordinator's own socket"
 
 
@@ -78,7 +81,7 @@ _V, _U, _M, _O, _A = Role.VIEWER, Role.USER, Role.MANAGER, Role.OPERATOR, Role.A
 _READERS: Final = frozenset({_V, _U, _M, _O, _A, Role.CONSOLE})
 
 RULES: Final[dict[Action, tuple[Scoped, frozenset[Role]]]] = {
-    Action.IDENTIFY: (Scoped.NONE, frozenset(Role)),
+    Action.IDENTIFY: (Scoped.NONE, frozenset(Role) - {Role.INVITED}),
     Action.READ_POOL: (Scoped.NONE, _READERS | {Role.METRICS}),
     Action.READ_LEASES: (Scoped.TENANT, _READERS | {Role.WORKLOAD}),
     Action.ALLOCATE: (Scoped.TENANT, frozenset({_U, _M, _A})),
@@ -96,6 +99,7 @@ RULES: Final[dict[Action, tuple[Scoped, frozenset[Role]]]] = {
     Action.SPEAK_FOR_NODE: (Scoped.NODE, frozenset({Role.AGENT})),
     Action.CARRY: (Scoped.POOL, frozenset({Role.RELAY})),
     Action.SCRAPE: (Scoped.NONE, frozenset({Role.METRICS, Role.CONSOLE, _O, _A})),
+    Action.JOIN: (Scoped.NONE, frozenset({Role.INVITED})),
     Action.BOOTSTRAP: (Scoped.POOL, frozenset()),
 }
 """Who may do what. An action that is not here is refused to everybody."""
