@@ -11,8 +11,8 @@ from pathlib import Path
 
 from aliquot.cli import _options as options
 from aliquot.cli._exits import Exit
+from aliquot.cli._identity import show_identity
 from aliquot.cli._out import Out
-from aliquot.cli.commands.logging_in import show_identity
 from aliquot.cli.localpool.layout import Layout
 from aliquot.cli.localpool.record import PoolRecord
 from aliquot.client import NotFound, Pool, Unavailable
