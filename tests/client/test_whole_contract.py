@@ -224,7 +224,6 @@ SAME_AS = {
     "Applied": "ApplyResponse",
     "Balance": "BalanceResponse",
     "Defragmentation": "DefragmentResponse",
-    "IssuedToken": "IssueTokenResponse",
     "Maintenance": "MaintenanceView",
 }
 DECLARED = {admin.PoolSpec, admin.TenantSpec, admin.QueueSpec, admin.RateCard, admin.MaintenanceWindow}
