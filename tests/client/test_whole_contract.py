@@ -21,15 +21,16 @@ from aliquot.cli.main import main
 from aliquot.client import NodeDeclaration, Pool, access, admin
 from aliquot.client._messages import read, write
 from aliquot.client._methods import Method
-from aliquot.v1 import access_pb2, admin_pb2, agent_pb2, leases_pb2, pool_pb2, relay_pb2, types_pb2
+from aliquot.v1 import access_pb2, admin_pb2, agent_pb2, enrolment_pb2, leases_pb2, pool_pb2, relay_pb2, types_pb2
 
 SERVICES = [
     service
-    for module in (access_pb2, admin_pb2, agent_pb2, leases_pb2, pool_pb2, relay_pb2)
+    for module in (access_pb2, admin_pb2, agent_pb2, enrolment_pb2, leases_pb2, pool_pb2, relay_pb2)
     for service in module.DESCRIPTOR.services_by_name.values()
 ]
 NOT_FOR_CLIENTS = {
     "AgentService.Session": "agents keep it open",
+    "EnrolmentService.Join": "nodes join by `aliquot-agent join`",
     "RelayService.Carry": "relays carry agents' sessions in it",
 }
 SECONDS = 0.001
@@ -57,6 +58,8 @@ CALLS = {
     "LeaseService.AcknowledgeShape": Call(lambda pool: pool.acknowledge(LEASE, 1), f"ack {LEASE} --shape 1"),
     "LeaseService.Get": Call(lambda pool: pool.get(LEASE), f"get {LEASE}"),
     "LeaseService.List": Call(lambda pool: list(pool.leases()), "ls"),
+    "EnrolmentService.InviteNode": Call(lambda pool: pool.access.invite_node("n"), "node invite n"),
+    "EnrolmentService.DisenrolNode": Call(lambda pool: pool.access.disenrol_node("n"), "node disenrol n"),
     "LeaseService.Watch": Call(lambda pool: next(pool.watch()), "watch", ends=Exit.INTERRUPTED),
     "PoolService.DeclareNodes": Call(lambda pool: pool.declare([NodeDeclaration("n")]), "declare -f FILE"),
     "PoolService.RemoveNode": Call(lambda pool: pool.remove_node("n"), "forget n"),

@@ -9,13 +9,17 @@ from aliquot.client._administration import ask
 from aliquot.client._flow import Context, Flow, call
 from aliquot.client._messages import read
 from aliquot.client._methods import Answer, Method, Request
-from aliquot.v1 import access_pb2
+from aliquot.v1 import access_pb2, enrolment_pb2
 
 AUDIT_PAGE_SIZE = 500
 
 
 def _access(name: str, request: type[Request], answer: type[Answer]) -> Method[Request, Answer]:
     return Method(f"/aliquot.v1.AccessService/{name}", request, answer)
+
+
+def _enrolment(name: str, request: type[Request], answer: type[Answer]) -> Method[Request, Answer]:
+    return Method(f"/aliquot.v1.EnrolmentService/{name}", request, answer)
 
 
 _WHO_AM_I = _access("WhoAmI", access_pb2.WhoAmIRequest, access_pb2.Identity)
@@ -27,6 +31,8 @@ _REVOKE_TOKENS = _access("RevokeTokens", access_pb2.RevokeTokensRequest, access_
 _TOKENS = _access("ListTokens", access_pb2.ListTokensRequest, access_pb2.ListTokensResponse)
 _AUDIT = _access("ListAudit", access_pb2.ListAuditRequest, access_pb2.ListAuditResponse)
 _DENIALS = _access("ListDenials", access_pb2.ListDenialsRequest, access_pb2.ListDenialsResponse)
+_INVITE_NODE = _enrolment("InviteNode", enrolment_pb2.InviteNodeRequest, enrolment_pb2.InviteNodeResponse)
+_DISENROL_NODE = _enrolment("DisenrolNode", enrolment_pb2.DisenrolNodeRequest, enrolment_pb2.DisenrolNodeResponse)
 _BOOTSTRAP = _access("Bootstrap", access_pb2.BootstrapRequest, access_pb2.IssueTokenResponse)
 
 
@@ -125,6 +131,19 @@ def bootstrap(context: Context, timeout_s: float, *, revoke_others: bool) -> Flo
 def _issued(answer: access_pb2.IssueTokenResponse) -> access.IssuedToken:
     ca_pem = answer.authorities_pem.decode("ascii", errors="replace")
     return access.IssuedToken(answer.token, read(answer.issued, access.Token), tuple(answer.addresses), ca_pem)
+
+
+def invite_node(context: Context, node: str, ttl_ms: int, timeout_s: float) -> Flow[access.NodeInvite]:
+    """Let a node join. A call whose answer is lost is repeated: the invite of the first is then nobody's."""
+    request = enrolment_pb2.InviteNodeRequest(node=node, ttl_ms=ttl_ms)
+    answer = yield from call(context, _INVITE_NODE, request, timeout_s)
+    ca_pem = answer.authorities_pem.decode("ascii", errors="replace")
+    return access.NodeInvite(answer.invite, answer.node, answer.expires_ms, tuple(answer.addresses), ca_pem)
+
+
+def disenrol_node(context: Context, node: str, timeout_s: float) -> Flow[None]:
+    """Let a node's key count no more."""
+    yield from call(context, _DISENROL_NODE, enrolment_pb2.DisenrolNodeRequest(node=node), timeout_s)
 
 
 def _to_proto(grant: access.RoleGrant) -> access_pb2.RoleGrant:

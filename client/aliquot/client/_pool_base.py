@@ -61,11 +61,11 @@ class PoolBase(Generic[H]):
         """The coordinators this pool knows."""
         return self._context.endpoints.addresses
 
-    def connection_string(self, token: str, *, addresses: Sequence[str] = (), node: str = "") -> str:
+    def connection_string(self, token: str, *, addresses: Sequence[str] = (), node: str = "", ca_pem: str = "") -> str:
         """What `aliquot login` (or, with a node, `aliquot-agent join`) takes on another machine: these addresses (none:
-        this pool's own), the authority that this pool trusts, and the token.
+        this pool's own), the authority that it is to trust (none: that this pool trusts), and the token.
         """
-        return self._found.connection_string(token, addresses, node)
+        return self._found.connection_string(token, addresses, node, ca_pem)
 
     @property
     def token_origin(self) -> str:

@@ -82,10 +82,12 @@ class Connecting:
     token: Token
     tls: ClientTls | None
 
-    def connection_string(self, token: str, addresses: Sequence[str] = (), node: str = "") -> str:
-        """What makes another machine reach the same pool with this token, by these addresses or its own."""
-        tls, ca = self.tls, ""
-        if tls is not None:
+    def connection_string(self, token: str, addresses: Sequence[str] = (), node: str = "", ca_pem: str = "") -> str:
+        """What makes another machine reach the same pool with this token, by these addresses or its own. `ca_pem`: whom
+        it is to trust there; empty: whom this one trusts.
+        """
+        tls, ca = self.tls, ca_pem
+        if tls is not None and not ca:
             pem = tls.ca_file.read_bytes() if tls.ca_file is not None else tls.ca_pem.encode()
             ca = pem.decode("ascii", errors="replace")
         where = tuple(map(_with_port, addresses)) or self.settings.coordinator

@@ -131,3 +131,17 @@ class Denial:
     message: str
     times: int
     """In a row."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeInvite:
+    """Lets one node join, once."""
+
+    invite: str = field(repr=False)
+    """Its text, which is nowhere else."""
+    node: str
+    expires_ms: int
+    addresses: tuple[str, ...]
+    """Where the node reaches the coordinators."""
+    ca_pem: str
+    """Whom it is to trust there; empty: the coordinator's certificate is not the pool's own, or there is no TLS."""

@@ -75,6 +75,10 @@ class Layout:
         """An agent's state."""
         return self.root / "nodes" / name
 
+    def membership(self, name: str) -> Path:
+        """What an agent keeps of the pool that its node has joined."""
+        return self.node(name) / "pool.record"
+
     def scenario(self, name: str) -> Path:
         """A node's simulated GPUs."""
         return self.root / "nodes" / f"{name}.gpus"

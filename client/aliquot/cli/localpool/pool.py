@@ -10,7 +10,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -77,6 +77,8 @@ class LocalNode:
     devices: str
     env: dict[str, str]
     """What programs on its simulated GPUs need; empty for real ones."""
+    join: tuple[str, ...]
+    """The program that lets it join the pool, but for the string."""
 
     @property
     def metrics(self) -> str:
@@ -128,11 +130,12 @@ class LocalPool:
                 raise ConfigError(f"{part} is not installed", hint="pip install 'aliquot[agent,coordinator]'")
         self.layout.make()
         self._take_lock()
+        new = not self.layout.journal.exists()
         self.start_coordinator()
         self._signing_in.sign_in(self.address)
         self.nodes = [self._make_node(index, name) for index, name in enumerate(self.plan.node_names())]
+        enrol([node for node in self.nodes if new or not self.layout.membership(node.name).exists()], self)
         for node in self.nodes:
-            enrol(node, self)
             node.agent.start()
         self.wait_ready()
         self.write_record()
@@ -199,23 +202,22 @@ class LocalPool:
         path = self.layout.socket(name)
         base = self.plan.agent_metrics_port
         port = _free_port(base + index) if base else 0
+        program = (sys.executable, "-m", "aliquot.agent")
+        itself = ("--state-dir", str(self.layout.node(name)), "--node-name", name, "--node-id", self._node_id(name))
         agent = Child(
             f"agent of {name}",
             [
-                sys.executable,
-                *("-m", "aliquot.agent"),
+                *program,
+                *itself,
                 *("--coordinator", self.address),
-                *("--state-dir", str(self.layout.node(name))),
                 *("--socket", str(path)),
-                *("--node-name", name),
-                *("--node-id", self._node_id(name)),
                 *("--metrics-port", str(port)),
             ],
             clean_environment(env | settings),
             self.layout.logs / f"{name}.log",
         )
         devices = "this machine's GPUs" if self.plan.real else f"{self.plan.gpus} × {self.plan.model}, simulated"
-        return LocalNode(name, agent, path, devices, env)
+        return LocalNode(name, agent, path, devices, env, (*program, "join", *itself))
 
     def _node_id(self, name: str) -> str:
         """An id that no other pool on this machine uses: agents find their processes' cgroups by it."""
@@ -294,9 +296,29 @@ class LocalPool:
             self._lock = None
 
 
-def enrol(node: LocalNode, pool: LocalPool) -> None:
-    """Let the coordinator know the agent of this node, before it starts. Nothing is needed yet."""
-    del node, pool
+def enrol(nodes: Sequence[LocalNode], pool: LocalPool) -> None:
+    """Let these nodes join, each with a key of its own, before their agents start. Raises ChildFailed."""
+    joining: list[tuple[LocalNode, subprocess.Popen[str]]] = []
+    with Pool(pool.address, token_file=pool.token_file) as connected:
+        for node in nodes:
+            made = connected.access.invite_node(node.name)
+            string = connected.connection_string(made.invite, node=made.node, ca_pem=made.ca_pem)
+            program = subprocess.Popen(  # noqa: S603 - our own program
+                [*node.join, "-"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                env=dict(node.agent.env),
+            )
+            joining.append((node, program))
+            assert program.stdin is not None
+            program.stdin.write(string + "\n")  # by a pipe: arguments can be read by everybody on the machine
+            program.stdin.flush()
+    for node, program in joining:
+        said, _ = program.communicate(timeout=START_TIMEOUT_S)
+        if program.returncode != 0:
+            raise ChildFailed(f"{node.name} can't join the pool: {said.strip()}", hint="see the log of the coordinator")
 
 
 def _simgpu(*arguments: str) -> str:

@@ -80,3 +80,14 @@ class AsyncAccess:
         `revoke_others` ends all tokens that were made this way before.
         """
         return await self._run(flows.bootstrap(self._context, self._timeout_s, revoke_others=revoke_others))
+
+    async def invite_node(self, node: str, *, ttl_ms: int = 0) -> access.NodeInvite:
+        """Let the node of this id or name join with a key of its own, once; `ttl_ms` 0: within an hour.
+
+        The answer is the only place that has the invite's text.
+        """
+        return await self._run(flows.invite_node(self._context, node, ttl_ms, self._timeout_s))
+
+    async def disenrol_node(self, node: str) -> None:
+        """Let a node's key count no more; its agent's session ends within a second. Raises `NodeNotFound`."""
+        await self._run(flows.disenrol_node(self._context, node, self._timeout_s))

@@ -81,3 +81,14 @@ class Access:
         `revoke_others` ends all tokens that were made this way before.
         """
         return self._run(flows.bootstrap(self._context, self._timeout_s, revoke_others=revoke_others))
+
+    def invite_node(self, node: str, *, ttl_ms: int = 0) -> access.NodeInvite:
+        """Let the node of this id or name join with a key of its own, once; `ttl_ms` 0: within an hour.
+
+        The answer is the only place that has the invite's text.
+        """
+        return self._run(flows.invite_node(self._context, node, ttl_ms, self._timeout_s))
+
+    def disenrol_node(self, node: str) -> None:
+        """Let a node's key count no more; its agent's session ends within a second. Raises `NodeNotFound`."""
+        self._run(flows.disenrol_node(self._context, node, self._timeout_s))
