@@ -10,13 +10,13 @@ from pathlib import Path
 
 from aliquot.cli import _options as options
 from aliquot.cli._exits import Exit
-from aliquot.cli._identity import show_identity
+from aliquot.cli._identity import keep, show_identity
 from aliquot.cli._out import Out
 from aliquot.cli.localpool.layout import Layout
 from aliquot.cli.localpool.record import PoolRecord
 from aliquot.client import NotFound, Pool, Unavailable
 from aliquot.client.access import Identity, IssuedToken
-from aliquot.client.credentials import Credential, CredentialsFile
+from aliquot.client.credentials import Credential
 from aliquot.client.local import ADMIN_SOCKET, MACHINE_STATE, access_folders, state_folder
 from aliquot.common.errors import SecurityError
 
@@ -26,8 +26,7 @@ def bootstrap(args: argparse.Namespace) -> int:
     out = Out.of(args)
     socket, made = _ask(args, [args.socket] if args.socket else _sockets())
     kept, identity = _try(args, _choices(args.coordinator, socket, made))
-    file = CredentialsFile.of(os.environ)
-    file.put(kept, current=True)
+    file = keep(out, kept)
     if identity is None:
         out.note(f"the token is kept in {file.path}, for {kept.addresses[0]}, where no coordinator answers now")
         return Exit.UNAVAILABLE
@@ -74,7 +73,8 @@ def _choices(named: str | None, socket: Path, made: IssuedToken) -> list[Credent
     if named is None and record is not None:
         named = record.coordinator
     ports = dict.fromkeys(address.rpartition(":")[2] for address in made.addresses)
-    places = [[named]] if named else [[f"localhost:{port}" for port in ports], made.addresses]
+    here = [f"localhost:{port}" for port in ports if port.isdecimal()]
+    places = [[named]] if named else [here or ["localhost"], made.addresses]
     choices: list[Credential] = []
     for place in filter(None, places):
         with Pool(place, token="") as pool:
