@@ -16,6 +16,7 @@ import grpc.aio
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from aliquot.v1 import leases_pb2, leases_pb2_grpc, types_pb2
 from bench._pool import percentile
+from tests.identity import insecure_channel, with_token
 
 
 class Load:
@@ -72,7 +73,11 @@ class Load:
 
 async def run(arguments: argparse.Namespace) -> dict[str, float]:
     """Warm up, then measure."""
-    async with grpc.aio.insecure_channel(arguments.address) as channel:
+    channel = insecure_channel(arguments.address)
+    if arguments.ca:
+        trusted = grpc.ssl_channel_credentials(Path(arguments.ca).read_bytes())  # noqa: ASYNC240 - once, before
+        channel = with_token(grpc.aio.secure_channel(arguments.address, trusted))
+    async with channel:
         stub = leases_pb2_grpc.LeaseServiceStub(channel)
         load = Load(stub, arguments)
         warm_end = time.perf_counter() + arguments.warm_up
@@ -105,6 +110,7 @@ def main() -> None:
     parser.add_argument("--gpu", default="0.25(A100),10Gi")
     parser.add_argument("--until", default="GRANTED", choices=["QUEUED", "GRANTED", "ACTIVE"])
     parser.add_argument("--batch", type=int, default=0)
+    parser.add_argument("--ca", default="", help="speak TLS with whom this authority certified")
     print(json.dumps(asyncio.run(run(parser.parse_args()))))
 
 
