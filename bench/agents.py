@@ -24,11 +24,9 @@ import tempfile
 import time
 from pathlib import Path
 
-import grpc.aio
-
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from aliquot.v1 import leases_pb2, leases_pb2_grpc, types_pb2
-from bench._pool import Agents, Process, coordinator, percentile, restarted
+from bench._pool import Agents, Process, channel_to, coordinator, percentile, restarted
 from bench._relays import Relays, relays
 
 _STORM_WITHIN_S = 180.0
@@ -36,8 +34,7 @@ _STORM_WITHIN_S = 180.0
 
 async def launch(address: str, arguments: argparse.Namespace, ca: Path | None) -> list[float]:
     """Allocate and release at a steady rate; returns how long each Allocate took, in milliseconds."""
-    credentials = grpc.ssl_channel_credentials(ca.read_bytes()) if ca else None  # noqa: ASYNC240 - once, before
-    channel = grpc.aio.secure_channel(address, credentials) if credentials else grpc.aio.insecure_channel(address)
+    channel = channel_to(address, ca)
     body = types_pb2.LeaseRequest(gpu="0.25(A100),10Gi", tenant="bench", detached=True)
     took_ms: list[float] = []
     async with channel:

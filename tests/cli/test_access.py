@@ -13,12 +13,14 @@ from typing import Any
 import pytest
 
 from aliquot.cli._exits import Exit
-from aliquot.cli.localpool import LocalPool
+from aliquot.cli.localpool import Child, LocalPool
+from aliquot.cli.localpool.children import clean_environment
 from aliquot.cli.main import main
 from aliquot.client import NotLoggedIn, NotPermitted, Pool
 from aliquot.client.access import Role, RoleGrant
 from aliquot.client.credentials import Credential, CredentialsFile
 from aliquot.common.connection_string import ConnectionString, decode
+from aliquot.common.tls import is_local_address
 from tests.cli.conftest import Result
 
 Run = Callable[..., Result]
@@ -241,12 +243,14 @@ def test_bootstrap_finds_the_socket_and_sends_the_token_nowhere_else(
     config = root.credentials.path.with_name("config.toml")
     config.parent.mkdir(parents=True, mode=0o700)
     config.write_text('[client]\ncoordinator = ["gpu-a.example:7070"]\n')
-    # This machine's coordinator is meant, though the settings name another; it is not on the default port.
-    there = root("access", "bootstrap", "--json")
-    assert there.code == Exit.UNAVAILABLE
+    # This machine's coordinator is meant, though the settings name another.
+    there = root("access", "bootstrap")
+    assert there.code == Exit.OK
+    here = local.address.replace("127.0.0.1", "localhost")
+    assert f"logged in to {here} as admin" in there.out
+    assert "your settings still name gpu-a.example:7070" in there.err
     assert root.credentials.find(["gpu-a.example:7070"]) is None
-    assert root.credentials.find(["localhost:7070"]) is not None
-    assert root("access", "bootstrap", "--json", "-c", local.address).document["principal"] == "admin"
+    assert root("whoami", "-c", local.address).code == Exit.OK
 
 
 def test_without_a_socket_bootstrap_says_where_it_looked(
@@ -256,6 +260,43 @@ def test_without_a_socket_bootstrap_says_where_it_looked(
     lost = person("root")("access", "bootstrap", "--json")
     assert lost.code == Exit.NOT_FOUND
     assert "--socket" in lost.error["hint"]
+
+
+@pytest.fixture
+def service(tmp_path: Path) -> Iterator[Path]:
+    """A coordinator that others can reach, with nothing set up; its state's folder."""
+    state = tmp_path / "service"
+    state.mkdir(0o700)
+    command = [sys.executable, "-m", "aliquot.coordinator", "--listen", "0.0.0.0:0", "--metrics-port", "0"]
+    command += ["--journal", f"sqlite:{state / 'coordinator.db'}"]
+    running = Child("coordinator", command, clean_environment({}), tmp_path / "service.log")
+    running.start()
+    running.wait_ready(60)
+    yield state
+    running.stop()
+
+
+def test_from_a_fresh_coordinator_to_somebody_on_another_machine(
+    person: Callable[[str], Person], service: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is set up but what the coordinator has made itself: TLS, and the way in on its own machine."""
+    monkeypatch.setattr("aliquot.cli._bootstrapping.MACHINE_STATE", service)
+    root, ann = person("root"), person("ann")
+    assert root("access", "bootstrap").code == Exit.OK
+    made = root("access", "token", "ann", "--role", "user", "--tenant", "vision")
+    assert "this machine only" not in made.err
+    said = decode(made.out.split()[-1])
+    assert said.ca_pem.startswith("-----BEGIN CERTIFICATE-----")
+    assert not any(map(is_local_address, said.addresses))
+
+    assert ann(*made.out.split()[1:]).code == Exit.OK
+    who = ann("whoami", "--json").document
+    assert (who["principal"], who["coordinator"]) == ("ann", list(said.addresses))
+    # Whom she trusts, her login says, and nobody else is believed.
+    kept = ann.credentials.find(said.addresses)
+    assert kept is not None
+    ann.credentials.put(Credential(kept.addresses, kept.token), current=True)
+    assert "without TLS" in ann("whoami").err
 
 
 def test_values_and_errors_in_a_program(local: LocalPool, admin: Pool) -> None:

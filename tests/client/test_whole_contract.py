@@ -227,7 +227,6 @@ SAME_AS = {
     "Applied": "ApplyResponse",
     "Balance": "BalanceResponse",
     "Defragmentation": "DefragmentResponse",
-    "IssuedToken": "IssueTokenResponse",
     "Maintenance": "MaintenanceView",
 }
 DECLARED = {admin.PoolSpec, admin.TenantSpec, admin.QueueSpec, admin.RateCard, admin.MaintenanceWindow}

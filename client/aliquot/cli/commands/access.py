@@ -75,7 +75,7 @@ def _configure_token(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="HOST:PORT",
-        help="the coordinator as it is reached from there (default: as from here)",
+        help="the coordinator as it is reached from there (default: as from here, or as it says itself)",
     )
     parser.add_argument("--principal", default="", metavar="PRINCIPAL", help="with revoke: all of this one's")
 
@@ -160,8 +160,10 @@ def _token(args: argparse.Namespace) -> int:
     grants = [] if args.role is None else [RoleGrant(args.role, args.tenant)]
     with options.open_pool(args) as pool:
         made = pool.access.issue_token(args.what, grants=grants, ttl_ms=args.ttl * 1000, note=args.note)
-        addresses = args.address or pool.addresses
-        login = pool.connection_string(made.token, addresses=args.address)
+        # What this machine calls itself says nothing to others; the coordinator knows better.
+        at_home = all(map(is_local_address, pool.addresses))
+        addresses = args.address or (made.addresses if at_home else pool.addresses)
+        login = pool.connection_string(made.token, addresses=addresses, ca_pem=made.ca_pem if at_home else "")
     if out.as_json:
         out.document({"token": made.token, "login": login, "issued": made.issued})
         return Exit.OK

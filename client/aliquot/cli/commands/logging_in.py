@@ -9,13 +9,11 @@ import sys
 from pathlib import Path
 
 from aliquot.cli import _options as options
-from aliquot.cli import _words as words
 from aliquot.cli._command import Builtin
 from aliquot.cli._exits import Exit
-from aliquot.cli._json import plain
+from aliquot.cli._identity import keep, show_identity
 from aliquot.cli._out import Out
 from aliquot.client import NotFound, NotLoggedIn, Pool
-from aliquot.client.access import Identity
 from aliquot.client.credentials import Credential, CredentialsFile, read_token_file
 from aliquot.common.connection_string import CHARS_MAX, PREFIX, decode
 from aliquot.common.errors import ConfigError
@@ -40,12 +38,7 @@ def _login(args: argparse.Namespace) -> int:
         # Asked before it is kept: what does not work should not stand in the way of what does.
         identity = pool.access.whoami()
         addresses = pool.addresses
-    file = CredentialsFile.of(os.environ)
-    file.put(Credential(addresses, given.token, given.ca), current=True)
-    with Pool() as meant:
-        elsewhere = meant.addresses if meant.addresses != addresses else ()
-    if elsewhere:
-        out.note(f"your settings still name {', '.join(elsewhere)}: say --coordinator {addresses[0]}, or change them")
+    file = keep(out, Credential(addresses, given.token, given.ca))
     return show_identity(out, identity, addresses, str(file.path), "logged in to")
 
 
@@ -80,19 +73,6 @@ def _authority(args: argparse.Namespace) -> str:
         return str(args.ca_file.read_text(encoding="ascii"))
     except (OSError, ValueError) as error:
         raise ConfigError(f"{args.ca_file}: {error}", hint="name a PEM file that you can read") from None
-
-
-def show_identity(out: Out, identity: Identity, addresses: tuple[str, ...], origin: str, verb: str = "") -> int:
-    """Who somebody is, to which pool, by which token."""
-    if out.as_json:
-        out.document({**plain(identity), "coordinator": list(addresses), "token_origin": origin})
-        return Exit.OK
-    place = ", ".join(addresses)
-    first = f"{verb} {place} as {identity.principal}" if verb else f"{identity.principal} at {place}"
-    out.show(first, f"  may: {words.grants(identity.grants)}")
-    of_lease = f", of lease {identity.lease_id}" if identity.lease_id else ""
-    out.show(f"  token: {identity.token_id or words.UNKNOWN}{of_lease}, {words.expiry(identity.expires_ms)}; {origin}")
-    return Exit.OK
 
 
 def _configure_logout(parser: argparse.ArgumentParser) -> None:

@@ -66,7 +66,7 @@ class Authenticator:
         if token is None:
             raise Unauthenticated(
                 "TOKEN_UNKNOWN",
-                f"token {token_id} is not known: it was revoked, has expired, or is of another pool",
+                f"token {token_id} is not known: it was revoked, expired long ago, or is of another pool",
                 hint=_GET_ONE,
             )
         if not hmac.compare_digest(token.sha256, tokens.token_sha256(text)):

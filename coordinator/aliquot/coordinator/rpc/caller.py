@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Final, TypeVar
@@ -89,10 +90,17 @@ def missing(who: Caller, action: Action, scope: str = "") -> RoleMissing:
     role, _, where = wanted.partition(" on ")
     command = f"aliquot access grant {who.principal or 'NAME'} {role}" + (f" --tenant {where}" if where else "")
     return RoleMissing(
-        f"to {action.value}{' ' + scope if scope else ''} needs {wanted}; {who.principal or 'the caller'} is {has}",
+        f"to {_asked(action, scope)} needs {wanted}; {who.principal or 'the caller'} is {has}",
         principal=who.principal,
         hint=f"somebody who may give it: {command}",
     )
+
+
+def _asked(action: Action, scope: str) -> str:
+    """What is asked for, there; at the door it is not known where."""
+    if scope:
+        return f"{action.value} {scope}"
+    return re.sub(r",? (?:of|on|for|below) (?:the )?(?:tenant|node)$", "", action.value)
 
 
 def on_behalf(context: Context, action: str, subject: str, command: Command[T]) -> OnBehalf[T]:

@@ -128,9 +128,9 @@ def on_behalf(state: Planning, command: c.OnBehalf[Any], now_ms: int) -> Decisio
 
 
 def expired(state: Planning, token_id: str, now_ms: int) -> list[Fact]:
-    """A token whose time is over: those that are due with it go too."""
+    """A token that has been over for long enough."""
     token = state.access.tokens.get(token_id)
-    if token is None or not token.expired(now_ms):
+    if token is None or not token.expires_ms or token.forget_ms > now_ms:
         return []
     return [TokensEnded(now_ms, (token_id,))]
 

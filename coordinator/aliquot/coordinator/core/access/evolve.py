@@ -34,7 +34,7 @@ def _issued(state: State, fact: TokenIssued) -> None:
     books.tokens_of.setdefault(token.principal, {})[token.token_id] = None
     books.principals.setdefault(token.principal, Principal(token.principal))
     if token.expires_ms:
-        state.timers.add(token.expires_ms, Due.TOKEN, token.token_id)
+        state.timers.add(token.forget_ms, Due.TOKEN, token.token_id)
     state.touch_token(token.token_id)
     state.touch_principal(token.principal)
 
@@ -44,7 +44,7 @@ def _ended(state: State, fact: TokensEnded) -> None:
     for token_id in fact.token_ids:
         token = books.tokens.pop(token_id)
         if token.expires_ms:
-            state.timers.drop(token.expires_ms, Due.TOKEN, token_id)
+            state.timers.drop(token.forget_ms, Due.TOKEN, token_id)
         of_principal = books.tokens_of[token.principal]
         del of_principal[token_id]
         if not of_principal:
@@ -77,7 +77,7 @@ def index(state: State) -> None:
     for token in books.tokens.values():
         books.tokens_of.setdefault(token.principal, {})[token.token_id] = None
         if token.expires_ms:
-            state.timers.add(token.expires_ms, Due.TOKEN, token.token_id)
+            state.timers.add(token.forget_ms, Due.TOKEN, token.token_id)
 
 
 APPLY: dict[type[Fact], Callable[[State, Any], None]] = {

@@ -21,6 +21,7 @@ GRANTS_PER_PRINCIPAL_MAX = 100
 AUDIT_MAX = 20_000
 """Entries that are kept; the oldest go first."""
 NOTE_CHARS_MAX = limits.MAX_NAME_CHARS
+EXPIRED_KEPT_MS = 7 * 86_400_000
 FIRST_ADMIN = "admin"
 """The principal of the first start, and of the coordinator's own socket."""
 SYSTEM = "pool:self"
@@ -47,6 +48,11 @@ class Token(msgspec.Struct, frozen=True):
     issued_by: str = ""
     grants: tuple[Grant, ...] = ()
     """What the token allows beside its principal's grants: of a session, what the identity provider vouched for."""
+
+    @property
+    def forget_ms(self) -> int:
+        """When it may be forgotten: until then its holder is told that it has expired."""
+        return self.expires_ms + EXPIRED_KEPT_MS
 
     def expired(self, now_ms: int) -> bool:
         """Whether its time is over."""

@@ -88,7 +88,7 @@ RULES: Final[dict[Action, tuple[Scoped, frozenset[Role]]]] = {
     Action.HOLD_OWN: (Scoped.TENANT, frozenset({_U, _M, _A, Role.WORKLOAD})),
     Action.KEEP_OTHERS: (Scoped.TENANT, frozenset({_M, _A})),
     Action.END_OTHERS: (Scoped.TENANT, frozenset({_M, _O, _A})),
-    Action.READ_BILLS: (Scoped.TENANT, frozenset({_V, _M, _A})),
+    Action.READ_BILLS: (Scoped.TENANT, _READERS),
     Action.DECLARE_BELOW: (Scoped.TENANT, frozenset({_M, _A})),
     Action.DECLARE: (Scoped.POOL, frozenset({_A})),
     Action.OPERATE: (Scoped.POOL, frozenset({_O, _A})),
