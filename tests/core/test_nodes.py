@@ -94,6 +94,8 @@ def test_reports_of_an_older_session_are_not_believed(books: Books) -> None:
     assert books.do(c.ReportSlices("n-one", 1, (said,))).facts == ()
     stale = c.SliceReport(piece.slice_id, piece.lease_epoch + 7, c.ReportStatus.ACTIVE, 2)
     assert books.do(c.ReportSlices("n-one", 2, (stale,))).facts == ()
+    assert books.do(c.ReportDevice("n-one", 1, "GPU-one-0", 0, healthy=False)).facts == ()
+    assert books.do(c.ReportDevice("n-other", 1, "GPU-one-0", 0, healthy=False)).facts == ()
     with pytest.raises(SessionReplaced):
         books.do(c.RegisterNode(node("one"), 2))
 

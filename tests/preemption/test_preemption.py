@@ -13,8 +13,9 @@ from aliquot.coordinator.core.config import CoreConfig
 from aliquot.coordinator.core.holds import evolve, readiness
 from aliquot.coordinator.core.holds.facts import HoldBroken, HoldCreated
 from aliquot.coordinator.core.leases.records import Lease, LeaseState
+from aliquot.coordinator.core.preemption.exact import SLICES_MAX
 from aliquot.coordinator.core.preemption.facts import PreemptionStarted
-from aliquot.coordinator.core.tenancy.specs import QueueSpec
+from aliquot.coordinator.core.tenancy.specs import UNLIMITED, Amount, QueueSpec, Quota
 from tests.core.harness import GIB, Books, node, request
 from tests.tenancy.declaring import declare, queue, tenant
 
@@ -547,3 +548,40 @@ def test_who_was_preempted_too_often_may_start_all_the_same_where_a_guarantee_co
     declare(books, tenant("a", 4))
     books.settle()
     assert state_of(books, low) is LeaseState.GRANTED
+
+
+def test_memory_given_back_for_one_guarantee_is_not_counted_for_the_next(books: Books) -> None:
+    declare(
+        books,
+        tenant("owner", 3),
+        QueueSpec("shared", quota=Quota(limit=Amount(UNLIMITED, 120 * GIB))),
+    )
+    borrowed = [run(books, tenant="guest", queue="shared") for _ in range(3)]
+    books.advance(books.config.reclaim_min_run_ms)
+    for share, memory in ((300, 10 * GIB), (600, 35 * GIB)):
+        books.allocate(request(share, memory, tenant="owner", queue="shared"))
+    books.settle()
+    ending = [lease for lease in borrowed if state_of(books, lease) is LeaseState.PREEMPTING]
+    assert len(ending) == 2, "of the first 40 GiB, the first request takes 10: 30 are too few for the second"
+
+
+def test_where_memory_alone_is_short_whoever_holds_most_of_it_ends() -> None:
+    books = Books()
+    books.connect(node("one", 1, memory_gib=80))
+    books.settle()
+    large = run(books, 50, memory_bytes=30 * GIB, preemptible=True)
+    books.advance(60_000)
+    small = [run(books, 70, memory_bytes=3 * GIB, preemptible=True) for _ in range(11)]
+    ask(books, 100, memory_bytes=40 * GIB, priority=5)
+    ending = [lease for lease in (large, *small) if state_of(books, lease) is LeaseState.PREEMPTING]
+    assert ending == [large]
+
+
+def test_room_is_made_for_more_members_than_an_exact_search_looks_at() -> None:
+    books = Books()
+    for number in range(SLICES_MAX + 1):
+        books.connect(node(f"n{number}", 1))
+    books.settle()
+    low = [run(books, preemptible=True) for _ in range(SLICES_MAX + 1)]
+    ask(books, gang_size=SLICES_MAX + 1, priority=5)
+    assert {state_of(books, lease) for lease in low} == {LeaseState.PREEMPTING}

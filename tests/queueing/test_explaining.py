@@ -47,6 +47,22 @@ def test_without_time_limits_the_start_is_a_guess_and_says_so() -> None:
     assert found.expected_uncertainty_ms == found.expected_start_ms - books.now_ms
 
 
+def test_the_start_counts_what_is_kept_for_the_request_already() -> None:
+    hour_ms = 3_600_000
+    books = Books()
+    books.connect(node("one"))
+    books.settle()
+    first, *_ = [books.activate(books.allocate(request(1000, time_limit_ms=hours * hour_ms))) for hours in range(1, 5)]
+    began_ms = books.now_ms
+    waiting = books.allocate(request(1000, count=2))
+    books.advance(600_000)
+    assert waiting.lease_id in books.state.holds
+    books.do(c.Release(first.lease_id))
+    books.report(first, c.ReportStatus.GONE)
+    books.settle()
+    assert explain(books, waiting.lease_id).expected_start_ms == began_ms + 2 * hour_ms
+
+
 def test_it_names_who_would_be_preempted_without_preempting() -> None:
     books = full_pool(preemptible=True)
     found = explain(books, request(1000, count=2, priority=5))
