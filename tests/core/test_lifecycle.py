@@ -273,6 +273,31 @@ def test_a_lease_that_would_not_keep_to_its_limit_ends_everywhere(books: Books, 
     assert state_hash(books.replayed()) == state_hash(books.state)
 
 
+def test_what_an_agent_says_of_the_tier_later_is_taken_up_while_the_lease_runs(books: Books) -> None:
+    lease = books.activate(books.allocate(request(500)))
+    books.report(lease, c.ReportStatus.ACTIVE, tier=3)
+    assert [piece.tier for piece in books.again(lease).slices] == [3]
+    before = len(books.facts)
+    books.report(lease, c.ReportStatus.ACTIVE, tier=3)
+    assert len(books.facts) == before
+    books.do(c.Release(lease.lease_id))
+    books.report(lease, c.ReportStatus.ACTIVE, tier=1)
+    assert [piece.tier for piece in books.again(lease).slices] == [3]
+
+
+def test_a_lease_that_fails_again_and_again_waits_a_minute_at_most(books: Books) -> None:
+    lease = books.allocate(request(500))
+    waits = []
+    for _ in range(8):
+        books.report(lease, c.ReportStatus.FAILED, reason="ECC")
+        waits.append(books.again(lease).not_before_ms - books.now_ms)
+        books.advance(waits[-1] - 1)
+        assert books.again(lease).waiting
+        books.advance(1)
+        assert books.again(lease).state is LeaseState.GRANTED
+    assert waits == [1_000, 2_000, 4_000, 8_000, 16_000, 32_000, 60_000, 60_000]
+
+
 def test_a_grant_that_nobody_confirms_is_tried_elsewhere(books: Books) -> None:
     lease = books.allocate(request(1000))
     books.advance(30_000)

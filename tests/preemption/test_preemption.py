@@ -486,14 +486,19 @@ def test_host_memory_is_counted_for_each_member_of_a_gang() -> None:
     assert state_of(books, high) is LeaseState.GRANTED
 
 
-def test_whoever_frees_most_host_memory_ends_and_the_others_are_spared() -> None:
+@pytest.mark.parametrize(("name", "unit"), [("cpu_milli", 1000), ("host_memory_bytes", GIB)])
+@pytest.mark.parametrize("sizes", [(16, 32, 8), (32, 16, 16), (16, 16, 32)])
+@pytest.mark.parametrize("count", [1, SLICES_MAX + 1])
+def test_whoever_frees_most_of_the_host_ends_and_the_others_are_spared(
+    name: str, unit: int, sizes: tuple[int, ...], count: int
+) -> None:
     books = Books()
-    books.connect(node("one", host_memory_bytes=64 * GIB))
+    books.connect(replace(node("one", SLICES_MAX + 1), **{name: 64 * unit}))
     books.settle()
-    sizes = (16, 32, 8)
-    low = [run(books, 250, host_memory_bytes=size * GIB, preemptible=True) for size in sizes]
-    ask(books, 250, host_memory_bytes=40 * GIB, priority=5)
-    assert [state_of(books, lease) for lease in low] == [LeaseState.ACTIVE, LeaseState.PREEMPTING, LeaseState.ACTIVE]
+    low = [run(books, 250, preemptible=True, **{name: size * unit}) for size in sizes]
+    ask(books, 250, count=count, priority=5, **{name: (96 - sum(sizes)) * unit})
+    ending = [size for size, lease in zip(sizes, low, strict=True) if state_of(books, lease) is LeaseState.PREEMPTING]
+    assert ending == [32]
 
 
 @pytest.mark.parametrize(("head_start_ms", "ends"), [(59_000, "half"), (61_000, "whole")])
