@@ -121,6 +121,17 @@ def test_a_waiting_request_gets_what_is_freed_in_order_of_priority_then_arrival(
         first = expected
 
 
+def test_who_has_waited_leaves_no_timer_behind(books: Books) -> None:
+    first = books.activate(books.allocate(request(count=4)))
+    before = len(books.state.timers)
+    second = books.allocate(request(count=4))
+    books.do(c.Release(first.lease_id))
+    books.report(first, c.ReportStatus.GONE)
+    books.settle()
+    books.activate(books.again(second))
+    assert len(books.state.timers) == before
+
+
 def test_a_newcomer_does_not_jump_its_equals(books: Books) -> None:
     running = books.allocate(request(1000, count=4))
     waiting = books.allocate(request(1000))

@@ -69,6 +69,7 @@ def test_what_does_not_fit_now() -> None:
     gang = the_only(inventory, Demand(gang_size=4, share_milli=500, memory_bytes=GIB))
     assert gang.reason == Reason.GANG_TOO_LARGE_NOW
     assert "1 of 4 members fit now" in gang.detail
+    assert gang.smallest_change.startswith("a gang of 1, or 3 more places of ")
 
 
 def test_nodes_that_are_not_ready_and_hosts_that_are_full() -> None:

@@ -563,23 +563,30 @@ def test_memory_given_back_for_one_guarantee_is_not_counted_for_the_next(books: 
     )
     borrowed = [run(books, tenant="guest", queue="shared") for _ in range(3)]
     books.advance(books.config.reclaim_min_run_ms)
-    for share, memory in ((300, 10 * GIB), (600, 35 * GIB)):
+    for share, memory in ((300, 10 * GIB), (600, 30 * GIB + 1)):
         books.allocate(request(share, memory, tenant="owner", queue="shared"))
     books.settle()
     ending = [lease for lease in borrowed if state_of(books, lease) is LeaseState.PREEMPTING]
-    assert len(ending) == 2, "of the first 40 GiB, the first request takes 10: 30 are too few for the second"
+    assert len(ending) == 2, "of 40 GiB, the first request takes 10: a byte too little is left for the second"
 
 
-def test_where_memory_alone_is_short_whoever_holds_most_of_it_ends() -> None:
+@pytest.mark.parametrize(
+    ("large", "small", "asked"),
+    [((50, 30), (70, 3), (100, 40)), ((450, 2), (40, 5), (500, 2))],
+    ids=["memory", "share"],
+)
+def test_where_one_of_the_two_is_short_whoever_holds_most_of_it_ends(
+    large: tuple[int, int], small: tuple[int, int], asked: tuple[int, int]
+) -> None:
     books = Books()
     books.connect(node("one", 1, memory_gib=80))
     books.settle()
-    large = run(books, 50, memory_bytes=30 * GIB, preemptible=True)
+    most = run(books, large[0], memory_bytes=large[1] * GIB, preemptible=True)
     books.advance(60_000)
-    small = [run(books, 70, memory_bytes=3 * GIB, preemptible=True) for _ in range(11)]
-    ask(books, 100, memory_bytes=40 * GIB, priority=5)
-    ending = [lease for lease in (large, *small) if state_of(books, lease) is LeaseState.PREEMPTING]
-    assert ending == [large]
+    others = [run(books, small[0], memory_bytes=small[1] * GIB, preemptible=True) for _ in range(11)]
+    ask(books, asked[0], memory_bytes=asked[1] * GIB, priority=5)
+    ending = [lease for lease in (most, *others) if state_of(books, lease) is LeaseState.PREEMPTING]
+    assert ending == [most]
 
 
 def test_room_is_made_for_more_members_than_an_exact_search_looks_at() -> None:

@@ -9,10 +9,10 @@ from aliquot.coordinator.core.config import CoreConfig
 from aliquot.coordinator.core.errors import DomainError
 from aliquot.coordinator.core.outcomes import Explained
 from aliquot.coordinator.core.queries import Explain, ExplainLease
-from aliquot.coordinator.core.tenancy.specs import PoolSpec
+from aliquot.coordinator.core.tenancy.specs import PoolSpec, QueuePolicy
 from aliquot.coordinator.core.types import RequestSpec
 from tests.core.harness import Books, node, request
-from tests.tenancy.declaring import declare, queue, tenant
+from tests.tenancy.declaring import declare, queue, root, tenant
 
 
 def explain(books: Books, subject: RequestSpec | str) -> Explained:
@@ -135,6 +135,15 @@ def test_it_says_why_others_are_ahead_and_speaks_of_one_and_of_many() -> None:
     assert "ahead of it: 1 of higher priority, 1 that came earlier" in found.notes
     assert found.summary.startswith("1 device (whole) does not fit now")
     assert explain(books, request(1000, count=2)).summary.startswith("2 devices (whole) do not fit now")
+
+
+def test_it_says_what_part_of_the_pool_a_tenant_holds() -> None:
+    books = Books()
+    books.connect(node("one"))
+    declare(books, root(QueuePolicy.FAIR_SHARE), queue("default", policy=QueuePolicy.FAIR_SHARE))
+    books.activate(books.allocate(request(1000, count=3)))
+    waiting = books.allocate(request(1000, count=2))
+    assert any("holds, and lately held, 75.0 % of the pool" in note for note in explain(books, waiting.lease_id).notes)
 
 
 def test_an_owner_is_told_when_borrowers_must_go_and_that_they_are_going() -> None:

@@ -205,6 +205,8 @@ def test_what_is_missing_below_a_limit_is_given_back_to_the_last_byte(books: Boo
     books.allocate(request(250, 10 * GIB, tenant="a"))
     books.settle()
     assert [piece.member for piece in books.again(lease).slices if piece.shed] == [2]
+    books.advance(60_000)
+    assert [piece.state for piece in books.again(lease).slices if piece.shed] == [SliceState.RELEASING], "however late"
 
 
 def test_nothing_is_given_back_for_what_a_pool_keeps_free(books: Books) -> None:

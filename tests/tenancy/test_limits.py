@@ -11,7 +11,6 @@ from aliquot.coordinator.core.tenancy.limits import MILLIONTHS, covered, scale_o
 from aliquot.coordinator.core.tenancy.ranking import Part, Sums
 from aliquot.coordinator.core.tenancy.specs import (
     NO_LIMIT,
-    QUEUE_DEPTH_MAX,
     Amount,
     Budget,
     ModelQuota,
@@ -211,7 +210,7 @@ def test_every_promise_shrinks_by_what_is_shortest() -> None:
 
 
 def test_the_limit_of_the_root_counts_for_the_deepest_queue(books: Books) -> None:
-    names = [f"q{number}" for number in range(QUEUE_DEPTH_MAX)]
+    names = [f"q{number}" for number in range(8)]
     below = zip(names, ["root", *names], strict=False)
     declare(
         books,
@@ -221,3 +220,5 @@ def test_the_limit_of_the_root_counts_for_the_deepest_queue(books: Books) -> Non
     with pytest.raises(QuotaExceeded) as refused:
         ask(books, 1000, count=3, queue=names[-1])
     assert refused.value.subject == "queue root"
+    with pytest.raises(InvalidField, match="9 levels"):
+        declare(books, QueueSpec("q8", parent=names[-1]))

@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Sequence
+from itertools import accumulate
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -28,19 +29,19 @@ class Cover:
     def __init__(self, lines: dict[str, dict[str, list[int]]], tests: list[str], took_s: list[float]) -> None:
         self._lines, self.tests, self.took_s = lines, tests, took_s
 
-    def of(self, path: str, line: int, tests_max: int) -> list[str]:
-        """Tests that reach a line, the quickest first; of a line that only an import reaches, those that reach one with
-        the name that it gives something, or else those of its file.
+    def of(self, path: str, line: int, tests_max: int, seconds_max: float) -> list[str]:
+        """So many of the quickest tests that reach a line as take no longer together, but at least one.
+
+        Of a line that only an import reaches: those that reach one with the name that it gives something, or else those
+        of its file.
         """
         by_line = self._lines.get(path, {})
         found = by_line.get(str(line)) or (self._named(path, line) if str(line) in by_line else [])
-        found = (
-            found
-            or self._begun(by_line, line)
-            or sorted({number for numbers in by_line.values() for number in numbers})
-        )
-        found = sorted(found, key=lambda number: self.took_s[number])
-        return [self.tests[number] for number in found[:tests_max]]
+        found = found or self._begun(by_line, line) or sorted({test for tests in by_line.values() for test in tests})
+        found = sorted(found, key=lambda number: self.took_s[number])[:tests_max]
+        sums_s = accumulate(self.took_s[number] for number in found)
+        number_of = max(1, sum(sum_s <= seconds_max for sum_s in sums_s))
+        return [self.tests[number] for number in found[:number_of]]
 
     def seconds(self, tests: Sequence[str]) -> float:
         """How long these take in all."""

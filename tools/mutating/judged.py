@@ -19,6 +19,20 @@ _VICTIMS = "coordinator/aliquot/coordinator/core/preemption/victims.py NumberRep
 _ENDING = "return 0 if self.reclaim and not is_protected(self.state, lease, self._scale) else NEVER_MS"
 _PLAN = "coordinator/aliquot/coordinator/core/preemption/plan.py"
 _INVENTORY = "coordinator/aliquot/coordinator/core/inventory/inventory.py"
+_POOL = "coordinator/aliquot/coordinator/core"
+_HELD = (
+    "held = account.by_model.get(over.model, [0, 0, 0]) if over.model else [account.share_milli, account.memory_bytes]"
+)
+_IN_TIME = "return request.time_limit_ms > 0 and closure.phase is Phase.CLOSING and ends_ms <= closure.starts_ms"
+_RUNS = "return request.time_limit_ms + request.grace_ms if request.time_limit_ms else 0"
+_COMPUTE = "compute = np.array([c.compute_milli for c in inventory.classes] + [0], np.int64)[classes][:, None]"
+_BY_MEMORY = "by_memory = np.where(memory > 0, np.maximum(memory_left, 0) // np.maximum(memory, 1), MANY)"
+_ENOUGH = "enough = 0 < compute_milli >= demand.share_milli and memory_bytes >= demand.memory_bytes"
+_MOST = "most = np.where(left >= share[:, None], table.memory_left[rows], 0).max(axis=1)"
+_LIMITED = "if pool.spec.limit.share_milli >= 0 or pool.spec.limit.memory_bytes >= 0"
+_PATH = "path, sums = [self._head] * HEIGHT_MAX, [0] * (HEIGHT_MAX + 1)"
+_OVER = "if lease is None or lease.ended or lease.ending:"
+_UNLIMITED = "whoever asks has looked already whether there is a time limit"
 _ONLY_SPEED = "what is kept there is a cache: only the speed changes"
 EQUIVALENT: dict[str, str] = {
     f"{_ENFORCED} 84: {_IDENTIFIED}": "less than nothing is not above nothing either",
@@ -38,4 +52,24 @@ EQUIVALENT: dict[str, str] = {
     f"{_JOURNAL}/sqlite.py NumberReplacer 38: {_PAGES}": "pages are copied, however many at a time, to the last",
     f"{_JOURNAL}/sqlite.py NumberReplacer 113: {_CONNECT}": "how many statements are kept parsed: speed alone",
     f"{_JOURNAL}/tools.py RemoveCall 8: journal.close()": _UNOPENED,
+    f"{_POOL}/preemption/search.py NumberReplacer 19: return (0, 0), {{}}, tuple(free[:count])": (
+        "compared with groups in which somebody must end: that is more than nobody in both"
+    ),
+    f"{_POOL}/placement/index.py NumberReplacer 31: slots = slice(slot, slot + 1)": "only the first column is read",
+    f"{_POOL}/elastic/decide.py ReplaceOrWithAnd 21: {_OVER}": "what has ended has no slices on notice, nor timers",
+    f"{_POOL}/placement/capacity.py NumberReplacer 75: {_COMPUTE}": "rows without a class have no devices",
+    f"{_POOL}/placement/capacity.py ReplaceComparisonOperator_Gt_GtE 32: {_BY_MEMORY}": "every slice has some memory",
+    f"{_POOL}/inventory/changes.py NumberReplacer 14: CHANGES_MAX = 8192": "beyond them all is looked at: only speed",
+    f"{_POOL}/tenancy/ranking.py NumberReplacer 68: {_PATH}": "a place more that nobody uses",
+    f"{_POOL}/elastic/shrinking.py NumberReplacer 48: {_HELD}": "whoever holds none of a model has none to give back",
+    f"{_POOL}/elastic/shrinking.py NumberReplacer 19: return (), 0": "a time is looked at only where there are slices",
+    f"{_POOL}/memory.py ReplaceFalseWithTrue 26: self.look_again = False": "at the start one pass is made anyway",
+    f"{_POOL}/timers.py NumberReplacer 18: _LAST_KIND = 1 << 30": "above every kind in both",
+    f"{_POOL}/maintenance/closing.py NumberReplacer 82: {_RUNS}": _UNLIMITED,
+    f"{_POOL}/maintenance/closing.py ReplaceComparisonOperator_Gt_GtE 33: {_IN_TIME}": _UNLIMITED,
+    f"{_POOL}/leases/records.py ReplaceFalseWithTrue 20: billing: bool = False": "whoever makes a slice says it",
+    f"{_POOL}/placement/matching.py NumberReplacer 21: {_ENOUGH}": "every instance and profile computes something",
+    f"{_POOL}/leases/granting.py NumberReplacer 42: {_LIMITED}": "an unlimited pool is looked at and never full",
+    f"{_POOL}/placement/survey.py NumberReplacer 73: {_MOST}": "what is below zero is shown as zero",
+    f"{_POOL}/planning.py ReplaceTrueWithFalse 30: memory.fold_due = True": "a second timer finds nothing left to fold",
 }
