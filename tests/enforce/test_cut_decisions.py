@@ -333,3 +333,14 @@ def test_where_all_cards_are_cut_a_request_needs_not_ask_for_the_tier() -> None:
     books.settle()
     (piece,) = books.again(waits).holding
     assert (piece.plan.node_id, piece.plan.share_milli) == ("n-whole", 500), "an undivided card has come"
+
+
+def test_what_is_cut_lies_as_far_back_as_it_can() -> None:
+    books = Books(CONFIG)
+    books.connect(node_of("a", card("a1", ("3g.20gb", 0))))
+    books.settle()
+    assert ask(books, "3g.20gb").holding
+    ask(books, "1g.5gb")
+    books.advance(CONFIG.cut_patience_ms + CONFIG.cut_look_ms)
+    (cut,) = orders(books)
+    assert {(part.profile, part.start) for part in cut.parts} == {("3g.20gb", 0), ("1g.5gb", 6)}

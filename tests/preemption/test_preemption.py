@@ -597,3 +597,27 @@ def test_room_is_made_for_more_members_than_an_exact_search_looks_at() -> None:
     low = [run(books, preemptible=True) for _ in range(SLICES_MAX + 1)]
     ask(books, gang_size=SLICES_MAX + 1, priority=5)
     assert {state_of(books, lease) for lease in low} == {LeaseState.PREEMPTING}
+
+
+def test_of_those_on_one_device_the_fewest_end_whatever_the_number_of_devices() -> None:
+    books = Books()
+    books.connect(node("one", SLICES_MAX + 1))
+    books.settle()
+    large = run(books, 500, preemptible=True)
+    books.advance(60_000)
+    small = [run(books, 250, preemptible=True) for _ in range(2)]
+    assert len({lease.slices[0].plan.device_uuid for lease in (large, *small)}) == 1
+    ask(books, 500, count=SLICES_MAX + 1, priority=5)
+    assert [lease for lease in (large, *small) if state_of(books, lease) is LeaseState.PREEMPTING] == [large]
+
+
+def test_a_hold_waits_for_the_last_thousandth() -> None:
+    books = Books()
+    books.connect(node("one", 1))
+    books.settle()
+    low = [run(books, share, preemptible=True) for share in (999, 1)]
+    high = ask(books, priority=5)
+    leave(books, low[0])
+    assert (state_of(books, high), high.lease_id in books.state.holds) == (LeaseState.QUEUED, True)
+    leave(books, low[1])
+    assert state_of(books, high) is LeaseState.GRANTED

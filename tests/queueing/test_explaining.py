@@ -11,7 +11,7 @@ from aliquot.coordinator.core.outcomes import Explained
 from aliquot.coordinator.core.queries import Explain, ExplainLease
 from aliquot.coordinator.core.tenancy.specs import PoolSpec, QueuePolicy
 from aliquot.coordinator.core.types import RequestSpec
-from tests.core.harness import Books, node, request
+from tests.core.harness import GIB, Books, node, request
 from tests.tenancy.declaring import declare, queue, root, tenant
 
 
@@ -67,6 +67,7 @@ def test_it_names_who_would_be_preempted_without_preempting() -> None:
     books = full_pool(preemptible=True)
     found = explain(books, request(1000, count=2, priority=5))
     assert len(found.would_preempt) == 2
+    assert "2 leases would have to end for it" in found.notes
     assert all(lease_id in books.state.leases for lease_id in found.would_preempt)
     assert not books.state.holds
 
@@ -137,13 +138,17 @@ def test_it_says_why_others_are_ahead_and_speaks_of_one_and_of_many() -> None:
     assert explain(books, request(1000, count=2)).summary.startswith("2 devices (whole) do not fit now")
 
 
-def test_it_says_what_part_of_the_pool_a_tenant_holds() -> None:
+@pytest.mark.parametrize(("share", "memory_gib"), [(750, 0), (100, 30)])
+def test_it_says_what_part_of_the_pool_a_tenant_holds(share: int, memory_gib: int) -> None:
+    hour_ms = 3_600_000
     books = Books()
     books.connect(node("one"))
-    declare(books, root(QueuePolicy.FAIR_SHARE), queue("default", policy=QueuePolicy.FAIR_SHARE))
-    books.activate(books.allocate(request(1000, count=3)))
+    declare(books, root(QueuePolicy.FAIR_SHARE, half_life_ms=hour_ms), queue("default", policy=QueuePolicy.FAIR_SHARE))
+    books.activate(books.allocate(request(share, memory_gib * GIB, count=4)))
+    books.advance(100 * hour_ms)
     waiting = books.allocate(request(1000, count=2))
-    assert any("holds, and lately held, 75.0 % of the pool" in note for note in explain(books, waiting.lease_id).notes)
+    notes = explain(books, waiting.lease_id).notes
+    assert any("holds, and lately held, 150.0 % of the pool" in note for note in notes), "the sum of both"
 
 
 def test_an_owner_is_told_when_borrowers_must_go_and_that_they_are_going() -> None:

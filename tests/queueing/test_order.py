@@ -90,6 +90,16 @@ def test_fair_share_serves_who_holds_least_by_weight() -> None:
     assert served(books, [heavy, light]) == [0, 1]
 
 
+def test_a_tenant_that_waits_no_longer_takes_nobody_of_its_queue_along() -> None:
+    books = pool(QueuePolicy.FAIR_SHARE)
+    running = [ask(books) for _ in range(4)]
+    waiting = [ask(books, tenant=name) for name in ("b", "c", "d")]
+    books.do(c.Release(waiting[0].lease_id))
+    for lease in running[:2]:
+        free_one(books, lease)
+    assert served(books, waiting[1:]) == [0, 1]
+
+
 def test_yesterday_s_heavy_user_waits_and_is_forgiven_with_time() -> None:
     books = pool(QueuePolicy.FAIR_SHARE)
     declare(books, root(QueuePolicy.FAIR_SHARE, half_life_ms=HOUR_MS))
