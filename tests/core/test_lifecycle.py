@@ -328,6 +328,16 @@ def test_a_time_limit_ends_the_lease(books: Books) -> None:
     assert books.again(lease).end_reason == EndReason.TIME_LIMIT
 
 
+@pytest.mark.parametrize(("time_limit_ms", "first"), [(20_000, 0), (40_000, 1)])
+def test_what_was_due_first_comes_first_whatever_it_is(books: Books, time_limit_ms: int, first: int) -> None:
+    timed = books.activate(books.allocate(request(500, time_limit_ms=time_limit_ms)))
+    silent = books.allocate(request(500))
+    books.now_ms += 60_000
+    done = books.do(c.Tick())
+    assert done.outcome.more
+    assert {getattr(fact, "lease_id", "") for fact in done.facts} == {(timed, silent)[first].lease_id}
+
+
 def test_cancelling_a_waiting_request_frees_its_place(books: Books) -> None:
     books.allocate(request(1000, count=4))
     waiting = books.allocate(request(500))

@@ -129,13 +129,14 @@ def test_nothing_is_placed_on_parts_that_go_and_they_are_given_back_when_the_cut
 def test_a_card_rests_after_a_cut_and_twice_as_long_after_each_failure() -> None:
     books = Books(CONFIG)
     books.connect(node_of("a", card("a1")))
-    ask(books, "7g.40gb")
+    waiting = ask(books, "7g.40gb")
     books.advance(CONFIG.cut_patience_ms + CONFIG.cut_look_ms)
     for failures in range(4):
         (cut,) = orders(books)
         assert cut.failures == failures
         answer(books, "a", cut, problem="the driver refuses")
         rest_ms = CONFIG.cut_rest_ms << failures
+        assert f"may be tried again in {rest_ms // 1000} s" in why(books, waiting)
         books.advance(rest_ms - 1_000)
         assert not orders(books)
         books.advance(1_000 + CONFIG.cut_look_ms)

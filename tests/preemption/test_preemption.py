@@ -575,16 +575,17 @@ def test_memory_given_back_for_one_guarantee_is_not_counted_for_the_next(books: 
     [((50, 30), (70, 3), (100, 40)), ((450, 2), (40, 5), (500, 2))],
     ids=["memory", "share"],
 )
+@pytest.mark.parametrize("count", [1, SLICES_MAX + 1])
 def test_where_one_of_the_two_is_short_whoever_holds_most_of_it_ends(
-    large: tuple[int, int], small: tuple[int, int], asked: tuple[int, int]
+    large: tuple[int, int], small: tuple[int, int], asked: tuple[int, int], count: int
 ) -> None:
     books = Books()
-    books.connect(node("one", 1, memory_gib=80))
+    books.connect(node("one", count, memory_gib=80))
     books.settle()
     most = run(books, large[0], memory_bytes=large[1] * GIB, preemptible=True)
     books.advance(60_000)
     others = [run(books, small[0], memory_bytes=small[1] * GIB, preemptible=True) for _ in range(11)]
-    ask(books, asked[0], memory_bytes=asked[1] * GIB, priority=5)
+    ask(books, asked[0], memory_bytes=asked[1] * GIB, count=count, priority=5)
     ending = [lease for lease in (most, *others) if state_of(books, lease) is LeaseState.PREEMPTING]
     assert ending == [most]
 

@@ -56,7 +56,8 @@ class Cover:
 
     def _named(self, path: str, line: int) -> list[int]:
         """Tests that reach what uses the constant or the field of this line."""
-        given = re.match(r"\s*(\w+)\s*(:.*)?=", (ROOT / path).read_text("utf-8").splitlines()[line - 1])
+        text = (ROOT / path).read_text("utf-8").splitlines()[line - 1]
+        given = re.match(r"\s*(\w+(?=\s*:)|_?[A-Z]\w*)\s*(:.*)?=", text)
         if given is None:
             return []
         name = re.compile(rf"\b{given[1]}\b")
