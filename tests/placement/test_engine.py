@@ -380,15 +380,6 @@ def test_nodes_that_say_nothing_of_their_cpus_are_compared_by_their_devices(name
     assert placement.node_ids == ("b",)
 
 
-def test_packing_fills_a_device_that_is_hardly_used_before_a_free_one() -> None:
-    inventory = pool(node("a", 2), node("b", 2))
-    inventory.reserve(SlicePlan("b", "GPU-b-0", 1, GIB))
-    inventory.reserve(SlicePlan("b", "GPU-b-1", 5, GIB))
-    placement = Engine(inventory, make_policy("packing")).place(Demand(share_milli=500, memory_bytes=GIB))
-    assert placement is not None
-    assert [plan.device_uuid for plan in placement.members[0]] == ["GPU-b-1"]
-
-
 def test_dotprod_does_not_look_at_what_is_not_asked_for() -> None:
     inventory = pool(node("a", cpu_milli=8_000), node("b"))
     inventory.reserve(SlicePlan("b", "GPU-b-0", 500, GIB))
