@@ -9,10 +9,13 @@ import pytest
 
 from tests.simulation.checking import check, named
 from tests.simulation.faults import KINDS, Fault
-from tests.simulation.mutant import MUTANTS
+from tests.simulation.mutant import MUTANTS, Mutant
 from tests.simulation.running import Case, everything_about, minimise, run, story
+from tests.simulation.stage import Stage
 
 pytestmark = pytest.mark.no_cover
+
+SHOWN = [mutant for mutant in MUTANTS if mutant.scene]
 
 
 def test_a_failure_is_minimised_and_its_printed_case_fails_in_the_same_way() -> None:
@@ -47,6 +50,15 @@ def test_one_case_can_be_told_in_full() -> None:
 @pytest.mark.parametrize("name", ["share off by one", "release frees at once", "answer before the commit"])
 def test_a_broken_variant_is_caught(name: str) -> None:
     assert check(name).violation
+
+
+@pytest.mark.parametrize("mutant", SHOWN, ids=[mutant.name for mutant in SHOWN])
+def test_a_scene_shows_its_variant_and_nothing_else(mutant: Mutant) -> None:
+    assert not Stage().play_all(mutant.scene), "the scene is to blame, not the mistake"
+    with mutant.applied():
+        violations = Stage().play_all(mutant.scene)
+    assert violations
+    assert "nobody caught" not in violations[0], "a rule of the auditor has to catch it"
 
 
 @pytest.mark.slow
