@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from aliquot.agent import controller
+from aliquot.agent import bookkeeping
 from aliquot.agent.disk import checkpoint, durable, identity
 from aliquot.coordinator.core import evolve
 from aliquot.coordinator.core.inventory.records import NodeRecord
@@ -286,7 +286,7 @@ def _told_first(put: Put) -> None:
     async def persist(self: Any, records: Any) -> list[Any]:
         return list(records)
 
-    put(controller.Controller, "_persist", persist)
+    put(bookkeeping.Bookkeeper, "persist", persist)
 
 
 @mutant(
