@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 
 from tests.simulation.faults import Fault
 from tests.simulation.sim.world import SIZES, Result, World
@@ -45,6 +46,10 @@ class Case:
 def run(case: Case) -> Result:
     """One run."""
     return case.world().run()
+
+
+run_once = cache(run)
+"""The same, of the unbroken product: a case that several tests need runs once in a process."""
 
 
 def minimise(case: Case, result: Result, runs_max: int = 60) -> tuple[Case, Result]:

@@ -47,7 +47,7 @@ def test_one_case_can_be_told_in_full() -> None:
     assert all("node-0003" in line for line in lines)
 
 
-@pytest.mark.parametrize("name", ["share off by one", "release frees at once", "answer before the commit"])
+@pytest.mark.parametrize("name", ["driver's memory leased", "release frees at once", "answer before the commit"])
 def test_a_broken_variant_is_caught(name: str) -> None:
     assert check(name).violation
 
