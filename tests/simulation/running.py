@@ -58,17 +58,22 @@ def minimise(case: Case, result: Result, runs_max: int = 60) -> tuple[Case, Resu
     best = result
     faults = [fault for fault in result.schedule if fault.at_ms <= failed_ms]
     chunk = max(1, len(faults) // 2)
+    passed: set[tuple[Fault, ...]] = set()
     runs = 0
     while faults and runs < runs_max:
         shrunk = False
         start = 0
         while start < len(faults) and runs < runs_max:
-            fewer = faults[:start] + faults[start + chunk :]
+            fewer = tuple(faults[:start] + faults[start + chunk :])
+            if fewer in passed:
+                start += chunk
+                continue
             runs += 1
-            again = run(Case(case.seed, case.size, tuple(fewer)))
+            again = run(Case(case.seed, case.size, fewer))
             if again.violations:
-                best, faults, shrunk = again, fewer, True
+                best, faults, shrunk = again, list(fewer), True
             else:
+                passed.add(fewer)
                 start += chunk
         if chunk == 1 and not shrunk:
             break
