@@ -114,3 +114,15 @@ def test_a_hold_is_looked_at_once_for_what_changes_on_its_node(monkeypatch: pyte
     leave(books, low)
     assert books.again(high).state is LeaseState.GRANTED
     assert looks == 7 + 1, "for each slice that goes, and for the member that goes with the last"
+
+
+def test_a_hold_waits_for_the_last_thousandth() -> None:
+    books = Books()
+    books.connect(node("one", 1))
+    books.settle()
+    low = [run(books, share, preemptible=True) for share in (999, 1)]
+    high = ask(books, priority=5)
+    leave(books, low[0])
+    assert (state_of(books, high), high.lease_id in books.state.holds) == (LeaseState.QUEUED, True)
+    leave(books, low[1])
+    assert state_of(books, high) is LeaseState.GRANTED

@@ -6,7 +6,8 @@ from aliquot.coordinator.agents.desired import nodes_to_tell
 from aliquot.coordinator.core import commands as c
 from aliquot.coordinator.core.leases.records import LeaseState
 from aliquot.coordinator.core.preemption.facts import PreemptionStarted
-from tests.core.harness import Books, request
+from aliquot.coordinator.core.tenancy.specs import UNLIMITED, Amount, QueueSpec, Quota
+from tests.core.harness import GIB, Books, request
 from tests.preemption.asking import ask, leave, run, state_of
 from tests.tenancy.declaring import declare, queue, tenant
 
@@ -121,3 +122,18 @@ def test_what_is_kept_for_a_borrower_gives_way_to_a_guarantee(books: Books) -> N
     leave(books, low)
     assert state_of(books, wanted) is LeaseState.GRANTED
     assert state_of(books, high) is LeaseState.QUEUED
+
+
+def test_memory_given_back_for_one_guarantee_is_not_counted_for_the_next(books: Books) -> None:
+    declare(
+        books,
+        tenant("owner", 3),
+        QueueSpec("shared", quota=Quota(limit=Amount(UNLIMITED, 120 * GIB))),
+    )
+    borrowed = [run(books, tenant="guest", queue="shared") for _ in range(3)]
+    books.advance(books.config.reclaim_min_run_ms)
+    for share, memory in ((300, 10 * GIB), (600, 30 * GIB + 1)):
+        books.allocate(request(share, memory, tenant="owner", queue="shared"))
+    books.settle()
+    ending = [lease for lease in borrowed if state_of(books, lease) is LeaseState.PREEMPTING]
+    assert len(ending) == 2, "of 40 GiB, the first request takes 10: a byte too little is left for the second"

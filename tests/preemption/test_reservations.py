@@ -8,11 +8,13 @@ import pytest
 from msgspec.structs import replace
 
 from aliquot.coordinator.core import commands as c
+from aliquot.coordinator.core.admission.making_room import RESERVATIONS_MAX
 from aliquot.coordinator.core.holds.facts import HoldBroken, HoldCreated, HoldReleased
 from aliquot.coordinator.core.leases.records import Lease, LeaseState
 from aliquot.coordinator.core.types import NodeSpec, Topology
 from tests.core.harness import Books, node, request
 from tests.preemption.asking import ask, leave, run, state_of
+from tests.tenancy.declaring import declare, queue
 
 PATIENCE_MS = 300_000
 """How long the default queue lets a request wait before devices are kept for it."""
@@ -173,6 +175,24 @@ def test_room_is_made_on_a_node_of_several_vendors_or_tiers(mixed: dict[str, str
 
     assert books.again(dear).state is LeaseState.PREEMPTING
     assert books.state.holds[high.lease_id].device_uuids == ("GPU-one-0",)
+
+
+def test_devices_are_kept_once_a_request_has_waited_so_long_and_for_so_many_queues() -> None:
+    books = Books()
+    books.connect(node("one", RESERVATIONS_MAX + 2))
+    names = [f"q{number}" for number in range(RESERVATIONS_MAX + 2)]
+    declare(books, *(queue(name) for name in names))
+    running = fill(books)
+    for name in names:
+        books.allocate(request(queue=name))
+    books.settle()
+    books.advance(PATIENCE_MS - 1)
+    assert not books.state.holds
+    books.advance(1)
+    assert len(books.state.holds) == RESERVATIONS_MAX
+    for lease in running.values():
+        end(books, lease)
+    assert not any(lease.waiting for lease in books.state.leases.values())
 
 
 def test_a_reservation_is_made_for_the_head_and_short_leases_fit_in_before_it(books: Books) -> None:

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from aliquot.coordinator.core import commands as c
 from aliquot.coordinator.core.leases.records import LeaseState
+from aliquot.coordinator.core.preemption.exact import SLICES_MAX
 from aliquot.coordinator.core.tenancy.specs import QueueSpec
 from tests.core.harness import GIB, Books, node, request
 from tests.preemption.asking import ask, leave, run, state_of
@@ -148,14 +149,19 @@ def test_host_memory_is_counted_for_each_member_of_a_gang() -> None:
     assert state_of(books, high) is LeaseState.GRANTED
 
 
-def test_whoever_frees_most_host_memory_ends_and_the_others_are_spared() -> None:
+@pytest.mark.parametrize(("name", "unit"), [("cpu_milli", 1000), ("host_memory_bytes", GIB)])
+@pytest.mark.parametrize("sizes", [(16, 32, 8), (32, 16, 16), (16, 16, 32)])
+@pytest.mark.parametrize("count", [1, SLICES_MAX + 1])
+def test_whoever_frees_most_of_the_host_ends_and_the_others_are_spared(
+    name: str, unit: int, sizes: tuple[int, ...], count: int
+) -> None:
     books = Books()
-    books.connect(node("one", host_memory_bytes=64 * GIB))
+    books.connect(replace(node("one", SLICES_MAX + 1), **{name: 64 * unit}))
     books.settle()
-    sizes = (16, 32, 8)
-    low = [run(books, 250, host_memory_bytes=size * GIB, preemptible=True) for size in sizes]
-    ask(books, 250, host_memory_bytes=40 * GIB, priority=5)
-    assert [state_of(books, lease) for lease in low] == [LeaseState.ACTIVE, LeaseState.PREEMPTING, LeaseState.ACTIVE]
+    low = [run(books, 250, preemptible=True, **{name: size * unit}) for size in sizes]
+    ask(books, 250, count=count, priority=5, **{name: (96 - sum(sizes)) * unit})
+    ending = [size for size, lease in zip(sizes, low, strict=True) if state_of(books, lease) is LeaseState.PREEMPTING]
+    assert ending == [32]
 
 
 @pytest.mark.parametrize(("name", "unit"), [("cpu_milli", 1000), ("host_memory_bytes", GIB)])
@@ -166,3 +172,45 @@ def test_all_end_whose_part_of_the_host_the_members_of_a_gang_need(name: str, un
     low = [run(books, 250, preemptible=True, **{name: 6 * unit}) for _ in range(2)]
     ask(books, 250, gang_size=2, priority=5, **{name: 7 * unit})
     assert [state_of(books, lease) for lease in low] == [LeaseState.PREEMPTING] * 2
+
+
+@pytest.mark.parametrize(
+    ("large", "small", "asked"),
+    [((50, 30), (70, 3), (100, 40)), ((450, 2), (40, 5), (500, 2))],
+    ids=["memory", "share"],
+)
+@pytest.mark.parametrize("count", [1, SLICES_MAX + 1])
+def test_where_one_of_the_two_is_short_whoever_holds_most_of_it_ends(
+    large: tuple[int, int], small: tuple[int, int], asked: tuple[int, int], count: int
+) -> None:
+    books = Books()
+    books.connect(node("one", count, memory_gib=80))
+    books.settle()
+    most = run(books, large[0], memory_bytes=large[1] * GIB, preemptible=True)
+    books.advance(60_000)
+    others = [run(books, small[0], memory_bytes=small[1] * GIB, preemptible=True) for _ in range(11)]
+    ask(books, asked[0], memory_bytes=asked[1] * GIB, count=count, priority=5)
+    ending = [lease for lease in (most, *others) if state_of(books, lease) is LeaseState.PREEMPTING]
+    assert ending == [most]
+
+
+def test_room_is_made_for_more_members_than_an_exact_search_looks_at() -> None:
+    books = Books()
+    for number in range(SLICES_MAX + 1):
+        books.connect(node(f"n{number}", 1))
+    books.settle()
+    low = [run(books, preemptible=True) for _ in range(SLICES_MAX + 1)]
+    ask(books, gang_size=SLICES_MAX + 1, priority=5)
+    assert {state_of(books, lease) for lease in low} == {LeaseState.PREEMPTING}
+
+
+def test_of_those_on_one_device_the_fewest_end_whatever_the_number_of_devices() -> None:
+    books = Books()
+    books.connect(node("one", SLICES_MAX + 1))
+    books.settle()
+    large = run(books, 500, preemptible=True)
+    books.advance(60_000)
+    small = [run(books, 250, preemptible=True) for _ in range(2)]
+    assert len({lease.slices[0].plan.device_uuid for lease in (large, *small)}) == 1
+    ask(books, 500, count=SLICES_MAX + 1, priority=5)
+    assert [lease for lease in (large, *small) if state_of(books, lease) is LeaseState.PREEMPTING] == [large]
