@@ -193,6 +193,7 @@ class Leading:
         )
         pool = PoolService(writer=self.writer, view=view, nodes=nodes, metrics=self._metrics, version=means.version)
         admin = AdminService(writer=self.writer, view=view, clock=self._clock, metrics=self._metrics)
+
         def authorities() -> bytes:
             return own_authorities(self._settings, self._journal.pool_secret)
 
