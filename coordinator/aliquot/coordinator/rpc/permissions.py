@@ -66,5 +66,7 @@ ACTIONS: Final[dict[str, tuple[Action, ...]]] = {
 }
 BY_THEMSELVES: Final = frozenset({_AGENTS + "Session", _RELAYS + "Carry"})
 """Who calls these is found out in the session, by the key that its node has enrolled or by its certificate."""
+KEEPING: Final = frozenset({_LEASES + "KeepAlive", _LEASES + "AcknowledgeShape"})
+"""Launchers from before there were tokens are let in without one, for leases that nobody known asked for."""
 LASTING: Final = frozenset({_LEASES + name for name in ("Allocate", "GrantOn", "Release", "KeepAlive", "Watch")})
 """Calls that may last: they end with the token that opened them."""
