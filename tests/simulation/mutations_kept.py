@@ -17,7 +17,7 @@ from aliquot.coordinator.core.leases.facts import LeasesForgotten
 from aliquot.coordinator.core.leases.records import Lease
 from aliquot.coordinator.core.preemption import choosing, plan, victims
 from aliquot.coordinator.core.state import State
-from aliquot.coordinator.core.tenancy import limits
+from aliquot.coordinator.core.tenancy import limits, offences
 from aliquot.coordinator.reading import watch
 from aliquot.coordinator.rpc import lease_service
 from aliquot.coordinator.upkeep import keepalive
@@ -88,6 +88,15 @@ def _undisturbed(put: Put) -> None:
 )
 def _one_by_one(put: Put) -> None:
     put(plan, "_undisturbed_until_ms", lambda question, victims: 0)
+
+
+@mutant(
+    "offences forgotten",
+    "leases that ended as OVER_LIMIT are not held against their tenant",
+    kinds=("admin.quota", "process.abuse"),
+)
+def _no_offences(put: Put) -> None:
+    put(offences, "held", lambda tenancy, tenant, queue, now_ms: None)
 
 
 # -- limits and guarantees

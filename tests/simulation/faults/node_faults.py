@@ -227,11 +227,18 @@ def _many_forks(world: World, fault: Fault, random: Random) -> None:
 
 
 def _abuse(world: World, fault: Fault, random: Random) -> Undo:
-    """Everybody takes more than was granted."""
+    """Everybody takes more than was granted, some of them again and again."""
     world.abuse += 1
+    running = [job for launcher in world.launchers for asked in launcher.asked for job in asked.jobs if not job.over]
+    relaying = random.sample(running, min(len(running), 4))
+    for job in relaying:
+        job.relays = True
+        job.relay()
 
     def mend() -> None:
         world.abuse -= 1
+        for job in relaying:
+            job.relays = False
 
     return mend
 
