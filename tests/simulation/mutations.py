@@ -396,6 +396,21 @@ def _by_pid(put: Put) -> None:
     put(SimProcesses, "alive", lambda self, process: process.pid in self._table.by_pid)
 
 
+@mutant(
+    "start time forgotten",
+    "a process is signalled that has the number of the one that was meant, and started later",
+    kinds=("process.pid_reused", "process.abuse"),
+)
+def _start_time(put: Put) -> None:
+    original = signals.Signaller._send
+
+    def send(self: Any, target: Any, what: Any) -> Any:
+        now = self._processes.key_of(target.process.pid)
+        return original(self, target if now is None else replace(target, process=now), what)
+
+    put(signals.Signaller, "_send", send)
+
+
 @mutant("limit taken as half", "the watchdog ends processes that are within their limit")
 def _half(put: Put) -> None:
     original = enforcement._judge_slice

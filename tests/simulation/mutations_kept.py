@@ -122,6 +122,21 @@ def _memory_unlimited(put: Put) -> None:
     put(limits, "_compare", compare)
 
 
+@mutant(
+    "guarantees without memory",
+    "the memory of a guarantee is not looked at",
+    size="crowded",
+    kinds=("admin.quota", "launcher.burst"),
+)
+def _memory_of_guarantees(put: Put) -> None:
+    original = limits._within
+
+    def within(guaranteed: Any, share: int, memory: int, scale: int) -> bool:
+        return original(guaranteed, share, 0, scale)
+
+    put(limits, "_within", within)
+
+
 @mutant("host memory not held", "the host memory of a gang's members is not taken off their node")
 def _host_memory(put: Put) -> None:
     put(NodeRecord, "host_memory_left_bytes", property(lambda self: self.spec.host_memory_bytes))

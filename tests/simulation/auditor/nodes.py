@@ -154,6 +154,9 @@ class NodesAudit:
         auditor = self._auditor
         name = signal.Signals(what).name
         node = proc.machine
+        if proc.key != node.meant:
+            auditor.violation(f"{node.node_id} sends {name} to {proc.key}, which is not {node.meant} ({node.why})")
+            return
         if not proc.lease_id:
             auditor.violation(f"{node.node_id} sends {name} to {proc.pid}, which belongs to no lease")
             return

@@ -66,6 +66,11 @@ class Victims:
             sums = wanted.setdefault(plan["device_uuid"], [0, 0])
             sums[0] += plan["share_milli"]
             sums[1] += plan["memory_bytes"]
+        if chosen[2]:
+            promise = self._books.quotas.guaranteed(owner.tenant)
+            asked = [sum(sums[number] for sums in wanted.values()) for number in (0, 1)]
+            if not any(promise) or any(0 < most < much for most, much in zip(promise, asked, strict=True)):
+                return f"{owner.lease_id} reclaims {asked}, but {owner.tenant} is promised {promise}"
         if not (owner.cpu_milli or owner.host_memory or owner.max_per_node):
             for victim in victims:
                 others = [other for other in victims if other is not victim]

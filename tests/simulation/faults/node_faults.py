@@ -192,7 +192,9 @@ def _some_proc(world: World, random: Random) -> SimProc | None:
 
 
 def _pid_reused(world: World, fault: Fault, random: Random) -> None:
-    """A program of a lease ends, and somebody else's gets its number: it must never be signalled in its place."""
+    """A program of a lease ends, and somebody else's, or one of the same lease, gets its number: it is never signalled
+    in its place.
+    """
     proc = _some_proc(world, random)
     if proc is None:
         return
@@ -202,6 +204,8 @@ def _pid_reused(world: World, fault: Fault, random: Random) -> None:
     if not node.free_number(proc.pid):
         return
     other = node.start(pid=proc.pid)
+    if node.has_cgroups and random.random() < 0.5:
+        other.lease_id, other.member, other.cgroup = proc.lease_id, proc.member, proc.cgroup
     if device is not None:
         node.allocate(other, device, GIB)
     world.loop.call_in(node.os, random.randint(5, 60) * US_PER_S, node.exit, other)

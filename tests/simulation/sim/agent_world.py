@@ -44,7 +44,7 @@ def world_of(node: SimNode) -> World:
         """Keeps for the auditor's message what the agent says it signals for."""
 
         def _send(self, target: Target, what: signal.Signals) -> Outcome:
-            node.why = target.why
+            node.why, node.meant = target.why, target.process
             return super()._send(target, what)
 
     return World(

@@ -131,6 +131,8 @@ class SimMachine:
         self.events = 0
         self.why = ""
         """What the agent last gave as its reason for a signal."""
+        self.meant: ProcessKey | None = None
+        """And the process that it is for."""
         self.on_signal: Callable[[SimProc, int], None] = lambda proc, what: None
         self.on_memory: Callable[[SimProc, str], None] = lambda proc, uuid: None
         self.on_exit: Callable[[SimProc], None] = lambda proc: None
