@@ -404,9 +404,21 @@ def _by_pid(put: Put) -> None:
 def _start_time(put: Put) -> None:
     original = signals.Signaller._send
 
+    class Forgetful:
+        """Whoever has the number now is taken for the one that was meant."""
+
+        def __init__(self, processes: Any, meant: Any) -> None:
+            self._processes, self._meant = processes, meant
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._processes, name)
+
+        def key_of(self, pid: int) -> Any:
+            return self._processes.key_of(pid) and self._meant
+
     def send(self: Any, target: Any, what: Any) -> Any:
-        now = self._processes.key_of(target.process.pid)
-        return original(self, target if now is None else replace(target, process=now), what)
+        with mock.patch.object(self, "_processes", Forgetful(self._processes, target.process)):
+            return original(self, target, what)
 
     put(signals.Signaller, "_send", send)
 

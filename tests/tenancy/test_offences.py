@@ -216,7 +216,8 @@ def test_readers_see_it(books: Books) -> None:
 
 @pytest.mark.parametrize("wrong", [{"after": 0}, {"after": 17}, {"for_ms": 999}, {"min_tier": 2}, {"min_tier": 7}])
 def test_what_makes_no_sense_is_not_declared(books: Books, wrong: dict[str, int]) -> None:
-    for spec in (tenant("a", on_over_limit=OnOverLimit(**wrong)), queue("q", on_over_limit=OnOverLimit(**wrong))):
+    policy = msgspec.structs.replace(STRONGER, **wrong)
+    for spec in (tenant("a", on_over_limit=policy), queue("q", on_over_limit=policy)):
         with pytest.raises(InvalidField, match="on_over_limit"):
             declare(books, spec)
 

@@ -192,20 +192,19 @@ def _some_proc(world: World, random: Random) -> SimProc | None:
 
 
 def _pid_reused(world: World, fault: Fault, random: Random) -> None:
-    """A program of a lease ends, and somebody else's, or one of the same lease, gets its number: it is never signalled
-    in its place.
+    """A program of a lease ends, and somebody else's gets its number; later, just before the agent signals one, another
+    of the same lease does. It must never be signalled in the other's place.
     """
     proc = _some_proc(world, random)
     if proc is None:
         return
     node = proc.machine
+    node.swaps += node.has_cgroups
     device = next(iter(proc.memory), None)
     node.exit(proc)
     if not node.free_number(proc.pid):
         return
     other = node.start(pid=proc.pid)
-    if node.has_cgroups and random.random() < 0.5:
-        other.lease_id, other.member, other.cgroup = proc.lease_id, proc.member, proc.cgroup
     if device is not None:
         node.allocate(other, device, GIB)
     world.loop.call_in(node.os, random.randint(5, 60) * US_PER_S, node.exit, other)
