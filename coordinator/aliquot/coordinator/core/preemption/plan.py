@@ -30,7 +30,7 @@ from aliquot.coordinator.core.types import Demand, Placement
 
 CACHES_MAX = 64
 TRIALS_MAX = 3
-WAYS_MAX = 8
+WAYS_MAX = 3
 """To stay within disruption budgets on the nodes of one choice: a look at these nodes each."""
 
 
@@ -169,6 +169,8 @@ def _within_budgets(question: Question, choice: VictimChoice) -> VictimChoice | 
         found = chooser.best(NodeCosts(other, {}).among(choice.node_ids))
         if found is not None and (best is None or chooser.key(found.victims) < best[0]):
             best = chooser.key(found.victims), found
+            if len(found.victims) == len(choice.victims):
+                break  # fewer there are not
     return best[1] if best is not None else None
 
 
