@@ -181,7 +181,8 @@ class NodesAudit:
         """What is left on the machines."""
         stories = self._auditor.books.stories
         for node_id, held in self._held.items():
-            # What a node that was written off brings back after its lease was forgotten stays there for people to end.
+            # What a node that was written off brings back after its lease was forgotten stays there for people to end,
+            # where another coordinator leads by then.
             known = [slice_id for slice_id, each in held.items() if each.lease_id in stories]
             if known:
                 return f"{node_id} still reserves {known[0]}"
