@@ -18,6 +18,7 @@ from aliquot.client import (
     PlacementRefused,
     Refused,
     RequestSyntaxError,
+    TenantHeldBack,
     Unavailable,
     WatchCompacted,
 )
@@ -65,6 +66,7 @@ _BY_ERROR: tuple[tuple[type[AliquotError], Exit], ...] = (
     (NotFound, Exit.NOT_FOUND),
     (NoCapacity, Exit.NOT_NOW),
     (PlacementRefused, Exit.NOT_NOW),
+    (TenantHeldBack, Exit.NOT_NOW),
     (Refused, Exit.REFUSED),
     (AttachRefused, Exit.REFUSED),
     (DeadlineExceeded, Exit.NOT_NOW),

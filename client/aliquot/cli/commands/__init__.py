@@ -46,6 +46,7 @@ BUILTINS: tuple[Command, ...] = (
     tenancy.WITHDRAW,
     tenancy.TENANTS,
     tenancy.QUEUES,
+    tenancy.FORGIVE,
     balancing.BALANCE,
     defragmenting.DEFRAGMENT,
     setting_aside.SET_ASIDE,

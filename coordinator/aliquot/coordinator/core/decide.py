@@ -82,6 +82,7 @@ _DECIDE: dict[type[Any], Callable[[Planning, Any, int], Decision[Any]]] = {
     c.ReportSlices: reports.report_slices,
     c.Apply: tenancy.apply,
     c.Withdraw: tenancy.remove,
+    c.Forgive: tenancy.forgive,
     c.Balance: lending.balance,
     c.Defragment: moving.defragment,
     c.PostCredit: ledger.post_credit,

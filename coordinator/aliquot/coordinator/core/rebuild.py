@@ -10,6 +10,7 @@ from aliquot.coordinator.core.maintenance.evolve import watch
 from aliquot.coordinator.core.mig.evolve import keep as keep_cuts
 from aliquot.coordinator.core.nodes.evolve import note_closure
 from aliquot.coordinator.core.state import State
+from aliquot.coordinator.core.tenancy.evolve import watch_offences
 from aliquot.coordinator.core.timers import Due
 
 
@@ -38,6 +39,8 @@ def rebuild_indexes(state: State) -> None:
     for hold in state.holds.values():
         keep(state, hold)
     recount_all(state)
+    for tenant in state.tenancy.offences:
+        watch_offences(state, tenant)
     state.offer_again()
 
 

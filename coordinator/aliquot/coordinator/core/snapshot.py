@@ -70,6 +70,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     folded_up_to_ms: int = 0
     windows: tuple[Window, ...] = ()
     """Sorted by name."""
+    offences: tuple[tuple[str, tuple[int, ...]], ...] = ()
 
 
 def to_snapshot(state: State) -> Snapshot:
@@ -104,6 +105,7 @@ def to_snapshot(state: State) -> Snapshot:
         hours=tuple(hour_totals(ledger.hours)),
         folded_up_to_ms=ledger.folded_up_to_ms,
         windows=tuple(window for _, window in sorted(state.windows.items())),
+        offences=tuple(sorted(tenancy.offences.items())),
     )
 
 
@@ -122,6 +124,7 @@ def from_snapshot(snapshot: Snapshot) -> State:
     state.tenancy.tenants = {tenant.spec.name: tenant for tenant in snapshot.tenants}
     state.tenancy.queues = {queue.spec.name: queue for queue in snapshot.queues}
     state.tenancy.loans = {loan.node_id: loan for loan in snapshot.loans}
+    state.tenancy.offences = dict(snapshot.offences)
     state.node_moves = list(snapshot.node_moves)
     state.node_moved_ms = dict(snapshot.node_moved_ms)
     state.tenancy.set_averages(snapshot.averages)

@@ -16,6 +16,7 @@ from aliquot.coordinator.core.maintenance.decide import look as look_at_window
 from aliquot.coordinator.core.mig.decide import look as look_at_cards
 from aliquot.coordinator.core.outcomes import Decision, SetAside, TickOutcome
 from aliquot.coordinator.core.planning import FOLDED_AT_ONCE, Planning, Work
+from aliquot.coordinator.core.tenancy.decide import offences_over
 from aliquot.coordinator.core.timers import Due
 from aliquot.coordinator.core.types import EndReason
 
@@ -151,6 +152,12 @@ def _budget(state: Planning, tenant: str, now_ms: int) -> list[Fact]:
     return []
 
 
+def _offence(state: Planning, tenant: str, now_ms: int) -> list[Fact]:
+    """An offence of a tenant does not count any more: what it was held to may be over."""
+    state.memory.look_again = True
+    return offences_over(state, tenant, now_ms)
+
+
 _LOOK = {
     Due.TIME_LIMIT: _time_limit,
     Due.CONFIRM: _confirm,
@@ -166,4 +173,5 @@ _LOOK = {
     Due.SHRINK: resizing.notice_over,
     Due.BALANCE: look_at_projects,
     Due.MAINTENANCE: look_at_window,
+    Due.OFFENCE: _offence,
 }

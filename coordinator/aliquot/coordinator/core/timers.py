@@ -37,6 +37,8 @@ class Due(enum.IntEnum):
     """There are more entries of usage than are to be kept."""
     PREEMPTED = 13
     """A lease that was preempted as often as is allowed may be again."""
+    OFFENCE = 14
+    """A lease that ended as `OVER_LIMIT` does not count against its tenant any more."""
     CUT = 20
     """Perhaps a card in MIG mode should be cut for somebody who waits."""
 

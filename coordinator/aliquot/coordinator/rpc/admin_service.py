@@ -129,6 +129,14 @@ class AdminService(Service, admin_pb2_grpc.AdminServiceServicer):
         outcome = await self._writer.submit(c.RetrySetAside(request.subject, request.carry_out))
         return admin_pb2.RetrySetAsideResponse(found=map(messages.set_aside_message, outcome.found))
 
+    @unary
+    async def Forgive(  # noqa: N802
+        self, request: admin_pb2.ForgiveRequest, context: Context
+    ) -> admin_pb2.ForgiveResponse:
+        """Hold no lease that ended as `OVER_LIMIT` against a tenant any more."""
+        forgiven = await self._writer.submit(c.Forgive(names.validate_tenant(request.tenant)))
+        return admin_pb2.ForgiveResponse(offences=forgiven)
+
     # -- the ledger
 
     @unary
