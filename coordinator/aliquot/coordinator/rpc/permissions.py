@@ -50,6 +50,7 @@ ACTIONS: Final[dict[str, tuple[Action, ...]]] = {
     _ADMIN + "CorrectUsage": (A.KEEP_BOOKS,),
     _ADMIN + "CloseBooks": (A.KEEP_BOOKS,),
     _ADMIN + "RetrySetAside": (A.OPERATE,),
+    _ADMIN + "Forgive": (A.DECLARE,),
     _ACCESS + "WhoAmI": (A.IDENTIFY,),
     _ACCESS + "GrantRole": (A.GRANT, A.GRANT_BELOW),
     _ACCESS + "RevokeRole": (A.GRANT, A.GRANT_BELOW),
