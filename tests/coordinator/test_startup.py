@@ -32,14 +32,6 @@ async def refused(*arguments: str) -> str:
     return ended.said
 
 
-async def test_listening_for_others_needs_tls_or_a_word() -> None:
-    said = await refused("--listen", "0.0.0.0:0", "--journal", "memory:")
-    assert "TLS" in said
-    assert "--insecure" in said
-    async with serving("--journal", "memory:", "--listen", "0.0.0.0:0", "--insecure"):
-        pass
-
-
 async def test_settings_that_nobody_knows_are_refused(tmp_path: Path) -> None:
     file = tmp_path / "pool.toml"
     file.write_text('[coordinator]\nlisten = "127.0.0.1:0"\npolciy = "spread"\n')

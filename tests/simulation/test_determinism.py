@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import os
 import subprocess
 import sys
@@ -10,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.simulation.running import Case, run
-from tests.simulation.sim.world import Result
+from tests.simulation.running import Case, run_once
 
 ROOT = Path(__file__).parents[2]
 CASE = Case(7, "small")
@@ -39,16 +37,11 @@ def _elsewhere(hash_seed: str) -> str:
     return done.stdout.strip()
 
 
-@functools.cache
-def _here() -> Result:
-    """What it comes to in this one."""
-    return run(CASE)
-
-
 def test_two_processes_with_different_hash_seeds_run_the_same() -> None:
     another = "1" if os.environ.get("PYTHONHASHSEED") != "1" else "2"  # by itself, Python draws one at random
-    assert _elsewhere(another) == f"{_here().digest} {_here().events} {_here().steps}"
+    here = run_once(CASE)
+    assert _elsewhere(another) == f"{here.digest} {here.events} {here.steps}"
 
 
 def test_another_seed_runs_differently() -> None:
-    assert run(Case(8, "small", ())).digest != _here().digest
+    assert run_once(Case(8, "small")).digest != run_once(CASE).digest

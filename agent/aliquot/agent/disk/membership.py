@@ -33,6 +33,8 @@ class Membership(msgspec.Struct, frozen=True):
     """Of the pool: whom its certificates are signed by."""
     server_pem: str | None = None
     """Whom to trust at the coordinators: None: the pool's own; empty: the system's."""
+    invite_sha256: bytes = b""
+    """Of the invite that it has joined with: the same again brings the same key."""
 
     def __repr__(self) -> str:
         """Without the key."""
