@@ -130,7 +130,8 @@ class AsyncPool(PoolBase[AsyncHeldLease]):
 
         Raises:
             RequestSyntaxError: the text can't be read.
-            NeverFits, NoCapacity, PlacementRefused, QuotaExceeded, TierUnavailable, InvalidRequest: the pool refuses.
+            NeverFits, NoCapacity, PlacementRefused, QuotaExceeded, TenantHeldBack, TierUnavailable, InvalidRequest: the
+            pool refuses.
             IdempotencyMismatch: `key` was used for another request.
             NotGrantedInTime: after `wait_s`; the request is withdrawn.
             LeaseLost: somebody else ended it while it waited.

@@ -131,7 +131,8 @@ class Pool(PoolBase[HeldLease]):
 
         Raises:
             RequestSyntaxError: the text can't be read.
-            NeverFits, NoCapacity, PlacementRefused, QuotaExceeded, TierUnavailable, InvalidRequest: the pool refuses.
+            NeverFits, NoCapacity, PlacementRefused, QuotaExceeded, TenantHeldBack, TierUnavailable, InvalidRequest: the
+            pool refuses.
             IdempotencyMismatch: `key` was used for another request.
             NotGrantedInTime: after `wait_s`; the request is withdrawn.
             LeaseLost: somebody else ended it while it waited.
