@@ -71,8 +71,11 @@ class Pool(PoolBase[HeldLease]):
     ) -> None:
         found = connecting(coordinator, tenant, token=token, token_file=token_file, tls=tls)
         super().__init__(found, retry, timeout_s, agent_sockets)
-        credentials = None if found.tls is None else channel_credentials(found.tls)
-        self._transport = transport or GrpcTransport(credentials, found.token)
+        if transport is None:
+            found.check()
+            credentials = None if found.tls is None else channel_credentials(found.tls)
+            transport = GrpcTransport(credentials, found.token)
+        self._transport = transport
         self._keeper: Keeper = Keeper(self._transport, self._context, self._on_news)
         self._runner = Runner(self._transport, self._keep_or_forget)
 
