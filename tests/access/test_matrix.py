@@ -72,6 +72,7 @@ EXPECTED: dict[str, tuple[str, str]] = {
     "AdminService.CorrectUsage": ("admin", "admin"),
     "AdminService.CloseBooks": ("admin", "admin"),
     "AdminService.RetrySetAside": (OPERATORS, OPERATORS),
+    "AdminService.Forgive": ("admin", "admin"),
     "AccessService.WhoAmI": (EVERYBODY, EVERYBODY),
     "AccessService.GrantRole": ("manager admin", "admin"),
     "AccessService.RevokeRole": ("manager admin", "admin"),

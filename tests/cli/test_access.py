@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import io
 import shlex
+import shutil
 import stat
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -264,16 +266,18 @@ def test_without_a_socket_bootstrap_says_where_it_looked(
 
 @pytest.fixture
 def service(tmp_path: Path) -> Iterator[Path]:
-    """A coordinator that others can reach, with nothing set up; its state's folder."""
-    state = tmp_path / "service"
-    state.mkdir(0o700)
+    """A coordinator that others can reach, with nothing set up; its state's folder, of a short name for its socket."""
+    state = Path(tempfile.mkdtemp(prefix="aq-"))
     command = [sys.executable, "-m", "aliquot.coordinator", "--listen", "0.0.0.0:0", "--metrics-port", "0"]
     command += ["--journal", f"sqlite:{state / 'coordinator.db'}"]
     running = Child("coordinator", command, clean_environment({}), tmp_path / "service.log")
     running.start()
-    running.wait_ready(60)
-    yield state
-    running.stop()
+    try:
+        running.wait_ready(60)
+        yield state
+    finally:
+        running.stop()
+        shutil.rmtree(state)
 
 
 def test_from_a_fresh_coordinator_to_somebody_on_another_machine(

@@ -78,7 +78,7 @@ async def test_health_reflection_and_probes() -> None:
         for service in ("", "aliquot.grants", "aliquot.v1.LeaseService", "aliquot.v1.AgentService"):
             answer = await health.Check(health_pb2.HealthCheckRequest(service=service))
             assert answer.status == health_pb2.HealthCheckResponse.SERVING
-        stub: Any = reflection_pb2_grpc.ServerReflectionStub(channel)  # type: ignore[arg-type]  # typed for sync only
+        stub: Any = reflection_pb2_grpc.ServerReflectionStub(channel)
         call = stub.ServerReflectionInfo()
         await call.write(reflection_pb2.ServerReflectionRequest(list_services=""))
         services = {service.name for service in (await call.read()).list_services_response.service}

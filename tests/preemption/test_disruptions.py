@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from aliquot.coordinator.core import commands as c
 from aliquot.coordinator.core.config import CoreConfig
 from aliquot.coordinator.core.leases.records import LeaseState
@@ -88,3 +90,36 @@ def test_where_one_tenants_budget_is_too_small_others_give_way_elsewhere() -> No
     cheap = [run(books, preemptible=True, tenant="a") for _ in range(2)]
     ask(books, count=2, priority=10, tenant="b")
     assert [state_of(books, lease) for lease in (*old, *cheap)] == [LeaseState.PREEMPTING] * 2 + [LeaseState.ACTIVE] * 2
+
+
+@pytest.mark.parametrize("left", [1, 2])
+def test_where_one_tenants_budget_is_too_small_others_give_way_on_the_same_device(left: int) -> None:
+    """Two leases of one tenant would be the cheapest; as many of them end as its budget allows."""
+    books = Books()
+    books.connect(node("one", 1))
+    books.settle()
+    declare(books, tenant("a", disruptions_max=left))
+    old = [run(books, 250, preemptible=True, tenant="c") for _ in range(2)]
+    books.advance(60_000)
+    cheap = [run(books, 250, preemptible=True, tenant="a") for _ in range(2)]
+    books.advance(60_000)
+    ask(books, 500, priority=10, tenant="b")
+    ends = [sum(state_of(books, lease) is LeaseState.PREEMPTING for lease in some) for some in (old, cheap)]
+    assert ends == [2 - left, left]
+
+
+def test_other_nodes_are_preferred_to_dearer_leases_where_a_budget_is_too_small() -> None:
+    books = Books()
+    for name in ("one", "two"):
+        books.connect(node(name, 1))
+    books.settle()
+    declare(books, tenant("a", disruptions_max=1))
+    dear = [run(books, 250, preemptible=True, tenant="c", node_ids=("n-one",)) for _ in range(2)]
+    books.advance(60_000)
+    others = [run(books, 500, preemptible=True, tenant="d", node_ids=("n-two",)) for _ in range(2)]
+    books.advance(30_000)
+    cheap = [run(books, 250, preemptible=True, tenant="a", node_ids=("n-one",)) for _ in range(2)]
+    books.advance(30_000)
+    ask(books, 1000, memory_bytes=0, priority=10, tenant="b", node_ids=("n-one", "n-two"))
+    assert [state_of(books, lease) for lease in others] == [LeaseState.PREEMPTING] * 2
+    assert {state_of(books, lease) for lease in (*dear, *cheap)} == {LeaseState.ACTIVE}

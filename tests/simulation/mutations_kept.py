@@ -17,7 +17,7 @@ from aliquot.coordinator.core.leases.facts import LeasesForgotten
 from aliquot.coordinator.core.leases.records import Lease
 from aliquot.coordinator.core.preemption import choosing, plan, victims
 from aliquot.coordinator.core.state import State
-from aliquot.coordinator.core.tenancy import limits
+from aliquot.coordinator.core.tenancy import limits, offences
 from aliquot.coordinator.reading import watch
 from aliquot.coordinator.rpc import lease_service
 from aliquot.coordinator.upkeep import keepalive
@@ -98,6 +98,15 @@ def _one_by_one(put: Put) -> None:
     put(plan, "_undisturbed_until_ms", lambda question, victims: 0)
 
 
+@mutant(
+    "offences forgotten",
+    "leases that ended as OVER_LIMIT are not held against their tenant",
+    kinds=("admin.quota", "process.abuse"),
+)
+def _no_offences(put: Put) -> None:
+    put(offences, "held", lambda tenancy, tenant, queue, now_ms: None)
+
+
 # -- limits and guarantees
 
 
@@ -130,6 +139,21 @@ def _memory_unlimited(put: Put) -> None:
         return original(label, model, limit, (held[0], -(1 << 60)), more)
 
     put(limits, "_compare", compare)
+
+
+@mutant(
+    "guarantees without memory",
+    "the memory of a guarantee is not looked at",
+    size="crowded",
+    kinds=("admin.quota", "launcher.burst"),
+)
+def _memory_of_guarantees(put: Put) -> None:
+    original = limits._within
+
+    def within(guaranteed: Any, share: int, memory: int, scale: int) -> bool:
+        return original(guaranteed, share, 0, scale)
+
+    put(limits, "_within", within)
 
 
 @mutant("host memory not held", "the host memory of a gang's members is not taken off their node")

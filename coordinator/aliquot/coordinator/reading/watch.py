@@ -16,6 +16,7 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 
 from aliquot.coordinator.core.leases.records import Lease
 from aliquot.coordinator.core.state import Node
@@ -129,6 +130,11 @@ class Watcher:
     def per_turn(self) -> int:
         """Messages that it needs in a turn: the more, the further it is behind."""
         return 1 + len(self._queue) // _BEHIND_EVENTS
+
+    @property
+    def behind(self) -> bool:
+        """Whether it needs what is no longer kept for it."""
+        return self._overrun
 
     @property
     def _pending(self) -> bool:
@@ -279,14 +285,23 @@ class WatchHub:
             )
         start = after_seq or self.seq
         watcher = Watcher(self, tenant, frozenset(lease_ids), nodes, start, sees)
-        first = bisect_right([batch.seq for batch in self._ring], start) if start < self.seq else len(self._ring)
-        for index in range(first, len(self._ring)):
-            batch = self._ring[index]
-            watcher.offer(batch, [record for record in batch.records if watcher.wants(record)])
+        if start < self.seq:
+            self._repeat(watcher, start)
         self._all.add(watcher)
         for watchers in self._registers(watcher):
             watchers.add(watcher)
         return watcher
+
+    def _repeat(self, watcher: Watcher, start: int) -> None:
+        """Queue what is kept and was after `start`, as far as the watcher's queue goes."""
+        first = bisect_right(self._ring, start, key=lambda batch: batch.seq)
+        wants = watcher.wants
+        for batch in islice(self._ring, first, None):
+            records = [record for record in batch.records if wants(record)]
+            if records:
+                watcher.offer(batch, records)
+                if watcher.behind:
+                    break
 
     def forget(self, watcher: Watcher) -> None:
         """It watches no more."""

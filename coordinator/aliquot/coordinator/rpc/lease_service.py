@@ -29,7 +29,7 @@ from aliquot.coordinator.rpc.model_hints import name_near_models
 from aliquot.coordinator.rpc.watch_service import WatchService
 from aliquot.coordinator.upkeep.keepalive import KeepAlive
 from aliquot.coordinator.wire import errors as rpc_errors
-from aliquot.coordinator.wire.calls import Context, Service, check_size, page_size, readable, unary
+from aliquot.coordinator.wire.calls import Context, Service, check_size, in_turns, page_size, readable, unary
 from aliquot.coordinator.wire.leases import (
     explanation_message,
     lease_message,
@@ -154,9 +154,9 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
     ) -> leases_pb2.AllocateBatchResponse:
         """Many at once, decided in order and answered together."""
         _bounded(request.items, limits.MAX_BATCH_ITEMS, "items")
-        asked = [self._ask(item) for item in request.items]
+        asked = [self._ask(item) async for item in in_turns(request.items)]
         response = leases_pb2.AllocateBatchResponse()
-        for ask in asked:
+        async for ask in in_turns(asked):
             result = response.results.add()
             try:
                 if isinstance(ask, AliquotError):
@@ -317,9 +317,9 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
     ) -> leases_pb2.ReleaseBatchResponse:
         """Many at once."""
         _bounded(request.lease_ids, limits.MAX_BATCH_ITEMS, "lease_ids")
-        replies = [self._end(lease_id) for lease_id in request.lease_ids]
+        replies = [self._end(lease_id) async for lease_id in in_turns(request.lease_ids)]
         response = leases_pb2.ReleaseBatchResponse()
-        for lease_id, reply in zip(request.lease_ids, replies, strict=True):
+        async for lease_id, reply in in_turns(zip(request.lease_ids, replies, strict=True)):
             result = response.results.add()
             try:
                 if isinstance(reply, AliquotError):
