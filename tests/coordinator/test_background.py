@@ -1,4 +1,4 @@
-"""What runs beside the writer: it is ended in the order in which it was started, and whoever ends by an error is known."""
+"""What runs beside the writer ends in the order in which it was started, and whoever ends by an error is known."""
 
 from __future__ import annotations
 
