@@ -358,7 +358,14 @@ def _uncut(put: Put) -> None:
     "granted while cut",
     "what is about to be cut away is still granted",
     kinds=("agent.slow_threads", "agent.freeze", "net.slow_node", "net.cut_node"),
-    often=6,
+    scene="""
+        > card
+        > start
+        > slow node-0000 4
+        > allocate larger 2g.10gb until=queued
+        > wait 3
+        > allocate small 1g.5gb until=queued gang=6
+    """,
 )
 def _granted_while_cut(put: Put) -> None:
     put(cutting, "withheld", lambda node: {})

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from aliquot.agent import controller
+from aliquot.agent import bookkeeping
 from aliquot.agent.disk import checkpoint, durable, identity
 from aliquot.coordinator.core import evolve
 from aliquot.coordinator.core.inventory.records import NodeRecord
@@ -85,6 +85,14 @@ def _undisturbed(put: Put) -> None:
     "that several victims of one tenant at once are several disruptions is not looked at",
     size="crowded",
     kinds=QUOTA,
+    scene="""
+        > pool 1 of 2
+        > start
+        > tenant bio disruptions=1
+        > allocate first 1 tenant=bio preemptible=yes priority=-5
+        > allocate second 1 tenant=bio preemptible=yes priority=-5
+        > allocate urgent 2 priority=5 until=queued
+    """,
 )
 def _one_by_one(put: Put) -> None:
     put(plan, "_undisturbed_until_ms", lambda question, victims: 0)
@@ -93,7 +101,18 @@ def _one_by_one(put: Put) -> None:
 # -- limits and guarantees
 
 
-@mutant("limits of models forgotten", "only limits for all models together are looked at", kinds=("admin.quota",))
+@mutant(
+    "limits of models forgotten",
+    "only limits for all models together are looked at",
+    kinds=("admin.quota",),
+    scene="""
+        > pool 1 of 2
+        > start
+        > tenant edu limit=1
+        > allocate first 1 tenant=edu
+        > allocate second 0.5 tenant=edu until=queued
+    """,
+)
 def _models(put: Put) -> None:
     original = limits._compare
 
@@ -267,7 +286,7 @@ def _told_first(put: Put) -> None:
     async def persist(self: Any, records: Any) -> list[Any]:
         return list(records)
 
-    put(controller.Controller, "_persist", persist)
+    put(bookkeeping.Bookkeeper, "persist", persist)
 
 
 @mutant(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import os
 import subprocess
 import sys
@@ -10,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.simulation.running import Case, run
-from tests.simulation.sim.world import Result
+from tests.simulation.running import Case, run_once
 
 ROOT = Path(__file__).parents[2]
 CASE = Case(7, "small")
@@ -50,17 +48,12 @@ def _elsewhere(hash_seed: str, layout: int) -> str:
     return done.stdout.strip()
 
 
-@functools.cache
-def _here() -> Result:
-    """What it comes to in this one."""
-    return run(CASE)
-
-
 @pytest.mark.parametrize("layout", [1, 2])
 def test_processes_with_other_hash_seeds_and_addresses_run_the_same(layout: int) -> None:
     another = "1" if os.environ.get("PYTHONHASHSEED") != "1" else "2"  # by itself, Python draws one at random
-    assert _elsewhere(another, layout) == f"{_here().digest} {_here().events} {_here().steps}"
+    here = run_once(CASE)
+    assert _elsewhere(another, layout) == f"{here.digest} {here.events} {here.steps}"
 
 
 def test_another_seed_runs_differently() -> None:
-    assert run(Case(8, "small", ())).digest != _here().digest
+    assert run_once(Case(8, "small")).digest != run_once(CASE).digest
