@@ -17,6 +17,7 @@ from aliquot.cli._exits import Exit
 from aliquot.cli._out import Out
 from aliquot.cli._table import table
 from aliquot.client.access import Principal, Role, RoleGrant, Token
+from aliquot.client.credentials import write_private
 from aliquot.common.errors import ConfigError
 from aliquot.common.tls import is_local_address
 
@@ -70,6 +71,9 @@ def _configure_token(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--ttl", type=options.whole_seconds, default=0, metavar="TIME", help="30d (default: for ever)")
     parser.add_argument("--note", default="", help="for people: what it is for")
     parser.add_argument("--raw", action="store_true", help="print the token alone")
+    parser.add_argument(
+        "--file", type=Path, help="write the token there, for nobody else to read, and print nothing of it"
+    )
     parser.add_argument(
         "--address",
         action="append",
@@ -167,11 +171,25 @@ def _token(args: argparse.Namespace) -> int:
     if out.as_json:
         out.document({"token": made.token, "login": login, "issued": made.issued})
         return Exit.OK
-    out.word(made.token if args.raw else f"aliquot login {login}")
+    if args.file is not None:
+        _keep(args.file, made.token, made.issued.token_id)
+        out.note(f"written to {args.file}, for nobody else to read")
+    else:
+        out.word(made.token if args.raw else f"aliquot login {login}")
     out.note(f"token {made.issued.token_id} of {made.issued.principal}, {words.expiry(made.issued.expires_ms)}")
-    if not args.raw and all(map(is_local_address, addresses)):
+    if args.file is None and not args.raw and all(map(is_local_address, addresses)):
         out.note(f"it names {', '.join(addresses)}, which is this machine only: for others, add --address HOST:PORT")
     return Exit.OK
+
+
+def _keep(file: Path, token: str, token_id: str) -> None:
+    try:
+        write_private(file, token.encode() + b"\n")
+    except OSError as error:
+        raise ConfigError(
+            f"{file}: {error.strerror}, so nobody has token {token_id}",
+            hint=f"aliquot access token revoke {token_id}, and name a file that can be written",
+        ) from error
 
 
 def _list_tokens(args: argparse.Namespace) -> int:
