@@ -132,6 +132,21 @@ def test_a_string_on_standard_input_or_a_token_in_a_file(
     assert f"chmod 600 {file}" in public.error["hint"]
 
 
+def test_a_token_in_a_file_is_for_its_owner_alone(
+    cli: Run, person: Callable[[str], Person], admin: Pool, local: LocalPool, tmp_path: Path
+) -> None:
+    file = tmp_path / "dan.token"
+    made = cli("access", "token", "dan", "--role", "viewer", "--file", str(file))
+    text = file.read_text().strip()
+    assert text not in made.out + made.err
+    assert file.stat().st_mode & 0o777 == 0o600
+    who = person("dan")("--token-file", str(file), "whoami", "--coordinator", local.address, "--json")
+    assert who.document["principal"] == "dan"
+    nowhere = cli("access", "token", "dan", "--file", str(tmp_path / "none" / "x"))
+    assert nowhere.code != Exit.OK
+    assert "aliquot access token revoke" in nowhere.err
+
+
 def test_what_does_not_work_is_not_kept(person: Callable[[str], Person], local: LocalPool) -> None:
     eve = person("eve")
     forged = ConnectionString((local.address,), "alq_0123456789ab_" + "5" * 64).encode()
