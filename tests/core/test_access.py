@@ -13,7 +13,7 @@ from aliquot.common.errors import AliquotError
 from aliquot.coordinator.core import commands as c
 from aliquot.coordinator.core.access.records import EXPIRED_KEPT_MS, FIRST_ADMIN, SYSTEM, AccessBooks, Actor, Token
 from aliquot.coordinator.core.access.roles import Action, Grant, Role, covers, ever_may, may, may_give, needed
-from aliquot.coordinator.core.errors import InvalidField, LastAdministrator, RoleMissing, TokenNotFound
+from aliquot.coordinator.core.errors import InvalidField, LastAdministrator, RoleMissing, TokenEnded, TokenNotFound
 from aliquot.coordinator.core.planner import Planner
 from aliquot.coordinator.core.snapshot import from_snapshot, state_hash, to_snapshot
 from aliquot.coordinator.core.state import State
@@ -161,12 +161,24 @@ def test_an_expired_token_is_forgotten_and_its_principal_with_it(pool: Pool) -> 
 
 
 def test_who_did_what_is_put_down_where_anything_was_done(pool: Pool) -> None:
-    by = Actor("boss", "1", "peer", "GrantRole")
+    by = msgspec.structs.replace(pool.token("boss", ADMIN), peer="peer", action="GrantRole")
     command = c.GrantRole(SELF, "ann", Grant(Role.USER, "a"))
     for _ in range(2):
         pool.do(c.OnBehalf(by, "ann", command))
     (entry,) = pool.access.audit
     assert (entry.principal, entry.action, entry.subject) == ("boss", "GrantRole", "ann")
+
+
+def test_a_token_that_has_ended_brings_about_nothing_more(pool: Pool) -> None:
+    ann, late = pool.token("ann", ADMIN), pool.token("late", ADMIN, expires_ms=2_000)
+    pool.do(c.RevokeTokens(SELF, (ann.token_id,)))
+    pool.now_ms = 2_000
+    for by in (ann, late):
+        another = c.IssueToken(by, Token("f" * 12, bytes(32), by.principal, 0), ())
+        for command in (another, c.GrantRole(by, "eve", ADMIN)):
+            with pytest.raises(TokenEnded):
+                pool.do(c.OnBehalf(by, "", command))
+    assert "eve" not in pool.access.principals
 
 
 def test_principals_and_tokens_survive_a_snapshot(pool: Pool) -> None:

@@ -76,11 +76,29 @@ class Authenticator:
             )
         if not hmac.compare_digest(token.sha256, tokens.token_sha256(text)):
             raise Unauthenticated("TOKEN_UNKNOWN", f"this is not the text of token {token_id}", hint=_GET_ONE)
+        return self._in_time(token)
+
+    def _in_time(self, token: Token) -> Caller:
         if token.expires_ms and token.expired(self._clock.now_ms()):
             raise Unauthenticated(
-                "TOKEN_EXPIRED", f"token {token_id} of {token.principal} has expired", hint="`aliquot login` again"
+                "TOKEN_EXPIRED",
+                f"token {token.token_id} of {token.principal} has expired",
+                hint="`aliquot login` again",
             )
         return self.caller_of(token)
+
+    def as_of_now(self, who: Caller) -> Caller:
+        """The same caller with the roles that it has now. Raises Unauthenticated where its token has ended since.
+
+        Of a lease's programs and of nodes that are invited nothing is remembered: what they ask for says whether
+        the lease and the invite still count.
+        """
+        if not who.from_token:
+            return who
+        token = self._view.callers.tokens.get(who.token_id)
+        if token is None:
+            raise Unauthenticated("TOKEN_REVOKED", f"token {who.token_id} has ended", hint=_GET_ONE)
+        return self._in_time(token)
 
     def caller_of(self, token: Token) -> Caller:
         """Who holds this token, and what it may do now."""

@@ -8,6 +8,7 @@ the trailers. While it is open, a call is let in by its token, before its messag
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import grpc
 import grpc.aio
@@ -18,7 +19,7 @@ from aliquot.coordinator.core.access.roles import ever_may
 from aliquot.coordinator.errors import Unauthenticated
 from aliquot.coordinator.reading.denials import Denials
 from aliquot.coordinator.rpc.authentication import Authenticator
-from aliquot.coordinator.rpc.caller import NOBODY, Caller, missing, set_caller
+from aliquot.coordinator.rpc.caller import NOBODY, Caller, caller, missing, set_caller
 from aliquot.coordinator.rpc.lasting import LastingCalls
 from aliquot.coordinator.rpc.permissions import ACTIONS, BY_THEMSELVES, KEEPING, LASTING
 from aliquot.coordinator.wire import errors as rpc_errors
@@ -52,18 +53,20 @@ class Door:
             return NOBODY
         if call.method in KEEPING and not self.authenticator.has_token(call.invocation_metadata):
             return NOBODY  # who may look after leases from before there were principals
-        who = self.authenticator.find(call.invocation_metadata)
-        actions = ACTIONS.get(call.method, ())
-        for action in actions:
-            if ever_may(who.grants, action):
-                return who
-        if actions:
-            raise missing(who, actions[0])
-        raise Unauthenticated("TOKEN_MISSING", f"{call.method} is open to nobody")
+        return _may_call(self.authenticator.find(call.invocation_metadata), call.method)
+
+    def admit_again(self, method: str) -> None:
+        """Look once more, now that a message is there: a caller may take its time between opening a call and sending
+        what it is about, and its token may have ended or its roles have changed meanwhile. Raises as `admit`.
+        """
+        who = caller()
+        now = self.authenticator.as_of_now(who)
+        if now is not who:
+            set_caller(_may_call(now, method))
 
     def wrap(self, method: str, handler: Handler) -> Handler:
         """A method as it is called behind the door."""
-        handler = tolerant(handler)
+        handler = tolerant(handler, partial(self.admit_again, method))
         return self.lasting.wrap(handler) if method in LASTING else handler
 
 
@@ -150,6 +153,17 @@ class Gate(grpc.GenericRpcHandler):
         if leader:
             trailers.append((LEADER_KEY, leader))
         await context.abort(grpc.StatusCode.UNAVAILABLE, message, tuple(trailers))
+
+
+def _may_call(who: Caller, method: str) -> Caller:
+    """The caller, if it may call this method for any scope."""
+    actions = ACTIONS.get(method, ())
+    for action in actions:
+        if ever_may(who.grants, action):
+            return who
+    if actions:
+        raise missing(who, actions[0])
+    raise Unauthenticated("TOKEN_MISSING", f"{method} is open to nobody")
 
 
 def _as_it_is(_: str, handler: Handler) -> Handler:

@@ -17,7 +17,7 @@ from aliquot.coordinator.core.access import records
 from aliquot.coordinator.core.access.facts import Acted, RoleGranted, RoleRevoked, TokenIssued, TokensEnded
 from aliquot.coordinator.core.access.records import PRINCIPAL, SYSTEM, Actor, Token
 from aliquot.coordinator.core.access.roles import GIVABLE, Grant, Role, may_give
-from aliquot.coordinator.core.errors import InvalidField, LastAdministrator, RoleMissing, TokenNotFound
+from aliquot.coordinator.core.errors import InvalidField, LastAdministrator, RoleMissing, TokenEnded, TokenNotFound
 from aliquot.coordinator.core.fact import Fact
 from aliquot.coordinator.core.outcomes import NOTHING, Decision
 from aliquot.coordinator.core.planning import Planning
@@ -119,12 +119,22 @@ def on_behalf(state: Planning, command: c.OnBehalf[Any], now_ms: int) -> Decisio
     """What follows from a command that somebody gave, and who that was, where anything does."""
     from aliquot.coordinator.core.decide import decide_one  # noqa: PLC0415 - it is what calls this
 
+    by = command.by
+    _require_token(state, by, now_ms)
     decision: Decision[Any] = decide_one(state, command.command, now_ms)
     if not decision.facts:
         return decision
-    by = command.by
     acted = Acted(now_ms, by.principal, by.token_id, by.peer, by.action, command.subject)
     return Decision((acted, *decision.facts), decision.outcome, decision.taken)
+
+
+def _require_token(state: Planning, by: Actor, now_ms: int) -> None:
+    """A token that ended while its command waited for its turn brings about nothing more, and no other token."""
+    if not by.token_id or ":" in by.principal:
+        return  # the pool itself, or an invite, which the command looks at
+    token = state.access.tokens.get(by.token_id)
+    if token is None or token.expired(now_ms):
+        raise TokenEnded(f"token {by.token_id} has ended", hint="`aliquot login` again")
 
 
 def expired(state: Planning, token_id: str, now_ms: int) -> list[Fact]:
