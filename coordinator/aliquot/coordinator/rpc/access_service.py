@@ -11,7 +11,7 @@ from aliquot.common.clock import Clock
 from aliquot.common.errors import InvalidFieldError
 from aliquot.coordinator.core import commands as c
 from aliquot.coordinator.core.access.records import FIRST_ADMIN, NOTE_CHARS_MAX, Actor, Principal, Token
-from aliquot.coordinator.core.access.roles import Action, Grant, Role, may_give
+from aliquot.coordinator.core.access.roles import LEAST, Action, Grant, Role, may_give
 from aliquot.coordinator.reading.metrics import Metrics
 from aliquot.coordinator.reading.view import View
 from aliquot.coordinator.rpc.caller import Caller, caller
@@ -235,9 +235,9 @@ class AccessService(Service, access_pb2_grpc.AccessServiceServicer):
         return await self._issue(by, FIRST_ADMIN, 0, SOCKET_NOTE, (Grant(Role.ADMIN),))
 
 
-def _manages(who: Caller, grants: Iterable[Grant]) -> bool:
+def _manages(who: Caller, grants: Sequence[Grant]) -> bool:
     """Whether it could have given all of these."""
-    return all(may_give(who.grants, grant) for grant in grants)
+    return all(may_give(who.grants, grant) for grant in grants or (LEAST,))
 
 
 def _page(records: Iterable[Listed], asked: int, token: str) -> tuple[list[Listed], str]:

@@ -6,6 +6,7 @@ role may have been taken away.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from msgspec.structs import replace
@@ -16,7 +17,7 @@ from aliquot.coordinator.core import commands as c
 from aliquot.coordinator.core.access import records
 from aliquot.coordinator.core.access.facts import Acted, RoleGranted, RoleRevoked, TokenIssued, TokensEnded
 from aliquot.coordinator.core.access.records import PRINCIPAL, SYSTEM, Actor, Token
-from aliquot.coordinator.core.access.roles import GIVABLE, Grant, Role, may_give
+from aliquot.coordinator.core.access.roles import GIVABLE, LEAST, Grant, Role, may_give
 from aliquot.coordinator.core.errors import InvalidField, LastAdministrator, RoleMissing, TokenEnded, TokenNotFound
 from aliquot.coordinator.core.fact import Fact
 from aliquot.coordinator.core.outcomes import NOTHING, Decision
@@ -65,8 +66,8 @@ def issue_token(state: Planning, command: c.IssueToken, now_ms: int) -> Decision
                 f"{token.principal} has no role, so a token would open nothing",
                 hint="name a role and a scope",
             )
-        for grant in held:
-            _require_may_give(state, command.by, grant)
+        if held:
+            _require_may_replace(state, command.by, token.principal, held)
     _check_room(state, token.principal, len(held) + len(new))
     books = state.access
     if len(books.tokens) >= records.TOKENS_MAX:
@@ -107,8 +108,7 @@ def revoke_tokens(state: Planning, command: c.RevokeTokens, now_ms: int) -> Deci
         if token is None:
             raise TokenNotFound(f"there is no token {token_id[:64]!r}", hint="`aliquot access token ls` lists them")
         if token.principal != command.by.principal:
-            for grant in books.grants_of_token(token):
-                _require_may_give(state, command.by, grant)
+            _require_may_replace(state, command.by, token.principal, books.grants_of_token(token))
         found.append(token)
     if not found:
         return Decision((), ())
@@ -175,12 +175,25 @@ def _check_grant(grant: Grant) -> None:
             )
 
 
-def _require_may_give(state: Planning, by: Actor, grant: Grant) -> None:
+def _may_give(state: Planning, by: Actor, grant: Grant) -> bool:
     if by.principal == SYSTEM:
-        return
+        return True
     token = state.access.tokens.get(by.token_id)
-    grants = state.access.grants_of(by.principal) + (token.grants if token is not None else ())
-    if not may_give(grants, grant):
+    return may_give(state.access.grants_of(by.principal) + (token.grants if token is not None else ()), grant)
+
+
+def _require_may_replace(state: Planning, by: Actor, principal: str, held: Sequence[Grant]) -> None:
+    """Whether one may make or end tokens of a principal that holds these. A refusal does not say what it holds."""
+    if not all(_may_give(state, by, grant) for grant in held or (LEAST,)):
+        raise RoleMissing(
+            f"{by.principal} may not make or end tokens of {principal}, whose roles it may not all give",
+            principal=by.principal,
+            hint="an administrator may",
+        )
+
+
+def _require_may_give(state: Planning, by: Actor, grant: Grant) -> None:
+    if not _may_give(state, by, grant):
         raise RoleMissing(
             f"{by.principal} may not give or take {grant}: nobody gives more than they have",
             principal=by.principal,
