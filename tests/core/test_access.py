@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from aliquot.common.errors import AliquotError
 from aliquot.coordinator.core import commands as c
+from aliquot.coordinator.core.access import records
 from aliquot.coordinator.core.access.records import EXPIRED_KEPT_MS, FIRST_ADMIN, SYSTEM, AccessBooks, Actor, Token
 from aliquot.coordinator.core.access.roles import Action, Grant, Role, covers, ever_may, may, may_give, needed
 from aliquot.coordinator.core.errors import InvalidField, LastAdministrator, RoleMissing, TokenEnded, TokenNotFound
@@ -179,6 +180,17 @@ def test_a_token_that_has_ended_brings_about_nothing_more(pool: Pool) -> None:
             with pytest.raises(TokenEnded):
                 pool.do(c.OnBehalf(by, "", command))
     assert "eve" not in pool.access.principals
+
+
+def test_the_coordinators_own_socket_gives_a_token_where_every_bound_is_reached(
+    pool: Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    boss = pool.token("boss", ADMIN)
+    for name in ("TOKENS_MAX", "TOKENS_PER_PRINCIPAL_MAX", "PRINCIPALS_MAX"):
+        monkeypatch.setattr(records, name, 1)
+    with pytest.raises(InvalidField):
+        pool.token("boss", by=boss)
+    assert pool.token(FIRST_ADMIN, ADMIN).token_id in pool.access.tokens
 
 
 def test_principals_and_tokens_survive_a_snapshot(pool: Pool) -> None:
