@@ -22,6 +22,7 @@ from aliquot.v1 import access_pb2, access_pb2_grpc
 
 Listed = TypeVar("Listed")
 _SCANNED_PER_PAGE = 5_000
+_PAGE_TOKEN_CHARS_MAX = 16
 _TTL_MS_MAX = 10 * 366 * 86_400_000
 SOCKET_NOTE = "made over the coordinator's own socket"
 
@@ -249,6 +250,6 @@ def _page(records: Iterable[Listed], asked: int, token: str) -> tuple[list[Liste
 
 
 def _offset(token: str) -> int:
-    if token[:1] != "p" or not token[1:].isascii() or not token[1:].isdigit() or len(token) > 20:
+    if token[:1] != "p" or not token[1:].isascii() or not token[1:].isdigit() or len(token) > _PAGE_TOKEN_CHARS_MAX:
         raise InvalidFieldError("page_token", "is none of ours", hint="use the token of the page before, unchanged")
     return int(token[1:])

@@ -86,7 +86,7 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
         self._pool_secret = pool_secret
         self._observed = observed
         self._watch = watch
-        self._keepers = 0
+        self._keepers = self._unknown_keepers = 0
 
     # -- asking
 
@@ -241,12 +241,15 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
         self, request_iterator: AsyncIterator[leases_pb2.KeepAliveRequest], context: Context
     ) -> AsyncIterator[leases_pb2.KeepAliveResponse]:
         """One answer per message, in order."""
+        known = bool(caller().principal)
+        most = KEEPERS_MAX if known else KEEPERS_MAX // 2  # nobody who is known is kept out by those who are not
         self._keepers += 1
-        too_many = self._keepers > KEEPERS_MAX
+        self._unknown_keepers += not known
+        too_many = (self._keepers if known else self._unknown_keepers) > most
         try:
             async for request in request_iterator:
                 if too_many:  # after reading: see `wire.refused_streams`
-                    said = f"{KEEPERS_MAX} launchers keep leases alive, which is the bound"
+                    said = f"{most} launchers keep leases alive, which is the bound"
                     raise Overloaded(said, retry_after_ms=5_000)
                 yield await self._keep(readable(request).lease_ids)
         except AliquotError as error:
@@ -254,6 +257,7 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
             await rpc_errors.abort(context, error)
         finally:
             self._keepers -= 1
+            self._unknown_keepers -= not known
 
     async def _keep(self, lease_ids: Sequence[str]) -> leases_pb2.KeepAliveResponse:
         _bounded(lease_ids, limits.MAX_KEEPALIVE_IDS, "lease_ids")
