@@ -20,7 +20,7 @@ from aliquot.coordinator.core.ledger.rates import RateCard
 from aliquot.coordinator.core.maintenance.windows import Window
 from aliquot.coordinator.core.queueing.order import fair_share
 from aliquot.coordinator.core.tenancy.books import Tenancy
-from aliquot.coordinator.core.tenancy.limits import MILLIONTHS, guaranteed_in_all, promised, scale_of
+from aliquot.coordinator.core.tenancy.limits import MILLIONTHS, bound_above, guaranteed_in_all, promised, scale_of
 from aliquot.coordinator.core.tenancy.offences import held as held_by
 from aliquot.coordinator.core.tenancy.specs import Amount, Pool, Queue, QueueSpec, Quota, Tenant, TenantSpec
 from aliquot.coordinator.core.tenancy.view import AccountKey
@@ -118,6 +118,10 @@ class DurableBooks:
 
     def _queue_of(self, lease: Lease) -> str:
         return self._tenancy.queue_of(lease.request.tenant, lease.request.queue)
+
+    def bound_above(self, tenant: str) -> str:
+        """See `core.tenancy.limits.bound_above`."""
+        return bound_above(self._tenancy, tenant)
 
     def tenancy(self, totals: Totals, now_ms: int) -> TenancyView:
         """See `View.tenancy`."""

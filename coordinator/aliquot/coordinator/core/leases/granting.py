@@ -16,6 +16,7 @@ from aliquot.coordinator.core.planning import Planning
 from aliquot.coordinator.core.tenancy import offences
 from aliquot.coordinator.core.tenancy.limits import (
     OverLimit,
+    bound_above,
     covered,
     entitled,
     least_parts,
@@ -268,6 +269,11 @@ def check_access(state: Planning, request: RequestSpec) -> RequestSpec:
             )
         if request.queue and name not in tenancy.queues:
             raise QueueNotFound(f"there is no queue {name!r}", hint="`aliquot queues` lists those there are")
+    if request.tenant not in tenancy.tenants and (above := bound_above(tenancy, request.tenant)):
+        raise TenantNotFound(
+            f"there is no tenant {request.tenant!r}, and what tenant {above} above it may hold is limited",
+            hint=f"ask as {above}, or have an administrator declare {request.tenant}",
+        )
     spec = tenancy.queue_spec(name)
     if spec.tenants and request.tenant not in spec.tenants:
         raise InvalidField("queue", f"tenant {request.tenant} may not use queue {name}")
