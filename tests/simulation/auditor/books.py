@@ -15,6 +15,7 @@ from tests.simulation.auditor.inventory import Inventory
 from tests.simulation.auditor.money import Money
 from tests.simulation.auditor.quotas import Quotas
 from tests.simulation.auditor.records import (
+    ACCESS_FACTS,
     ACTIVE,
     DECLARED,
     DECLARED_FACTS,
@@ -84,7 +85,7 @@ class Books:
             "ended": self._ended,
             "forgotten": self._forgotten,
         }
-        for declared in DECLARED_FACTS:
+        for declared in (*DECLARED_FACTS, *ACCESS_FACTS):
             self._apply[declared] = lambda fact: ""
         self.inventory = Inventory(self)
         self._shapes = Shapes(self)

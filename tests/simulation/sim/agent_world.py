@@ -175,7 +175,7 @@ class SimCall:
 
     def __init__(self, network: Network, address: str) -> None:
         process = current()
-        self._connection: Connection | None = network.connect(process.host.host, address, AGENT_SESSION, process)
+        self._connection: Connection | None = network.connect(process.host.host, address, AGENT_SESSION, process, "")
         self._address = address
 
     async def write(self, message: agent_pb2.AgentMessage) -> None:

@@ -106,6 +106,7 @@ class World:
             self.store,
             self._fork("cluster"),
             chances=self.chances,
+            entropy=self._fork("entropy").randbytes,
             time=self.time,
             world=self.process,
             policy=config.policy,
