@@ -285,6 +285,8 @@ class Connection:
         """The method that was called."""
         self.token = ""
         """With it."""
+        self.begun_us = 0
+        """When it reached the server."""
         process.on_exit.append(self._client_died)
         server.process.on_exit.append(self._server_died)
 
@@ -294,6 +296,7 @@ class Connection:
             self.client_breaks("connection refused")
             return
         self.server_open = self.server_begun = True
+        self.begun_us = self.network.loop.now_us
         self.server_task = self.network.loop.start(self.server.process, self._serve(), f"stream of {self.client}")
 
     async def _serve(self) -> None:
