@@ -275,8 +275,10 @@ class AccessAudit:
         tenant = self._auditor.books.tenants.get(lease_id)
         if tenant is None:
             return None
-        needs = [(others, tenant), (ITSELF, lease_id)]
-        return [*needs, (ASK, tenant)] if self._by[lease_id] == principal else needs
+        needs: list[Need] = [(others, tenant), (ITSELF, lease_id)]
+        if self._by[lease_id] == principal:
+            needs.append((ASK, tenant))
+        return needs
 
     def _may_give(self, principal: str, asking: Asking, now_us: int, *, surely: bool) -> bool | None:
         roles, asked, begun_us = self.roles, asking.asked, asking.begun_us
@@ -445,7 +447,9 @@ class AccessAudit:
         return all(need and self.roles.may(token.principal, need, now_us, now_us, surely=True) for need in needs)
 
     def _end_streams(self, held: Held) -> None:
-        """A token or a role has ended: what it has opened must do so, too."""
+        """A token or a role has ended: what it has opened must do so, too, but where the role was given back at once."""
+        if held.role and self.roles.latest(held.principal, held.role, held.scope) is not held:
+            return
         for connection in list(self._world.network.connections.values()):
             if connection.note not in (WATCH, KEEP_ALIVE) or not connection.server_open:
                 continue

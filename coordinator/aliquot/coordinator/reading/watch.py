@@ -170,6 +170,10 @@ class Watcher:
             self.hub.turns.join(self)
 
 
+Register = dict[Watcher, None]
+"""Watchers in the order in which they came, and are told."""
+
+
 class WatchHub:
     """Hands the changes of each durable group to those who want them."""
 
@@ -183,13 +187,13 @@ class WatchHub:
         self._held = 0
         self._oldest_seq = seq
         """The ring can serve whoever has seen everything up to here."""
-        self._all: set[Watcher] = set()
-        self._everything: set[Watcher] = set()
-        self._some: set[Watcher] = set()
+        self._all: Register = {}
+        self._everything: Register = {}
+        self._some: Register = {}
         """Those who want everything and may not have all of it."""
-        self._by_tenant: dict[str, set[Watcher]] = {}
-        self._by_lease: dict[str, set[Watcher]] = {}
-        self._for_nodes: set[Watcher] = set()
+        self._by_tenant: dict[str, Register] = {}
+        self._by_lease: dict[str, Register] = {}
+        self._for_nodes: Register = {}
         self.compacted = 0
         """Watchers that were too slow, or had to begin anew with the books, since the start."""
 
@@ -248,8 +252,9 @@ class WatchHub:
                         continue
                     interested.setdefault(watcher, []).append(lease)
         if nodes:
-            for watcher in self._for_nodes - self._everything - self._some:
-                interested.setdefault(watcher, []).extend(nodes)
+            for watcher in self._for_nodes:
+                if watcher not in self._everything and watcher not in self._some:
+                    interested.setdefault(watcher, []).extend(nodes)
         for watcher, records in interested.items():
             watcher.offer(batch, records)
 
@@ -283,30 +288,30 @@ class WatchHub:
         for index in range(first, len(self._ring)):
             batch = self._ring[index]
             watcher.offer(batch, [record for record in batch.records if watcher.wants(record)])
-        self._all.add(watcher)
+        self._all[watcher] = None
         for watchers in self._registers(watcher):
-            watchers.add(watcher)
+            watchers[watcher] = None
         return watcher
 
     def forget(self, watcher: Watcher) -> None:
         """It watches no more."""
         if watcher not in self._all:
             return
-        self._all.discard(watcher)
+        del self._all[watcher]
         for watchers in self._registers(watcher):
-            watchers.discard(watcher)
+            watchers.pop(watcher, None)
         if watcher.tenant and not self._by_tenant.get(watcher.tenant):
             self._by_tenant.pop(watcher.tenant, None)
         for lease_id in watcher.lease_ids:
             if not self._by_lease.get(lease_id):
                 self._by_lease.pop(lease_id, None)
 
-    def _registers(self, watcher: Watcher) -> list[set[Watcher]]:
+    def _registers(self, watcher: Watcher) -> list[Register]:
         registers = [self._for_nodes] if watcher.nodes else []
         if watcher.lease_ids:
-            registers += [self._by_lease.setdefault(lease_id, set()) for lease_id in watcher.lease_ids]
+            registers += [self._by_lease.setdefault(lease_id, {}) for lease_id in watcher.lease_ids]
         elif watcher.tenant:
-            registers.append(self._by_tenant.setdefault(watcher.tenant, set()))
+            registers.append(self._by_tenant.setdefault(watcher.tenant, {}))
         else:
             registers.append(self._everything if watcher.sees is None else self._some)
         return registers
