@@ -51,8 +51,10 @@ _OPERATIONS = frozenset(
 )
 _ADMINISTRATION = frozenset({"Apply", "Withdraw", "PostCredit", "CorrectUsage", "CloseBooks"})
 _TENANT = re.compile(rb"(?<![A-Za-z0-9_.-])(?:" + "|".join(TENANTS).encode() + rb")(?![a-z])")
+_ASKS = ("Allocate", "GrantOn")
 _READS: dict[str, Any] = {
     "Allocate": leases_pb2.AllocateRequest,
+    "GrantOn": leases_pb2.GrantOnRequest,
     "Explain": leases_pb2.ExplainRequest,
     "Get": leases_pb2.GetRequest,
     "List": leases_pb2.ListRequest,
@@ -156,7 +158,7 @@ class AccessAudit:
         self.roles.grant(f"lease:{lease_id}", WORKLOAD, lease_id, now_us)
         self._caused(
             by,
-            "Allocate",
+            _ASKS,
             f"{lease_id} of {request['tenant']}",
             lambda asking: (asking.asked.request.tenant, asking.asked.idempotency_key) == (request["tenant"], key),
         )
@@ -173,12 +175,12 @@ class AccessAudit:
 
     def _released(self, lease_id: str, reason: str, by: str) -> None:
         if reason == "RELEASED":
-            self._caused(by, "Release", f"the end of {lease_id}", lambda asking: asking.asked.lease_id == lease_id)
+            self._caused(by, ("Release",), f"the end of {lease_id}", lambda asking: asking.asked.lease_id == lease_id)
 
     def _acted(self, fact: list[Any], now_us: int) -> None:
         principal, token_id, action = fact[2], fact[3], fact[5]
         if ":" not in principal:
-            self._caused(principal, action, fact[6], lambda asking: asking.token.startswith(f"alq_{token_id}_"))
+            self._caused(principal, (action,), fact[6], lambda asking: asking.token.startswith(f"alq_{token_id}_"))
 
     def _invited(self, fact: list[Any], now_us: int) -> None:
         self._invites.add(fact[2]["sha256"])
@@ -204,17 +206,18 @@ class AccessAudit:
         "enrol-": _disenrolled,
     }
 
-    def _caused(self, by: str, name: str, what: str, matches: Any) -> None:
+    def _caused(self, by: str, names: tuple[str, ...], what: str, matches: Any) -> None:
         """What was done in somebody's name, it has asked for, and may have."""
         now_us = self._world.loop.now_us
         found = False
-        for asking in (*self._calls.values(), *self._past.get(name, ())):
-            if asking.name == name and self._name_of(asking.token) == by and matches(asking):
+        past = (asking for name in names for asking in self._past.get(name, ()))
+        for asking in (*self._calls.values(), *past):
+            if asking.name in names and self._name_of(asking.token) == by and matches(asking):
                 found = True
                 if self._allowed(asking, now_us, surely=False) is not False:
                     return
         wrong = "who may not" if found else "who has not asked for it"
-        self._auditor.violation(f"{name} of {by or 'nobody'}, {wrong}: {what}")
+        self._auditor.violation(f"{names[0]} of {by or 'nobody'}, {wrong}: {what}")
 
     # -- who calls
 
@@ -260,7 +263,7 @@ class AccessAudit:
             return [(OFFICE, "")]
         if name == "GetInvoice":
             return [(READ, asked.tenant)]
-        if name == "Allocate" or (name == "Explain" and not asked.lease_id):
+        if name in _ASKS or (name == "Explain" and not asked.lease_id):
             return [(ASK, asked.request.tenant)]
         if name in ("Get", "Explain"):
             return [(LOOK, None)]
@@ -320,7 +323,7 @@ class AccessAudit:
         past.append(asking)
         while past[0].ended_us < now_us - _PAST_US:
             past.popleft()
-        if asking.name == "Allocate" and isinstance(result, bytes):
+        if asking.name in _ASKS and isinstance(result, bytes):
             lease = leases_pb2.AllocateResponse.FromString(result).lease
             self._secrets[lease.lease_id] = lease.secret
         if result is None or asking.process is not self._leader:
