@@ -450,7 +450,7 @@ class AccessAudit:
         return all(need and self.roles.may(token.principal, need, now_us, now_us, surely=True) for need in needs)
 
     def _end_streams(self, held: Held) -> None:
-        """A token or a role has ended: what it has opened must do so, too, but where the role was given back at once."""
+        """A token or a role has ended, and what it opened must end, too; not where the role was given back at once."""
         if held.role and self.roles.latest(held.principal, held.role, held.scope) is not held:
             return
         for connection in list(self._world.network.connections.values()):
