@@ -11,11 +11,9 @@ import sys
 import time
 from pathlib import Path
 
-import grpc.aio
-
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from aliquot.v1 import leases_pb2, leases_pb2_grpc, types_pb2
-from bench._pool import percentile
+from bench._pool import channel_to, percentile
 
 
 class Load:
@@ -72,7 +70,7 @@ class Load:
 
 async def run(arguments: argparse.Namespace) -> dict[str, float]:
     """Warm up, then measure."""
-    async with grpc.aio.insecure_channel(arguments.address) as channel:
+    async with channel_to(arguments.address, arguments.ca) as channel:
         stub = leases_pb2_grpc.LeaseServiceStub(channel)
         load = Load(stub, arguments)
         warm_end = time.perf_counter() + arguments.warm_up
@@ -105,6 +103,7 @@ def main() -> None:
     parser.add_argument("--gpu", default="0.25(A100),10Gi")
     parser.add_argument("--until", default="GRANTED", choices=["QUEUED", "GRANTED", "ACTIVE"])
     parser.add_argument("--batch", type=int, default=0)
+    parser.add_argument("--ca", type=Path, help="speak TLS with whom this authority certified")
     print(json.dumps(asyncio.run(run(parser.parse_args()))))
 
 

@@ -11,18 +11,21 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import grpc
 import grpc.aio
 
 from aliquot.v1 import pool_pb2, pool_pb2_grpc, types_pb2
+from tests.identity import be_administrator, insecure_channel, with_token
 
+be_administrator()
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _READY_WITHIN_S = 120
+COORDINATOR = ("-m", "aliquot.coordinator")
+WITHOUT_A_DOOR = (str(Path(__file__).with_name("_open.py")),)
 
 
 def cpu_s_of(pid: int, thread: str = "") -> float:
@@ -72,13 +75,17 @@ class Process:
         self.popen.wait()
 
 
-def start_coordinator(*arguments: str) -> Process:
-    """Start one and wait until it serves."""
-    return _start("-m", "aliquot.coordinator", "--listen", "127.0.0.1:0", "--metrics-port", "0", *arguments)
+def start_coordinator(*arguments: str, identities: bool = False, program: Sequence[str] = COORDINATOR) -> Process:
+    """Start one and wait until it serves. Agents without keys come in, unless `identities`."""
+    environment = {} if identities else {"ALIQUOT_COORDINATOR_AGENTS_UNENROLLED": "true"}
+    listening = ("--listen", "127.0.0.1:0", "--metrics-port", "0")
+    return _start(*program, *listening, *arguments, environment=environment)
 
 
-def _start(*program: str) -> Process:
-    popen = subprocess.Popen([sys.executable, *program], stdout=subprocess.PIPE, text=True)
+def _start(*program: str, environment: Mapping[str, str] | None = None) -> Process:
+    popen = subprocess.Popen(
+        [sys.executable, *program], stdout=subprocess.PIPE, text=True, env={**os.environ, **(environment or {})}
+    )
     assert popen.stdout is not None
     deadline = time.monotonic() + _READY_WITHIN_S
     while time.monotonic() < deadline:
@@ -93,16 +100,16 @@ def _start(*program: str) -> Process:
 
 
 @contextlib.contextmanager
-def coordinator(*arguments: str) -> Iterator[Process]:
+def coordinator(*arguments: str, identities: bool = False, program: Sequence[str] = COORDINATOR) -> Iterator[Process]:
     """A coordinator that is stopped at the end."""
-    with _stopped(start_coordinator(*arguments)) as process:
+    with _stopped(start_coordinator(*arguments, identities=identities, program=program)) as process:
         yield process
 
 
 @contextlib.contextmanager
-def restarted(address: str, arguments: Sequence[str]) -> Iterator[Process]:
+def restarted(address: str, arguments: Sequence[str], *, identities: bool = False) -> Iterator[Process]:
     """A coordinator at the address of one that was killed; it is stopped at the end."""
-    with _stopped(start_coordinator(*arguments, "--listen", address)) as process:
+    with _stopped(start_coordinator(*arguments, "--listen", address, identities=identities)) as process:
         yield process
 
 
@@ -138,9 +145,16 @@ def declared_nodes(count: int, devices: int, *, model: str = "A100-80") -> list[
     ]
 
 
-async def declare(address: str, nodes: list[types_pb2.Node]) -> None:
+def channel_to(address: str, ca: Path | None = None) -> Any:  # noqa: ANN401 - as good as a channel
+    """A channel as administrator; with TLS where an authority is named."""
+    if ca is None:
+        return insecure_channel(address)
+    return with_token(grpc.aio.secure_channel(address, grpc.ssl_channel_credentials(ca.read_bytes())))
+
+
+async def declare(address: str, nodes: list[types_pb2.Node], ca: Path | None = None) -> None:
     """Declare them, a few hundred at a time."""
-    async with grpc.aio.insecure_channel(address) as channel:
+    async with channel_to(address, ca) as channel:
         stub = pool_pb2_grpc.PoolServiceStub(channel)
         for start in range(0, len(nodes), 200):
             await stub.DeclareNodes(pool_pb2.DeclareNodesRequest(nodes=nodes[start : start + 200]))

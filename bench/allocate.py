@@ -31,14 +31,26 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
+from statistics import median
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from aliquot.coordinator.core.config import CoreConfig
 from aliquot.coordinator.core.placement.policies.price import Price
-from bench._pool import Agents, Process, bare_server, coordinator, declare, declared_nodes, in_process
+from bench._pool import (
+    COORDINATOR,
+    WITHOUT_A_DOOR,
+    Agents,
+    Process,
+    bare_server,
+    coordinator,
+    declare,
+    declared_nodes,
+    in_process,
+)
+from tests.certificates import Authority
 from tests.conftest import postgres_bin_dir
 from tests.failover import server
 
@@ -87,6 +99,33 @@ async def granted(arguments: argparse.Namespace, folder: Path) -> dict[str, floa
             "client_cpu_cores": round(result["client_cpu_cores"], 2),
             "rss_mb": round(process.rss_mb(), 1),
         }
+
+
+async def access(arguments: argparse.Namespace, folder: Path) -> dict[str, float]:
+    """What it costs to know who calls, and TLS beside it: without a door, with one, and with both, by turns."""
+    authority = Authority.create(folder / "authority")
+    certificate, key = authority.certify("bench")
+    tls = ("--tls-cert", str(certificate), "--tls-key", str(key))
+    ways: dict[str, tuple[Sequence[str], tuple[str, ...], tuple[str, ...]]] = {
+        "open": (WITHOUT_A_DOOR, (), ()),
+        "identity": (COORDINATOR, (), ()),
+        "tls": (COORDINATOR, tls, ("--ca", str(authority.ca))),
+    }
+    costs: dict[str, list[float]] = {way: [] for way in ways}
+    for number in range(arguments.rounds):
+        for way, (program, more, trust) in ways.items():
+            journal = folder / f"{way}-{number}.db"
+            with coordinator(*flags(arguments, journal), *more, program=program) as process:
+                await declare(process.address, declared_nodes(arguments.nodes, 8), authority.ca if trust else None)
+                await load(process.address, arguments, *trust)
+                cpu_s = process.cpu_s()
+                result = await load(process.address, arguments, *trust)
+                costs[way].append((process.cpu_s() - cpu_s) * 1e6 / result["all_leases"])
+    found = {f"{way}_cpu_us_per_lease": round(median(each), 1) for way, each in costs.items()}
+    for way in ("identity", "tls"):
+        ratios = [each / bare for each, bare in zip(costs[way], costs["open"], strict=True)]
+        found[f"{way}_cpu_ratio"] = round(median(ratios), 3)
+    return found
 
 
 async def active(arguments: argparse.Namespace, folder: Path) -> dict[str, float]:
@@ -185,7 +224,8 @@ async def measure(arguments: argparse.Namespace) -> dict[str, object]:
     }
     found: dict[str, float] = {}
     bares = [await bare(arguments)]
-    for name, phase in (("granted", granted), ("active", active), ("batches", batches)):
+    phases = (("granted", granted), ("active", active), ("batches", batches), ("access", access))
+    for name, phase in phases:
         if name in arguments.only:
             with tempfile.TemporaryDirectory(dir=arguments.folder) as folder:
                 found |= await phase(arguments, Path(folder))
@@ -218,7 +258,8 @@ def main() -> None:
     )
     parser.add_argument("--fsync-ms", type=int, default=0, help="make each commit as slow as a slow disk")
     parser.add_argument("--folder", help="where the journals go: the disk that is measured")
-    parser.add_argument("--only", nargs="+", default=["granted", "active", "batches"])
+    parser.add_argument("--only", nargs="+", default=["granted", "active", "batches"], help="and access")
+    parser.add_argument("--rounds", type=int, default=3, help="of access")
     parser.add_argument("--json", action="store_true", help="only the JSON line")
     arguments = parser.parse_args()
     with journal_server(arguments):

@@ -20,11 +20,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-import grpc.aio
-
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from aliquot.v1 import leases_pb2, leases_pb2_grpc, pool_pb2, pool_pb2_grpc, types_pb2
 from bench._pool import Agents, coordinator, declare, declared_nodes, start_coordinator
+from tests.identity import insecure_channel
 
 _BATCH = 256
 _GPU = "0.05(A100),3Gi"
@@ -32,7 +31,7 @@ _GPU = "0.05(A100),3Gi"
 
 async def fill(address: str, leases: int) -> None:
     """Allocate this many detached leases."""
-    async with grpc.aio.insecure_channel(address) as channel:
+    async with insecure_channel(address) as channel:
         stub = leases_pb2_grpc.LeaseServiceStub(channel)
 
         async def some(count: int) -> None:
@@ -69,7 +68,7 @@ def state_hash(journal: Path) -> dict[str, Any]:
 async def accepts_grants(address: str) -> None:
     """One agent registers again, and a lease is granted on its node and confirmed."""
     agents = await Agents.start(address, 1, "--devices", "1")
-    async with grpc.aio.insecure_channel(address) as channel:
+    async with insecure_channel(address) as channel:
         stub = leases_pb2_grpc.LeaseServiceStub(channel)
         request = types_pb2.LeaseRequest(gpu="0.01,1Mi", tenant="bench", node_ids=["agent-00000"], detached=True)
         answer = await stub.Allocate(
@@ -81,7 +80,7 @@ async def accepts_grants(address: str) -> None:
 
 async def leases_there(address: str) -> int:
     """How many live leases the coordinator reports."""
-    async with grpc.aio.insecure_channel(address) as channel:
+    async with insecure_channel(address) as channel:
         status = await pool_pb2_grpc.PoolServiceStub(channel).GetStatus(pool_pb2.GetStatusRequest())
         return int(status.leases)
 

@@ -26,6 +26,7 @@ import grpc.aio
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from aliquot.v1 import leases_pb2, leases_pb2_grpc, types_pb2
 from bench._pool import Process, coordinator, declare, declared_nodes
+from tests.identity import insecure_channel
 
 
 async def pairs_ms(stub: leases_pb2_grpc.LeaseServiceAsyncStub, count: int) -> list[float]:
@@ -42,9 +43,7 @@ async def pairs_ms(stub: leases_pb2_grpc.LeaseServiceAsyncStub, count: int) -> l
 
 async def watch(address: str, watchers: int, *, batches: bool) -> None:
     """Follow everything on so many streams over a few connections, until it is killed."""
-    channels = [
-        grpc.aio.insecure_channel(address, [("grpc.use_local_subchannel_pool", 1)]) for _ in range(1 + watchers // 100)
-    ]
+    channels = [insecure_channel(address, [("grpc.use_local_subchannel_pool", 1)]) for _ in range(1 + watchers // 100)]
 
     async def follow(number: int) -> None:
         stub = leases_pb2_grpc.LeaseServiceStub(channels[number % len(channels)])
@@ -88,7 +87,7 @@ async def measure(process: Process, options: argparse.Namespace) -> dict[str, An
     await declare(process.address, declared_nodes(10, 8))
     alone: list[float] = []
     among: list[float] = []
-    async with grpc.aio.insecure_channel(process.address) as channel:
+    async with insecure_channel(process.address) as channel:
         stub = leases_pb2_grpc.LeaseServiceStub(channel)
         await pairs_ms(stub, options.pairs)
         for _ in range(options.rounds):

@@ -12,6 +12,9 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.certificates import OPENSSL, Authority
+from tests.identity import be_administrator
+
+be_administrator()
 
 # How wide the terminal is that the tests were started from is nothing to programs that they start; a library for
 # terminals sets these for workers even where there is none.

@@ -57,8 +57,17 @@ def env(local: LocalPool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ma
         "ALIQUOT_AGENT_SOCKET": os.pathsep.join(str(node.socket) for node in local.nodes),
         "XDG_STATE_HOME": str(tmp_path / "state"),
         "XDG_CONFIG_HOME": str(tmp_path / "config"),
+        "ALIQUOT_TOKEN_FILE": str(local.token_file),
     }
-    for name in ("ALIQUOT_TENANT", "ALIQUOT_CONFIG", "ALIQUOT_LEASE_SECRET", "FORCE_COLOR", "NO_COLOR", "COLUMNS"):
+    for name in (
+        "ALIQUOT_TENANT",
+        "ALIQUOT_CONFIG",
+        "ALIQUOT_TOKEN",
+        "ALIQUOT_LEASE_SECRET",
+        "FORCE_COLOR",
+        "NO_COLOR",
+        "COLUMNS",
+    ):
         monkeypatch.delenv(name, raising=False)
     for name, value in stated.items():
         monkeypatch.setenv(name, value)
@@ -107,6 +116,7 @@ def _tidy(request: pytest.FixtureRequest) -> Iterator[None]:
         return
     from aliquot.client import Pool
 
-    with Pool(request.getfixturevalue("local").address, agent_sockets=[]) as pool:
+    local: LocalPool = request.getfixturevalue("local")
+    with Pool(local.address, token_file=local.token_file, agent_sockets=[]) as pool:
         for lease in list(pool.leases()):
             pool.release(lease.lease_id, wait_gone=True)

@@ -64,7 +64,7 @@ def trace(tmp_path: Path) -> Path:
 
 def test_a_trace_is_replayed_in_the_order_of_its_arrivals(local: LocalPool, trace: Path) -> None:
     advanced: list[int] = []
-    with Pool(local.address, agent_sockets=[]) as pool:
+    with Pool(local.address, token_file=local.token_file, agent_sockets=[]) as pool:
         result = replay.run(pool, trace, advanced.append)
         leases = {lease.name: lease for lease in pool.leases() if lease.pool == replay.POOL}
         for lease in leases.values():
@@ -93,7 +93,7 @@ def test_pods_end_before_those_that_come_later(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_the_public_trace(local: LocalPool, traces_dir: Path) -> None:
-    with Pool(local.address, agent_sockets=[]) as pool:
+    with Pool(local.address, token_file=local.token_file, agent_sockets=[]) as pool:
         result = replay.run(pool, traces_dir, lambda count: None)
         live = [lease for lease in pool.leases() if lease.pool == replay.POOL]
         assert (result.pods, result.errors, len(live)) == (replay.PODS, [], result.live)

@@ -176,7 +176,7 @@ def test_holding_somewhere_waits_as_holding_anywhere_does(cli: Cli, local: Local
         ended = cli("alloc", "0.5", *where, "--hold", "--wait", "0.2s", "--json")
         assert (ended.code, ended.error["reason"]) == (Exit.NOT_NOW, "NOT_GRANTED_IN_TIME")
         assert cli("ls", "--json").document == {"leases": []}, "it was withdrawn"
-    with Pool(local.address, agent_sockets=[]) as pool:
+    with Pool(local.address, token_file=local.token_file, agent_sockets=[]) as pool:
         with pool.lease("0.5", places="paper", until=WaitUntil.GRANTED) as held:
             assert [part.node_name for part in held.slices] == ["paper"]
             with pytest.raises(PlacementRefused):

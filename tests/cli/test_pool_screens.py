@@ -66,7 +66,7 @@ def test_lines_are_not_broken_in_a_narrow_terminal(cli: Cli, local: LocalPool, c
         console.print(*things)
         return console.export_text()
 
-    with Pool(local.address) as pool:
+    with Pool(local.address, token_file=local.token_file) as pool:
         leases, nodes = shown(leases_table(pool.leases())), shown(nodes_table(pool.nodes()))
         screenful = shown(screen.draw(snapshot.take(pool)))
     (line,) = [line for line in leases.splitlines() if lease_id in line]
@@ -87,7 +87,7 @@ def test_what_goes_into_a_pipe_is_whole(cli: Cli) -> None:
 def test_top_keeps_to_a_small_terminal(cli: Cli, local: LocalPool) -> None:
     for _ in range(12):
         cli("alloc", "0.1,1Gi")
-    with Pool(local.address) as pool:
+    with Pool(local.address, token_file=local.token_file) as pool:
         look = snapshot.take(pool)
     console = Console(width=100, height=20, record=True, file=io.StringIO())
     console.print(screen.draw(look, rows=20))

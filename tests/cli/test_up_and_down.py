@@ -18,6 +18,7 @@ from aliquot.cli._exits import Exit
 from aliquot.cli.localpool import Layout, PoolRecord
 from aliquot.cli.localpool.record import ProcessId
 from aliquot.client import NodeState, Pool, PoolError
+from aliquot.client.credentials import CredentialsFile
 from aliquot.common.errors import ConfigError
 from tests.cli.conftest import PROGRAM
 from tests.polling import eventually
@@ -26,11 +27,12 @@ UP = ["--nodes", "1", "--gpus", "1", "--listen", "127.0.0.1:0", "--metrics-port"
 
 
 @pytest.fixture
-def root(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A state folder with a short name; whatever still runs in it is stopped."""
+def root(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
+    """A state folder with a short name; whatever still runs in it is stopped. The user has no settings yet."""
     folder = Path(tempfile.mkdtemp(prefix="aq-"))
-    for name in ("ALIQUOT_COORDINATOR", "ALIQUOT_AGENT_SOCKET"):
+    for name in ("ALIQUOT_COORDINATOR", "ALIQUOT_AGENT_SOCKET", "ALIQUOT_TOKEN", "ALIQUOT_TOKEN_FILE"):
         monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     yield folder
     record = PoolRecord.read(Layout(folder))
     if record is not None:
@@ -42,8 +44,8 @@ def aliquot(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([*PROGRAM, *arguments], capture_output=True, text=True, timeout=120, check=False)
 
 
-def up(root: Path) -> Any:
-    done = aliquot("up", "--detach", "--json", "--state-dir", str(root), *UP)
+def up(root: Path, *more: str) -> Any:
+    done = aliquot("up", "--detach", "--json", "--state-dir", str(root), *UP, *more)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
@@ -69,6 +71,39 @@ def test_up_down_and_up_again_with_the_leases_of_before(root: Path) -> None:
     second = up(root)
     with Pool(second["coordinator"]) as pool:
         eventually(lambda: pool.get(lease_id).running)
+
+
+def test_a_pool_that_others_reach_speaks_tls_and_its_owner_needs_no_step_more(root: Path) -> None:
+    """Begun within the machine, and opened to others later."""
+    up(root)
+    assert aliquot("down", "--state-dir", str(root)).returncode == 0
+    there = up(root, "--listen", "0.0.0.0:0")["coordinator"]
+    assert there.startswith("127.0.0.1:")
+    made = aliquot("alloc", "0.5", "--json", "-c", there)
+    assert made.returncode == 0, made.stderr
+    with pytest.raises(PoolError), Pool(there, token="", tls=None, timeout_s=2) as stranger:
+        stranger.status()
+
+
+def test_its_owner_is_its_administrator_while_it_is_up(root: Path) -> None:
+    record = up(root)
+    there = record["coordinator"]
+    credentials = CredentialsFile.of(os.environ)
+    assert json.loads(aliquot("whoami", "--json", "-c", there).stdout)["principal"] == "admin"
+    revoked = json.loads(aliquot("access", "token", "revoke", "--principal", "admin", "--json", "-c", there).stdout)
+    assert aliquot("whoami", "-c", there).returncode == Exit.NOT_LOGGED_IN
+    assert aliquot("down", "--state-dir", str(root)).returncode == 0
+    assert credentials.find([there]) is None
+
+    # Nobody can lock its owner out: the coordinator's own socket gives another token.
+    again = up(root)
+    os.kill(again["supervisor"], signal.SIGKILL)
+    who = json.loads(aliquot("whoami", "--json", "-c", again["coordinator"]).stdout)
+    assert who["token_id"] not in {token["token_id"] for token in revoked["tokens"]}
+    # A supervisor that was killed could not forget it; `down` does.
+    assert credentials.find([again["coordinator"]]) is not None
+    assert aliquot("down", "--state-dir", str(root)).returncode == 0
+    assert credentials.find([again["coordinator"]]) is None
 
 
 def test_parts_that_die_are_started_again(root: Path) -> None:

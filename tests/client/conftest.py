@@ -18,7 +18,7 @@ FAST = RetryPolicy(backoff_first_s=0.01, backoff_max_s=0.1)
 @pytest.fixture(autouse=True)
 def _no_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
     """The tests' user has no settings and no agents."""
-    for name in ("ALIQUOT_COORDINATOR", "ALIQUOT_TENANT", "ALIQUOT_CONFIG"):
+    for name in ("ALIQUOT_COORDINATOR", "ALIQUOT_TENANT", "ALIQUOT_CONFIG", "ALIQUOT_TOKEN", "ALIQUOT_TOKEN_FILE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.setenv("ALIQUOT_AGENT_SOCKET", str(tmp_path / "no-agent.sock"))
@@ -64,6 +64,7 @@ def real(request: pytest.FixtureRequest, local: LocalPool) -> Iterator[Any]:
         "tenant": "vision",
         "retry": FAST,
         "agent_sockets": [node.socket for node in local.nodes],
+        "token_file": local.token_file,
     }
     if request.param == "threads":
         with Pool(local.address, **options) as pool:

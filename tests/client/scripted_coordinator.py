@@ -71,6 +71,10 @@ class ScriptedCoordinator:
         self.lost: dict[str, str] = {}
         self.preempting: dict[str, int] = {}
         self.mute_keep_alive = False
+        self.shown: dict[str, list[str]] = {}
+        """What callers have shown as their token, by call."""
+        self.accepted: set[str] | None = None
+        """The tokens that count; None: nobody is asked for one."""
         self.seq = 100
         self.oldest_seq = 0
         self.events: list[leases_pb2.WatchEvent] = []
@@ -288,8 +292,11 @@ class ScriptedCoordinator:
         return tuple(grpc.method_handlers_generic_handler(name, known) for name, known in handlers.items())
 
     def _enter(self, call: str, context: Any) -> None:
+        shown = dict(context.invocation_metadata()).get("authorization", "").removeprefix("Bearer ")
         with self.changed:
             self.calls[call] += 1
+            self.shown.setdefault(call, []).append(shown)
+            unknown = self.accepted is not None and shown not in self.accepted
             faults = self.script.get(call)
             fault = faults.pop(0) if faults else None
             self.changed.notify_all()
@@ -297,6 +304,9 @@ class ScriptedCoordinator:
                 self.changed.wait_for(lambda: call not in self.hanging or self._server is None)
         if fault is not None:
             fault.abort(context)
+        if unknown:
+            reason = "TOKEN_UNKNOWN" if shown else "TOKEN_MISSING"
+            Fault(grpc.StatusCode.UNAUTHENTICATED, reason, "this token is not known").abort(context)
 
     def _allocate(self, request: leases_pb2.AllocateRequest) -> tuple[types_pb2.Lease, bool]:
         scope = (request.request.tenant, request.idempotency_key)

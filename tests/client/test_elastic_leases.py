@@ -27,7 +27,7 @@ def test_it_grows_its_launcher_is_told_and_it_gives_back_before_anybody_is_preem
 ) -> None:
     news: queue.Queue[Lease] = queue.Queue()
     with (
-        Pool(local.address, retry=FAST) as other_pool,
+        Pool(local.address, token_file=local.token_file, retry=FAST) as other_pool,
         real.lease("1", max_count=2, ttl_s=2, grace_s=60, tenant="vision", on_resize=news.put) as lease,
     ):
         (first,) = lease.slices
@@ -56,7 +56,7 @@ def test_it_grows_its_launcher_is_told_and_it_gives_back_before_anybody_is_preem
 
 
 def test_what_runs_there_is_stopped_when_its_launcher_does_not_adapt(real: Any, local: LocalPool) -> None:
-    with Pool(local.address, retry=FAST) as other_pool:
+    with Pool(local.address, token_file=local.token_file, retry=FAST) as other_pool:
         lease = real.allocate("1", max_count=2, detached=True, grace_s=1, tenant="vision")
         try:
             eventually(lambda: sum(p.state is SliceState.ACTIVE for p in real.get(lease.lease_id).slices) == 2)

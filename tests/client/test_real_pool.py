@@ -122,7 +122,10 @@ def test_the_agent_refuses_a_wrong_secret(real: Any, local: LocalPool) -> None:
 
 
 def test_no_agent_on_this_machine(local: LocalPool) -> None:
-    with Pool(local.address, agent_sockets=[], retry=FAST) as pool, pool.lease("0.25,4Gi") as lease:
+    with (
+        Pool(local.address, token_file=local.token_file, agent_sockets=[], retry=FAST) as pool,
+        pool.lease("0.25,4Gi") as lease,
+    ):
         assert lease.env["CUDA_VISIBLE_DEVICES"] == lease.slices[0].device_uuid
         with pytest.raises(AgentUnreachable, match=lease.slices[0].node_name):
             lease.run(["true"])

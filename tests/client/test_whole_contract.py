@@ -6,28 +6,31 @@ import dataclasses
 import json
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 import pytest
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import Message
+from google.protobuf.message_factory import GetMessageClass
 
 from aliquot.cli import _options as options
 from aliquot.cli._exits import Exit
 from aliquot.cli.main import main
-from aliquot.client import NodeDeclaration, Pool, admin
+from aliquot.client import NodeDeclaration, Pool, access, admin
 from aliquot.client._messages import read, write
 from aliquot.client._methods import Method
-from aliquot.v1 import admin_pb2, agent_pb2, leases_pb2, pool_pb2, relay_pb2, types_pb2
+from aliquot.v1 import access_pb2, admin_pb2, agent_pb2, enrolment_pb2, leases_pb2, pool_pb2, relay_pb2, types_pb2
 
 SERVICES = [
     service
-    for module in (admin_pb2, agent_pb2, leases_pb2, pool_pb2, relay_pb2)
+    for module in (access_pb2, admin_pb2, agent_pb2, enrolment_pb2, leases_pb2, pool_pb2, relay_pb2)
     for service in module.DESCRIPTOR.services_by_name.values()
 ]
 NOT_FOR_CLIENTS = {
     "AgentService.Session": "agents keep it open",
+    "EnrolmentService.Join": "nodes join by `aliquot-agent join`",
     "RelayService.Carry": "relays carry agents' sessions in it",
 }
 SECONDS = 0.001
@@ -43,6 +46,7 @@ class Call(NamedTuple):
 
 
 LEASE = "l-0123456789abc"
+USER = access.Role.USER
 CALLS = {
     "LeaseService.Allocate": Call(lambda pool: pool.allocate("1", wait_s=SECONDS), "alloc 1"),
     "LeaseService.GrantOn": Call(lambda pool: pool.grant_on("1", "n", wait_s=SECONDS), "alloc 1 --on n:GPU-1"),
@@ -54,6 +58,8 @@ CALLS = {
     "LeaseService.AcknowledgeShape": Call(lambda pool: pool.acknowledge(LEASE, 1), f"ack {LEASE} --shape 1"),
     "LeaseService.Get": Call(lambda pool: pool.get(LEASE), f"get {LEASE}"),
     "LeaseService.List": Call(lambda pool: list(pool.leases()), "ls"),
+    "EnrolmentService.InviteNode": Call(lambda pool: pool.access.invite_node("n"), "node invite n"),
+    "EnrolmentService.DisenrolNode": Call(lambda pool: pool.access.disenrol_node("n"), "node disenrol n"),
     "LeaseService.Watch": Call(lambda pool: next(pool.watch()), "watch", ends=Exit.INTERRUPTED),
     "PoolService.DeclareNodes": Call(lambda pool: pool.declare([NodeDeclaration("n")]), "declare -f FILE"),
     "PoolService.RemoveNode": Call(lambda pool: pool.remove_node("n"), "forget n"),
@@ -87,6 +93,25 @@ CALLS = {
         "correct t --queue q --model L4 --gpu-hours=-1 --reference r",
     ),
     "AdminService.CloseBooks": Call(lambda pool: pool.admin.close_books(86_400_000), "close-books 2026-01-01"),
+    "AccessService.WhoAmI": Call(lambda pool: pool.access.whoami(), "whoami"),
+    "AccessService.GrantRole": Call(
+        lambda pool: pool.access.grant_role("ann", USER, scope="t"), "access grant ann user --tenant t"
+    ),
+    "AccessService.RevokeRole": Call(
+        lambda pool: pool.access.revoke_role("ann", USER, scope="t"), "access revoke ann user --tenant t"
+    ),
+    "AccessService.ListPrincipals": Call(lambda pool: pool.access.principals(), "access ls"),
+    "AccessService.IssueToken": Call(
+        lambda pool: pool.access.issue_token("ann", grants=[access.RoleGrant(USER, "t")], ttl_ms=1000),
+        "access token ann --role user --tenant t --ttl 30d --note n",
+    ),
+    "AccessService.RevokeTokens": Call(
+        lambda pool: pool.access.revoke_tokens(["0123456789ab"]), "access token revoke 0123456789ab"
+    ),
+    "AccessService.ListTokens": Call(lambda pool: pool.access.tokens(), "access token ls"),
+    "AccessService.ListAudit": Call(lambda pool: pool.access.audit(since_ms=1), "access audit --who ann --since 1h"),
+    "AccessService.ListDenials": Call(lambda pool: pool.access.denials(), "access denials"),
+    "AccessService.Bootstrap": Call(lambda pool: pool.access.bootstrap(), "access bootstrap --socket admin.sock"),
 }
 
 
@@ -182,7 +207,8 @@ def test_a_person_can_make_it(
 ) -> None:
     recorder: Any = Recorder()
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    monkeypatch.setattr(options, "open_pool", lambda _: Pool("nowhere:1", transport=recorder, agent_sockets=()))
+    pool = partial(Pool, "nowhere:1", transport=recorder, agent_sockets=())
+    monkeypatch.setattr(options, "open_pool", lambda *_, **__: pool())
     file = tmp_path / "file.yaml"
     file.write_text("nodes: [{name: n, devices: [{model: L4}]}]" if "Nodes" in name else "tenants: [{name: t}]")
     words = [str(file) if word == "FILE" else word for word in CALLS[name].command.split()]
@@ -192,8 +218,8 @@ def test_a_person_can_make_it(
         assert isinstance(json.loads(capsys.readouterr().out), dict)
 
 
-def _kinds(kind: Any) -> Iterator[tuple[Any, Descriptor]]:
-    descriptor = admin_pb2.DESCRIPTOR.message_types_by_name.get(SAME_AS.get(kind.__name__, kind.__name__))
+def _kinds(kind: Any, contract: Any) -> Iterator[tuple[Any, Descriptor]]:
+    descriptor = contract.DESCRIPTOR.message_types_by_name.get(SAME_AS.get(kind.__name__, kind.__name__))
     if descriptor is not None:
         yield kind, descriptor
 
@@ -207,15 +233,17 @@ SAME_AS = {
 DECLARED = {admin.PoolSpec, admin.TenantSpec, admin.QueueSpec, admin.RateCard, admin.MaintenanceWindow}
 VALUES = [
     pair
-    for kind in vars(admin).values()
+    for module, contract in ((admin, admin_pb2), (access, access_pb2))
+    for kind in vars(module).values()
     if dataclasses.is_dataclass(kind) and kind is not admin.Declarations
-    for pair in _kinds(kind)
+    for pair in _kinds(kind, contract)
 ]
 
 
 def test_every_message_of_administrators_has_a_value() -> None:
     asked_with = {"Request", "Response", "Item"}
-    left = set(admin_pb2.DESCRIPTOR.message_types_by_name) - {descriptor.name for _, descriptor in VALUES}
+    messages = {*admin_pb2.DESCRIPTOR.message_types_by_name, *access_pb2.DESCRIPTOR.message_types_by_name}
+    left = messages - {descriptor.name for _, descriptor in VALUES}
     assert [name for name in left if not any(name.endswith(word) for word in asked_with)] == []
 
 
@@ -232,7 +260,7 @@ def test_a_value_has_every_field_and_loses_none(kind: Any, descriptor: Any) -> N
 
 def _full(descriptor: Any) -> Message:
     """A message with something in each field."""
-    message: Any = getattr(admin_pb2, descriptor.name)()
+    message: Any = GetMessageClass(descriptor)()
     for field in descriptor.fields:
         if field.message_type is not None and field.message_type.GetOptions().map_entry:
             key_type = field.message_type.fields_by_name["value"].cpp_type

@@ -42,7 +42,7 @@ from tests.certificates import Authority, openssl
 )
 def test_this_machine_only(address: str) -> None:
     assert is_local_address(address)
-    require_secure(address, None, insecure=False)
+    require_secure(address, None)
 
 
 @pytest.mark.parametrize(
@@ -65,11 +65,9 @@ def test_this_machine_only(address: str) -> None:
 )
 def test_listening_where_others_can_connect_needs_tls(address: str) -> None:
     with pytest.raises(SecurityError) as caught:
-        require_secure(address, None, insecure=False)
+        require_secure(address, None)
     assert caught.value.reason == "INSECURE"
-    assert "--insecure" in caught.value.hint
-    require_secure(address, None, insecure=True)
-    require_secure(address, ServerTls(Path("c"), Path("k")), insecure=False)
+    require_secure(address, ServerTls(Path("c"), Path("k")))
 
 
 @pytest.fixture

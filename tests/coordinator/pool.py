@@ -20,6 +20,7 @@ from aliquot.coordinator.means import Means
 from aliquot.coordinator.settings.config import AgentSettings, LimitSettings, Settings
 from aliquot.coordinator.writing.journal.base import Journal
 from aliquot.v1 import agent_pb2, agent_pb2_grpc, leases_pb2, leases_pb2_grpc, pool_pb2, pool_pb2_grpc, types_pb2
+from tests.identity import access, insecure_channel
 from tests.pretended_node import PretendedNode, reports_message
 
 DEADLINE_S = 30.0
@@ -82,7 +83,8 @@ def allocation(gpu: str = "1", **fields: Any) -> leases_pb2.AllocateRequest:
 
 def settings_for(journal: str = "memory:", **fields: Any) -> Settings:
     fields.setdefault("metrics_port", -1)
-    fields.setdefault("agents", AgentSettings())
+    fields.setdefault("access", access())
+    fields.setdefault("agents", AgentSettings(unenrolled=True))
     fields.setdefault("limits", LimitSettings())
     return Settings(listen="127.0.0.1:0", journal=journal, **fields)
 
@@ -101,7 +103,7 @@ async def running(
     await coordinator.start()
     serving = asyncio.create_task(coordinator.serve())
     try:
-        async with grpc.aio.insecure_channel(coordinator.address) as channel:
+        async with insecure_channel(coordinator.address) as channel:
             yield Pool(
                 coordinator,
                 channel,
@@ -177,10 +179,11 @@ class Agent(PretendedNode):
         self.desired: list[agent_pb2.Desired] = []
         self.settled: list[str] = []
         self.received: list[str] = []
+        self.certificates: list[agent_pb2.Certificate] = []
         self.welcome = agent_pb2.Welcome()
         self.delta_seq = 0
         self.ended: grpc.aio.AioRpcError | None = None
-        self._channel = grpc.aio.insecure_channel(address)
+        self._channel = insecure_channel(address)
         self._call: Any = None
         self._reader: asyncio.Task[None] | None = None
 
@@ -191,6 +194,10 @@ class Agent(PretendedNode):
         answer = await self._call.read()
         assert answer is not grpc.aio.EOF
         self.welcome = answer.welcome
+        await self.listen()
+
+    async def listen(self) -> None:
+        """Describe the node, and obey from now on."""
         await self.describe()
         self._reader = asyncio.create_task(self._read())
 
@@ -220,6 +227,8 @@ class Agent(PretendedNode):
                 if message is grpc.aio.EOF:
                     return
                 self.received.append(message.WhichOneof("message"))
+                if self.received[-1] == "certificate":
+                    self.certificates.append(message.certificate)
                 if self.received[-1] == "desired":
                     self.desired.append(message.desired)
                     self.settled += message.desired.settled

@@ -26,7 +26,7 @@ async def main():
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
     async def load():
-        async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+        async with insecure_channel(f"127.0.0.1:{port}") as channel:
             call = channel.unary_unary("/t.T/E")
             while True:
                 await call(b"x")

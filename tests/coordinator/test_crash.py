@@ -17,6 +17,7 @@ from aliquot.coordinator.writing.journal.sqlite import SqliteJournal
 from aliquot.v1 import leases_pb2, leases_pb2_grpc, pool_pb2, pool_pb2_grpc, types_pb2
 from tests.coordinator.pool import allocation, declared, eventually, running, settings_for, sqlite
 from tests.coordinator.process import Ended, Running, serving, start
+from tests.identity import insecure_channel
 
 KEYS = ("a", "b", "c")
 
@@ -32,7 +33,7 @@ class Log:
 
 async def story(address: str, log: Log) -> None:
     """A little life. Raises when the coordinator dies."""
-    async with grpc.aio.insecure_channel(address) as channel:
+    async with insecure_channel(address) as channel:
         leases = leases_pb2_grpc.LeaseServiceStub(channel)
         nodes = pool_pb2_grpc.PoolServiceStub(channel)
         await nodes.DeclareNodes(pool_pb2.DeclareNodesRequest(nodes=[declared("n", 1)]))
@@ -126,7 +127,7 @@ async def test_killed_under_load_nothing_answered_is_lost(tmp_path: Path) -> Non
     path = tmp_path / "journal.db"
     answered: dict[str, str] = {}
     async with serving("--journal", sqlite(path), "--log-level", "error") as process:
-        async with grpc.aio.insecure_channel(process.address) as channel:
+        async with insecure_channel(process.address) as channel:
             nodes = pool_pb2_grpc.PoolServiceStub(channel)
             await nodes.DeclareNodes(pool_pb2.DeclareNodesRequest(nodes=[declared("n", 200)]))
             callers = [asyncio.create_task(_ask(channel, number, answered)) for number in range(16)]
@@ -152,7 +153,7 @@ async def test_sigterm_under_load_ends_in_order(tmp_path: Path) -> None:
     path = tmp_path / "journal.db"
     answered: dict[str, str] = {}
     async with serving("--journal", sqlite(path)) as process:
-        async with grpc.aio.insecure_channel(process.address) as channel:
+        async with insecure_channel(process.address) as channel:
             nodes = pool_pb2_grpc.PoolServiceStub(channel)
             await nodes.DeclareNodes(pool_pb2.DeclareNodesRequest(nodes=[declared("n", 200)]))
             callers = [asyncio.create_task(_ask(channel, number, answered)) for number in range(8)]

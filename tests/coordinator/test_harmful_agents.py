@@ -18,6 +18,7 @@ from aliquot.v1 import admin_pb2, admin_pb2_grpc, agent_pb2, leases_pb2, types_p
 from tests.coordinator.pool import Agent, Pool, agents, eventually, fields_of, reason_of, running
 from tests.coordinator.test_sessions import ready
 from tests.coordinator.test_watch import SMALL_WINDOW
+from tests.identity import insecure_channel
 
 HUGE = (1 << 64) - 1
 ENDLESS = b"\xff" * 100_000
@@ -206,7 +207,7 @@ async def test_an_agent_that_does_not_read_is_not_kept_for_what_it_makes_up() ->
     """It reports slices that nobody knows, and asks again and again for what it is not told."""
     async with (
         running() as pool,
-        grpc.aio.insecure_channel(pool.address, [("grpc.use_local_subchannel_pool", 1), *SMALL_WINDOW]) as own,
+        insecure_channel(pool.address, [("grpc.use_local_subchannel_pool", 1), *SMALL_WINDOW]) as own,
     ):
         speaker = Agent(pool.address, "n1")
         call: Any = own.stream_stream("/aliquot.v1.AgentService/Session")()

@@ -18,6 +18,7 @@ from aliquot.coordinator.settings.config import Settings
 from aliquot.v1 import leases_pb2_grpc, pool_pb2, pool_pb2_grpc
 from tests.coordinator.pool import allocation, declared, reason_of
 from tests.coordinator.process import Running, start
+from tests.identity import insecure_channel
 
 OPERATIONS = Path(__file__).resolve().parents[2] / "docs" / "operations.md"
 
@@ -49,7 +50,7 @@ async def test_settings_are_read_again(tmp_path: Path) -> None:
         file.write_text("[coordinator]\nlog_level = 7\n")
         running.process.send_signal(signal.SIGHUP)
         assert "log_level" in await said(running.process, "settings stay as they are")
-        async with grpc.aio.insecure_channel(running.address) as channel:
+        async with insecure_channel(running.address) as channel:
             assert (await pool_pb2_grpc.PoolServiceStub(channel).GetStatus(pool_pb2.GetStatusRequest())).granting
     finally:
         running.process.terminate()
@@ -64,7 +65,7 @@ async def test_a_bound_that_is_raised_holds_at_once(tmp_path: Path) -> None:
     running = await start("--config", str(file))
     assert isinstance(running, Running), running
     try:
-        async with grpc.aio.insecure_channel(running.address) as channel:
+        async with insecure_channel(running.address) as channel:
             leases = leases_pb2_grpc.LeaseServiceStub(channel)
             nodes = [declared("n")]
             await pool_pb2_grpc.PoolServiceStub(channel).DeclareNodes(pool_pb2.DeclareNodesRequest(nodes=nodes))

@@ -12,6 +12,7 @@ import pytest
 from grpc_health.v1 import health_pb2
 
 from aliquot.coordinator.wire.calls import Undecodable, guarded, tolerant
+from tests.identity import insecure_channel
 
 REQUEST, ANSWER = health_pb2.HealthCheckRequest, health_pb2.HealthCheckResponse
 
@@ -57,7 +58,7 @@ async def serving(handler: grpc.GenericRpcHandler) -> AsyncIterator[Any]:
     server.add_generic_rpc_handlers((handler,))
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
-    async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+    async with insecure_channel(f"127.0.0.1:{port}") as channel:
         yield channel
     await server.stop(None)
 

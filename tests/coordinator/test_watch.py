@@ -16,6 +16,7 @@ from aliquot.coordinator.reading.watch import QUEUE_EVENTS, Change, Watcher, Wat
 from aliquot.coordinator.writing.commits import Commit
 from aliquot.v1 import leases_pb2, leases_pb2_grpc, pool_pb2, types_pb2
 from tests.coordinator.pool import Pool, allocation, reason_of, running
+from tests.identity import insecure_channel
 
 SMALL_WINDOW = (("grpc.http2.bdp_probe", 0), ("grpc.http2.lookahead_bytes", 1024))
 """A client that takes no more from the network than it reads: it is sooner known to be slow."""
@@ -239,7 +240,7 @@ async def test_a_client_that_stops_reading_is_bounded_then_compacted_and_harms_n
     """Over real flow control: what the client does not take stays with the coordinator, up to the bound."""
     async with (
         running() as pool,
-        grpc.aio.insecure_channel(pool.address, [("grpc.use_local_subchannel_pool", 1), *SMALL_WINDOW]) as own,
+        insecure_channel(pool.address, [("grpc.use_local_subchannel_pool", 1), *SMALL_WINDOW]) as own,
     ):
         await pool.declare(8, devices=8)
         stuck: Any = leases_pb2_grpc.LeaseServiceStub(own).Watch(leases_pb2.WatchRequest())

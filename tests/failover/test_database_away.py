@@ -16,6 +16,7 @@ from tests.failover import server
 from tests.failover.audit import audit
 from tests.failover.cluster import Cluster, cluster, granted_after, load
 from tests.failover.test_takeover import declare
+from tests.identity import insecure_channel
 
 pytestmark = [pytest.mark.postgres, pytest.mark.timeout(240)]
 
@@ -32,7 +33,7 @@ def own_server() -> Iterator[server.Postgres]:
 async def nobody_grants(several: Cluster) -> bool:
     """Whether no coordinator says that it grants."""
     for replica in several.replicas:
-        async with grpc.aio.insecure_channel(replica.address) as channel:
+        async with insecure_channel(replica.address) as channel:
             try:
                 answer = await pool_pb2_grpc.PoolServiceStub(channel).GetStatus(pool_pb2.GetStatusRequest(), timeout=5)
             except grpc.aio.AioRpcError:

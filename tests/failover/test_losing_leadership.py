@@ -14,6 +14,7 @@ from aliquot.coordinator.errors import NotLeader
 from aliquot.v1 import leases_pb2_grpc, pool_pb2, pool_pb2_grpc
 from tests.coordinator.journals import FailingJournal
 from tests.coordinator.pool import allocation, declared, eventually, settings_for
+from tests.identity import insecure_channel
 
 
 class SlowToRecover(FailingJournal):
@@ -31,13 +32,13 @@ class SlowToRecover(FailingJournal):
 
 
 async def declare(coordinator: Coordinator) -> None:
-    async with grpc.aio.insecure_channel(coordinator.address) as channel:
+    async with insecure_channel(coordinator.address) as channel:
         nodes = pool_pb2.DeclareNodesRequest(nodes=[declared("n")])
         await pool_pb2_grpc.PoolServiceStub(channel).DeclareNodes(nodes)
 
 
 async def ask(coordinator: Coordinator) -> None:
-    async with grpc.aio.insecure_channel(coordinator.address) as channel:
+    async with insecure_channel(coordinator.address) as channel:
         with contextlib.suppress(grpc.aio.AioRpcError):
             await leases_pb2_grpc.LeaseServiceStub(channel).Allocate(allocation("1"))
 

@@ -16,6 +16,7 @@ from aliquot.v1 import leases_pb2, leases_pb2_grpc
 from tests.coordinator.pool import allocation, error_info, status_of
 from tests.failover.audit import audit
 from tests.failover.cluster import Cluster, cluster, granted_after, load
+from tests.identity import insecure_channel
 
 pytestmark = [pytest.mark.postgres, pytest.mark.timeout(240)]
 
@@ -73,7 +74,7 @@ async def test_a_standby_names_the_leader_and_says_that_it_grants_nothing(databa
     async with cluster(database) as several:
         leader = await several.leader()
         (standby,) = [replica for replica in several.replicas if replica is not leader]
-        async with grpc.aio.insecure_channel(standby.address) as channel:
+        async with insecure_channel(standby.address) as channel:
             stub: Any = leases_pb2_grpc.LeaseServiceStub(channel)
             for call in (stub.Allocate(allocation("1")), stub.Get(leases_pb2.GetRequest(lease_id="l"))):
                 with pytest.raises(grpc.aio.AioRpcError) as refusal:

@@ -35,6 +35,7 @@ from tests.coordinator.pool import declared
 from tests.fuzz import bystander
 from tests.fuzz.mutating import Vocabulary, changed, meant, spoilt
 from tests.fuzz.victim import Victim
+from tests.identity import insecure_channel
 from tests.pretended_node import PretendedNode
 
 METHODS = [
@@ -326,7 +327,7 @@ async def _all_workers(address: str, seed: int, until: float, result: Result) ->
     async with contextlib.AsyncExitStack() as stack, asyncio.TaskGroup() as tasks:
         for number in range(WORKERS):
             options = [("grpc.use_local_subchannel_pool", 1)]
-            channel = await stack.enter_async_context(grpc.aio.insecure_channel(address, options))
+            channel = await stack.enter_async_context(insecure_channel(address, options))
             tasks.create_task(Worker(number, channel, seed, words, result).run(until))
 
 
@@ -336,7 +337,7 @@ async def _prepare(address: str) -> None:
     node = declared(name, 4)
     node.pool = name
     spec = admin_pb2.QueueSpec(name=name, tenants=[name])
-    async with grpc.aio.insecure_channel(address) as channel:
+    async with insecure_channel(address) as channel:
         nodes = pool_pb2_grpc.PoolServiceStub(channel)
         await nodes.DeclareNodes(pool_pb2.DeclareNodesRequest(nodes=[node, declared("node-0", 2)]))
         apply = admin_pb2.ApplyRequest(queues=[admin_pb2.QueueItem(spec=spec)])

@@ -12,6 +12,7 @@ import time
 import grpc
 
 from aliquot.v1 import leases_pb2, leases_pb2_grpc, types_pb2
+from tests.identity import with_token
 
 WITHIN_S = 20.0
 NAME = "bystander"
@@ -23,7 +24,7 @@ def behave(address: str, seconds: float) -> dict[str, float | list[str]]:
     took_ms: list[float] = []
     problems: list[str] = []
     until = time.monotonic() + seconds
-    with grpc.insecure_channel(address) as channel:
+    with with_token(grpc.insecure_channel(address)) as channel:
         leases = leases_pb2_grpc.LeaseServiceStub(channel)
         request = types_pb2.LeaseRequest(gpu="0.1,1Gi", tenant=NAME, queue=NAME, pool=NAME)
         while time.monotonic() < until:

@@ -26,6 +26,7 @@ from aliquot.coordinator.writing.journal.tools import JOURNAL
 from aliquot.v1 import agent_pb2, leases_pb2, leases_pb2_grpc, types_pb2
 from tests.coordinator.pool import Agent, agents, allocation, eventually, reason_of, retry_after_ms, sqlite
 from tests.coordinator.process import Ended, Running, serving, start
+from tests.identity import insecure_channel
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -114,7 +115,7 @@ def _get(url: str) -> tuple[int, str]:
 async def scene(disk: Disk) -> AsyncIterator[Scene]:
     async with serving("--journal", sqlite(disk.journal), "--log-level", "error", env=disk.env) as process:
         agent = Agent(process.address, "n1")
-        async with agents(agent), grpc.aio.insecure_channel(process.address) as channel:
+        async with agents(agent), insecure_channel(process.address) as channel:
             await eventually(lambda: bool(agent.desired), "the node is ready")
             scene = Scene(process, channel, agent)
             await scene.begin()
@@ -193,7 +194,7 @@ async def test_damage_in_the_middle_stops_the_start_and_the_instructions_work(di
     async with serving("--journal", sqlite(repaired), "--log-level", "error") as process:
         agent = Agent(process.address, "n1")
         agent.reservations = dict(at.agent.reservations)
-        async with agents(agent), grpc.aio.insecure_channel(process.address) as channel:
+        async with agents(agent), insecure_channel(process.address) as channel:
             await eventually(lambda: bool(agent.desired), "the node is ready")
             after = Scene(process, channel, agent)
             first = await after.ask("running")

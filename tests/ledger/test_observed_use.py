@@ -85,7 +85,7 @@ def test_nothing_is_measured_after_the_end_of_a_slice_or_of_what_is_not_on_the_n
 
 
 async def test_an_invoice_shows_it_beside_what_was_reserved() -> None:
-    settings = settings_for(agents=AgentSettings(use_told_every=50))  # type: ignore[arg-type]
+    settings = settings_for(agents=AgentSettings(use_told_every=50, unenrolled=True))  # type: ignore[arg-type]
     async with running(settings) as pool:
         agent = Agent(pool.address, "node-1")
         async with agents(agent):

@@ -11,6 +11,7 @@ import pytest
 from aliquot.v1 import admin_pb2, admin_pb2_grpc, types_pb2
 from tests.command_line import cli
 from tests.coordinator.pool import Agent, Pool, agents, eventually, reason_of, running, settings_for
+from tests.identity import insecure_channel
 
 
 async def split(pool: Pool) -> types_pb2.Lease:
@@ -63,7 +64,7 @@ async def test_before_anything_has_arrived_nothing_is_known_to_be_useful() -> No
 
 
 async def test_the_number_of_moves_in_a_step_is_bounded() -> None:
-    async with running() as pool, grpc.aio.insecure_channel(pool.address) as channel:
+    async with running() as pool, insecure_channel(pool.address) as channel:
         admin = admin_pb2_grpc.AdminServiceStub(channel)
         with pytest.raises(grpc.aio.AioRpcError) as refused:
             await admin.Defragment(admin_pb2.DefragmentRequest(moves_max=1_000))

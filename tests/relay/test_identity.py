@@ -33,7 +33,7 @@ def settings_with(authority: Authority, *, relays: RelaySettings | None = None) 
     return settings_for(
         tls=TlsSettings(certificate, key, authority.ca),
         relays=relays or RelaySettings(enabled=True, names=("relay-1",)),
-        agents=AgentSettings(node_in_certificate=True),
+        agents=AgentSettings(node_in_certificate=True, unenrolled=True),
     )
 
 

@@ -231,7 +231,7 @@ async def test_a_coordinator_takes_no_relays_unless_it_is_told_to() -> None:
         (["--processes", "0"], "1 to 64"),
         (["--processes", "2", "--listen", "unix:/tmp/relay.sock"], "host:port"),
         (["--coordinator", "coord.example.org:7070"], "--tls-coordinator-ca"),
-        (["--listen", "0.0.0.0:0"], "--insecure"),
+        (["--listen", "0.0.0.0:0"], "a certificate and its key"),
         (["--tls-cert", "missing.pem"], "--tls-key"),
     ],
 )

@@ -24,6 +24,7 @@ from aliquot.agent.enforce.prerequisites import CudaDriver
 from aliquot.agent.limits_setter import LimitSetter
 from aliquot.agent.local.service import LocalService
 from aliquot.agent.mailbox import Mailbox
+from aliquot.agent.membership import Membership
 from aliquot.agent.metrics.dcgm import DcgmCollector
 from aliquot.agent.metrics.node import NodeCollector
 from aliquot.agent.partitions import Partitions
@@ -33,12 +34,13 @@ from aliquot.agent.processes.cgroups import CgroupTree, ContainmentError
 from aliquot.agent.processes.containment import Containment
 from aliquot.agent.processes.ending import Ender
 from aliquot.agent.reporting import Description, Reporter
-from aliquot.agent.settings import ContainmentMode, Settings
+from aliquot.agent.settings import DEFAULT_COORDINATOR, ContainmentMode, Settings
 from aliquot.agent.state import NodeState
 from aliquot.agent.stream import Stream
 from aliquot.agent.watchdog import Watchdog
 from aliquot.agent.world import World
 from aliquot.common.names import validate_labels, validate_node, validate_pool
+from aliquot.common.tls import ClientTls, is_local_address
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -167,7 +169,8 @@ class Agent:
                 machine=world.machine,
             ),
             mailbox=mailbox,
-            coordinators=Coordinators(settings.coordinator, settings.tls.client(), settings.insecure),
+            look_up=lambda: _coordinators(settings, world.read_member(settings.state_dir)),
+            keep=lambda member: world.write_member(settings.state_dir, member),
             world=world,
         )
         self.metrics.registry.register(
@@ -205,6 +208,7 @@ class Agent:
         validate_labels(settings.labels())
         guard = world.make_guard(settings.poll.timeout / 1000)
         boot_id = world.boot_id()
+        world.check_state(settings.state_dir)
         checkpoint = world.open_checkpoint(settings.state_dir, boot_id)
         driver = await _retry_until_ready(guard, backend.open, "no driver yet")
         found = await _retry_until_ready(guard, backend.discover, "no devices yet")
@@ -312,6 +316,15 @@ class Agent:
     def _note(self, subject: str, text: str) -> None:
         if text:
             self.state.notes[subject] = text
+
+
+def _coordinators(settings: Settings, member: Membership | None) -> Coordinators:
+    """Where they are, and how to talk to them. What is set goes before what joining has brought."""
+    addresses = settings.coordinator or (member.addresses if member is not None else ()) or (DEFAULT_COORDINATOR,)
+    tls = settings.tls.client()
+    if tls is None and member is not None and (member.trusted_pem or not all(map(is_local_address, addresses))):
+        tls = ClientTls(ca_pem=member.trusted_pem)
+    return Coordinators(addresses, tls, member)
 
 
 def _intervals(settings: Settings) -> Intervals:

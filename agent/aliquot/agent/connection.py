@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import grpc
 
+from aliquot.agent.membership import Membership
 from aliquot.common.errors import AliquotError, SecurityError
 from aliquot.common.limits import MAX_MESSAGE_BYTES
 from aliquot.common.reaching import CONNECT_TIMEOUT_S, reach, refusal_of
@@ -43,8 +44,9 @@ class Coordinators:
 
     addresses: Sequence[str]
     tls: ClientTls | None = None
-    insecure: bool = False
-    """In the clear also to other machines."""
+    """None: in the clear, within this machine."""
+    member: Membership | None = None
+    """What proves that this agent is of the pool."""
 
 
 @contextlib.asynccontextmanager
@@ -52,7 +54,7 @@ async def open_session(address: str, coordinators: Coordinators) -> AsyncIterato
     """A call to the coordinator at this address. Raises `SessionEnded` when nothing at all is heard of it, and
     `SecurityError` when it may not be talked to like that.
     """
-    async with _channel(address, coordinators) as channel:
+    async with channel_to(address, coordinators) as channel:
         await connect(channel)
         yield agent_pb2_grpc.AgentServiceStub(channel).Session()
 
@@ -67,13 +69,14 @@ async def connect(channel: grpc.aio.Channel) -> None:
         raise SessionEnded(f"no connection within {CONNECT_TIMEOUT_S:g} s") from None
 
 
-def _channel(address: str, coordinators: Coordinators) -> grpc.aio.Channel:
+def channel_to(address: str, coordinators: Coordinators) -> grpc.aio.Channel:
+    """A channel that is as safe as it must be there. Raises `SecurityError`."""
     if coordinators.tls is not None:
         return grpc.aio.secure_channel(address, channel_credentials(coordinators.tls), options=CHANNEL_OPTIONS)
-    if not coordinators.insecure and not is_local_address(address):
+    if not is_local_address(address):
         raise SecurityError(
             f"refusing to obey {address} without TLS: anybody on the way could end jobs on this node",
-            hint="give the coordinator's CA certificate, or say --insecure",
+            hint="let this node join: an operator's `aliquot node invite` prints the command",
         )
     return grpc.aio.insecure_channel(address, options=CHANNEL_OPTIONS)
 

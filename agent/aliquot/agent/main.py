@@ -19,11 +19,13 @@ from pathlib import Path
 
 from aliquot.agent.agent import Agent
 from aliquot.agent.devices.base import DeviceBackend
+from aliquot.agent.joining import join
 from aliquot.agent.reloading import read_again
 from aliquot.agent.settings import ENV_PREFIX, Settings
 from aliquot.agent.world import version
 from aliquot.common import config
 from aliquot.common import logging as logs
+from aliquot.common.connection_string import decode
 from aliquot.common.errors import AliquotError, ConfigError
 from aliquot.common.notify import notify, watchdog_s
 
@@ -35,8 +37,11 @@ EXIT_USAGE = 2
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run an agent until it is told to end. Exit codes: 0 ended by a signal, 1 refused with the reason, 2 usage."""
-    parsed = vars(_parser().parse_args(arguments))
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    joins = words[:1] == ["join"]
+    parsed = vars(_parser(joins=joins).parse_args(words[1:] if joins else words))
     file: Path | None = parsed.pop("config")
+    string: str | None = parsed.pop("string", None)
 
     def read() -> Settings:
         table = None if file is None else "agent"
@@ -47,7 +52,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         settings = read()
         logs.configure(settings.log_level, json=settings.log_json)
-        asyncio.run(_run(settings, read))
+        if string is not None:
+            _join(settings, string)
+        else:
+            asyncio.run(_run(settings, read))
     except AliquotError as error:
         sys.stderr.write(f"aliquot-agent: {error.explain()}\n")
         return EXIT_USAGE if isinstance(error, ConfigError) else EXIT_REFUSED
@@ -55,6 +63,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stderr.write(f"aliquot-agent: {error}\n")
         return EXIT_REFUSED
     return 0
+
+
+def _join(settings: Settings, string: str) -> None:
+    text = sys.stdin.readline() if string == "-" else string
+    joined = asyncio.run(join(settings, decode(text), lambda: make_backend(settings.devices)))
+    member = joined.membership
+    sys.stdout.write(f"node {joined.name} ({member.node_id}) has joined pool {member.pool_id}: start aliquot-agent\n")
 
 
 async def _run(settings: Settings, read: Callable[[], Settings]) -> None:
@@ -130,12 +145,17 @@ def make_backend(text: str) -> DeviceBackend:
     raise ConfigError(f"devices {text!r} is unknown", hint="nvml, or replay:FILE")
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser(*, joins: bool) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="aliquot-agent",
-        description="Reads this node's devices, holds reservations on disk, and enforces what leases grant.",
+        prog="aliquot-agent join" if joins else "aliquot-agent",
+        description="Lets this node join a pool, with a key that is made here and stays here."
+        if joins
+        else "Reads this node's devices, holds reservations on disk, and enforces what leases grant. "
+        "`aliquot-agent join STRING` lets the node join a pool first.",
         epilog=f"Every setting can also be given as {ENV_PREFIX}<NAME>, or in the [agent] table of --config.",
     )
+    if joins:
+        parser.add_argument("string", metavar="STRING", help="what `aliquot node invite` printed; -: read from stdin")
     parser.add_argument("--version", action="version", version=f"aliquot-agent {version()}")
     parser.add_argument("--config", type=Path, help="a TOML file with a table [agent]")
     parser.add_argument("--coordinator", metavar="HOST:PORT[,...]", help="coordinators; the leader is found among them")
@@ -153,7 +173,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--label", action="append", metavar="KEY=VALUE", help="may be given several times")
     parser.add_argument("--devices", metavar="nvml|replay:FILE")
     parser.add_argument("--containment", metavar="auto|cgroup|process_group", help="how to follow a lease's processes")
-    parser.add_argument("--insecure", action="store_const", const=True, help="talk to other machines without TLS")
     parser.add_argument(
         "--tls-ca",
         dest="tls.ca_file",

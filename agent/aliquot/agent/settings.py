@@ -16,6 +16,7 @@ from aliquot.common.tls import ClientTls
 
 UID_END = (1 << 32) - 1
 ENV_PREFIX = "ALIQUOT_AGENT_"
+DEFAULT_COORDINATOR = "127.0.0.1:7070"
 
 
 def _default_state_dir() -> Path:
@@ -134,10 +135,10 @@ class HostingSettings(msgspec.Struct, frozen=True):
 class Settings(msgspec.Struct, frozen=True):
     """All of an agent's settings."""
 
-    coordinator: tuple[str, ...] = ("127.0.0.1:7070",)
-    """host:port of each coordinator; the leader is found among them."""
-    insecure: bool = False
-    """Talk to coordinators on other machines without TLS."""
+    coordinator: tuple[str, ...] = ()
+    """host:port of each coordinator; the leader is found among them. Empty: those of the pool that the node has joined,
+    else 127.0.0.1:7070.
+    """
     state_dir: Path = msgspec.field(default_factory=_default_state_dir)
     socket: Path = msgspec.field(default_factory=_default_socket)
     metrics_host: str = "127.0.0.1"

@@ -8,16 +8,21 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Protocol
 
 import grpc
+import msgspec
 
+from aliquot.agent import node_key
 from aliquot.agent.connection import Call, Coordinators, SessionEnded, end_of, ended_by
 from aliquot.agent.core.desired import Batch, Verdict
 from aliquot.agent.core.partitioning import CutOrder
 from aliquot.agent.mailbox import Mailbox
+from aliquot.agent.membership import Membership
+from aliquot.agent.renewal import Renewal
 from aliquot.agent.reporting import Reporter
 from aliquot.agent.state import NodeState
 from aliquot.agent.wire import batch_from_wire, cut_from_wire
@@ -25,6 +30,7 @@ from aliquot.agent.world import World
 from aliquot.common.addresses import Addresses
 from aliquot.common.backoff import Backoff
 from aliquot.common.errors import SecurityError
+from aliquot.common.proof import NONCE_BYTES
 from aliquot.v1 import agent_pb2
 
 log = logging.getLogger(__name__)
@@ -40,6 +46,10 @@ HOPELESS = {
     "PROTOCOL_VERSION": "agent and coordinator are too far apart in version: update the older one",
     "NODE_NAME_TAKEN": "another node has this name: give this one another with --node-name",
     "DEVICE_CLAIMED": "another node has a device of this one: two agents on one machine, or a copied state directory?",
+    "NOT_ENROLLED": "let it join: an operator's `aliquot node invite` prints the command to run here",
+    "WRONG_KEY": "let it join again: an operator's `aliquot node invite` prints the command to run here",
+    "DISENROLLED": "an operator took it out of the pool; to take it in again, `aliquot node invite`",
+    "OTHER_POOL": "give it the coordinators of its own pool, or let it join this one",
     "NOT_ALLOWED": "this agent's certificate is not for this node: give it one that names the node's id",
 }
 """Reasons that trying again at once does not change, and what an administrator should do."""
@@ -78,17 +88,24 @@ class Stream:
         cards: Cards,
         reporter: Reporter,
         mailbox: Mailbox,
-        coordinators: Coordinators,
+        look_up: Callable[[], Coordinators],
+        keep: Callable[[Membership], None],
         world: World,
     ) -> None:
+        """`look_up` says where the coordinators are and what this node shows them; it may raise SecurityError. `keep`
+        puts down what was renewed; it may raise OSError.
+        """
         self._state = state
         self._orders = orders
         self._cards = cards
         self._reporter = reporter
         self._mailbox = mailbox
-        self._coordinators = coordinators
+        self._look_up = look_up
+        self._keep = keep
+        self._coordinators = look_up()
         self._world = world
-        self._addresses = Addresses(coordinators.addresses)
+        self._addresses = Addresses(self._coordinators.addresses)
+        self._renewal: Renewal | None = None
         self._backoff = Backoff(random=world.random)
         self._heartbeat_ms = DEFAULT_HEARTBEAT_MS
         self.sessions = 0
@@ -100,6 +117,7 @@ class Stream:
             address = self._addresses.take()
             wait_s = 0.0
             try:
+                self._look_again()
                 await self._session(address)
             except SessionEnded as ended:
                 wait_s = self._ended(address, ended)
@@ -113,6 +131,13 @@ class Stream:
             if wait_s or not self._addresses.referred:
                 await asyncio.sleep(self._backoff.next_s(wait_s))
                 self._addresses.waited()
+
+    def _look_again(self) -> None:
+        """The node may have joined, or joined anew, since it last tried."""
+        found = self._look_up()
+        if tuple(found.addresses) != tuple(self._coordinators.addresses):
+            self._addresses = Addresses(found.addresses)
+        self._coordinators = found
 
     def _ended(self, address: str, ended: SessionEnded) -> float:
         """Take note of how a session ended. Returns the least time to wait."""
@@ -145,6 +170,7 @@ class Stream:
                 self._state.connected, self._state.coordinator = True, address
                 self._set_intervals(welcome.intervals)
                 self._mailbox.request_snapshot()
+                self._renewal = self._renewal_of()
                 await self._talk(call, welcome.session_epoch)
             except grpc.aio.AioRpcError as error:
                 raise ended_by(error) from error
@@ -162,10 +188,16 @@ class Stream:
             boot_id=self._state.boot_id,
             leader_epoch=self._orders.leader_epoch,
         )
+        member = self._coordinators.member
+        if member is not None:
+            hello.nonce = self._world.entropy(NONCE_BYTES)
         try:
             async with asyncio.timeout(WELCOME_TIMEOUT_S):
                 await call.write(agent_pb2.AgentMessage(hello=hello))
                 message = await call.read()
+                if isinstance(message, agent_pb2.CoordinatorMessage) and message.HasField("challenge"):
+                    await call.write(agent_pb2.AgentMessage(proof=_prove(member, hello, message.challenge)))
+                    message = await call.read()
         except TimeoutError:
             raise SessionEnded(f"no welcome within {WELCOME_TIMEOUT_S:g} s") from None
         if not isinstance(message, agent_pb2.CoordinatorMessage):  # the end of the stream
@@ -187,6 +219,31 @@ class Stream:
                 "can't go past an epoch that its journal does not know"
             )
         return welcome
+
+    def _renewal_of(self) -> Renewal | None:
+        member = self._coordinators.member
+        if member is None:
+            return None
+        world = self._world
+        return Renewal(member, wall_ms=world.clock.now_ms, monotonic_s=world.monotonic_s, random=world.random)
+
+    def _take_certificate(self, certificate: agent_pb2.Certificate) -> None:
+        """Keep the one that was asked for. That it can't be kept does no harm yet."""
+        if self._renewal is None:
+            return
+        member = msgspec.structs.replace(
+            self._renewal.member,
+            chain_pem=certificate.chain_pem.decode(errors="replace"),
+            authorities_pem=certificate.authorities_pem.decode(errors="replace"),
+        )
+        try:
+            self._keep(member)
+        except OSError as error:
+            log.error("the renewed certificate can't be kept, trying again later: %s", error)  # noqa: TRY400
+            return
+        self._coordinators = dataclasses.replace(self._coordinators, member=member)
+        self._renewal = self._renewal_of()
+        log.info("this node's certificate was renewed")
 
     async def _talk(self, call: Call, session_epoch: int) -> None:
         tasks = [
@@ -220,6 +277,8 @@ class Stream:
                 self._mailbox.request_snapshot()
             elif kind == "cut" and message.cut.leader_epoch >= self._orders.leader_epoch:
                 self._cards.obey(cut_from_wire(message.cut))
+            elif kind == "certificate":
+                self._take_certificate(message.certificate)
             elif kind == "intervals":
                 self._set_intervals(message.intervals)
             elif kind == "goodbye":
@@ -250,6 +309,8 @@ class Stream:
             yield agent_pb2.AgentMessage(snapshot=self._reporter.snapshot(session_epoch))
         while (reports := self._reporter.confirmations(session_epoch)) is not None:
             yield agent_pb2.AgentMessage(reports=reports)
+        if self._renewal is not None and (renewal := self._renewal.due()) is not None:
+            yield renewal
         delta = self._reporter.delta()
         if delta is not None:
             yield agent_pb2.AgentMessage(delta=delta)
@@ -261,3 +322,14 @@ class Stream:
 
 def _goodbye(message: agent_pb2.Goodbye) -> SessionEnded:
     return SessionEnded(f"goodbye: {message.reason}", word=message.reason, wait_s=message.reconnect_after_ms / 1000)
+
+
+def _prove(member: Membership | None, hello: agent_pb2.Hello, challenge: agent_pb2.Challenge) -> agent_pb2.Proof:
+    if member is None:
+        raise SessionEnded("the coordinator asks for a key, but this node has none", word="NOT_ENROLLED")
+    if challenge.pool_id != member.pool_id or len(challenge.nonce) != NONCE_BYTES:
+        # Signed for another pool, it could be used there.
+        raise SessionEnded(
+            f"this is pool {challenge.pool_id[:64]!r}, but this node has joined {member.pool_id}", word="OTHER_POOL"
+        )
+    return node_key.prove(member.key_pem, hello, challenge)

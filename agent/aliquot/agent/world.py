@@ -5,6 +5,7 @@ connections. The defaults are the real ones; a simulation gives its own.
 from __future__ import annotations
 
 import importlib.metadata
+import secrets
 import time
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
@@ -26,6 +27,8 @@ from aliquot.agent.devices.events import EventWatcher
 from aliquot.agent.devices.guard import DeviceGuard
 from aliquot.agent.disk import durable, identity
 from aliquot.agent.disk.checkpoint import Checkpoint
+from aliquot.agent.disk.membership import read_membership, write_membership
+from aliquot.agent.disk.private import require_private_state
 from aliquot.agent.enforce import mig_geometry
 from aliquot.agent.enforce.assembly import assemble
 from aliquot.agent.enforce.base import Enforcer
@@ -34,6 +37,7 @@ from aliquot.agent.hosting.base import Host
 from aliquot.agent.hosting.processes import ProcessHost
 from aliquot.agent.local.server import LocalServer
 from aliquot.agent.local.service import LocalService
+from aliquot.agent.membership import Membership
 from aliquot.agent.metrics.node import Metrics
 from aliquot.agent.processes import proc as processes
 from aliquot.agent.processes.cgroups import CgroupTree
@@ -179,6 +183,14 @@ class World:
     open_identity: Callable[[Path, str, Iterable[str]], identity.Identity] = identity.Identity.open
     open_checkpoint: Callable[[Path, str], Checkpoint] = Checkpoint.open
     open_cgroups: Callable[[str, str], CgroupTree] = CgroupTree.open
+    read_member: Callable[[Path], Membership | None] = read_membership
+    """What is kept below the state directory. Raises `SecurityError`."""
+    write_member: Callable[[Path, Membership], None] = write_membership
+    """Durable when it returns. Raises `OSError`."""
+    check_state: Callable[[Path], None] = require_private_state
+    """Raises `SecurityError` where others than the agent could change what it keeps."""
+    entropy: Callable[[int], bytes] = secrets.token_bytes
+    """Random bytes that nobody can guess."""
     open_session: Callable[[str, Coordinators], AbstractAsyncContextManager[Call]] = open_session
     make_guard: Callable[[float], DeviceGuard] = DeviceGuard
     make_tiers: MakeTiers = assemble

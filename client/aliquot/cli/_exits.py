@@ -15,6 +15,8 @@ from aliquot.client import (
     LeaseLost,
     NoCapacity,
     NotFound,
+    NotLoggedIn,
+    NotPermitted,
     PlacementRefused,
     Refused,
     RequestSyntaxError,
@@ -37,6 +39,8 @@ class Exit(enum.IntEnum):
     UNAVAILABLE = 6
     CONFLICT = 7
     LEASE_LOST = 8
+    NOT_LOGGED_IN = 9
+    NOT_PERMITTED = 10
     INTERRUPTED = 130
 
 
@@ -50,6 +54,8 @@ MEANING = {
     Exit.UNAVAILABLE: "no coordinator, or no agent, answers",
     Exit.CONFLICT: "changed by somebody else, or in use",
     Exit.LEASE_LOST: "the lease ended while it was needed",
+    Exit.NOT_LOGGED_IN: "no token, or one that does not count: `aliquot login`",
+    Exit.NOT_PERMITTED: "your roles don't allow it",
     Exit.INTERRUPTED: "interrupted by Ctrl-C",
 }
 
@@ -66,6 +72,8 @@ _BY_ERROR: tuple[tuple[type[AliquotError], Exit], ...] = (
     (NotFound, Exit.NOT_FOUND),
     (NoCapacity, Exit.NOT_NOW),
     (PlacementRefused, Exit.NOT_NOW),
+    (NotLoggedIn, Exit.NOT_LOGGED_IN),
+    (NotPermitted, Exit.NOT_PERMITTED),
     (TenantHeldBack, Exit.NOT_NOW),
     (Refused, Exit.REFUSED),
     (AttachRefused, Exit.REFUSED),

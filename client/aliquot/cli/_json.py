@@ -12,6 +12,7 @@ from typing import Any
 from aliquot.cli._exits import exit_of
 from aliquot.client import AliquotError, Lease, PlacementRefused, PoolError
 from aliquot.client.admin import UNBOUNDED
+from aliquot.common.tokens import without_tokens
 
 
 def plain(value: object) -> Any:  # noqa: ANN401 - JSON
@@ -45,8 +46,8 @@ def error_document(error: AliquotError) -> dict[str, Any]:
     """An error as JSON for stderr."""
     inner: dict[str, Any] = {
         "reason": error.stated_reason if isinstance(error, PoolError) else error.reason,
-        "message": error.message,
-        "hint": error.hint,
+        "message": without_tokens(error.message),
+        "hint": without_tokens(error.hint),
         "exit_code": int(exit_of(error)),
     }
     if isinstance(error, PoolError):

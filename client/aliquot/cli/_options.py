@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from pathlib import Path
 
-from aliquot.client import Pool, Request, RetryPolicy, Serve, Tier, Topology
+from aliquot.client import ClientTls, Pool, Request, RetryPolicy, Serve, Tier, Topology
 from aliquot.common.duration import parse_duration_ms
 from aliquot.common.errors import AliquotError
 from aliquot.common.quantity import parse_bytes, parse_milli
@@ -28,6 +29,13 @@ def common(parser: argparse.ArgumentParser, *, top: bool = False) -> None:
         "(ALIQUOT_COORDINATOR, else the configuration file, else localhost:7070)",
     )
     group.add_argument(
+        "--token-file",
+        type=Path,
+        metavar="FILE",
+        default=None if top else _UNSET,
+        help="a file with the token to show (ALIQUOT_TOKEN_FILE, ALIQUOT_TOKEN, else what `aliquot login` has kept)",
+    )
+    group.add_argument(
         "--json", action="store_true", default=False if top else _UNSET, help="JSON on stdout, errors as JSON on stderr"
     )
     group.add_argument(
@@ -42,9 +50,23 @@ def common(parser: argparse.ArgumentParser, *, top: bool = False) -> None:
     )
 
 
-def open_pool(args: argparse.Namespace) -> Pool:
-    """The pool named by the options."""
-    return Pool(args.coordinator, timeout_s=args.timeout, retry=RetryPolicy(unreachable_s=UNREACHABLE_S))
+def open_pool(
+    args: argparse.Namespace,
+    addresses: Sequence[str] = (),
+    *,
+    token: str | None = None,
+    ca: str = "",
+    patient: bool = True,
+) -> Pool:
+    """The pool named by the options; or at these addresses, with this token and authority, asked only once."""
+    return Pool(
+        addresses or args.coordinator,
+        timeout_s=args.timeout,
+        retry=RetryPolicy(unreachable_s=UNREACHABLE_S, enabled=patient),
+        token=token,
+        token_file=args.token_file if token is None else None,
+        tls=ClientTls(ca_pem=ca) if ca else None,
+    )
 
 
 def request(parser: argparse.ArgumentParser, *, detached: bool = False) -> None:

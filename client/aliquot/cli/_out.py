@@ -14,6 +14,7 @@ from aliquot.cli import _words as words
 from aliquot.cli._json import dumps, error_document
 from aliquot.cli._table import PLAIN_WIDTH, table
 from aliquot.client import AliquotError, Explanation, PoolError
+from aliquot.common.tokens import without_tokens
 
 
 class Out:
@@ -44,6 +45,11 @@ class Out:
         for thing in things:
             self.console.print(thing, highlight=False)
 
+    def word(self, text: str) -> None:
+        """One line for people to copy, which is never wrapped."""
+        sys.stdout.write(text + "\n")
+        sys.stdout.flush()
+
     def note(self, text: str | Text) -> None:
         """Progress and remarks, on stderr, so that they never mix with a result."""
         if not self.as_json:
@@ -54,7 +60,7 @@ class Out:
         if self.as_json:
             sys.stderr.write(dumps(error_document(error)) + "\n")
             return
-        self.err.print(Text.assemble(("error: ", "bold red"), error.message), highlight=False)
+        self.err.print(Text.assemble(("error: ", "bold red"), without_tokens(error.message)), highlight=False)
         if isinstance(error, PoolError):
             for violation in error.violations:
                 if violation.description != error.message:
@@ -62,7 +68,7 @@ class Out:
             if error.explanation is not None and len(error.explanation.missing) > 1:
                 self.err.print(missing_table(error.explanation))
         if error.hint:
-            self.err.print(Text.assemble(("hint: ", "bold cyan"), error.hint), highlight=False)
+            self.err.print(Text.assemble(("hint: ", "bold cyan"), without_tokens(error.hint)), highlight=False)
 
 
 def missing_table(explanation: Explanation) -> Table:

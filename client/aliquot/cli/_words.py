@@ -22,6 +22,7 @@ from aliquot.client import (
     SliceState,
     Tier,
 )
+from aliquot.client.access import RoleGrant
 from aliquot.common.quantity import format_milli, human_bytes
 
 _COLOURS = {
@@ -100,6 +101,16 @@ def age(since_ms: int, now_ms: int | None = None) -> str:
         if seconds >= size:
             return f"{seconds // size}{unit}"
     return f"{seconds}s"
+
+
+def grants(given: Iterable[RoleGrant]) -> str:
+    """Roles with their scopes: `user on vision, viewer`."""
+    return ", ".join(map(str, given)) or "no role"
+
+
+def expiry(expires_ms: int) -> str:
+    """Until when something counts."""
+    return f"expires {moment(expires_ms)}" if expires_ms else "does not expire"
 
 
 def where(slices: Iterable[Slice]) -> str:

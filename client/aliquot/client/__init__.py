@@ -8,7 +8,8 @@
         lease.run(["python", "train.py"])
 
 `Pool` is for programs with threads, `AsyncPool` its twin for asyncio. `_errors` shows the tree of errors, `local` talks
-to this node's agent, `admin` holds what administrators declare and read. Names with an underscore are private.
+to this node's agent, `admin` holds what administrators declare and read, `access` who may do what. Names with an
+underscore are private.
 """
 
 from aliquot.client._asking import Request, RequestOptions
@@ -35,6 +36,8 @@ from aliquot.client._errors import (
     NodeNotFound,
     NotFound,
     NotGrantedInTime,
+    NotLoggedIn,
+    NotPermitted,
     Overloaded,
     PeriodClosed,
     PlacementRefused,
@@ -45,6 +48,7 @@ from aliquot.client._errors import (
     TenantHeldBack,
     TenantNotFound,
     TierUnavailable,
+    TokenNotFound,
     Unavailable,
     Violation,
     WatchCompacted,
@@ -131,6 +135,8 @@ __all__ = [
     "NodeState",
     "NotFound",
     "NotGrantedInTime",
+    "NotLoggedIn",
+    "NotPermitted",
     "Overloaded",
     "PeriodClosed",
     "PlacementRefused",
@@ -155,6 +161,7 @@ __all__ = [
     "TenantTotals",
     "Tier",
     "TierUnavailable",
+    "TokenNotFound",
     "Topology",
     "Unavailable",
     "Violation",

@@ -9,11 +9,13 @@
          │   ├─ NeverFits                would not fit the whole pool, were it empty           .explanation
          │   ├─ NoCapacity               fits the pool, not now, and `no_queue` was set        .explanation
          │   ├─ PlacementRefused         it can't go where the caller decided                  .obstacle
+         │   ├─ NotPermitted             the caller's roles don't allow it: which would, the message says
          │   ├─ QuotaExceeded            the tenant's limit                                    .violations
          │   ├─ TenantHeldBack           leases of the tenant ended as OVER_LIMIT: not now     .until_ms
          │   └─ TierUnavailable          no device can enforce the limit that strongly         .explanation
+         ├─ NotLoggedIn              no token, or one that does not count: unknown, expired, revoked  .stated_reason
          ├─ NotFound
-         │   ├─ LeaseNotFound, NodeNotFound, TenantNotFound, QueueNotFound, MaintenanceNotFound
+         │   ├─ LeaseNotFound, NodeNotFound, TenantNotFound, QueueNotFound, MaintenanceNotFound, TokenNotFound
          ├─ Conflict                 somebody else changed it first: read again, then decide
          │   ├─ IdempotencyMismatch      this key was used for another request
          │   ├─ NameTaken                a name or a device's UUID belongs to another
@@ -116,6 +118,12 @@ class PlacementRefused(Refused):
         return self.metadata.get("obstacle", "")
 
 
+class NotPermitted(Refused):
+    """The caller is known, but its roles don't allow this. An administrator, or the tenant's manager, can give one."""
+
+    reason = "ROLE_MISSING"
+
+
 class QuotaExceeded(Refused):
     """The tenant would hold more than its limit; `violations` has the numbers."""
 
@@ -137,6 +145,15 @@ class TierUnavailable(Refused):
     """No device that fits can enforce the memory limit as strongly as `min_tier` demands."""
 
     reason = "TIER_UNAVAILABLE"
+
+
+class NotLoggedIn(PoolError):
+    """The coordinator does not know who calls: there is no token, or one that does not count.
+
+    `stated_reason` tells which: TOKEN_MISSING, TOKEN_UNKNOWN, TOKEN_EXPIRED or TOKEN_REVOKED.
+    """
+
+    reason = "TOKEN_MISSING"
 
 
 class NotFound(PoolError):
@@ -171,6 +188,12 @@ class QueueNotFound(NotFound):
     """No such queue."""
 
     reason = "QUEUE_NOT_FOUND"
+
+
+class TokenNotFound(NotFound):
+    """No such token."""
+
+    reason = "TOKEN_NOT_FOUND"
 
 
 class Conflict(PoolError):

@@ -3,7 +3,7 @@
 A flow yields effects (send this, wait this long) and is sent their outcome; a runner carries them out, with threads or
 asyncio. The retry rule is here: every call of the contract is safe to repeat (mutations by nature or by idempotency
 key), so a call that fails for a temporary reason is sent again, to the next address or the named leader, with jittered
-back-off, until the caller's deadline.
+back-off, until the caller's deadline. A token that is refused is sent again only if another one has taken its place.
 """
 
 from __future__ import annotations
@@ -15,12 +15,15 @@ from typing import Any, TypeVar
 
 from google.protobuf.message import Message
 
+from aliquot.client._errors import PoolError
 from aliquot.client._mapping import to_error
 from aliquot.client._methods import Answer, Method, Request
+from aliquot.client._token import NO_TOKEN, Token
 from aliquot.client._transport import Clock, RpcFailure
 
 T = TypeVar("T")
 
+UNAUTHENTICATED = "UNAUTHENTICATED"
 LEADER_HOPS_MAX = 3
 """Leader hints followed at once. After one more, the coordinators don't agree yet: wait as after any failure."""
 
@@ -107,6 +110,16 @@ class Context:
     policy: RetryPolicy
     clock: Clock
     rng: random.Random = field(default_factory=random.SystemRandom)
+    token: Token = NO_TOKEN
+
+    def follow(self, leader: str) -> None:
+        """Talk to the coordinator that another named as its leader. Raises `SecurityError` if the token can't go."""
+        self.token.check(leader)
+        self.endpoints.follow(leader)
+
+    def error_of(self, failure: RpcFailure, method: Method[Any, Any], timeout_s: float) -> PoolError:
+        """The typed error of a failed call."""
+        return self.token.advise(to_error(failure, method, self.endpoints.addresses, timeout_s))
 
 
 def call(
@@ -126,20 +139,24 @@ def call(
     deadline = started + timeout_s
     per_attempt = context.policy.attempt_timeout_s if attempt_timeout_s is None else attempt_timeout_s
     failures = hops = 0
+    renewals_left = 1
     while True:
-        address = context.endpoints.current
+        address, generation = context.endpoints.current, context.token.generation
         remaining = max(0.001, deadline - context.clock())
         try:
             answer: Answer = yield Attempt(method, request, address, min(remaining, per_attempt))
             return answer
         except RpcFailure as failure:
-            error = to_error(failure, method, context.endpoints.addresses, timeout_s)
+            if failure.code == UNAUTHENTICATED and renewals_left and context.token.renewed(generation):
+                renewals_left -= 1
+                continue
+            error = context.error_of(failure, method, timeout_s)
             if not context.policy.enabled or not is_passing(failure):
                 raise error from None
             leader = failure.metadata.get("leader", "")
             if failure.reason == "NOT_LEADER" and leader and leader != address and hops < LEADER_HOPS_MAX:
                 hops += 1
-                context.endpoints.follow(leader)
+                context.follow(leader)
                 continue
             if failure.code in {"UNAVAILABLE", "DEADLINE_EXCEEDED"}:
                 context.endpoints.advance(address)

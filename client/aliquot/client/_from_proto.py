@@ -102,6 +102,9 @@ def lease_of(message: types_pb2.Lease) -> values.Lease:
         acknowledged_shape=message.acknowledged_shape,
         waiting=read(message.waiting, values.Explanation) if message.HasField("waiting") else None,
         set_aside=tuple(message.set_aside),
+        asked_by=message.asked_by,
+        ended_by=message.ended_by,
+        redacted=message.redacted,
         secret=message.secret,
     )
 

@@ -48,6 +48,20 @@ _BY_REASON: dict[str, type[errors.PoolError]] = {
     "SESSION_REPLACED": errors.Conflict,
     "SHUTTING_DOWN": errors.Unavailable,
     "NOT_ALLOWED": errors.Refused,
+    "TOKEN_MISSING": errors.NotLoggedIn,
+    "TOKEN_UNKNOWN": errors.NotLoggedIn,
+    "TOKEN_EXPIRED": errors.NotLoggedIn,
+    "TOKEN_REVOKED": errors.NotLoggedIn,
+    "ROLE_MISSING": errors.NotPermitted,
+    "ROLES_CHANGED": errors.Unavailable,
+    "TOKEN_NOT_FOUND": errors.TokenNotFound,
+    "LAST_ADMINISTRATOR": errors.Refused,
+    "NOT_ENROLLED": errors.Refused,
+    "WRONG_KEY": errors.Refused,
+    "INVITE_UNKNOWN": errors.Refused,
+    "INVITE_EXPIRED": errors.Refused,
+    "INVITE_USED": errors.Refused,
+    "INVITE_FOR_ANOTHER_NODE": errors.Refused,
     "INTERNAL": errors.InternalError,
 }
 
@@ -63,8 +77,8 @@ _BY_CODE: dict[str, type[errors.PoolError]] = {
     "DEADLINE_EXCEEDED": errors.DeadlineExceeded,
     "OUT_OF_RANGE": errors.WatchCompacted,
     "UNIMPLEMENTED": errors.Refused,
-    "PERMISSION_DENIED": errors.Refused,
-    "UNAUTHENTICATED": errors.Refused,
+    "PERMISSION_DENIED": errors.NotPermitted,
+    "UNAUTHENTICATED": errors.NotLoggedIn,
 }
 
 

@@ -15,7 +15,7 @@ from aliquot.client._held_base import Callbacks, HeldBase, log
 from aliquot.client._holding import obtain
 from aliquot.client._keeping import News
 from aliquot.client._operations import Places, fresh_key
-from aliquot.client._settings import ClientSettings
+from aliquot.client._settings import Connecting
 from aliquot.client._values import Lease, WaitUntil
 from aliquot.client.local import LocalAgent, find_agents
 
@@ -41,12 +41,14 @@ class PoolBase(Generic[H]):
 
     def __init__(
         self,
-        settings: ClientSettings,
+        found: Connecting,
         retry: RetryPolicy | None,
         timeout_s: float,
         agent_sockets: Sequence[Path] | None,
     ) -> None:
-        self._context = Context(Endpoints(settings.coordinator), retry or RetryPolicy(), time.monotonic)
+        self._found, settings = found, found.settings
+        endpoints = Endpoints(settings.coordinator)
+        self._context = Context(endpoints, retry or RetryPolicy(), time.monotonic, token=found.token)
         self._held: dict[str, H] = {}
         self._agent_sockets = agent_sockets
         self.tenant = settings.tenant
@@ -58,6 +60,17 @@ class PoolBase(Generic[H]):
     def addresses(self) -> tuple[str, ...]:
         """The coordinators this pool knows."""
         return self._context.endpoints.addresses
+
+    def connection_string(self, token: str, *, addresses: Sequence[str] = (), node: str = "", ca_pem: str = "") -> str:
+        """What `aliquot login` (or, with a node, `aliquot-agent join`) takes on another machine: these addresses (none:
+        this pool's own), the authority that it is to trust (none: that this pool trusts), and the token.
+        """
+        return self._found.connection_string(token, addresses, node, ca_pem)
+
+    @property
+    def token_origin(self) -> str:
+        """Where its token is from, for people: a file, a variable, the credentials file."""
+        return self._context.token.origin
 
     @property
     def agents(self) -> tuple[LocalAgent, ...]:

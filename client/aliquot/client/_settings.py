@@ -7,25 +7,42 @@ The file is `$ALIQUOT_CONFIG`, else the user's (`~/.config/aliquot/config.toml`)
     coordinator = ["gpu-a:7070", "gpu-b:7070"]  # ALIQUOT_COORDINATOR, separated by commas
     tenant = "research/vision"  # ALIQUOT_TENANT
     tls.ca_file = "/etc/aliquot/ca.pem"  # ALIQUOT_CLIENT_TLS_CA_FILE
+    token_file = "/etc/aliquot/token"  # ALIQUOT_TOKEN_FILE
+
+Where none of these names a token, the one that `aliquot login` or `aliquot up` has put into the credentials file for
+this coordinator is used, with the authority that came along; on the coordinator's machine, the first administrator's,
+for whoever may read it. Where none of these names a coordinator, it is that of the last login.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
-from aliquot.common.config import load
+from aliquot.client import local
+from aliquot.client._token import Token
+from aliquot.client.credentials import Credential, CredentialsFile, read_token_file
+from aliquot.client.local import ADMIN_TOKEN, access_folders
+from aliquot.common.config import DEFAULT_ORIGIN, Loaded, load
+from aliquot.common.connection_string import ConnectionString
 from aliquot.common.errors import ConfigError
-from aliquot.common.tls import ClientTls
+from aliquot.common.tls import ClientTls, is_local_address
+from aliquot.common.tokens import check_token
 
 DEFAULT_PORT = 7070
 DEFAULT_ADDRESS = f"localhost:{DEFAULT_PORT}"
 ENV_PREFIX = "ALIQUOT_CLIENT_"
 CONFIG_VARIABLE = "ALIQUOT_CONFIG"
 # Short names for the settings that everybody uses; the others have the prefix.
-_SHORT = {"ALIQUOT_COORDINATOR": "COORDINATOR", "ALIQUOT_TENANT": "TENANT"}
+_SHORT = {
+    "ALIQUOT_COORDINATOR": "COORDINATOR",
+    "ALIQUOT_TENANT": "TENANT",
+    "ALIQUOT_TOKEN": "TOKEN",
+    "ALIQUOT_TOKEN_FILE": "TOKEN_FILE",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,34 +62,130 @@ class ClientSettings:
     coordinator: tuple[str, ...] = (DEFAULT_ADDRESS,)
     tenant: str = ""
     tls: TlsSettings = field(default_factory=TlsSettings)
+    token: str = field(default="", repr=False)
+    token_file: Path | None = None
+    """At most one of the two."""
 
-    def client_tls(self) -> ClientTls | None:
-        """The files for TLS, or None for plain text."""
+    def client_tls(self, known: Credential | None = None) -> ClientTls | None:
+        """The files for TLS, or None for plain text. `known` brings an authority, where none is named."""
         tls = self.tls
-        if not (tls.enabled or tls.ca_file or tls.certificate_file):
-            return None
-        return ClientTls(tls.ca_file, tls.certificate_file, tls.key_file)
+        if tls.enabled or tls.ca_file or tls.certificate_file:
+            return ClientTls(tls.ca_file, tls.certificate_file, tls.key_file)
+        return ClientTls(ca_pem=known.ca) if known is not None and known.ca else None
+
+
+@dataclass(frozen=True, slots=True)
+class Connecting:
+    """What a pool needs to connect."""
+
+    settings: ClientSettings
+    token: Token
+    tls: ClientTls | None
+
+    def check(self) -> None:
+        """Raises `SecurityError` where the token would be sent in the clear."""
+        for address in self.settings.coordinator:
+            self.token.check(address)
+
+    def connection_string(self, token: str, addresses: Sequence[str] = (), node: str = "", ca_pem: str = "") -> str:
+        """What makes another machine reach the same pool with this token, by these addresses or its own. `ca_pem`: whom
+        it is to trust there; empty: whom this one trusts.
+        """
+        tls, ca = self.tls, ca_pem
+        if tls is not None and not ca:
+            pem = tls.ca_file.read_bytes() if tls.ca_file is not None else tls.ca_pem.encode()
+            ca = pem.decode("ascii", errors="replace")
+        where = tuple(map(_with_port, addresses)) or self.settings.coordinator
+        return ConnectionString(where, token, ca, node).encode()
+
+
+def connecting(
+    coordinator: str | Sequence[str] | None = None,
+    tenant: str | None = None,
+    *,
+    token: str | None = None,
+    token_file: str | Path | None = None,
+    tls: ClientTls | None = None,
+    env: Mapping[str, str] | None = None,
+) -> Connecting:
+    """Gather the settings, and find the token and the authority for this coordinator.
+
+    Raises `ConfigError` for anything that can't be understood, `SecurityError` for a file of tokens that others could
+    read.
+    """
+    env = os.environ if env is None else env
+    settings = client_settings(coordinator, tenant, env, token=token, token_file=token_file)
+    file = CredentialsFile.of(env)
+    known = file.find(settings.coordinator)
+    tls = tls or settings.client_tls(known)
+    load, origin = (partial(str, token), "the argument") if token is not None else _source(settings, file, known)
+    return Connecting(settings, Token(load, origin, tls=tls is not None), tls)
+
+
+def _source(settings: ClientSettings, file: CredentialsFile, known: Credential | None) -> tuple[Callable[[], str], str]:
+    """What reads the token, and for people, where that is."""
+    if settings.token:
+        return partial(str, settings.token), "ALIQUOT_TOKEN"
+    if settings.token_file is not None:
+        return partial(read_token_file, settings.token_file), str(settings.token_file)
+    if known is None and all(map(is_local_address, settings.coordinator)):
+        for folder in access_folders(local.MACHINE_STATE):
+            if os.access(folder / ADMIN_TOKEN, os.R_OK):
+                return partial(read_token_file, folder / ADMIN_TOKEN), str(folder / ADMIN_TOKEN)
+
+    # Also where there is none yet: who logs in while a program runs need not start it again.
+    def kept() -> str:
+        found = file.find(settings.coordinator)
+        return found.token if found is not None else ""
+
+    return kept, str(file.path)
 
 
 def client_settings(
     coordinator: str | Sequence[str] | None = None,
     tenant: str | None = None,
     env: Mapping[str, str] | None = None,
+    *,
+    token: str | None = None,
+    token_file: str | Path | None = None,
 ) -> ClientSettings:
     """Gather the settings. Raises `ConfigError` for anything that can't be understood."""
     env = os.environ if env is None else env
+    if token is not None and token_file is not None:
+        raise ConfigError("a token, and a file with one", hint="give one of the two")
     stated = {name: text for name, text in env.items() if name.startswith(ENV_PREFIX)}
     stated |= {ENV_PREFIX + _SHORT[name]: text for name, text in env.items() if name in _SHORT and text}
     flags: dict[str, object] = {"tenant": tenant}
     if coordinator is not None:
         texts = coordinator.split(",") if isinstance(coordinator, str) else list(coordinator)
         flags["coordinator"] = [text.strip() for text in texts if text.strip()]
-    settings = load(
-        ClientSettings, env_prefix=ENV_PREFIX, file=config_file(env), table="client", env=stated, flags=flags
-    ).settings
-    if not settings.coordinator:
+    loaded = load(ClientSettings, env_prefix=ENV_PREFIX, file=config_file(env), table="client", env=stated, flags=flags)
+    settings = loaded.settings
+    addresses = settings.coordinator
+    if loaded.origins["coordinator"] == DEFAULT_ORIGIN and (logged_in := CredentialsFile.of(env).current()) is not None:
+        addresses = logged_in.addresses
+    if not addresses:
         raise ConfigError("coordinator: no address", hint=f"write host:port, such as {DEFAULT_ADDRESS}")
-    return ClientSettings(tuple(map(_with_port, settings.coordinator)), settings.tenant, settings.tls)
+    addresses = tuple(map(_with_port, addresses))
+    if token is not None:
+        given = check_token(token, "the argument") if token else ""
+        return replace(settings, coordinator=addresses, token=given, token_file=None)
+    if token_file is not None:
+        return replace(settings, coordinator=addresses, token="", token_file=Path(token_file).expanduser())
+    return _one_token(replace(settings, coordinator=addresses), loaded)
+
+
+def _one_token(settings: ClientSettings, loaded: Loaded[ClientSettings]) -> ClientSettings:
+    """Variables before the file, and of the variables that of a file first: that one can be exchanged."""
+    of_token, of_file = loaded.origins["token"], loaded.origins["token_file"]
+    if of_token not in {DEFAULT_ORIGIN, ENV_PREFIX + "TOKEN"}:
+        raise ConfigError(
+            f"{of_token}: a configuration file is no place for a token",
+            hint="write it into a file of its own, and name that: token_file",
+        )
+    if of_token == DEFAULT_ORIGIN or of_file == ENV_PREFIX + "TOKEN_FILE":
+        return replace(settings, token="")
+    return replace(settings, token=check_token(settings.token.strip(), "ALIQUOT_TOKEN"), token_file=None)
 
 
 def config_file(env: Mapping[str, str]) -> Path | None:

@@ -233,6 +233,12 @@ class Lease:
     """The last one that its launcher has adapted to."""
     set_aside: tuple[str, ...] = ()
     """What the coordinator leaves alone about it, because deciding failed too often. Only `get` tells."""
+    asked_by: str = ""
+    """The principal; empty: from before there were any."""
+    ended_by: str = ""
+    """Empty: the pool ended it, or it has not ended."""
+    redacted: bool = False
+    """It is another tenant's, and the caller may not see more than its state, slices and numbers."""
     secret: str = field(default="", repr=False)
     """Proves to a node's agent that its holder may attach processes. Only whoever allocated the lease is told."""
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from aliquot.client._flow import Context, is_passing, pause_s
+from aliquot.client._flow import UNAUTHENTICATED, Context, is_passing, pause_s
 from aliquot.client._from_proto import event_of
-from aliquot.client._mapping import to_error
 from aliquot.client._methods import WATCH
 from aliquot.client._transport import RpcFailure
 from aliquot.client._values import Event, Lease, Resynced
@@ -43,10 +42,12 @@ class WatchCursor:
         self._context = context
         self._which = which
         self._failures = 0
+        self._generation = context.token.generation
         self.seq = after_seq
 
     def request(self) -> leases_pb2.WatchRequest:
         """The message that resumes here."""
+        self._generation = self._context.token.generation
         return leases_pb2.WatchRequest(
             after_seq=self.seq,
             tenant=self._which.tenant,
@@ -78,11 +79,13 @@ class WatchCursor:
                 return Relist()
             leader = failure.metadata.get("leader", "")
             if failure.reason == "NOT_LEADER" and leader:
-                endpoints.follow(leader)
+                self._context.follow(leader)
                 failure = None  # the leader has not said when to come
+            elif failure.code == UNAUTHENTICATED and self._context.token.renewed(self._generation):
+                failure = None
             elif is_passing(failure):
                 endpoints.advance(address)
             else:
-                raise to_error(failure, WATCH, endpoints.addresses, 0.0)
+                raise self._context.error_of(failure, WATCH, 0.0)
         self._failures += 1
         return Reconnect(pause_s(self._context, self._failures, failure))

@@ -26,6 +26,10 @@ from aliquot.v1 import local_pb2
 SOCKET_VARIABLE = "ALIQUOT_AGENT_SOCKET"
 LOCAL_POOL = "pool"
 """Folder below `state_folder` where `aliquot up` keeps its pool."""
+MACHINE_STATE = Path("/var/lib/aliquot")
+"""Where a coordinator that runs as a service keeps its state."""
+ADMIN_TOKEN, ADMIN_SOCKET = "admin.token", "admin.sock"
+"""In a folder of `access_folders`: the first administrator's token, and the socket that makes whoever gets in one."""
 TIMEOUT_S = 10.0
 _LENGTH = struct.Struct(">I")
 
@@ -212,6 +216,11 @@ def socket_folders(env: Mapping[str, str]) -> Sequence[Path]:
         folders.append(Path(runtime) / "aliquot")
     state = state_folder(env)
     return (*folders, state / "agent", state / LOCAL_POOL / "run")
+
+
+def access_folders(state: Path) -> Sequence[Path]:
+    """Where a coordinator with its state there keeps its own secrets: its first administrator's token, its socket."""
+    return [state / "access", *sorted(state.glob("*.access"))]
 
 
 def state_folder(env: Mapping[str, str]) -> Path:

@@ -1,8 +1,8 @@
 """Where a server may listen without TLS, and credentials from certificate files.
 
-Listening without TLS where other machines can connect is refused unless the operator says `--insecure`, because a
-tenant is whatever its caller claims to be, and leases carry secrets. Servers read their files again when they change,
-so a renewed certificate needs no restart.
+Nobody listens without TLS where other machines can connect: tokens and the secrets of leases go over the wire. Servers
+read their files again when they change, so a renewed certificate needs no restart; one that makes its certificates
+itself does so in time.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import ipaddress
 import logging
 import ssl
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -39,6 +40,30 @@ class ClientTls:
     ca_file: Path | None = None
     certificate_file: Path | None = None
     key_file: Path | None = None
+    ca_pem: str = ""
+    """The authorities themselves, where they are in no file of their own."""
+
+
+@dataclass(frozen=True, slots=True)
+class MadePair:
+    """A certificate chain and its key that were just made, in PEM, and when to make others (ms since 1970)."""
+
+    chain_pem: bytes
+    key_pem: bytes
+    renew_ms: int
+
+    def __repr__(self) -> str:
+        """Without the key."""
+        return f"MadePair(until {self.renew_ms})"
+
+
+@dataclass(frozen=True, slots=True)
+class OwnTls:
+    """A server that makes its certificates itself. They are in no file."""
+
+    make: Callable[[], MadePair]
+    """May be called on any thread."""
+    now_ms: Callable[[], int]
 
 
 def is_local_address(address: str) -> bool:
@@ -48,7 +73,7 @@ def is_local_address(address: str) -> bool:
     """
     if address.startswith(_LOCAL_SCHEMES):
         return True
-    host = _host(address)
+    host = host_of(address)
     if host.lower() in ("localhost", "ip6-localhost"):
         return True
     try:
@@ -59,25 +84,25 @@ def is_local_address(address: str) -> bool:
     return (mapped or ip).is_loopback
 
 
-def require_secure(address: str, tls: ServerTls | None, *, insecure: bool) -> None:
+def require_secure(address: str, tls: ServerTls | OwnTls | None) -> None:
     """Refuses to listen without TLS where other machines can connect. Raises `SecurityError`."""
-    if tls is None and not insecure and not is_local_address(address):
+    if tls is None and not is_local_address(address):
         raise SecurityError(
-            f"refusing to listen on {address} without TLS: anybody who can reach it could act as any tenant",
-            hint="give a certificate and its key, listen on 127.0.0.1 or a unix: socket, or say --insecure",
+            f"refusing to listen on {address} without TLS: anybody on the way could read what goes over it",
+            hint="give a certificate and its key, or listen on 127.0.0.1 or a unix: socket",
         )
 
 
-def server_credentials(tls: ServerTls) -> grpc.ServerCredentials:
-    """Credentials that follow their files. Raises `SecurityError` when they can't be used now.
+def server_credentials(tls: ServerTls | OwnTls) -> grpc.ServerCredentials:
+    """Credentials that follow their files, or their maker. Raises `SecurityError` when they can't be used now.
 
     When changed files can't be used, that is logged and the old certificate stays in service.
     """
-    source = _CertificateSource(tls)
+    source = _CertificateSource(tls) if isinstance(tls, ServerTls) else _OwnSource(tls)
     return grpc.dynamic_ssl_server_credentials(
         source.load(),
         source.refreshed,  # type: ignore[arg-type]  # the stub lacks None: keep the one in service
-        require_client_authentication=tls.client_ca_file is not None,
+        require_client_authentication=isinstance(tls, ServerTls) and tls.client_ca_file is not None,
     )
 
 
@@ -87,7 +112,7 @@ def channel_credentials(tls: ClientTls) -> grpc.ChannelCredentials:
         raise SecurityError(
             "a client certificate needs its key, and a key its certificate", hint="give both or neither"
         )
-    ca = None if tls.ca_file is None else _read_pem(tls.ca_file, "CERTIFICATE")
+    ca = tls.ca_pem.encode() or None if tls.ca_file is None else _read_pem(tls.ca_file, "CERTIFICATE")
     if tls.certificate_file is None or tls.key_file is None:
         return grpc.ssl_channel_credentials(root_certificates=ca)
     key, chain = _key_pair(tls.certificate_file, tls.key_file)
@@ -123,6 +148,23 @@ class _CertificateSource:
         return tuple(_stamp(file) for file in files if file is not None)
 
 
+class _OwnSource:
+    """Certificates that are made as they are needed."""
+
+    def __init__(self, tls: OwnTls) -> None:
+        self._tls = tls
+        self._renew_ms = 0
+
+    def load(self) -> grpc.ServerCertificateConfiguration:
+        made = self._tls.make()
+        self._renew_ms = made.renew_ms
+        return grpc.ssl_server_certificate_configuration([(made.key_pem, made.chain_pem)])
+
+    def refreshed(self) -> grpc.ServerCertificateConfiguration | None:
+        """Called by gRPC at every handshake: a new certificate, or None to keep the one in service."""
+        return self.load() if self._tls.now_ms() >= self._renew_ms else None
+
+
 def _stamp(file: Path) -> tuple[int, int]:
     try:
         stat = file.stat()
@@ -155,7 +197,8 @@ def _read_pem(file: Path, kind: str) -> bytes:
     return content
 
 
-def _host(address: str) -> str:
+def host_of(address: str) -> str:
+    """The host of a gRPC address, without brackets and port."""
     for scheme in _NETWORK_SCHEMES:
         address = address.removeprefix(scheme)
     if address.startswith("["):

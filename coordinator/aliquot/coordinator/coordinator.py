@@ -13,6 +13,7 @@ from prometheus_client.registry import Collector
 from aliquot.coordinator.core.state import State
 from aliquot.coordinator.leading import STOP_GRACE_S, Leading
 from aliquot.coordinator.means import Means
+from aliquot.coordinator.own_tls import addresses_of, tls_for
 from aliquot.coordinator.reading.gauge import Gauge, measured
 from aliquot.coordinator.reading.metrics import Metrics
 from aliquot.coordinator.reading.scrape import Answer, ScrapeServer
@@ -86,10 +87,10 @@ class Coordinator(Collector):
 
     async def _start_shared(self, seat: ExpiringLeadership, standby: Standby) -> None:
         """Serve at once, follow the journal, and lead if nobody else does."""
+        await asyncio.to_thread(standby.prepare)  # before listening: our own certificate follows from the pool's secret
         self._listen()
         seat.address = self.settings.advertise or self.address
         await self.server.serve(leading=False)
-        await asyncio.to_thread(standby.prepare)
         led = await asyncio.to_thread(standby.step)
         if led is not None:
             await self._lead(led.leader_epoch, led.state)
@@ -126,10 +127,11 @@ class Coordinator(Collector):
             garbage_collector=self._garbage_collector,
             means=self._means,
             reload=self._replayed,
+            reached_at=lambda: addresses_of(self.settings, self.address),
             ended=self._stop.set,
         )
         await leading.start()
-        self.gate.open(leading.services)
+        self.gate.open(leading.services, leading.door)
         if self._seat is not None:
             await self.server.set_leading(leading=True)
         else:
@@ -156,7 +158,8 @@ class Coordinator(Collector):
     def _listen(self) -> None:
         """Callers may connect, and metrics be scraped. Raises SecurityError, ListenError or ConfigError."""
         settings = self.settings
-        self.address = self.server.listen(settings.listen, settings.tls.server_tls(), insecure=settings.insecure)
+        tls = tls_for(settings, self.journal.pool_secret, self._means.clock(0).now_ms)
+        self.address = self.server.listen(settings.listen, tls)
         if settings.metrics_port >= 0:
             host, port = settings.metrics_host, settings.metrics_port
             self._scrape = ScrapeServer.listening(host, port, self, live=self._live, ready=self._ready)

@@ -11,7 +11,9 @@ AliquotError
  ├── ShuttingDown              this coordinator is going away
  ├── WatchCompacted            a watcher is too far behind, or too slow
  ├── ProtocolVersion           an agent speaks no protocol that this coordinator speaks
- └── NotAllowed                the caller's certificate does not entitle it to this
+ ├── NotAllowed                the caller's certificate does not entitle it to this
+ ├── Unauthenticated           the call shows no token that counts
+ └── RolesChanged              a call under way ended because roles of its caller were taken away
 """
 
 from __future__ import annotations
@@ -85,3 +87,31 @@ class NotAllowed(AliquotError):
     """The caller's certificate does not entitle it to what it asks for."""
 
     reason = "NOT_ALLOWED"
+
+
+class Unauthenticated(AliquotError):
+    """Nobody knows who calls. `word` says why: TOKEN_MISSING, TOKEN_UNKNOWN, TOKEN_EXPIRED or TOKEN_REVOKED."""
+
+    reason = "TOKEN_UNKNOWN"
+
+    def __init__(self, word: str, message: str, *, hint: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.reason = word  # type: ignore[misc]  # one class for four stable words
+
+
+class RolesChanged(AliquotError):
+    """Roles of the caller were taken away while its call was under way."""
+
+    reason = "ROLES_CHANGED"
+
+
+class NotEnrolled(AliquotError):
+    """No key speaks for the node, or the agent shows none."""
+
+    reason = "NOT_ENROLLED"
+
+
+class WrongKey(AliquotError):
+    """What the agent shows does not prove that it has its node's key."""
+
+    reason = "WRONG_KEY"

@@ -10,13 +10,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any
 
 import grpc
 
 from aliquot.common.errors import AliquotError
+from aliquot.coordinator.agents.certifying import Certifier
 from aliquot.coordinator.agents.identity import RelayRules
+from aliquot.coordinator.agents.pool_identity import pool_id
+from aliquot.coordinator.agents.proving import Prover
 from aliquot.coordinator.agents.relayed.service import RelayService
 from aliquot.coordinator.agents.roster import Roster
 from aliquot.coordinator.agents.service import agent_handler
@@ -32,6 +35,7 @@ from aliquot.coordinator.core.types import EndReason
 from aliquot.coordinator.errors import NotLeader
 from aliquot.coordinator.gauges import LeadersGauges
 from aliquot.coordinator.means import Means
+from aliquot.coordinator.own_tls import own_authorities
 from aliquot.coordinator.reading.metrics import Metrics
 from aliquot.coordinator.reading.outbox import Outbox
 from aliquot.coordinator.reading.telemetry import Telemetry
@@ -39,8 +43,13 @@ from aliquot.coordinator.reading.usage import ObservedUse
 from aliquot.coordinator.reading.view import View
 from aliquot.coordinator.reading.waiting import Waiters
 from aliquot.coordinator.reading.watch import WatchHub
+from aliquot.coordinator.rpc.access_service import AccessService
 from aliquot.coordinator.rpc.admin_service import AdminService
-from aliquot.coordinator.rpc.gate import Gate, Services
+from aliquot.coordinator.rpc.authentication import Authenticator
+from aliquot.coordinator.rpc.caller import Caller
+from aliquot.coordinator.rpc.enrolment_service import EnrolmentService
+from aliquot.coordinator.rpc.gate import Door, Gate, Services
+from aliquot.coordinator.rpc.lasting import SWEEP_S
 from aliquot.coordinator.rpc.lease_service import LeaseService
 from aliquot.coordinator.rpc.pool_service import PoolService
 from aliquot.coordinator.rpc.server import Serving
@@ -50,6 +59,7 @@ from aliquot.coordinator.settings.stores import make_compaction
 from aliquot.coordinator.upkeep.background import Background
 from aliquot.coordinator.upkeep.bookkeeping import close_books
 from aliquot.coordinator.upkeep.collector import GarbageCollector
+from aliquot.coordinator.upkeep.first_admin import ensure_admin
 from aliquot.coordinator.upkeep.fragmentation import follow_fragmentation
 from aliquot.coordinator.upkeep.keepalive import KeepAlive
 from aliquot.coordinator.upkeep.price_learner import PriceLearner
@@ -60,7 +70,7 @@ from aliquot.coordinator.writing.commits import whole_state
 from aliquot.coordinator.writing.interfaces import GrantingListener
 from aliquot.coordinator.writing.journal.base import Journal
 from aliquot.coordinator.writing.writer import Writer
-from aliquot.v1 import admin_pb2_grpc, leases_pb2_grpc, pool_pb2_grpc
+from aliquot.v1 import access_pb2_grpc, admin_pb2_grpc, enrolment_pb2_grpc, leases_pb2_grpc, pool_pb2_grpc
 
 if TYPE_CHECKING:
     from aliquot.coordinator.writing.leadership.expiring import ExpiringLeadership  # psycopg is an extra
@@ -90,10 +100,12 @@ class Leading:
         garbage_collector: GarbageCollector,
         means: Means,
         reload: Callable[[], State],
+        reached_at: Callable[[], Sequence[str]],
         ended: Callable[[], None],
     ) -> None:
         """`state` is all that is durable; `reload` reads it again. `seat` is what must be kept to lead, where several
-        could. `view` is still empty. `ended` is called when it can't go on.
+        could. `view` is still empty. `reached_at` says at which addresses others reach this
+        coordinator. `ended` is called when it can't go on.
         """
         clock = means.clock(state.now_ms)
         self._settings = settings
@@ -107,6 +119,8 @@ class Leading:
         self._view = view
         self._clock = clock
         self._ended = ended
+        self._entropy = means.entropy
+        self._reached_at = reached_at
         self._background = Background(ended)
 
         # Those who hear of what is durable, and begin with what is so already.
@@ -144,6 +158,10 @@ class Leading:
             roster=self.roster,
             pool_secret=journal.pool_secret,
             version=means.version,
+            prover=Prover(
+                view, pool_id(journal.pool_secret), unenrolled=settings.agents.unenrolled, entropy=means.entropy
+            ),
+            certify=Certifier(journal.pool_secret, clock),
             allowed=settings.agents.allowed(),
         )
         self.relays = RelayService(self.sessions, relay_rules, metrics, means.version)
@@ -154,6 +172,9 @@ class Leading:
             pressure=self.roster.set_pressure,
         )
         self.gauges = LeadersGauges(self.writer, self.roster, self.relays, self.hub, self.sweep_timer)
+        metrics.denials.now_ms = clock.now_ms
+        self.door = Door(Authenticator(view, clock, journal.pool_secret), metrics.denials)
+        view.callers.listener = self._callers_changed
         self.services = self._make_services(view, NodeWriter(view, telemetry, self.roster.last_heard_ms), means)
         self._writing = asyncio.create_task(self.writer.run(), name="writer")
         self._writing.add_done_callback(self._writing_ended)
@@ -172,10 +193,35 @@ class Leading:
         )
         pool = PoolService(writer=self.writer, view=view, nodes=nodes, metrics=self._metrics, version=means.version)
         admin = AdminService(writer=self.writer, view=view, clock=self._clock, metrics=self._metrics)
+
+        def authorities() -> bytes:
+            return own_authorities(self._settings, self._journal.pool_secret)
+
+        access = AccessService(
+            writer=self.writer,
+            view=view,
+            clock=self._clock,
+            metrics=self._metrics,
+            entropy=means.entropy,
+            addresses=self._reached_at,
+            authorities=authorities,
+        )
+        enrolment = EnrolmentService(
+            writer=self.writer,
+            view=view,
+            clock=self._clock,
+            metrics=self._metrics,
+            pool_secret=self._journal.pool_secret,
+            entropy=means.entropy,
+            addresses=self._reached_at,
+            authorities=authorities,
+        )
         services = Services([agent_handler(self.sessions), self.relays.handler()])
         leases_pb2_grpc.add_LeaseServiceServicer_to_server(leases, services)  # type: ignore[arg-type]
         pool_pb2_grpc.add_PoolServiceServicer_to_server(pool, services)  # type: ignore[arg-type]
         admin_pb2_grpc.add_AdminServiceServicer_to_server(admin, services)  # type: ignore[arg-type]
+        access_pb2_grpc.add_AccessServiceServicer_to_server(access, services)  # type: ignore[arg-type]
+        enrolment_pb2_grpc.add_EnrolmentServiceServicer_to_server(enrolment, services)  # type: ignore[arg-type]
         return services.handlers
 
     # -- from beginning to end
@@ -185,6 +231,14 @@ class Leading:
         if self._seat is not None:
             self._background.run("seat", self._keep_seat(self._seat))
         await self.writer.submit(c.StartLeading(self._leader_epoch))
+        settings = self._settings
+        await ensure_admin(
+            self.writer,
+            self._view.callers,
+            supplied=settings.access.admin_token_file,
+            folder=settings.access_dir,
+            entropy=self._entropy,
+        )
         self.roster.start_again()  # that may have taken long, and agents could not be heard meanwhile
 
     async def keep_up(self) -> None:
@@ -193,6 +247,7 @@ class Leading:
         await self._server.set_granting(granting=True)
         settings, writer, run = self._settings, self.writer, self._background.run
         run("sweeps", self.sweep_timer.run())
+        run("tokens that expire", self._end_expired())
         run("fragmentation", follow_fragmentation(self._engine, self._metrics))
         telling = self.observed.run(writer.submit, lambda: self._settings.agents.use_told_every, self._note_busy)
         run("observed use", telling)
@@ -246,6 +301,25 @@ class Leading:
         log.error("leadership is lost: %s", seat.why_lost)
         self._gate.close()
         self.writer.lose_leadership(NotLeader(seat.why_lost, hint="it starts again as a standby"))
+
+    # -- callers
+
+    def _callers_changed(self, principals: frozenset[str], token_ids: frozenset[str]) -> None:
+        """Durably: from now on nobody is known by what was true before, and what it opened ends."""
+        door = self.door
+        door.authenticator.changed(principals, token_ids)
+        tokens = self._view.callers.tokens
+
+        def still(token_id: str) -> Caller | None:
+            token = tokens.get(token_id)
+            return None if token is None else door.authenticator.caller_of(token)
+
+        door.lasting.changed(still, token_ids, principals)
+
+    async def _end_expired(self) -> None:
+        while True:
+            await asyncio.sleep(SWEEP_S)
+            self.door.lasting.sweep(self._clock.now_ms())
 
     # -- what is done by the clock
 

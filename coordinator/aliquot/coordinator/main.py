@@ -20,6 +20,7 @@ from aliquot.common import logging as common_logging
 from aliquot.common.errors import AliquotError
 from aliquot.common.notify import notify, watchdog_s
 from aliquot.coordinator.coordinator import Coordinator
+from aliquot.coordinator.rpc.admin_socket import AdminSocket
 from aliquot.coordinator.runtime import allow_many_connections, event_loop_factory, version
 from aliquot.coordinator.settings.arguments import parse_settings
 from aliquot.coordinator.settings.config import Settings
@@ -44,7 +45,10 @@ async def run(settings: Settings, read: Callable[[], Settings], journal: Journal
 
     loop.add_signal_handler(signal.SIGHUP, hang_up)
     await coordinator.start()
+    socket = AdminSocket(coordinator.gate, lambda: coordinator.leading.services if coordinator.leading else ())
+    await socket.start(settings.access_dir())
     ready = {"address": coordinator.address, "metrics": coordinator.metrics_address, "role": coordinator.role}
+    ready["access"] = str(settings.access_dir())
     sys.stdout.write(f"ready {json.dumps(ready)}\n")
     sys.stdout.flush()
     notify("READY=1", f"STATUS={coordinator.role} at {coordinator.address}")
@@ -53,6 +57,7 @@ async def run(settings: Settings, read: Callable[[], Settings], journal: Journal
         await coordinator.serve()
     finally:
         beating.cancel()
+        await socket.stop()
 
 
 async def _beat() -> None:

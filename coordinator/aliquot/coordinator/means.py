@@ -6,6 +6,7 @@ machines, are parameters of their own.
 
 from __future__ import annotations
 
+import secrets
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -29,6 +30,8 @@ class Means:
     perf_ns: Callable[[], int] = time.perf_counter_ns
     """A precise counter in nanoseconds, to measure how long something takes."""
     ids: Callable[[], IdGenerator] = IdGenerator
+    entropy: Callable[[int], bytes] = secrets.token_bytes
+    """Random bytes that nobody can guess: of tokens."""
     journal_thread: Callable[[], JournalWorker] = JournalThread
     server: Callable[[Sequence[grpc.GenericRpcHandler]], Serving] = Server
     garbage_collector: Callable[[], GarbageCollector] = PythonCollector

@@ -64,8 +64,6 @@ class Settings:
     """host:port of each coordinator; the leader is found among them."""
     processes: int = 1
     """That share the port, each with a stream of its own to the coordinator. A processor core each is what they use."""
-    insecure: bool = False
-    """Listen, and talk to coordinators on other machines, without TLS."""
     metrics_host: str = "127.0.0.1"
     metrics_port: int = 7073
     """Of the first process; each other has the next one. 0: a free one each; -1: none."""
@@ -86,12 +84,12 @@ class Settings:
             raise ConfigError("several processes can't share a unix: socket", hint="give --listen a host:port")
         if not self.coordinator:
             raise ConfigError("no coordinator is named", hint="give --coordinator host:port")
-        if self.tls.client() is None and not self.insecure:
+        if self.tls.client() is None:
             for address in self.coordinator:
                 if not is_local_address(address):
                     raise ConfigError(
                         f"refusing to relay agents to {address} without TLS",
-                        hint="give --tls-coordinator-ca, or say --insecure",
+                        hint="give --tls-coordinator-ca: the pool's own is ca.pem among the coordinator's secrets",
                     )
 
 
@@ -109,7 +107,6 @@ def parse_settings(argv: list[str] | None, version: str) -> tuple[Settings, int 
         "--coordinator", metavar="ADDRESS", help="host:port of each coordinator, with commas (127.0.0.1:7070)"
     )
     parser.add_argument("--processes", metavar="N", type=int, help="that share the port, a core each (1)")
-    parser.add_argument("--insecure", action="store_true", default=None, help="no TLS, also to other machines")
     parser.add_argument(
         "--metrics-host", metavar="HOST", help="where /metrics, /healthz and /readyz listen (127.0.0.1)"
     )

@@ -58,7 +58,7 @@ class Worker:
     async def start(self) -> None:
         """Listen, and look for the leader. Raises AliquotError where that can't be."""
         settings = self._settings
-        self.address = self._server.listen(settings.listen, settings.tls.server(), insecure=settings.insecure)
+        self.address = self._server.listen(settings.listen, settings.tls.server())
         if settings.metrics_port >= 0:
             host, port = settings.metrics_host, settings.metrics_port and settings.metrics_port + self._number
             self._scrape = ScrapeServer.listening(host, port, self._metrics, live=self._live, ready=self._ready)

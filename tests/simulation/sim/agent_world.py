@@ -63,6 +63,8 @@ def world_of(node: SimNode) -> World:
         open_identity=lambda path, configured, uuids: Identity.open(path, configured, uuids, SimFiles(node.disk)),
         open_checkpoint=lambda directory, boot_id: Checkpoint.open(directory, boot_id, SimFiles(node.disk)),
         open_cgroups=lambda node_id, base: _tree(node),
+        read_member=lambda state_dir: None,
+        check_state=lambda state_dir: None,
         open_session=lambda address, coordinators: _session(node.network, address, coordinators),
         make_guard=lambda timeout_s: _guard(node, timeout_s),
         try_cuda=lambda: "",

@@ -16,9 +16,10 @@ from aliquot.coordinator.core.config import CoreConfig
 from aliquot.coordinator.core.snapshot import to_snapshot
 from aliquot.coordinator.leading import Leading
 from aliquot.coordinator.means import Means
-from aliquot.coordinator.settings.config import LimitSettings, Settings
+from aliquot.coordinator.settings.config import AgentSettings, LimitSettings, Settings
 from aliquot.coordinator.upkeep.collector import GarbageCollector
 from aliquot.coordinator.writing.journal.replay import replay
+from tests.identity import access
 from tests.simulation.sim.clocks import SimTime, WallClock
 from tests.simulation.sim.loop import US_PER_S, Process, SimLoop, current
 from tests.simulation.sim.network import Network
@@ -98,6 +99,8 @@ class CoordinatorHost:
             journal="memory:",
             metrics_port=-1,
             policy=policy,
+            agents=AgentSettings(unenrolled=True),
+            access=access(),
             limits=LimitSettings(retain_ended=DurationMs(60_000), retain_ended_max=5_000, ledger_entries_max=100),
         )
         self.on_started: Callable[[CoordinatorHost], None] = lambda host: None

@@ -83,7 +83,6 @@ class SimNode(SimMachine):
         self.on_agent_error: Callable[[SimNode, BaseException], None] = lambda node, error: None
         self._settings = Settings(
             coordinator=coordinators,
-            insecure=True,
             state_dir=Path("/state"),
             socket=Path("/run/agent.sock"),
             metrics_port=-1,

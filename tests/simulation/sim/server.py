@@ -13,8 +13,10 @@ from typing import Any
 import grpc
 import grpc.aio
 
-from aliquot.common.tls import ServerTls
+from aliquot.common.tls import OwnTls, ServerTls
+from aliquot.common.tokens import bearer
 from aliquot.coordinator.rpc.server import Serving
+from tests.identity import ADMIN_TOKEN
 from tests.simulation.sim.calls import CallContext
 from tests.simulation.sim.loop import Process, current
 from tests.simulation.sim.network import Connection
@@ -22,6 +24,9 @@ from tests.simulation.sim.network import Connection
 AGENT_SESSION = "/aliquot.v1.AgentService/Session"
 KEEP_ALIVE = "/aliquot.v1.LeaseService/KeepAlive"
 WATCH = "/aliquot.v1.LeaseService/Watch"
+
+
+_ADMINISTRATOR = (bearer(ADMIN_TOKEN),)
 
 
 class _Registry:
@@ -47,10 +52,9 @@ class SimServer(Serving):
         self.process: Process = current()
         self.grpc = _Registry(handlers)
         self.granting = False
-        self._methods: dict[str, Any] = {}
         self._stopped = False
 
-    def listen(self, address: str, tls: ServerTls | None, *, insecure: bool) -> str:
+    def listen(self, address: str, tls: ServerTls | OwnTls | None) -> str:
         """The address is the host's."""
         return address
 
@@ -74,12 +78,9 @@ class SimServer(Serving):
             del host.network.servers[host.host]
 
     def _method(self, path: str) -> Any:
-        found = self._methods.get(path)
-        if found is None:
-            details: Any = SimpleNamespace(method=path, invocation_metadata=())
-            found = next(h for handler in self.grpc.generic if (h := handler.service(details)) is not None)
-            self._methods[path] = found
-        return found
+        """Asked anew for each call, which the gate lets in or not."""
+        details: Any = SimpleNamespace(method=path, invocation_metadata=_ADMINISTRATOR)
+        return next(h for handler in self.grpc.generic if (h := handler.service(details)) is not None)
 
     async def accept(self, connection: Connection) -> None:
         """A stream begins."""

@@ -16,6 +16,7 @@ import socket
 import stat
 from pathlib import Path
 
+from aliquot.agent.disk.private import require_private_folder_of
 from aliquot.agent.local.errors import Busy
 from aliquot.agent.local.peer import Peer, peer_of
 from aliquot.agent.local.protocol import LocalProtocolError, encode, read_request
@@ -50,8 +51,11 @@ class LocalServer:
         self._connections: dict[int, int] = {}
 
     async def start(self) -> None:
-        """Bind the socket, in place of one that nobody answers on any more. Raises `SocketUnusable` and `OSError`."""
-        self._path.parent.mkdir(parents=True, exist_ok=True)
+        """Bind the socket, in place of one that nobody answers on any more. Raises `SocketUnusable`,
+        `SecurityError` and `OSError`.
+        """
+        self._path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+        require_private_folder_of(self._path)
         _remove_stale(self._path)
         self._server = await asyncio.start_unix_server(self._connected, sock=_bind(self._path), limit=_BUFFER_BYTES)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import signal
 import subprocess
 import sys
@@ -21,7 +22,9 @@ from aliquot.cli.localpool import Layout, LocalPool, PoolPlan, PoolRecord, requi
 from aliquot.cli.localpool.children import ChildFailed, clean_environment
 from aliquot.cli.localpool.pool import AGENT_METRICS_PORT, START_TIMEOUT_S
 from aliquot.cli.localpool.record import fields_of
-from aliquot.client import NotFound
+from aliquot.cli.localpool.signing_in import SigningIn
+from aliquot.client import NotFound, Pool
+from aliquot.client.credentials import CredentialsFile, same_place
 
 __all__ = ["DEMO", "DOWN", "UP"]
 
@@ -80,7 +83,7 @@ def _up(args: argparse.Namespace) -> int:
     stopping = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda *_: stopping.set())
-    with LocalPool(layout, plan, out.note) as pool:
+    with LocalPool(layout, plan, out.note, CredentialsFile.of(os.environ)) as pool:
         out.note(f"starting a coordinator and {len(plan.node_names())} agents")
         pool.start()
         record = PoolRecord.read(layout)
@@ -136,7 +139,8 @@ def _announce(out: Out, record: PoolRecord, last: str) -> None:
     if out.as_json:
         out.document(fields_of(record))
         return
-    default = record.coordinator in {"127.0.0.1:7070", "localhost:7070"}
+    with Pool() as meant:
+        default = same_place(meant.addresses[0], record.coordinator)
     rows = [("coordinator", record.coordinator, record.metrics)]
     rows += [(node.name, node.devices, node.metrics) for node in record.nodes]
     out.show(Text("The pool is up.", "bold green"), table("PART", "WHAT", "METRICS", rows=rows))
@@ -166,6 +170,8 @@ def _down(args: argparse.Namespace) -> int:
     if not record.stop(timeout_s=20.0):
         raise ChildFailed("some processes did not end", hint=f"look at {layout.logs}")
     layout.record.unlink(missing_ok=True)
+    # A supervisor that was killed has left it.
+    SigningIn(layout, CredentialsFile.of(os.environ), record.coordinator).sign_out()
     if out.as_json:
         out.document({"stopped": [{"name": process.name, "pid": process.pid} for process in processes]})
     else:

@@ -19,7 +19,6 @@ from aliquot.cli.demo import acts, replay
 from aliquot.cli.demo.story import Story
 from aliquot.cli.demo.usage import LeaseUsage, PeakSampler
 from aliquot.cli.localpool import Layout, LocalPool, PoolPlan, require_linux
-from aliquot.client import Pool
 from aliquot.common.errors import AliquotError
 
 TRACES_VARIABLE = "ALIQUOT_TRACES"
@@ -71,7 +70,7 @@ def _start_pool(stack: contextlib.ExitStack, story: Story, root: Path) -> acts.S
         )
         for node in local.nodes:
             story.tell(f"{node.name}: {node.devices}; agent pid {node.agent.pid}")
-        pool = stack.enter_context(Pool(local.address, agent_sockets=[node.socket for node in local.nodes]))
+        pool = stack.enter_context(local.connect())
         peaks = stack.enter_context(PeakSampler(pool))
         devices = list(pool.devices())
         story.claim("8 devices are there and healthy", holds=sum(device.healthy for device in devices) == 8)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from aliquot.client.local import LOCAL_POOL, state_folder
+from aliquot.client.local import ADMIN_SOCKET, ADMIN_TOKEN, LOCAL_POOL, state_folder
 from aliquot.common.errors import ConfigError
 
 SOCKET_PATH_MAX = 107
@@ -56,9 +56,29 @@ class Layout:
         """The coordinator's journal."""
         return self.root / "coordinator.db"
 
+    @property
+    def access(self) -> Path:
+        """The coordinator's own secrets."""
+        return self.root / "access"
+
+    @property
+    def admin_token(self) -> Path:
+        """The first administrator's token, which the coordinator makes."""
+        return self.access / ADMIN_TOKEN
+
+    @property
+    def admin_socket(self) -> Path:
+        """The coordinator's own socket: whoever gets in is administrator."""
+        return self.access / ADMIN_SOCKET
+
     def node(self, name: str) -> Path:
         """An agent's state."""
         return self.root / "nodes" / name
+
+    @property
+    def authorities(self) -> Path:
+        """Whom to trust at the coordinator, where it listens to other machines."""
+        return self.access / "ca.pem"
 
     def scenario(self, name: str) -> Path:
         """A node's simulated GPUs."""

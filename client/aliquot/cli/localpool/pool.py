@@ -10,7 +10,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -20,9 +20,12 @@ from typing import IO, Self
 from aliquot.cli.localpool.children import Child, ChildFailed, clean_environment
 from aliquot.cli.localpool.layout import Layout
 from aliquot.cli.localpool.record import NodeRecord, PoolRecord, ProcessId, remove
+from aliquot.cli.localpool.signing_in import SigningIn
 from aliquot.client import AgentError, Conflict, NodeState, Pool, PoolError
+from aliquot.client.credentials import CredentialsFile
 from aliquot.client.local import LocalAgent
 from aliquot.common.errors import ConfigError
+from aliquot.common.tls import ClientTls, host_of, is_local_address
 
 START_TIMEOUT_S = 60.0
 AGENT_METRICS_PORT = 9478
@@ -38,6 +41,9 @@ def require_linux() -> None:
             "a pool on this machine needs Linux",
             hint="name a coordinator elsewhere: --coordinator, or ALIQUOT_COORDINATOR",
         )
+
+
+_EVERYWHERE = ("", "*", "0.0.0.0", "::")  # noqa: S104 - to know them by
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +81,8 @@ class LocalNode:
     devices: str
     env: dict[str, str]
     """What programs on its simulated GPUs need; empty for real ones."""
+    join: tuple[str, ...]
+    """The program that lets it join the pool, but for the string."""
 
     @property
     def metrics(self) -> str:
@@ -86,13 +94,23 @@ class LocalNode:
 class LocalPool:
     """A coordinator and its agents. Use it in a `with` block: at the end everything it started is stopped."""
 
-    def __init__(self, layout: Layout, plan: PoolPlan, say: Say = lambda text: None) -> None:
+    def __init__(
+        self,
+        layout: Layout,
+        plan: PoolPlan,
+        say: Say = lambda text: None,
+        credentials: CredentialsFile | None = None,
+    ) -> None:
+        """`credentials` is where the administrator's token is kept while the pool is up; None: nowhere."""
         self.layout = layout
         self.plan = plan
         self._say = say
+        self._signing_in = SigningIn(layout, credentials)
         self._lock: IO[bytes] | None = None
         self.nodes: list[LocalNode] = []
         self.address = plan.listen
+        """Where this machine's programs reach the coordinator."""
+        self.tls: ClientTls | None = None
         self.metrics = ""
         self._restarts: dict[str, list[float]] = {}
         self.coordinator = self._coordinator_child()
@@ -119,7 +137,9 @@ class LocalPool:
         self.layout.make()
         self._take_lock()
         self.start_coordinator()
+        self._signing_in.sign_in(self.address, self.tls)
         self.nodes = [self._make_node(index, name) for index, name in enumerate(self.plan.node_names())]
+        enrol(self.nodes, self)
         for node in self.nodes:
             node.agent.start()
         self.wait_ready()
@@ -129,17 +149,20 @@ class LocalPool:
         """Start the coordinator, for the first time or again on the same address, and wait until it answers."""
         self.coordinator.start()
         ready = self.coordinator.wait_ready(START_TIMEOUT_S)
-        self.address = str(ready.get("address", self.plan.listen))
+        listening = str(ready.get("address", self.plan.listen))
+        self.address = _here(listening)
+        if not is_local_address(listening) and "--tls-cert" not in self.plan.coordinator_options:
+            self.tls = ClientTls(ca_file=self.layout.authorities)
         self.metrics = str(ready.get("metrics", ""))
         # Kept for restarts: agents and clients know this port.
-        self.coordinator.command = self._coordinator_command(self.address)
+        self.coordinator.command = self._coordinator_command(listening)
 
     def wait_ready(self, timeout_s: float = START_TIMEOUT_S) -> None:
         """Wait until every node is READY and its agent answers on its socket. Raises `ChildFailed`."""
         for node in self.nodes:
             node.agent.wait_for(partial(answers, LocalAgent(node.socket)), timeout_s, "its socket answered")
         names = {node.name for node in self.nodes}
-        with Pool(self.address, timeout_s=timeout_s) as pool:
+        with Pool(self.address, timeout_s=timeout_s, tls=self.tls, token_file=self.token_file) as pool:
             for node in self.nodes:
                 node.agent.wait_for(lambda: names <= _ready_names(pool), timeout_s, "every node was ready")
 
@@ -166,7 +189,7 @@ class LocalPool:
         return Child(
             "coordinator",
             self._coordinator_command(self.plan.listen),
-            clean_environment({}),
+            clean_environment({"ALIQUOT_COORDINATOR_ACCESS_DIR": str(self.layout.access)}),
             self.layout.logs / "coordinator.log",
         )
 
@@ -187,23 +210,22 @@ class LocalPool:
         path = self.layout.socket(name)
         base = self.plan.agent_metrics_port
         port = _free_port(base + index) if base else 0
+        program = (sys.executable, "-m", "aliquot.agent")
+        itself = ("--state-dir", str(self.layout.node(name)), "--node-name", name, "--node-id", self._node_id(name))
         agent = Child(
             f"agent of {name}",
             [
-                sys.executable,
-                *("-m", "aliquot.agent"),
+                *program,
+                *itself,
                 *("--coordinator", self.address),
-                *("--state-dir", str(self.layout.node(name))),
                 *("--socket", str(path)),
-                *("--node-name", name),
-                *("--node-id", self._node_id(name)),
                 *("--metrics-port", str(port)),
             ],
             clean_environment(env | settings),
             self.layout.logs / f"{name}.log",
         )
         devices = "this machine's GPUs" if self.plan.real else f"{self.plan.gpus} × {self.plan.model}, simulated"
-        return LocalNode(name, agent, path, devices, env)
+        return LocalNode(name, agent, path, devices, env, (*program, "join", *itself))
 
     def _node_id(self, name: str) -> str:
         """An id that no other pool on this machine uses: agents find their processes' cgroups by it."""
@@ -225,6 +247,16 @@ class LocalPool:
     def children(self) -> list[Child]:
         """All parts."""
         return [self.coordinator, *(node.agent for node in self.nodes)]
+
+    def connect(self) -> Pool:
+        """A connection of its administrator, which knows its agents."""
+        sockets = [node.socket for node in self.nodes]
+        return Pool(self.address, tls=self.tls, token_file=self.token_file, agent_sockets=sockets)
+
+    @property
+    def token_file(self) -> Path | None:
+        """A file with an administrator's token; None: the coordinator has made none."""
+        return self._signing_in.token_file
 
     def node(self, name: str) -> LocalNode:
         """A node by name."""
@@ -266,10 +298,38 @@ class LocalPool:
                 child.process.terminate()
         for child in (*agents, self.coordinator):
             child.stop()
+        self._signing_in.sign_out()
         if self._lock is not None:
             remove(self.layout)
             self._lock.close()
             self._lock = None
+
+
+def enrol(nodes: Sequence[LocalNode], pool: LocalPool) -> None:
+    """Let these nodes join, each with a key of its own, before their agents start. Also those of an earlier start: the
+    coordinator may listen elsewhere now. Raises ChildFailed.
+    """
+    joining: list[tuple[LocalNode, subprocess.Popen[str]]] = []
+    with Pool(pool.address, tls=pool.tls, token_file=pool.token_file) as connected:
+        for node in nodes:
+            made = connected.access.invite_node(node.name)
+            string = connected.connection_string(made.invite, node=made.node, ca_pem=made.ca_pem)
+            program = subprocess.Popen(  # noqa: S603 - our own program
+                [*node.join, "-"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                env=dict(node.agent.env),
+            )
+            joining.append((node, program))
+            assert program.stdin is not None
+            program.stdin.write(string + "\n")  # by a pipe: arguments can be read by everybody on the machine
+            program.stdin.flush()
+    for node, program in joining:
+        said, _ = program.communicate(timeout=START_TIMEOUT_S)
+        if program.returncode != 0:
+            raise ChildFailed(f"{node.name} can't join the pool: {said.strip()}", hint="see the log of the coordinator")
 
 
 def _simgpu(*arguments: str) -> str:
@@ -298,6 +358,11 @@ def _ready_names(pool: Pool) -> set[str]:
         return {node.name for node in pool.nodes(with_devices=False) if node.state is NodeState.READY}
     except PoolError:
         return set()
+
+
+def _here(listening: str) -> str:
+    """The address at which this machine reaches a coordinator that listens there: everywhere is here, too."""
+    return f"127.0.0.1:{listening.rpartition(':')[2]}" if host_of(listening) in _EVERYWHERE else listening
 
 
 def _free_port(wanted: int) -> int:

@@ -14,6 +14,7 @@ from aliquot.client import _operations as operations
 from aliquot.client import _values as values
 from aliquot.client._asking import Request, RequestOptions
 from aliquot.client._async import leasing
+from aliquot.client._async.access import AsyncAccess
 from aliquot.client._async.administration import AsyncAdmin
 from aliquot.client._async.held import AsyncHeldLease
 from aliquot.client._async.keeper import AsyncKeeper
@@ -27,7 +28,7 @@ from aliquot.client._held_base import Callbacks
 from aliquot.client._methods import WATCH
 from aliquot.client._operations import LeaseFilter, Places
 from aliquot.client._pool_base import DEFAULT_TIMEOUT_S, OnLost, OnNotice, OnResize, PoolBase
-from aliquot.client._settings import client_settings
+from aliquot.client._settings import connecting
 from aliquot.client._transport import RpcFailure
 from aliquot.client._values import Event, Lease, LeaseState, WaitUntil
 from aliquot.client._watching import Relist, WatchCursor, WatchFilter
@@ -45,7 +46,11 @@ class AsyncPool(PoolBase[AsyncHeldLease]):
         tenant: who pays for requests that don't say. None: `ALIQUOT_TENANT`, else the file's.
         timeout_s: how long a call may take, retries included, unless the call says otherwise.
         retry: how calls that fail for a temporary reason are repeated.
-        tls: certificate files. None: the configuration file's, else plain text.
+        tls: certificate files. None: the configuration file's, else the authority that came with the login, else plain
+            text, with which no token is sent beyond this machine.
+        token: shown with every call; empty: none. None: `token_file`, else ALIQUOT_TOKEN_FILE, ALIQUOT_TOKEN, the
+            configuration file's `token_file`, and what `aliquot login` and `aliquot up` have kept for this coordinator.
+        token_file: a file with it, which is read again when the token is refused and another one is there.
         agent_sockets: sockets of this machine's agents. None: found by `local.find_agents`.
         transport: used instead of gRPC.
     """
@@ -58,13 +63,18 @@ class AsyncPool(PoolBase[AsyncHeldLease]):
         timeout_s: float = DEFAULT_TIMEOUT_S,
         retry: RetryPolicy | None = None,
         tls: ClientTls | None = None,
+        token: str | None = None,
+        token_file: str | Path | None = None,
         agent_sockets: Sequence[Path] | None = None,
         transport: AsyncTransport | None = None,
     ) -> None:
-        settings = client_settings(coordinator, tenant)
-        super().__init__(settings, retry, timeout_s, agent_sockets)
-        tls = tls or settings.client_tls()
-        self._transport = transport or AsyncGrpcTransport(None if tls is None else channel_credentials(tls))
+        found = connecting(coordinator, tenant, token=token, token_file=token_file, tls=tls)
+        super().__init__(found, retry, timeout_s, agent_sockets)
+        if transport is None:
+            found.check()
+            credentials = None if found.tls is None else channel_credentials(found.tls)
+            transport = AsyncGrpcTransport(credentials, found.token)
+        self._transport = transport
         self._keeper: AsyncKeeper = AsyncKeeper(self._transport, self._context, self._on_news)
         self._runner = AsyncRunner(self._transport, self._keep_or_forget)
 
@@ -337,6 +347,11 @@ class AsyncPool(PoolBase[AsyncHeldLease]):
     def admin(self) -> AsyncAdmin:
         """Tenants, queues, pools, prices and the ledger, for administrators."""
         return AsyncAdmin(self._context, self.timeout_s, self._runner)
+
+    @property
+    def access(self) -> AsyncAccess:
+        """Who this program is, roles, tokens, and who did what."""
+        return AsyncAccess(self._context, self.timeout_s, self._runner)
 
     async def status(self) -> values.Status:
         """Totals per pool, model and tenant."""

@@ -13,6 +13,7 @@ import grpc.aio
 from aliquot.client._grpc_status import to_failure
 from aliquot.client._held_base import HeldBase
 from aliquot.client._methods import Answer, Request
+from aliquot.client._token import Metadata
 from aliquot.client._transport import RpcFailure
 
 P = ParamSpec("P")
@@ -62,8 +63,10 @@ class Worker:
 class GrpcExchange(Generic[Request, Answer]):
     """Both directions of a gRPC call."""
 
-    def __init__(self, method: grpc.aio.StreamStreamMultiCallable[Request, Answer], address: str) -> None:
-        self._call = method()
+    def __init__(
+        self, method: grpc.aio.StreamStreamMultiCallable[Request, Answer], address: str, metadata: Metadata | None
+    ) -> None:
+        self._call = method(metadata=metadata)
         self._address = address
 
     async def send(self, request: Request) -> None:

@@ -6,12 +6,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from aliquot.client._flow import Context
+from aliquot.client._flow import UNAUTHENTICATED, Context
 from aliquot.client._keeping import KeepBook, News
 from aliquot.client._methods import KEEP_ALIVE
 from aliquot.client._sync.ports import Exchange, Transport
 from aliquot.client._sync.seam import Flag, Lock, Worker, wait_for
 from aliquot.client._transport import RpcFailure
+from aliquot.common.errors import SecurityError
 from aliquot.v1 import leases_pb2
 
 log = logging.getLogger("aliquot.client")
@@ -67,23 +68,25 @@ class Keeper:
             if not len(self._book):
                 wait_for(self._changed, None)
                 continue
-            address = self._context.endpoints.current
-            with self._lock:
-                if self._closing.is_set():
-                    return
-                self._exchange = exchange = self._transport.exchange(KEEP_ALIVE, address)
+            address, generation = self._context.endpoints.current, self._context.token.generation
             asked_s: float | None = None
             try:
+                with self._lock:
+                    if self._closing.is_set():
+                        return
+                    self._exchange = exchange = self._transport.exchange(KEEP_ALIVE, address)
                 self._serve(exchange)
             except RpcFailure as failure:
-                asked_s = self._follow(failure, address)
+                asked_s = self._follow(failure, address, generation)
             except Exception:
                 # A defect here must not let every lease of the program expire.
                 log.exception("the keep-alive stream failed; connecting again")
             finally:
-                exchange.cancel()
+                with self._lock:
+                    ended, self._exchange = self._exchange, None
+                if ended is not None:
+                    ended.cancel()
             with self._lock:
-                self._exchange = None
                 pause_s = self._book.broke(self._context.clock(), asked_s)
             wait_for(self._closing, pause_s)
 
@@ -113,13 +116,21 @@ class Keeper:
                 for item in news:
                     self._on_news(item)
 
-    def _follow(self, failure: RpcFailure, address: str) -> float | None:
+    def _follow(self, failure: RpcFailure, address: str, generation: int) -> float | None:
         """Choose the address to try next. Returns the wait that was asked for."""
         if not self._closing.is_set():
             log.debug("keep-alive stream ended: %s", failure)
+        if failure.code == UNAUTHENTICATED:
+            if not self._context.token.renewed(generation):
+                log.warning("leases can't be kept alive: %s", failure)
+            return failure.retry_after_s
         leader = failure.metadata.get("leader", "")
         if failure.reason == "NOT_LEADER" and leader:
-            self._context.endpoints.follow(leader)
-            return None
+            try:
+                self._context.follow(leader)
+            except SecurityError as error:
+                log.warning("leases can't be kept alive there: %s", error.message)
+            else:
+                return None
         self._context.endpoints.advance(address)
         return failure.retry_after_s

@@ -20,8 +20,9 @@ from aliquot.client._held_base import Callbacks
 from aliquot.client._methods import WATCH
 from aliquot.client._operations import LeaseFilter, Places
 from aliquot.client._pool_base import DEFAULT_TIMEOUT_S, OnLost, OnNotice, OnResize, PoolBase
-from aliquot.client._settings import client_settings
+from aliquot.client._settings import connecting
 from aliquot.client._sync import leasing
+from aliquot.client._sync.access import Access
 from aliquot.client._sync.administration import Admin
 from aliquot.client._sync.held import HeldLease
 from aliquot.client._sync.keeper import Keeper
@@ -46,7 +47,11 @@ class Pool(PoolBase[HeldLease]):
         tenant: who pays for requests that don't say. None: `ALIQUOT_TENANT`, else the file's.
         timeout_s: how long a call may take, retries included, unless the call says otherwise.
         retry: how calls that fail for a temporary reason are repeated.
-        tls: certificate files. None: the configuration file's, else plain text.
+        tls: certificate files. None: the configuration file's, else the authority that came with the login, else plain
+            text, with which no token is sent beyond this machine.
+        token: shown with every call; empty: none. None: `token_file`, else ALIQUOT_TOKEN_FILE, ALIQUOT_TOKEN, the
+            configuration file's `token_file`, and what `aliquot login` and `aliquot up` have kept for this coordinator.
+        token_file: a file with it, which is read again when the token is refused and another one is there.
         agent_sockets: sockets of this machine's agents. None: found by `local.find_agents`.
         transport: used instead of gRPC.
     """
@@ -59,13 +64,18 @@ class Pool(PoolBase[HeldLease]):
         timeout_s: float = DEFAULT_TIMEOUT_S,
         retry: RetryPolicy | None = None,
         tls: ClientTls | None = None,
+        token: str | None = None,
+        token_file: str | Path | None = None,
         agent_sockets: Sequence[Path] | None = None,
         transport: Transport | None = None,
     ) -> None:
-        settings = client_settings(coordinator, tenant)
-        super().__init__(settings, retry, timeout_s, agent_sockets)
-        tls = tls or settings.client_tls()
-        self._transport = transport or GrpcTransport(None if tls is None else channel_credentials(tls))
+        found = connecting(coordinator, tenant, token=token, token_file=token_file, tls=tls)
+        super().__init__(found, retry, timeout_s, agent_sockets)
+        if transport is None:
+            found.check()
+            credentials = None if found.tls is None else channel_credentials(found.tls)
+            transport = GrpcTransport(credentials, found.token)
+        self._transport = transport
         self._keeper: Keeper = Keeper(self._transport, self._context, self._on_news)
         self._runner = Runner(self._transport, self._keep_or_forget)
 
@@ -334,6 +344,11 @@ class Pool(PoolBase[HeldLease]):
     def admin(self) -> Admin:
         """Tenants, queues, pools, prices and the ledger, for administrators."""
         return Admin(self._context, self.timeout_s, self._runner)
+
+    @property
+    def access(self) -> Access:
+        """Who this program is, roles, tokens, and who did what."""
+        return Access(self._context, self.timeout_s, self._runner)
 
     def status(self) -> values.Status:
         """Totals per pool, model and tenant."""

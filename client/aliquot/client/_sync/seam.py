@@ -15,6 +15,7 @@ import grpc
 from aliquot.client._grpc_status import to_failure
 from aliquot.client._held_base import HeldBase
 from aliquot.client._methods import Answer, Request
+from aliquot.client._token import Metadata
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -72,9 +73,11 @@ class Worker:
 class GrpcExchange(Generic[Request, Answer]):
     """Both directions of a gRPC call, which takes what to send from an iterator, in a thread of its own."""
 
-    def __init__(self, method: grpc.StreamStreamMultiCallable[Request, Answer], address: str) -> None:
+    def __init__(
+        self, method: grpc.StreamStreamMultiCallable[Request, Answer], address: str, metadata: Metadata | None
+    ) -> None:
         self._outbox: queue.SimpleQueue[Request | None] = queue.SimpleQueue()
-        self._call = method(iter(self._outbox.get, None))
+        self._call = method(iter(self._outbox.get, None), metadata=metadata)
         self._address = address
         self._silent = False
 

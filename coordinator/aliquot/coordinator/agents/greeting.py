@@ -13,6 +13,7 @@ from aliquot.common import limits, names
 from aliquot.common.clock import Clock
 from aliquot.common.errors import InvalidFieldError
 from aliquot.coordinator.agents.identity import AgentRule
+from aliquot.coordinator.agents.proving import Prover
 from aliquot.coordinator.agents.roster import Roster
 from aliquot.coordinator.agents.session import Context, Session, refuse_second
 from aliquot.coordinator.errors import ProtocolVersion
@@ -47,6 +48,7 @@ class Greeter:
         pool_secret: bytes,
         version: str,
         allowed: AgentRule,
+        prover: Prover,
     ) -> None:
         self._writer = writer
         self._view = view
@@ -56,6 +58,7 @@ class Greeter:
         self._pool_secret = pool_secret
         self._version = version
         self._allowed = allowed
+        self._prover = prover
         self._epochs = 0
         self._raising = asyncio.Lock()
 
@@ -83,13 +86,15 @@ class Greeter:
         if not hello.boot_id or len(hello.boot_id) > limits.MAX_NAME_CHARS:
             raise InvalidFieldError("hello.boot_id", f"has 1 to {limits.MAX_NAME_CHARS} characters")
         self._allowed(context, hello.node_id)
+        key_sha256 = await self._prover.prove(hello, context)
         now_ms = self._clock.monotonic_ms()
         refuse_second(self._roster.get(hello.node_id), hello.boot_id, now_ms - self._roster.suspect_ms)
         await self._outrank(hello.leader_epoch)
+        self._prover.require(hello.node_id, key_sha256)  # meanwhile it may have been taken away
         leader_epoch = self._view.leader_epoch
         self._epochs += 1
         epoch = leader_epoch * _EPOCHS_PER_LEADER + self._epochs
-        session = Session(hello, epoch, context, self._view, self._pool_secret, now_ms)
+        session = Session(hello, epoch, context, self._view, self._pool_secret, now_ms, key_sha256=key_sha256)
         self._roster.enter(session)
         version = names.plain_text(hello.agent_version, limits.MAX_NAME_CHARS)
         self._telemetry.put_node(hello.node_id, AboutNode(version, "", self._clock.now_ms()))

@@ -15,11 +15,12 @@ from aliquot.common.errors import AliquotError
 from aliquot.coordinator.agents.desired import nodes_to_tell
 from aliquot.coordinator.agents.liveness import Liveness, SessionsConfig, Silent
 from aliquot.coordinator.agents.session import Session
+from aliquot.coordinator.core.enrolment.records import Enrolled
 from aliquot.coordinator.core.errors import SessionReplaced
 from aliquot.coordinator.core.leases.records import Lease
 from aliquot.coordinator.core.state import Node
 from aliquot.coordinator.core.types import NodeState
-from aliquot.coordinator.errors import Overloaded, ShuttingDown
+from aliquot.coordinator.errors import NotEnrolled, Overloaded, ShuttingDown
 from aliquot.coordinator.reading.outbox import Follower
 from aliquot.coordinator.reading.telemetry import Telemetry
 from aliquot.coordinator.reading.view import View
@@ -117,6 +118,19 @@ class Roster(Follower):
             self._liveness.present(node_id)
         elif node_id not in self._by_node and node.state in _WATCHED:
             self._liveness.absent(node_id, self._clock.monotonic_ms())
+
+    def enrolment_changed(self, node_id: str, enrolled: Enrolled | None) -> None:
+        """The session that another key has opened, or none, ends."""
+        session = self._by_node.get(node_id)
+        if session is None or session.key_sha256 == (enrolled.key_sha256 if enrolled is not None else b""):
+            return
+        if enrolled is None:
+            goodbye = agent_pb2.Goodbye(reason="DISENROLLED", reconnect_after_ms=30_000)
+            message = f"node {node_id} does not belong to this pool any more"
+        else:
+            goodbye = agent_pb2.Goodbye(reason="ENROLLED", reconnect_after_ms=100)
+            message = f"node {node_id} has joined with another key"
+        self.dismiss(session, goodbye, NotEnrolled(message, hint="`aliquot node invite` lets it join"))
 
     # -- silence
 

@@ -60,6 +60,7 @@ class Session:
         "delta_seq",
         "ended",
         "epoch",
+        "key_sha256",
         "last_heard_ms",
         "live",
         "node_id",
@@ -69,12 +70,22 @@ class Session:
     )
 
     def __init__(
-        self, hello: agent_pb2.Hello, epoch: int, context: Context, view: View, pool_secret: bytes, now_ms: int
+        self,
+        hello: agent_pb2.Hello,
+        epoch: int,
+        context: Context,
+        view: View,
+        pool_secret: bytes,
+        now_ms: int,
+        *,
+        key_sha256: bytes = b"",
     ) -> None:
         self.node_id = hello.node_id
         self.epoch = epoch
         self.boot_id = hello.boot_id
         """Of the machine that its agent runs on: another one after every restart."""
+        self.key_sha256 = key_sha256
+        """Of the key that opened it; empty: its node needed none."""
         self.last_heard_ms = now_ms
         self.pace = Pace(now_ms)
         self.delta_seq = 0

@@ -6,9 +6,11 @@ import logging
 
 from aliquot.common.clock import Clock
 from aliquot.common.errors import AliquotError
+from aliquot.coordinator.agents.certifying import Certify
 from aliquot.coordinator.agents.greeting import Greeter
 from aliquot.coordinator.agents.identity import AgentRule, any_agent
 from aliquot.coordinator.agents.listening import Listener
+from aliquot.coordinator.agents.proving import Prover
 from aliquot.coordinator.agents.roster import Roster
 from aliquot.coordinator.agents.session import Context, Session
 from aliquot.coordinator.agents.submitting import offer
@@ -40,6 +42,8 @@ class Sessions:
         roster: Roster,
         pool_secret: bytes,
         version: str,
+        prover: Prover,
+        certify: Certify,
         allowed: AgentRule = any_agent,
     ) -> None:
         self._writer = writer
@@ -54,6 +58,7 @@ class Sessions:
             pool_secret=pool_secret,
             version=version,
             allowed=allowed,
+            prover=prover,
         )
         self._listener = Listener(
             writer=writer,
@@ -63,6 +68,7 @@ class Sessions:
             observed=observed,
             metrics=metrics,
             roster=roster,
+            certify=certify,
         )
 
     async def serve(self, context: Context) -> None:

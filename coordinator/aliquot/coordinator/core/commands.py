@@ -11,6 +11,9 @@ import enum
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from aliquot.coordinator.core.access.records import Actor, Token
+from aliquot.coordinator.core.access.roles import Grant
+from aliquot.coordinator.core.enrolment.records import Enrolled, Invite
 from aliquot.coordinator.core.ledger.rates import RateCard
 from aliquot.coordinator.core.maintenance.windows import WindowSpec
 from aliquot.coordinator.core.outcomes import (
@@ -58,6 +61,8 @@ class Allocate(Command[AllocateOutcome]):
     key: str = ""
     body_sha256: bytes = b""
     no_queue: bool = False
+    by: str = ""
+    """The principal that asks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +86,8 @@ class GrantOn(Command[AllocateOutcome]):
     """For each member."""
     key: str = ""
     body_sha256: bytes = b""
+    by: str = ""
+    """The principal that asks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +97,8 @@ class Release(Command[None]):
     lease_id: str
     reason: EndReason = EndReason.RELEASED
     detail: str = ""
+    by: str = ""
+    """The principal that ends it; empty: the pool itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,6 +266,85 @@ class ReportCut(Command[None]):
     card_uuid: str
     number: int
     problem: str = ""
+
+
+# -- callers
+
+
+@dataclass(frozen=True, slots=True)
+class OnBehalf(Command[T_co]):
+    """Carry out a command and put down for whom, if it changes anything."""
+
+    by: Actor
+    subject: str
+    """What it is done to, for people."""
+    command: Command[T_co]
+
+
+@dataclass(frozen=True, slots=True)
+class GrantRole(Command[None]):
+    """Give a principal a role."""
+
+    by: Actor
+    principal: str
+    grant: Grant
+
+
+@dataclass(frozen=True, slots=True)
+class RevokeRole(Command[None]):
+    """Take a role from a principal."""
+
+    by: Actor
+    principal: str
+    grant: Grant
+
+
+@dataclass(frozen=True, slots=True)
+class IssueToken(Command[Token]):
+    """Let a token count. Its id and hash are fresh; when it was made, and by whom, is filled in."""
+
+    by: Actor
+    token: Token
+    grants: tuple[Grant, ...] = ()
+    """Roles that its principal is given in the same step."""
+
+
+@dataclass(frozen=True, slots=True)
+class RevokeTokens(Command[tuple[Token, ...]]):
+    """End tokens: these, and all of a principal's."""
+
+    by: Actor
+    token_ids: tuple[str, ...] = ()
+    principal: str = ""
+
+
+# -- nodes' keys
+
+
+@dataclass(frozen=True, slots=True)
+class InviteNode(Command[Invite]):
+    """Let a node bring a key. The invite's id and hash are fresh; when it was made and ends is filled in."""
+
+    invite: Invite
+    ttl_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class JoinNode(Command[Enrolled]):
+    """A node comes with an invite and a key that it has proven to have."""
+
+    invite_id: str
+    invite_sha256: bytes
+    node_id: str
+    node_name: str
+    key_sha256: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class DisenrolNode(Command[None]):
+    """Let no key speak for a node any more."""
+
+    node_id: str
 
 
 # -- pools, tenants, queues, the ledger

@@ -12,9 +12,11 @@ from typing import Any, TypeVar
 
 from aliquot.coordinator.core import commands as c
 from aliquot.coordinator.core import pricing, tick
+from aliquot.coordinator.core.access import decide as access
 from aliquot.coordinator.core.admission import decide as admission
 from aliquot.coordinator.core.admission import explain
 from aliquot.coordinator.core.elastic import decide as elastic
+from aliquot.coordinator.core.enrolment import decide as enrolment
 from aliquot.coordinator.core.leases import allocate, lifecycle, placing, reports
 from aliquot.coordinator.core.ledger import decide as ledger
 from aliquot.coordinator.core.lending import decide as lending
@@ -38,7 +40,12 @@ def decide(planning: Planning, command: c.Command[T], now_ms: int) -> Decision[T
     """
     planning.catch_up()
     planning.memory.troubles.begin()
-    return _DECIDE[type(command)](planning, command, max(now_ms, planning.now_ms))
+    return decide_one(planning, command, max(now_ms, planning.now_ms))
+
+
+def decide_one(planning: Planning, command: c.Command[T], now_ms: int) -> Decision[T]:
+    """The same within a decision that has begun."""
+    return _DECIDE[type(command)](planning, command, now_ms)
 
 
 def answer(planning: Planning, query: Query[T], now_ms: int) -> T:
@@ -80,6 +87,14 @@ _DECIDE: dict[type[Any], Callable[[Planning, Any, int], Decision[Any]]] = {
     c.ReportCut: mig.report,
     c.ReconcileNode: reconcile.reconcile,
     c.ReportSlices: reports.report_slices,
+    c.OnBehalf: access.on_behalf,
+    c.GrantRole: access.grant_role,
+    c.RevokeRole: access.revoke_role,
+    c.IssueToken: access.issue_token,
+    c.RevokeTokens: access.revoke_tokens,
+    c.InviteNode: enrolment.invite,
+    c.JoinNode: enrolment.join,
+    c.DisenrolNode: enrolment.disenrol,
     c.Apply: tenancy.apply,
     c.Withdraw: tenancy.remove,
     c.Forgive: tenancy.forgive,

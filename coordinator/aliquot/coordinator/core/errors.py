@@ -180,5 +180,51 @@ class PeriodClosed(DomainError):
     reason = "PERIOD_CLOSED"
 
 
+class RoleMissing(DomainError):
+    """The caller's roles don't allow this."""
+
+    reason = "ROLE_MISSING"
+
+    def __init__(self, message: str, *, principal: str, hint: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.principal = principal
+
+
+class LastAdministrator(DomainError):
+    """Nobody would be left who may give roles on the whole pool."""
+
+    reason = "LAST_ADMINISTRATOR"
+
+
+class TokenNotFound(DomainError):
+    """No such token, or it has ended."""
+
+    reason = "TOKEN_NOT_FOUND"
+
+
+class InviteUnknown(DomainError):
+    """No such invite."""
+
+    reason = "INVITE_UNKNOWN"
+
+
+class InviteUsedUp(DomainError):
+    """Another key has come with this invite."""
+
+    reason = "INVITE_USED"
+
+
+class InviteExpired(DomainError):
+    """The invite's time is over."""
+
+    reason = "INVITE_EXPIRED"
+
+
+class InviteElsewhere(DomainError):
+    """The invite is for another node."""
+
+    reason = "INVITE_FOR_ANOTHER_NODE"
+
+
 class BrokenInvariant(AssertionError):
     """The core's own state contradicts itself: a defect, never the caller's fault."""

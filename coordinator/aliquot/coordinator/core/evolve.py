@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from aliquot.coordinator.core.access import evolve as access
 from aliquot.coordinator.core.elastic import evolve as elastic
+from aliquot.coordinator.core.enrolment import evolve as enrolment
 from aliquot.coordinator.core.fact import Fact
 from aliquot.coordinator.core.facts import LeaderStarted
 from aliquot.coordinator.core.holds import evolve as holds
@@ -51,4 +53,6 @@ _APPLY: dict[type[Fact], Callable[[State, Any], None]] = {
     **elastic.APPLY,
     **lending.APPLY,
     **maintenance.APPLY,
+    **access.APPLY,
+    **enrolment.APPLY,
 }

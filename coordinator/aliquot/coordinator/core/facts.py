@@ -9,7 +9,15 @@ Each subject has a `facts.py` of its own; `AnyFact` puts all together.
 
 from __future__ import annotations
 
+from aliquot.coordinator.core.access.facts import Acted, RoleGranted, RoleRevoked, TokenIssued, TokensEnded
 from aliquot.coordinator.core.elastic.facts import LeaseGrown, LeaseShrinking, ShapeAcknowledged, SlicesKept
+from aliquot.coordinator.core.enrolment.facts import (
+    InvitesForgotten,
+    InviteUsed,
+    NodeDisenrolled,
+    NodeEnrolled,
+    NodeInvited,
+)
 from aliquot.coordinator.core.fact import Fact
 from aliquot.coordinator.core.holds.facts import HoldBroken, HoldCreated, HoldReleased
 from aliquot.coordinator.core.leases.facts import (
@@ -105,4 +113,14 @@ AnyFact = (
     | BooksClosed
     | UsageFolded
     | PricesLearnt
+    | RoleGranted
+    | RoleRevoked
+    | TokenIssued
+    | TokensEnded
+    | Acted
+    | NodeInvited
+    | InviteUsed
+    | InvitesForgotten
+    | NodeEnrolled
+    | NodeDisenrolled
 )

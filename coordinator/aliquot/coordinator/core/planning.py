@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
+from aliquot.coordinator.core.access.view import AccessView
 from aliquot.coordinator.core.config import CoreConfig
+from aliquot.coordinator.core.enrolment.view import EnrolmentView
 from aliquot.coordinator.core.holds.records import Hold
 from aliquot.coordinator.core.inventory.view import InventoryView
 from aliquot.coordinator.core.leases.records import Lease
@@ -68,6 +70,8 @@ class Planning:
         self.node_moved_ms: Final[Mapping[str, int]] = state.node_moved_ms
         self.disruptions: Final[Mapping[str, tuple[int, ...]]] = state.disruptions
         self.windows: Final[Mapping[str, Window]] = state.windows
+        self.access: Final[AccessView] = state.access
+        self.enrolment: Final[EnrolmentView] = state.enrolment
         self.inventory: Final[InventoryView] = state.inventory
         self.keys: Final[Mapping[tuple[str, str], str]] = state.keys
         self.node_ids_by_name: Final[Mapping[str, str]] = state.node_ids_by_name

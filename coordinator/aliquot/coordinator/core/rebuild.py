@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from aliquot.coordinator.core.access.evolve import index as index_access
 from aliquot.coordinator.core.elastic.evolve import enlist
+from aliquot.coordinator.core.enrolment.evolve import index as index_enrolment
 from aliquot.coordinator.core.holds.evolve import keep
 from aliquot.coordinator.core.leases.counting import be_patient, recount_all
 from aliquot.coordinator.core.leases.records import Lease, Slice
@@ -38,6 +40,8 @@ def rebuild_indexes(state: State) -> None:
         keep_cuts(state, node)
     for hold in state.holds.values():
         keep(state, hold)
+    index_access(state)
+    index_enrolment(state)
     recount_all(state)
     for tenant in state.tenancy.offences:
         watch_offences(state, tenant)

@@ -10,6 +10,8 @@ import hashlib
 
 import msgspec
 
+from aliquot.coordinator.core.access.records import AuditEntry, Principal, Token
+from aliquot.coordinator.core.enrolment.records import Enrolled, Invite
 from aliquot.coordinator.core.holds.records import Hold
 from aliquot.coordinator.core.leases.records import Lease
 from aliquot.coordinator.core.ledger.entries import DayTotal, Entry, HourTotal, Observed
@@ -23,9 +25,9 @@ from aliquot.coordinator.core.state import Device, Node, State
 from aliquot.coordinator.core.tenancy.books import Average
 from aliquot.coordinator.core.tenancy.specs import Pool, Queue, Tenant
 
-FORMAT = 3
+FORMAT = 4
 """1: before tenants, holds and the ledger; such snapshots are read as having none. 2: before usage was folded, and
-before maintenance windows; versions that know no other would lose them.
+before maintenance windows; versions that know no other would lose them. 3: before principals, tokens and nodes' keys.
 """
 
 
@@ -70,6 +72,16 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     folded_up_to_ms: int = 0
     windows: tuple[Window, ...] = ()
     """Sorted by name."""
+    principals: tuple[Principal, ...] = ()
+    """Sorted by name."""
+    tokens: tuple[Token, ...] = ()
+    """Sorted by id."""
+    audit: tuple[AuditEntry, ...] = ()
+    next_audit: int = 1
+    enrolled: tuple[Enrolled, ...] = ()
+    """Sorted by node id."""
+    invites: tuple[Invite, ...] = ()
+    """Sorted by id."""
     offences: tuple[tuple[str, tuple[int, ...]], ...] = ()
 
 
@@ -105,6 +117,12 @@ def to_snapshot(state: State) -> Snapshot:
         hours=tuple(hour_totals(ledger.hours)),
         folded_up_to_ms=ledger.folded_up_to_ms,
         windows=tuple(window for _, window in sorted(state.windows.items())),
+        principals=tuple(principal for _, principal in sorted(state.access.principals.items())),
+        tokens=tuple(token for _, token in sorted(state.access.tokens.items())),
+        audit=tuple(state.access.audit),
+        next_audit=state.access.next_entry,
+        enrolled=tuple(enrolled for _, enrolled in sorted(state.enrolment.enrolled.items())),
+        invites=tuple(invite for _, invite in sorted(state.enrolment.invites.items())),
         offences=tuple(sorted(tenancy.offences.items())),
     )
 
@@ -131,6 +149,13 @@ def from_snapshot(snapshot: Snapshot) -> State:
     state.holds = {hold.owner: hold for hold in snapshot.holds}
     state.disruptions = dict(snapshot.disruptions)
     state.windows = {window.spec.name: window for window in snapshot.windows}
+    access = state.access
+    access.principals = {principal.name: principal for principal in snapshot.principals}
+    access.tokens = {token.token_id: token for token in snapshot.tokens}
+    access.audit.extend(snapshot.audit)
+    access.next_entry = snapshot.next_audit
+    state.enrolment.enrolled = {enrolled.node_id: enrolled for enrolled in snapshot.enrolled}
+    state.enrolment.invites = {invite.invite_id: invite for invite in snapshot.invites}
     ledger = state.ledger
     ledger.prices = PriceHistory(snapshot.rates)
     ledger.restore(snapshot.entries)

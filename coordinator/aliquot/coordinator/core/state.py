@@ -13,6 +13,8 @@ from dataclasses import dataclass
 
 import msgspec
 
+from aliquot.coordinator.core.access.records import AccessBooks, AuditEntry
+from aliquot.coordinator.core.enrolment.records import EnrolmentBooks
 from aliquot.coordinator.core.errors import LeaseNotFound, NodeNotFound
 from aliquot.coordinator.core.holds.records import Hold
 from aliquot.coordinator.core.inventory import Inventory
@@ -91,6 +93,13 @@ class Touched(msgspec.Struct, frozen=True):
     """Tenants whose budgets are used at another pace."""
     plans: bool = False
     """Whether holds or maintenance windows have changed."""
+    principals: tuple[str, ...] = ()
+    tokens: tuple[str, ...] = ()
+    audit: tuple[AuditEntry, ...] = ()
+    """What was put down of who did what, in order."""
+    enrolled: tuple[str, ...] = ()
+    """Nodes whose key has changed."""
+    invites: tuple[str, ...] = ()
 
 
 class State:
@@ -119,6 +128,8 @@ class State:
         """When leases of a tenant were last preempted by priority; only of tenants that bound it."""
         self.windows: dict[str, Window] = {}
         """Maintenance windows, by name."""
+        self.access = AccessBooks()
+        self.enrolment = EnrolmentBooks()
         self.prices: PriceTable | None = None
         """What the price policy believes; None: what it starts with."""
 
@@ -187,6 +198,11 @@ class State:
         self._node_moves_made: tuple[NodeMove, ...] = ()
         self._touched_meters: dict[str, None] = {}
         self._touched_plans = False
+        self._touched_principals: dict[str, None] = {}
+        self._touched_tokens: dict[str, None] = {}
+        self._audited: tuple[AuditEntry, ...] = ()
+        self._touched_enrolled: dict[str, None] = {}
+        self._touched_invites: dict[str, None] = {}
 
     @classmethod
     def fresh(cls) -> State:
@@ -272,6 +288,26 @@ class State:
         """Say that a hold or a maintenance window has changed."""
         self._touched_plans = True
 
+    def touch_principal(self, name: str) -> None:
+        """Say that this principal's record was replaced."""
+        self._touched_principals[name] = None
+
+    def touch_token(self, token_id: str) -> None:
+        """Say that this token was issued or has ended."""
+        self._touched_tokens[token_id] = None
+
+    def touch_audit(self, entry: AuditEntry) -> None:
+        """Say that somebody has changed something."""
+        self._audited += (entry,)
+
+    def touch_enrolled(self, node_id: str) -> None:
+        """Say that another key speaks for a node, or none."""
+        self._touched_enrolled[node_id] = None
+
+    def touch_invite(self, invite_id: str) -> None:
+        """Say that an invite was made, used or dropped."""
+        self._touched_invites[invite_id] = None
+
     def touch_node_move(self, move: NodeMove) -> None:
         """Say that a node has changed hands."""
         self._node_moves_made += (move,)
@@ -285,7 +321,17 @@ class State:
             self._node_moves_made,
             tuple(self._touched_meters),
             self._touched_plans,
+            tuple(self._touched_principals),
+            tuple(self._touched_tokens),
+            self._audited,
+            tuple(self._touched_enrolled),
+            tuple(self._touched_invites),
         )
+        self._touched_principals.clear()
+        self._touched_tokens.clear()
+        self._touched_enrolled.clear()
+        self._touched_invites.clear()
+        self._audited = ()
         self._touched_plans = False
         self._node_moves_made = ()
         self._touched_meters.clear()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from aliquot.coordinator.core.access.decide import expired as token_expired
 from aliquot.coordinator.core.commands import RetrySetAside, Tick
 from aliquot.coordinator.core.elastic import decide as resizing
+from aliquot.coordinator.core.enrolment.decide import look_at_invite
 from aliquot.coordinator.core.fact import Fact
 from aliquot.coordinator.core.holds import decide as holding
 from aliquot.coordinator.core.leases import lifecycle
@@ -173,5 +175,7 @@ _LOOK = {
     Due.SHRINK: resizing.notice_over,
     Due.BALANCE: look_at_projects,
     Due.MAINTENANCE: look_at_window,
+    Due.TOKEN: token_expired,
+    Due.INVITE: look_at_invite,
     Due.OFFENCE: _offence,
 }

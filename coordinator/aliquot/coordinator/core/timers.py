@@ -39,6 +39,10 @@ class Due(enum.IntEnum):
     """A lease that was preempted as often as is allowed may be again."""
     OFFENCE = 14
     """A lease that ended as `OVER_LIMIT` does not count against its tenant any more."""
+    TOKEN = 15
+    """A token expires."""
+    INVITE = 16
+    """An invite was over long ago and is forgotten."""
     CUT = 20
     """Perhaps a card in MIG mode should be cut for somebody who waits."""
 

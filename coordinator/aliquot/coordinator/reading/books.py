@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from aliquot.coordinator.core.enrolment.records import Enrolled, Invite
 from aliquot.coordinator.core.holds.records import Hold
 from aliquot.coordinator.core.leases.records import Lease
 from aliquot.coordinator.core.ledger.books import Extract, Ledger, open_entries
@@ -28,6 +29,7 @@ from aliquot.coordinator.reading.totals import Totals
 from aliquot.coordinator.writing.commits import BooksChange
 
 Spec = TypeVar("Spec", TenantSpec, QueueSpec)
+Value = TypeVar("Value")
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +84,10 @@ class DurableBooks:
         self.ledger = Ledger()
         self.windows: tuple[Window, ...] = ()
         """The next one first."""
+        self.enrolled: dict[str, Enrolled] = {}
+        """By node id: the key that speaks for it."""
+        self.invites: dict[str, Invite] = {}
+        """By id."""
         self._tenancy = Tenancy()
         self._meters: dict[str, Meter] = {}
         self._holds: tuple[Hold, ...] = ()
@@ -98,6 +104,10 @@ class DurableBooks:
             self.windows = change.windows
         for done in change.ledger:
             done(self.ledger)
+        for node_id, enrolled in change.enrolled:
+            _put(self.enrolled, node_id, enrolled)
+        for invite_id, invite in change.invites:
+            _put(self.invites, invite_id, invite)
 
     def extract(self, tenant: str, live: Iterable[Lease], from_ms: int, to_ms: int, now_ms: int) -> Extract:
         """See `View.extract`."""
@@ -184,3 +194,10 @@ def _whole(totals: Totals) -> Amount:
 def _scaled(quota: Quota, scale: int) -> Amount:
     whole = guaranteed_in_all(quota.guaranteed, quota.models)
     return Amount(whole.share_milli * scale // MILLIONTHS, whole.memory_bytes * scale // MILLIONTHS)
+
+
+def _put(records: dict[str, Value], name: str, value: Value | None) -> None:
+    if value is None:
+        records.pop(name, None)
+    else:
+        records[name] = value

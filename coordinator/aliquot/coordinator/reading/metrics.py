@@ -23,6 +23,7 @@ from prometheus_client.registry import Collector
 from aliquot.coordinator.core.leases.records import Lease
 from aliquot.coordinator.core.lending.loans import NodeMove
 from aliquot.coordinator.core.placement.fragmentation import Fragmentation
+from aliquot.coordinator.reading.denials import Denials
 from aliquot.coordinator.reading.outbox import Follower
 from aliquot.coordinator.reading.totals import QueueTotals, Totals
 from aliquot.coordinator.reading.view import View
@@ -82,6 +83,8 @@ class Metrics(Collector, Follower):
         self.lent: Counter[str] = Counter()
         self.ended: Counter[str] = Counter()
         self.refused: Counter[str] = Counter()
+        self.denials = Denials()
+        """Refusals for who called."""
         self.agent_messages: Counter[str] = Counter()
         self.fragmentation: dict[tuple[str, str], Fragmentation] = {}
         """By (pool, model), as last sampled; empty before the first sample."""
@@ -146,6 +149,7 @@ class Metrics(Collector, Follower):
         yield _counters("aliquot_node_moves", "Nodes that changed hands between projects", "direction", self.lent)
         yield _counters("aliquot_leases_ended", "Ends of leases", "reason", self.ended)
         yield _counters("aliquot_requests_refused", "Calls answered with an error", "reason", self.refused)
+        yield _counters("aliquot_denied", "Calls refused for who made them", "reason", self.denials.by_reason)
         yield _counters("aliquot_agent_messages", "Messages from agents", "kind", self.agent_messages)
         totals = self._view.totals
         yield GaugeMetricFamily("aliquot_durable_facts", "Number of the last durable fact", value=self._view.seq)

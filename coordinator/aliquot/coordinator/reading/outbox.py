@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from aliquot.coordinator.core.enrolment.records import Enrolled
 from aliquot.coordinator.core.leases.records import Lease
 from aliquot.coordinator.core.lending.loans import NodeMove
 from aliquot.coordinator.core.state import Node
@@ -25,6 +26,9 @@ class Follower:
 
     def node_changed(self, node_id: str, node: Node | None) -> None:
         """A node has a new durable record, or none any more."""
+
+    def enrolment_changed(self, node_id: str, enrolled: Enrolled | None) -> None:
+        """Another key speaks for a node, or none any more."""
 
     def node_moved(self, move: NodeMove) -> None:
         """A node has changed hands between projects."""
@@ -80,3 +84,6 @@ class Outbox:
         for node_id, node in commit.nodes:
             for follower in followers:
                 follower.node_changed(node_id, node)
+        for node_id, enrolled in commit.books.enrolled:
+            for follower in followers:
+                follower.enrolment_changed(node_id, enrolled)

@@ -15,6 +15,7 @@ from aliquot.coordinator.core.maintenance.windows import Window
 from aliquot.coordinator.core.state import Device, Node
 from aliquot.coordinator.reading.arrival_order import ArrivalOrder
 from aliquot.coordinator.reading.books import DurableBooks, TenancyView, WindowView
+from aliquot.coordinator.reading.callers import DurableCallers
 from aliquot.coordinator.reading.totals import Totals
 from aliquot.coordinator.writing.commits import Commit
 
@@ -39,6 +40,7 @@ class View:
         """
         self.totals = Totals()
         self.books = DurableBooks()
+        self.callers = DurableCallers()
         self._node_ids_by_name: dict[str, str] = {}
         self._slices_by_node: dict[str, dict[str, str]] = {}
         self._all = ArrivalOrder()
@@ -66,6 +68,7 @@ class View:
         if commit.nodes or commit.devices:
             self._count_usable(commit)
         self.books.apply(commit.books)
+        self.callers.apply(commit.books)
         self.seq, self.at_ms, self.leader_epoch = commit.seq, commit.at_ms, commit.leader_epoch
         return changes
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
@@ -69,6 +69,8 @@ class Watcher:
     lease_ids: frozenset[str]
     nodes: bool
     seq: int
+    sees: Callable[[Lease], bool] | None = None
+    """Whether it may have a lease; None: every one."""
     _queue: deque[Change] = field(default_factory=deque)
     _overrun: bool = False
     _waiter: asyncio.Future[None] | None = None
@@ -77,6 +79,8 @@ class Watcher:
         """Whether it asked for this."""
         if isinstance(record, Node):
             return self.nodes
+        if self.sees is not None and not self.sees(record):
+            return False
         if self.lease_ids:
             return record.lease_id in self.lease_ids
         return not self.tenant or record.request.tenant == self.tenant
@@ -191,6 +195,8 @@ class WatchHub:
         """The ring can serve whoever has seen everything up to here."""
         self._all: _Watchers = {}
         self._everything: _Watchers = {}
+        self._some: _Watchers = {}
+        """Those who want everything and may not have all of it."""
         self._by_tenant: dict[str, _Watchers] = {}
         self._by_lease: dict[str, _Watchers] = {}
         self._for_nodes: _Watchers = {}
@@ -242,20 +248,34 @@ class WatchHub:
             if watcher.nodes not in shared:
                 shared[watcher.nodes] = batch.changes(batch.records if watcher.nodes else leases)
             watcher.put(shared[watcher.nodes])
+        for watcher in self._some:
+            watcher.offer(batch, [record for record in batch.records if watcher.wants(record)])
         interested: dict[Watcher, list[Lease | Node]] = {}
         for lease in leases:
             for watchers in (self._by_tenant.get(lease.request.tenant), self._by_lease.get(lease.lease_id)):
                 for watcher in watchers or ():
+                    if watcher.sees is not None and not watcher.sees(lease):
+                        continue
                     interested.setdefault(watcher, []).append(lease)
         if nodes:
             for watcher in self._for_nodes:
-                if watcher not in self._everything:
+                if watcher not in self._everything and watcher not in self._some:
                     interested.setdefault(watcher, []).extend(nodes)
         for watcher, records in interested.items():
             watcher.offer(batch, records)
 
-    def watch(self, *, after_seq: int, tenant: str = "", lease_ids: Iterable[str] = (), nodes: bool = False) -> Watcher:
-        """Follow the changes after `after_seq` (0: from now on). Raises WatchCompacted or Overloaded."""
+    def watch(
+        self,
+        *,
+        after_seq: int,
+        tenant: str = "",
+        lease_ids: Iterable[str] = (),
+        nodes: bool = False,
+        sees: Callable[[Lease], bool] | None = None,
+    ) -> Watcher:
+        """Follow the changes after `after_seq` (0: from now on), of leases that it `sees`. Raises WatchCompacted or
+        Overloaded.
+        """
         if len(self._all) >= WATCHERS_MAX:
             raise Overloaded(f"{WATCHERS_MAX} watchers are connected, which is the bound", retry_after_ms=5_000)
         if after_seq and after_seq < self._oldest_seq:
@@ -269,7 +289,7 @@ class WatchHub:
                 hint="list again, and watch from the list's seq",
             )
         start = after_seq or self.seq
-        watcher = Watcher(self, tenant, frozenset(lease_ids), nodes, start)
+        watcher = Watcher(self, tenant, frozenset(lease_ids), nodes, start, sees)
         if start < self.seq:
             self._repeat(watcher, start)
         self._all[watcher] = None
@@ -308,5 +328,5 @@ class WatchHub:
         elif watcher.tenant:
             registers.append(self._by_tenant.setdefault(watcher.tenant, {}))
         else:
-            registers.append(self._everything)
+            registers.append(self._everything if watcher.sees is None else self._some)
         return registers

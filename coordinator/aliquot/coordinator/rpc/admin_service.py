@@ -9,10 +9,13 @@ from aliquot.common import limits, names
 from aliquot.common.clock import Clock
 from aliquot.common.errors import InvalidFieldError
 from aliquot.coordinator.core import commands as c
+from aliquot.coordinator.core.access.roles import Action
 from aliquot.coordinator.core.ledger.invoice import balance_micro, make_invoice
 from aliquot.coordinator.core.queries import DryRun
 from aliquot.coordinator.reading.metrics import Metrics
 from aliquot.coordinator.reading.view import View
+from aliquot.coordinator.rpc.caller import caller, on_behalf
+from aliquot.coordinator.rpc.scopes import declared_names, may_declare, may_withdraw, seen_by
 from aliquot.coordinator.wire import administration as messages
 from aliquot.coordinator.wire import maintenance
 from aliquot.coordinator.wire.calls import Context, Service, unary
@@ -47,7 +50,9 @@ class AdminService(Service, admin_pb2_grpc.AdminServiceServicer):
     ) -> admin_pb2.ApplyResponse:
         """Everything is checked before anything is declared."""
         command = messages.read_apply(request)
-        outcome = await self._carry_out(command, dry_run=command.dry_run)
+        may_declare(caller(), command)
+        done = on_behalf(context, "Apply", declared_names(command), command)
+        outcome = await self._carry_out(done, dry_run=command.dry_run)
         return admin_pb2.ApplyResponse(changed=dict(outcome.changed), unchanged=outcome.unchanged)
 
     @unary
@@ -58,7 +63,9 @@ class AdminService(Service, admin_pb2_grpc.AdminServiceServicer):
         if request.kind not in [kind.value for kind in c.Declared]:
             raise InvalidFieldError("kind", f"{request.kind[:32]!r} can't be withdrawn", hint="pool, tenant or queue")
         version = request.version if request.HasField("version") else c.ANY_VERSION
-        await self._writer.submit(c.Withdraw(c.Declared(request.kind), request.name, version))
+        command = c.Withdraw(c.Declared(request.kind), request.name, version)
+        may_withdraw(caller(), command)
+        await self._writer.submit(on_behalf(context, "Withdraw", f"{request.kind} {request.name}", command))
         return admin_pb2.WithdrawResponse()
 
     # -- looking
@@ -68,7 +75,7 @@ class AdminService(Service, admin_pb2_grpc.AdminServiceServicer):
         self, request: admin_pb2.GetTenancyRequest, context: Context
     ) -> admin_pb2.Tenancy:
         """Everything declared, with what is held and waits."""
-        return messages.tenancy_message(self._view.tenancy(self._clock.now_ms()))
+        return messages.tenancy_message(seen_by(caller(), self._view.tenancy(self._clock.now_ms())))
 
     @unary
     async def Balance(  # noqa: N802
@@ -77,7 +84,8 @@ class AdminService(Service, admin_pb2_grpc.AdminServiceServicer):
         """A plan for lending nodes; carried out where that is asked for."""
         pool = names.validate_pool(request.pool or _DEFAULT_POOL)
         command = c.Balance(pool, request.carry_out, tuple(request.home))
-        view = await self._carry_out(command, dry_run=not command.carry_out)
+        done = on_behalf(context, "Balance", f"pool {pool}", command)
+        view = await self._carry_out(done, dry_run=not command.carry_out)
         return messages.balance_message(view)
 
     @unary
@@ -89,7 +97,8 @@ class AdminService(Service, admin_pb2_grpc.AdminServiceServicer):
             raise InvalidFieldError("moves_max", f"{request.moves_max}; at most {limits.MAX_MOVES} in one step")
         moves_max = request.moves_max or _MOVES
         command = c.Defragment(request.carry_out, moves_max, request.cursor)
-        view = await self._carry_out(command, dry_run=not command.carry_out)
+        done = on_behalf(context, "Defragment", "", command)
+        view = await self._carry_out(done, dry_run=not command.carry_out)
         return messages.defragment_message(view)
 
     # -- maintenance windows
@@ -100,7 +109,7 @@ class AdminService(Service, admin_pb2_grpc.AdminServiceServicer):
     ) -> admin_pb2.DeclareMaintenanceResponse:
         """Declare a window; answers with the nodes that it covers now."""
         spec = maintenance.read_window(request.window)
-        await self._writer.submit(c.DeclareMaintenance(spec))
+        await self._writer.submit(on_behalf(context, "DeclareMaintenance", spec.name, c.DeclareMaintenance(spec)))
         (view,) = [view for view in self._view.windows() if view.window.spec.name == spec.name] or (None,)
         return admin_pb2.DeclareMaintenanceResponse(maintenance=maintenance.view_message(view) if view else None)
 
@@ -109,7 +118,7 @@ class AdminService(Service, admin_pb2_grpc.AdminServiceServicer):
         self, request: admin_pb2.EndMaintenanceRequest, context: Context
     ) -> admin_pb2.EndMaintenanceResponse:
         """End or cancel a window."""
-        await self._writer.submit(c.EndMaintenance(request.name))
+        await self._writer.submit(on_behalf(context, "EndMaintenance", request.name, c.EndMaintenance(request.name)))
         return admin_pb2.EndMaintenanceResponse()
 
     @unary
@@ -126,7 +135,8 @@ class AdminService(Service, admin_pb2_grpc.AdminServiceServicer):
         self, request: admin_pb2.RetrySetAsideRequest, context: Context
     ) -> admin_pb2.RetrySetAsideResponse:
         """List what was set aside, and try it again where that is asked for."""
-        outcome = await self._writer.submit(c.RetrySetAside(request.subject, request.carry_out))
+        command = c.RetrySetAside(request.subject, request.carry_out)
+        outcome = await self._writer.submit(on_behalf(context, "RetrySetAside", request.subject, command))
         return admin_pb2.RetrySetAsideResponse(found=map(messages.set_aside_message, outcome.found))
 
     @unary
@@ -134,7 +144,8 @@ class AdminService(Service, admin_pb2_grpc.AdminServiceServicer):
         self, request: admin_pb2.ForgiveRequest, context: Context
     ) -> admin_pb2.ForgiveResponse:
         """Hold no lease that ended as `OVER_LIMIT` against a tenant any more."""
-        forgiven = await self._writer.submit(c.Forgive(names.validate_tenant(request.tenant)))
+        command = c.Forgive(names.validate_tenant(request.tenant))
+        forgiven = await self._writer.submit(on_behalf(context, "Forgive", f"tenant {command.tenant}", command))
         return admin_pb2.ForgiveResponse(offences=forgiven)
 
     # -- the ledger
@@ -145,6 +156,7 @@ class AdminService(Service, admin_pb2_grpc.AdminServiceServicer):
     ) -> admin_pb2.Invoice:
         """Extracted from the durable books at one moment, then computed in a thread."""
         tenant = names.validate_tenant(request.tenant)
+        caller().must(Action.READ_BILLS, tenant)
         extract = self._view.extract(tenant, request.from_ms, request.to_ms, self._clock.now_ms())
         invoice = await asyncio.to_thread(make_invoice, extract)
         return messages.invoice_message(invoice)
@@ -156,7 +168,8 @@ class AdminService(Service, admin_pb2_grpc.AdminServiceServicer):
         """Post a payment; answers with the balance afterwards."""
         tenant = names.validate_tenant(request.tenant)
         note = names.validate_text(request.note, "note", limits.MAX_REASON_CHARS)
-        await self._writer.submit(c.PostCredit(tenant, request.money_micro, request.reference, note))
+        command = c.PostCredit(tenant, request.money_micro, request.reference, note)
+        await self._writer.submit(on_behalf(context, "PostCredit", tenant, command))
         extract = self._view.extract(tenant, 0, _FOR_EVER_MS, self._clock.now_ms())
         balance = await asyncio.to_thread(balance_micro, extract)
         return admin_pb2.PostCreditResponse(balance_micro=str(balance))
@@ -175,7 +188,7 @@ class AdminService(Service, admin_pb2_grpc.AdminServiceServicer):
             reference=request.reference,
             note=names.validate_text(request.note, "note", limits.MAX_REASON_CHARS),
         )
-        await self._writer.submit(command)
+        await self._writer.submit(on_behalf(context, "CorrectUsage", command.tenant, command))
         return admin_pb2.CorrectUsageResponse()
 
     @unary
@@ -183,5 +196,5 @@ class AdminService(Service, admin_pb2_grpc.AdminServiceServicer):
         self, request: admin_pb2.CloseBooksRequest, context: Context
     ) -> admin_pb2.CloseBooksResponse:
         """Replace the entries of past days by sums."""
-        await self._writer.submit(c.CloseBooks(request.up_to_ms))
+        await self._writer.submit(on_behalf(context, "CloseBooks", "", c.CloseBooks(request.up_to_ms)))
         return admin_pb2.CloseBooksResponse()

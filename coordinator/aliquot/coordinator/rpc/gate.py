@@ -1,7 +1,8 @@
-"""Answers every call with the leader's address while this coordinator does not lead.
+"""Lets calls in: to nobody while this coordinator does not lead, then to those who may make them.
 
 The gate stands before all services of a server whose port is open all the time, so that nobody has to be told twice
-where the coordinators are. Launchers find the leader's address in the error's metadata, agents in the trailers.
+where the coordinators are. While it is closed, launchers find the leader's address in the error's metadata, agents in
+the trailers. While it is open, a call is let in by its token, before its message is read.
 """
 
 from __future__ import annotations
@@ -12,7 +13,16 @@ import grpc
 import grpc.aio
 from google.rpc import error_details_pb2, status_pb2
 
-from aliquot.coordinator.wire.calls import Context, Methods, tolerant
+from aliquot.common.errors import AliquotError
+from aliquot.coordinator.core.access.roles import ever_may
+from aliquot.coordinator.errors import Unauthenticated
+from aliquot.coordinator.reading.denials import Denials
+from aliquot.coordinator.rpc.authentication import Authenticator
+from aliquot.coordinator.rpc.caller import NOBODY, Caller, missing, set_caller
+from aliquot.coordinator.rpc.lasting import LastingCalls
+from aliquot.coordinator.rpc.permissions import ACTIONS, BY_THEMSELVES, KEEPING, LASTING
+from aliquot.coordinator.wire import errors as rpc_errors
+from aliquot.coordinator.wire.calls import Context, Handler, Methods, tolerant
 from aliquot.coordinator.wire.errors import DETAILS_KEY, DOMAIN
 from aliquot.coordinator.wire.refused_streams import read_before_refusing
 
@@ -28,12 +38,41 @@ _REFUSED_AGENTS_PER_S = 2_000
 """
 
 
+class Door:
+    """Who may come in while the gate is open, and what becomes of those who are in."""
+
+    def __init__(self, authenticator: Authenticator, denials: Denials) -> None:
+        self.authenticator = authenticator
+        self.denials = denials
+        self.lasting = LastingCalls()
+
+    def admit(self, call: grpc.HandlerCallDetails) -> Caller:
+        """The caller, if it may make this call anywhere. Raises Unauthenticated or RoleMissing."""
+        if call.method in BY_THEMSELVES:
+            return NOBODY
+        if call.method in KEEPING and not self.authenticator.has_token(call.invocation_metadata):
+            return NOBODY  # who may look after leases from before there were principals
+        who = self.authenticator.find(call.invocation_metadata)
+        actions = ACTIONS.get(call.method, ())
+        for action in actions:
+            if ever_may(who.grants, action):
+                return who
+        if actions:
+            raise missing(who, actions[0])
+        raise Unauthenticated("TOKEN_MISSING", f"{call.method} is open to nobody")
+
+    def wrap(self, method: str, handler: Handler) -> Handler:
+        """A method as it is called behind the door."""
+        handler = tolerant(handler)
+        return self.lasting.wrap(handler) if method in LASTING else handler
+
+
 class Gate(grpc.GenericRpcHandler):
-    """Answers all calls of the contract while it is closed; lets them through to `services` while it is open."""
+    """Answers all calls of the contract while it is closed; lets those who may make them through while it is open."""
 
     def __init__(self) -> None:
-        self._methods = Methods((), tolerant)
-        self._open = False
+        self._methods = Methods((), _as_it_is)
+        self._door: Door | None = None
         self.leader = ""
         """The address to name; empty while nobody is known to lead."""
         self._nodes = 0
@@ -43,28 +82,51 @@ class Gate(grpc.GenericRpcHandler):
     @property
     def is_open(self) -> bool:
         """Whether calls reach the services."""
-        return self._open
+        return self._door is not None
 
     def refer_to(self, leader: str, nodes: int) -> None:
         """Name this leader from now on. The agents of all `nodes` may ask at the same time."""
         self.leader, self._nodes = leader, nodes
 
-    def open(self, services: Sequence[grpc.GenericRpcHandler]) -> None:
+    def open(self, services: Sequence[grpc.GenericRpcHandler], door: Door) -> None:
         """This coordinator leads: let calls through to these from now on."""
-        self._methods, self._open = Methods(services, tolerant), True
+        self._methods, self._door = Methods(services, door.wrap), door
 
     def close(self) -> None:
         """This coordinator does not lead, or no longer."""
-        self._open = False
+        self._door = None
 
     def service(self, handler_call_details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler[bytes, bytes] | None:
-        """See `grpc.GenericRpcHandler`."""
+        """See `grpc.GenericRpcHandler`. gRPC asks in the task that answers the call, which so knows its caller."""
         method = handler_call_details.method
         if not method.startswith(_PACKAGE):
             return None
-        if not self._open:
+        door = self._door
+        if door is None:
             return self._agents if method.startswith((_AGENTS, _RELAYS)) else self._refusal
-        return self._methods.find(handler_call_details)
+        handler = self._methods.find(handler_call_details)
+        if handler is None:
+            return None
+        try:
+            set_caller(door.admit(handler_call_details))
+        except AliquotError as error:
+            return self._denial(door, handler_call_details, error)
+        return handler
+
+    @staticmethod
+    def _denial(door: Door, call: grpc.HandlerCallDetails, error: AliquotError) -> grpc.RpcMethodHandler[bytes, bytes]:
+        try:
+            principal = door.authenticator.find(call.invocation_metadata).principal
+        except AliquotError:
+            principal = ""
+        method = call.method
+
+        async def deny(_: object, context: Context) -> None:
+            door.denials.note(principal, context.peer(), method.rpartition("/")[2], error.reason, error.message)
+            await read_before_refusing(context)
+            await rpc_errors.abort(context, error)
+
+        return grpc.stream_stream_rpc_method_handler(deny)
 
     async def _refuse(self, _: object, context: Context) -> None:
         await self._abort(context, _RETRY_KNOWN_MS if self.leader else _RETRY_UNKNOWN_MS)
@@ -88,6 +150,10 @@ class Gate(grpc.GenericRpcHandler):
         if leader:
             trailers.append((LEADER_KEY, leader))
         await context.abort(grpc.StatusCode.UNAVAILABLE, message, tuple(trailers))
+
+
+def _as_it_is(_: str, handler: Handler) -> Handler:
+    return handler
 
 
 class Services:

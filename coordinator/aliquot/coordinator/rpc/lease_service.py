@@ -14,6 +14,7 @@ from aliquot.common.errors import AliquotError, InvalidFieldError
 from aliquot.common.ids import IdGenerator
 from aliquot.coordinator.agents.lease_secrets import lease_secret
 from aliquot.coordinator.core import commands as c
+from aliquot.coordinator.core.access.roles import Action
 from aliquot.coordinator.core.errors import LeaseNotFound, NeverFits
 from aliquot.coordinator.core.leases.records import Lease, LeaseState
 from aliquot.coordinator.core.outcomes import AllocateOutcome
@@ -23,6 +24,7 @@ from aliquot.coordinator.reading.metrics import Metrics
 from aliquot.coordinator.reading.usage import ObservedUse
 from aliquot.coordinator.reading.view import View
 from aliquot.coordinator.reading.waiting import Condition, Waiters, active, ended, granted
+from aliquot.coordinator.rpc.caller import at_home, caller
 from aliquot.coordinator.rpc.model_hints import name_near_models
 from aliquot.coordinator.rpc.watch_service import WatchService
 from aliquot.coordinator.upkeep.keepalive import KeepAlive
@@ -34,6 +36,7 @@ from aliquot.coordinator.wire.leases import (
     lost_reason,
     notes_on_tiers,
     preempting_deadline_ms,
+    redacted,
     write_lease,
 )
 from aliquot.coordinator.wire.placing import body_of, read_places
@@ -98,6 +101,7 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
         if condition is None and request.wait_until != leases_pb2.WAIT_UNTIL_QUEUED:
             raise InvalidFieldError("wait_until", f"{request.wait_until} is not known")
         read = _read(request)
+        caller().must(Action.ALLOCATE, read.spec.tenant)
         if condition is not None:
             self._waiters.check_room()
         outcome = await self._outcome(self._submit(request, read), read)
@@ -115,7 +119,7 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
         elif outcome.replayed:
             self._keepalive.renew(lease.lease_id)
         response = leases_pb2.AllocateResponse(replayed=outcome.replayed)
-        self._write_own(response.lease, lease)
+        self._write_own(response.lease, lease, replayed=outcome.replayed)
         await self._explain_wait(lease, response.lease, context)
         return response
 
@@ -130,13 +134,15 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
             raise InvalidFieldError("wait_until", f"{request.wait_until} is not known")
         if request.idempotency_key:
             names.validate_idempotency_key(request.idempotency_key)
-        read = read_request(request.request)
+        read = read_request(at_home(request.request))
+        caller().must(Action.ALLOCATE, read.spec.tenant)
         command = c.GrantOn(
             lease_id=self._ids.lease_id(),
             request=read.spec,
             places=read_places(request.places, self._view.node_id_of),
             key=request.idempotency_key,
             body_sha256=body_of(read.body_sha256, request.places),
+            by=caller().principal,
         )
         self._waiters.check_room()
         outcome = await self._writer.ask(command)
@@ -158,15 +164,16 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
                 outcome = await self._outcome(*ask)
                 if outcome.replayed:
                     self._keepalive.renew(outcome.lease_id)
-                self._write_own(result.lease, self._lease(outcome.lease_id))
+                self._write_own(result.lease, self._lease(outcome.lease_id), replayed=outcome.replayed)
             except AliquotError as error:
-                self.metrics.refused[rpc_errors.reason_of(error)] += 1
+                self.refuse(error, "AllocateBatch", context)
                 result.error.CopyFrom(rpc_errors.status_of(error))
         return response
 
     def _ask(self, request: leases_pb2.AllocateRequest) -> tuple[Future[AllocateOutcome], ReadRequest] | AliquotError:
         try:
             read = _read(request)
+            caller().must(Action.ALLOCATE, read.spec.tenant)
             return self._submit(request, read), read
         except AliquotError as error:
             return error
@@ -179,6 +186,7 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
                 key=request.idempotency_key,
                 body_sha256=read.body_sha256,
                 no_queue=read.no_queue,
+                by=caller().principal,
             )
         )
 
@@ -193,8 +201,10 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
         """With what was measured of its slices, for callers that look at it."""
         return lease_message(lease, self._view, observed=self._observed)
 
-    def _write_own(self, message: types_pb2.Lease, lease: Lease) -> None:
-        """With its secret, for the caller that allocated it."""
+    def _write_own(self, message: types_pb2.Lease, lease: Lease, *, replayed: bool) -> None:
+        """With its secret, for the caller that asked for it: not for one that used its key and may not hold it."""
+        if replayed:
+            caller().must_hold(lease, Action.KEEP_OTHERS)
         write_lease(message, lease, self._view, secret=lease_secret(self._pool_secret, lease.lease_id))
 
     @unary
@@ -204,11 +214,14 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
         """A dry run, or why a lease is where it is."""
         if request.WhichOneof("subject") == "lease_id":
             lease = self._lease(request.lease_id)
+            if not caller().may_see(lease):
+                return leases_pb2.ExplainResponse(lease=redacted(lease, self._view))
             why = await self._why(lease.lease_id)
             seen = self._seen_message(self._lease(lease.lease_id))
             why.notes.extend(notes_on_tiers(seen.slices))
             return leases_pb2.ExplainResponse(explanation=why, lease=seen)
-        read = read_request(request.request)
+        read = read_request(at_home(request.request))
+        caller().must(Action.ALLOCATE, read.spec.tenant)
         explained = await self._writer.query(Explain(read.spec))
         return leases_pb2.ExplainResponse(explanation=explanation_message(explained, self._view))
 
@@ -237,7 +250,7 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
                     raise Overloaded(said, retry_after_ms=5_000)
                 yield await self._keep(readable(request).lease_ids)
         except AliquotError as error:
-            self.metrics.refused[rpc_errors.reason_of(error)] += 1
+            self.refuse(error, "KeepAlive", context)
             await rpc_errors.abort(context, error)
         finally:
             self._keepers -= 1
@@ -245,6 +258,7 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
     async def _keep(self, lease_ids: Sequence[str]) -> leases_pb2.KeepAliveResponse:
         _bounded(lease_ids, limits.MAX_KEEPALIVE_IDS, "lease_ids")
         response = leases_pb2.KeepAliveResponse()
+        who = caller()
         smallest_ms = 0
         for number, lease_id in enumerate(lease_ids):
             if number % _KEPT_PER_TURN == _KEPT_PER_TURN - 1:
@@ -254,6 +268,7 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
             if reason or lease is None:
                 response.lost[lease_id] = reason
                 continue
+            who.must_hold(lease, Action.KEEP_OTHERS)
             response.kept += 1
             ttl_ms = self._keepalive.renew(lease_id)
             if ttl_ms is not None and (not smallest_ms or ttl_ms < smallest_ms):
@@ -271,6 +286,7 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
         self, request: leases_pb2.AcknowledgeShapeRequest, context: Context
     ) -> types_pb2.Lease:
         """The launcher of an elastic lease has adapted; the lease as it is then."""
+        caller().must_hold(self._lease(request.lease_id), Action.KEEP_OTHERS)
         await self._writer.submit(c.AcknowledgeShape(request.lease_id, request.shape))
         return lease_message(self._lease(request.lease_id), self._view)
 
@@ -284,7 +300,9 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
         check_size(request, _WAITING_BYTES_MAX)
         timeout_s = _timeout_s(request.wait_timeout_ms, limits.DEFAULT_WAIT_GONE_MS, "wait_timeout_ms", context)
         detail = names.validate_text(request.reason, "reason", limits.MAX_REASON_CHARS) if request.reason else ""
-        await self._writer.submit(c.Release(request.lease_id, detail=detail))
+        who = caller()
+        who.must_hold(self._lease(request.lease_id), Action.END_OTHERS)
+        await self._writer.submit(c.Release(request.lease_id, detail=detail, by=who.principal))
         lease = self._lease(request.lease_id)
         if request.wait_gone and not lease.ended:
             await self._waiters.wait(lease, ended, timeout_s)
@@ -309,7 +327,7 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
                 await reply
                 write_lease(result.lease, self._lease(lease_id), self._view)
             except AliquotError as error:
-                self.metrics.refused[rpc_errors.reason_of(error)] += 1
+                self.refuse(error, "ReleaseBatch", context)
                 result.error.CopyFrom(rpc_errors.status_of(error))
         return response
 
@@ -319,6 +337,8 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
     async def Get(self, request: leases_pb2.GetRequest, context: Context) -> types_pb2.Lease:  # noqa: N802
         """One lease, and why it waits if it does."""
         lease = self._lease(request.lease_id)
+        if not caller().may_see(lease):
+            return redacted(lease, self._view)
         message = self._seen_message(lease)
         troubles = self._writer.troubles(lease.lease_id)
         message.set_aside.extend(str(trouble) for trouble in troubles if trouble.set_aside)
@@ -333,6 +353,10 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
         """A page of leases, in order of arrival."""
         size = page_size(request.page_size, limits.DEFAULT_PAGE_SIZE, limits.MAX_PAGE_SIZE)
         after = _read_token(request.page_token)
+        who = caller()
+        if request.tenant:
+            who.must(Action.READ_LEASES, request.tenant)
+        sees_all = who.sees_all
         states = frozenset(request.states)
         ended_too = int(LeaseState.ENDED) in states
         response = leases_pb2.ListResponse(seq=self._view.seq)
@@ -343,7 +367,7 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
                 response.next_page_token = f"a{after}"
                 break
             after = lease.arrival
-            if _matches(lease, request, states):
+            if (sees_all or who.may_see(lease)) and _matches(lease, request, states):
                 write_lease(response.leases.add(), lease, self._view, observed=self._observed)
                 slices += len(lease.slices)
         return response
@@ -369,7 +393,8 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
 
     def _end(self, lease_id: str) -> Future[None] | AliquotError:
         try:
-            return self._writer.submit(c.Release(lease_id))
+            caller().must_hold(self._lease(lease_id), Action.END_OTHERS)
+            return self._writer.submit(c.Release(lease_id, by=caller().principal))
         except AliquotError as error:
             return error
 
@@ -384,7 +409,7 @@ _CONDITIONS: dict[int, Condition] = {
 def _read(request: leases_pb2.AllocateRequest) -> ReadRequest:
     if request.idempotency_key:
         names.validate_idempotency_key(request.idempotency_key)
-    return read_request(request.request)
+    return read_request(at_home(request.request))
 
 
 def _matches(lease: Lease, request: leases_pb2.ListRequest, states: frozenset[int]) -> bool:

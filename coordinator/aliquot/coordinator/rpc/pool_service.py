@@ -7,11 +7,13 @@ from bisect import bisect_right
 from aliquot.common import limits, names
 from aliquot.common.errors import InvalidFieldError
 from aliquot.coordinator.core import commands as c
+from aliquot.coordinator.core.access.roles import Action
 from aliquot.coordinator.core.errors import NodeNotFound
 from aliquot.coordinator.core.queries import Fits
 from aliquot.coordinator.core.state import Node
 from aliquot.coordinator.reading.metrics import Metrics
 from aliquot.coordinator.reading.view import View
+from aliquot.coordinator.rpc.caller import at_home, caller, on_behalf
 from aliquot.coordinator.wire.calls import Context, Service, page_size, unary
 from aliquot.coordinator.wire.nodes import NodeWriter, check_room, read_declared
 from aliquot.coordinator.wire.placing import fits_message, read_node_ids
@@ -47,7 +49,9 @@ class PoolService(Service, pool_pb2_grpc.PoolServiceServicer):
         specs = [read_declared(node, f"nodes[{index}]") for index, node in enumerate(request.nodes)]
         check_room(self._view, {spec.node_id for spec in specs})
         if specs:
-            await self._writer.submit(c.DeclareNode(specs[0], tuple(specs[1:])))
+            command = c.DeclareNode(specs[0], tuple(specs[1:]))
+            subject = ", ".join(spec.name for spec in specs[:3]) + (", …" if len(specs) > 3 else "")
+            await self._writer.submit(on_behalf(context, "DeclareNodes", subject, command))
         declared = (self._view.nodes.get(spec.node_id) for spec in specs)
         return pool_pb2.DeclareNodesResponse(
             nodes=[self._nodes.node_message(node, with_devices=True) for node in declared if node is not None]
@@ -58,19 +62,20 @@ class PoolService(Service, pool_pb2_grpc.PoolServiceServicer):
         self, request: pool_pb2.RemoveNodeRequest, context: Context
     ) -> pool_pb2.RemoveNodeResponse:
         """Forget a node."""
-        await self._writer.submit(c.RemoveNode(request.node_id, force=request.force))
+        command = c.RemoveNode(request.node_id, force=request.force)
+        await self._writer.submit(on_behalf(context, "RemoveNode", request.node_id, command))
         return pool_pb2.RemoveNodeResponse()
 
     @unary
     async def Cordon(self, request: pool_pb2.CordonRequest, context: Context) -> types_pb2.Node:  # noqa: N802
         """Make no new grants on a node."""
         reason = names.validate_text(request.reason, "reason", limits.MAX_REASON_CHARS)
-        return await self._cordon(c.Cordon(request.node_id, reason=reason))
+        return await self._cordon(c.Cordon(request.node_id, reason=reason), "Cordon", context)
 
     @unary
     async def Uncordon(self, request: pool_pb2.UncordonRequest, context: Context) -> types_pb2.Node:  # noqa: N802
         """Make grants on a node again."""
-        return await self._cordon(c.Cordon(request.node_id, cordoned=False))
+        return await self._cordon(c.Cordon(request.node_id, cordoned=False), "Uncordon", context)
 
     @unary
     async def Drain(self, request: pool_pb2.DrainRequest, context: Context) -> types_pb2.Node:  # noqa: N802
@@ -78,10 +83,11 @@ class PoolService(Service, pool_pb2_grpc.PoolServiceServicer):
         if request.grace_s > limits.MAX_GRACE_S:
             raise InvalidFieldError("grace_s", f"{request.grace_s} s; at most {limits.MAX_GRACE_S}")
         reason = names.validate_text(request.reason, "reason", limits.MAX_REASON_CHARS)
-        return await self._cordon(c.Cordon(request.node_id, drain=True, reason=reason, grace_ms=request.grace_s * 1000))
+        command = c.Cordon(request.node_id, drain=True, reason=reason, grace_ms=request.grace_s * 1000)
+        return await self._cordon(command, "Drain", context)
 
-    async def _cordon(self, command: c.Cordon) -> types_pb2.Node:
-        await self._writer.submit(command)
+    async def _cordon(self, command: c.Cordon, action: str, context: Context) -> types_pb2.Node:
+        await self._writer.submit(on_behalf(context, action, command.node_id, command))
         return self._nodes.node_message(self._node(command.node_id), with_devices=False)
 
     # -- looking
@@ -142,7 +148,7 @@ class PoolService(Service, pool_pb2_grpc.PoolServiceServicer):
         self, request: pool_pb2.FitsRequest, context: Context
     ) -> pool_pb2.FitsResponse:
         """Which nodes could take one member of a request now."""
-        read = read_request(request.request)
+        read = read_request(at_home(request.request))
         named = read_node_ids(request.node_ids, len(self._view.nodes))
         found = await self._writer.query(Fits(read.spec, tuple(map(self._view.node_id_of, named))))
         return fits_message(named, found)
@@ -177,6 +183,7 @@ class PoolService(Service, pool_pb2_grpc.PoolServiceServicer):
                 queued=totals.queues[key].queued,
             )
             for key in sorted(queues)
+            if caller().may(Action.READ_LEASES, key[0])
         ]
         return pool_pb2.Status(
             seq=view.seq,

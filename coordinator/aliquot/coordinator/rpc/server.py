@@ -13,10 +13,10 @@ from grpc_reflection.v1alpha import reflection, reflection_pb2_grpc
 
 from aliquot.common.errors import AliquotError
 from aliquot.common.limits import MAX_MESSAGE_BYTES
-from aliquot.common.tls import ServerTls, require_secure, server_credentials
+from aliquot.common.tls import OwnTls, ServerTls, require_secure, server_credentials
 from aliquot.coordinator.rpc.gate import Services
 from aliquot.coordinator.wire.calls import guarded
-from aliquot.v1 import admin_pb2, agent_pb2, leases_pb2, pool_pb2, relay_pb2
+from aliquot.v1 import access_pb2, admin_pb2, agent_pb2, enrolment_pb2, leases_pb2, pool_pb2, relay_pb2
 
 GRANTS = "aliquot.grants"
 """The health service name that says whether anything is granted at all."""
@@ -47,6 +47,8 @@ _SERVICES = tuple(
         (agent_pb2.DESCRIPTOR, "AgentService"),
         (admin_pb2.DESCRIPTOR, "AdminService"),
         (relay_pb2.DESCRIPTOR, "RelayService"),
+        (enrolment_pb2.DESCRIPTOR, "EnrolmentService"),
+        (access_pb2.DESCRIPTOR, "AccessService"),
     )
 )
 
@@ -60,7 +62,7 @@ class ListenError(AliquotError):
 class Serving(Protocol):
     """A server, as a coordinator uses it."""
 
-    def listen(self, address: str, tls: ServerTls | None, *, insecure: bool) -> str:
+    def listen(self, address: str, tls: ServerTls | OwnTls | None) -> str:
         """Bind; returns the address with the real port. Raises SecurityError or ListenError."""
 
     async def serve(self, *, leading: bool) -> None:
@@ -99,9 +101,9 @@ class Server(Serving):
         reflection_pb2_grpc.add_ServerReflectionServicer_to_server(servicer, others)  # type: ignore[no-untyped-call]
         self.grpc.add_generic_rpc_handlers((guarded(others.handlers),))
 
-    def listen(self, address: str, tls: ServerTls | None, *, insecure: bool) -> str:
+    def listen(self, address: str, tls: ServerTls | OwnTls | None) -> str:
         """Bind; returns the address with the real port. Raises SecurityError or ListenError."""
-        require_secure(address, tls, insecure=insecure)
+        require_secure(address, tls)
         try:
             if tls is not None:
                 port = self.grpc.add_secure_port(address, server_credentials(tls))

@@ -6,10 +6,12 @@ from collections.abc import AsyncGenerator, Iterator
 
 from aliquot.common import limits
 from aliquot.common.errors import AliquotError, InvalidFieldError
+from aliquot.coordinator.core.access.roles import Action
 from aliquot.coordinator.core.leases.records import Lease
 from aliquot.coordinator.reading.metrics import Metrics
 from aliquot.coordinator.reading.view import View
 from aliquot.coordinator.reading.watch import Change, Watcher, WatchHub
+from aliquot.coordinator.rpc.caller import caller
 from aliquot.coordinator.wire import errors as rpc_errors
 from aliquot.coordinator.wire.calls import Context, check_size, readable
 from aliquot.coordinator.wire.leases import lease_message
@@ -42,11 +44,15 @@ class WatchService:
                 raise InvalidFieldError(
                     "lease_ids", f"{len(request.lease_ids)} leases; at most {limits.MAX_WATCHED_LEASES}"
                 )
+            who = caller()
+            if request.tenant:
+                who.must(Action.READ_LEASES, request.tenant)
             watcher = self._hub.watch(
                 after_seq=request.after_seq,
                 tenant=request.tenant,
                 lease_ids=request.lease_ids,
                 nodes=request.nodes,
+                sees=None if who.sees_all else who.may_see,
             )
             try:
                 # At once, so that the caller knows where it stands before anything happens.

@@ -41,9 +41,6 @@ def parse_settings(argv: list[str] | None, version: str) -> Settings:
         help="HTTP port of /metrics, /healthz, /readyz; 0: a free one; -1: none",
     )
     parser.add_argument("--metrics-host", metavar="HOST", help="where that port listens (127.0.0.1)")
-    parser.add_argument(
-        "--insecure", action="store_true", default=None, help="listen without TLS where others can connect"
-    )
     parser.add_argument("--tls-cert", metavar="FILE", dest="tls.certificate_file", help="PEM file")
     parser.add_argument("--tls-key", metavar="FILE", dest="tls.key_file", help="PEM file")
     parser.add_argument(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -22,8 +23,11 @@ def default_journal() -> str:
     """Where the journal is when nobody says: the system's place for root, else the user's."""
     if os.geteuid() == 0:
         return "sqlite:/var/lib/aliquot/coordinator.db"
-    state = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
-    return f"sqlite:{Path(state).expanduser() / 'aliquot' / 'coordinator.db'}"
+    return f"sqlite:{_users_state() / 'aliquot' / 'coordinator.db'}"
+
+
+def _users_state() -> Path:
+    return Path(os.environ.get("XDG_STATE_HOME") or "~/.local/state").expanduser()
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +48,20 @@ class TlsSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class AccessSettings:
+    """Where the coordinator keeps its own secrets, and how others know it."""
+
+    dir: Path | None = None
+    """A folder that only the service enters. None: beside the SQLite journal, its name and `.access`; else `access` in
+    `$STATE_DIRECTORY` or in the user's own.
+    """
+    admin_token_file: Path | None = None
+    """A token that counts as an administrator's, supplied from outside: a Kubernetes secret."""
+    names: tuple[str, ...] = ()
+    """Names and addresses by which others reach this coordinator, beside those it finds itself: for its certificate."""
+
+
+@dataclass(frozen=True, slots=True)
 class AgentSettings:
     """How often agents speak, and when they count as silent."""
 
@@ -55,6 +73,10 @@ class AgentSettings:
     """A grant that its agent has not confirmed for so long is tried elsewhere."""
     use_told_every: DurationMs = field(default=DurationMs(300_000))
     """How often the ledger is told what leases were measured to use."""
+    unenrolled: bool = False
+    """Let nodes in that were never invited, by nothing but the name that they say: for a pool of before invites, until
+    its nodes have joined. A node that has joined must prove it all the same.
+    """
     node_in_certificate: bool = False
     """Only an agent whose certificate has its node's id as a name may speak for that node."""
 
@@ -134,8 +156,6 @@ class Settings:
     metrics_port: int = 7071
     """0 takes a free one; -1 serves no metrics."""
     metrics_host: str = "127.0.0.1"
-    insecure: bool = False
-    """Listen without TLS where others can connect."""
     policy: str = "price"
     """How leases are placed; docs/placement.md describes each."""
     log_level: str = "info"
@@ -144,11 +164,25 @@ class Settings:
     fsync_delay_ms: int = 0
     """Makes every commit as slow as a slow disk: for measurements only."""
     tls: TlsSettings = TlsSettings()
+    access: AccessSettings = AccessSettings()
     agents: AgentSettings = AgentSettings()
     relays: RelaySettings = RelaySettings()
     limits: LimitSettings = LimitSettings()
     mig: MigSettings = MigSettings()
     elastic: ElasticSettings = ElasticSettings()
+
+    def access_dir(self) -> Path:
+        """Where the coordinator keeps its own secrets. It is not made here."""
+        if self.access.dir is not None:
+            return self.access.dir.expanduser()
+        kind, _, place = self.journal.partition(":")
+        if kind == "sqlite" and place:
+            return Path(f"{Path(place).expanduser()}.access")
+        if kind == "memory":  # it forgets its callers too
+            return Path(tempfile.gettempdir()) / f"aliquot-{os.getuid()}-{os.getpid()}"
+        if state := os.environ.get("STATE_DIRECTORY", "").partition(":")[0]:
+            return Path(state) / "access"
+        return _users_state() / "aliquot" / "access"
 
     def core(self) -> CoreConfig:
         """What decisions depend on."""

@@ -13,6 +13,7 @@ from google.protobuf.message import DecodeError, Message
 
 from aliquot.common import limits
 from aliquot.common.errors import InvalidFieldError
+from aliquot.coordinator.core.errors import RoleMissing
 from aliquot.coordinator.reading.metrics import Metrics
 from aliquot.coordinator.wire import errors as rpc_errors
 from aliquot.coordinator.wire.parts import CALLS_PARTS_MAX, check_parts
@@ -33,6 +34,12 @@ class Service:
     def __init__(self, metrics: Metrics) -> None:
         self.metrics = metrics
 
+    def refuse(self, error: BaseException, method: str, context: Context) -> None:
+        """Count a refusal, and remember one that is about who called."""
+        self.metrics.refused[rpc_errors.reason_of(error)] += 1
+        if isinstance(error, RoleMissing):
+            self.metrics.denials.note(error.principal, context.peer(), method, error.reason, error.message)
+
 
 def unary(
     method: Callable[[Any, Request, Context], Awaitable[Response]],
@@ -46,7 +53,7 @@ def unary(
         except (grpc.aio.AbortError, asyncio.CancelledError):
             raise
         except Exception as error:  # noqa: BLE001 - whatever it is, the caller gets a status that says so
-            service.metrics.refused[rpc_errors.reason_of(error)] += 1
+            service.refuse(error, method.__name__, context)
             await rpc_errors.abort(context, error)
 
     return call
@@ -92,7 +99,7 @@ def guarded(handlers: Iterable[grpc.GenericRpcHandler]) -> grpc.GenericRpcHandle
 class Methods:
     """The methods of several services by name, each wrapped once."""
 
-    def __init__(self, services: Sequence[grpc.GenericRpcHandler], wrap: Callable[[Handler], Handler]) -> None:
+    def __init__(self, services: Sequence[grpc.GenericRpcHandler], wrap: Callable[[str, Handler], Handler]) -> None:
         self._services = services
         self._wrap = wrap
         self._known: dict[str, Handler] = {}
@@ -106,14 +113,14 @@ class Methods:
         for service in self._services:
             handler: Handler | None = service.service(call)
             if handler is not None:
-                self._known[call.method] = self._wrap(handler)
+                self._known[call.method] = self._wrap(call.method, handler)
                 return self._known[call.method]
         return None
 
 
 class _Guarded(grpc.GenericRpcHandler):
     def __init__(self, handlers: Sequence[grpc.GenericRpcHandler]) -> None:
-        self._methods = Methods(handlers, lambda handler: _checked(tolerant(handler)))
+        self._methods = Methods(handlers, lambda _, handler: _checked(tolerant(handler)))
 
     def service(self, handler_call_details: grpc.HandlerCallDetails) -> Handler | None:
         """See `grpc.GenericRpcHandler`."""

@@ -51,12 +51,28 @@ def write_lease(
     message.requeues = lease.requeues
     message.shape = lease.shape
     message.acknowledged_shape = lease.acknowledged_shape
+    message.asked_by = lease.by
+    message.ended_by = lease.ended_by
     for piece in lease.slices:
         slot = message.slices.add()
         _write_slice(slot, piece, view)
         if observed is not None:
             _add_use(slot, observed.latest(piece.slice_id))
             slot.tier_notes.extend(observed.tier_notes.of(piece.slice_id))
+
+
+def redacted(lease: Lease, view: View) -> types_pb2.Lease:
+    """A lease as those see it who may not see its tenant's: what it holds and where, not whose it is or what for."""
+    message = types_pb2.Lease()
+    message.lease_id = lease.lease_id
+    message.state = int(lease.state)  # type: ignore[assignment]
+    message.lease_epoch = lease.lease_epoch
+    message.seq = lease.seq
+    message.redacted = True
+    for piece in lease.slices:
+        _write_slice(message.slices.add(), piece, view)
+        message.slices[-1].reason = ""
+    return message
 
 
 def _add_use(message: types_pb2.Slice, measured: Measured | None) -> None:

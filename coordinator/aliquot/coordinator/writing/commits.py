@@ -7,9 +7,12 @@ group is already being decided.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
+from aliquot.coordinator.core.access.records import AuditEntry, Principal, Token
+from aliquot.coordinator.core.enrolment.records import Enrolled, Invite
 from aliquot.coordinator.core.holds.records import Hold
 from aliquot.coordinator.core.leases.records import Lease
 from aliquot.coordinator.core.ledger.books import Change
@@ -18,6 +21,17 @@ from aliquot.coordinator.core.lending.loans import NodeMove
 from aliquot.coordinator.core.maintenance.windows import Window
 from aliquot.coordinator.core.state import Device, Node, State, Touched
 from aliquot.coordinator.core.tenancy.books import Declarations, Held
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Callers:
+    """Principals and tokens that changed, and what was put down of who did what."""
+
+    principals: tuple[tuple[str, Principal | None], ...] = ()
+    tokens: tuple[tuple[str, Token | None], ...] = ()
+    audit: tuple[AuditEntry, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +49,12 @@ class BooksChange:
     windows: tuple[Window, ...] | None = None
     """The same of windows, the next one first."""
     ledger: tuple[Change, ...] = ()
+    callers: Callers | None = None
+    all_callers: bool = False
+    """`callers` are all there are, and no others."""
+    enrolled: tuple[tuple[str, Enrolled | None], ...] = ()
+    """Nodes with the key that speaks for each now; None: none does."""
+    invites: tuple[tuple[str, Invite | None], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +102,29 @@ def _take_books(state: State, touched: Touched, *, whole: bool = False) -> Books
         holds=tuple(state.holds.values()) if plans else None,
         windows=tuple(sorted(state.windows.values(), key=_start)) if plans else None,
         ledger=state.ledger.take_changes(whole=whole),
+        callers=_callers(state, touched, whole=whole),
+        all_callers=whole,
+        enrolled=_some(state.enrolment.enrolled, None if whole else touched.enrolled),
+        invites=_some(state.enrolment.invites, None if whole else touched.invites),
     )
+
+
+def _callers(state: State, touched: Touched, *, whole: bool) -> Callers | None:
+    books = state.access
+    if whole:
+        return Callers(tuple(books.principals.items()), tuple(books.tokens.items()), tuple(books.audit))
+    if not (touched.principals or touched.tokens or touched.audit):
+        return None
+    return Callers(
+        tuple([(name, books.principals.get(name)) for name in touched.principals]),
+        tuple([(token_id, books.tokens.get(token_id)) for token_id in touched.tokens]),
+        touched.audit,
+    )
+
+
+def _some(records: Mapping[str, T], names: Iterable[str] | None) -> tuple[tuple[str, T | None], ...]:
+    """These, or all."""
+    return tuple([(name, records.get(name)) for name in (records if names is None else names)])
 
 
 def _start(window: Window) -> tuple[int, str]:

@@ -48,6 +48,7 @@ def allocate(state: Planning, command: Allocate, now_ms: int) -> Decision[Alloca
         request=request,
         key=command.key,
         body_sha256=command.body_sha256,
+        by=command.by,
     )
     outcome = AllocateOutcome(command.lease_id)
     if command.no_queue or not _others_first(state, queued):

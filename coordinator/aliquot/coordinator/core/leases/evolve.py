@@ -57,6 +57,7 @@ def _lease_queued(state: State, fact: LeaseQueued) -> None:
         key=fact.key,
         body_sha256=fact.body_sha256,
         seq=state.seq,
+        by=fact.by,
     )
     state.next_arrival = max(state.next_arrival, fact.arrival + 1)
     if fact.key:
@@ -210,7 +211,14 @@ def _lease_releasing(state: State, fact: LeaseReleasing) -> None:
             state.ending[fact.lease_id] = None
     _set_lease(
         state,
-        replace(lease, slices=slices, end_reason=fact.reason, end_detail=fact.detail, requeue=fact.requeue),
+        replace(
+            lease,
+            slices=slices,
+            end_reason=fact.reason,
+            end_detail=fact.detail,
+            requeue=fact.requeue,
+            ended_by=fact.by,
+        ),
     )
 
 
@@ -285,7 +293,14 @@ def _lease_ended(state: State, fact: LeaseEnded) -> None:
     state.elastic_ends(fact.lease_id)
     _set_lease(
         state,
-        replace(lease, ended_ms=max(fact.at_ms, 1), end_reason=fact.reason, end_detail=fact.detail, requeue=False),
+        replace(
+            lease,
+            ended_ms=max(fact.at_ms, 1),
+            end_reason=fact.reason,
+            end_detail=fact.detail,
+            requeue=False,
+            ended_by=fact.by or lease.ended_by,
+        ),
     )
     state.ended.append(fact.lease_id)
 

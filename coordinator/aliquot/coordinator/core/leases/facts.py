@@ -24,6 +24,8 @@ class LeaseQueued(Fact, frozen=True, tag="queued"):
     request: RequestSpec
     key: str = ""
     body_sha256: bytes = b""
+    by: str = ""
+    """The principal that asked; empty: before there were any."""
 
 
 class LeaseGranted(Fact, frozen=True, tag="granted"):
@@ -79,6 +81,8 @@ class LeaseReleasing(Fact, frozen=True, tag="releasing"):
     detail: str = ""
     deadline_ms: int = 0
     requeue: bool = False
+    by: str = ""
+    """The principal that ended it; empty: the pool itself did."""
 
 
 class SlicesReleasing(Fact, frozen=True, tag="sreleasing"):
@@ -111,6 +115,8 @@ class LeaseEnded(Fact, frozen=True, tag="ended"):
     lease_id: str
     reason: EndReason
     detail: str = ""
+    by: str = ""
+    """As above, of a lease that held nothing."""
 
 
 class LeasesForgotten(Fact, frozen=True, tag="forgotten"):

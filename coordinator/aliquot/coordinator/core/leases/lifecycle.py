@@ -27,7 +27,7 @@ def release(state: Planning, command: Release, now_ms: int) -> Decision[None]:
     lease = state.lease(command.lease_id)
     if lease.ended or (lease.ending and not lease.requeue):
         return NOTHING
-    return Decision(tuple(end(state, lease, command.reason, now_ms, detail=command.detail)))
+    return Decision(tuple(end(state, lease, command.reason, now_ms, detail=command.detail, by=command.by)))
 
 
 def end(
@@ -38,25 +38,26 @@ def end(
     *,
     detail: str = "",
     grace_ms: int | None = None,
+    by: str = "",
 ) -> list[Fact]:
     """Facts that end a lease for good: at once where nothing is held, else when its agents have confirmed."""
     given_up = holding.give_up_of(state, lease.lease_id, now_ms, "the lease it was for has ended")
     if not lease.holding:
         if reason is EndReason.RELEASED:
             reason = EndReason.CANCELLED
-        return [*given_up, LeaseEnded(at_ms=now_ms, lease_id=lease.lease_id, reason=reason, detail=detail)]
+        return [*given_up, LeaseEnded(now_ms, lease.lease_id, reason, detail, by)]
     grace_ms = lease.request.grace_ms if grace_ms is None else grace_ms
     deadline_ms = now_ms + grace_ms
     if lease.ending:  # whoever was told to go gets no more time by giving up
         deadline_ms = min([deadline_ms, *(piece.deadline_ms for piece in lease.holding if piece.deadline_ms)])
     facts: list[Fact] = [
         *given_up,
-        LeaseReleasing(at_ms=now_ms, lease_id=lease.lease_id, reason=reason, detail=detail, deadline_ms=deadline_ms),
+        LeaseReleasing(now_ms, lease.lease_id, reason, detail, deadline_ms, by=by),
     ]
     gone = [piece.slice_id for piece in lease.holding if is_agentless(state, piece)]
     facts += [SliceGone(at_ms=now_ms, lease_id=lease.lease_id, slice_id=slice_id) for slice_id in gone]
     if len(gone) == len(lease.holding):
-        facts.append(LeaseEnded(at_ms=now_ms, lease_id=lease.lease_id, reason=reason, detail=detail))
+        facts.append(LeaseEnded(now_ms, lease.lease_id, reason, detail, by))
     return facts
 
 

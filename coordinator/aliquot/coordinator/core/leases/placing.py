@@ -73,6 +73,7 @@ def grant_on(state: Planning, command: GrantOn, now_ms: int) -> Decision[Allocat
         request=request,
         key=command.key,
         body_sha256=command.body_sha256,
+        by=command.by,
     )
     return Decision((queued, granted(command.lease_id, 1, placement, now_ms)), AllocateOutcome(command.lease_id))
 

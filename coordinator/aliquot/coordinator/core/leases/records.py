@@ -216,6 +216,10 @@ class Lease(msgspec.Struct, frozen=True):
     """How often it was taken to another place; these are among `requeues`."""
     failures: int = 0
     """Grants in a row that did not come up; drains, moves and preemptions are none."""
+    by: str = ""
+    """The principal that asked for it; empty: before there were any."""
+    ended_by: str = ""
+    """The principal that ended it; empty: the pool itself did, or it has not ended."""
 
     @property
     def state(self) -> LeaseState:

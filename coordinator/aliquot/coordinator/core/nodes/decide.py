@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from aliquot.coordinator.core import commands as c
 from aliquot.coordinator.core.elastic import decide as resizing
+from aliquot.coordinator.core.enrolment.facts import NodeDisenrolled
 from aliquot.coordinator.core.errors import (
     DeviceClaimed,
     InvalidField,
@@ -221,6 +222,8 @@ def remove(state: Planning, command: c.RemoveNode, now_ms: int) -> Decision[None
     for lease_id in dict.fromkeys(lease_id_of(slice_id) for slice_id in held):
         facts += _write_off(state, lease_id, node_id, now_ms)
     facts.append(NodeRemoved(at_ms=now_ms, node_id=node_id))
+    if node_id in state.enrolment.enrolled:
+        facts.append(NodeDisenrolled(now_ms, node_id))
     return Decision(tuple(facts))
 
 

@@ -1,0 +1,45 @@
+"""When the node's certificate is to be made anew: at a moment between half and two thirds of its life, drawn anew each
+time, so that ten thousand agents don't come in the same minute. One that is over is due at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from aliquot.agent import node_key
+from aliquot.agent.membership import Membership
+from aliquot.common.backoff import Uniform
+from aliquot.v1 import agent_pb2
+
+FIRST, LAST = 1 / 2, 2 / 3
+REST_S = 600.0
+"""Between two requests at least, whatever the clocks of both sides say."""
+
+
+class Renewal:
+    """Of one session. Times in seconds are monotonic."""
+
+    def __init__(
+        self,
+        member: Membership,
+        *,
+        wall_ms: Callable[[], int],
+        monotonic_s: Callable[[], float],
+        random: Uniform,
+    ) -> None:
+        """Raises SecurityError."""
+        self.member = member
+        self._monotonic_s = monotonic_s
+        begins_ms, ends_ms = node_key.lifetime_ms(member.chain_pem)
+        due_ms = begins_ms + int((ends_ms - begins_ms) * random.uniform(FIRST, LAST))
+        # From here on by a clock that nobody sets.
+        self._due_s = monotonic_s() + max(0.0, (due_ms - wall_ms()) / 1000)
+
+    def due(self) -> agent_pb2.AgentMessage | None:
+        """What to ask for now; None: nothing. Raises SecurityError."""
+        now_s = self._monotonic_s()
+        if now_s < self._due_s:
+            return None
+        self._due_s = now_s + REST_S
+        request = node_key.request(self.member.key_pem, self.member.node_id)
+        return agent_pb2.AgentMessage(renewal=agent_pb2.Renewal(request=request))

@@ -1,0 +1,292 @@
+"""`access grant|revoke|ls|token|audit|denials|bootstrap`: who may do what, and who did."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from rich.table import Table
+
+from aliquot.cli import _options as options
+from aliquot.cli import _words as words
+from aliquot.cli._bootstrapping import bootstrap
+from aliquot.cli._command import Builtin
+from aliquot.cli._exits import Exit
+from aliquot.cli._out import Out
+from aliquot.cli._table import table
+from aliquot.client.access import Principal, Role, RoleGrant, Token
+from aliquot.client.credentials import write_private
+from aliquot.common.errors import ConfigError
+from aliquot.common.tls import is_local_address
+
+_GIVABLE = tuple(role for role in Role if role not in {Role.UNSPECIFIED, Role.AGENT})
+_EPILOG = """\
+Roles: viewer (reads), user (asks for leases, keeps and ends its own), manager (all leases of a tenant, and what is
+below it), operator (nodes, maintenance, any release), admin (everything); relay, metrics and console are for programs.
+viewer, user and manager can be on a tenant, and are then on all below it too. Nobody gives more than they have.
+"""
+_MAKING_EPILOG = """\
+  aliquot access token ann --role user --tenant vision --ttl 30d     makes a token and prints how to log in with it
+  aliquot access token ls [PRINCIPAL]                                lists tokens, without their secrets
+  aliquot access token revoke ID...                                  ends tokens, and streams opened with them
+  aliquot access token revoke --principal ann                        ends all of ann's
+
+What is printed holds a secret, on standard output and nowhere else; the coordinator keeps only its SHA-256.
+"""
+
+
+def _configure(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = _EPILOG
+    actions = parser.add_subparsers(metavar="ACTION", required=True, title="actions")
+    for name, text, act in (("grant", "give a role", _grant), ("revoke", "take a role away", _revoke)):
+        change = _action(actions, name, text, act)
+        change.add_argument("principal", metavar="PRINCIPAL", help="a person or a service: ann, ci/nightly")
+        change.add_argument("role", type=_role, metavar="ROLE", help=_words())
+        change.add_argument("--tenant", "-t", default="", help="on this tenant and all below it (default: the pool)")
+    _action(actions, "ls", "list principals with their roles", _ls)
+    _configure_token(_action(actions, "token", "make, list or end tokens", _token))
+    audit = _action(actions, "audit", "who changed what, the latest first", _audit)
+    audit.add_argument("--who", default="", metavar="PRINCIPAL", help="only what this one did")
+    audit.add_argument("--since", type=options.seconds, default=0.0, metavar="TIME", help="not longer ago than: 1h")
+    audit.add_argument("--limit", type=options.positive, default=100, metavar="N", help="at most (100)")
+    _action(actions, "denials", "what was refused lately", _denials)
+    first = _action(actions, "bootstrap", "become administrator, on the coordinator's machine", bootstrap)
+    first.epilog = (
+        "Goes through a socket in the coordinator's own folder: whoever may enter that is administrator. It works\n"
+        "when every token is lost. The new token is kept for this user, as `aliquot login` does."
+    )
+    first.add_argument("--socket", type=Path, metavar="PATH", help="default: admin.sock of a coordinator found here")
+    first.add_argument("--revoke-others", action="store_true", help="end all tokens that were made this way before")
+
+
+def _configure_token(parser: argparse.ArgumentParser) -> None:
+    parser.usage = "aliquot access token PRINCIPAL [options] | ls [PRINCIPAL] | revoke ID..."
+    parser.epilog = _MAKING_EPILOG
+    parser.add_argument("what", metavar="PRINCIPAL | ls | revoke")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=argparse.SUPPRESS)
+    parser.add_argument("--role", type=_role, metavar="ROLE", help="give it this role, too: " + _words())
+    parser.add_argument("--tenant", "-t", default="", help="on this tenant and all below it (default: the pool)")
+    parser.add_argument("--ttl", type=options.whole_seconds, default=0, metavar="TIME", help="30d (default: for ever)")
+    parser.add_argument("--note", default="", help="for people: what it is for")
+    parser.add_argument("--raw", action="store_true", help="print the token alone")
+    parser.add_argument(
+        "--file", type=Path, help="write the token there, for nobody else to read, and print nothing of it"
+    )
+    parser.add_argument(
+        "--address",
+        action="append",
+        default=[],
+        metavar="HOST:PORT",
+        help="the coordinator as it is reached from there (default: as from here, or as it says itself)",
+    )
+    parser.add_argument("--principal", default="", metavar="PRINCIPAL", help="with revoke: all of this one's")
+
+
+def _action(
+    actions: argparse._SubParsersAction[argparse.ArgumentParser],
+    name: str,
+    text: str,
+    act: Callable[[argparse.Namespace], int],
+) -> argparse.ArgumentParser:
+    parser = actions.add_parser(
+        name,
+        help=text,
+        description=text[:1].upper() + text[1:] + ".",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    options.common(parser)
+    parser.set_defaults(act=act)
+    return parser
+
+
+def _run(args: argparse.Namespace) -> int:
+    return int(args.act(args))
+
+
+def _role(text: str) -> Role:
+    try:
+        role = Role(text.upper())
+    except ValueError:
+        role = Role.UNSPECIFIED
+    if role not in _GIVABLE:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a role to give; one of {_words()}")
+    return role
+
+
+def _words() -> str:
+    return ", ".join(role.lower() for role in _GIVABLE)
+
+
+def _grant(args: argparse.Namespace) -> int:
+    with options.open_pool(args) as pool:
+        return _show_principal(Out.of(args), pool.access.grant_role(args.principal, args.role, scope=args.tenant))
+
+
+def _revoke(args: argparse.Namespace) -> int:
+    with options.open_pool(args) as pool:
+        return _show_principal(Out.of(args), pool.access.revoke_role(args.principal, args.role, scope=args.tenant))
+
+
+def _show_principal(out: Out, principal: Principal) -> int:
+    if out.as_json:
+        out.document(principal)
+    else:
+        out.show(f"{principal.name}: {words.grants(principal.grants)}")
+        if not principal.tokens and principal.grants:
+            out.note(f"{principal.name} has no token yet: `aliquot access token {principal.name}` makes one")
+    return Exit.OK
+
+
+def _ls(args: argparse.Namespace) -> int:
+    out = Out.of(args)
+    with options.open_pool(args) as pool:
+        principals = pool.access.principals()
+    if out.as_json:
+        out.document({"principals": principals})
+        return Exit.OK
+    rows = [(each.name, words.grants(each.grants), str(each.tokens)) for each in principals]
+    out.show(table("PRINCIPAL", "ROLES", ("TOKENS", "right"), rows=rows))
+    return Exit.OK
+
+
+def _token(args: argparse.Namespace) -> int:
+    if args.what == "ls":
+        return _list_tokens(args)
+    if args.what == "revoke":
+        return _revoke_tokens(args)
+    if args.names:
+        raise ConfigError(f"{args.names[0]!r} is too much", hint="aliquot access token PRINCIPAL [options]")
+    if args.tenant and args.role is None:
+        raise ConfigError(f"a tenant, but no role on {args.tenant}", hint="add --role user, or leave --tenant out")
+    out = Out.of(args)
+    grants = [] if args.role is None else [RoleGrant(args.role, args.tenant)]
+    with options.open_pool(args) as pool:
+        made = pool.access.issue_token(args.what, grants=grants, ttl_ms=args.ttl * 1000, note=args.note)
+        # What this machine calls itself says nothing to others; the coordinator knows better.
+        at_home = all(map(is_local_address, pool.addresses))
+        addresses = args.address or (made.addresses if at_home else pool.addresses)
+        login = pool.connection_string(made.token, addresses=addresses, ca_pem=made.ca_pem if at_home else "")
+    if out.as_json:
+        out.document({"token": made.token, "login": login, "issued": made.issued})
+        return Exit.OK
+    if args.file is not None:
+        _keep(args.file, made.token, made.issued.token_id)
+        out.note(f"written to {args.file}, for nobody else to read")
+    else:
+        out.word(made.token if args.raw else f"aliquot login {login}")
+    out.note(f"token {made.issued.token_id} of {made.issued.principal}, {words.expiry(made.issued.expires_ms)}")
+    if args.file is None and not args.raw and all(map(is_local_address, addresses)):
+        out.note(f"it names {', '.join(addresses)}, which is this machine only: for others, add --address HOST:PORT")
+    return Exit.OK
+
+
+def _keep(file: Path, token: str, token_id: str) -> None:
+    try:
+        write_private(file, token.encode() + b"\n")
+    except OSError as error:
+        raise ConfigError(
+            f"{file}: {error.strerror}, so nobody has token {token_id}",
+            hint=f"aliquot access token revoke {token_id}, and name a file that can be written",
+        ) from error
+
+
+def _list_tokens(args: argparse.Namespace) -> int:
+    out = Out.of(args)
+    if len(args.names) > 1:
+        raise ConfigError(f"{args.names[1]!r} is too much", hint="aliquot access token ls [PRINCIPAL]")
+    with options.open_pool(args) as pool:
+        found = pool.access.tokens(args.names[0] if args.names else args.principal)
+    if out.as_json:
+        out.document({"tokens": found})
+    elif not found:
+        out.note("no tokens")
+    else:
+        out.show(_tokens(found))
+    return Exit.OK
+
+
+def _revoke_tokens(args: argparse.Namespace) -> int:
+    out = Out.of(args)
+    if not args.names and not args.principal:
+        raise ConfigError("which tokens?", hint="aliquot access token revoke ID..., or --principal NAME for all of one")
+    with options.open_pool(args) as pool:
+        ended = pool.access.revoke_tokens(args.names, principal=args.principal)
+    if out.as_json:
+        out.document({"tokens": ended})
+    else:
+        out.show(f"ended {len(ended)} token{'' if len(ended) == 1 else 's'}")
+    return Exit.OK
+
+
+def _tokens(found: Sequence[Token]) -> Table:
+    now_ms = int(time.time() * 1000)
+    return table(
+        "TOKEN",
+        "PRINCIPAL",
+        ("AGE", "right"),
+        "EXPIRES",
+        "MADE BY",
+        "NOTE",
+        spare=("NOTE", "MADE BY"),
+        rows=[
+            (
+                each.token_id,
+                each.principal,
+                words.age(each.created_ms, now_ms),
+                words.moment(each.expires_ms) if each.expires_ms else words.UNKNOWN,
+                each.issued_by,
+                each.note,
+            )
+            for each in found
+        ],
+    )
+
+
+def _audit(args: argparse.Namespace) -> int:
+    out = Out.of(args)
+    since_ms = int((time.time() - args.since) * 1000) if args.since else 0
+    with options.open_pool(args) as pool:
+        found = pool.access.audit(args.who, since_ms=since_ms, entries_max=args.limit)
+    if out.as_json:
+        out.document(found)
+    elif not found.entries:
+        out.note("nothing was changed")
+    else:
+        rows = [
+            (words.moment(each.at_ms), each.principal, each.action, each.subject, each.peer, each.token_id)
+            for each in found.entries
+        ]
+        spare = ("TOKEN", "FROM")
+        out.show(table("WHEN", "WHO", "DID", "TO", "FROM", "TOKEN", spare=spare, rows=rows))
+        if since_ms and found.oldest_ms > since_ms:
+            out.note(f"what was done before {words.moment(found.oldest_ms)} is no longer kept")
+    return Exit.OK
+
+
+def _denials(args: argparse.Namespace) -> int:
+    out = Out.of(args)
+    with options.open_pool(args) as pool:
+        found = pool.access.denials()
+    if out.as_json:
+        out.document({"denials": found})
+    elif not found:
+        out.note("nothing was refused lately")
+    else:
+        rows = [
+            (
+                words.moment(each.at_ms),
+                each.principal or words.UNKNOWN,
+                each.method,
+                str(each.times),
+                each.message,
+                each.peer,
+            )
+            for each in found
+        ]
+        out.show(table("WHEN", "WHO", "ASKED FOR", ("TIMES", "right"), "WHY NOT", "FROM", spare=("FROM",), rows=rows))
+    return Exit.OK
+
+
+ACCESS = Builtin("access", "who may do what: grant, revoke, ls, token, audit, denials, bootstrap", _configure, _run)

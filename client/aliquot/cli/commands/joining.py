@@ -1,0 +1,64 @@
+"""`node invite` and `node disenrol`: who may be a node of the pool."""
+
+from __future__ import annotations
+
+import argparse
+
+from aliquot.cli import _options as options
+from aliquot.cli import _words as words
+from aliquot.cli._command import Builtin
+from aliquot.cli._exits import Exit
+from aliquot.cli._out import Out
+from aliquot.common.tls import is_local_address
+
+
+def _configure(parser: argparse.ArgumentParser) -> None:
+    commands = parser.add_subparsers(dest="what", metavar="COMMAND", required=True)
+    invite = commands.add_parser("invite", help="let a node join: prints the command to run there, once")
+    options.common(invite)
+    invite.add_argument("node", metavar="NODE", help="its name, or its id; it need not be known yet")
+    invite.add_argument(
+        "--ttl", type=options.whole_seconds, default=3600, metavar="TIME", help="good for (default: 1h)"
+    )
+    invite.add_argument(
+        "--address", action="append", default=[], metavar="HOST:PORT", help="where the node reaches the coordinators"
+    )
+    invite.set_defaults(act=_invite)
+    disenrol = commands.add_parser("disenrol", help="let a node's key count no more; what runs there goes on")
+    options.common(disenrol)
+    disenrol.add_argument("node", metavar="NODE", help="its name or its id")
+    disenrol.set_defaults(act=_disenrol)
+
+
+def _run(args: argparse.Namespace) -> int:
+    return int(args.act(args))
+
+
+def _invite(args: argparse.Namespace) -> int:
+    out = Out.of(args)
+    with options.open_pool(args) as pool:
+        made = pool.access.invite_node(args.node, ttl_ms=args.ttl * 1000)
+        addresses = args.address or made.addresses
+        string = pool.connection_string(made.invite, addresses=addresses, node=made.node, ca_pem=made.ca_pem)
+    if out.as_json:
+        out.document({"join": string, "invite": made})
+        return Exit.OK
+    out.word(f"aliquot-agent join {string}")
+    out.note(f"for {made.node}, once, until {words.moment(made.expires_ms)}")
+    if addresses and all(map(is_local_address, addresses)):
+        out.note(f"it names {', '.join(addresses)}, which is this machine only: for others, add --address HOST:PORT")
+    return Exit.OK
+
+
+def _disenrol(args: argparse.Namespace) -> int:
+    out = Out.of(args)
+    with options.open_pool(args) as pool:
+        pool.access.disenrol_node(args.node)
+    if out.as_json:
+        out.document({"node": args.node})
+    else:
+        out.show(f"{args.node} is no node of this pool any more; `aliquot node invite {args.node}` lets it join again")
+    return Exit.OK
+
+
+NODE = Builtin("node", "let a node join the pool, or take it out: invite, disenrol", _configure, _run)

@@ -1,0 +1,123 @@
+"""`login`, `logout` and `whoami`: the token that this user shows to a pool."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import sys
+from pathlib import Path
+
+from aliquot.cli import _options as options
+from aliquot.cli._command import Builtin
+from aliquot.cli._exits import Exit
+from aliquot.cli._identity import keep, show_identity
+from aliquot.cli._out import Out
+from aliquot.client import NotFound, NotLoggedIn, Pool
+from aliquot.client.credentials import Credential, CredentialsFile, read_token_file
+from aliquot.common.connection_string import CHARS_MAX, PREFIX, decode
+from aliquot.common.errors import ConfigError
+from aliquot.common.tokens import check_token
+
+
+def _configure_login(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = (
+        "An administrator, or the manager of your tenant, gets the string from `aliquot access token NAME`.\n"
+        "Arguments can be seen by other users of a machine while a command runs: where that matters, write - and\n"
+        "give the string on standard input.\n"
+        "A token alone does too, on standard input or with --token-file, for the pool that --coordinator names."
+    )
+    parser.add_argument("string", nargs="?", metavar="STRING", help="alq1.…, or - to read it from standard input")
+    parser.add_argument("--ca-file", type=Path, metavar="FILE", help="the authority to trust (PEM), with a token alone")
+
+
+def _login(args: argparse.Namespace) -> int:
+    out = Out.of(args)
+    given = _given(args)
+    with options.open_pool(args, given.addresses, token=given.token, ca=given.ca) as pool:
+        # Asked before it is kept: what does not work should not stand in the way of what does.
+        identity = pool.access.whoami()
+        addresses = pool.addresses
+    file = keep(out, Credential(addresses, given.token, given.ca))
+    return show_identity(out, identity, addresses, str(file.path), "logged in to")
+
+
+def _given(args: argparse.Namespace) -> Credential:
+    """What is to be kept; no addresses: the pool that is meant anyway."""
+    named = tuple(filter(None, (args.coordinator or "").split(",")))
+    if args.string is None:
+        if args.token_file is None:
+            raise ConfigError(
+                "what to log in with is missing", hint="aliquot login STRING, or - to read it from standard input"
+            )
+        return Credential(named, read_token_file(args.token_file), _authority(args))
+    if args.token_file is not None:
+        raise ConfigError("a login string, and a file with a token", hint="give one of the two")
+    text = sys.stdin.read(CHARS_MAX + 1).strip() if args.string == "-" else args.string
+    if not text.strip().startswith(PREFIX):
+        where = "standard input" if args.string == "-" else "the argument"
+        return Credential(named, check_token(text, where), _authority(args))
+    said = decode(text)
+    if said.node:
+        raise ConfigError(
+            f"this string is for the node {said.node}, not for a person", hint="run `aliquot-agent join` with it there"
+        )
+    token = check_token(said.token, "this string")
+    return Credential(named or said.addresses, token, said.ca_pem or _authority(args))
+
+
+def _authority(args: argparse.Namespace) -> str:
+    if args.ca_file is None:
+        return ""
+    try:
+        return str(args.ca_file.read_text(encoding="ascii"))
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{args.ca_file}: {error}", hint="name a PEM file that you can read") from None
+
+
+def _configure_logout(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = "Whoever has a copy of the token can still use it, unless --revoke ends it."
+    parser.add_argument("--revoke", action="store_true", help="end the token at the coordinator, too")
+
+
+def _logout(args: argparse.Namespace) -> int:
+    out = Out.of(args)
+    file = CredentialsFile.of(os.environ)
+    with Pool(args.coordinator) as pool:
+        addresses = pool.addresses
+    known = file.find(addresses)
+    if known is None:
+        raise NotFound(
+            f"{file.path} has nothing for {', '.join(addresses)}", hint="name another --coordinator", reason="NO_LOGIN"
+        )
+    if args.revoke:
+        _revoke(args, known)
+    file.remove(addresses)
+    if out.as_json:
+        out.document({"coordinator": list(known.addresses), "revoked": args.revoke})
+    else:
+        out.show(f"logged out of {', '.join(known.addresses)}" + (", and ended the token" if args.revoke else ""))
+    return Exit.OK
+
+
+def _revoke(args: argparse.Namespace, known: Credential) -> None:
+    """End the token that is kept. One that does not count any more needs no ending."""
+    with options.open_pool(args, token=known.token) as pool, contextlib.suppress(NotLoggedIn):
+        pool.access.revoke_tokens([pool.access.whoami().token_id])
+
+
+def _whoami(args: argparse.Namespace) -> int:
+    out = Out.of(args)
+    with options.open_pool(args) as pool:
+        return show_identity(out, pool.access.whoami(), pool.addresses, pool.token_origin)
+
+
+def _configure_whoami(parser: argparse.ArgumentParser) -> None:
+    del parser
+
+
+LOGIN = Builtin(
+    "login", "keep a token for a pool, so that every command and program of yours has it", _configure_login, _login
+)
+LOGOUT = Builtin("logout", "forget the token for a pool", _configure_logout, _logout)
+WHOAMI = Builtin("whoami", "who you are to the pool, and what you may do", _configure_whoami, _whoami)

@@ -1,0 +1,94 @@
+# Written by tools/unasync.py from client/aliquot/client/_async/access.py. Change that, then `make sync`.
+"""`Pool.access`: who the caller is, roles, tokens, and what was done and refused."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from aliquot.client import _access as flows
+from aliquot.client import access
+from aliquot.client._flow import Context
+from aliquot.client._sync.runner import Runner
+
+AUDIT_ENTRIES = 100
+
+
+class Access:
+    """Who may do what. Each method is one call, but for lists, which are read page by page.
+
+    Any of them raises `NotLoggedIn`, `NotPermitted` where the caller's roles don't allow it, `Unavailable` and
+    `DeadlineExceeded`, and `InvalidRequest` for values out of their range.
+    """
+
+    def __init__(self, context: Context, timeout_s: float, runner: Runner) -> None:
+        self._context = context
+        self._timeout_s = timeout_s
+        self._run = runner.run
+
+    def whoami(self) -> access.Identity:
+        """Who this program is to the coordinator, and what it may do."""
+        return self._run(flows.whoami(self._context, self._timeout_s))
+
+    def grant_role(self, principal: str, role: access.Role, *, scope: str = "") -> access.Principal:
+        """Give a role on a tenant and all below it, or (no scope) on the whole pool. Nobody gives more than they have.
+
+        A principal exists from its first role or token on. Giving a role twice changes nothing.
+        """
+        grant = access.RoleGrant(role, scope)
+        return self._run(flows.grant_role(self._context, principal, grant, self._timeout_s))
+
+    def revoke_role(self, principal: str, role: access.Role, *, scope: str = "") -> access.Principal:
+        """Take a role away; within a second, streams that need it end. Raises `Refused` for the last administrator."""
+        grant = access.RoleGrant(role, scope)
+        return self._run(flows.revoke_role(self._context, principal, grant, self._timeout_s))
+
+    def principals(self) -> tuple[access.Principal, ...]:
+        """Everybody with a role or a token, by name."""
+        return self._run(flows.principals(self._context, self._timeout_s))
+
+    def issue_token(
+        self, principal: str = "", *, grants: Sequence[access.RoleGrant] = (), ttl_ms: int = 0, note: str = ""
+    ) -> access.IssuedToken:
+        """A new token for a principal (empty: for oneself), with roles given to it in the same step.
+
+        `ttl_ms` 0: it does not expire. The answer is the only place that has its text.
+        """
+        flow = flows.issue_token(self._context, principal, grants, ttl_ms, note, self._timeout_s)
+        return self._run(flow)
+
+    def revoke_tokens(self, token_ids: Sequence[str] = (), *, principal: str = "") -> tuple[access.Token, ...]:
+        """End these tokens, or all of a principal's; within a second, streams that were opened with them end too.
+
+        Returns what was ended. Raises `TokenNotFound`.
+        """
+        return self._run(flows.revoke_tokens(self._context, token_ids, principal, self._timeout_s))
+
+    def tokens(self, principal: str = "") -> tuple[access.Token, ...]:
+        """A principal's tokens; empty: all that the caller may see."""
+        return self._run(flows.tokens(self._context, principal, self._timeout_s))
+
+    def audit(self, principal: str = "", *, since_ms: int = 0, entries_max: int = AUDIT_ENTRIES) -> access.Audit:
+        """Who changed what, the latest first; of one principal, since a time."""
+        return self._run(flows.audit(self._context, principal, since_ms, entries_max, self._timeout_s))
+
+    def denials(self) -> tuple[access.Denial, ...]:
+        """What was refused lately, the latest first. The coordinator keeps a few, in memory."""
+        return self._run(flows.denials(self._context, self._timeout_s))
+
+    def bootstrap(self, *, revoke_others: bool = False) -> access.IssuedToken:
+        """A new administrator's token, over the coordinator's own socket: `Pool("unix:/var/lib/aliquot/admin.sock")`.
+
+        `revoke_others` ends all tokens that were made this way before.
+        """
+        return self._run(flows.bootstrap(self._context, self._timeout_s, revoke_others=revoke_others))
+
+    def invite_node(self, node: str, *, ttl_ms: int = 0) -> access.NodeInvite:
+        """Let the node of this id or name join with a key of its own, once; `ttl_ms` 0: within an hour.
+
+        The answer is the only place that has the invite's text.
+        """
+        return self._run(flows.invite_node(self._context, node, ttl_ms, self._timeout_s))
+
+    def disenrol_node(self, node: str) -> None:
+        """Let a node's key count no more; its agent's session ends within a second. Raises `NodeNotFound`."""
+        self._run(flows.disenrol_node(self._context, node, self._timeout_s))

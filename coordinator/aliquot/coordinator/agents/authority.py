@@ -1,0 +1,175 @@
+"""The pool's own certificate authority.
+
+Its key follows from the pool's secret, which every coordinator of the pool reads from the journal: so all of them are
+the same authority, a copy of the journal brings it along, and there is no file to lose. Its certificate has fixed
+dates and a fixed number, and says the same wherever it is made.
+
+Certificates of nodes are for clients only: none can be shown by somebody who claims to be a coordinator.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import hashlib
+import ipaddress
+from collections.abc import Iterable
+from functools import cached_property
+from typing import TYPE_CHECKING, Final
+
+from aliquot.common.errors import ConfigError, InvalidFieldError
+from aliquot.common.tls import MadePair
+from aliquot.coordinator.agents.pool_identity import pool_id
+
+try:
+    from cryptography import x509
+    from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+    from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+except ImportError as error:
+    raise ConfigError(
+        "the pool's own certificates need the cryptography package", hint="pip install 'aliquot[coordinator]'"
+    ) from error
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.types import CertificatePublicKeyTypes
+
+AGENT_LIFE: Final = dt.timedelta(days=7)
+SERVER_LIFE: Final = dt.timedelta(days=30)
+BACKDATED: Final = dt.timedelta(hours=1)
+"""Certificates count from before they are made, as clocks differ."""
+REQUEST_BYTES_MAX: Final = 8 * 1024
+_BEGINS: Final = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
+_ENDS: Final = dt.datetime(2126, 1, 1, tzinfo=dt.UTC)
+_INFO: Final = b"aliquot pool authority 1"
+_P256_ORDER: Final = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551
+_COMMON_NAME_CHARS_MAX: Final = 64
+
+
+class Authority:
+    """See the module's docstring."""
+
+    def __init__(self, pool_secret: bytes) -> None:
+        self.pool_id = pool_id(pool_secret)
+        # FIPS 186-5, A.2.1: 128 bits more than the order has, so that no key is likelier than another.
+        material = HKDF(hashes.SHA256(), 48, salt=None, info=_INFO).derive(pool_secret)
+        self._key = ec.derive_private_key(int.from_bytes(material) % (_P256_ORDER - 1) + 1, ec.SECP256R1())
+        self._name = x509.Name([x509.NameAttribute(x509.oid.NameOID.COMMON_NAME, f"aliquot pool {self.pool_id}")])
+
+    @cached_property
+    def certificate(self) -> x509.Certificate:
+        """Its own."""
+        public = self._key.public_key()
+        identifier = x509.SubjectKeyIdentifier.from_public_key(public)
+        return (
+            x509.CertificateBuilder()
+            .subject_name(self._name)
+            .issuer_name(self._name)
+            .public_key(public)
+            .serial_number(int.from_bytes(hashlib.sha256(identifier.digest).digest()[:16]))
+            .not_valid_before(_BEGINS)
+            .not_valid_after(_ENDS)
+            .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+            .add_extension(_usage(signs_certificates=True), critical=True)
+            .add_extension(identifier, critical=False)
+            .add_extension(x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(identifier), critical=False)
+            .sign(self._key, hashes.SHA256(), ecdsa_deterministic=True)
+        )
+
+    @cached_property
+    def pem(self) -> bytes:
+        """The same, for whoever is to trust it."""
+        return self.certificate.public_bytes(serialization.Encoding.PEM)
+
+    def certify_node(self, request: NodeRequest, node_id: str, now_ms: int) -> bytes:
+        """A node's certificate, in PEM, for the key of its request."""
+        subject = x509.Name([x509.NameAttribute(x509.oid.NameOID.COMMON_NAME, node_id[:_COMMON_NAME_CHARS_MAX])])
+        uri = x509.UniformResourceIdentifier(f"spiffe://{self.pool_id}/agent/{node_id}")
+        made = self._leaf(
+            subject, request.public_key, [uri], x509.oid.ExtendedKeyUsageOID.CLIENT_AUTH, now_ms, AGENT_LIFE
+        )
+        return made.public_bytes(serialization.Encoding.PEM)
+
+    def serve_as(self, names: Iterable[str], now_ms: int) -> MadePair:
+        """A new key, and a certificate by which callers know a coordinator under these names and addresses."""
+        key = ec.generate_private_key(ec.SECP256R1())
+        alternatives = [_general_name(name) for name in dict.fromkeys(names)]
+        subject = x509.Name([x509.NameAttribute(x509.oid.NameOID.COMMON_NAME, "aliquot coordinator")])
+        made = self._leaf(
+            subject, key.public_key(), alternatives, x509.oid.ExtendedKeyUsageOID.SERVER_AUTH, now_ms, SERVER_LIFE
+        )
+        key_pem = key.private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        )
+        renew_ms = now_ms + int(SERVER_LIFE / dt.timedelta(milliseconds=2))
+        return MadePair(made.public_bytes(serialization.Encoding.PEM), key_pem, renew_ms)
+
+    def _leaf(
+        self,
+        subject: x509.Name,
+        public: CertificatePublicKeyTypes,
+        alternatives: list[x509.GeneralName],
+        purpose: x509.ObjectIdentifier,
+        now_ms: int,
+        life: dt.timedelta,
+    ) -> x509.Certificate:
+        now = dt.datetime.fromtimestamp(now_ms / 1000, dt.UTC)
+        issuer = x509.SubjectKeyIdentifier.from_public_key(self._key.public_key())
+        return (
+            x509.CertificateBuilder()
+            .subject_name(subject)
+            .issuer_name(self._name)
+            .public_key(public)
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(now - BACKDATED)
+            .not_valid_after(now + life)
+            .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+            .add_extension(_usage(signs_certificates=False), critical=True)
+            .add_extension(x509.ExtendedKeyUsage([purpose]), critical=False)
+            .add_extension(x509.SubjectAlternativeName(alternatives), critical=False)
+            # Python 3.13 and later refuse certificates without these two.
+            .add_extension(x509.SubjectKeyIdentifier.from_public_key(public), critical=False)
+            .add_extension(x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(issuer), critical=False)
+            .sign(self._key, hashes.SHA256())
+        )
+
+
+class NodeRequest:
+    """A request for a certificate whose sender has been shown to have its key. Raises InvalidFieldError."""
+
+    def __init__(self, der: bytes, field: str = "request") -> None:
+        wrong = InvalidFieldError(field, "is no PKCS #10 request that is signed by its own P-256 key")
+        if len(der) > REQUEST_BYTES_MAX:
+            raise wrong
+        try:
+            request = x509.load_der_x509_csr(der)
+            key = request.public_key()
+            signed = request.is_signature_valid
+        except (ValueError, UnsupportedAlgorithm, InvalidSignature):
+            raise wrong from None
+        if not signed or not isinstance(key, ec.EllipticCurvePublicKey) or not isinstance(key.curve, ec.SECP256R1):
+            raise wrong
+        self.public_key = key
+        encoded = key.public_bytes(serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
+        self.key_sha256 = hashlib.sha256(encoded).digest()
+
+
+def _usage(*, signs_certificates: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=not signs_certificates,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        key_cert_sign=signs_certificates,
+        crl_sign=signs_certificates,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def _general_name(name: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(name.partition("%")[0]))
+    except ValueError:
+        return x509.DNSName(name.encode("idna").decode())

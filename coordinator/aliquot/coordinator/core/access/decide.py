@@ -1,0 +1,189 @@
+"""Roles and tokens: given and taken by those who may, and nobody gives more than they have.
+
+What the caller may do is looked up here once more, in the State: between the check at the door and the decision its
+role may have been taken away.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec.structs import replace
+
+from aliquot.common import limits, names
+from aliquot.common.errors import InvalidFieldError
+from aliquot.coordinator.core import commands as c
+from aliquot.coordinator.core.access import records
+from aliquot.coordinator.core.access.facts import Acted, RoleGranted, RoleRevoked, TokenIssued, TokensEnded
+from aliquot.coordinator.core.access.records import PRINCIPAL, SYSTEM, Actor, Token
+from aliquot.coordinator.core.access.roles import GIVABLE, Grant, Role, may_give
+from aliquot.coordinator.core.errors import InvalidField, LastAdministrator, RoleMissing, TokenNotFound
+from aliquot.coordinator.core.fact import Fact
+from aliquot.coordinator.core.outcomes import NOTHING, Decision
+from aliquot.coordinator.core.planning import Planning
+
+ENDED_AT_ONCE = 1_000
+
+
+def grant_role(state: Planning, command: c.GrantRole, now_ms: int) -> Decision[None]:
+    """Give a role. What is given already stays as it is."""
+    check_principal(command.principal)
+    _check_grant(command.grant)
+    _require_may_give(state, command.by, command.grant)
+    held = state.access.grants_of(command.principal)
+    if command.grant in held:
+        return NOTHING
+    _check_room(state, command.principal, len(held) + 1)
+    return Decision((RoleGranted(now_ms, command.principal, command.grant),))
+
+
+def revoke_role(state: Planning, command: c.RevokeRole, now_ms: int) -> Decision[None]:
+    """Take a role away. What is not there needs no taking."""
+    _require_may_give(state, command.by, command.grant)
+    if command.grant not in state.access.grants_of(command.principal):
+        return NOTHING
+    if command.grant == _ADMIN and not _other_administrator(state, command.principal):
+        raise LastAdministrator(
+            f"{command.principal} is the last administrator", hint="make somebody else one first, or leave it"
+        )
+    return Decision((RoleRevoked(now_ms, command.principal, command.grant),))
+
+
+def issue_token(state: Planning, command: c.IssueToken, now_ms: int) -> Decision[Token]:
+    """A token for oneself, or for a principal whose every role one may give; with roles, where they are named."""
+    token = command.token
+    check_principal(token.principal)
+    held = state.access.grants_of(token.principal)
+    for grant in command.grants:
+        _check_grant(grant)
+        _require_may_give(state, command.by, grant)
+    new = [grant for grant in dict.fromkeys(command.grants) if grant not in held]
+    if token.principal != command.by.principal:
+        if not held and not new:
+            raise InvalidField(
+                "grants",
+                f"{token.principal} has no role, so a token would open nothing",
+                hint="name a role and a scope",
+            )
+        for grant in held:
+            _require_may_give(state, command.by, grant)
+    _check_room(state, token.principal, len(held) + len(new))
+    books = state.access
+    if len(books.tokens) >= records.TOKENS_MAX:
+        raise InvalidField("principal", f"there are {records.TOKENS_MAX} tokens, which is the bound")
+    if len(books.tokens_of.get(token.principal, ())) >= records.TOKENS_PER_PRINCIPAL_MAX:
+        raise InvalidField(
+            "principal",
+            f"{token.principal} has {records.TOKENS_PER_PRINCIPAL_MAX} tokens, which is the bound",
+            hint="revoke those that are not needed (`aliquot access token ls`)",
+        )
+    expires_ms = _bounded_by_source(state, command, token.expires_ms)
+    issued = replace(token, created_ms=now_ms, expires_ms=expires_ms, issued_by=command.by.principal)
+    if issued.expired(now_ms):
+        raise InvalidField("ttl_ms", "the token would be expired already")
+    facts: list[Fact] = [RoleGranted(now_ms, token.principal, grant) for grant in new]
+    return Decision((*facts, TokenIssued(now_ms, issued)), issued)
+
+
+def _bounded_by_source(state: Planning, command: c.IssueToken, expires_ms: int) -> int:
+    """A token made by a token that ends never outlives it, or a session could be made to last for ever."""
+    if command.token.principal != command.by.principal:
+        return expires_ms
+    source = state.access.tokens.get(command.by.token_id)
+    if source is None or not source.expires_ms:
+        return expires_ms
+    return min(expires_ms or source.expires_ms, source.expires_ms)
+
+
+def revoke_tokens(state: Planning, command: c.RevokeTokens, now_ms: int) -> Decision[tuple[Token, ...]]:
+    """End tokens by id, or all of a principal's. Anybody may end their own."""
+    books = state.access
+    ids = dict.fromkeys(command.token_ids)
+    if command.principal:
+        ids |= dict.fromkeys(books.tokens_of.get(command.principal, ()))
+    found: list[Token] = []
+    for token_id in ids:
+        token = books.tokens.get(token_id)
+        if token is None:
+            raise TokenNotFound(f"there is no token {token_id[:64]!r}", hint="`aliquot access token ls` lists them")
+        if token.principal != command.by.principal:
+            for grant in books.grants_of_token(token):
+                _require_may_give(state, command.by, grant)
+        found.append(token)
+    if not found:
+        return Decision((), ())
+    return Decision((TokensEnded(now_ms, tuple(token.token_id for token in found)),), tuple(found))
+
+
+def on_behalf(state: Planning, command: c.OnBehalf[Any], now_ms: int) -> Decision[Any]:
+    """What follows from a command that somebody gave, and who that was, where anything does."""
+    from aliquot.coordinator.core.decide import decide_one  # noqa: PLC0415 - it is what calls this
+
+    decision: Decision[Any] = decide_one(state, command.command, now_ms)
+    if not decision.facts:
+        return decision
+    by = command.by
+    acted = Acted(now_ms, by.principal, by.token_id, by.peer, by.action, command.subject)
+    return Decision((acted, *decision.facts), decision.outcome, decision.taken)
+
+
+def expired(state: Planning, token_id: str, now_ms: int) -> list[Fact]:
+    """A token that has been over for long enough."""
+    token = state.access.tokens.get(token_id)
+    if token is None or not token.expires_ms or token.forget_ms > now_ms:
+        return []
+    return [TokensEnded(now_ms, (token_id,))]
+
+
+def check_principal(name: str, field: str = "principal") -> None:
+    """Raises InvalidField for a name that nobody can have."""
+    try:
+        names.validate_text(name, field, limits.MAX_NAME_CHARS)
+    except InvalidFieldError as error:
+        raise InvalidField(error.field, error.message) from error
+    if not PRINCIPAL.fullmatch(name):
+        raise InvalidField(
+            field, f"{name[:64]!r} is no name of a principal", hint="letters, digits and ._@/+- such as ann@example.com"
+        )
+
+
+_ADMIN = Grant(Role.ADMIN)
+
+
+def _check_grant(grant: Grant) -> None:
+    if grant.role not in GIVABLE:
+        raise InvalidField(
+            "grant.role",
+            f"{grant.role.name.lower()} is not given to principals",
+            hint="one of " + ", ".join(role.name.lower() for role in sorted(GIVABLE)),
+        )
+    if grant.scope:
+        names.validate_tenant(grant.scope, "grant.scope")
+        if grant.role not in (Role.VIEWER, Role.USER, Role.MANAGER):
+            raise InvalidField(
+                "grant.scope", f"{grant.role.name.lower()} is a role on the whole pool", hint="leave it empty"
+            )
+
+
+def _require_may_give(state: Planning, by: Actor, grant: Grant) -> None:
+    if by.principal == SYSTEM:
+        return
+    token = state.access.tokens.get(by.token_id)
+    grants = state.access.grants_of(by.principal) + (token.grants if token is not None else ())
+    if not may_give(grants, grant):
+        raise RoleMissing(
+            f"{by.principal} may not give or take {grant}: nobody gives more than they have",
+            principal=by.principal,
+            hint=f"needs {'manager on ' + grant.scope if grant.scope else 'admin'}",
+        )
+
+
+def _check_room(state: Planning, principal: str, grants: int) -> None:
+    if grants > records.GRANTS_PER_PRINCIPAL_MAX:
+        raise InvalidField("grant", f"{principal} has {records.GRANTS_PER_PRINCIPAL_MAX} roles, which is the bound")
+    if principal not in state.access.principals and len(state.access.principals) >= records.PRINCIPALS_MAX:
+        raise InvalidField("principal", f"there are {records.PRINCIPALS_MAX} principals, which is the bound")
+
+
+def _other_administrator(state: Planning, principal: str) -> bool:
+    return any(_ADMIN in other.grants for name, other in state.access.principals.items() if name != principal)

@@ -1,0 +1,66 @@
+"""How facts about nodes' keys change the State."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from msgspec.structs import replace
+
+from aliquot.coordinator.core.enrolment.facts import (
+    InvitesForgotten,
+    InviteUsed,
+    NodeDisenrolled,
+    NodeEnrolled,
+    NodeInvited,
+)
+from aliquot.coordinator.core.enrolment.records import Enrolled
+from aliquot.coordinator.core.fact import Fact
+from aliquot.coordinator.core.state import State
+from aliquot.coordinator.core.timers import Due
+
+
+def _invited(state: State, fact: NodeInvited) -> None:
+    invite = fact.invite
+    state.enrolment.invites[invite.invite_id] = invite
+    state.timers.add(invite.forgotten_ms, Due.INVITE, invite.invite_id)
+    state.touch_invite(invite.invite_id)
+
+
+def _used(state: State, fact: InviteUsed) -> None:
+    invites = state.enrolment.invites
+    invites[fact.invite_id] = replace(invites[fact.invite_id], used_by=fact.node_id, key_sha256=fact.key_sha256)
+    state.touch_invite(fact.invite_id)
+
+
+def _forgotten(state: State, fact: InvitesForgotten) -> None:
+    for invite_id in fact.invite_ids:
+        invite = state.enrolment.invites.pop(invite_id)
+        state.timers.drop(invite.forgotten_ms, Due.INVITE, invite_id)
+        state.touch_invite(invite_id)
+
+
+def _enrolled(state: State, fact: NodeEnrolled) -> None:
+    enrolled = Enrolled(fact.node_id, fact.key_sha256, fact.at_ms, fact.by, fact.name)
+    state.enrolment.enrolled[fact.node_id] = enrolled
+    state.touch_enrolled(fact.node_id)
+
+
+def _disenrolled(state: State, fact: NodeDisenrolled) -> None:
+    del state.enrolment.enrolled[fact.node_id]
+    state.touch_enrolled(fact.node_id)
+
+
+def index(state: State) -> None:
+    """Derive from the books what follows from them."""
+    for invite in state.enrolment.invites.values():
+        state.timers.add(invite.forgotten_ms, Due.INVITE, invite.invite_id)
+
+
+APPLY: dict[type[Fact], Callable[[State, Any], None]] = {
+    NodeInvited: _invited,
+    InviteUsed: _used,
+    InvitesForgotten: _forgotten,
+    NodeEnrolled: _enrolled,
+    NodeDisenrolled: _disenrolled,
+}

@@ -1,0 +1,20 @@
+"""What decisions see of nodes' keys: read only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from aliquot.coordinator.core.enrolment.records import Enrolled, Invite
+
+
+class EnrolmentView(Protocol):
+    """`EnrolmentBooks`, without what changes it."""
+
+    @property
+    def enrolled(self) -> Mapping[str, Enrolled]:
+        """By node id."""
+
+    @property
+    def invites(self) -> Mapping[str, Invite]:
+        """By invite id."""

@@ -1,0 +1,110 @@
+"""TLS without files: a coordinator that others can reach and that was given no certificate makes its own.
+
+It is signed by the pool's authority (`agents.authority`), names all that the coordinator can be reached by, and is
+renewed at half its life. What callers need to trust it is written to `ca.pem` in the folder of the coordinator's
+secrets, beside being in every string to connect with.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+from aliquot.common.errors import ConfigError
+from aliquot.common.tls import OwnTls, ServerTls, host_of, is_local_address
+from aliquot.coordinator.settings.config import Settings
+
+log = logging.getLogger(__name__)
+
+CA_FILE = "ca.pem"
+_ANY = ("", "*", "0.0.0.0", "::")  # noqa: S104 - to know them by
+_ROUTES = ((socket.AF_INET, "192.0.2.1"), (socket.AF_INET6, "2001:db8::1"))
+"""Addresses for documentation: nothing is sent, the machine only says from where it would."""
+
+
+def tls_for(settings: Settings, pool_secret: bytes, now_ms: Callable[[], int]) -> ServerTls | OwnTls | None:
+    """How to listen: as configured; where nothing is, in the clear within this machine, else with our own certificate.
+    Raises ConfigError.
+    """
+    configured = settings.tls.server_tls()
+    if configured is not None or is_local_address(settings.listen):
+        return configured
+    from aliquot.coordinator.agents.authority import Authority  # noqa: PLC0415 - cryptography, only where it is used
+
+    authority = Authority(pool_secret)
+    names = names_of(settings)
+    _put_down(settings.access_dir() / CA_FILE, authority.pem)
+    log.info("the coordinator's certificate is of the pool's own authority, for %s", ", ".join(names))
+    return OwnTls(lambda: authority.serve_as(names_of(settings), now_ms()), now_ms)
+
+
+def own_authorities(settings: Settings, pool_secret: bytes) -> bytes:
+    """Whom callers are to trust at this coordinator, in PEM; empty where its certificate is configured, or there is no
+    TLS.
+    """
+    if settings.tls.server_tls() is not None or is_local_address(settings.listen):
+        return b""
+    from aliquot.coordinator.agents.authority import Authority  # noqa: PLC0415
+
+    return Authority(pool_secret).pem
+
+
+def addresses_of(settings: Settings, listening: str) -> tuple[str, ...]:
+    """Where others reach a coordinator that listens there: `host:port` each, or a unix: socket."""
+    if settings.advertise:
+        return (settings.advertise,)
+    if listening.startswith("unix") or host_of(listening) not in _ANY:
+        return (listening,)
+    port = listening.rpartition(":")[2]
+    return tuple(f"{name}:{port}" for name in dict.fromkeys([*settings.access.names, *_out()]))
+
+
+def names_of(settings: Settings) -> tuple[str, ...]:
+    """Names and addresses by which a coordinator can be reached."""
+    listen = host_of(settings.listen)
+    names = [*settings.access.names]
+    if settings.advertise:
+        names.append(host_of(settings.advertise))
+    if listen not in _ANY:
+        names.append(listen)
+    return tuple(dict.fromkeys([*names, *_of_machine()]))
+
+
+def _of_machine() -> list[str]:
+    name = socket.gethostname()
+    names = [name, socket.getfqdn(), "localhost", "127.0.0.1", "::1", *_out()]
+    with contextlib.suppress(OSError):
+        names += [str(found[4][0]) for found in socket.getaddrinfo(name, None)]
+    return [each for each in names if each and each.isascii()]
+
+
+def _out() -> list[str]:
+    """This machine's addresses on the way out; its name where it has no way out."""
+    names = []
+    for family, somewhere in _ROUTES:
+        try:
+            with socket.socket(family, socket.SOCK_DGRAM) as asking:
+                asking.connect((somewhere, 9))
+                names.append(str(asking.getsockname()[0]))
+        except OSError:
+            continue  # no way out by this family
+    return names or [socket.gethostname()]
+
+
+def _put_down(file: Path, pem: bytes) -> None:
+    """Whole or as it was. Raises ConfigError."""
+    part = file.with_name(f"{file.name}.{os.getpid()}")
+    try:
+        if file.is_file() and file.read_bytes() == pem:
+            return
+        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        part.write_bytes(pem)
+        part.replace(file)
+    except OSError as error:
+        raise ConfigError(
+            f"{file}: {error.strerror}", hint="name a folder for the coordinator's secrets: access.dir"
+        ) from error

@@ -1,0 +1,75 @@
+"""The durable principals and tokens that callers are known by, and what was put down of who did what.
+
+It follows the State's books group by group, so that nobody is let in, or kept out, by what a crash could take back.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable
+from typing import TypeVar
+
+from aliquot.coordinator.core.access.records import AUDIT_MAX, AuditEntry, Principal, Token
+from aliquot.coordinator.core.access.roles import Grant
+from aliquot.coordinator.writing.commits import BooksChange
+
+Record = TypeVar("Record")
+Listener = Callable[[frozenset[str], frozenset[str]], None]
+"""Is told the principals and the ids of tokens that changed."""
+
+
+class DurableCallers:
+    """See the module's docstring."""
+
+    def __init__(self) -> None:
+        self.principals: dict[str, Principal] = {}
+        self.tokens: dict[str, Token] = {}
+        """By id."""
+        self.audit: deque[AuditEntry] = deque(maxlen=AUDIT_MAX)
+        self.listener: Listener | None = None
+        self._token_counts: Counter[str] = Counter()
+
+    def apply(self, change: BooksChange) -> None:
+        """Include a durable group."""
+        callers = change.callers
+        if callers is None:
+            return
+        principals, tokens = {name for name, _ in callers.principals}, {token_id for token_id, _ in callers.tokens}
+        if change.all_callers:
+            principals |= self.principals.keys()
+            tokens |= self.tokens.keys()
+            self.principals.clear()
+            self.tokens.clear()
+            self._token_counts.clear()
+            self.audit.clear()
+        for name, principal in callers.principals:
+            _put(self.principals, name, principal)
+        for token_id, token in callers.tokens:
+            if (old := self.tokens.get(token_id)) is not None:
+                self._token_counts[old.principal] -= 1
+            if token is not None:
+                self._token_counts[token.principal] += 1
+            _put(self.tokens, token_id, token)
+        self.audit.extend(callers.audit)
+        if self.listener is not None and (principals or tokens):
+            self.listener(frozenset(principals), frozenset(tokens))
+
+    def grants_of(self, principal: str) -> tuple[Grant, ...]:
+        """What a principal may do, whatever its token adds."""
+        known = self.principals.get(principal)
+        return known.grants if known is not None else ()
+
+    def token_count(self, principal: str) -> int:
+        """How many tokens a principal has."""
+        return self._token_counts.get(principal, 0)
+
+    def tokens_of(self, principal: str) -> list[Token]:
+        """The tokens of a principal. O(all tokens)."""
+        return [token for token in self.tokens.values() if token.principal == principal]
+
+
+def _put(records: dict[str, Record], key: str, record: Record | None) -> None:
+    if record is None:
+        records.pop(key, None)
+    else:
+        records[key] = record

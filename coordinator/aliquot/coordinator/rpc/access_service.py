@@ -1,0 +1,254 @@
+"""AccessService: roles, tokens, and the record of who did what. Decisions are the core's; what is read is durable."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
+from typing import TypeVar
+
+from aliquot.common import limits, names, tokens
+from aliquot.common.clock import Clock
+from aliquot.common.errors import InvalidFieldError
+from aliquot.coordinator.core import commands as c
+from aliquot.coordinator.core.access.records import FIRST_ADMIN, NOTE_CHARS_MAX, Actor, Principal, Token
+from aliquot.coordinator.core.access.roles import Action, Grant, Role, may_give
+from aliquot.coordinator.reading.metrics import Metrics
+from aliquot.coordinator.reading.view import View
+from aliquot.coordinator.rpc.caller import Caller, caller
+from aliquot.coordinator.wire import access as messages
+from aliquot.coordinator.wire.calls import Context, Service, page_size, unary
+from aliquot.coordinator.writing.writer import Writer
+from aliquot.v1 import access_pb2, access_pb2_grpc
+
+Listed = TypeVar("Listed")
+_SCANNED_PER_PAGE = 5_000
+_TTL_MS_MAX = 10 * 366 * 86_400_000
+SOCKET_NOTE = "made over the coordinator's own socket"
+
+
+class AccessService(Service, access_pb2_grpc.AccessServiceServicer):
+    """See the module's docstring."""
+
+    def __init__(
+        self,
+        *,
+        writer: Writer,
+        view: View,
+        clock: Clock,
+        metrics: Metrics,
+        entropy: Callable[[int], bytes],
+        addresses: Callable[[], Sequence[str]],
+        authorities: Callable[[], bytes],
+    ) -> None:
+        """`addresses` says where others reach the coordinators, `authorities` whom they are to trust there (PEM)."""
+        super().__init__(metrics)
+        self._addresses = addresses
+        self._authorities = authorities
+        self._writer = writer
+        self._view = view
+        self._clock = clock
+        self._entropy = entropy
+
+    @unary
+    async def WhoAmI(  # noqa: N802 - the contract's name
+        self, request: access_pb2.WhoAmIRequest, context: Context
+    ) -> access_pb2.Identity:
+        """The caller, as it is known here."""
+        who = caller()
+        return access_pb2.Identity(
+            principal=who.principal,
+            grants=map(messages.grant_message, who.grants) if not who.lease_id else (),
+            token_id=who.token_id,
+            expires_ms=who.expires_ms,
+            lease_id=who.lease_id,
+        )
+
+    # -- roles
+
+    @unary
+    async def GrantRole(  # noqa: N802
+        self, request: access_pb2.GrantRoleRequest, context: Context
+    ) -> access_pb2.Principal:
+        """Give a role; the principal as it is then."""
+        grant = messages.read_grant(request.grant, "grant")
+        by = caller().actor(context, "GrantRole")
+        command = c.GrantRole(by, request.principal, grant)
+        await self._writer.submit(c.OnBehalf(by, f"{request.principal}: {grant}", command))
+        return self._principal(request.principal)
+
+    @unary
+    async def RevokeRole(  # noqa: N802
+        self, request: access_pb2.RevokeRoleRequest, context: Context
+    ) -> access_pb2.Principal:
+        """Take a role; the principal as it is then."""
+        grant = messages.read_grant(request.grant, "grant")
+        by = caller().actor(context, "RevokeRole")
+        command = c.RevokeRole(by, request.principal, grant)
+        await self._writer.submit(c.OnBehalf(by, f"{request.principal[:128]}: {grant}", command))
+        return self._principal(request.principal)
+
+    def _principal(self, name: str) -> access_pb2.Principal:
+        callers = self._view.callers
+        known = callers.principals.get(name, Principal(name))
+        return messages.principal_message(known, callers.token_count(name))
+
+    @unary
+    async def ListPrincipals(  # noqa: N802
+        self, request: access_pb2.ListPrincipalsRequest, context: Context
+    ) -> access_pb2.ListPrincipalsResponse:
+        """Those whose roles the caller could give, or all for those who read the record."""
+        who, callers = caller(), self._view.callers
+        all_of_them = who.may(Action.AUDIT)
+        page, following = _page(callers.principals.values(), request.page_size, request.page_token)
+        return access_pb2.ListPrincipalsResponse(
+            principals=[
+                messages.principal_message(principal, callers.token_count(principal.name))
+                for principal in page
+                if all_of_them or _manages(who, principal.grants)
+            ],
+            next_page_token=following,
+        )
+
+    # -- tokens
+
+    @unary
+    async def IssueToken(  # noqa: N802
+        self, request: access_pb2.IssueTokenRequest, context: Context
+    ) -> access_pb2.IssueTokenResponse:
+        """A token, whose text is told once."""
+        who = caller()
+        by = who.actor(context, "IssueToken")
+        grants = tuple(messages.read_grant(grant, f"grants[{i}]") for i, grant in enumerate(request.grants))
+        expires_ms = self._expiry_ms(request.ttl_ms)
+        return await self._issue(by, request.principal or who.principal, expires_ms, request.note, grants)
+
+    async def _issue(
+        self, by: Actor, principal: str, expires_ms: int, note: str, grants: tuple[Grant, ...]
+    ) -> access_pb2.IssueTokenResponse:
+        note = names.validate_text(note, "note", NOTE_CHARS_MAX)
+        token_id, text = tokens.make_token(self._entropy(tokens.ENTROPY_BYTES))
+        token = Token(token_id, tokens.token_sha256(text), principal, 0, expires_ms, note)
+        command = c.IssueToken(by, token, grants)
+        issued = await self._writer.submit(c.OnBehalf(by, f"{principal[:128]}: token {token_id}", command))
+        return access_pb2.IssueTokenResponse(
+            token=text,
+            issued=messages.token_message(issued),
+            addresses=self._addresses(),
+            authorities_pem=self._authorities(),
+        )
+
+    def _expiry_ms(self, ttl_ms: int) -> int:
+        if ttl_ms > _TTL_MS_MAX:
+            raise InvalidFieldError("ttl_ms", f"{ttl_ms} ms; at most ten years", hint="0: it does not expire")
+        return self._clock.now_ms() + ttl_ms if ttl_ms else 0
+
+    @unary
+    async def RevokeTokens(  # noqa: N802
+        self, request: access_pb2.RevokeTokensRequest, context: Context
+    ) -> access_pb2.RevokeTokensResponse:
+        """End tokens, and what was opened with them."""
+        if len(request.token_ids) > limits.MAX_BATCH_ITEMS:
+            raise InvalidFieldError("token_ids", f"{len(request.token_ids)}; at most {limits.MAX_BATCH_ITEMS} at once")
+        by = caller().actor(context, "RevokeTokens")
+        command = c.RevokeTokens(by, tuple(request.token_ids), request.principal)
+        subject = request.principal[:128] or ", ".join(request.token_ids[:3])
+        ended = await self._writer.submit(c.OnBehalf(by, names.plain_text(subject, 256), command))
+        return access_pb2.RevokeTokensResponse(tokens=map(messages.token_message, ended))
+
+    @unary
+    async def ListTokens(  # noqa: N802
+        self, request: access_pb2.ListTokensRequest, context: Context
+    ) -> access_pb2.ListTokensResponse:
+        """The caller's own, and those that it could end."""
+        who, callers = caller(), self._view.callers
+        page, following = _page(callers.tokens.values(), request.page_size, request.page_token)
+        return access_pb2.ListTokensResponse(
+            tokens=[
+                messages.token_message(token)
+                for token in page
+                if (not request.principal or token.principal == request.principal)
+                and (
+                    token.principal == who.principal or _manages(who, callers.grants_of(token.principal) + token.grants)
+                )
+            ],
+            next_page_token=following,
+        )
+
+    # -- the record
+
+    @unary
+    async def ListAudit(  # noqa: N802
+        self, request: access_pb2.ListAuditRequest, context: Context
+    ) -> access_pb2.ListAuditResponse:
+        """What was changed by whom, the latest first."""
+        size = page_size(request.page_size, limits.DEFAULT_PAGE_SIZE, limits.MAX_PAGE_SIZE)
+        before = _offset(request.page_token) if request.page_token else 0
+        response = access_pb2.ListAuditResponse()
+        entries = self._view.callers.audit
+        if entries:
+            response.oldest_ms = entries[0].at_ms
+        last = 0
+        for entry in reversed(entries):
+            if before and entry.number >= before:
+                continue
+            if entry.at_ms < request.since_ms:
+                break
+            if len(response.entries) == size:
+                response.next_page_token = f"p{last}"
+                break
+            last = entry.number
+            if not request.principal or entry.principal == request.principal:
+                response.entries.append(messages.audit_message(entry))
+        return response
+
+    @unary
+    async def ListDenials(  # noqa: N802
+        self, request: access_pb2.ListDenialsRequest, context: Context
+    ) -> access_pb2.ListDenialsResponse:
+        """What was refused lately, the latest first."""
+        return access_pb2.ListDenialsResponse(
+            denials=[
+                access_pb2.Denial(
+                    at_ms=denial.at_ms,
+                    principal=denial.principal,
+                    peer=denial.peer,
+                    method=denial.method,
+                    reason=denial.reason,
+                    message=denial.message,
+                    times=denial.times,
+                )
+                for denial in reversed(self.metrics.denials.latest)
+            ]
+        )
+
+    # -- the way back in
+
+    @unary
+    async def Bootstrap(  # noqa: N802
+        self, request: access_pb2.BootstrapRequest, context: Context
+    ) -> access_pb2.IssueTokenResponse:
+        """A new administrator's token; only the coordinator's own socket lets anybody call this."""
+        by = caller().actor(context, "Bootstrap")
+        if request.revoke_others:
+            ids = tuple(token.token_id for token in self._view.callers.tokens_of(FIRST_ADMIN))
+            await self._writer.submit(c.OnBehalf(by, f"tokens of {FIRST_ADMIN}", c.RevokeTokens(by, ids)))
+        return await self._issue(by, FIRST_ADMIN, 0, SOCKET_NOTE, (Grant(Role.ADMIN),))
+
+
+def _manages(who: Caller, grants: Iterable[Grant]) -> bool:
+    """Whether it could have given all of these."""
+    return all(may_give(who.grants, grant) for grant in grants)
+
+
+def _page(records: Iterable[Listed], asked: int, token: str) -> tuple[list[Listed], str]:
+    """A page of records in the order in which they came, before any filter; and the token of the next one."""
+    size = min(asked or _SCANNED_PER_PAGE, _SCANNED_PER_PAGE)
+    offset = _offset(token) if token else 0
+    page = list(islice(records, offset, offset + size + 1))
+    return page[:size], f"p{offset + size}" if len(page) > size else ""
+
+
+def _offset(token: str) -> int:
+    if token[:1] != "p" or not token[1:].isascii() or not token[1:].isdigit() or len(token) > 20:
+        raise InvalidFieldError("page_token", "is none of ours", hint="use the token of the page before, unchanged")
+    return int(token[1:])

@@ -1,0 +1,126 @@
+"""EnrolmentService: invites for nodes, and the keys that they bring. Thin: what an invite lets in, the core decides."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from aliquot.common import names, tokens
+from aliquot.common.clock import Clock
+from aliquot.coordinator.core import commands as c
+from aliquot.coordinator.core.enrolment.records import Invite
+from aliquot.coordinator.core.errors import InviteUnknown
+from aliquot.coordinator.reading.metrics import Metrics
+from aliquot.coordinator.reading.view import View
+from aliquot.coordinator.rpc.caller import caller, on_behalf
+from aliquot.coordinator.wire.calls import Context, Service, unary
+from aliquot.coordinator.writing.writer import Writer
+from aliquot.v1 import enrolment_pb2, enrolment_pb2_grpc
+
+if TYPE_CHECKING:
+    from aliquot.coordinator.agents.authority import Authority
+
+_TTL_MS = 3_600_000
+
+
+class EnrolmentService(Service, enrolment_pb2_grpc.EnrolmentServiceServicer):
+    """See the module's docstring."""
+
+    def __init__(
+        self,
+        *,
+        writer: Writer,
+        view: View,
+        clock: Clock,
+        metrics: Metrics,
+        pool_secret: bytes,
+        entropy: Callable[[int], bytes],
+        addresses: Callable[[], Sequence[str]],
+        authorities: Callable[[], bytes],
+    ) -> None:
+        """`addresses` says where nodes reach the coordinators, `authorities` whom they are to trust there (PEM)."""
+        super().__init__(metrics)
+        self._writer = writer
+        self._view = view
+        self._clock = clock
+        self._pool_secret = pool_secret
+        self._entropy = entropy
+        self._addresses = addresses
+        self._authorities = authorities
+
+    @cached_property
+    def authority(self) -> Authority:
+        """The pool's own; made when the first node joins."""
+        from aliquot.coordinator.agents.authority import Authority  # noqa: PLC0415 - cryptography, only where it is used
+
+        return Authority(self._pool_secret)
+
+    @unary
+    async def InviteNode(  # noqa: N802 - the contract's name
+        self, request: enrolment_pb2.InviteNodeRequest, context: Context
+    ) -> enrolment_pb2.InviteNodeResponse:
+        """Let a node join, once."""
+        node = names.validate_node(request.node, "node")
+        invite_id, text = tokens.make_invite(self._entropy(tokens.ENTROPY_BYTES))
+        wanted = Invite(invite_id, tokens.token_sha256(text), node, 0, 0, by=caller().principal)
+        command = c.InviteNode(wanted, request.ttl_ms or _TTL_MS)
+        made = await self._writer.submit(on_behalf(context, "InviteNode", node, command))
+        return enrolment_pb2.InviteNodeResponse(
+            invite=text,
+            node=made.node,
+            expires_ms=made.expires_ms,
+            addresses=self._addresses(),
+            authorities_pem=self._authorities(),
+        )
+
+    @unary
+    async def DisenrolNode(  # noqa: N802
+        self, request: enrolment_pb2.DisenrolNodeRequest, context: Context
+    ) -> enrolment_pb2.DisenrolNodeResponse:
+        """Let its key count no more."""
+        names.validate_node(request.node, "node")
+        node_id = self._node_id(request.node)
+        await self._writer.submit(on_behalf(context, "DisenrolNode", node_id, c.DisenrolNode(node_id)))
+        return enrolment_pb2.DisenrolNodeResponse()
+
+    def _node_id(self, name: str) -> str:
+        """Of a node named by id or name, also one that has joined but never connected."""
+        enrolled = self._view.books.enrolled
+        node_id = self._view.node_id_of(name)
+        if node_id in self._view.nodes or node_id in enrolled:
+            return node_id
+        return next((each.node_id for each in enrolled.values() if each.name == name), node_id)
+
+    @unary
+    async def Join(  # noqa: N802
+        self, request: enrolment_pb2.JoinRequest, context: Context
+    ) -> enrolment_pb2.JoinResponse:
+        """Enrol the key that a node brings, and certify it."""
+        from aliquot.coordinator.agents.authority import NodeRequest  # noqa: PLC0415
+
+        node_id = names.validate_node(request.node_id, "node_id")
+        node_name = names.validate_node(request.node_name, "node_name") if request.node_name else node_id
+        invite_id, sha256 = _shown(context)
+        certified = NodeRequest(request.request)
+        command = c.JoinNode(invite_id, sha256, node_id, node_name, certified.key_sha256)
+        await self._writer.submit(on_behalf(context, "Join", node_id, command))
+        authority = self.authority
+        return enrolment_pb2.JoinResponse(
+            pool_id=authority.pool_id,
+            chain_pem=authority.certify_node(certified, node_id, self._clock.now_ms()),
+            authorities_pem=authority.pem,
+        )
+
+
+def _shown(context: Context) -> tuple[str, bytes]:
+    """Id and SHA-256 of the invite that came as the call's token. Raises InviteUnknown."""
+    for key, value in context.invocation_metadata() or ():
+        if key == tokens.METADATA_KEY and isinstance(value, str) and len(value) <= tokens.CHARS_MAX:
+            text = value.removeprefix(tokens.SCHEME)
+            if (invite_id := tokens.invite_id_of(text)) is not None:
+                return invite_id, tokens.token_sha256(text)
+    raise InviteUnknown(
+        "a node joins with an invite, and this call shows none",
+        hint="`aliquot node invite` prints the command for the node",
+    )

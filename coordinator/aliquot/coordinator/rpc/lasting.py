@@ -1,0 +1,127 @@
+"""Calls that may last, by the token that opened them: they end when it does.
+
+TLS and tokens are looked at when a call begins. So whoever is let in keeps a stream for as long as it likes, unless
+somebody ends it: this does, at once when a token is revoked or a role is taken away, and within a second when a token
+expires.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import grpc
+
+from aliquot.common.errors import AliquotError
+from aliquot.coordinator.errors import RolesChanged, Unauthenticated
+from aliquot.coordinator.rpc.caller import Caller, caller
+from aliquot.coordinator.wire import errors as rpc_errors
+from aliquot.coordinator.wire.calls import Context, Handler
+
+SWEEP_S = 0.5
+
+
+class _Open:
+    """One call under way."""
+
+    __slots__ = ("caller", "task", "why")
+
+    def __init__(self, who: Caller, task: asyncio.Task[Any]) -> None:
+        self.caller = who
+        self.task = task
+        self.why: AliquotError | None = None
+
+    def end(self, why: AliquotError) -> None:
+        if self.why is None:
+            self.why = why
+            self.task.cancel()
+
+
+class LastingCalls:
+    """All that are under way."""
+
+    def __init__(self) -> None:
+        self._open: dict[str, set[_Open]] = {}
+        """By token id."""
+
+    def __len__(self) -> int:
+        return sum(map(len, self._open.values()))
+
+    def wrap(self, handler: Handler) -> Handler:
+        """The same method, whose calls end with their token."""
+        if handler.response_streaming:
+            behaviour: Any = handler.stream_stream if handler.request_streaming else handler.unary_stream
+            make: Any = (
+                grpc.stream_stream_rpc_method_handler
+                if handler.request_streaming
+                else grpc.unary_stream_rpc_method_handler
+            )
+
+            async def streamed(request: object, context: Context) -> AsyncIterator[object]:
+                entry = self._enter()
+                try:
+                    async for answer in behaviour(request, context):
+                        yield answer
+                except asyncio.CancelledError:
+                    await self._explain(entry, context)
+                    raise
+                finally:
+                    self._leave(entry)
+
+            return make(streamed, handler.request_deserializer, handler.response_serializer)  # type: ignore[no-any-return]
+
+        one: Any = handler.unary_unary
+
+        async def answered(request: object, context: Context) -> object:
+            entry = self._enter()
+            try:
+                return await one(request, context)
+            except asyncio.CancelledError:
+                await self._explain(entry, context)
+                raise
+            finally:
+                self._leave(entry)
+
+        return grpc.unary_unary_rpc_method_handler(answered, handler.request_deserializer, handler.response_serializer)
+
+    def _enter(self) -> _Open:
+        task = asyncio.current_task()
+        assert task is not None
+        entry = _Open(caller(), task)
+        self._open.setdefault(entry.caller.token_id, set()).add(entry)
+        return entry
+
+    def _leave(self, entry: _Open) -> None:
+        entries = self._open[entry.caller.token_id]
+        entries.discard(entry)
+        if not entries:
+            del self._open[entry.caller.token_id]
+
+    @staticmethod
+    async def _explain(entry: _Open, context: Context) -> None:
+        """Say why it ends, where it was us who ended it."""
+        if entry.why is not None:
+            entry.task.uncancel()
+            await rpc_errors.abort(context, entry.why)
+
+    def changed(self, still: Callable[[str], Caller | None], token_ids: frozenset[str], names: frozenset[str]) -> None:
+        """Tokens and principals have changed: end what is no longer theirs to do. `still`: who holds a token now."""
+        for token_id, entries in list(self._open.items()):
+            if not token_id or (token_id not in token_ids and not any(e.caller.principal in names for e in entries)):
+                continue
+            now = still(token_id)
+            for entry in list(entries):
+                if now is None:
+                    entry.end(Unauthenticated("TOKEN_REVOKED", f"token {token_id} has ended", hint="`aliquot login`"))
+                elif not set(entry.caller.grants) <= set(now.grants):
+                    entry.end(RolesChanged("roles of the caller were taken away; call again with those that are left"))
+
+    def sweep(self, now_ms: int) -> None:
+        """End what was opened with tokens that have expired."""
+        for token_id, entries in list(self._open.items()):
+            for entry in list(entries):
+                if 0 < entry.caller.expires_ms <= now_ms:
+                    entry.end(
+                        Unauthenticated("TOKEN_EXPIRED", f"token {token_id} has expired", hint="`aliquot login` again")
+                    )

@@ -1,0 +1,73 @@
+"""What each method of the contract asks for: one row a method, and one that has no row is refused to everybody.
+
+At the door it is only known *what* is asked for, not yet for which tenant: a caller that may do none of a row's actions
+anywhere is refused before its message is read. The services look at the scope once they know it.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from aliquot.coordinator.core.access.roles import Action
+
+A = Action
+_LEASES, _POOL, _ADMIN = "/aliquot.v1.LeaseService/", "/aliquot.v1.PoolService/", "/aliquot.v1.AdminService/"
+_ACCESS, _AGENTS, _RELAYS = "/aliquot.v1.AccessService/", "/aliquot.v1.AgentService/", "/aliquot.v1.RelayService/"
+_ENROLMENT = "/aliquot.v1.EnrolmentService/"
+
+ACTIONS: Final[dict[str, tuple[Action, ...]]] = {
+    _LEASES + "Allocate": (A.ALLOCATE,),
+    _LEASES + "GrantOn": (A.ALLOCATE,),
+    _LEASES + "AllocateBatch": (A.ALLOCATE,),
+    _LEASES + "Explain": (A.READ_LEASES,),
+    _LEASES + "KeepAlive": (A.HOLD_OWN,),
+    _LEASES + "Release": (A.HOLD_OWN, A.END_OTHERS),
+    _LEASES + "ReleaseBatch": (A.HOLD_OWN, A.END_OTHERS),
+    _LEASES + "AcknowledgeShape": (A.HOLD_OWN,),
+    _LEASES + "Get": (A.READ_LEASES,),
+    _LEASES + "List": (A.READ_LEASES,),
+    _LEASES + "Watch": (A.READ_LEASES,),
+    _POOL + "DeclareNodes": (A.OPERATE,),
+    _POOL + "RemoveNode": (A.OPERATE,),
+    _POOL + "GetNode": (A.READ_POOL,),
+    _POOL + "ListNodes": (A.READ_POOL,),
+    _POOL + "ListDevices": (A.READ_POOL,),
+    _POOL + "Fits": (A.READ_POOL,),
+    _POOL + "Cordon": (A.OPERATE,),
+    _POOL + "Uncordon": (A.OPERATE,),
+    _POOL + "Drain": (A.OPERATE,),
+    _POOL + "GetStatus": (A.READ_POOL,),
+    _ADMIN + "Apply": (A.DECLARE, A.DECLARE_BELOW),
+    _ADMIN + "Withdraw": (A.DECLARE, A.DECLARE_BELOW),
+    _ADMIN + "GetTenancy": (A.READ_POOL,),
+    _ADMIN + "Balance": (A.OPERATE,),
+    _ADMIN + "Defragment": (A.OPERATE,),
+    _ADMIN + "DeclareMaintenance": (A.OPERATE,),
+    _ADMIN + "EndMaintenance": (A.OPERATE,),
+    _ADMIN + "ListMaintenance": (A.READ_POOL,),
+    _ADMIN + "GetInvoice": (A.READ_BILLS,),
+    _ADMIN + "PostCredit": (A.KEEP_BOOKS,),
+    _ADMIN + "CorrectUsage": (A.KEEP_BOOKS,),
+    _ADMIN + "CloseBooks": (A.KEEP_BOOKS,),
+    _ADMIN + "RetrySetAside": (A.OPERATE,),
+    _ADMIN + "Forgive": (A.DECLARE,),
+    _ACCESS + "WhoAmI": (A.IDENTIFY,),
+    _ACCESS + "GrantRole": (A.GRANT, A.GRANT_BELOW),
+    _ACCESS + "RevokeRole": (A.GRANT, A.GRANT_BELOW),
+    _ACCESS + "ListPrincipals": (A.GRANT, A.GRANT_BELOW, A.AUDIT),
+    _ACCESS + "IssueToken": (A.IDENTIFY,),
+    _ACCESS + "RevokeTokens": (A.IDENTIFY,),
+    _ACCESS + "ListTokens": (A.IDENTIFY,),
+    _ACCESS + "ListAudit": (A.AUDIT,),
+    _ACCESS + "ListDenials": (A.AUDIT,),
+    _ACCESS + "Bootstrap": (A.BOOTSTRAP,),
+    _ENROLMENT + "InviteNode": (A.OPERATE,),
+    _ENROLMENT + "DisenrolNode": (A.OPERATE,),
+    _ENROLMENT + "Join": (A.JOIN,),
+}
+BY_THEMSELVES: Final = frozenset({_AGENTS + "Session", _RELAYS + "Carry"})
+"""Who calls these is found out in the session, by the key that its node has enrolled or by its certificate."""
+KEEPING: Final = frozenset({_LEASES + "KeepAlive", _LEASES + "AcknowledgeShape"})
+"""Launchers from before there were tokens are let in without one, for leases that nobody known asked for."""
+LASTING: Final = frozenset({_LEASES + name for name in ("Allocate", "GrantOn", "Release", "KeepAlive", "Watch")})
+"""Calls that may last: they end with the token that opened them."""

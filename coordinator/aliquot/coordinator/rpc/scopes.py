@@ -1,0 +1,59 @@
+"""Which declarations a caller may make, and which of them it sees: what is its tenant's, or below."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from aliquot.coordinator.core.access.roles import Action, covers
+from aliquot.coordinator.core.commands import Apply, Declared, Withdraw
+from aliquot.coordinator.reading.books import TenancyView
+from aliquot.coordinator.rpc.caller import Caller
+
+_NAMED = 3
+
+
+def may_declare(who: Caller, command: Apply) -> None:
+    """A manager declares tenants below its own; all else is the administrator's. Raises RoleMissing."""
+    if command.pools or command.queues or command.rates is not None:
+        who.must(Action.DECLARE)
+    for spec, _ in command.tenants:
+        _may_change(who, spec.name)
+
+
+def may_withdraw(who: Caller, command: Withdraw) -> None:
+    """The same of taking a declaration back. Raises RoleMissing."""
+    if command.kind is Declared.TENANT:
+        _may_change(who, command.name)
+    else:
+        who.must(Action.DECLARE)
+
+
+def _may_change(who: Caller, tenant: str) -> None:
+    parent, _, _ = tenant.rpartition("/")
+    if parent and who.may(Action.DECLARE_BELOW, parent):
+        return
+    who.must(Action.DECLARE)
+
+
+def declared_names(command: Apply) -> str:
+    """For the record."""
+    names = [
+        *(f"pool {spec.name}" for spec, _ in command.pools),
+        *(f"tenant {spec.name}" for spec, _ in command.tenants),
+        *(f"queue {spec.name}" for spec, _ in command.queues),
+        *(["rates"] if command.rates is not None else []),
+    ]
+    return ", ".join(names[:_NAMED]) + (f" and {len(names) - _NAMED} more" if len(names) > _NAMED else "")
+
+
+def seen_by(who: Caller, view: TenancyView) -> TenancyView:
+    """Without other tenants: those of the caller, those above them, and what is declared for all."""
+    if who.sees_all:
+        return view
+    scopes = [grant.scope for grant in who.grants]
+    tenants = tuple(
+        each
+        for each in view.tenants
+        if who.may(Action.READ_LEASES, each.spec.name) or any(covers(each.spec.name, scope) for scope in scopes)
+    )
+    return replace(view, tenants=tenants, alerts=(), holds=())

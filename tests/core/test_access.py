@@ -1,0 +1,181 @@
+"""Roles and tokens in the core: what may be given by whom, and what is left when it is taken."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aliquot.common.errors import AliquotError
+from aliquot.coordinator.core import commands as c
+from aliquot.coordinator.core.access.records import EXPIRED_KEPT_MS, FIRST_ADMIN, SYSTEM, AccessBooks, Actor, Token
+from aliquot.coordinator.core.access.roles import Action, Grant, Role, covers, ever_may, may, may_give, needed
+from aliquot.coordinator.core.errors import InvalidField, LastAdministrator, RoleMissing, TokenNotFound
+from aliquot.coordinator.core.planner import Planner
+from aliquot.coordinator.core.snapshot import from_snapshot, state_hash, to_snapshot
+from aliquot.coordinator.core.state import State
+
+T = TypeVar("T")
+SELF = Actor(SYSTEM)
+ADMIN = Grant(Role.ADMIN)
+TENANTS = st.sampled_from(["", "a", "a/b", "a/b/c", "ab", "b"])
+GRANTS = st.builds(Grant, st.sampled_from(list(Role)), TENANTS)
+
+
+class Pool:
+    """A planner whose commands come from named callers."""
+
+    def __init__(self) -> None:
+        self.planner = Planner(State.fresh())
+        self.now_ms = 1_000
+
+    def do(self, command: c.Command[T]) -> T:
+        decision = self.planner.decide(command, self.now_ms)
+        self.planner.carry_out(decision, self.now_ms)
+        return decision.outcome
+
+    def token(self, principal: str, *grants: Grant, by: Actor = SELF, number: int = 0, expires_ms: int = 0) -> Actor:
+        number = number or len(self.planner.state.access.tokens) + 1
+        token = Token(f"{number:012x}", bytes(32), principal, 0, expires_ms)
+        self.do(c.IssueToken(by, token, grants))
+        return Actor(principal, token.token_id)
+
+    @property
+    def access(self) -> AccessBooks:
+        return self.planner.state.access
+
+
+@pytest.fixture
+def pool() -> Pool:
+    made = Pool()
+    made.token(FIRST_ADMIN, ADMIN)
+    return made
+
+
+@given(st.lists(GRANTS, max_size=4), st.sampled_from(list(Action)), TENANTS)
+def test_what_is_allowed_somewhere_is_not_refused_at_the_door(grants: list[Grant], action: Action, scope: str) -> None:
+    if may(grants, action, scope):
+        assert ever_may(grants, action)
+
+
+@given(GRANTS, st.sampled_from(list(Action)), TENANTS, TENANTS)
+def test_a_role_on_a_tenant_reaches_what_is_below_and_nothing_else(
+    grant: Grant, action: Action, scope: str, below: str
+) -> None:
+    if grant.scope and may([grant], action, scope) and action in (Action.ALLOCATE, Action.READ_LEASES):
+        assert covers(grant.scope, scope)
+        assert may([grant], action, f"{scope}/{below or 'x'}")
+    assert not covers("a", "ab")
+
+
+@given(st.lists(GRANTS, max_size=4), GRANTS, st.sampled_from(list(Action)), TENANTS)
+def test_nobody_gives_more_than_they_have(grants: list[Grant], given: Grant, action: Action, scope: str) -> None:
+    administers = any(grant == ADMIN for grant in grants)
+    if may_give(grants, given) and not administers and may([given], action, scope):
+        assert may(grants, action, scope) or action in (Action.IDENTIFY, Action.READ_POOL)
+
+
+@pytest.mark.parametrize("action", list(Action))
+def test_each_action_says_what_it_needs(action: Action) -> None:
+    assert needed(action, "a")
+
+
+def test_a_manager_gives_roles_below_its_tenant_only(pool: Pool) -> None:
+    boss = pool.token("boss", Grant(Role.MANAGER, "a"))
+    pool.do(c.GrantRole(boss, "ann", Grant(Role.USER, "a/b")))
+    for grant in (Grant(Role.USER, "b"), Grant(Role.USER), Grant(Role.OPERATOR), ADMIN):
+        with pytest.raises(RoleMissing):
+            pool.do(c.GrantRole(boss, "ann", grant))
+    assert pool.access.grants_of("ann") == (Grant(Role.USER, "a/b"),)
+
+
+def test_a_token_is_not_made_for_somebody_who_may_do_more(pool: Pool) -> None:
+    boss = pool.token("boss", Grant(Role.MANAGER, "a"))
+    with pytest.raises(RoleMissing):
+        pool.token(FIRST_ADMIN, by=boss)
+    with pytest.raises(RoleMissing):
+        pool.do(c.RevokeTokens(boss, principal=FIRST_ADMIN))
+
+
+def test_a_token_never_outlives_the_one_that_made_it(pool: Pool) -> None:
+    short = pool.token("ann", Grant(Role.USER, "a"), expires_ms=5_000)
+    pool.token("ann", by=short, number=77)
+    pool.token("ann", by=short, number=78, expires_ms=9_000)
+    assert {pool.access.tokens[f"{number:012x}"].expires_ms for number in (77, 78)} == {5_000}
+
+
+def test_the_last_administrator_stays(pool: Pool) -> None:
+    with pytest.raises(LastAdministrator):
+        pool.do(c.RevokeRole(SELF, FIRST_ADMIN, ADMIN))
+    pool.do(c.GrantRole(SELF, "eve", ADMIN))
+    pool.do(c.RevokeRole(SELF, FIRST_ADMIN, ADMIN))
+    assert pool.access.grants_of("eve") == (ADMIN,)
+
+
+def test_what_was_revoked_meanwhile_gives_nothing(pool: Pool) -> None:
+    boss = pool.token("boss", Grant(Role.MANAGER, "a"))
+    pool.do(c.RevokeRole(SELF, "boss", Grant(Role.MANAGER, "a")))
+    with pytest.raises(RoleMissing):
+        pool.do(c.GrantRole(boss, "ann", Grant(Role.USER, "a")))
+
+
+@pytest.mark.parametrize(
+    ("name", "grant"),
+    [
+        ("lease:x", Grant(Role.USER, "a")),
+        ("", Grant(Role.USER, "a")),
+        ("a b", Grant(Role.USER, "a")),
+        ("x" * 300, Grant(Role.USER, "a")),
+        ("ann", Grant(Role.WORKLOAD, "l-1")),
+        ("ann", Grant(Role.AGENT, "n1")),
+        ("ann", Grant(Role.OPERATOR, "a")),
+        ("ann", Grant(Role.USER, "a//b")),
+    ],
+)
+def test_what_nobody_can_be_given(pool: Pool, name: str, grant: Grant) -> None:
+    with pytest.raises(AliquotError) as refused:
+        pool.do(c.GrantRole(SELF, name, grant))
+    assert refused.value.reason == "INVALID_FIELD"
+
+
+def test_a_token_without_any_role_is_refused(pool: Pool) -> None:
+    with pytest.raises(InvalidField, match="no role"):
+        pool.token("ann")
+    with pytest.raises(TokenNotFound):
+        pool.do(c.RevokeTokens(SELF, ("nothing",)))
+
+
+def test_an_expired_token_is_forgotten_and_its_principal_with_it(pool: Pool) -> None:
+    pool.token("ann", Grant(Role.USER, "a"), expires_ms=2_000)
+    pool.do(c.RevokeRole(SELF, "ann", Grant(Role.USER, "a")))
+    pool.now_ms = 2_000
+    pool.do(c.Tick())
+    assert "ann" in pool.access.principals
+    pool.now_ms = 2_000 + EXPIRED_KEPT_MS
+    pool.do(c.Tick())
+    assert "ann" not in pool.access.principals
+    assert len(pool.access.tokens) == 1
+
+
+def test_who_did_what_is_put_down_where_anything_was_done(pool: Pool) -> None:
+    by = Actor("boss", "1", "peer", "GrantRole")
+    command = c.GrantRole(SELF, "ann", Grant(Role.USER, "a"))
+    for _ in range(2):
+        pool.do(c.OnBehalf(by, "ann", command))
+    (entry,) = pool.access.audit
+    assert (entry.principal, entry.action, entry.subject) == ("boss", "GrantRole", "ann")
+
+
+def test_principals_and_tokens_survive_a_snapshot(pool: Pool) -> None:
+    pool.token("ann", Grant(Role.USER, "a"), expires_ms=2_000)
+    pool.do(c.OnBehalf(Actor("boss"), "x", c.GrantRole(SELF, "bob", Grant(Role.VIEWER))))
+    state = pool.planner.state
+    encoded = msgspec.msgpack.encode(to_snapshot(state))
+    again = from_snapshot(msgspec.msgpack.decode(encoded, type=type(to_snapshot(state))))
+    assert state_hash(again) == state_hash(state)
+    assert again.access.tokens_of == state.access.tokens_of
+    planner = Planner(again)
+    assert planner.next_due_ms(2_000 + EXPIRED_KEPT_MS - 1) == 2_000 + EXPIRED_KEPT_MS
