@@ -14,6 +14,7 @@ import gc
 import json
 import random
 import resource
+import secrets
 import sys
 from pathlib import Path
 from typing import Any
@@ -22,10 +23,14 @@ import grpc
 import grpc.aio
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
+from aliquot.agent import node_key
 from aliquot.common.backoff import Backoff
 from aliquot.common.limits import GIB
+from aliquot.common.proof import NONCE_BYTES
 from aliquot.common.reaching import refusal_of
-from aliquot.v1 import agent_pb2, types_pb2
+from aliquot.common.tokens import bearer
+from aliquot.v1 import agent_pb2, enrolment_pb2, enrolment_pb2_grpc, types_pb2
+from bench._pool import channel_to
 from tests.pretended_node import PretendedNode, reports_message
 
 
@@ -40,8 +45,9 @@ class Fleet:
         self.all_ready = asyncio.Event()
         self.random = random.Random(arguments.first)
         self._credentials: grpc.ChannelCredentials | None = None
-        if arguments.ca:
-            self._credentials = grpc.ssl_channel_credentials(Path(arguments.ca).read_bytes())
+        self.ca = Path(arguments.ca) if arguments.ca else None
+        if self.ca is not None:
+            self._credentials = grpc.ssl_channel_credentials(self.ca.read_bytes())
 
     def channel(self) -> grpc.aio.Channel:
         """A new connection."""
@@ -60,7 +66,7 @@ class Fleet:
 class Agent(PretendedNode):
     """One session."""
 
-    __slots__ = ("_call", "_epoch", "_fleet", "_seq", "_turn")
+    __slots__ = ("_call", "_epoch", "_fleet", "_key", "_seq", "_turn")
 
     _GONE = (grpc.aio.AioRpcError, grpc.aio.UsageError, asyncio.InvalidStateError)
     """What a call raises when the other side has ended it."""
@@ -71,6 +77,7 @@ class Agent(PretendedNode):
         )
         self.telemetry = types_pb2.DeviceTelemetry(gpu_utilisation_percent=0, memory_used_bytes=GIB)
         self._fleet = fleet
+        self._key = node_key.make_key() if fleet.arguments.identities else ""
         self._seq = 1
         self._epoch = 0
         self._call: Any = None
@@ -79,10 +86,24 @@ class Agent(PretendedNode):
     async def connect(self, channel: grpc.aio.Channel) -> None:
         """Handshake and snapshot."""
         self._call = channel.stream_stream("/aliquot.v1.AgentService/Session")()
-        await self._send(self.hello().SerializeToString())
+        greeting = self.hello()
+        if self._key:
+            greeting.hello.nonce = secrets.token_bytes(NONCE_BYTES)
+        await self._send(greeting.SerializeToString())
         welcome = agent_pb2.CoordinatorMessage.FromString(await self._call.read())
+        if welcome.HasField("challenge"):
+            proof = node_key.prove(self._key, greeting.hello, welcome.challenge)
+            await self._send(agent_pb2.AgentMessage(proof=proof).SerializeToString())
+            welcome = agent_pb2.CoordinatorMessage.FromString(await self._call.read())
         self._epoch = welcome.welcome.session_epoch
         await self._describe()
+
+    async def join(self, channel: Any) -> None:  # noqa: ANN401 - as good as a channel
+        """Enrol its key, as an operator and then as its node."""
+        stub = enrolment_pb2_grpc.EnrolmentServiceStub(channel)
+        made = await stub.InviteNode(enrolment_pb2.InviteNodeRequest(node=self.node_id))
+        request = enrolment_pb2.JoinRequest(node_id=self.node_id, request=node_key.request(self._key, self.node_id))
+        await stub.Join(request, metadata=(bearer(made.invite),))
 
     async def begin(self, channel: grpc.aio.Channel) -> None:
         """The first attempt to connect. If it is told to come back later, `stay` tries again."""
@@ -175,8 +196,12 @@ class Agent(PretendedNode):
 async def run(arguments: argparse.Namespace) -> None:
     """Connect all agents, report it, and go on until standard input ends."""
     fleet = Fleet(arguments)
-    channels = [fleet.channel() for _ in range(arguments.channels or arguments.agents)]
     agents = [Agent(fleet, arguments.first + number) for number in range(arguments.agents)]
+    if arguments.identities:
+        async with channel_to(arguments.coordinator or arguments.address, fleet.ca) as channel:
+            for start in range(0, len(agents), 200):
+                await asyncio.gather(*(agent.join(channel) for agent in agents[start : start + 200]))
+    channels = [fleet.channel() for _ in range(arguments.channels or arguments.agents)]
     tasks = []
     for start in range(0, len(agents), 100):
         some = agents[start : start + 100]
@@ -223,6 +248,8 @@ def main() -> None:
     parser.add_argument("--heartbeat", type=float, default=5.0, help="seconds; 0: none")
     parser.add_argument("--change-every", type=float, default=30.0, help="seconds between two deltas of one agent")
     parser.add_argument("--ca", help="PEM file: connect with TLS")
+    parser.add_argument("--identities", action="store_true", help="each node joins with a key of its own first")
+    parser.add_argument("--coordinator", default="", help="where they join, if not at the address")
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     del soft

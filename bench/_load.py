@@ -11,12 +11,9 @@ import sys
 import time
 from pathlib import Path
 
-import grpc.aio
-
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from aliquot.v1 import leases_pb2, leases_pb2_grpc, types_pb2
-from bench._pool import percentile
-from tests.identity import insecure_channel, with_token
+from bench._pool import channel_to, percentile
 
 
 class Load:
@@ -73,11 +70,7 @@ class Load:
 
 async def run(arguments: argparse.Namespace) -> dict[str, float]:
     """Warm up, then measure."""
-    channel = insecure_channel(arguments.address)
-    if arguments.ca:
-        trusted = grpc.ssl_channel_credentials(Path(arguments.ca).read_bytes())  # noqa: ASYNC240 - once, before
-        channel = with_token(grpc.aio.secure_channel(arguments.address, trusted))
-    async with channel:
+    async with channel_to(arguments.address, arguments.ca) as channel:
         stub = leases_pb2_grpc.LeaseServiceStub(channel)
         load = Load(stub, arguments)
         warm_end = time.perf_counter() + arguments.warm_up
@@ -110,7 +103,7 @@ def main() -> None:
     parser.add_argument("--gpu", default="0.25(A100),10Gi")
     parser.add_argument("--until", default="GRANTED", choices=["QUEUED", "GRANTED", "ACTIVE"])
     parser.add_argument("--batch", type=int, default=0)
-    parser.add_argument("--ca", default="", help="speak TLS with whom this authority certified")
+    parser.add_argument("--ca", type=Path, help="speak TLS with whom this authority certified")
     print(json.dumps(asyncio.run(run(parser.parse_args()))))
 
 

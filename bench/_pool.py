@@ -16,8 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import grpc.aio
+
 from aliquot.v1 import pool_pb2, pool_pb2_grpc, types_pb2
-from tests.identity import be_administrator, insecure_channel
+from tests.identity import be_administrator, insecure_channel, with_token
 
 be_administrator()
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
@@ -143,9 +145,16 @@ def declared_nodes(count: int, devices: int, *, model: str = "A100-80") -> list[
     ]
 
 
-async def declare(address: str, nodes: list[types_pb2.Node]) -> None:
+def channel_to(address: str, ca: Path | None = None) -> Any:  # noqa: ANN401 - as good as a channel
+    """A channel as administrator; with TLS where an authority is named."""
+    if ca is None:
+        return insecure_channel(address)
+    return with_token(grpc.aio.secure_channel(address, grpc.ssl_channel_credentials(ca.read_bytes())))
+
+
+async def declare(address: str, nodes: list[types_pb2.Node], ca: Path | None = None) -> None:
     """Declare them, a few hundred at a time."""
-    async with insecure_channel(address) as channel:
+    async with channel_to(address, ca) as channel:
         stub = pool_pb2_grpc.PoolServiceStub(channel)
         for start in range(0, len(nodes), 200):
             await stub.DeclareNodes(pool_pb2.DeclareNodesRequest(nodes=nodes[start : start + 200]))

@@ -6,7 +6,8 @@
 Real sessions over real gRPC, with a connection each, from other processes: a heartbeat every 5 s, and a delta when
 something changed. Once all nodes are READY, the coordinator's CPU and memory are measured while one launcher allocates
 and releases at a modest rate. With --relays the agents connect through that many relay processes. With --storm the
-coordinator is then killed and started again on its journal, and all agents come back at once. The last line is one JSON
+coordinator is then killed and started again on its journal, and all agents come back at once. With --identities all of
+it is done twice: the second time every node has joined, and proves its key in each session. The last line is one JSON
 object.
 """
 
@@ -24,21 +25,18 @@ import tempfile
 import time
 from pathlib import Path
 
-import grpc.aio
-
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from aliquot.v1 import leases_pb2, leases_pb2_grpc, types_pb2
-from bench._pool import Agents, Process, coordinator, percentile, restarted
+from bench._pool import Agents, Process, channel_to, coordinator, percentile, restarted
 from bench._relays import Relays, relays
-from tests.identity import insecure_channel, with_token
 
 _STORM_WITHIN_S = 180.0
+_STORM_FIGURES = ("storm_until_all_ready_s", "storm_coordinator_cpu_s", "storm_agents_cpu_s")
 
 
 async def launch(address: str, arguments: argparse.Namespace, ca: Path | None) -> list[float]:
     """Allocate and release at a steady rate; returns how long each Allocate took, in milliseconds."""
-    credentials = grpc.ssl_channel_credentials(ca.read_bytes()) if ca else None  # noqa: ASYNC240 - once, before
-    channel = with_token(grpc.aio.secure_channel(address, credentials)) if credentials else insecure_channel(address)
+    channel = channel_to(address, ca)
     body = types_pb2.LeaseRequest(gpu="0.25(A100),10Gi", tenant="bench", detached=True)
     took_ms: list[float] = []
     async with channel:
@@ -73,7 +71,7 @@ async def idle(process: Process, agents: Agents, seconds: float) -> dict[str, fl
     }
 
 
-async def measure(arguments: argparse.Namespace, folder: Path) -> dict[str, object]:
+async def measure(arguments: argparse.Namespace, folder: Path, *, identities: bool) -> dict[str, object]:
     """Start, connect, measure."""
     ca = certificate(folder) if arguments.tls else None
     flags = ["--journal", f"sqlite:{folder / 'agents.db'}", "--log-level", "error"]
@@ -81,7 +79,7 @@ async def measure(arguments: argparse.Namespace, folder: Path) -> dict[str, obje
     if arguments.relays:
         flags.append("--relays")
     with contextlib.ExitStack() as stack:
-        process = stack.enter_context(coordinator(*flags, *tls))
+        process = stack.enter_context(coordinator(*flags, *tls, identities=identities))
         address = here(process.address) if ca else process.address
         between: Relays | None = None
         if arguments.relays:
@@ -99,6 +97,7 @@ async def measure(arguments: argparse.Namespace, folder: Path) -> dict[str, obje
             "--change-every",
             str(arguments.change_every),
             *(("--ca", str(ca)) if ca else ()),
+            *(("--identities", "--coordinator", address) if identities else ()),
             processes=arguments.processes,
         )
         try:
@@ -111,7 +110,9 @@ async def measure(arguments: argparse.Namespace, folder: Path) -> dict[str, obje
             took_ms = await launch(address, arguments, ca)
             busy = (process.cpu_s() - cpu_s) / (time.monotonic() - began)
             rss_mb, relays_mb = process.rss_mb(), between.rss_mb() if between else 0.0
-            stormy = await storm(process, agents, arguments, [*flags, *tls]) if arguments.storm else {}
+            stormy: dict[str, float] = {}
+            if arguments.storm:
+                stormy = await storm(process, agents, arguments, [*flags, *tls], identities=identities)
         finally:
             await agents.stop()
         return {
@@ -119,6 +120,7 @@ async def measure(arguments: argparse.Namespace, folder: Path) -> dict[str, obje
             "devices": arguments.agents * arguments.devices,
             "tls": bool(arguments.tls),
             "relays": arguments.relays,
+            "identities": identities,
             **quiet,
             "cpu_cores_with_launcher": round(busy, 3),
             "launcher_leases_per_s": arguments.rate,
@@ -133,12 +135,14 @@ async def measure(arguments: argparse.Namespace, folder: Path) -> dict[str, obje
         }
 
 
-async def storm(process: Process, agents: Agents, arguments: argparse.Namespace, flags: list[str]) -> dict[str, float]:
+async def storm(
+    process: Process, agents: Agents, arguments: argparse.Namespace, flags: list[str], *, identities: bool
+) -> dict[str, float]:
     """Kill the coordinator and start it again. Returns the cost until all agents are back and READY."""
     process.kill()
     before = (await agents.counts())["cpu_s"]
     began = time.monotonic()
-    with restarted(process.address, flags) as again:
+    with restarted(process.address, flags, identities=identities) as again:
         up_s, up_cpu_s = time.monotonic() - began, again.cpu_s()
         while (counts := await agents.counts())["ready"] < arguments.agents:
             if time.monotonic() - began > _STORM_WITHIN_S:
@@ -150,6 +154,12 @@ async def storm(process: Process, agents: Agents, arguments: argparse.Namespace,
             "storm_coordinator_cpu_s": round(again.cpu_s() - up_cpu_s, 1),
             "storm_agents_cpu_s": round(counts["cpu_s"] - before, 1),
         }
+
+
+def ratios(proven: dict[str, object], plain: dict[str, object]) -> dict[str, float]:
+    """What identities cost in a storm, as a multiple of the same run without."""
+    pairs = {key: (float(str(proven[key])), float(str(plain[key]))) for key in _STORM_FIGURES if key in proven}
+    return {f"{key}_ratio": round(one / other, 2) for key, (one, other) in pairs.items() if other}
 
 
 def here(address: str) -> str:
@@ -193,6 +203,7 @@ def main() -> None:
     parser.add_argument("--processes", type=int, default=2, help="that the agents are spread over")
     parser.add_argument("--tls", action="store_true")
     parser.add_argument("--relays", type=int, default=0, help="relay processes that agents come through; 0: none")
+    parser.add_argument("--identities", action="store_true", help="once without keys of nodes and once with, compared")
     parser.add_argument("--storm", action="store_true", help="kill the coordinator at the end, and have all come back")
     parser.add_argument("--json", action="store_true", help="only the JSON line")
     arguments = parser.parse_args()
@@ -200,7 +211,13 @@ def main() -> None:
         _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     with tempfile.TemporaryDirectory() as folder:
-        result = asyncio.run(measure(arguments, Path(folder)))
+        plain, proving = Path(folder) / "plain", Path(folder) / "proving"
+        plain.mkdir()
+        result = asyncio.run(measure(arguments, plain, identities=False))
+        if arguments.identities:
+            proving.mkdir()
+            proven = asyncio.run(measure(arguments, proving, identities=True))
+            result = {**proven, "without": result, **ratios(proven, result)}
     if not arguments.json:
         for key, value in result.items():
             print(f"{key:24} {value}")

@@ -116,6 +116,7 @@ async def access(arguments: argparse.Namespace, folder: Path) -> dict[str, float
         for way, (program, more, trust) in ways.items():
             journal = folder / f"{way}-{number}.db"
             with coordinator(*flags(arguments, journal), *more, program=program) as process:
+                await declare(process.address, declared_nodes(arguments.nodes, 8), authority.ca if trust else None)
                 await load(process.address, arguments, *trust)
                 cpu_s = process.cpu_s()
                 result = await load(process.address, arguments, *trust)

@@ -20,6 +20,7 @@ from aliquot.coordinator.settings.config import AccessSettings
 
 ADMIN_TOKEN = f"alq_{'7e57' * 3}_{'0123456789abcdef' * 4}"
 _FOLDER = Path(tempfile.gettempdir()) / f"aliquot-tests-{os.getuid()}"
+ADMIN_TOKEN_VARIABLE = "ALIQUOT_COORDINATOR_ACCESS_ADMIN_TOKEN_FILE"
 TOKEN_FILE = _FOLDER / "admin.token"
 
 
@@ -30,7 +31,7 @@ def be_administrator() -> None:
     new.touch(mode=0o600)
     new.write_text(ADMIN_TOKEN + "\n")
     new.replace(TOKEN_FILE)
-    os.environ["ALIQUOT_COORDINATOR_ACCESS_ADMIN_TOKEN_FILE"] = str(TOKEN_FILE)
+    os.environ[ADMIN_TOKEN_VARIABLE] = str(TOKEN_FILE)
     os.environ["ALIQUOT_TOKEN"] = ADMIN_TOKEN
 
 

@@ -41,7 +41,7 @@ async def kept_alive(person: Person, lease_id: str) -> Any:
 
 async def test_what_a_token_opened_ends_when_it_is_revoked() -> None:
     async with running(settings_for()) as pool:
-        people = await introduce(pool.channel._channel)
+        people = await introduce(pool.channel)
         user = people["user"]
         lease = await user.lease(OWN)
         keeping = await kept_alive(user, lease.lease_id)
@@ -65,7 +65,7 @@ async def test_what_a_token_opened_ends_when_it_is_revoked() -> None:
 
 async def test_a_stream_ends_when_its_token_expires() -> None:
     async with running(settings_for()) as pool:
-        people = await introduce(pool.channel._channel)
+        people = await introduce(pool.channel)
         short = await give(people.admin, "short", access_pb2.VIEWER, OWN, ttl_ms=1_500)
         async with watching(short) as stream:
             assert await why_it_ended(stream) == "TOKEN_EXPIRED"
@@ -74,7 +74,7 @@ async def test_a_stream_ends_when_its_token_expires() -> None:
 
 async def test_a_stream_ends_when_a_role_is_taken_and_not_when_one_is_given() -> None:
     async with running(settings_for()) as pool:
-        people = await introduce(pool.channel._channel)
+        people = await introduce(pool.channel)
         grant = access_pb2.RoleGrant(role=access_pb2.VIEWER, scope=OTHER)
         async with watching(people["viewer"]) as stream:
             await people.admin.access.GrantRole(access_pb2.GrantRoleRequest(principal="viewer", grant=grant))
@@ -92,10 +92,10 @@ async def test_a_stream_ends_when_a_role_is_taken_and_not_when_one_is_given() ->
 async def test_what_is_known_of_callers_outlives_the_coordinator(tmp_path: Path) -> None:
     journal = sqlite(tmp_path / "journal.db")
     async with running(settings_for(journal)) as pool:
-        people = await introduce(pool.channel._channel)
+        people = await introduce(pool.channel)
         await people.admin.access.RevokeTokens(access_pb2.RevokeTokensRequest(principal="viewer"))
     async with running(settings_for(journal)) as pool:
-        channel = pool.channel._channel
+        channel = pool.channel
         user = Person("user", people["user"].token, channel)
         assert (await user.access.WhoAmI(access_pb2.WhoAmIRequest())).principal == "user"
         viewer = Person("viewer", people["viewer"].token, channel)
@@ -112,7 +112,7 @@ async def test_what_is_known_of_callers_outlives_the_coordinator(tmp_path: Path)
 async def test_no_text_of_a_token_is_written_anywhere(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     async with running(settings_for(sqlite(tmp_path / "journal.db"))) as pool:
-        people = await introduce(pool.channel._channel)
+        people = await introduce(pool.channel)
         workload, lease_id = await people.workload()
         everybody = [*people.by_name.values(), workload]
         for person in everybody:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import grpc.aio
 import pytest
 
-from aliquot.v1 import access_pb2, admin_pb2, admin_pb2_grpc, leases_pb2, pool_pb2
+from aliquot.coordinator.core import commands as c
+from aliquot.v1 import access_pb2, admin_pb2, admin_pb2_grpc, leases_pb2, leases_pb2_grpc, pool_pb2
 from tests.access.people import OTHER, OWN, give, introduce, refusal, watching
 from tests.coordinator.pool import allocation, reason_of, running, settings_for
 
 
 async def test_a_tenant_sees_its_own_leases_and_of_others_what_they_hold() -> None:
     async with running(settings_for()) as pool:
-        people = await introduce(pool.channel._channel)
+        people = await introduce(pool.channel)
         user = people["user"]
         async with watching(user, nodes=False) as stream:
             theirs = await people.admin.lease(OTHER)
@@ -35,7 +38,7 @@ async def test_a_tenant_sees_its_own_leases_and_of_others_what_they_hold() -> No
 
 async def test_a_watch_of_anothers_lease_by_its_id_says_nothing() -> None:
     async with running(settings_for()) as pool:
-        people = await introduce(pool.channel._channel)
+        people = await introduce(pool.channel)
         theirs = await people.admin.lease(OTHER)
         async with watching(people["user"], lease_ids=[theirs.lease_id]) as stream:
             await people.admin.leases.Release(leases_pb2.ReleaseRequest(lease_id=theirs.lease_id))
@@ -47,7 +50,7 @@ async def test_a_watch_of_anothers_lease_by_its_id_says_nothing() -> None:
 
 async def test_those_who_asked_keep_and_end_their_leases_and_no_colleagues() -> None:
     async with running(settings_for()) as pool:
-        people = await introduce(pool.channel._channel)
+        people = await introduce(pool.channel)
         colleague = await give(people.admin, "colleague", access_pb2.USER, OWN)
         lease = await people["user"].lease(OWN)
         assert lease.asked_by == "user"
@@ -59,7 +62,7 @@ async def test_those_who_asked_keep_and_end_their_leases_and_no_colleagues() -> 
 
 async def test_a_key_that_a_colleague_used_gives_nobody_the_colleagues_secret() -> None:
     async with running(settings_for()) as pool:
-        people = await introduce(pool.channel._channel)
+        people = await introduce(pool.channel)
         colleague = await give(people.admin, "colleague", access_pb2.USER, OWN)
         request = allocation("0.1", tenant=OWN, idempotency_key="again")
         first = await people["user"].leases.Allocate(request)
@@ -71,7 +74,7 @@ async def test_a_key_that_a_colleague_used_gives_nobody_the_colleagues_secret() 
 
 async def test_a_leases_programs_look_after_that_lease_and_nothing_else() -> None:
     async with running(settings_for()) as pool:
-        people = await introduce(pool.channel._channel)
+        people = await introduce(pool.channel)
         workload, lease_id = await people.workload()
         other = await people.admin.lease(OWN)
         who = await workload.access.WhoAmI(access_pb2.WhoAmIRequest())
@@ -95,7 +98,7 @@ async def test_a_leases_programs_look_after_that_lease_and_nothing_else() -> Non
 
 async def test_a_refusal_says_what_is_missing_and_what_gets_it() -> None:
     async with running(settings_for()) as pool:
-        people = await introduce(pool.channel._channel)
+        people = await introduce(pool.channel)
         with pytest.raises(grpc.aio.AioRpcError) as refused:
             await people["viewer"].leases.Allocate(allocation("0.1", tenant=OWN))
         assert "needs user" in str(refused.value.details())
@@ -111,3 +114,37 @@ async def test_a_refusal_says_what_is_missing_and_what_gets_it() -> None:
             ("user", "Allocate"),
             ("viewer", "Allocate"),
         ]
+
+
+async def test_launchers_from_before_there_were_tokens_keep_their_leases_and_no_others() -> None:
+    async with running(settings_for()) as pool:
+        people = await introduce(pool.channel)
+        leading = pool.coordinator.leading
+        assert leading is not None
+        spec = pool.coordinator.view.leases[(await people.admin.lease(OWN)).lease_id].request
+        old = await leading.writer.submit(c.Allocate("l-0000000000001", spec))
+        stranger = leases_pb2_grpc.LeaseServiceStub(grpc.aio.insecure_channel(pool.address))
+        keeping: Any = stranger.KeepAlive()
+        await keeping.write(leases_pb2.KeepAliveRequest(lease_ids=[old.lease_id]))
+        assert (await keeping.read()).kept == 1
+        theirs = await people.admin.lease(OWN)
+        await keeping.write(leases_pb2.KeepAliveRequest(lease_ids=[theirs.lease_id]))
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await keeping.read()
+        assert reason_of(refused.value) == "ROLE_MISSING"
+        assert await refusal(stranger.Release(leases_pb2.ReleaseRequest(lease_id=old.lease_id))) == "TOKEN_MISSING"
+        assert await refusal(stranger.Get(leases_pb2.GetRequest(lease_id=old.lease_id))) == "TOKEN_MISSING"
+
+
+async def test_who_has_one_tenant_need_not_name_it() -> None:
+    async with running(settings_for()) as pool:
+        people = await introduce(pool.channel)
+        request = allocation("0.1", tenant="")
+        lease = (await people["user"].leases.Allocate(request)).lease
+        assert lease.request.tenant == OWN
+        two = await give(people.admin, "two", access_pb2.USER, OWN)
+        more = access_pb2.RoleGrant(role=access_pb2.USER, scope=OTHER)
+        await people.admin.access.GrantRole(access_pb2.GrantRoleRequest(principal="two", grant=more))
+        with pytest.raises(grpc.aio.AioRpcError, match="needs user on default"):
+            await two.leases.Allocate(request)
+        assert (await people.admin.leases.Allocate(request)).lease.request.tenant == "default"

@@ -150,7 +150,7 @@ async def test_without_root_it_works_and_says_what_it_cannot_do(open_node: Node,
         "sys.exit(main.main())"
     )
     node = open_node
-    node.directory.chmod(0o777)
+    os.chown(node.directory, 54321, -1)
     node.scenario_path.chmod(0o666)
     node.environment["TEST_UID"] = "54321"
     await asyncio.to_thread(node.start, coordinator.address, program=("-c", program))

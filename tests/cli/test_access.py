@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import io
 import shlex
+import shutil
 import stat
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,12 +15,14 @@ from typing import Any
 import pytest
 
 from aliquot.cli._exits import Exit
-from aliquot.cli.localpool import LocalPool
+from aliquot.cli.localpool import Child, LocalPool
+from aliquot.cli.localpool.children import clean_environment
 from aliquot.cli.main import main
 from aliquot.client import NotLoggedIn, NotPermitted, Pool
 from aliquot.client.access import Role, RoleGrant
 from aliquot.client.credentials import Credential, CredentialsFile
 from aliquot.common.connection_string import ConnectionString, decode
+from aliquot.common.tls import is_local_address
 from tests.cli.conftest import Result
 
 Run = Callable[..., Result]
@@ -126,6 +130,21 @@ def test_a_string_on_standard_input_or_a_token_in_a_file(
     public = third("login", "--token-file", str(file), "-c", local.address, "--json")
     assert public.code == Exit.USAGE
     assert f"chmod 600 {file}" in public.error["hint"]
+
+
+def test_a_token_in_a_file_is_for_its_owner_alone(
+    cli: Run, person: Callable[[str], Person], admin: Pool, local: LocalPool, tmp_path: Path
+) -> None:
+    file = tmp_path / "dan.token"
+    made = cli("access", "token", "dan", "--role", "viewer", "--file", str(file))
+    text = file.read_text().strip()
+    assert text not in made.out + made.err
+    assert file.stat().st_mode & 0o777 == 0o600
+    who = person("dan")("--token-file", str(file), "whoami", "--coordinator", local.address, "--json")
+    assert who.document["principal"] == "dan"
+    nowhere = cli("access", "token", "dan", "--file", str(tmp_path / "none" / "x"))
+    assert nowhere.code != Exit.OK
+    assert "aliquot access token revoke" in nowhere.err
 
 
 def test_what_does_not_work_is_not_kept(person: Callable[[str], Person], local: LocalPool) -> None:
@@ -241,12 +260,14 @@ def test_bootstrap_finds_the_socket_and_sends_the_token_nowhere_else(
     config = root.credentials.path.with_name("config.toml")
     config.parent.mkdir(parents=True, mode=0o700)
     config.write_text('[client]\ncoordinator = ["gpu-a.example:7070"]\n')
-    # This machine's coordinator is meant, though the settings name another; it is not on the default port.
-    there = root("access", "bootstrap", "--json")
-    assert there.code == Exit.UNAVAILABLE
+    # This machine's coordinator is meant, though the settings name another.
+    there = root("access", "bootstrap")
+    assert there.code == Exit.OK
+    here = local.address.replace("127.0.0.1", "localhost")
+    assert f"logged in to {here} as admin" in there.out
+    assert "your settings still name gpu-a.example:7070" in there.err
     assert root.credentials.find(["gpu-a.example:7070"]) is None
-    assert root.credentials.find(["localhost:7070"]) is not None
-    assert root("access", "bootstrap", "--json", "-c", local.address).document["principal"] == "admin"
+    assert root("whoami", "-c", local.address).code == Exit.OK
 
 
 def test_without_a_socket_bootstrap_says_where_it_looked(
@@ -256,6 +277,45 @@ def test_without_a_socket_bootstrap_says_where_it_looked(
     lost = person("root")("access", "bootstrap", "--json")
     assert lost.code == Exit.NOT_FOUND
     assert "--socket" in lost.error["hint"]
+
+
+@pytest.fixture
+def service(tmp_path: Path) -> Iterator[Path]:
+    """A coordinator that others can reach, with nothing set up; its state's folder, of a short name for its socket."""
+    state = Path(tempfile.mkdtemp(prefix="aq-"))
+    command = [sys.executable, "-m", "aliquot.coordinator", "--listen", "0.0.0.0:0", "--metrics-port", "0"]
+    command += ["--journal", f"sqlite:{state / 'coordinator.db'}"]
+    running = Child("coordinator", command, clean_environment({}), tmp_path / "service.log")
+    running.start()
+    try:
+        running.wait_ready(60)
+        yield state
+    finally:
+        running.stop()
+        shutil.rmtree(state)
+
+
+def test_from_a_fresh_coordinator_to_somebody_on_another_machine(
+    person: Callable[[str], Person], service: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is set up but what the coordinator has made itself: TLS, and the way in on its own machine."""
+    monkeypatch.setattr("aliquot.cli._bootstrapping.MACHINE_STATE", service)
+    root, ann = person("root"), person("ann")
+    assert root("access", "bootstrap").code == Exit.OK
+    made = root("access", "token", "ann", "--role", "user", "--tenant", "vision")
+    assert "this machine only" not in made.err
+    said = decode(made.out.split()[-1])
+    assert said.ca_pem.startswith("-----BEGIN CERTIFICATE-----")
+    assert not any(map(is_local_address, said.addresses))
+
+    assert ann(*made.out.split()[1:]).code == Exit.OK
+    who = ann("whoami", "--json").document
+    assert (who["principal"], who["coordinator"]) == ("ann", list(said.addresses))
+    # Whom she trusts, her login says, and nobody else is believed.
+    kept = ann.credentials.find(said.addresses)
+    assert kept is not None
+    ann.credentials.put(Credential(kept.addresses, kept.token), current=True)
+    assert "without TLS" in ann("whoami").err
 
 
 def test_values_and_errors_in_a_program(local: LocalPool, admin: Pool) -> None:

@@ -77,6 +77,7 @@ CALLS = {
     "AdminService.Balance": Call(lambda pool: pool.admin.balance(), "balance"),
     "AdminService.Defragment": Call(lambda pool: pool.admin.defragment(), "defragment"),
     "AdminService.RetrySetAside": Call(lambda pool: pool.admin.retry_set_aside(), "set-aside --retry"),
+    "AdminService.Forgive": Call(lambda pool: pool.admin.forgive("t"), "forgive t"),
     "AdminService.DeclareMaintenance": Call(
         lambda pool: pool.admin.declare_maintenance(admin.MaintenanceWindow("w")),
         "maintenance add w --start 2026-01-01T00:00 --end 2026-01-01T01:00",
@@ -227,7 +228,6 @@ SAME_AS = {
     "Applied": "ApplyResponse",
     "Balance": "BalanceResponse",
     "Defragmentation": "DefragmentResponse",
-    "IssuedToken": "IssueTokenResponse",
     "Maintenance": "MaintenanceView",
 }
 DECLARED = {admin.PoolSpec, admin.TenantSpec, admin.QueueSpec, admin.RateCard, admin.MaintenanceWindow}

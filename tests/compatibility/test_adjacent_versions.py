@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import os
 import signal
 import sqlite3
@@ -32,7 +31,7 @@ from aliquot.coordinator.writing.journal.sqlite import snapshot_folder_of
 from tests.agent.harness import Node, closing, make_node
 from tests.compatibility.adjacent import NOW, WITHOUT_MAINTENANCE, Unavailable, Version, previous, unpacked
 from tests.coordinator.pool import eventually, running, settings_for, sqlite
-from tests.coordinator.process import Ended, Running, start
+from tests.coordinator.process import UNKNOWN_BEFORE, Ended, Running, start
 from tests.failover.audit import audit
 from tests.failover.cluster import Cluster, Log, Replica, free_address, granted_after, load
 from tests.failover.conftest import database, postgres  # noqa: F401 - fixtures
@@ -135,26 +134,14 @@ async def test_agents_and_coordinators_of_both_versions_work_together(
         await whole_life(pool, node)
 
 
-async def test_the_older_command_line_works_with_the_newer_coordinator(old: Version, tmp_path: Path) -> None:
+async def test_the_older_command_line_is_told_what_it_lacks(old: Version, tmp_path: Path) -> None:
+    """It knows no tokens, and nobody is let in without one."""
     async with leading(NOW, sqlite(tmp_path / "journal.db")) as running:
-        nodes = tmp_path / "nodes.csv"
-        nodes.write_text("name,model,gpus\nn1,A100-80,2\n")
-        tenants = tmp_path / "pool.yaml"
-        tenants.write_text("tenants: [{name: team, limit: {gpus: 4}}]\n")
-
-        async def cli(*arguments: str) -> str:
-            done = await asyncio.to_thread(old.run, *arguments, "--coordinator", running.address)
-            assert done.returncode == 0, (arguments, done.stdout, done.stderr)
-            return done.stdout
-
-        await cli("declare", "-f", str(nodes), "--agentless")
-        await cli("apply", "-f", str(tenants))
-        lease = json.loads(await cli("alloc", "0.5", "--tenant", "team", "--until", "granted", "--json"))
-        assert lease["lease_id"] in await cli("ls")
-        for arguments in (("get", lease["lease_id"]), ("why", "1"), ("nodes",), ("status",), ("tenants",)):
-            json.loads(await cli(*arguments, "--json"))
-        await cli("cordon", "n1")
-        await cli("release", lease["lease_id"])
+        done = await asyncio.to_thread(old.run, "nodes", "--coordinator", running.address)
+        assert done.returncode != 0
+        assert "Traceback" not in done.stderr
+        assert "the call has no token" in done.stderr
+        assert "aliquot login" in done.stderr
 
 
 async def test_the_newer_sdk_says_so_where_the_older_coordinator_does_not_know_a_call(
@@ -220,18 +207,14 @@ async def attached(node: Node, lease: Lease) -> bool:
     return any(piece.lease_id == lease.lease_id and piece.pids for piece in status.slices)
 
 
-async def test_going_back_works_until_something_new_was_written_and_then_says_what_to_do(
-    lacking: Version, tmp_path: Path
-) -> None:
+async def test_going_back_is_refused_and_says_what_to_do(lacking: Version, tmp_path: Path) -> None:
+    """The first start puts the pool's administrator down, which versions before can't keep."""
     journal = sqlite(tmp_path / "journal.db")
-    async with leading(NOW, journal) as running, sdk(running.address) as pool:
+    async with leading(lacking, journal) as running, sdk(running.address) as pool:
         await declare(pool)
         lease = await pool.allocate("0.5", until=WaitUntil.GRANTED, detached=True)
-    async with leading(lacking, journal) as running, sdk(running.address) as pool:
-        assert (await pool.get(lease.lease_id)).granted, "nothing new was written: it is the same journal"
     async with leading(NOW, journal) as running, sdk(running.address) as pool:
-        start, end = (f"{time.gmtime().tm_year + 1}-01-0{day}T00:00" for day in (1, 2))
-        await pool.admin.declare_maintenance(MaintenanceWindow("w", start, end, pool="default"))
+        assert (await pool.get(lease.lease_id)).granted
     refused = await coordinator(lacking, journal)
     assert isinstance(refused, Ended)
     assert refused.code != 0
@@ -262,7 +245,8 @@ async def test_a_journal_of_the_version_before_is_served(tmp_path: Path, name: s
 
 def replica(conninfo: str, version: Version, address: str = "") -> Replica:
     """A replica of that version; of `env`, because an interpreter reads where its packages are from there."""
-    before = ["env", *(f"{name}={value}" for name, value in version.environment.items())]
+    forgotten = [] if version is NOW else [word for name in UNKNOWN_BEFORE for word in ("-u", name)]
+    before = ["env", *forgotten, *(f"{name}={value}" for name, value in version.environment.items())]
     return Replica(conninfo, "--log-level", "error", address=address, before=before)
 
 

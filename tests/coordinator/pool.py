@@ -179,6 +179,7 @@ class Agent(PretendedNode):
         self.desired: list[agent_pb2.Desired] = []
         self.settled: list[str] = []
         self.received: list[str] = []
+        self.certificates: list[agent_pb2.Certificate] = []
         self.welcome = agent_pb2.Welcome()
         self.delta_seq = 0
         self.ended: grpc.aio.AioRpcError | None = None
@@ -193,6 +194,10 @@ class Agent(PretendedNode):
         answer = await self._call.read()
         assert answer is not grpc.aio.EOF
         self.welcome = answer.welcome
+        await self.listen()
+
+    async def listen(self) -> None:
+        """Describe the node, and obey from now on."""
         await self.describe()
         self._reader = asyncio.create_task(self._read())
 
@@ -222,6 +227,8 @@ class Agent(PretendedNode):
                 if message is grpc.aio.EOF:
                     return
                 self.received.append(message.WhichOneof("message"))
+                if self.received[-1] == "certificate":
+                    self.certificates.append(message.certificate)
                 if self.received[-1] == "desired":
                     self.desired.append(message.desired)
                     self.settled += message.desired.settled

@@ -10,9 +10,13 @@ import sys
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 
+from tests.identity import ADMIN_TOKEN_VARIABLE
+
 _READY_WITHIN_S = 60
 UNENROLLED = {"ALIQUOT_COORDINATOR_AGENTS_UNENROLLED": "true"}
 """Agents without keys come in: most suites are not about who they are."""
+UNKNOWN_BEFORE = (*UNENROLLED, ADMIN_TOKEN_VARIABLE)
+"""Settings that versions before there were identities refuse to start with."""
 
 
 @dataclass
@@ -38,6 +42,12 @@ class Running:
         return Ended(self.process.returncode, said.decode())
 
 
+def _inherited(older: bool) -> dict[str, str]:
+    if not older:
+        return {**os.environ, **UNENROLLED}
+    return {name: value for name, value in os.environ.items() if name not in UNKNOWN_BEFORE}
+
+
 async def start(*arguments: str, env: Mapping[str, str] | None = None, older: bool = False) -> Running | Ended:
     """Start one and wait until it serves, or has ended. `older`: of a version that knows no keys of agents."""
     process = await asyncio.create_subprocess_exec(
@@ -47,7 +57,7 @@ async def start(*arguments: str, env: Mapping[str, str] | None = None, older: bo
         *arguments,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
-        env={**os.environ, **({} if older else UNENROLLED), **(env or {})},
+        env={**_inherited(older), **(env or {})},
     )
     assert process.stdout is not None
     async with asyncio.timeout(_READY_WITHIN_S):

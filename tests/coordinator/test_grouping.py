@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from typing import Any, TypeVar
 
-from aliquot.common.clock import ManualClock
 from aliquot.coordinator.core import commands as c
-from aliquot.coordinator.core.config import CoreConfig
 from aliquot.coordinator.core.facts import LeaderStarted
 from aliquot.coordinator.core.state import State
 from aliquot.coordinator.writing.committer import Committer
 from aliquot.coordinator.writing.config import WriterConfig
 from aliquot.coordinator.writing.journal.memory import MemoryJournal
-from aliquot.coordinator.writing.journal.thread import JournalThread, JournalWorker
-from aliquot.coordinator.writing.writer import Writer
-from tests.coordinator.test_questions import Silent
+from aliquot.coordinator.writing.journal.thread import JournalWorker
+from tests.coordinator.journals import HeldJournal
+from tests.coordinator.writers import Silent, writing
 from tests.core.harness import node
 
 T = TypeVar("T")
@@ -36,7 +33,7 @@ class AtOnce(JournalWorker):
     def stop(self) -> None: ...
 
 
-class Counting(MemoryJournal):
+class Counting(HeldJournal):
     """How many groups were committed."""
 
     groups_made = 0
@@ -79,39 +76,11 @@ def test_company_is_waited_for_as_long_as_it_comes() -> None:
         loop.close()
 
 
-@contextlib.asynccontextmanager
-async def writing(journal: MemoryJournal) -> AsyncIterator[Writer]:
-    def reload() -> State:
-        raise AssertionError("the journal works")
-
-    silent = Silent()
-    made = Writer(
-        state=State.fresh(),
-        core=CoreConfig(),
-        journal=journal,
-        clock=ManualClock(1_000_000),
-        publisher=silent,
-        metrics=silent,
-        listener=silent,
-        thread=JournalThread(),
-        perf_ns=time.perf_counter_ns,
-        reload=reload,
-        config=WriterConfig(group_facts_max=8),
-    )
-    run = asyncio.create_task(made.run())
-    try:
-        await made.submit(c.StartLeading(1))
-        yield made
-    finally:
-        made.close()
-        await run
-        made.stop_thread()
-
-
 async def test_what_a_full_group_had_no_room_for_is_decided_after_it() -> None:
     journal = Counting()
-    async with writing(journal) as made:
-        await asyncio.gather(*(made.submit(c.DeclareNode(node(f"n{number}"))) for number in range(50)))
+    async with writing(journal, WriterConfig(group_facts_max=8)) as made:
         assert made.state is not None
-        assert len(made.state.nodes) == 50
+        before = len(made.state.nodes)
+        await asyncio.gather(*(made.submit(c.DeclareNode(node(f"n{number}"))) for number in range(50)))
+        assert len(made.state.nodes) == before + 50
     assert journal.groups_made >= 50 // 8

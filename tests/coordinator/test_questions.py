@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import itertools
-import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from typing import Any
 
 import grpc
 import pytest
 
-from aliquot.common.clock import ManualClock
 from aliquot.coordinator.core import commands as c
 from aliquot.coordinator.core import planner
-from aliquot.coordinator.core.config import CoreConfig
 from aliquot.coordinator.core.decide import answer, decide
 from aliquot.coordinator.core.errors import LeaseNotFound
 from aliquot.coordinator.core.queries import DryRun, Explain, ExplainLease, Query
@@ -24,34 +20,15 @@ from aliquot.coordinator.core.tenancy.specs import TenantSpec
 from aliquot.coordinator.errors import JournalUnavailable, Overloaded, ShuttingDown
 from aliquot.coordinator.rpc import lease_service
 from aliquot.coordinator.writing import committer, questions
-from aliquot.coordinator.writing.commits import Commit
 from aliquot.coordinator.writing.config import WriterConfig
-from aliquot.coordinator.writing.journal.thread import JournalThread
 from aliquot.coordinator.writing.writer import Writer
 from aliquot.v1 import admin_pb2, admin_pb2_grpc, leases_pb2, types_pb2
 from tests.coordinator.journals import FailingJournal, HeldJournal
 from tests.coordinator.pool import Pool, eventually, reason_of, running
+from tests.coordinator.writers import writing
 from tests.core.harness import node, request
 
 FOREVER_MS = 86_400_000
-
-
-class Silent:
-    """Nobody who follows, and nothing measured."""
-
-    def publish(self, commit: Commit) -> None: ...
-
-    def load(self, commit: Commit) -> None: ...
-
-    def decided(self, took_ns: int) -> None: ...
-
-    def committed(self, took_ns: int, facts: int) -> None: ...
-
-    def commit_failed(self) -> None: ...
-
-    def granting_changed(self, *, granting: bool) -> None: ...
-
-    def recovered(self) -> None: ...
 
 
 @pytest.fixture
@@ -75,40 +52,6 @@ def order(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def steps_of(step_ns: int) -> Callable[[], int]:
     """A counter that takes a step whenever it is read: how much is done in one go does not depend on the machine."""
     return itertools.count(0, step_ns).__next__
-
-
-@contextlib.asynccontextmanager
-async def writing(
-    journal: HeldJournal, config: WriterConfig | None = None, perf_ns: Callable[[], int] = time.perf_counter_ns
-) -> AsyncIterator[Writer]:
-    def reload() -> State:
-        raise AssertionError("the journal works")
-
-    silent = Silent()
-    made = Writer(
-        state=State.fresh(),
-        core=CoreConfig(),
-        journal=journal,
-        clock=ManualClock(1_000_000),
-        publisher=silent,
-        metrics=silent,
-        listener=silent,
-        thread=JournalThread(),
-        perf_ns=perf_ns,
-        reload=reload,
-        config=config or WriterConfig(),
-    )
-    run = asyncio.create_task(made.run())
-    try:
-        await made.submit(c.StartLeading(1))
-        await made.submit(c.RegisterNode(node("one"), 1))
-        await made.submit(c.ReconcileNode("n-one", 1, ()))
-        yield made
-    finally:
-        journal.let_go()
-        made.close()
-        await run
-        made.stop_thread()
 
 
 def storm(made: Writer, count: int) -> list[asyncio.Future[Any]]:

@@ -339,6 +339,42 @@ async def test_a_stale_agent_is_told_to_stop_what_has_ended() -> None:
             assert stops[-1] == STOP
 
 
+@pytest.mark.parametrize("written_off", [True, False])
+async def test_what_was_written_off_and_forgotten_is_stopped_when_its_node_returns(written_off: bool) -> None:
+    """Nobody will ever know it again. What this coordinator never knew stays quarantined: its journal may be a copy."""
+    clock = ManualClock(START_MS)
+    async with running(clock=clock) as pool:
+        agent = Agent(pool.address, "n1")
+        async with agents(agent):
+            lease = await pool.allocate("0.5", wait_until=ACTIVE, detached=True)
+            slice_id = lease.slices[0].slice_id
+            await agent.disconnect()
+            await pass_time(pool, clock, 47)
+            await eventually(lambda: _state(pool, "n1") == "LOST", "lost")
+            await pool.nodes.RemoveNode(pool_pb2.RemoveNodeRequest(node_id="n1", force=True))
+            clock.advance(600_000)
+            await pass_time(pool, clock, 10)
+            await eventually(lambda: lease.lease_id not in pool.coordinator.view.leases, "forgotten")
+            if not written_off:
+                held = agent.reservations.pop(slice_id)
+                slice_id = held.slice_id = "l-0000000000000.1.0"
+                held.lease_id = "l-0000000000000"
+                agent.reservations[slice_id] = held
+            agent.desired.clear()
+            await agent.connect()
+            await ready(pool)
+            await eventually(lambda: any(each.full for each in agent.desired), "a full desired state")
+            if written_off:
+                await eventually(lambda: slice_id in agent.settled, "stopped and settled")
+                assert not agent.reservations
+                (stop,) = [piece for each in agent.desired for piece in each.slices]
+                assert (stop.state, stop.reason, stop.grace_ms) == (STOP, "WRITTEN_OFF", 30_000)
+            else:
+                later = await pool.allocate("0.25", wait_until=ACTIVE)
+                assert {piece.lease_id for each in agent.desired for piece in each.slices} == {later.lease_id}
+                assert slice_id in agent.reservations
+
+
 async def test_a_refusing_agent_sends_the_lease_elsewhere() -> None:
     async with running() as pool:
         bad, good = Agent(pool.address, "bad"), Agent(pool.address, "good")

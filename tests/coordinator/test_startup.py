@@ -21,7 +21,7 @@ from aliquot.v1 import pool_pb2, pool_pb2_grpc
 from tests.certificates import Authority
 from tests.coordinator.pool import sqlite
 from tests.coordinator.process import Ended, serving, start
-from tests.identity import insecure_channel
+from tests.identity import insecure_channel, with_token
 
 
 async def refused(*arguments: str) -> str:
@@ -30,14 +30,6 @@ async def refused(*arguments: str) -> str:
     assert ended.code == 1
     assert "Traceback" not in ended.said
     return ended.said
-
-
-async def test_listening_for_others_needs_tls_or_a_word() -> None:
-    said = await refused("--listen", "0.0.0.0:0", "--journal", "memory:")
-    assert "TLS" in said
-    assert "--insecure" in said
-    async with serving("--journal", "memory:", "--listen", "0.0.0.0:0", "--insecure"):
-        pass
 
 
 async def test_settings_that_nobody_knows_are_refused(tmp_path: Path) -> None:
@@ -86,7 +78,7 @@ async def test_health_reflection_and_probes() -> None:
         for service in ("", "aliquot.grants", "aliquot.v1.LeaseService", "aliquot.v1.AgentService"):
             answer = await health.Check(health_pb2.HealthCheckRequest(service=service))
             assert answer.status == health_pb2.HealthCheckResponse.SERVING
-        stub: Any = reflection_pb2_grpc.ServerReflectionStub(channel)  # type: ignore[arg-type]  # typed for sync only
+        stub: Any = reflection_pb2_grpc.ServerReflectionStub(channel)
         call = stub.ServerReflectionInfo()
         await call.write(reflection_pb2.ServerReflectionRequest(list_services=""))
         services = {service.name for service in (await call.read()).list_services_response.service}
@@ -115,7 +107,7 @@ async def test_tls_is_served(authority: Authority) -> None:
     async with serving("--journal", "memory:", *flags) as process:
         credentials = grpc.ssl_channel_credentials(authority.ca.read_bytes())
         port = process.address.rpartition(":")[2]
-        async with grpc.aio.secure_channel(f"localhost:{port}", credentials) as channel:
+        async with with_token(grpc.aio.secure_channel(f"localhost:{port}", credentials)) as channel:
             status = await pool_pb2_grpc.PoolServiceStub(channel).GetStatus(pool_pb2.GetStatusRequest())
             assert status.granting
 

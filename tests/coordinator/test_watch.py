@@ -90,6 +90,23 @@ async def test_a_publication_wakes_no_more_watchers_than_there_are_turns() -> No
     assert len(hub.turns) == 0
 
 
+@pytest.mark.parametrize("follows", [{}, {"tenant": "t"}, {"lease_ids": ["l-1"]}])
+async def test_watchers_are_served_in_the_order_in_which_they_came(follows: dict[str, Any]) -> None:
+    hub = WatchHub()
+    served: list[int] = []
+
+    async def follow(number: int) -> None:
+        watcher = hub.watch(after_seq=0, **follows)
+        await watcher.next(60)
+        served.append(number)
+
+    following = [asyncio.ensure_future(follow(number)) for number in range(4 * TURNS_PER_TICK)]
+    await asyncio.sleep(0)
+    hub.publish(commit_of(1, 1))
+    await asyncio.gather(*following)
+    assert served == sorted(served)
+
+
 async def test_who_takes_one_event_at_a_time_keeps_up_while_few_watch() -> None:
     """Changes come as fast as the event loop turns, for three times as many as may wait."""
     hub = WatchHub()

@@ -121,6 +121,17 @@ def test_a_waiting_request_gets_what_is_freed_in_order_of_priority_then_arrival(
         first = expected
 
 
+def test_who_has_waited_leaves_no_timer_behind(books: Books) -> None:
+    first = books.activate(books.allocate(request(count=4)))
+    before = len(books.state.timers)
+    second = books.allocate(request(count=4))
+    books.do(c.Release(first.lease_id))
+    books.report(first, c.ReportStatus.GONE)
+    books.settle()
+    books.activate(books.again(second))
+    assert len(books.state.timers) == before
+
+
 def test_a_newcomer_does_not_jump_its_equals(books: Books) -> None:
     running = books.allocate(request(1000, count=4))
     waiting = books.allocate(request(1000))
@@ -273,6 +284,31 @@ def test_a_lease_that_would_not_keep_to_its_limit_ends_everywhere(books: Books, 
     assert state_hash(books.replayed()) == state_hash(books.state)
 
 
+def test_what_an_agent_says_of_the_tier_later_is_taken_up_while_the_lease_runs(books: Books) -> None:
+    lease = books.activate(books.allocate(request(500)))
+    books.report(lease, c.ReportStatus.ACTIVE, tier=3)
+    assert [piece.tier for piece in books.again(lease).slices] == [3]
+    before = len(books.facts)
+    books.report(lease, c.ReportStatus.ACTIVE, tier=3)
+    assert len(books.facts) == before
+    books.do(c.Release(lease.lease_id))
+    books.report(lease, c.ReportStatus.ACTIVE, tier=1)
+    assert [piece.tier for piece in books.again(lease).slices] == [3]
+
+
+def test_a_lease_that_fails_again_and_again_waits_a_minute_at_most(books: Books) -> None:
+    lease = books.allocate(request(500))
+    waits = []
+    for _ in range(8):
+        books.report(lease, c.ReportStatus.FAILED, reason="ECC")
+        waits.append(books.again(lease).not_before_ms - books.now_ms)
+        books.advance(waits[-1] - 1)
+        assert books.again(lease).waiting
+        books.advance(1)
+        assert books.again(lease).state is LeaseState.GRANTED
+    assert waits == [1_000, 2_000, 4_000, 8_000, 16_000, 32_000, 60_000, 60_000]
+
+
 def test_a_grant_that_nobody_confirms_is_tried_elsewhere(books: Books) -> None:
     lease = books.allocate(request(1000))
     books.advance(30_000)
@@ -290,6 +326,16 @@ def test_a_time_limit_ends_the_lease(books: Books) -> None:
     assert books.again(lease).state is LeaseState.ACTIVE
     books.advance(1)
     assert books.again(lease).end_reason == EndReason.TIME_LIMIT
+
+
+@pytest.mark.parametrize(("time_limit_ms", "first"), [(20_000, 0), (40_000, 1)])
+def test_what_was_due_first_comes_first_whatever_it_is(books: Books, time_limit_ms: int, first: int) -> None:
+    timed = books.activate(books.allocate(request(500, time_limit_ms=time_limit_ms)))
+    silent = books.allocate(request(500))
+    books.now_ms += 60_000
+    done = books.do(c.Tick())
+    assert done.outcome.more
+    assert {getattr(fact, "lease_id", "") for fact in done.facts} == {(timed, silent)[first].lease_id}
 
 
 def test_cancelling_a_waiting_request_frees_its_place(books: Books) -> None:

@@ -15,6 +15,7 @@ from aliquot.coordinator.core.errors import (
     StaleLeader,
 )
 from aliquot.coordinator.core.leases.records import LeaseState, SliceState
+from aliquot.coordinator.core.nodes.facts import NodeCordoned
 from aliquot.coordinator.core.types import NodeState
 from tests.core.harness import GIB, Books, node, request
 
@@ -94,6 +95,8 @@ def test_reports_of_an_older_session_are_not_believed(books: Books) -> None:
     assert books.do(c.ReportSlices("n-one", 1, (said,))).facts == ()
     stale = c.SliceReport(piece.slice_id, piece.lease_epoch + 7, c.ReportStatus.ACTIVE, 2)
     assert books.do(c.ReportSlices("n-one", 2, (stale,))).facts == ()
+    assert books.do(c.ReportDevice("n-one", 1, "GPU-one-0", 0, healthy=False)).facts == ()
+    assert books.do(c.ReportDevice("n-other", 1, "GPU-one-0", 0, healthy=False)).facts == ()
     with pytest.raises(SessionReplaced):
         books.do(c.RegisterNode(node("one"), 2))
 
@@ -119,6 +122,14 @@ def test_draining_ends_leases_and_requeues_the_preemptible(books: Books) -> None
     books.do(c.Cordon("one", cordoned=False))
     books.settle()
     assert books.again(soft).state is LeaseState.GRANTED
+
+
+def test_a_node_that_an_older_journal_closes_is_not_drained(books: Books) -> None:
+    lease = books.activate(books.allocate(request(500)))
+    books.tell(NodeCordoned(at_ms=books.now_ms, node_id="n-one", cordoned=True))
+    books.settle()
+    assert books.again(lease).state is LeaseState.ACTIVE
+    assert not books.state.nodes["n-one"].draining
 
 
 def test_a_node_in_use_is_not_removed_but_a_lost_one_can_be_written_off(books: Books) -> None:

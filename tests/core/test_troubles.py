@@ -331,6 +331,7 @@ def test_a_hold_that_is_said_to_be_complete_and_is_not_is_given_up() -> None:
 def test_those_that_rest_are_passed_over_a_bounded_number_in_one_attempt(
     books: Books, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(admission, "RESTING_MAX", 8)
     holder = books.allocate(request(1000, count=4))
     number = 5 * admission.RESTING_MAX
     equals = [books.allocate(request(100, tenant="b")) for _ in range(number)]

@@ -129,13 +129,14 @@ def test_nothing_is_placed_on_parts_that_go_and_they_are_given_back_when_the_cut
 def test_a_card_rests_after_a_cut_and_twice_as_long_after_each_failure() -> None:
     books = Books(CONFIG)
     books.connect(node_of("a", card("a1")))
-    ask(books, "7g.40gb")
+    waiting = ask(books, "7g.40gb")
     books.advance(CONFIG.cut_patience_ms + CONFIG.cut_look_ms)
     for failures in range(4):
         (cut,) = orders(books)
         assert cut.failures == failures
         answer(books, "a", cut, problem="the driver refuses")
         rest_ms = CONFIG.cut_rest_ms << failures
+        assert f"may be tried again in {rest_ms // 1000} s" in why(books, waiting)
         books.advance(rest_ms - 1_000)
         assert not orders(books)
         books.advance(1_000 + CONFIG.cut_look_ms)
@@ -333,3 +334,14 @@ def test_where_all_cards_are_cut_a_request_needs_not_ask_for_the_tier() -> None:
     books.settle()
     (piece,) = books.again(waits).holding
     assert (piece.plan.node_id, piece.plan.share_milli) == ("n-whole", 500), "an undivided card has come"
+
+
+def test_what_is_cut_lies_as_far_back_as_it_can() -> None:
+    books = Books(CONFIG)
+    books.connect(node_of("a", card("a1", ("3g.20gb", 0))))
+    books.settle()
+    assert ask(books, "3g.20gb").holding
+    ask(books, "1g.5gb")
+    books.advance(CONFIG.cut_patience_ms + CONFIG.cut_look_ms)
+    (cut,) = orders(books)
+    assert {(part.profile, part.start) for part in cut.parts} == {("3g.20gb", 0), ("1g.5gb", 6)}

@@ -95,7 +95,7 @@ def watch(made: World, programs: list[Program], seconds: float) -> list[int]:
 
 
 def test_two_leases_for_a_few_seconds(tmp_path: Path) -> None:
-    abuse(5, tmp_path)
+    abuse(3, tmp_path)
 
 
 @pytest.mark.slow

@@ -64,4 +64,4 @@ def test_a_service_of_an_agent_that_was_killed_ends_with_its_node(tmp_path: Path
         made.node.kill9()
     finally:
         made.close()
-    assert not made.node.hosted()
+    until(lambda: not made.node.hosted(), "what was killed has gone")

@@ -53,6 +53,13 @@ class Agent(PretendedNode):
         """Of the leader that has last told this node what it should hold, after its snapshot."""
         self.reconciled_at = 0.0
         self.overcommitted: list[str] = []
+        self.ca_pem = b""
+        """Whom it trusts at the coordinators; empty: it talks in the clear."""
+
+    def _channel(self, address: str) -> Any:
+        if not self.ca_pem:
+            return insecure_channel(address, options=_OPTIONS)
+        return grpc.aio.secure_channel(address, grpc.ssl_channel_credentials(self.ca_pem), options=_OPTIONS)
 
     async def run(self) -> None:
         """Connect, talk, connect again, until cancelled."""
@@ -60,7 +67,7 @@ class Agent(PretendedNode):
             address = self._addresses.take()
             ended = SessionEnded("")
             try:
-                async with insecure_channel(address, options=_OPTIONS) as channel:
+                async with self._channel(address) as channel:
                     await connect(channel)
                     await self._session(channel, address)
             except SessionEnded as error:

@@ -11,10 +11,12 @@ import contextlib
 import time
 from collections.abc import AsyncIterator, Iterator
 from itertools import count
+from pathlib import Path
 
 import pytest
 
 from aliquot.client import AsyncPool, WaitUntil
+from aliquot.coordinator.agents.authority import Authority
 from tests.conftest import postgres_bin_dir
 from tests.failover import server
 from tests.failover.agents import Agent
@@ -45,23 +47,39 @@ def reachable(machines: list[Namespace]) -> Iterator[server.Postgres]:
         yield postgres
 
 
+class Certified:
+    """What coordinators on other machines show, and callers trust."""
+
+    def __init__(self, folder: Path, names: list[str]) -> None:
+        authority = Authority(bytes(32))
+        made = authority.serve_as(names, time.time_ns() // 1_000_000)
+        self.ca = folder / "ca.pem"
+        certificate, key = folder / "certificate.pem", folder / "key.pem"
+        for file, content in ((self.ca, authority.pem), (certificate, made.chain_pem), (key, made.key_pem)):
+            file.write_bytes(content)
+        self.flags = ("--tls-cert", str(certificate), "--tls-key", str(key))
+
+
 class Parted:
     """A cluster of which each coordinator is on a machine of its own, with agents and launchers on this one."""
 
-    def __init__(self, postgres: server.Postgres, machines: list[Namespace]) -> None:
+    def __init__(self, postgres: server.Postgres, machines: list[Namespace], folder: Path) -> None:
+        own = Certified(folder, [machine.address for machine in machines])
         conninfo = postgres.database(f"parted{next(_numbers)}")
         self.machines = machines
         self.cluster = Cluster(conninfo, 0)
         self.cluster.replicas = [
             Replica(
                 conninfo.replace("127.0.0.1", machine.database),
-                *("--log-level", "error", "--insecure"),
+                *("--log-level", "error", *own.flags),
                 address=f"{machine.address}:{PORT}",
                 before=machine.before,
             )
             for machine in machines
         ]
         self.agents = [Agent(self.cluster.addresses, number) for number in range(6)]
+        for agent in self.agents:
+            agent.ca_pem = own.ca.read_bytes()
 
     async def leader(self, after_epoch: int = 0) -> tuple[Replica, Namespace]:
         replica = await self.cluster.leader(after_epoch)
@@ -89,8 +107,11 @@ class Parted:
 
 
 @pytest.fixture
-async def scene(reachable: server.Postgres, machines: list[Namespace]) -> AsyncIterator[Parted]:
-    scene = Parted(reachable, machines)
+async def scene(
+    reachable: server.Postgres, machines: list[Namespace], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[Parted]:
+    scene = Parted(reachable, machines, tmp_path)
+    monkeypatch.setenv("ALIQUOT_CLIENT_TLS_CA_FILE", str(tmp_path / "ca.pem"))
     tasks: list[asyncio.Task[None]] = []
     try:
         await asyncio.to_thread(scene.cluster.start)

@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.golden.stage import Stage
+from tests.golden.told import ToldStage
 
 TRACES = sorted(Path(__file__).with_name("traces").glob("*.txt"))
 
 
 def replayed(script: str) -> str:
     """The script with what is said now below each command: lines indented by four spaces were said."""
-    stage = Stage()
+    stage = ToldStage()
     lines: list[str] = []
     with stage.playing():
         for line in script.splitlines():
@@ -25,7 +25,7 @@ def replayed(script: str) -> str:
                 continue
             lines.append(line)
             if line.startswith("> "):
-                lines += [f"    {said}" for said in stage.play(line.removeprefix("> "))]
+                lines += [f"    {said}" for said in stage.told(line.removeprefix("> "))]
     return "\n".join(lines) + "\n"
 
 

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aliquot.coordinator.core import commands as c
+from aliquot.coordinator.core import planning, tick
 from aliquot.coordinator.core.config import CoreConfig
 from aliquot.coordinator.core.errors import PeriodClosed
 from aliquot.coordinator.core.ledger.books import Ledger
@@ -18,7 +19,6 @@ from aliquot.coordinator.core.ledger.folding import DAY_MS, HOUR_MS
 from aliquot.coordinator.core.ledger.invoice import Invoice, make_invoice
 from aliquot.coordinator.core.ledger.meters import meter_of
 from aliquot.coordinator.core.ledger.rates import ModelRate, RateCard
-from aliquot.coordinator.core.planning import FOLDED_AT_ONCE
 from aliquot.coordinator.core.snapshot import state_hash
 from aliquot.coordinator.core.tenancy.specs import Budget, Period
 from tests.core.harness import GIB, Books, node, request
@@ -133,24 +133,27 @@ def test_budgets_know_what_was_folded(
 
 
 @pytest.mark.no_cover  # would more than double its time
-def test_the_core_keeps_so_many_entries_and_folds_the_rest() -> None:
+def test_the_core_keeps_so_many_entries_and_folds_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    at_once = 32
+    for module in (planning, tick):
+        monkeypatch.setattr(module, "FOLDED_AT_ONCE", at_once)
     books = Books(CoreConfig(ledger_entries_max=10))
     books.now_ms = BEGAN_MS
     books.connect(node("one"))
     books.do(c.Apply(rates=RateCard("EUR", (ModelRate("*", 2_000_000),))))
     used = 0
-    for _ in range(10 + 2 * FOLDED_AT_ONCE):
+    for _ in range(10 + 2 * at_once):
         lease = books.activate(books.allocate(request(250)))
         books.now_ms += 30_000
         books.do(c.Release(lease.lease_id))
         books.report(lease, c.ReportStatus.GONE)
         books.advance(0)
         used += 250 * 30_000
-        assert books.state.ledger.usage_entries < 10 + FOLDED_AT_ONCE
+        assert books.state.ledger.usage_entries < 10 + at_once
     ledger = books.state.ledger
     assert ledger.usage_entries == 10
     (line,) = make_invoice(ledger.extract("a", (), 0, books.now_ms, books.now_ms)).lines
-    assert (line.share_milli_ms, line.slices) == (used, 10 + 2 * FOLDED_AT_ONCE)
+    assert (line.share_milli_ms, line.slices) == (used, 10 + 2 * at_once)
     assert line.billable_share_milli_ms == 2 * used, "the minimum is a minute"
     assert state_hash(books.restored()) == state_hash(books.replayed()) == state_hash(books.state)
     with pytest.raises(PeriodClosed, match="whole hours"):

@@ -71,6 +71,7 @@ def test_a_lease_is_charged_from_its_confirmation_until_its_capacity_is_free(boo
     books.do(c.Release(lease.lease_id))
     books.now_ms += 7_000
     books.report(lease, c.ReportStatus.GONE)
+    assert books.state.ledger.usage_entries == 1
     line = invoice(books).lines[0]
     assert line.share_milli_ms == 250 * (HOUR_MS + 7_000)
     assert line.memory_byte_ms == 10 * GIB * (HOUR_MS + 7_000)
@@ -260,8 +261,12 @@ def test_observed_use_stands_beside_what_was_reserved(books: Books) -> None:
 
 
 def test_periods_must_go_forward(books: Books) -> None:
-    with pytest.raises(InvalidField):
-        invoice(books, 10, 10)
+    for from_ms, to_ms in ((10, 10), (-1, 10)):
+        with pytest.raises(InvalidField):
+            invoice(books, from_ms, to_ms)
+        with pytest.raises(InvalidField):
+            make_invoice(books.state.ledger.extract("a", (), from_ms, to_ms, books.now_ms))
+    make_invoice(books.state.ledger.extract("a", (), 0, 10, books.now_ms))
 
 
 # -- against an independent recomputation from the raw facts

@@ -18,6 +18,7 @@ from aliquot.coordinator.core.errors import (
 from aliquot.coordinator.core.leases.records import Lease, LeaseState
 from aliquot.coordinator.core.maintenance import closing
 from aliquot.coordinator.core.maintenance.calendar import wall_time
+from aliquot.coordinator.core.maintenance.closing import OPENED_MAX
 from aliquot.coordinator.core.maintenance.windows import Phase, WindowSpec
 from aliquot.coordinator.core.outcomes import Explained
 from aliquot.coordinator.core.queries import Explain
@@ -373,6 +374,14 @@ def test_a_victim_that_is_reprieved_after_the_start_is_told_to_go_after_all() ->
     s.books.settle()
     s.at(NOON_MS + MINUTE)
     assert s.books.again(victim).end_reason
+
+
+def test_others_that_close_too_do_not_hide_the_node_that_is_asked_for() -> None:
+    s = stage(*(node(f"x{number}", 1) for number in range(OPENED_MAX)), node("last", 1))
+    s.declare(window(node_ids=tuple(s.books.state.nodes)))
+    s.at(NOON_MS - HOUR)
+    found = s.ask(request(100, node_ids=("n-last",), time_limit_ms=30 * MINUTE))
+    assert found.state is LeaseState.GRANTED
 
 
 def test_windows_that_come_and_go_leave_nothing_behind() -> None:

@@ -15,8 +15,9 @@ from aliquot.coordinator.core.inventory import Inventory
 from aliquot.coordinator.core.placement import POLICIES, Engine, accelerated, make_policy
 from aliquot.coordinator.core.placement import index as cached
 from aliquot.coordinator.core.placement.accelerated import warm_up
+from aliquot.coordinator.core.placement.placer import mix64
 from aliquot.coordinator.core.placement.policies.price import Price
-from aliquot.coordinator.core.types import Demand, Placement, Topology
+from aliquot.coordinator.core.types import Demand, Placement, SlicePlan, Topology
 from aliquot.plan.learning import teach
 from tests.placement.histories import mixed_pool, random_demand
 from tests.placement.pools import GIB, Books, assert_sound, node, pool
@@ -79,9 +80,9 @@ def suppose(inventory: Inventory, gone: Placement, engine: Engine, demand: Deman
 
 
 @pytest.mark.no_cover  # would more than double its time
-@pytest.mark.parametrize("name", sorted(POLICIES))
-@pytest.mark.parametrize("compiled", [True, False])
+@pytest.mark.parametrize(("name", "compiled"), [("price", True), *((name, False) for name in sorted(POLICIES))])
 def test_cached_scores_decide_as_a_full_scan_does(name: str, compiled: bool) -> None:
+    """Only the price policy has its scores compiled."""
     if compiled:
         warm_up()
     rng = random.Random(1 + compiled)
@@ -368,3 +369,24 @@ def test_a_policy_that_wants_the_mix_is_given_what_arrives() -> None:
         versions.append(engine.policy.version)
     assert device() == other, "200 fit beside 700 then, and beside 800 still"
     assert [position for position in range(1, 401) if versions[position] > versions[position - 1]] == [200, 400]
+
+
+@pytest.mark.parametrize("name", ["bestfit", "dotprod"])
+def test_nodes_that_say_nothing_of_their_cpus_are_compared_by_their_devices(name: str) -> None:
+    inventory = pool(node("a", cpu_milli=0), node("b", cpu_milli=0))
+    inventory.reserve(SlicePlan("b", "GPU-b-0", 500, GIB))
+    placement = Engine(inventory, make_policy(name)).place(Demand())
+    assert placement is not None
+    assert placement.node_ids == ("b",)
+
+
+def test_dotprod_does_not_look_at_what_is_not_asked_for() -> None:
+    inventory = pool(node("a", cpu_milli=8_000), node("b"))
+    inventory.reserve(SlicePlan("b", "GPU-b-0", 500, GIB))
+    placement = Engine(inventory, make_policy("dotprod")).place(Demand())
+    assert placement is not None
+    assert placement.node_ids == ("b",)
+
+
+def test_numbers_are_mixed_as_splitmix_has_it() -> None:
+    assert mix64(0) == 0xE220A8397B1DCDAF, "the first number of SplitMix64 from the seed 0, as published"

@@ -6,7 +6,7 @@ import pytest
 
 from aliquot.coordinator.core.inventory import Inventory
 from aliquot.coordinator.core.placement import Engine, Reason, make_policy
-from aliquot.coordinator.core.types import Demand, Missing, SlicePlan, Topology
+from aliquot.coordinator.core.types import SERVE_LABELS, Demand, Missing, SlicePlan, Topology
 from tests.placement.pools import GIB, node, pool
 
 
@@ -37,6 +37,7 @@ def test_an_empty_pool() -> None:
         (Demand(count=9), Reason.TOO_FEW_DEVICES_ON_NODE, "ask for at most 8 per member, or for a gang"),
         (Demand(count=5, topology=Topology.REQUIRE_ISLAND), Reason.NO_ISLAND, "prefer an island instead"),
         (Demand(node_selector=(("zone", "x"),)), Reason.SELECTOR, "drop the node selector"),
+        (Demand(node_selector=((f"{SERVE_LABELS}mig", "yes"),)), Reason.SERVE, "ask for a local lease"),
         (Demand(cpu_milli=97_000), Reason.HOST_TOO_SMALL, "ask for less CPU or memory"),
         (Demand(gang_size=3, count=8), Reason.GANG_OVER_POOL, "ask for at most 2 members"),
     ],
@@ -68,6 +69,7 @@ def test_what_does_not_fit_now() -> None:
     gang = the_only(inventory, Demand(gang_size=4, share_milli=500, memory_bytes=GIB))
     assert gang.reason == Reason.GANG_TOO_LARGE_NOW
     assert "1 of 4 members fit now" in gang.detail
+    assert gang.smallest_change.startswith("a gang of 1, or 3 more places of ")
 
 
 def test_nodes_that_are_not_ready_and_hosts_that_are_full() -> None:

@@ -357,3 +357,12 @@ def test_what_it_costs_depends_on_the_nodes_asked_about_and_not_on_the_pool() ->
     few, many = calls_for(60, 50), calls_for(600, 50)
     assert many == few
     assert calls_for(600, 550) - many <= 3 * 500
+
+
+def test_what_is_said_of_memory_is_about_devices_with_the_share() -> None:
+    books = pool(node("one", 2, agentless=True))
+    held(books, "GPU-one-0", 800, 10)
+    held(books, "GPU-one-1", 100, 30)
+    said = fits(books, request(300, 20 * GIB), "n-one")["n-one"]
+    assert said.reason == "MEMORY_HELD"
+    assert said.detail == "20.0Gi was asked for; devices with the share left have at most 10.0Gi"

@@ -115,7 +115,7 @@ def play(inventory: Inventory, engine: Engine, steps: list[tuple[Any, ...]]) -> 
 
 
 @pytest.mark.no_cover  # would more than double its time
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(steps=st.lists(STEPS, max_size=12))
 def test_everything_is_as_it_was_however_a_trial_is_left(steps: list[tuple[Any, ...]]) -> None:
     inventory = crowded_pool()

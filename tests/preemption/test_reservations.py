@@ -8,10 +8,13 @@ import pytest
 from msgspec.structs import replace
 
 from aliquot.coordinator.core import commands as c
-from aliquot.coordinator.core.holds.facts import HoldBroken, HoldReleased
+from aliquot.coordinator.core.admission.making_room import RESERVATIONS_MAX
+from aliquot.coordinator.core.holds.facts import HoldBroken, HoldCreated, HoldReleased
 from aliquot.coordinator.core.leases.records import Lease, LeaseState
 from aliquot.coordinator.core.types import NodeSpec, Topology
 from tests.core.harness import Books, node, request
+from tests.preemption.asking import ask, leave, run, state_of
+from tests.tenancy.declaring import declare, queue
 
 PATIENCE_MS = 300_000
 """How long the default queue lets a request wait before devices are kept for it."""
@@ -172,3 +175,56 @@ def test_room_is_made_on_a_node_of_several_vendors_or_tiers(mixed: dict[str, str
 
     assert books.again(dear).state is LeaseState.PREEMPTING
     assert books.state.holds[high.lease_id].device_uuids == ("GPU-one-0",)
+
+
+def test_devices_are_kept_once_a_request_has_waited_so_long_and_for_so_many_queues() -> None:
+    books = Books()
+    books.connect(node("one", RESERVATIONS_MAX + 2))
+    names = [f"q{number}" for number in range(RESERVATIONS_MAX + 2)]
+    declare(books, *(queue(name) for name in names))
+    running = fill(books)
+    for name in names:
+        books.allocate(request(queue=name))
+    books.settle()
+    books.advance(PATIENCE_MS - 1)
+    assert not books.state.holds
+    books.advance(1)
+    assert len(books.state.holds) == RESERVATIONS_MAX
+    for lease in running.values():
+        end(books, lease)
+    assert not any(lease.waiting for lease in books.state.leases.values())
+
+
+def test_a_reservation_is_made_for_the_head_and_short_leases_fit_in_before_it(books: Books) -> None:
+    books.connect(node("two"))
+    books.settle()
+    long = run(books, count=4, time_limit_ms=3_600_000)
+    run(books, count=3, time_limit_ms=7_200_000)
+    big = ask(books, count=4)
+    books.advance(300_000)
+    ask(books, count=4, tenant="b")
+    holds = [fact for fact in books.facts if isinstance(fact, HoldCreated)]
+    assert [fact.owner for fact in holds] == [big.lease_id]
+    assert holds[0].start_ms == long.granted_ms + 3_600_000
+    assert {plan.node_id for plan in holds[0].placement.members[0]} == {long.slices[0].plan.node_id}
+    books.do(c.Release(long.lease_id))
+    books.report(long, c.ReportStatus.GONE)
+    one = ask(books)
+    assert one.state is LeaseState.GRANTED, "what is not reserved is for everybody"
+    assert state_of(books, big) is LeaseState.GRANTED
+
+
+def test_backfill_uses_reserved_devices_only_until_their_owner_can_start(books: Books) -> None:
+    run(books, count=3, time_limit_ms=3_600_000)
+    big = ask(books, count=4)
+    books.advance(300_000)
+    short = ask(books, tenant="b", time_limit_ms=600_000)
+    assert big.lease_id in books.state.holds
+    assert short.state is LeaseState.GRANTED
+    leave_ms = short.granted_ms + 600_000
+    assert leave_ms < books.state.holds[big.lease_id].start_ms
+    books.advance(600_000)
+    leave(books, short)
+    long = ask(books, tenant="c", time_limit_ms=3_600_000)
+    assert long.state is LeaseState.QUEUED, "it would delay the head"
+    assert ask(books, tenant="d").state is LeaseState.QUEUED, "nobody knows when it ends"

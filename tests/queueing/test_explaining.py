@@ -9,10 +9,10 @@ from aliquot.coordinator.core.config import CoreConfig
 from aliquot.coordinator.core.errors import DomainError
 from aliquot.coordinator.core.outcomes import Explained
 from aliquot.coordinator.core.queries import Explain, ExplainLease
-from aliquot.coordinator.core.tenancy.specs import PoolSpec
+from aliquot.coordinator.core.tenancy.specs import PoolSpec, QueuePolicy
 from aliquot.coordinator.core.types import RequestSpec
-from tests.core.harness import Books, node, request
-from tests.tenancy.declaring import declare, queue, tenant
+from tests.core.harness import GIB, Books, node, request
+from tests.tenancy.declaring import declare, queue, root, tenant
 
 
 def explain(books: Books, subject: RequestSpec | str) -> Explained:
@@ -47,10 +47,27 @@ def test_without_time_limits_the_start_is_a_guess_and_says_so() -> None:
     assert found.expected_uncertainty_ms == found.expected_start_ms - books.now_ms
 
 
+def test_the_start_counts_what_is_kept_for_the_request_already() -> None:
+    hour_ms = 3_600_000
+    books = Books()
+    books.connect(node("one"))
+    books.settle()
+    first, *_ = [books.activate(books.allocate(request(1000, time_limit_ms=hours * hour_ms))) for hours in range(1, 5)]
+    began_ms = books.now_ms
+    waiting = books.allocate(request(1000, count=2))
+    books.advance(600_000)
+    assert waiting.lease_id in books.state.holds
+    books.do(c.Release(first.lease_id))
+    books.report(first, c.ReportStatus.GONE)
+    books.settle()
+    assert explain(books, waiting.lease_id).expected_start_ms == began_ms + 2 * hour_ms
+
+
 def test_it_names_who_would_be_preempted_without_preempting() -> None:
     books = full_pool(preemptible=True)
     found = explain(books, request(1000, count=2, priority=5))
     assert len(found.would_preempt) == 2
+    assert "2 leases would have to end for it" in found.notes
     assert all(lease_id in books.state.leases for lease_id in found.would_preempt)
     assert not books.state.holds
 
@@ -119,6 +136,19 @@ def test_it_says_why_others_are_ahead_and_speaks_of_one_and_of_many() -> None:
     assert "ahead of it: 1 of higher priority, 1 that came earlier" in found.notes
     assert found.summary.startswith("1 device (whole) does not fit now")
     assert explain(books, request(1000, count=2)).summary.startswith("2 devices (whole) do not fit now")
+
+
+@pytest.mark.parametrize(("share", "memory_gib"), [(750, 0), (100, 30)])
+def test_it_says_what_part_of_the_pool_a_tenant_holds(share: int, memory_gib: int) -> None:
+    hour_ms = 3_600_000
+    books = Books()
+    books.connect(node("one"))
+    declare(books, root(QueuePolicy.FAIR_SHARE, half_life_ms=hour_ms), queue("default", policy=QueuePolicy.FAIR_SHARE))
+    books.activate(books.allocate(request(share, memory_gib * GIB, count=4)))
+    books.advance(100 * hour_ms)
+    waiting = books.allocate(request(1000, count=2))
+    notes = explain(books, waiting.lease_id).notes
+    assert any("holds, and lately held, 150.0 % of the pool" in note for note in notes), "the sum of both"
 
 
 def test_an_owner_is_told_when_borrowers_must_go_and_that_they_are_going() -> None:

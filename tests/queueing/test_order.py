@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from aliquot.coordinator.core import commands as c
 from aliquot.coordinator.core.leases.records import Lease, LeaseState
-from aliquot.coordinator.core.queueing.failed import FailedDemands
+from aliquot.coordinator.core.queueing.failed import KINDS_MAX, FailedDemands
 from aliquot.coordinator.core.tenancy.decay import FRACTION_BITS, faded, remaining
 from aliquot.coordinator.core.tenancy.specs import QueuePolicy, QueueSpec
 from aliquot.coordinator.core.types import Demand, Placement
@@ -88,6 +88,16 @@ def test_fair_share_serves_who_holds_least_by_weight() -> None:
     for lease in running[5:7]:
         free_one(books, lease)
     assert served(books, [heavy, light]) == [0, 1]
+
+
+def test_a_tenant_that_waits_no_longer_takes_nobody_of_its_queue_along() -> None:
+    books = pool(QueuePolicy.FAIR_SHARE)
+    running = [ask(books) for _ in range(4)]
+    waiting = [ask(books, tenant=name) for name in ("b", "c", "d")]
+    books.do(c.Release(waiting[0].lease_id))
+    for lease in running[:2]:
+        free_one(books, lease)
+    assert served(books, waiting[1:]) == [0, 1]
 
 
 def test_yesterday_s_heavy_user_waits_and_is_forgiven_with_time() -> None:
@@ -199,6 +209,14 @@ def test_only_what_is_as_large_in_every_respect_is_known_to_fail(
         assert any(covers)
     if len(failed) <= 8:
         assert (demand(asked) in known) == any(covers)
+
+
+def test_so_many_kinds_are_known_to_fail_and_no_more() -> None:
+    known = FailedDemands()
+    kinds = [Demand(models=((f"m{number}",),)) for number in range(KINDS_MAX + 1)]
+    for demand in kinds:
+        known.add(demand)
+    assert [demand in known for demand in kinds] == [True] * KINDS_MAX + [False]
 
 
 @given(

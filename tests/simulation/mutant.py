@@ -26,6 +26,8 @@ class Mutant:
     """Of the faults in which it can show; none: any may do it."""
     often: int = 3
     """How much more often these happen."""
+    scene: str = ""
+    """A script in which it shows at once (`stage`), played before the seeds; empty: any seed will do."""
 
     @contextmanager
     def applied(self) -> Iterator[None]:
@@ -39,12 +41,18 @@ MUTANTS: list[Mutant] = []
 
 
 def mutant(
-    name: str, mistake: str, *, size: str = "small", kinds: tuple[str, ...] = (), often: int = 3
+    name: str,
+    mistake: str,
+    *,
+    size: str = "small",
+    kinds: tuple[str, ...] = (),
+    often: int = 3,
+    scene: str = "",
 ) -> Callable[[Callable[[Put], None]], Callable[[Put], None]]:
     """Register one."""
 
     def register(apply: Callable[[Put], None]) -> Callable[[Put], None]:
-        MUTANTS.append(Mutant(name, mistake, apply, size, kinds, often))
+        MUTANTS.append(Mutant(name, mistake, apply, size, kinds, often, scene))
         return apply
 
     return register

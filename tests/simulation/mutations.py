@@ -358,7 +358,14 @@ def _uncut(put: Put) -> None:
     "granted while cut",
     "what is about to be cut away is still granted",
     kinds=("agent.slow_threads", "agent.freeze", "net.slow_node", "net.cut_node"),
-    often=6,
+    scene="""
+        > card
+        > start
+        > slow node-0000 4
+        > allocate larger 2g.10gb until=queued
+        > wait 3
+        > allocate small 1g.5gb until=queued gang=6
+    """,
 )
 def _granted_while_cut(put: Put) -> None:
     put(cutting, "withheld", lambda node: {})
@@ -394,6 +401,33 @@ def _by_pid(put: Put) -> None:
     from tests.simulation.sim.machine import SimProcesses
 
     put(SimProcesses, "alive", lambda self, process: process.pid in self._table.by_pid)
+
+
+@mutant(
+    "start time forgotten",
+    "a process is signalled that has the number of the one that was meant, and started later",
+    kinds=("process.pid_reused", "process.abuse"),
+)
+def _start_time(put: Put) -> None:
+    original = signals.Signaller._send
+
+    class Forgetful:
+        """Whoever has the number now is taken for the one that was meant."""
+
+        def __init__(self, processes: Any, meant: Any) -> None:
+            self._processes, self._meant = processes, meant
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._processes, name)
+
+        def key_of(self, pid: int) -> Any:
+            return self._processes.key_of(pid) and self._meant
+
+    def send(self: Any, target: Any, what: Any) -> Any:
+        with mock.patch.object(self, "_processes", Forgetful(self._processes, target.process)):
+            return original(self, target, what)
+
+    put(signals.Signaller, "_send", send)
 
 
 @mutant("limit taken as half", "the watchdog ends processes that are within their limit")

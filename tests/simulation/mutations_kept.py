@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from aliquot.agent import controller
+from aliquot.agent import bookkeeping
 from aliquot.agent.disk import checkpoint, durable, identity
 from aliquot.coordinator.core import evolve
 from aliquot.coordinator.core.inventory.records import NodeRecord
@@ -17,7 +17,7 @@ from aliquot.coordinator.core.leases.facts import LeasesForgotten
 from aliquot.coordinator.core.leases.records import Lease
 from aliquot.coordinator.core.preemption import choosing, plan, victims
 from aliquot.coordinator.core.state import State
-from aliquot.coordinator.core.tenancy import limits
+from aliquot.coordinator.core.tenancy import limits, offences
 from aliquot.coordinator.reading import watch
 from aliquot.coordinator.rpc import lease_service
 from aliquot.coordinator.upkeep import keepalive
@@ -85,15 +85,43 @@ def _undisturbed(put: Put) -> None:
     "that several victims of one tenant at once are several disruptions is not looked at",
     size="crowded",
     kinds=QUOTA,
+    scene="""
+        > pool 1 of 2
+        > start
+        > tenant bio disruptions=1
+        > allocate first 1 tenant=bio preemptible=yes priority=-5
+        > allocate second 1 tenant=bio preemptible=yes priority=-5
+        > allocate urgent 2 priority=5 until=queued
+    """,
 )
 def _one_by_one(put: Put) -> None:
     put(plan, "_undisturbed_until_ms", lambda question, victims: 0)
 
 
+@mutant(
+    "offences forgotten",
+    "leases that ended as OVER_LIMIT are not held against their tenant",
+    kinds=("admin.quota", "process.abuse"),
+)
+def _no_offences(put: Put) -> None:
+    put(offences, "held", lambda tenancy, tenant, queue, now_ms: None)
+
+
 # -- limits and guarantees
 
 
-@mutant("limits of models forgotten", "only limits for all models together are looked at", kinds=("admin.quota",))
+@mutant(
+    "limits of models forgotten",
+    "only limits for all models together are looked at",
+    kinds=("admin.quota",),
+    scene="""
+        > pool 1 of 2
+        > start
+        > tenant edu limit=1
+        > allocate first 1 tenant=edu
+        > allocate second 0.5 tenant=edu until=queued
+    """,
+)
 def _models(put: Put) -> None:
     original = limits._compare
 
@@ -111,6 +139,21 @@ def _memory_unlimited(put: Put) -> None:
         return original(label, model, limit, (held[0], -(1 << 60)), more)
 
     put(limits, "_compare", compare)
+
+
+@mutant(
+    "guarantees without memory",
+    "the memory of a guarantee is not looked at",
+    size="crowded",
+    kinds=("admin.quota", "launcher.burst"),
+)
+def _memory_of_guarantees(put: Put) -> None:
+    original = limits._within
+
+    def within(guaranteed: Any, share: int, memory: int, scale: int) -> bool:
+        return original(guaranteed, share, 0, scale)
+
+    put(limits, "_within", within)
 
 
 @mutant("host memory not held", "the host memory of a gang's members is not taken off their node")
@@ -267,7 +310,7 @@ def _told_first(put: Put) -> None:
     async def persist(self: Any, records: Any) -> list[Any]:
         return list(records)
 
-    put(controller.Controller, "_persist", persist)
+    put(bookkeeping.Bookkeeper, "persist", persist)
 
 
 @mutant(

@@ -146,7 +146,15 @@ def _unmaintained(put: Put) -> None:
 
 
 @mutant(
-    "grace not counted", "what ends by its time limit is taken to be gone then", kinds=("admin.maintenance",), often=12
+    "grace not counted",
+    "what ends by its time limit is taken to be gone then",
+    kinds=("admin.maintenance",),
+    scene="""
+        > pool 1 of 1
+        > start
+        > maintain node-0000 30
+        > allocate job 1 limit=20 grace=30 until=queued
+    """,
 )
 def _no_grace(put: Put) -> None:
     put(closing, "runs_ms", lambda request: request.time_limit_ms)

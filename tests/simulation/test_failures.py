@@ -9,10 +9,13 @@ import pytest
 
 from tests.simulation.checking import check, named
 from tests.simulation.faults import KINDS, Fault
-from tests.simulation.mutant import MUTANTS
-from tests.simulation.running import Case, everything_about, minimise, run, story
+from tests.simulation.mutant import MUTANTS, Mutant
+from tests.simulation.running import Case, everything_about, minimise, run, run_once, story
+from tests.simulation.stage import Stage
 
 pytestmark = pytest.mark.no_cover
+
+SHOWN = [mutant for mutant in MUTANTS if mutant.scene]
 
 
 def test_a_failure_is_minimised_and_its_printed_case_fails_in_the_same_way() -> None:
@@ -25,7 +28,7 @@ def test_a_failure_is_minimised_and_its_printed_case_fails_in_the_same_way() -> 
         printed = re.search(r"--case '(.*)'", story(smallest, again))
         assert printed is not None
         assert run(Case.read(printed.group(1))).violations == again.violations
-    assert not run(smallest).violations, "the mistake is to blame, not the case"
+    assert not run_once(smallest).violations, "the mistake is to blame, not the case"
 
 
 def test_a_case_reads_back_as_it_was_written() -> None:
@@ -44,9 +47,18 @@ def test_one_case_can_be_told_in_full() -> None:
     assert all("node-0003" in line for line in lines)
 
 
-@pytest.mark.parametrize("name", ["share off by one", "release frees at once", "answer before the commit"])
+@pytest.mark.parametrize("name", ["driver's memory leased", "release frees at once", "answer before the commit"])
 def test_a_broken_variant_is_caught(name: str) -> None:
     assert check(name).violation
+
+
+@pytest.mark.parametrize("mutant", SHOWN, ids=[mutant.name for mutant in SHOWN])
+def test_a_scene_shows_its_variant_and_nothing_else(mutant: Mutant) -> None:
+    assert not Stage().play_all(mutant.scene), "the scene is to blame, not the mistake"
+    with mutant.applied():
+        violations = Stage().play_all(mutant.scene)
+    assert violations
+    assert "nobody caught" not in violations[0], "a rule of the auditor has to catch it"
 
 
 @pytest.mark.slow

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.simulation.running import Case, minimise, run, story
+from tests.simulation.running import Case, minimise, run_once, story
 
 # A few hundred thousand steps of production code a seed: watching each line would double their time.
 pytestmark = pytest.mark.no_cover
@@ -15,7 +15,7 @@ PAST = Path(__file__).with_name("past_failures.jsonl").read_text("utf-8").splitl
 
 
 def _hold(case: Case) -> None:
-    result = run(case)
+    result = run_once(case)
     if result.violations:
         pytest.fail(story(*minimise(case, result, runs_max=20)), pytrace=False)
 

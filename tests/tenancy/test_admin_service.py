@@ -29,6 +29,7 @@ queues:
     parent: training
     ageing: 30s
     reserve_after: 10m
+    on_over_limit: {action: refuse, for: 10m, after: 2}
     scaling: [{keep: least, cron: "0 8 * * mon-fri", lasting: 10h, waiting: 3, busy_below: 20%}]
 tenants:
   - name: research
@@ -38,6 +39,7 @@ tenants:
     models: {A100-80: {limit: {gpus: 6}}}
     budget: {period: week, gpu_hours: 1000, money: 2500.50}
     disruptions: {max: 3, per: 1h}
+    on_over_limit: {action: stronger_tier}
 prices:
   currency: EUR
   gpu_hour: {A100-80: 2.10, "*": 1}
@@ -76,6 +78,12 @@ async def test_a_file_is_applied_shown_applied_again_and_survives_a_restart(
         (research,) = [view for view in json.loads(said)["tenants"] if view["spec"]["name"] == "research"]
         assert research["spec"]["quota"]["guaranteed"] == {"share_milli": 2500, "memory_bytes": 100 << 30}
         assert research["spec"]["budget"]["money_micro"] == 2_500_500_000
+        hourly = {"action": "stronger_tier", "for_s": 3600, "after": 1, "min_tier": "driver"}
+        assert research["spec"]["on_over_limit"] == hourly
+        code, said, _ = await cli(pool.address, "queues", "--json")
+        (vision,) = [view for view in json.loads(said)["queues"] if view["spec"]["name"] == "vision"]
+        assert vision["spec"]["on_over_limit"] == {**hourly, "action": "refuse", "for_s": 600, "after": 2}
+        assert await cli(pool.address, "forgive", "research") == (0, "nothing is held against research\n", "")
         code, said, _ = await cli(pool.address, "queues")
         assert "    vision" in said
         code, said, _ = await cli(pool.address, "tenants")

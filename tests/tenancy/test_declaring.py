@@ -137,6 +137,14 @@ def test_nonsense_is_refused_with_its_field(books: Books, spec: TenantSpec | Que
     assert not books.state.tenancy.queues
 
 
+def test_a_leap_year_is_the_longest_time(books: Books) -> None:
+    year_ms = 366 * 86_400_000
+    declare(books, QueueSpec("q", ageing_ms=year_ms))
+    with pytest.raises(InvalidField, match="not within"):
+        declare(books, QueueSpec("q", ageing_ms=year_ms + 1))
+    assert books.state.tenancy.queue_spec("q").ageing_ms == year_ms
+
+
 def test_a_cycle_of_queues_is_refused(books: Books) -> None:
     declare(books, queue("a"), queue("b", parent="a"), queue("c", parent="b"))
     with pytest.raises(InvalidField, match=r"cycle: .*a.*c.*b"):

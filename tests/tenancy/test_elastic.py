@@ -17,7 +17,8 @@ from aliquot.coordinator.core.ledger.books import open_entries
 from aliquot.coordinator.core.preemption.facts import PreemptionStarted
 from aliquot.coordinator.core.queries import Explain, ExplainLease
 from aliquot.coordinator.core.snapshot import state_hash
-from tests.core.harness import Books, node, request
+from aliquot.coordinator.core.tenancy.specs import UNLIMITED, Amount, PoolSpec, Quota, TenantSpec
+from tests.core.harness import GIB, Books, node, request
 from tests.tenancy.declaring import declare, tenant
 
 GROWTH_MS = 5_000
@@ -194,6 +195,27 @@ def test_a_tenants_own_growth_is_not_in_its_way(books: Books) -> None:
     gone(books, lease)
     books.settle()
     assert books.again(own).state is LeaseState.GRANTED
+
+
+def test_what_is_missing_below_a_limit_is_given_back_to_the_last_byte(books: Books) -> None:
+    limit = Amount(UNLIMITED, 40 * GIB - 1)
+    declare(books, TenantSpec("a", Quota(limit=limit)))
+    lease = grow(books, start(books, most=3, share_milli=250, memory_bytes=10 * GIB))
+    assert len(lease.current) == 3
+    books.allocate(request(250, 10 * GIB, tenant="a"))
+    books.settle()
+    assert [piece.member for piece in books.again(lease).slices if piece.shed] == [2]
+    books.advance(60_000)
+    assert [piece.state for piece in books.again(lease).slices if piece.shed] == [SliceState.RELEASING], "however late"
+
+
+def test_nothing_is_given_back_for_what_a_pool_keeps_free(books: Books) -> None:
+    lease = start(books, most=1)
+    declare(books, PoolSpec("default", limit=Amount(3000, UNLIMITED)))
+    other = books.allocate(request(count=3, tenant="b"))
+    books.settle()
+    assert books.again(other).waiting
+    assert not any(piece.shed for piece in books.again(lease).slices)
 
 
 def test_growth_uses_up_nobodys_guarantee(books: Books) -> None:

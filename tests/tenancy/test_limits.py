@@ -16,6 +16,7 @@ from aliquot.coordinator.core.tenancy.specs import (
     ModelQuota,
     Period,
     PoolSpec,
+    QueueSpec,
     Quota,
     TenantSpec,
 )
@@ -206,3 +207,18 @@ def test_every_promise_shrinks_by_what_is_shortest() -> None:
     for usable, scale in (((4000, 400), 10**6), ((3000, 400), 750_000), ((4000, 100), 250_000), ((3000, 200), 500_000)):
         assert scale_of(promise, Amount(*usable)) == scale
     assert (scale_of(Amount(), Amount()), scale_of(Amount(1, 0), Amount())) == (MILLIONTHS, 0)
+
+
+def test_the_limit_of_the_root_counts_for_the_deepest_queue(books: Books) -> None:
+    names = [f"q{number}" for number in range(8)]
+    below = zip(names, ["root", *names], strict=False)
+    declare(
+        books,
+        QueueSpec("root", parent="", quota=Quota(limit=Amount(2000, -1))),
+        *(QueueSpec(name, parent=parent) for name, parent in below),
+    )
+    with pytest.raises(QuotaExceeded) as refused:
+        ask(books, 1000, count=3, queue=names[-1])
+    assert refused.value.subject == "queue root"
+    with pytest.raises(InvalidField, match="9 levels"):
+        declare(books, QueueSpec("q8", parent=names[-1]))

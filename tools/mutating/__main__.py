@@ -22,7 +22,7 @@ def main() -> int:
     cover = cover_of(arguments.area)
     warm_up()
     files = [path for path in area.files() if arguments.only in path.relative_to(ROOT).as_posix()]
-    chosen, of_all = sample(files, arguments.sample)
+    chosen, of_all = sample(files, arguments.sample, arguments.seed)
     chosen = [mutant for mutant in chosen if not arguments.name or arguments.name in mutant.name]
     control = [Mutant(mutant.path, NOTHING, 0, mutant.line, 0) for mutant in chosen[:: max(1, len(chosen) // 5)]]
     for verdict in try_all(control, cover, arguments.jobs):
@@ -82,6 +82,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tools.mutating", description=__doc__)
     parser.add_argument("area", choices=AREAS)
     parser.add_argument("--sample", type=int, default=80, metavar="N", help="how many, chosen by hash (80)")
+    parser.add_argument("--seed", default="", help="another sample for each (none)")
     parser.add_argument("--only", default="", metavar="PATH", help="of files with this in their path")
     parser.add_argument("--name", default="", metavar="TEXT", help="of these, those with this in their name")
     parser.add_argument("--jobs", type=int, default=2, help="processes (2)")

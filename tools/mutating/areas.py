@@ -42,7 +42,7 @@ _OF_CUTS = "tests/enforce/test_mig.py"
 AREAS = {
     "core": Area(
         (f"{_CORE}/**/*.py",),
-        tuple(f"tests/{name}" for name in _OF_CORE),
+        (*(f"tests/{name}" for name in _OF_CORE), "tests/enforce/test_cut_decisions.py"),
         (f"{_CORE}/placement/price_kernel.py",),
     ),
     "agent-core": Area(

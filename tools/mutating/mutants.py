@@ -20,6 +20,7 @@ from cosmic_ray.plugins import get_operator, operator_names
 from tools.mutating.areas import ROOT
 
 Position = tuple[int, int]
+_SIGNATURES = ("parameters", "typedargslist", "lambdef")
 NOTHING = "nothing"
 """The operator that changes nothing: what the tests say then is what they always say."""
 
@@ -108,26 +109,27 @@ def mutants_of(path: Path) -> Iterator[Mutant]:
     name = path.relative_to(ROOT).as_posix()
     seen: Counter[str] = Counter()
     for node in ast_nodes(get_ast(source)):
+        is_star = node.type == "operator" and node.parent.type in _SIGNATURES  # before names to be given: no product
         for short, operator in _operators().items():
             for start, _ in operator.mutation_positions(node):
-                if not any(low <= start < high for low, high in silent):
+                if not is_star and not any(low <= start < high for low, high in silent):
                     yield Mutant(name, short, seen[short], *start)
                 seen[short] += 1
 
 
-def sample(paths: Iterable[Path], size: int) -> tuple[list[Mutant], int]:
-    """So many, at most one at each place, and how many there are in all."""
+def sample(paths: Iterable[Path], size: int, seed: str = "") -> tuple[list[Mutant], int]:
+    """So many, at most one at each place, and how many there are in all. Each seed chooses others."""
     found = [mutant for path in paths for mutant in mutants_of(path)]
-    by_hash = sorted(found, key=lambda mutant: hashlib.sha256(_seed(mutant)).digest())
+    by_hash = sorted(found, key=lambda mutant: hashlib.sha256(_hashed(mutant, seed)).digest())
     places: dict[tuple[str, int, int], Mutant] = {}
     for mutant in by_hash:
         places.setdefault((mutant.path, mutant.line, mutant.column), mutant)
     return list(places.values())[:size], len(found)
 
 
-def _seed(mutant: Mutant) -> bytes:
+def _hashed(mutant: Mutant, seed: str) -> bytes:
     """Lines above that come and go change nothing about what is chosen."""
-    return f"{mutant.path} {mutant.operator} {mutant.occurrence}".encode()
+    return f"{mutant.path} {mutant.operator} {mutant.occurrence}{seed and ' '}{seed}".encode()
 
 
 def _silent(tree: ast.Module) -> Iterator[tuple[Position, Position]]:
@@ -137,9 +139,7 @@ def _silent(tree: ast.Module) -> Iterator[tuple[Position, Position]]:
             quiet = node.annotation
         elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             quiet = node.returns
-        elif (
-            (isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING") or _is_log(node) or _is_alias(node)
-        ):
+        elif _is_for_types(node) or _is_log(node) or _is_alias(node):
             quiet = node
         elif isinstance(node, ast.ClassDef):
             # How a class is laid out (`slots=True`): the type checker looks at that.
@@ -157,8 +157,10 @@ def _is_log(node: ast.AST) -> bool:
 
 
 def _is_alias(node: ast.AST) -> bool:
-    """`Name = Other | Another`: a name for a type."""
-    if not isinstance(node, ast.Assign) or not isinstance(node.value, ast.BinOp | ast.Subscript):
+    """`Name = Other | Another` or `Name = TypeVar(...)`: a name for a type."""
+    if not isinstance(node, ast.Assign) or not isinstance(node.value, ast.BinOp | ast.Subscript | ast.Call):
+        return False
+    if isinstance(node.value, ast.Call) and ast.unparse(node.value.func) != "TypeVar":
         return False
     target = node.targets[0]
     return isinstance(target, ast.Name) and target.id[:1].isupper() and not target.id.isupper()

@@ -35,8 +35,10 @@ HEAVY = ("grpc.aio", "google.protobuf.json_format", "google.rpc.status_pb2", "ms
 ALSO_HEAVY = ("numpy", "numba", "scipy.optimize", "prometheus_client", "pytest_asyncio", "uvloop", "cryptography.x509")
 TESTS_MAX = 60
 """So many of the tests that reach a line are asked, the quickest first: a mistake that none of these sees is one."""
-LEAST_S = 30
-"""A mutant may take ten times the processor that its tests take, and this."""
+TESTS_MAX_S = 20.0
+"""Nor are more asked than take so long together: a slow one that would see a mistake is not what people wait for."""
+TIMES, LEAST_S = 4, 20
+"""A mutant may take so many times the processor that its tests take, and these seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,11 +92,11 @@ def try_all(mutants: Sequence[Mutant], cover: Cover, jobs: int) -> Iterator[Verd
     while waiting or running:
         while waiting and len(running) < jobs:
             mutant = waiting.pop()
-            tests = cover.of(mutant.path, mutant.line, TESTS_MAX)
+            tests = cover.of(mutant.path, mutant.line, TESTS_MAX, TESTS_MAX_S)
             if not tests:
                 yield Verdict(mutant, killed=False, how="no test reaches it", tests=0)
                 continue
-            allowed_s = LEAST_S + 10 * cover.seconds(tests)
+            allowed_s = LEAST_S + TIMES * cover.seconds(tests)
             output = Path(tempfile.mkstemp(prefix="mutant-")[1])
             pid = os.fork()
             if not pid:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from aliquot.agent.attaching import Attacher
+from aliquot.agent.connection import Coordinators
 from aliquot.agent.controller import Controller
 from aliquot.agent.core.enforcement import Rules
 from aliquot.agent.devices.base import DeviceBackend, DeviceError
@@ -23,6 +24,7 @@ from aliquot.agent.enforce.prerequisites import CudaDriver
 from aliquot.agent.limits_setter import LimitSetter
 from aliquot.agent.local.service import LocalService
 from aliquot.agent.mailbox import Mailbox
+from aliquot.agent.membership import Membership
 from aliquot.agent.metrics.dcgm import DcgmCollector
 from aliquot.agent.metrics.node import NodeCollector
 from aliquot.agent.partitions import Partitions
@@ -32,12 +34,13 @@ from aliquot.agent.processes.cgroups import CgroupTree, ContainmentError
 from aliquot.agent.processes.containment import Containment
 from aliquot.agent.processes.ending import Ender
 from aliquot.agent.reporting import Description, Reporter
-from aliquot.agent.settings import ContainmentMode, Settings
+from aliquot.agent.settings import DEFAULT_COORDINATOR, ContainmentMode, Settings
 from aliquot.agent.state import NodeState
 from aliquot.agent.stream import Stream
 from aliquot.agent.watchdog import Watchdog
 from aliquot.agent.world import World
 from aliquot.common.names import validate_labels, validate_node, validate_pool
+from aliquot.common.tls import ClientTls, is_local_address
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -166,7 +169,7 @@ class Agent:
                 machine=world.machine,
             ),
             mailbox=mailbox,
-            look_up=lambda: settings.coordinators(world.read_member(settings.state_dir)),
+            look_up=lambda: _coordinators(settings, world.read_member(settings.state_dir)),
             keep=lambda member: world.write_member(settings.state_dir, member),
             world=world,
         )
@@ -313,6 +316,15 @@ class Agent:
     def _note(self, subject: str, text: str) -> None:
         if text:
             self.state.notes[subject] = text
+
+
+def _coordinators(settings: Settings, member: Membership | None) -> Coordinators:
+    """Where they are, and how to talk to them. What is set goes before what joining has brought."""
+    addresses = settings.coordinator or (member.addresses if member is not None else ()) or (DEFAULT_COORDINATOR,)
+    tls = settings.tls.client()
+    if tls is None and member is not None and (member.trusted_pem or not all(map(is_local_address, addresses))):
+        tls = ClientTls(ca_pem=member.trusted_pem)
+    return Coordinators(addresses, tls, member)
 
 
 def _intervals(settings: Settings) -> Intervals:

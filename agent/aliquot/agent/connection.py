@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import grpc
 
-from aliquot.agent.disk.membership import Membership
+from aliquot.agent.membership import Membership
 from aliquot.common.errors import AliquotError, SecurityError
 from aliquot.common.limits import MAX_MESSAGE_BYTES
 from aliquot.common.reaching import CONNECT_TIMEOUT_S, reach, refusal_of

@@ -11,42 +11,30 @@ the slices that need it. After each wait a task reads the reservation again: an 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Callable
-from typing import Protocol
 
-from msgspec.structs import replace
-
+from aliquot.agent.bookkeeping import Bookkeeper, Polling
 from aliquot.agent.core import reservations
 from aliquot.agent.core.desired import Batch, Fence, Verdict, judge
-from aliquot.agent.core.model import Actual, Ending, Holder, Intent, Reservation, StopOrder
-from aliquot.agent.core.reports import report_of
-from aliquot.agent.core.reservations import Step
+from aliquot.agent.core.model import Actual, Ending, Intent, Reservation, StopOrder
+from aliquot.agent.core.reservations import LOOK_AGAIN_S, RETRY_S, Step
 from aliquot.agent.disk.checkpoint import Checkpoint
 from aliquot.agent.disk.identity import Identity
-from aliquot.agent.hosting.base import Host, HostError
-from aliquot.agent.hosting.restarts import Restarts
+from aliquot.agent.hosting.base import Host
 from aliquot.agent.limits_setter import LimitSetter
 from aliquot.agent.mailbox import Mailbox
 from aliquot.agent.processes.attachments import Attachments
 from aliquot.agent.processes.containment import Containment
 from aliquot.agent.processes.ending import Ender
+from aliquot.agent.serving import Serving
 from aliquot.agent.state import NodeState
 from aliquot.agent.verification import Verifier
 from aliquot.agent.wakeup import Wakeup
 from aliquot.agent.world import World
-from aliquot.common.tiers import NOT_SERVED
 
 log = logging.getLogger(__name__)
 
-MAX_ENDED = 10_000
-"""Endings kept until they are settled; the oldest beyond that are forgotten, and asked about again by the coordinator.
-"""
-
-RETRY_S = 2.0
-LOOK_AGAIN_S = 60.0
-"""How often slices are checked that seem to need nothing."""
 RESTORE_S = 10.0
 """How long the start waits for limits to be set again; a device that is slower must not keep the others waiting."""
 VERIFY_S = 1.0
@@ -61,16 +49,6 @@ the time that they have taken so far.
 
 WAITING_STEPS = frozenset({Step.SET_LIMIT, Step.SERVE, Step.CLEAR_LIMIT, Step.CONCLUDE})
 """Those that wait for a driver, a disk or a process."""
-
-
-class Polling(Protocol):
-    """What the controller needs of the poller."""
-
-    def poll_soon(self, uuid: str) -> None:
-        """This device has a new reservation: it is polled more often from now on."""
-
-    def mark_unusable(self, reason: str) -> None:
-        """Nothing new can be held on this node."""
 
 
 class Controller:
@@ -94,17 +72,15 @@ class Controller:
         self._state = state
         self._identity = identity
         self._checkpoint = checkpoint
+        self._books = books = Bookkeeper(
+            state=state, checkpoint=checkpoint, ender=ender, poller=poller, mailbox=mailbox
+        )
         self._containment = containment
         self._attachments = attachments
         self._limits = limits
         self._ender = ender
-        self._host = host
-        self._poller = poller
-        self._mailbox = mailbox
         self._world = world
         self._clock = world.clock
-        self._writing = asyncio.Lock()
-        """Held while the reservations and their files change together; never during a call into a driver."""
         self._wakeup = Wakeup()
         self._tasks: dict[str, asyncio.Task[None]] = {}
         """By slice id: those that a task works on now."""
@@ -112,10 +88,8 @@ class Controller:
         """By lease id."""
         self._due_s: dict[str, float] = {}
         """When slices are to be looked at again, by the monotonic clock; those that are not here: at once."""
-        self._verifier = Verifier(state, limits, host, limit_lost=self._limit_lost, not_served=self._not_served)
-        self._restarts = Restarts(world.monotonic_s)
-        self._served: set[str] = set()
-        """Slices that were served once, perhaps before this agent started: their clients will come back."""
+        self._serving = Serving(state, books, host, world, look_again=self._look_again)
+        self._verifier = Verifier(state, limits, host, limit_lost=self._limit_lost, not_served=self._serving.lost)
         self._lived: set[str] = set()
         """Slices whose limit was set once, perhaps before this agent started: processes may run on them."""
 
@@ -129,12 +103,12 @@ class Controller:
 
     async def follow(self, leader_epoch: int) -> None:
         """A coordinator leads in this epoch: from now on no lower one is obeyed."""
-        async with self._writing:
+        async with self._books.writing:
             await self._obey_leader(leader_epoch)
 
     async def obey(self, batch: Batch, session_epoch: int) -> Verdict:
         """Carry out one message of desired state: durable when this returns, acted on soon after."""
-        async with self._writing:
+        async with self._books.writing:
             fence = Fence(self._identity.leader_epoch, session_epoch)
             now_ms = self._clock.monotonic_ms()
             verdict = judge(self._state.book, fence, batch, self._state.infos(), now_ms)
@@ -142,9 +116,9 @@ class Controller:
                 log.warning("refused %s: %s: %s", refusal.slice_id or "an order", refusal.reason, refusal.detail)
             await self._obey_leader(verdict.leader_epoch)
             known = {record.slice_id for record in self._state.book}
-            records = await self._persist(verdict.records)
+            records = await self._books.persist(verdict.records)
             for record in records:
-                self._put(record)
+                self._books.put(record)
             for slice_id in verdict.forgotten:
                 self._state.book.forget(slice_id)
             for slice_id in verdict.quarantined:
@@ -152,7 +126,7 @@ class Controller:
             # New slices are reported when their limit is set; changes of known ones at once.
             told = [record for record in records if record.intent is not Intent.RUN or record.slice_id in known]
             repeated = [self._state.book.get(slice_id) for slice_id in verdict.repeats]
-            self._report(*told, *(record for record in repeated if record is not None))
+            self._books.report(*told, *(record for record in repeated if record is not None))
         self._look_again()
         return verdict
 
@@ -163,45 +137,6 @@ class Controller:
             # To refuse every order, also to stop, would be worse than to obey a deposed leader after a crash.
             log.error("leader epoch %d could not be written down: %s", leader_epoch, error)  # noqa: TRY400
 
-    async def _persist(self, records: tuple[Reservation, ...]) -> list[Reservation]:
-        """Write what is held to disk. New slices that can't be written fail; orders about known ones are
-        obeyed all the same, since a stop must not wait for a full disk.
-        """
-        held = [record for record in records if record.holds]
-        try:
-            await asyncio.to_thread(self._checkpoint.save, held)
-        except OSError as error:
-            log.error("%d reservations could not be written: %s", len(held), error)  # noqa: TRY400
-            detail = f"{self._checkpoint.directory}: {error.strerror}"
-            refused = [record.slice_id for record in held if record.slice_id not in self._state.book]
-            if refused:
-                # Some of them may have been written: the next agent would take up what fails now.
-                with contextlib.suppress(OSError):
-                    await asyncio.to_thread(self._checkpoint.forget, refused)
-                # Else the pool would go on placing leases here, and each would fail.
-                self._poller.mark_unusable(f"reservations can't be written down: {detail}")
-            return [
-                record
-                if not record.holds or record.slice_id in self._state.book
-                else reservations.fail(record, "CHECKPOINT", detail)
-                for record in records
-            ]
-        return list(records)
-
-    def _put(self, record: Reservation) -> None:
-        known = self._state.book.get(record.slice_id)
-        if known is not None and known.intent is Intent.STOP and record.intent is Intent.RUN:
-            log.info("slice %s is reprieved", record.slice_id)
-            self._note(record.slice_id, asked_to_end=False)
-            self._ender.forget(record.slice_id)
-        self._state.book.put(record)
-        if known is None and record.holds:
-            self._poller.poll_soon(record.spec.device_uuid)
-        if len(self._state.book) > MAX_ENDED:
-            ended = [other.slice_id for other in self._state.book if not other.holds]
-            for slice_id in ended[: max(0, len(ended) - MAX_ENDED)]:
-                self._state.book.forget(slice_id)
-
     # ---------------------------------------------------------------------------------------------------
     # actions
 
@@ -211,9 +146,7 @@ class Controller:
         for record in records:
             self._state.book.put(record)
             self._lived.add(record.slice_id)
-            if record.spec.serve:
-                self._served.add(record.slice_id)
-        await self._host.sweep()
+        await self._serving.restore(records)
         self._state.happened.extend(self._checkpoint.notes)
         if records:
             log.info("%d reservations restored from %s", len(records), self._checkpoint.directory)
@@ -246,44 +179,25 @@ class Controller:
 
     async def _revoke(self, lease_id: str, why: str) -> None:
         try:
-            async with self._writing:
+            async with self._books.writing:
                 now_ms = self._clock.monotonic_ms()
                 known = self._state.book.of_lease(lease_id)
                 stop = StopOrder(now_ms, 0, why)
                 revoked = [reservations.give_up(record, stop, reservations.OVER_LIMIT, why) for record in known]
-                records = await self._persist(tuple(now for now, was in zip(revoked, known, strict=True) if now != was))
+                changed = tuple(now for now, was in zip(revoked, known, strict=True) if now != was)
+                records = await self._books.persist(changed)
                 for record in records:
-                    self._put(record)
-                self._report(*records)
+                    self._books.put(record)
+                self._books.report(*records)
             self._look_again()
         finally:
             del self._revoking[lease_id]
 
     def _limit_lost(self, record: Reservation) -> None:
         log.error("the limit of slice %s is not in force any more", record.slice_id)
-        self._note(record.slice_id, limit_set=False, tier=None)
-        self._report(record)
+        self._books.note(record.slice_id, limit_set=False, tier=None)
+        self._books.report(record)
         self._look_again()
-
-    def _not_served(self, holder: Holder, problem: str) -> None:
-        for record in self._state.running(holder):
-            log.error("slice %s is not served any more: %s", record.slice_id, problem)
-        self._wait_to_serve(holder, problem)
-
-    def _wait_to_serve(self, holder: Holder, problem: str) -> None:
-        """A member's process has ended, or could not start: it is started again after a while, and says why."""
-        wait_s = self._restarts.ended(holder)
-        for record in self._state.running(holder):
-            self._note(record.slice_id, endpoint="", unserved=f"{NOT_SERVED}, next try after {wait_s:g} s: {problem}")
-            self._report(record)
-        self._look_again()
-
-    def _is_set(self, record: Reservation) -> bool:
-        return self._state.actual_of(record.slice_id).limit_set
-
-    def _note(self, slice_id: str, **changed: object) -> None:
-        """Record what has become true of a slice; all else that is known of it stays as it is now."""
-        self._state.actual[slice_id] = replace(self._state.actual_of(slice_id), **changed)
 
     def _look_again(self) -> None:
         """Something has changed: check every slice that may need something now."""
@@ -354,10 +268,11 @@ class Controller:
             if step is Step.SET_LIMIT:
                 done = await self._set_limit(current)
             elif step is Step.SERVE:
-                wait_s = self._wait_s_to_serve(current)
+                wait_s = self._serving.wait_s(current)
                 if wait_s > 0:
                     return wait_s
-                done = await self._serve(current)
+                await self._serving.start(current)
+                done = True
             elif step is Step.CLEAR_LIMIT:
                 done = await self._clear_limit(current)
             elif step is Step.CONCLUDE:
@@ -375,7 +290,7 @@ class Controller:
             live = self._ender.live(record)
             live_processes = None if live is None else len(live)
             if live_processes != actual.live_processes:
-                self._note(record.slice_id, live_processes=live_processes)
+                self._books.note(record.slice_id, live_processes=live_processes)
         return self._state.actual_of(record.slice_id)
 
     def _watch_s(self, record: Reservation, step: Step) -> float:
@@ -397,7 +312,7 @@ class Controller:
         # Each process once, also those that were born after the first SIGTERM.
         self._ender.ask(record)
         if step is Step.ASK_TO_END:
-            self._note(record.slice_id, asked_to_end=True)
+            self._books.note(record.slice_id, asked_to_end=True)
         return self._watch_s(record, step)
 
     def _report_survivors(self, record: Reservation) -> None:
@@ -406,7 +321,7 @@ class Controller:
         if text and self._state.notes.get(subject) != text:
             self._state.notes[subject] = text
             log.error("slice %s: %s", record.slice_id, text)
-            self._mailbox.confirm([report_of(record, self._state.actual_of(record.slice_id), detail=text)])
+            self._books.report(record, detail=text)
 
     async def _set_limit(self, record: Reservation) -> bool:
         """Returns False when it must be tried again."""
@@ -416,10 +331,10 @@ class Controller:
         if current is None:
             return True
         if outcome.tier is not None:
-            self._note(slice_id, limit_set=True, tier=outcome.tier, tier_notes=outcome.tier_notes)
+            self._books.note(slice_id, limit_set=True, tier=outcome.tier, tier_notes=outcome.tier_notes)
             self._lived.add(slice_id)
             if reservations.is_served(current, self._state.actual_of(slice_id)):
-                self._report(current)
+                self._books.report(current)
             else:
                 self._look_again()  # this may have been the last slice of its member
             return True
@@ -427,64 +342,15 @@ class Controller:
             # Its processes may still hold memory, so the slice can't be reported as failed.
             if self._state.actual_of(slice_id).tier_notes != (outcome.detail,):
                 log.error("the limit of slice %s can't be set again: %s", slice_id, outcome.detail)
-                self._note(slice_id, tier_notes=(outcome.detail,))
-                self._report(current)
+                self._books.note(slice_id, tier_notes=(outcome.detail,))
+                self._books.report(current)
             return False
         return await self._finish(slice_id, lambda now: reservations.fail(now, outcome.reason, outcome.detail))
-
-    def _wait_s_to_serve(self, record: Reservation) -> float:
-        """One process serves all slices of a member, once all their limits are set: one of them has it started."""
-        of_member = self._state.running(record.spec.holder)
-        if not all(self._is_set(each) for each in of_member):
-            return RETRY_S
-        unserved = [
-            each for each in of_member if not reservations.is_served(each, self._state.actual_of(each.slice_id))
-        ]
-        if min(unserved, key=lambda each: each.slice_id).slice_id != record.slice_id:
-            return LOOK_AGAIN_S
-        return self._restarts.wait_s(record.spec.holder)
-
-    async def _serve(self, record: Reservation) -> bool:
-        """Returns False when it must be tried again."""
-        slice_id, holder = record.slice_id, record.spec.holder
-        try:
-            endpoint = await self._host.start(holder, record.spec.serve)
-        except HostError as error:
-            current = self._state.book.get(slice_id)
-            if current is None or current.intent is not Intent.RUN:
-                return True
-            log.error("slice %s can't be served: %s", slice_id, error.message)  # noqa: TRY400
-            if slice_id in self._served or current.quarantined:
-                self._wait_to_serve(holder, error.message)
-            else:
-                await self._give_up(holder, error.message)
-            return True
-        self._restarts.serves(holder)
-        for each in self._state.running(holder):
-            if self._is_set(each):
-                self._served.add(each.slice_id)
-                self._note(each.slice_id, endpoint=endpoint, unserved="")
-                self._report(each)
-        return True
-
-    async def _give_up(self, holder: Holder, problem: str) -> None:
-        """A member can't be served: its slices fail, once what else was attached to it has ended."""
-        async with self._writing:
-            now_ms = self._clock.monotonic_ms()
-            given_up = [
-                reservations.give_up(
-                    record, StopOrder(now_ms, record.spec.grace_ms, "it can't be served"), "HOST_FAILED", problem
-                )
-                for record in self._state.running(holder)
-            ]
-            for record in await self._persist(tuple(given_up)):
-                self._put(record)
-        self._look_again()
 
     async def _clear_limit(self, record: Reservation) -> bool:
         if not await self._limits.clear(record, self._state.actual_of(record.slice_id)):
             return False
-        self._note(record.slice_id, limit_set=False)
+        self._books.note(record.slice_id, limit_set=False)
         return True
 
     def _concluded(self, record: Reservation) -> Reservation:
@@ -494,18 +360,14 @@ class Controller:
 
     async def _finish(self, slice_id: str, end: Callable[[Reservation], Reservation]) -> bool:
         """Nothing is held any more: remove the file, then report it. False: an order came meanwhile."""
-        async with self._writing:
+        async with self._books.writing:
             current = self._state.book.get(slice_id)
             if current is None or not current.holds or (ended := end(current)).holds:
                 return False
-            try:
-                await asyncio.to_thread(self._checkpoint.forget, [slice_id])
-            except OSError as error:
-                # After a crash it would be restored, and the coordinator, which does not know it, would stop it.
-                log.error("the record of slice %s could not be removed: %s", slice_id, error)  # noqa: TRY400
-            self._put(ended)
+            await self._books.remove(slice_id)
+            self._books.put(ended)
             self._lived.discard(slice_id)
-            self._served.discard(slice_id)
+            self._serving.forget(slice_id)
             self._ender.forget(slice_id)
             self._state.notes.pop(f"survivors {slice_id}", None)
             self._state.actual.pop(slice_id, None)
@@ -516,17 +378,12 @@ class Controller:
             if not self._state.book.of_lease(holder.lease_id):
                 self._attachments.forget(holder.lease_id)
         if last and ended.spec.serve:
-            self._restarts.forget(holder)
-            await self._host.stop(holder)
+            await self._serving.stop(holder)
         if ended.ending is Ending.FAILED:
             log.error("slice %s failed: %s: %s", slice_id, ended.reason, ended.detail)
         else:
             log.info("slice %s is gone", slice_id)
-        self._report(ended)
+        self._books.report(ended)
         if not self._state.held(ended.spec.holder):
             await self._limits.forget(ended.spec.holder)
         return True
-
-    def _report(self, *records: Reservation) -> None:
-        if records:
-            self._mailbox.confirm(report_of(record, self._state.actual_of(record.slice_id)) for record in records)

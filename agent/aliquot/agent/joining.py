@@ -11,6 +11,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 import grpc
 
@@ -20,19 +21,19 @@ from aliquot.agent.devices.base import DeviceBackend, DeviceError
 from aliquot.agent.disk.checkpoint import Checkpoint
 from aliquot.agent.disk.identity import Identity, boot_id
 from aliquot.agent.disk.membership import (
-    Joining,
-    Membership,
     read_joining,
+    read_membership,
     write_joining,
     write_membership,
 )
 from aliquot.agent.disk.private import require_private
 from aliquot.agent.machine import host_name
+from aliquot.agent.membership import Joining, Membership
 from aliquot.agent.settings import Settings
 from aliquot.common.addresses import Addresses
 from aliquot.common.backoff import Backoff
 from aliquot.common.connection_string import ConnectionString
-from aliquot.common.errors import AliquotError, ConfigError
+from aliquot.common.errors import AliquotError, ConfigError, SecurityError
 from aliquot.common.names import validate_node
 from aliquot.common.tls import ClientTls, is_local_address
 from aliquot.common.tokens import bearer, token_sha256
@@ -72,7 +73,7 @@ async def join(settings: Settings, string: ConnectionString, make_backend: Calla
     node_id = _node_id(settings, make_backend)
     require_private(directory, secret=False)
     invite = token_sha256(string.token)
-    begun = read_joining(directory)
+    begun: Joining | Membership | None = read_joining(directory) or _joined_before(directory)
     if begun is None or begun.invite_sha256 != invite:
         begun = Joining(invite, node_key.make_key())
         write_joining(directory, begun)
@@ -87,9 +88,18 @@ async def join(settings: Settings, string: ConnectionString, make_backend: Calla
         chain_pem=answer.chain_pem.decode(),
         authorities_pem=authorities,
         server_pem=None if string.ca_pem and string.ca_pem == authorities else string.ca_pem,
+        invite_sha256=invite,
     )
     write_membership(directory, membership)
     return Joined(membership, name)
+
+
+def _joined_before(directory: Path) -> Membership | None:
+    try:
+        return read_membership(directory)
+    except SecurityError as error:  # it is about to be replaced
+        log.warning("%s", error.message)
+        return None
 
 
 def _node_id(settings: Settings, make_backend: Callable[[], DeviceBackend]) -> str:

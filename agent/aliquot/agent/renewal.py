@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from aliquot.agent import node_key
-from aliquot.agent.disk.membership import Membership
+from aliquot.agent.membership import Membership
 from aliquot.common.backoff import Uniform
 from aliquot.v1 import agent_pb2
 

@@ -10,11 +10,9 @@ from pathlib import Path
 
 import msgspec
 
-from aliquot.agent.connection import Coordinators
-from aliquot.agent.disk.membership import Membership
 from aliquot.common.duration import DurationMs
 from aliquot.common.errors import ConfigError
-from aliquot.common.tls import ClientTls, is_local_address
+from aliquot.common.tls import ClientTls
 
 UID_END = (1 << 32) - 1
 ENV_PREFIX = "ALIQUOT_AGENT_"
@@ -174,14 +172,6 @@ class Settings(msgspec.Struct, frozen=True):
     def enforcement_dir(self) -> Path:
         """Where the tiers' files are."""
         return self.enforcement.directory or self.state_dir.with_name(f"{self.state_dir.name}-enforcement")
-
-    def coordinators(self, member: Membership | None) -> Coordinators:
-        """Where they are, and how to talk to them. What is set here goes before what joining has brought."""
-        addresses = self.coordinator or (member.addresses if member is not None else ()) or (DEFAULT_COORDINATOR,)
-        tls = self.tls.client()
-        if tls is None and member is not None and (member.trusted_pem or not all(map(is_local_address, addresses))):
-            tls = ClientTls(ca_pem=member.trusted_pem)
-        return Coordinators(addresses, tls, member)
 
     def labels(self) -> dict[str, str]:
         """The labels. Raises `ConfigError`."""

@@ -20,8 +20,8 @@ from aliquot.agent import node_key
 from aliquot.agent.connection import Call, Coordinators, SessionEnded, end_of, ended_by
 from aliquot.agent.core.desired import Batch, Verdict
 from aliquot.agent.core.partitioning import CutOrder
-from aliquot.agent.disk.membership import Membership
 from aliquot.agent.mailbox import Mailbox
+from aliquot.agent.membership import Membership
 from aliquot.agent.renewal import Renewal
 from aliquot.agent.reporting import Reporter
 from aliquot.agent.state import NodeState

@@ -6,39 +6,31 @@ import argparse
 import contextlib
 import os
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from aliquot.cli import _options as options
 from aliquot.cli._exits import Exit
-from aliquot.cli._identity import show_identity
+from aliquot.cli._identity import keep, show_identity
 from aliquot.cli._out import Out
 from aliquot.cli.localpool.layout import Layout
 from aliquot.cli.localpool.record import PoolRecord
 from aliquot.client import NotFound, Pool, Unavailable
 from aliquot.client.access import Identity, IssuedToken
-from aliquot.client.credentials import Credential, CredentialsFile
+from aliquot.client.credentials import Credential
 from aliquot.client.local import ADMIN_SOCKET, MACHINE_STATE, access_folders, state_folder
 from aliquot.common.errors import SecurityError
-from aliquot.common.tls import is_local_address
-
-AUTHORITY = "ca.pem"
-"""The authority of the coordinator's own certificate, beside the socket."""
 
 
 def bootstrap(args: argparse.Namespace) -> int:
     """Get the token, keep it for the coordinator of this machine, and say who one is now."""
     out = Out.of(args)
     socket, made = _ask(args, [args.socket] if args.socket else _sockets())
-    addresses = _addresses(args.coordinator, socket)
-    authority = _authority(socket.with_name(AUTHORITY))
-    kept, identity = _try(args, Credential(addresses, made.token, authority))
-    file = CredentialsFile.of(os.environ)
-    file.put(kept, current=True)
+    kept, identity = _try(args, _choices(args.coordinator, socket, made))
+    file = keep(out, kept)
     if identity is None:
-        out.note(f"the token is kept in {file.path}, for {', '.join(addresses)}, where no coordinator answers now")
+        out.note(f"the token is kept in {file.path}, for {kept.addresses[0]}, where no coordinator answers now")
         return Exit.UNAVAILABLE
-    return show_identity(out, identity, addresses, str(file.path), "logged in to")
+    return show_identity(out, identity, kept.addresses, str(file.path), "logged in to")
 
 
 def _sockets() -> list[Path]:
@@ -73,35 +65,31 @@ def _ask_one(args: argparse.Namespace, socket: Path) -> IssuedToken:
         return pool.access.bootstrap(revoke_others=args.revoke_others)
 
 
-def _addresses(named: str | None, socket: Path) -> tuple[str, ...]:
-    """The coordinator behind the socket: as it is named, as `aliquot up` has recorded it, else this machine's. A pool
-    elsewhere that the settings name would be sent this one's token.
+def _choices(named: str | None, socket: Path, made: IssuedToken) -> list[Credential]:
+    """How the coordinator behind the socket may be reached: as it is named, or `aliquot up` has recorded it; else on
+    this machine, then as it says itself. A pool elsewhere that the settings name would be sent this one's token.
     """
     record = PoolRecord.read(Layout(socket.parent.parent))
     if named is None and record is not None:
         named = record.coordinator
-    with Pool(named, token="") as pool:
-        addresses = pool.addresses
-    if named is None and not all(map(is_local_address, addresses)):
-        with Pool("localhost", token="") as pool:
+    ports = dict.fromkeys(address.rpartition(":")[2] for address in made.addresses)
+    here = [f"localhost:{port}" for port in ports if port.isdecimal()]
+    places = [[named]] if named else [here or ["localhost"], made.addresses]
+    choices: list[Credential] = []
+    for place in filter(None, places):
+        with Pool(place, token="") as pool:
             addresses = pool.addresses
-    return addresses
+        # Whether it speaks TLS, which it need not do on loopback, and with whose certificate, is found out.
+        choices += (Credential(addresses, made.token, ca) for ca in dict.fromkeys((made.ca_pem, "")))
+    return choices
 
 
-def _authority(path: Path) -> str:
-    try:
-        return path.read_text(encoding="ascii")
-    except (OSError, ValueError):
-        return ""
-
-
-def _try(args: argparse.Namespace, made: Credential) -> tuple[Credential, Identity | None]:
-    """Whether the coordinator speaks TLS, which it need not do on loopback; no identity: it does not answer."""
-    choices = [replace(made, ca=ca) for ca in dict.fromkeys((made.ca, ""))]
+def _try(args: argparse.Namespace, choices: Sequence[Credential]) -> tuple[Credential, Identity | None]:
+    """The first that answers; no identity: none does."""
     for choice in choices:
         try:
             with options.open_pool(args, choice.addresses, token=choice.token, ca=choice.ca, patient=False) as pool:
                 return choice, pool.access.whoami()
         except (Unavailable, SecurityError):
             continue
-    return choices[-1 if all(map(is_local_address, made.addresses)) else 0], None
+    return choices[0], None

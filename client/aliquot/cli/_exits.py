@@ -20,6 +20,7 @@ from aliquot.client import (
     PlacementRefused,
     Refused,
     RequestSyntaxError,
+    TenantHeldBack,
     Unavailable,
     WatchCompacted,
 )
@@ -73,6 +74,7 @@ _BY_ERROR: tuple[tuple[type[AliquotError], Exit], ...] = (
     (PlacementRefused, Exit.NOT_NOW),
     (NotLoggedIn, Exit.NOT_LOGGED_IN),
     (NotPermitted, Exit.NOT_PERMITTED),
+    (TenantHeldBack, Exit.NOT_NOW),
     (Refused, Exit.REFUSED),
     (AttachRefused, Exit.REFUSED),
     (DeadlineExceeded, Exit.NOT_NOW),

@@ -24,6 +24,7 @@
         models: {A100-80: {limit: {gpus: 8}}}
         budget: {period: month, gpu_hours: 5000, money: 8000}
         disruptions: {max: 3, per: 1h}
+        on_over_limit: {action: stronger_tier, for: 1h, after: 1, min_tier: driver}   # or refuse, or none
     prices:
       currency: EUR
       gpu_hour: {A100-80: 2.10, "*": 1.00}
@@ -55,9 +56,10 @@ _GPU_HOUR_MILLI_MS = 1000 * 3_600_000
 _QUOTA_KEYS = {"guaranteed", "limit", "weight", "models"}
 _QUEUE_KEYS = {
     *("name", "parent", "policy", "pool", "tenants", "ageing", "preempts", "reserve_after", "half_life", "scaling"),
+    "on_over_limit",
     *_QUOTA_KEYS,
 }
-_TENANT_KEYS = {"name", "queue", "budget", "disruptions", "description", *_QUOTA_KEYS}
+_TENANT_KEYS = {"name", "queue", "budget", "disruptions", "description", "on_over_limit", *_QUOTA_KEYS}
 _PRICE_KEYS = {"currency", "gpu_hour", "gib_hour", "minimum", "discounts"}
 
 
@@ -139,6 +141,7 @@ def _queue(value: Any, where: str) -> admin.QueueSpec:  # noqa: ANN401
         reserve_after_s=_seconds(value, "reserve_after", where, "0s") if "reserve_after" in value else None,
         half_life_s=_seconds(value, "half_life", where, "0s"),
         scaling=_each(value, "scaling", where, _rule),
+        on_over_limit=_table(value, "on_over_limit", where, _on_over_limit),
     )
 
 
@@ -164,6 +167,7 @@ def _tenant(value: Any, where: str) -> admin.TenantSpec:  # noqa: ANN401
         budget=_table(value, "budget", where, _budget),
         disruptions_max=disruptions_max,
         disruption_period_s=period_s,
+        on_over_limit=_table(value, "on_over_limit", where, _on_over_limit),
     )
 
 
@@ -179,6 +183,16 @@ def _budget(value: Any, where: str) -> admin.Budget:  # noqa: ANN401
 def _disruptions(value: Any, where: str) -> tuple[int, int]:  # noqa: ANN401
     _check_keys(value, {"max", "per"}, where)
     return _whole(value.get("max", 0), f"{where}.max"), _seconds(value, "per", where, "1h")
+
+
+def _on_over_limit(value: Any, where: str) -> admin.OnOverLimit:  # noqa: ANN401
+    _check_keys(value, {"action", "for", "after", "min_tier"}, where)
+    return admin.OnOverLimit(
+        action=_text(value, "action", where),
+        for_s=_seconds(value, "for", where, "1h"),
+        after=_whole(value.get("after", 1), f"{where}.after"),
+        min_tier=str(value.get("min_tier", "")),
+    )
 
 
 def _prices(value: Any, where: str) -> admin.RateCard:  # noqa: ANN401

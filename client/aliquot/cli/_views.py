@@ -29,14 +29,17 @@ def lease_view(lease: Lease) -> list[RenderableType]:
         )
     ]
     facts = {
-        "tenant": lease.tenant,
+        "tenant": "another's, of which you may see no more" if lease.redacted else lease.tenant,
+        "asked by": lease.asked_by,
         "queue": lease.queue,
         "name": lease.name,
         "note": lease.note,
         "labels": " ".join(f"{key}={value}" for key, value in lease.labels.items()),
         "requeued": str(lease.requeues) if lease.requeues else "",
         "elastic": words.elastic(lease),
-        "ended": " ".join(filter(None, (lease.end_reason, lease.end_detail))),
+        "ended": " ".join(
+            filter(None, (lease.end_reason, lease.end_detail, lease.ended_by and f"by {lease.ended_by}"))
+        ),
     }
     things += [Text.assemble((f"{key:<9}", "bright_black"), value) for key, value in facts.items() if value]
     things += [Text(f"set aside: {line}", style="red") for line in lease.set_aside]

@@ -73,7 +73,7 @@ def issue_token(
     request = access_pb2.IssueTokenRequest(
         principal=principal, ttl_ms=ttl_ms, note=note, grants=[_to_proto(grant) for grant in grants]
     )
-    return ask(context, _ISSUE_TOKEN, request, access.IssuedToken, timeout_s)
+    return _issued((yield from call(context, _ISSUE_TOKEN, request, timeout_s)))
 
 
 def revoke_tokens(
@@ -125,7 +125,12 @@ def denials(context: Context, timeout_s: float) -> Flow[tuple[access.Denial, ...
 def bootstrap(context: Context, timeout_s: float, *, revoke_others: bool) -> Flow[access.IssuedToken]:
     """A new administrator's token."""
     request = access_pb2.BootstrapRequest(revoke_others=revoke_others)
-    return ask(context, _BOOTSTRAP, request, access.IssuedToken, timeout_s)
+    return _issued((yield from call(context, _BOOTSTRAP, request, timeout_s)))
+
+
+def _issued(answer: access_pb2.IssueTokenResponse) -> access.IssuedToken:
+    ca_pem = answer.authorities_pem.decode("ascii", errors="replace")
+    return access.IssuedToken(answer.token, read(answer.issued, access.Token), tuple(answer.addresses), ca_pem)
 
 
 def invite_node(context: Context, node: str, ttl_ms: int, timeout_s: float) -> Flow[access.NodeInvite]:

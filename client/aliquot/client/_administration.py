@@ -35,6 +35,7 @@ _CREDIT = _admin("PostCredit", admin_pb2.PostCreditRequest, admin_pb2.PostCredit
 _CORRECT = _admin("CorrectUsage", admin_pb2.CorrectUsageRequest, admin_pb2.CorrectUsageResponse)
 _CLOSE_BOOKS = _admin("CloseBooks", admin_pb2.CloseBooksRequest, admin_pb2.CloseBooksResponse)
 _SET_ASIDE = _admin("RetrySetAside", admin_pb2.RetrySetAsideRequest, admin_pb2.RetrySetAsideResponse)
+_FORGIVE = _admin("Forgive", admin_pb2.ForgiveRequest, admin_pb2.ForgiveResponse)
 
 
 def ask(
@@ -168,3 +169,9 @@ def set_aside(context: Context, subject: str, timeout_s: float, *, retry: bool) 
     request = admin_pb2.RetrySetAsideRequest(subject=subject, carry_out=retry)
     answer = yield from call(context, _SET_ASIDE, request, timeout_s)
     return tuple(read(found, admin.SetAside) for found in answer.found)
+
+
+def forgive(context: Context, tenant: str, timeout_s: float) -> Flow[int]:
+    """Hold nothing against a tenant any more; how much there was."""
+    answer = yield from call(context, _FORGIVE, admin_pb2.ForgiveRequest(tenant=tenant), timeout_s)
+    return answer.offences

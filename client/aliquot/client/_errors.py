@@ -11,6 +11,7 @@
          │   ├─ PlacementRefused         it can't go where the caller decided                  .obstacle
          │   ├─ NotPermitted             the caller's roles don't allow it: which would, the message says
          │   ├─ QuotaExceeded            the tenant's limit                                    .violations
+         │   ├─ TenantHeldBack           leases of the tenant ended as OVER_LIMIT: not now     .until_ms
          │   └─ TierUnavailable          no device can enforce the limit that strongly         .explanation
          ├─ NotLoggedIn              no token, or one that does not count: unknown, expired, revoked  .stated_reason
          ├─ NotFound
@@ -127,6 +128,17 @@ class QuotaExceeded(Refused):
     """The tenant would hold more than its limit; `violations` has the numbers."""
 
     reason = "QUOTA_EXCEEDED"
+
+
+class TenantHeldBack(Refused):
+    """The tenant is granted nothing for now, because leases of it ended as `OVER_LIMIT`."""
+
+    reason = "TENANT_HELD_BACK"
+
+    @property
+    def until_ms(self) -> int:
+        """When that is over, in milliseconds since the Unix epoch."""
+        return int(self.metadata.get("until_ms", 0))
 
 
 class TierUnavailable(Refused):

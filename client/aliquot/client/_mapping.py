@@ -22,6 +22,7 @@ _BY_REASON: dict[str, type[errors.PoolError]] = {
     "QUEUE_FULL": errors.Overloaded,
     "QUOTA_EXCEEDED": errors.QuotaExceeded,
     "TIER_UNAVAILABLE": errors.TierUnavailable,
+    "TENANT_HELD_BACK": errors.TenantHeldBack,
     "IDEMPOTENCY_MISMATCH": errors.IdempotencyMismatch,
     "LEASE_NOT_FOUND": errors.LeaseNotFound,
     "LEASE_ENDED": errors.LeaseLost,

@@ -82,6 +82,11 @@ class Connecting:
     token: Token
     tls: ClientTls | None
 
+    def check(self) -> None:
+        """Raises `SecurityError` where the token would be sent in the clear."""
+        for address in self.settings.coordinator:
+            self.token.check(address)
+
     def connection_string(self, token: str, addresses: Sequence[str] = (), node: str = "", ca_pem: str = "") -> str:
         """What makes another machine reach the same pool with this token, by these addresses or its own. `ca_pem`: whom
         it is to trust there; empty: whom this one trusts.
@@ -106,7 +111,7 @@ def connecting(
     """Gather the settings, and find the token and the authority for this coordinator.
 
     Raises `ConfigError` for anything that can't be understood, `SecurityError` for a file of tokens that others could
-    read, and where the token would be sent in the clear.
+    read.
     """
     env = os.environ if env is None else env
     settings = client_settings(coordinator, tenant, env, token=token, token_file=token_file)
@@ -114,10 +119,7 @@ def connecting(
     known = file.find(settings.coordinator)
     tls = tls or settings.client_tls(known)
     load, origin = (partial(str, token), "the argument") if token is not None else _source(settings, file, known)
-    found = Token(load, origin, tls=tls is not None)
-    for address in settings.coordinator:
-        found.check(address)
-    return Connecting(settings, found, tls)
+    return Connecting(settings, Token(load, origin, tls=tls is not None), tls)
 
 
 def _source(settings: ClientSettings, file: CredentialsFile, known: Credential | None) -> tuple[Callable[[], str], str]:

@@ -88,6 +88,10 @@ class IssuedToken:
     token: str = field(repr=False)
     """Its text, which is nowhere else."""
     issued: Token
+    addresses: tuple[str, ...] = ()
+    """Where others reach the coordinators."""
+    ca_pem: str = ""
+    """Whom to trust there; empty: the coordinator's certificate is not the pool's own, or there is no TLS."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -103,6 +103,20 @@ class Budget:
 
 
 @dataclass(frozen=True, slots=True)
+class OnOverLimit:
+    """What follows for a tenant when leases of it end as `OVER_LIMIT`."""
+
+    action: str = ""
+    """none, stronger_tier (it gets parts of devices only where `min_tier` can be given), refuse; empty = none."""
+    for_s: int = 0
+    """Each end counts for so long; 0 = one hour."""
+    after: int = 0
+    """So many must count at the same time, at most 16; 0 = 1."""
+    min_tier: str = ""
+    """Of stronger_tier; empty = driver."""
+
+
+@dataclass(frozen=True, slots=True)
 class TenantSpec:
     """Who pays."""
 
@@ -115,6 +129,8 @@ class TenantSpec:
     disruption_period_s: int = 0
     """0 = one hour."""
     description: str = ""
+    on_over_limit: OnOverLimit | None = None
+    """None: as the queue of its requests has it, or the first queue above that says anything."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +170,8 @@ class QueueSpec:
     half_life_s: int = 0
     """Half-life of remembered usage; only the root queue's value counts; 0 = 24 hours."""
     scaling: tuple[ScaleRule, ...] = ()
+    on_over_limit: OnOverLimit | None = None
+    """Of tenants that say nothing themselves; None: as the queue above has it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,6 +250,10 @@ class TenantView:
     """0: never declared."""
     use: AccountUse
     budget_permille: int = 0
+    offences: int = 0
+    """Leases that ended as `OVER_LIMIT` and are held against it."""
+    held_until_ms: int = 0
+    """What `on_over_limit` says holds until then, in its default queue; 0: it does not."""
 
 
 @dataclass(frozen=True, slots=True)

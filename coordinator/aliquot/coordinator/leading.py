@@ -193,12 +193,18 @@ class Leading:
         )
         pool = PoolService(writer=self.writer, view=view, nodes=nodes, metrics=self._metrics, version=means.version)
         admin = AdminService(writer=self.writer, view=view, clock=self._clock, metrics=self._metrics)
+
+        def authorities() -> bytes:
+            return own_authorities(self._settings, self._journal.pool_secret)
+
         access = AccessService(
             writer=self.writer,
             view=view,
             clock=self._clock,
             metrics=self._metrics,
             entropy=means.entropy,
+            addresses=self._reached_at,
+            authorities=authorities,
         )
         enrolment = EnrolmentService(
             writer=self.writer,
@@ -208,7 +214,7 @@ class Leading:
             pool_secret=self._journal.pool_secret,
             entropy=means.entropy,
             addresses=self._reached_at,
-            authorities=lambda: own_authorities(self._settings, self._journal.pool_secret),
+            authorities=authorities,
         )
         services = Services([agent_handler(self.sessions), self.relays.handler()])
         leases_pb2_grpc.add_LeaseServiceServicer_to_server(leases, services)  # type: ignore[arg-type]

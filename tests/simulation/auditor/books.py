@@ -13,10 +13,11 @@ from tests.simulation.auditor.cards import Cards
 from tests.simulation.auditor.holds import Holds
 from tests.simulation.auditor.inventory import Inventory
 from tests.simulation.auditor.money import Money
+from tests.simulation.auditor.offences import Offences
 from tests.simulation.auditor.quotas import Quotas
 from tests.simulation.auditor.records import (
-    ACCESS_FACTS,
     ACTIVE,
+    CALLERS_FACTS,
     DECLARED,
     DECLARED_FACTS,
     GRANTED,
@@ -87,7 +88,7 @@ class Books:
             "ended": self._ended,
             "forgotten": self._forgotten,
         }
-        for declared in (*DECLARED_FACTS, *ACCESS_FACTS):
+        for declared in (*DECLARED_FACTS, *CALLERS_FACTS):
             self._apply[declared] = lambda fact: ""
         self.inventory = Inventory(self)
         self._shapes = Shapes(self)
@@ -96,6 +97,7 @@ class Books:
         self.money = Money(self)
         self.quotas = Quotas(self)
         self.budgets = Budgets(self)
+        self.offences = Offences(self)
         self.cuts = Cards(self)
         self.windows = Windows(self)
         self.holds = self._holds.by_owner
@@ -211,7 +213,7 @@ class Books:
         self.waiting += 1
         self.living += 1
         self.changed.add(lease_id)
-        return ""
+        return self.offences.accepted(self.stories[lease_id], fact[1])
 
     def _granted(self, fact: list[Any]) -> str:
         story = self.changing(fact[2])
@@ -253,6 +255,7 @@ class Books:
             wrong
             or self.windows.keep_off(self.machines[node_id], story, at_ms)
             or self.budgets.used_up(story.tenant, at_ms)
+            or self.offences.granted(story, uuid, share, at_ms)
         )
         return wrong or self.quotas.hold(story, piece, 1)
 
@@ -379,6 +382,7 @@ class Books:
             return f"{story.lease_id} is drained from nodes that are open"
         if not story.current and not story.ending:
             self.waiting -= 1
+        self.offences.ending(story, reason, fact[1])
         story.ending, story.requeue = reason, requeue
         for piece in story.pieces.values():
             piece.shed = False  # all of it ends, so nothing goes on without these
@@ -422,6 +426,7 @@ class Books:
                 if wrong:
                     return wrong
         self._holds.drop(story.lease_id)
+        self.offences.ending(story, fact[3], fact[1])
         story.ended, story.ending, story.current, story.ended_ms = fact[3], "", False, fact[1]
         self.living -= 1
         self.ends.append((self.seq, story.lease_id))

@@ -37,6 +37,7 @@ class Inventory:
         }
         books.models.update((device["uuid"], device["model"]) for device in spec["devices"])
         books.compute.update((device["uuid"], device.get("compute_milli", WHOLE)) for device in spec["devices"])
+        books.offences.described(spec)
         machine = books.machines.get(spec["node_id"])
         if machine is None:
             machine = Machine(spec["node_id"], devices, spec.get("agentless", False), fact[3])

@@ -154,6 +154,9 @@ class NodesAudit:
         auditor = self._auditor
         name = signal.Signals(what).name
         node = proc.machine
+        if proc.key != node.meant:
+            auditor.violation(f"{node.node_id} sends {name} to {proc.key}, which is not {node.meant} ({node.why})")
+            return
         if not proc.lease_id:
             auditor.violation(f"{node.node_id} sends {name} to {proc.pid}, which belongs to no lease")
             return
@@ -178,7 +181,8 @@ class NodesAudit:
         """What is left on the machines."""
         stories = self._auditor.books.stories
         for node_id, held in self._held.items():
-            # What a node that was written off brings back after its lease was forgotten stays there for people to end.
+            # What a node that was written off brings back after its lease was forgotten stays there for people to end,
+            # where another coordinator leads by then.
             known = [slice_id for slice_id, each in held.items() if each.lease_id in stories]
             if known:
                 return f"{node_id} still reserves {known[0]}"

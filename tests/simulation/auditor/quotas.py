@@ -57,6 +57,7 @@ class Quotas:
         self._books.money.default_queue(spec["name"], spec.get("default_queue", ""))
         self._books.budgets.declare(spec["name"], spec.get("budget", {}))
         self._books.victims.declare(spec["name"], spec)
+        self._books.offences.declare(spec["name"], spec)
         return ""
 
     def _queue(self, fact: list[Any]) -> str:
@@ -71,6 +72,7 @@ class Quotas:
         self._books.money.default_queue(fact[2], "")
         self._books.budgets.declare(fact[2], {})
         self._books.victims.declare(fact[2], {})
+        self._books.offences.declare(fact[2], {})
         return ""
 
     def _lent(self, fact: list[Any]) -> str:

@@ -66,6 +66,11 @@ class Victims:
             sums = wanted.setdefault(plan["device_uuid"], [0, 0])
             sums[0] += plan["share_milli"]
             sums[1] += plan["memory_bytes"]
+        if chosen[2]:
+            promise = self._books.quotas.guaranteed(owner.tenant)
+            asked = [sum(sums[number] for sums in wanted.values()) for number in (0, 1)]
+            if not any(promise) or any(0 < most < much for most, much in zip(promise, asked, strict=True)):
+                return f"{owner.lease_id} reclaims {asked}, but {owner.tenant} is promised {promise}"
         if not (owner.cpu_milli or owner.host_memory or owner.max_per_node):
             for victim in victims:
                 others = [other for other in victims if other is not victim]
@@ -83,7 +88,7 @@ class Victims:
         for other in self._like(uuid):
             for lease_id in sorted(self._on(other)):
                 story = self._books.stories[lease_id]
-                if self._may_end(story, owner, at_ms) and self._fits(other, sums, [story]):
+                if self._may_end(story, owner, victims, at_ms) and self._fits(other, sums, [story]):
                     alone = 1, _lost(story, at_ms)
                     if alone < cost:
                         return f"{cost} is lost for {owner.lease_id}, where the end of {lease_id} costs {alone}"
@@ -114,15 +119,21 @@ class Victims:
         machine = next(machine for machine in machines if uuid in machine.devices)
         return [piece for piece in machine.pieces.values() if piece.uuid == uuid]
 
-    def _may_end(self, story: Story, owner: Story, at_ms: int) -> bool:
+    def _may_end(self, story: Story, owner: Story, victims: list[Story], at_ms: int) -> bool:
         if not story.preemptible or story.priority >= owner.priority or story.ending or story.ended:
             return False
         if any(piece.state not in (GRANTED, ACTIVE) or piece.unreachable for piece in story.pieces.values()):
             return False
-        if self._bounds.get(story.tenant, (0, 0))[0] or story.preempted_ms or story.elastic:
+        if not self._bears_one(story.tenant, victims, at_ms) or story.preempted_ms or story.elastic:
             return False
         ran = at_ms >= story.granted_ms + story.min_run_ms
         return ran and not self._books.quotas.promises_anything(story)
+
+    def _bears_one(self, tenant: str, victims: list[Story], at_ms: int) -> bool:
+        """Whether one lease of the tenant might have been chosen instead of all of these."""
+        most, within_ms = self._bounds.get(tenant, (0, AN_HOUR_MS))
+        known = sum(moment > at_ms - within_ms for moment in self._disturbed.get(tenant, ()))
+        return not most or known - sum(victim.tenant == tenant for victim in victims) < most
 
     def _fits(self, uuid: str, sums: list[int], ended: list[Story]) -> bool:
         """Whether so much is free once these have ended."""

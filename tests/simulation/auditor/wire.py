@@ -249,9 +249,7 @@ class WireAudit:
                 self._named(lease.lease_id, self._auditor.decided_after_us)
             key = (asked.request.tenant, asked.idempotency_key)
             if asked.idempotency_key:
-                known = self._keys.setdefault(key, lease.lease_id)
-                if known != lease.lease_id:
-                    self._auditor.violation(f"key {key[1]} was answered with {known}, now with {lease.lease_id}")
+                self._key(key, lease.lease_id)
         elif name == "Get":
             self._lease(types_pb2.Lease.FromString(data), "Get")
         elif name == "Release":
@@ -289,6 +287,15 @@ class WireAudit:
             story = self._auditor.books.stories.get(lease_id)
             if story is not None and not story.ended:
                 self._auditor.violation(f"{address} does not know {lease_id}, which is durable")
+
+    def _key(self, key: tuple[str, str], lease_id: str) -> None:
+        """A key has one lease for as long as that is kept: whoever asks again later than that asks anew."""
+        stories = self._auditor.books.stories
+        known = self._keys.get(key)
+        if known not in stories:
+            self._keys[key] = lease_id
+        elif known != lease_id and lease_id in stories:
+            self._auditor.violation(f"key {key[1]} was answered with {known}, now with {lease_id}")
 
     def _lease(self, lease: Any, where: str, *, releasing: bool = False) -> None:
         auditor, books = self._auditor, self._auditor.books

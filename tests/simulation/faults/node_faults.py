@@ -192,11 +192,14 @@ def _some_proc(world: World, random: Random) -> SimProc | None:
 
 
 def _pid_reused(world: World, fault: Fault, random: Random) -> None:
-    """A program of a lease ends, and somebody else's gets its number: it must never be signalled in its place."""
+    """A program of a lease ends, and somebody else's gets its number; later, just before the agent signals one, another
+    of the same lease does. It must never be signalled in the other's place.
+    """
     proc = _some_proc(world, random)
     if proc is None:
         return
     node = proc.machine
+    node.swaps += node.has_cgroups
     device = next(iter(proc.memory), None)
     node.exit(proc)
     if not node.free_number(proc.pid):
@@ -227,11 +230,18 @@ def _many_forks(world: World, fault: Fault, random: Random) -> None:
 
 
 def _abuse(world: World, fault: Fault, random: Random) -> Undo:
-    """Everybody takes more than was granted."""
+    """Everybody takes more than was granted, some of them again and again."""
     world.abuse += 1
+    running = [job for launcher in world.launchers for asked in launcher.asked for job in asked.jobs if not job.over]
+    relaying = random.sample(running, min(len(running), 4))
+    for job in relaying:
+        job.relays = True
+        job.relay()
 
     def mend() -> None:
         world.abuse -= 1
+        for job in relaying:
+            job.relays = False
 
     return mend
 

@@ -141,12 +141,19 @@ def _quota(world: World, fault: Fault, random: Random) -> Undo:
         limit = admin_pb2.Amount(share_milli=random.choice((0, 500, 1_000)), memory_bytes=random.choice((20, 80)) * GIB)
         quota.models.add(model=random.choice(MODELS)[1], limit=limit)
     disruptions, within_s = random.choice((0, 1, 2)), random.choice((30, 120))
+    action = random.choice(("", "stronger_tier", "refuse"))
+    policy = admin_pb2.OnOverLimit(action=action, for_s=random.choice((5, 60)), after=random.choice((1, 1, 2)))
+    forgives = random.random() < 0.3
 
     def apply(quota: admin_pb2.Quota) -> None:
         request = admin_pb2.ApplyRequest()
         spec = admin_pb2.TenantSpec(name=name, quota=quota)
         if quota.HasField("limit"):
             spec.disruptions_max, spec.disruption_period_s = disruptions, within_s
+            spec.on_over_limit.CopyFrom(policy)
+        elif forgives:
+            forgiven = admin_pb2.ForgiveRequest(tenant=name)
+            run_for(world, administer(world, "Forgive", forgiven, 20, service=ADMIN), "admin: forgive")
         request.tenants.add(spec=spec)
         run_for(world, administer(world, "Apply", request, 20, service=ADMIN), "admin: quota")
 

@@ -41,8 +41,8 @@ def _maintenance(world: World, fault: Fault, random: Random) -> Undo | None:
     start_s = now_s + random.randint(-10, 40)
     window = admin_pb2.MaintenanceWindow(
         name=f"window-{fault.seed}",
-        start=_wall(start_s),
-        end=_wall(max(start_s, now_s) + random.randint(5, 60)),
+        start=wall(start_s),
+        end=wall(max(start_s, now_s) + random.randint(5, 60)),
         weekly=random.random() < 0.25,
         lead_s=random.choice((0, 10, 30, 90)),
         grace_s=random.choice((0, 1, 4)),
@@ -62,7 +62,8 @@ def _maintenance(world: World, fault: Fault, random: Random) -> Undo | None:
     return undo if random.random() < 0.5 else None
 
 
-def _wall(at_s: int) -> str:
+def wall(at_s: int) -> str:
+    """A moment as administrators write it, in UTC."""
     return datetime.fromtimestamp(at_s, UTC).strftime("%Y-%m-%dT%H:%M:%S")
 
 

@@ -44,7 +44,7 @@ def world_of(node: SimNode) -> World:
         """Keeps for the auditor's message what the agent says it signals for."""
 
         def _send(self, target: Target, what: signal.Signals) -> Outcome:
-            node.why = target.why
+            node.why, node.meant = target.why, target.process
             return super()._send(target, what)
 
     return World(
@@ -156,6 +156,10 @@ class SimKernel:
 
     def pin(self, pid: int) -> int:
         """Raises ProcessLookupError."""
+        proc = self._node.procs.get(pid)
+        if proc is not None and self._node.swaps and proc.lease_id:
+            self._node.swaps -= 1
+            self._node.swap(proc)
         if pid not in self._node.table.by_pid:
             raise ProcessLookupError(pid)
         return pid

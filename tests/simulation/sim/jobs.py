@@ -30,6 +30,15 @@ class Job:
         self.random = random
         self.procs: list[SimProc] = []
         self.over = False
+        self.relays = False
+        """Its programs take too much from the start, and whenever the last one is gone there is another."""
+
+    def relay(self) -> None:
+        """Go on with a fresh program whenever the last one was ended."""
+        if self.relays and not self.over:
+            if not any(proc.alive for proc in self.procs):
+                self.start()
+            self.world.loop.call_in(self.node.os, US_PER_S // 5, self.relay)
 
     def start(self) -> None:
         """The program starts, and attaches through the agent's local service if the agent is there."""
@@ -53,7 +62,9 @@ class Job:
             self.node.exit(proc)
             return
         self.world.attached += 1
-        self.world.loop.call_in(self.node.os, int(self.random.random() * US_PER_S), self._work, proc)
+        self.world.loop.call_in(
+            self.node.os, int(self.random.random() * US_PER_S * (not self.relays)), self._work, proc
+        )
 
     def _work(self, proc: SimProc) -> None:
         """Change how much is held; overrun, fork, die, now and then."""
@@ -65,7 +76,7 @@ class Job:
             return
         dice = random.random()
         abuse = self.world.abuse
-        if dice < 0.04 * abuse:  # more than was granted
+        if dice < 0.04 * abuse or self.relays:  # more than was granted
             want = piece.memory_bytes + int(piece.memory_bytes * random.random() * 0.5) + 64 * MIB
         elif dice < 0.06:
             want = 0

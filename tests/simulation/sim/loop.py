@@ -20,7 +20,7 @@ from typing import Any
 
 US_PER_S = 1_000_000
 US_PER_MS = 1_000
-
+_64_BITS = (1 << 64) - 1
 
 STEPS_AT_ONCE_MAX = 200_000
 """More than this many callbacks without any time passing are a loop that never ends."""
@@ -92,6 +92,10 @@ class SimLoop:
     def __init__(self, thread_latency_us: Callable[[], int]) -> None:
         self.now_us = 0
         self.steps = 0
+        self.moments = 0
+        """A fingerprint of all moments at which something happened. Two messages that change places show here at once,
+        as each takes the delay that was drawn for the other, however long it is until anything else comes of it.
+        """
         self.errors: list[str] = []
         """Exceptions that nobody caught: each is a defect of what is simulated, or of the simulation."""
         self._ready: deque[Handle] = deque()
@@ -147,6 +151,7 @@ class SimLoop:
                 return False
             when_us, _, handle = heapq.heappop(timers)
             self.now_us = max(self.now_us, when_us)
+            self.moments = (self.moments * 31 + self.now_us) & _64_BITS
             ready.append(handle)
 
     # -- processes

@@ -131,6 +131,10 @@ class SimMachine:
         self.events = 0
         self.why = ""
         """What the agent last gave as its reason for a signal."""
+        self.meant: ProcessKey | None = None
+        """And the process that it is for."""
+        self.swaps = 0
+        """So many processes will end just before the agent takes hold of them, and others have their numbers then."""
         self.on_signal: Callable[[SimProc, int], None] = lambda proc, what: None
         self.on_memory: Callable[[SimProc, str], None] = lambda proc, uuid: None
         self.on_exit: Callable[[SimProc], None] = lambda proc: None
@@ -187,6 +191,16 @@ class SimMachine:
     def free_number(self, pid: int) -> bool:
         """Whether the kernel may give this number to another process: no session and no group has it."""
         return pid not in self.procs and not any(pid in (p.group, p.session) for p in self.procs.values())
+
+    def swap(self, proc: SimProc) -> SimProc | None:
+        """A program ends, and another one of its lease gets its number; None: it is still in use otherwise."""
+        self.exit(proc)
+        if not self.free_number(proc.pid):
+            return None
+        other = self.start(pid=proc.pid)
+        other.lease_id, other.member, other.cgroup = proc.lease_id, proc.member, proc.cgroup
+        self.loop.call_in(self.os, 30 * US_PER_S, self.exit, other)
+        return other
 
     def allocate(self, proc: SimProc, uuid: str, total_bytes: int) -> bool:
         """A program wants to hold so much of a device in all. False: denied."""

@@ -249,7 +249,7 @@ class World:
         for part in (
             self.store.last_digest,
             self.loop.steps,
-            self.loop.now_us,
+            self.loop.moments,
             self.network.events,
             self.table.started,
             self.network.random.getstate(),

@@ -22,6 +22,11 @@ from aliquot.agent.core.model import Actual, Ending, Holder, Intent, Reservation
 OVER_LIMIT = "OVER_LIMIT"
 """Why a slice failed whose lease would not keep to its limit. The coordinator knows this word: such a lease ends."""
 
+RETRY_S = 2.0
+"""When a step is tried again that came to nothing."""
+LOOK_AGAIN_S = 60.0
+"""How often slices are checked that seem to need nothing."""
+
 
 class Event(enum.Enum):
     """What can happen to a reservation."""

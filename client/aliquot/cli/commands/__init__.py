@@ -53,6 +53,7 @@ BUILTINS: tuple[Command, ...] = (
     tenancy.WITHDRAW,
     tenancy.TENANTS,
     tenancy.QUEUES,
+    tenancy.FORGIVE,
     balancing.BALANCE,
     defragmenting.DEFRAGMENT,
     setting_aside.SET_ASIDE,

@@ -17,6 +17,7 @@ from aliquot.cli._exits import Exit
 from aliquot.cli._out import Out
 from aliquot.cli._table import table
 from aliquot.client.access import Principal, Role, RoleGrant, Token
+from aliquot.client.credentials import write_private
 from aliquot.common.errors import ConfigError
 from aliquot.common.tls import is_local_address
 
@@ -71,11 +72,14 @@ def _configure_token(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--note", default="", help="for people: what it is for")
     parser.add_argument("--raw", action="store_true", help="print the token alone")
     parser.add_argument(
+        "--file", type=Path, help="write the token there, for nobody else to read, and print nothing of it"
+    )
+    parser.add_argument(
         "--address",
         action="append",
         default=[],
         metavar="HOST:PORT",
-        help="the coordinator as it is reached from there (default: as from here)",
+        help="the coordinator as it is reached from there (default: as from here, or as it says itself)",
     )
     parser.add_argument("--principal", default="", metavar="PRINCIPAL", help="with revoke: all of this one's")
 
@@ -160,16 +164,32 @@ def _token(args: argparse.Namespace) -> int:
     grants = [] if args.role is None else [RoleGrant(args.role, args.tenant)]
     with options.open_pool(args) as pool:
         made = pool.access.issue_token(args.what, grants=grants, ttl_ms=args.ttl * 1000, note=args.note)
-        addresses = args.address or pool.addresses
-        login = pool.connection_string(made.token, addresses=args.address)
+        # What this machine calls itself says nothing to others; the coordinator knows better.
+        at_home = all(map(is_local_address, pool.addresses))
+        addresses = args.address or (made.addresses if at_home else pool.addresses)
+        login = pool.connection_string(made.token, addresses=addresses, ca_pem=made.ca_pem if at_home else "")
     if out.as_json:
         out.document({"token": made.token, "login": login, "issued": made.issued})
         return Exit.OK
-    out.word(made.token if args.raw else f"aliquot login {login}")
+    if args.file is not None:
+        _keep(args.file, made.token, made.issued.token_id)
+        out.note(f"written to {args.file}, for nobody else to read")
+    else:
+        out.word(made.token if args.raw else f"aliquot login {login}")
     out.note(f"token {made.issued.token_id} of {made.issued.principal}, {words.expiry(made.issued.expires_ms)}")
-    if not args.raw and all(map(is_local_address, addresses)):
+    if args.file is None and not args.raw and all(map(is_local_address, addresses)):
         out.note(f"it names {', '.join(addresses)}, which is this machine only: for others, add --address HOST:PORT")
     return Exit.OK
+
+
+def _keep(file: Path, token: str, token_id: str) -> None:
+    try:
+        write_private(file, token.encode() + b"\n")
+    except OSError as error:
+        raise ConfigError(
+            f"{file}: {error.strerror}, so nobody has token {token_id}",
+            hint=f"aliquot access token revoke {token_id}, and name a file that can be written",
+        ) from error
 
 
 def _list_tokens(args: argparse.Namespace) -> int:

@@ -11,7 +11,7 @@ from pathlib import Path
 from aliquot.cli import _options as options
 from aliquot.cli._command import Builtin
 from aliquot.cli._exits import Exit
-from aliquot.cli._identity import show_identity
+from aliquot.cli._identity import keep, show_identity
 from aliquot.cli._out import Out
 from aliquot.client import NotFound, NotLoggedIn, Pool
 from aliquot.client.credentials import Credential, CredentialsFile, read_token_file
@@ -38,12 +38,7 @@ def _login(args: argparse.Namespace) -> int:
         # Asked before it is kept: what does not work should not stand in the way of what does.
         identity = pool.access.whoami()
         addresses = pool.addresses
-    file = CredentialsFile.of(os.environ)
-    file.put(Credential(addresses, given.token, given.ca), current=True)
-    with Pool() as meant:
-        elsewhere = meant.addresses if meant.addresses != addresses else ()
-    if elsewhere:
-        out.note(f"your settings still name {', '.join(elsewhere)}: say --coordinator {addresses[0]}, or change them")
+    file = keep(out, Credential(addresses, given.token, given.ca))
     return show_identity(out, identity, addresses, str(file.path), "logged in to")
 
 

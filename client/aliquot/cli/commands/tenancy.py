@@ -1,4 +1,4 @@
-"""`apply`, `withdraw`, `tenants`, `queues`: who may use how much."""
+"""`apply`, `withdraw`, `tenants`, `queues`, `forgive`: who may use how much."""
 
 from __future__ import annotations
 
@@ -130,7 +130,26 @@ def _alerts(out: Out, tenancy: admin.Tenancy) -> None:
         out.show(f"! {alert}")
 
 
+def _configure_forgive(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = "What follows from leases that ended as OVER_LIMIT is declared as `on_over_limit` in the pool file."
+    parser.add_argument("tenant", metavar="TENANT")
+
+
+def _forgive(args: argparse.Namespace) -> int:
+    out = Out.of(args)
+    with options.open_pool(args) as pool:
+        offences = pool.admin.forgive(args.tenant)
+    if out.as_json:
+        out.document({"tenant": args.tenant, "offences": offences})
+    else:
+        out.show(f"tenant {args.tenant}: {offences} forgiven" if offences else f"nothing is held against {args.tenant}")
+    return Exit.OK
+
+
 APPLY = Builtin("apply", "declare the pools, tenants, queues and prices of a file", _configure_apply, _apply)
 WITHDRAW = Builtin("withdraw", "withdraw a declaration that is not in use", _configure_withdraw, _withdraw)
 TENANTS = Builtin("tenants", "what tenants may use, and what they use", _configure_nothing, _tenants)
 QUEUES = Builtin("queues", "the tree of queues, and what waits in them", _configure_nothing, _queues)
+FORGIVE = Builtin(
+    "forgive", "hold leases that ended as OVER_LIMIT no longer against a tenant", _configure_forgive, _forgive
+)

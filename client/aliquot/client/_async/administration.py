@@ -140,3 +140,9 @@ class AsyncAdmin:
     async def retry_set_aside(self, subject: str = "") -> tuple[admin.SetAside, ...]:
         """Have that work tried again. Returns what it is; what fails again is set aside again."""
         return await self._run(administration.set_aside(self._context, subject, self._timeout_s, retry=True))
+
+    async def forgive(self, tenant: str) -> int:
+        """Leases of this tenant that ended as `OVER_LIMIT` no longer count against it. Returns how many did, or could
+        have.
+        """
+        return await self._run(administration.forgive(self._context, tenant, self._timeout_s))

@@ -70,8 +70,11 @@ class AsyncPool(PoolBase[AsyncHeldLease]):
     ) -> None:
         found = connecting(coordinator, tenant, token=token, token_file=token_file, tls=tls)
         super().__init__(found, retry, timeout_s, agent_sockets)
-        credentials = None if found.tls is None else channel_credentials(found.tls)
-        self._transport = transport or AsyncGrpcTransport(credentials, found.token)
+        if transport is None:
+            found.check()
+            credentials = None if found.tls is None else channel_credentials(found.tls)
+            transport = AsyncGrpcTransport(credentials, found.token)
+        self._transport = transport
         self._keeper: AsyncKeeper = AsyncKeeper(self._transport, self._context, self._on_news)
         self._runner = AsyncRunner(self._transport, self._keep_or_forget)
 
@@ -127,7 +130,8 @@ class AsyncPool(PoolBase[AsyncHeldLease]):
 
         Raises:
             RequestSyntaxError: the text can't be read.
-            NeverFits, NoCapacity, PlacementRefused, QuotaExceeded, TierUnavailable, InvalidRequest: the pool refuses.
+            NeverFits, NoCapacity, PlacementRefused, QuotaExceeded, TenantHeldBack, TierUnavailable, InvalidRequest: the
+            pool refuses.
             IdempotencyMismatch: `key` was used for another request.
             NotGrantedInTime: after `wait_s`; the request is withdrawn.
             LeaseLost: somebody else ended it while it waited.

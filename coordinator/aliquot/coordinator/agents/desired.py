@@ -11,10 +11,13 @@ from collections.abc import Iterator
 
 from aliquot.common import limits
 from aliquot.coordinator.agents.lease_secrets import lease_secret_sha256
-from aliquot.coordinator.core.leases.records import TERMINAL, Lease, Slice, SliceState
-from aliquot.coordinator.core.types import Cut
+from aliquot.coordinator.core.leases.records import TERMINAL, Lease, Slice, SliceState, lease_id_of
+from aliquot.coordinator.core.types import Cut, Demand, RequestSpec
 from aliquot.coordinator.wire.serving import serve_of
 from aliquot.v1 import agent_pb2, types_pb2
+
+_FORGOTTEN = RequestSpec(Demand(), "")
+"""What is taken for the request of a lease that has been forgotten."""
 
 
 class Wish(enum.Enum):
@@ -90,18 +93,22 @@ def cut_order(cut: Cut, leader_epoch: int, session_epoch: int) -> agent_pb2.Cut:
     )
 
 
-def stop_stray(report: agent_pb2.SliceReport, lease: Lease) -> agent_pb2.DesiredSlice:
-    """The message for a slice that an agent holds although its lease no longer does."""
+def stop_stray(report: agent_pb2.SliceReport, lease: Lease | None) -> agent_pb2.DesiredSlice:
+    """The message for a slice that an agent holds although its lease no longer does.
+
+    Without a lease: its node was written off, and the lease has been forgotten since.
+    """
+    request = lease.request if lease is not None else _FORGOTTEN
     return agent_pb2.DesiredSlice(
         slice_id=report.slice_id,
-        lease_id=lease.lease_id,
+        lease_id=lease.lease_id if lease is not None else report.lease_id or lease_id_of(report.slice_id),
         lease_epoch=max(report.lease_epoch, 1),
         state=agent_pb2.DESIRED_STATE_STOP,
         device_uuid=report.device_uuid[: limits.MAX_DEVICE_UUID_CHARS],
         share_milli=report.share_milli,
         memory_bytes=report.memory_bytes,
-        grace_ms=lease.request.grace_ms,
-        tenant=lease.request.tenant,
-        reason=lease.end_reason or "SUPERSEDED",
-        queue=lease.request.queue,
+        grace_ms=request.grace_ms,
+        tenant=request.tenant,
+        reason="WRITTEN_OFF" if lease is None else lease.end_reason or "SUPERSEDED",
+        queue=request.queue,
     )

@@ -156,7 +156,8 @@ class Session:
                     self._settled[report.slice_id] = None
             elif report.status in HELD and not wanted:
                 lease = self._view.leases.get(report.lease_id or lease_id_of(report.slice_id))
-                if lease is not None and len(self._strays) < _UNTOLD_MAX:
+                known = lease is not None or report.slice_id in self._view.written_off
+                if known and len(self._strays) < _UNTOLD_MAX:
                     self._strays[report.slice_id] = stop_stray(report, lease)
         if self.live and (self._settled or self._strays):
             self._start_writing()

@@ -383,6 +383,13 @@ class Withdraw(Command[None]):
 
 
 @dataclass(frozen=True, slots=True)
+class Forgive(Command[int]):
+    """Leases of a tenant that ended as `OVER_LIMIT` no longer count against it. Answers with how many did."""
+
+    tenant: str
+
+
+@dataclass(frozen=True, slots=True)
 class Balance(Command[BalanceView]):
     """Which nodes of a pool should change hands between its projects; with `carry_out` they do."""
 

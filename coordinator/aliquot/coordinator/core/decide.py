@@ -97,6 +97,7 @@ _DECIDE: dict[type[Any], Callable[[Planning, Any, int], Decision[Any]]] = {
     c.DisenrolNode: enrolment.disenrol,
     c.Apply: tenancy.apply,
     c.Withdraw: tenancy.remove,
+    c.Forgive: tenancy.forgive,
     c.Balance: lending.balance,
     c.Defragment: moving.defragment,
     c.PostCredit: ledger.post_credit,

@@ -134,6 +134,16 @@ class QuotaExceeded(DomainError):
         self.subject = subject
 
 
+class TenantHeldBack(DomainError):
+    """Leases of the tenant ended as `OVER_LIMIT`, and it is granted nothing until `until_ms` for that."""
+
+    reason = "TENANT_HELD_BACK"
+
+    def __init__(self, message: str, until_ms: int) -> None:
+        super().__init__(message, hint="wait, or have an administrator end it: `aliquot forgive TENANT`")
+        self.until_ms = until_ms
+
+
 class Conflict(DomainError):
     """Somebody else changed it first."""
 

@@ -49,6 +49,7 @@ from aliquot.coordinator.core.nodes.facts import DeviceChanged, NodeCordoned, No
 from aliquot.coordinator.core.placement.facts import PricesLearnt
 from aliquot.coordinator.core.preemption.facts import LeaseReprieved, PreemptionStarted
 from aliquot.coordinator.core.tenancy.facts import (
+    OffencesForgotten,
     PoolApplied,
     PoolRemoved,
     QueueApplied,
@@ -97,6 +98,7 @@ AnyFact = (
     | PoolRemoved
     | TenantRemoved
     | QueueRemoved
+    | OffencesForgotten
     | NodeLent
     | PreemptionStarted
     | HoldCreated

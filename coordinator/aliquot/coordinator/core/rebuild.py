@@ -12,6 +12,7 @@ from aliquot.coordinator.core.maintenance.evolve import watch
 from aliquot.coordinator.core.mig.evolve import keep as keep_cuts
 from aliquot.coordinator.core.nodes.evolve import note_closure
 from aliquot.coordinator.core.state import State
+from aliquot.coordinator.core.tenancy.evolve import watch_offences
 from aliquot.coordinator.core.timers import Due
 
 
@@ -42,6 +43,8 @@ def rebuild_indexes(state: State) -> None:
     index_access(state)
     index_enrolment(state)
     recount_all(state)
+    for tenant in state.tenancy.offences:
+        watch_offences(state, tenant)
     state.offer_again()
 
 

@@ -82,6 +82,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     """Sorted by node id."""
     invites: tuple[Invite, ...] = ()
     """Sorted by id."""
+    offences: tuple[tuple[str, tuple[int, ...]], ...] = ()
 
 
 def to_snapshot(state: State) -> Snapshot:
@@ -122,6 +123,7 @@ def to_snapshot(state: State) -> Snapshot:
         next_audit=state.access.next_entry,
         enrolled=tuple(enrolled for _, enrolled in sorted(state.enrolment.enrolled.items())),
         invites=tuple(invite for _, invite in sorted(state.enrolment.invites.items())),
+        offences=tuple(sorted(tenancy.offences.items())),
     )
 
 
@@ -140,6 +142,7 @@ def from_snapshot(snapshot: Snapshot) -> State:
     state.tenancy.tenants = {tenant.spec.name: tenant for tenant in snapshot.tenants}
     state.tenancy.queues = {queue.spec.name: queue for queue in snapshot.queues}
     state.tenancy.loans = {loan.node_id: loan for loan in snapshot.loans}
+    state.tenancy.offences = dict(snapshot.offences)
     state.node_moves = list(snapshot.node_moves)
     state.node_moved_ms = dict(snapshot.node_moved_ms)
     state.tenancy.set_averages(snapshot.averages)

@@ -18,6 +18,7 @@ from aliquot.coordinator.core.maintenance.decide import look as look_at_window
 from aliquot.coordinator.core.mig.decide import look as look_at_cards
 from aliquot.coordinator.core.outcomes import Decision, SetAside, TickOutcome
 from aliquot.coordinator.core.planning import FOLDED_AT_ONCE, Planning, Work
+from aliquot.coordinator.core.tenancy.decide import offences_over
 from aliquot.coordinator.core.timers import Due
 from aliquot.coordinator.core.types import EndReason
 
@@ -153,6 +154,12 @@ def _budget(state: Planning, tenant: str, now_ms: int) -> list[Fact]:
     return []
 
 
+def _offence(state: Planning, tenant: str, now_ms: int) -> list[Fact]:
+    """An offence of a tenant does not count any more: what it was held to may be over."""
+    state.memory.look_again = True
+    return offences_over(state, tenant, now_ms)
+
+
 _LOOK = {
     Due.TIME_LIMIT: _time_limit,
     Due.CONFIRM: _confirm,
@@ -170,4 +177,5 @@ _LOOK = {
     Due.MAINTENANCE: look_at_window,
     Due.TOKEN: token_expired,
     Due.INVITE: look_at_invite,
+    Due.OFFENCE: _offence,
 }

@@ -37,9 +37,11 @@ class Due(enum.IntEnum):
     """There are more entries of usage than are to be kept."""
     PREEMPTED = 13
     """A lease that was preempted as often as is allowed may be again."""
-    TOKEN = 14
+    OFFENCE = 14
+    """A lease that ended as `OVER_LIMIT` does not count against its tenant any more."""
+    TOKEN = 15
     """A token expires."""
-    INVITE = 15
+    INVITE = 16
     """An invite was over long ago and is forgotten."""
     CUT = 20
     """Perhaps a card in MIG mode should be cut for somebody who waits."""

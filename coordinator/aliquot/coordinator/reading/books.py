@@ -21,6 +21,7 @@ from aliquot.coordinator.core.maintenance.windows import Window
 from aliquot.coordinator.core.queueing.order import fair_share
 from aliquot.coordinator.core.tenancy.books import Tenancy
 from aliquot.coordinator.core.tenancy.limits import MILLIONTHS, guaranteed_in_all, promised, scale_of
+from aliquot.coordinator.core.tenancy.offences import held as held_by
 from aliquot.coordinator.core.tenancy.specs import Amount, Pool, Queue, QueueSpec, Quota, Tenant, TenantSpec
 from aliquot.coordinator.core.tenancy.view import AccountKey
 from aliquot.coordinator.core.types import WHOLE_SHARE_MILLI
@@ -46,6 +47,10 @@ class AccountView(Generic[Spec]):
     guaranteed_scaled: Amount
     """What of the guarantee the pool can keep now."""
     budget_permille: int
+    offences: int = 0
+    """Leases that ended as `OVER_LIMIT` and are held against the tenant."""
+    held_until_ms: int = 0
+    """What follows from them holds until then, in its default queue; 0: nothing follows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +128,7 @@ class DurableBooks:
                 for key in (("t", tenant), *(("q", name) for name in books.path(books.queue_of(tenant, queue)))):
                     waiting[key] = waiting.get(key, 0) + there.queued
         used = {key for key, account in books.accounts.items() if account.slices} | set(waiting)
-        tenants = sorted({*books.tenants, *(name for kind, name in used if kind == "t")})
+        tenants = sorted({*books.tenants, *books.offences, *(name for kind, name in used if kind == "t")})
         queues = sorted({*books.queues, *(name for kind, name in used if kind == "q")})
         usable, whole = totals.usable.amount, _whole(totals)
         promise = promised(books)
@@ -131,7 +136,9 @@ class DurableBooks:
 
         def account(key: AccountKey, spec: Spec, declared: Tenant | Queue | None) -> AccountView[Spec]:
             account = books.account(*key)
-            meter = self._meters.get(spec.name) if key[0] == "t" else None
+            is_tenant = key[0] == "t"
+            meter = self._meters.get(spec.name) if is_tenant else None
+            held = held_by(books, spec.name, "", now_ms) if is_tenant else None
             return AccountView(
                 spec=spec,
                 version=declared.version if declared is not None else 0,
@@ -141,6 +148,8 @@ class DurableBooks:
                 fair_share_billionths=fair_share(books, account, whole, now_ms),
                 guaranteed_scaled=_scaled(account.quota, scale),
                 budget_permille=meter.permille(now_ms) if meter is not None else 0,
+                offences=len(books.offences.get(spec.name, ())) if is_tenant else 0,
+                held_until_ms=held.until_ms if held is not None else 0,
             )
 
         return TenancyView(
@@ -150,7 +159,7 @@ class DurableBooks:
             rates=self.ledger.prices.latest,
             rates_version=self.ledger.prices.version,
             guarantee_scale_millionths=scale,
-            alerts=(*_reduced(promise, usable, scale), *self._budget_alerts(now_ms)),
+            alerts=(*_reduced(promise, usable, scale), *self._budget_alerts(now_ms), *self._held_alerts(now_ms)),
             holds=self._holds,
         )
 
@@ -160,6 +169,12 @@ class DurableBooks:
             if permille >= 800:
                 word = "BUDGET_USED_UP" if permille >= 1000 else "BUDGET_NEARLY_USED_UP"
                 yield f"{word}: tenant {name} has used {permille / 10:g} % of its budget of this {meter.budget.period}"
+
+    def _held_alerts(self, now_ms: int) -> Iterable[str]:
+        for name in sorted(self._tenancy.offences):
+            held = held_by(self._tenancy, name, "", now_ms)
+            if held is not None:
+                yield f"TENANT_HELD: {held.story(now_ms)}"
 
 
 def _reduced(promise: Amount, usable: Amount, scale: int) -> Iterable[str]:

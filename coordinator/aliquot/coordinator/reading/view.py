@@ -7,6 +7,7 @@ still take back. Each answer carries `seq`, the number of the last fact it inclu
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 
 from aliquot.coordinator.core.leases.records import Lease
 from aliquot.coordinator.core.ledger.books import Extract
@@ -19,6 +20,8 @@ from aliquot.coordinator.reading.totals import Totals
 from aliquot.coordinator.writing.commits import Commit
 
 _NO_DEVICE = Device()
+WRITTEN_OFF_KEPT = 65_536
+"""Slices: some megabytes."""
 
 
 class View:
@@ -31,6 +34,10 @@ class View:
         self.leases: dict[str, Lease] = {}
         self.nodes: dict[str, Node] = {}
         self.devices: dict[str, Device] = {}
+        self.written_off: dict[str, None] = {}
+        """Slices that were held on nodes when these were removed, the latest ones. In no journal: one that was put back
+        could not tell what it has forgotten from what it never knew.
+        """
         self.totals = Totals()
         self.books = DurableBooks()
         self.callers = DurableCallers()
@@ -100,7 +107,10 @@ class View:
         self._sorted_nodes = None
         if self._node_ids_by_name.get(old.spec.name) == node_id:
             del self._node_ids_by_name[old.spec.name]
-        self._slices_by_node.pop(node_id, None)
+        for slice_id in self._slices_by_node.pop(node_id, ()):
+            self.written_off[slice_id] = None
+        for slice_id in list(islice(self.written_off, max(0, len(self.written_off) - WRITTEN_OFF_KEPT))):
+            del self.written_off[slice_id]
         self.totals.node_changed(old.spec, None)
         self.totals.node_state_changed(old.state.name, None)
         self.totals.node_closure_changed(_closed_by(old), None)

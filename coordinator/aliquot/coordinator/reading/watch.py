@@ -16,6 +16,7 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 
 from aliquot.coordinator.core.leases.records import Lease
 from aliquot.coordinator.core.state import Node
@@ -131,6 +132,11 @@ class Watcher:
         return 1 + len(self._queue) // _BEHIND_EVENTS
 
     @property
+    def behind(self) -> bool:
+        """Whether it needs what is no longer kept for it."""
+        return self._overrun
+
+    @property
     def _pending(self) -> bool:
         return self._overrun or bool(self._queue)
 
@@ -170,8 +176,8 @@ class Watcher:
             self.hub.turns.join(self)
 
 
-Register = dict[Watcher, None]
-"""Watchers in the order in which they came, and are told."""
+_Watchers = dict[Watcher, None]
+"""In the order in which they came, which is the order in which they are served: a set of them has none."""
 
 
 class WatchHub:
@@ -187,13 +193,13 @@ class WatchHub:
         self._held = 0
         self._oldest_seq = seq
         """The ring can serve whoever has seen everything up to here."""
-        self._all: Register = {}
-        self._everything: Register = {}
-        self._some: Register = {}
+        self._all: _Watchers = {}
+        self._everything: _Watchers = {}
+        self._some: _Watchers = {}
         """Those who want everything and may not have all of it."""
-        self._by_tenant: dict[str, Register] = {}
-        self._by_lease: dict[str, Register] = {}
-        self._for_nodes: Register = {}
+        self._by_tenant: dict[str, _Watchers] = {}
+        self._by_lease: dict[str, _Watchers] = {}
+        self._for_nodes: _Watchers = {}
         self.compacted = 0
         """Watchers that were too slow, or had to begin anew with the books, since the start."""
 
@@ -284,14 +290,23 @@ class WatchHub:
             )
         start = after_seq or self.seq
         watcher = Watcher(self, tenant, frozenset(lease_ids), nodes, start, sees)
-        first = bisect_right([batch.seq for batch in self._ring], start) if start < self.seq else len(self._ring)
-        for index in range(first, len(self._ring)):
-            batch = self._ring[index]
-            watcher.offer(batch, [record for record in batch.records if watcher.wants(record)])
+        if start < self.seq:
+            self._repeat(watcher, start)
         self._all[watcher] = None
         for watchers in self._registers(watcher):
             watchers[watcher] = None
         return watcher
+
+    def _repeat(self, watcher: Watcher, start: int) -> None:
+        """Queue what is kept and was after `start`, as far as the watcher's queue goes."""
+        first = bisect_right(self._ring, start, key=lambda batch: batch.seq)
+        wants = watcher.wants
+        for batch in islice(self._ring, first, None):
+            records = [record for record in batch.records if wants(record)]
+            if records:
+                watcher.offer(batch, records)
+                if watcher.behind:
+                    break
 
     def forget(self, watcher: Watcher) -> None:
         """It watches no more."""
@@ -306,7 +321,7 @@ class WatchHub:
             if not self._by_lease.get(lease_id):
                 self._by_lease.pop(lease_id, None)
 
-    def _registers(self, watcher: Watcher) -> list[Register]:
+    def _registers(self, watcher: Watcher) -> list[_Watchers]:
         registers = [self._for_nodes] if watcher.nodes else []
         if watcher.lease_ids:
             registers += [self._by_lease.setdefault(lease_id, {}) for lease_id in watcher.lease_ids]

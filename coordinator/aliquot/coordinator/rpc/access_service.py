@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from typing import TypeVar
 
@@ -37,8 +37,13 @@ class AccessService(Service, access_pb2_grpc.AccessServiceServicer):
         clock: Clock,
         metrics: Metrics,
         entropy: Callable[[int], bytes],
+        addresses: Callable[[], Sequence[str]],
+        authorities: Callable[[], bytes],
     ) -> None:
+        """`addresses` says where others reach the coordinators, `authorities` whom they are to trust there (PEM)."""
         super().__init__(metrics)
+        self._addresses = addresses
+        self._authorities = authorities
         self._writer = writer
         self._view = view
         self._clock = clock
@@ -125,7 +130,12 @@ class AccessService(Service, access_pb2_grpc.AccessServiceServicer):
         token = Token(token_id, tokens.token_sha256(text), principal, 0, expires_ms, note)
         command = c.IssueToken(by, token, grants)
         issued = await self._writer.submit(c.OnBehalf(by, f"{principal[:128]}: token {token_id}", command))
-        return access_pb2.IssueTokenResponse(token=text, issued=messages.token_message(issued))
+        return access_pb2.IssueTokenResponse(
+            token=text,
+            issued=messages.token_message(issued),
+            addresses=self._addresses(),
+            authorities_pem=self._authorities(),
+        )
 
     def _expiry_ms(self, ttl_ms: int) -> int:
         if ttl_ms > _TTL_MS_MAX:

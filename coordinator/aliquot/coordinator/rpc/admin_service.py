@@ -139,6 +139,15 @@ class AdminService(Service, admin_pb2_grpc.AdminServiceServicer):
         outcome = await self._writer.submit(on_behalf(context, "RetrySetAside", request.subject, command))
         return admin_pb2.RetrySetAsideResponse(found=map(messages.set_aside_message, outcome.found))
 
+    @unary
+    async def Forgive(  # noqa: N802
+        self, request: admin_pb2.ForgiveRequest, context: Context
+    ) -> admin_pb2.ForgiveResponse:
+        """Hold no lease that ended as `OVER_LIMIT` against a tenant any more."""
+        command = c.Forgive(names.validate_tenant(request.tenant))
+        forgiven = await self._writer.submit(on_behalf(context, "Forgive", f"tenant {command.tenant}", command))
+        return admin_pb2.ForgiveResponse(offences=forgiven)
+
     # -- the ledger
 
     @unary

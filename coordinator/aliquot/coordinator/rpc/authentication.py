@@ -45,6 +45,11 @@ class Authenticator:
         for token_id in gone:
             del self._known[token_id]
 
+    @staticmethod
+    def has_token(metadata: Metadata) -> bool:
+        """Whether the call shows anything."""
+        return any(key == tokens.METADATA_KEY for key, _ in metadata)
+
     def find(self, metadata: Metadata) -> Caller:
         """Whose token these metadata hold. Raises Unauthenticated."""
         for key, value in metadata:

@@ -20,7 +20,7 @@ from aliquot.coordinator.reading.denials import Denials
 from aliquot.coordinator.rpc.authentication import Authenticator
 from aliquot.coordinator.rpc.caller import NOBODY, Caller, missing, set_caller
 from aliquot.coordinator.rpc.lasting import LastingCalls
-from aliquot.coordinator.rpc.permissions import ACTIONS, BY_THEMSELVES, LASTING
+from aliquot.coordinator.rpc.permissions import ACTIONS, BY_THEMSELVES, KEEPING, LASTING
 from aliquot.coordinator.wire import errors as rpc_errors
 from aliquot.coordinator.wire.calls import Context, Handler, Methods, tolerant
 from aliquot.coordinator.wire.errors import DETAILS_KEY, DOMAIN
@@ -50,6 +50,8 @@ class Door:
         """The caller, if it may make this call anywhere. Raises Unauthenticated or RoleMissing."""
         if call.method in BY_THEMSELVES:
             return NOBODY
+        if call.method in KEEPING and not self.authenticator.has_token(call.invocation_metadata):
+            return NOBODY  # who may look after leases from before there were principals
         who = self.authenticator.find(call.invocation_metadata)
         actions = ACTIONS.get(call.method, ())
         for action in actions:

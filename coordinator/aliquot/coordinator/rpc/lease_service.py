@@ -24,12 +24,12 @@ from aliquot.coordinator.reading.metrics import Metrics
 from aliquot.coordinator.reading.usage import ObservedUse
 from aliquot.coordinator.reading.view import View
 from aliquot.coordinator.reading.waiting import Condition, Waiters, active, ended, granted
-from aliquot.coordinator.rpc.caller import caller
+from aliquot.coordinator.rpc.caller import at_home, caller
 from aliquot.coordinator.rpc.model_hints import name_near_models
 from aliquot.coordinator.rpc.watch_service import WatchService
 from aliquot.coordinator.upkeep.keepalive import KeepAlive
 from aliquot.coordinator.wire import errors as rpc_errors
-from aliquot.coordinator.wire.calls import Context, Service, check_size, page_size, readable, unary
+from aliquot.coordinator.wire.calls import Context, Service, check_size, in_turns, page_size, readable, unary
 from aliquot.coordinator.wire.leases import (
     explanation_message,
     lease_message,
@@ -134,7 +134,7 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
             raise InvalidFieldError("wait_until", f"{request.wait_until} is not known")
         if request.idempotency_key:
             names.validate_idempotency_key(request.idempotency_key)
-        read = read_request(request.request)
+        read = read_request(at_home(request.request))
         caller().must(Action.ALLOCATE, read.spec.tenant)
         command = c.GrantOn(
             lease_id=self._ids.lease_id(),
@@ -154,9 +154,9 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
     ) -> leases_pb2.AllocateBatchResponse:
         """Many at once, decided in order and answered together."""
         _bounded(request.items, limits.MAX_BATCH_ITEMS, "items")
-        asked = [self._ask(item) for item in request.items]
+        asked = [self._ask(item) async for item in in_turns(request.items)]
         response = leases_pb2.AllocateBatchResponse()
-        for ask in asked:
+        async for ask in in_turns(asked):
             result = response.results.add()
             try:
                 if isinstance(ask, AliquotError):
@@ -220,7 +220,7 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
             seen = self._seen_message(self._lease(lease.lease_id))
             why.notes.extend(notes_on_tiers(seen.slices))
             return leases_pb2.ExplainResponse(explanation=why, lease=seen)
-        read = read_request(request.request)
+        read = read_request(at_home(request.request))
         caller().must(Action.ALLOCATE, read.spec.tenant)
         explained = await self._writer.query(Explain(read.spec))
         return leases_pb2.ExplainResponse(explanation=explanation_message(explained, self._view))
@@ -317,9 +317,9 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
     ) -> leases_pb2.ReleaseBatchResponse:
         """Many at once."""
         _bounded(request.lease_ids, limits.MAX_BATCH_ITEMS, "lease_ids")
-        replies = [self._end(lease_id) for lease_id in request.lease_ids]
+        replies = [self._end(lease_id) async for lease_id in in_turns(request.lease_ids)]
         response = leases_pb2.ReleaseBatchResponse()
-        for lease_id, reply in zip(request.lease_ids, replies, strict=True):
+        async for lease_id, reply in in_turns(zip(request.lease_ids, replies, strict=True)):
             result = response.results.add()
             try:
                 if isinstance(reply, AliquotError):
@@ -409,7 +409,7 @@ _CONDITIONS: dict[int, Condition] = {
 def _read(request: leases_pb2.AllocateRequest) -> ReadRequest:
     if request.idempotency_key:
         names.validate_idempotency_key(request.idempotency_key)
-    return read_request(request.request)
+    return read_request(at_home(request.request))
 
 
 def _matches(lease: Lease, request: leases_pb2.ListRequest, states: frozenset[int]) -> bool:

@@ -50,6 +50,7 @@ ACTIONS: Final[dict[str, tuple[Action, ...]]] = {
     _ADMIN + "CorrectUsage": (A.KEEP_BOOKS,),
     _ADMIN + "CloseBooks": (A.KEEP_BOOKS,),
     _ADMIN + "RetrySetAside": (A.OPERATE,),
+    _ADMIN + "Forgive": (A.DECLARE,),
     _ACCESS + "WhoAmI": (A.IDENTIFY,),
     _ACCESS + "GrantRole": (A.GRANT, A.GRANT_BELOW),
     _ACCESS + "RevokeRole": (A.GRANT, A.GRANT_BELOW),
@@ -66,5 +67,7 @@ ACTIONS: Final[dict[str, tuple[Action, ...]]] = {
 }
 BY_THEMSELVES: Final = frozenset({_AGENTS + "Session", _RELAYS + "Carry"})
 """Who calls these is found out in the session, by the key that its node has enrolled or by its certificate."""
+KEEPING: Final = frozenset({_LEASES + "KeepAlive", _LEASES + "AcknowledgeShape"})
+"""Launchers from before there were tokens are let in without one, for leases that nobody known asked for."""
 LASTING: Final = frozenset({_LEASES + name for name in ("Allocate", "GrantOn", "Release", "KeepAlive", "Watch")})
 """Calls that may last: they end with the token that opened them."""

@@ -19,7 +19,8 @@ from aliquot.coordinator.wire.nodes import NodeWriter
 from aliquot.v1 import leases_pb2
 
 BOOKMARK_EVERY_S = 10.0
-_BATCH_BYTES = 256 * limits.KIB
+_BATCH_BYTES = 64 * limits.KIB
+"""In one message: some milliseconds to encode."""
 _REQUEST_BYTES_MAX = 64 * limits.KIB
 """What is kept of each watcher as long as it watches: three times as much as the ids of 1,000 leases."""
 _MORE_TAG = bytes([leases_pb2.WatchEvent.MORE_FIELD_NUMBER << 3 | 2])

@@ -19,14 +19,15 @@ class Background:
 
     def __init__(self, failed: Callable[[], None]) -> None:
         self._failed = failed
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[asyncio.Task[None], None] = {}
+        """In the order in which they were started, in which they are ended as well: a set of them has none."""
         self.failure: BaseException | None = None
         """The first error that ended one of them."""
 
     def run(self, name: str, work: Coroutine[object, object, None]) -> None:
         """Start one."""
         task = asyncio.create_task(work, name=name)
-        self._tasks.add(task)
+        self._tasks[task] = None
         task.add_done_callback(self._ended)
 
     async def end(self) -> None:
@@ -37,7 +38,7 @@ class Background:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
+        self._tasks.pop(task, None)
         error = None if task.cancelled() else task.exception()
         if error is not None:
             log.critical("%s failed, and this coordinator ends", task.get_name(), exc_info=error)

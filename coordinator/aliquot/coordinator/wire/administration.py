@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import TypeVar
 
 from aliquot.common.errors import InvalidFieldError
+from aliquot.common.tiers import Tier, parse_tier
 from aliquot.coordinator.core import commands as c
 from aliquot.coordinator.core.holds.records import Hold
 from aliquot.coordinator.core.ledger.invoice import Invoice
-from aliquot.coordinator.core.ledger.rates import ModelRate, RateCard, Tier
+from aliquot.coordinator.core.ledger.rates import ModelRate, RateCard
+from aliquot.coordinator.core.ledger.rates import Tier as DiscountTier
 from aliquot.coordinator.core.lending.loans import NodeMove
 from aliquot.coordinator.core.lending.plan import NodeTransfer
 from aliquot.coordinator.core.outcomes import BalanceView, DefragmentView
@@ -48,6 +50,20 @@ def _amount(message: admin_pb2.Amount, absent: int) -> specs.Amount:
     return specs.Amount(
         message.share_milli if message.HasField("share_milli") else absent,
         message.memory_bytes if message.HasField("memory_bytes") else absent,
+    )
+
+
+def _on_over_limit(message: admin_pb2.OnOverLimit, path: str) -> specs.OnOverLimit:
+    action = message.action or specs.OverLimitAction.NONE.value
+    if action not in [known.value for known in specs.OverLimitAction]:
+        hint = "none, stronger_tier or refuse"
+        raise InvalidFieldError(f"{path}.action", f"{action[:32]!r} is not an action", hint=hint)
+    usual = specs.OnOverLimit()
+    return specs.OnOverLimit(
+        action=specs.OverLimitAction(action),
+        for_ms=message.for_s * 1000 or usual.for_ms,
+        after=message.after or usual.after,
+        min_tier=parse_tier(message.min_tier, f"{path}.min_tier") if message.min_tier else usual.min_tier,
     )
 
 
@@ -98,6 +114,9 @@ def _tenant(message: admin_pb2.TenantSpec, number: int) -> specs.TenantSpec:
         disruptions_max=message.disruptions_max,
         disruption_period_ms=(message.disruption_period_s or _HOUR_S) * 1000,
         description=message.description,
+        on_over_limit=_on_over_limit(message.on_over_limit, f"tenants[{number}].on_over_limit")
+        if message.HasField("on_over_limit")
+        else None,
     )
 
 
@@ -121,6 +140,9 @@ def _queue(message: admin_pb2.QueueSpec, number: int) -> specs.QueueSpec:
         reserve_after_ms=message.reserve_after_s * 1000 if message.HasField("reserve_after_s") else 300_000,
         half_life_ms=(message.half_life_s or _DAY_S) * 1000,
         scaling=tuple(_scale_rule(rule, f"queues[{number}].scaling[{n}]") for n, rule in enumerate(message.scaling)),
+        on_over_limit=_on_over_limit(message.on_over_limit, f"queues[{number}].on_over_limit")
+        if message.HasField("on_over_limit")
+        else None,
     )
 
 
@@ -141,7 +163,7 @@ def _rates(message: admin_pb2.RateCard) -> RateCard:
     return RateCard(
         currency=message.currency or "credits",
         rates=tuple(ModelRate(rate.model, rate.gpu_hour_micro, rate.gib_hour_micro) for rate in message.rates),
-        tiers=tuple(Tier(tier.above_gpu_milli_hours, tier.discount_permille) for tier in message.tiers),
+        tiers=tuple(DiscountTier(tier.above_gpu_milli_hours, tier.discount_permille) for tier in message.tiers),
         minimum_ms=message.minimum_ms,
     )
 
@@ -172,6 +194,15 @@ def _quota_message(quota: specs.Quota) -> admin_pb2.Quota:
     )
 
 
+def _on_over_limit_message(policy: specs.OnOverLimit | None) -> admin_pb2.OnOverLimit | None:
+    if policy is None:
+        return None
+    tier = Tier(policy.min_tier).word
+    return admin_pb2.OnOverLimit(
+        action=policy.action.value, for_s=policy.for_ms // 1000, after=policy.after, min_tier=tier
+    )
+
+
 def _tenant_message(spec: specs.TenantSpec) -> admin_pb2.TenantSpec:
     budget = spec.budget
     return admin_pb2.TenantSpec(
@@ -186,6 +217,7 @@ def _tenant_message(spec: specs.TenantSpec) -> admin_pb2.TenantSpec:
         disruptions_max=spec.disruptions_max,
         disruption_period_s=spec.disruption_period_ms // 1000,
         description=spec.description,
+        on_over_limit=_on_over_limit_message(spec.on_over_limit),
     )
 
 
@@ -211,6 +243,7 @@ def _queue_message(spec: specs.QueueSpec) -> admin_pb2.QueueSpec:
             )
             for rule in spec.scaling
         ],
+        on_over_limit=_on_over_limit_message(spec.on_over_limit),
     )
 
 
@@ -322,6 +355,8 @@ def tenancy_message(view: TenancyView) -> admin_pb2.Tenancy:
             version=tenant.version,
             use=_use_message(tenant),
             budget_permille=tenant.budget_permille,
+            offences=tenant.offences,
+            held_until_ms=tenant.held_until_ms,
         )
     for queue in view.queues:
         message.queues.add(spec=_queue_message(queue.spec), version=queue.version, use=_use_message(queue))

@@ -20,9 +20,11 @@ from aliquot.coordinator.wire.parts import CALLS_PARTS_MAX, check_parts
 
 Request = TypeVar("Request")
 Response = TypeVar("Response")
+Item = TypeVar("Item")
 Context = grpc.aio.ServicerContext[Any, Any]
 _OTHERS_BYTES_MAX = 4 * limits.KIB
 """Of what services are asked that are not ours: names of services and symbols."""
+_TURN_ITEMS = 50
 Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
 
 
@@ -183,6 +185,14 @@ def check_size(request: Message, most: int) -> None:
     """Raises InvalidFieldError for a call that may last, and so would be kept, with more in it than it needs."""
     if request.ByteSize() > most:
         raise InvalidFieldError("message", f"{request.ByteSize()} bytes; at most {most} are allowed in this call")
+
+
+async def in_turns(items: Iterable[Item]) -> AsyncIterator[Item]:
+    """The items, with a pause for everybody else after each 50: they take some milliseconds."""
+    for number, item in enumerate(items, 1):
+        yield item
+        if not number % _TURN_ITEMS:
+            await asyncio.sleep(0)
 
 
 def page_size(asked: int, default: int, most: int) -> int:

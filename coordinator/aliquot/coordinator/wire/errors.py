@@ -17,7 +17,14 @@ from google.protobuf.message import Message
 from google.rpc import error_details_pb2, status_pb2
 
 from aliquot.common.errors import AliquotError, InvalidFieldError, RequestSyntaxError
-from aliquot.coordinator.core.errors import InvalidField, NeverFits, NoCapacity, PlacementRefused, QuotaExceeded
+from aliquot.coordinator.core.errors import (
+    InvalidField,
+    NeverFits,
+    NoCapacity,
+    PlacementRefused,
+    QuotaExceeded,
+    TenantHeldBack,
+)
 from aliquot.coordinator.core.types import Shortfall
 from aliquot.coordinator.errors import Overloaded
 from aliquot.coordinator.wire.leases import explanation_of_shortfall
@@ -62,6 +69,7 @@ _CODES: dict[str, grpc.StatusCode] = {
     "SESSION_REPLACED": Code.ABORTED,
     "SHUTTING_DOWN": Code.UNAVAILABLE,
     "PLACEMENT_REFUSED": Code.FAILED_PRECONDITION,
+    "TENANT_HELD_BACK": Code.FAILED_PRECONDITION,
     "NOT_ALLOWED": Code.PERMISSION_DENIED,
     "TOKEN_MISSING": Code.UNAUTHENTICATED,
     "TOKEN_UNKNOWN": Code.UNAUTHENTICATED,
@@ -129,6 +137,8 @@ def _details(error: BaseException, reason: str) -> Iterator[Message]:
         info.metadata["hint"] = error.hint
     if isinstance(error, PlacementRefused):
         info.metadata["node"], info.metadata["obstacle"] = error.node, error.obstacle
+    if isinstance(error, TenantHeldBack):
+        info.metadata["until_ms"] = str(error.until_ms)
     yield info
     violation = _violation(error)
     if violation is not None:

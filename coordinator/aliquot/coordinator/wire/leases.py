@@ -8,8 +8,7 @@ from functools import lru_cache
 from aliquot.common.tiers import NOT_SERVED, Tier
 from aliquot.coordinator.core.leases.records import Lease, LeaseState, Slice
 from aliquot.coordinator.core.outcomes import Explained
-from aliquot.coordinator.core.types import Missing, Placement, RequestSpec, Shortfall, Topology
-from aliquot.coordinator.reading.totals import DeviceUse
+from aliquot.coordinator.core.types import Missing, Placement, RequestSpec, Shortfall, SlicePlan, Topology
 from aliquot.coordinator.reading.usage import Measured, ObservedUse
 from aliquot.coordinator.reading.view import View
 from aliquot.coordinator.wire.serving import plain, serve_of
@@ -86,11 +85,10 @@ def _add_use(message: types_pb2.Slice, measured: Measured | None) -> None:
         message.observed_utilisation_percent = measured.utilisation_percent
 
 
-def _write_slice(message: types_pb2.Slice, piece: Slice, view: View) -> None:
-    plan = piece.plan
+def _write_place(message: types_pb2.Slice, plan: SlicePlan, member: int, view: View) -> None:
+    """Where a slice is, and what it has there."""
     node = view.nodes.get(plan.node_id)
     use = view.totals.devices.get(plan.device_uuid)
-    message.slice_id = piece.slice_id
     message.node_id = plan.node_id
     if node is not None:
         message.node_name = node.spec.name
@@ -100,9 +98,14 @@ def _write_slice(message: types_pb2.Slice, piece: Slice, view: View) -> None:
         message.mig_profile = use.spec.mig_profile
     message.share_milli = plan.share_milli
     message.memory_bytes = plan.memory_bytes
+    message.member = member
+
+
+def _write_slice(message: types_pb2.Slice, piece: Slice, view: View) -> None:
+    _write_place(message, piece.plan, piece.member, view)
+    message.slice_id = piece.slice_id
     message.state = int(piece.state)  # type: ignore[assignment]
     message.tier = piece.tier  # type: ignore[assignment]
-    message.member = piece.member
     message.lease_epoch = piece.lease_epoch
     message.since_ms = piece.since_ms
     message.deadline_ms = piece.deadline_ms
@@ -222,20 +225,8 @@ def _placement_messages(placement: Placement, view: View) -> list[types_pb2.Slic
     slices = []
     for member, plans in enumerate(placement.members):
         for plan in plans:
-            node = view.nodes.get(plan.node_id)
-            use: DeviceUse | None = view.totals.devices.get(plan.device_uuid)
-            slices.append(
-                types_pb2.Slice(
-                    node_id=plan.node_id,
-                    node_name=node.spec.name if node is not None else "",
-                    device_uuid=plan.device_uuid,
-                    device_model=use.spec.model if use is not None else "",
-                    mig_profile=use.spec.mig_profile if use is not None else "",
-                    share_milli=plan.share_milli,
-                    memory_bytes=plan.memory_bytes,
-                    member=member,
-                )
-            )
+            slices.append(types_pb2.Slice())
+            _write_place(slices[-1], plan, member, view)
     return slices
 
 

@@ -11,6 +11,8 @@ from aliquot.common import limits
 from aliquot.common.errors import InvalidFieldError
 
 _VARINT_BYTES_MAX: Final = 10
+_LENGTH_DELIMITED: Final = 2
+"""The wire type of messages and texts."""
 _SMALL_BYTES: Final = 64 * limits.KIB
 """What is no larger can't hold so many parts that it matters."""
 AGENTS_PARTS_MAX: Final = 40_000
@@ -24,8 +26,14 @@ def check_parts(raw: bytes, descriptor: Any, most: int) -> None:  # noqa: ANN401
 
     A message without messages within is cheap to decode, whatever is in it: its reader looks at how many there are.
     """
-    if len(raw) > _SMALL_BYTES and any(inner is not None for inner in _parts(descriptor).values()):
+    if len(raw) <= _SMALL_BYTES or all(inner is None for inner in _parts(descriptor).values()):
+        return
+    if len(raw) - len(raw.translate(None, _first_bytes(descriptor))) <= most:
+        return  # at native speed: whatever these bytes mean, there are no more parts than such bytes
+    try:
         _count_parts(raw, 0, len(raw), descriptor, 0, most)
+    except IndexError:
+        raise undecodable() from None
 
 
 def read_varint(raw: bytes, at: int) -> tuple[int, int]:
@@ -53,22 +61,36 @@ def _parts(descriptor: Any) -> dict[int, Any]:  # noqa: ANN401
     }
 
 
+@cache
+def _first_bytes(descriptor: Any) -> bytes:  # noqa: ANN401
+    """The bytes that the tags of parts may begin with, in a message of this kind and in all within it."""
+    seen: dict[Any, None] = {}
+    waiting = [descriptor]
+    while waiting:
+        known = waiting.pop()
+        if known not in seen:
+            seen[known] = None
+            waiting += [inner for inner in _parts(known).values() if inner is not None]
+    low = {(number << 3 | _LENGTH_DELIMITED) & 0x7F for known in seen for number in _parts(known)}
+    return bytes(sorted(low | {byte | 0x80 for byte in low}))  # a tag may be sent in more bytes than it needs
+
+
 def _count_parts(raw: bytes, at: int, end: int, descriptor: Any, count: int, most: int) -> int:  # noqa: ANN401
     """How many parts there are, with those counted before. Raises InvalidFieldError as soon as there are too many,
-    and for what can't be decoded.
+    IndexError for what ends too early, and InvalidFieldError for what can't be decoded.
     """
     parts = _parts(descriptor)
     while at < end:
-        tag, at = read_varint(raw, at)
+        tag = raw[at]
+        at += 1
+        if tag >= 0x80:
+            tag, at = read_varint(raw, at - 1)
         wire_type = tag & 7
-        if wire_type == 0:
-            _, at = read_varint(raw, at)
-        elif wire_type == 1:
-            at += 8
-        elif wire_type == 5:
-            at += 4
-        elif wire_type == 2:
-            size, at = read_varint(raw, at)
+        if wire_type == _LENGTH_DELIMITED:
+            size = raw[at]
+            at += 1
+            if size >= 0x80:
+                size, at = read_varint(raw, at - 1)
             if at + size > end:
                 raise undecodable()
             if tag >> 3 in parts:
@@ -76,9 +98,17 @@ def _count_parts(raw: bytes, at: int, end: int, descriptor: Any, count: int, mos
                 if count > most:
                     raise InvalidFieldError("message", f"more than {most} parts")
                 inner = parts[tag >> 3]
-                if inner is not None:
+                if inner is not None and size:
                     count = _count_parts(raw, at, at + size, inner, count, most)
             at += size
+        elif wire_type == 0:
+            at += 1
+            if raw[at - 1] >= 0x80:
+                _, at = read_varint(raw, at - 1)
+        elif wire_type == 1:
+            at += 8
+        elif wire_type == 5:
+            at += 4
         else:
             raise undecodable()  # a group, which the contract has none of
     return count

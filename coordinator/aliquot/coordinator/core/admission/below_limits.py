@@ -19,7 +19,7 @@ from typing import NamedTuple
 from aliquot.coordinator.core.fact import Fact
 from aliquot.coordinator.core.leases import lifecycle
 from aliquot.coordinator.core.leases.accounts import parts_of
-from aliquot.coordinator.core.leases.granting import chain_of, exhausted, guarantee_scale, is_entitled, least_held
+from aliquot.coordinator.core.leases.granting import chain_of, guarantee_scale, is_entitled, least_held, suspended
 from aliquot.coordinator.core.leases.records import Lease
 from aliquot.coordinator.core.outcomes import SEARCH_ATTEMPTS, Attempt
 from aliquot.coordinator.core.planning import Planning
@@ -48,7 +48,7 @@ def reclaim(state: Planning, admission: AdmissionPass, lease: Lease, demand: Dem
     """Tell borrowers below the same limits to end; no facts where that would not be enough, or where the search goes on
     in the next turn.
     """
-    if not is_entitled(state, lease) or exhausted(state, lease.request.tenant, now_ms) is not None:
+    if not is_entitled(state, lease) or suspended(state, lease.request, now_ms) is not None:
         return Attempt([])
     key = (demand, lease.request.tenant, lease.request.queue, lease.request.priority, None)
     version = state.freed_version + state.tenancy.guaranteed_version

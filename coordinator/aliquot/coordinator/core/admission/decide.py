@@ -10,7 +10,7 @@ from aliquot.coordinator.core.commands import Admit
 from aliquot.coordinator.core.elastic import shrinking
 from aliquot.coordinator.core.fact import Fact
 from aliquot.coordinator.core.holds import decide as holding
-from aliquot.coordinator.core.leases.granting import granted, is_entitled, offer, offer_before, whole_pool
+from aliquot.coordinator.core.leases.granting import granted, is_entitled, offer, offer_before, sterner, whole_pool
 from aliquot.coordinator.core.moving import decide as moving
 from aliquot.coordinator.core.outcomes import AdmitOutcome, Attempt, Decision
 from aliquot.coordinator.core.planning import Planning
@@ -99,11 +99,12 @@ def _without_trouble(state: Planning, admission: AdmissionPass, head: Head) -> H
 def _try(state: Planning, admission: AdmissionPass, head: Head, now_ms: int) -> Attempt:
     """Grant the head of a line, or make room for it. After a grant the line is tried again: it has another head."""
     lease = state.leases[head.lease_id]
-    demand = head.line.demand.avoiding(head.line.avoid)
+    wanted = sterner(state, lease.request, head.line.demand, now_ms)
+    demand = wanted.avoiding(head.line.avoid)
     found = offer(state, lease.request, demand, lease.arrival, now_ms, preempted_at_ms=lease.preempted_at_ms)
     if head.line.avoid and found.placement is None and found.over is None:
         # Its back-off is over, and a device that has failed it is better than none.
-        demand = head.line.demand
+        demand = wanted
         found = offer(state, lease.request, demand, lease.arrival, now_ms, preempted_at_ms=lease.preempted_at_ms)
     if found.placement is not None:
         facts = holding.give_up_of(state, lease.lease_id, now_ms, "the lease was granted elsewhere")
@@ -138,8 +139,9 @@ def _behind(state: Planning, head: Head, now_ms: int) -> list[Fact]:
         return []
     for _, lease_id in state.lines.queues[place.queue][place.tenant].lines[head.line][:BEHIND_MAX]:
         lease = state.leases[lease_id]
+        demand = sterner(state, lease.request, head.line.demand, now_ms)
         placement = offer_before(
-            state, lease.request, head.line.demand, lease.arrival, now_ms, preempted_at_ms=lease.preempted_at_ms
+            state, lease.request, demand, lease.arrival, now_ms, preempted_at_ms=lease.preempted_at_ms
         )
         if placement is not None:
             given_up = holding.give_up_of(state, lease_id, now_ms, "the lease was granted elsewhere")

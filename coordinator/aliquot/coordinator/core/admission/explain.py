@@ -5,7 +5,7 @@ from __future__ import annotations
 from aliquot.coordinator.core.admission.outlook import look_ahead, notes_on_ahead, notes_on_order
 from aliquot.coordinator.core.elastic import shrinking
 from aliquot.coordinator.core.errors import DomainError, QuotaExceeded
-from aliquot.coordinator.core.leases.granting import check_access, is_entitled, offer
+from aliquot.coordinator.core.leases.granting import check_access, held_to, is_entitled, offer, sterner
 from aliquot.coordinator.core.leases.records import Lease
 from aliquot.coordinator.core.maintenance.closing import why_not
 from aliquot.coordinator.core.mig.decide import as_profiles, conceivable, served_by
@@ -44,11 +44,14 @@ def explain_lease(state: Planning, query: ExplainLease, now_ms: int) -> Explaine
 
 def _explain(state: Planning, lease: Lease, demand: Demand, now_ms: int) -> Explained:
     known = bool(lease.lease_id)
+    demand, asked = sterner(state, lease.request, demand, now_ms), demand
+    held = held_to(state, lease.request, now_ms) if demand is not asked else None
     count, ahead = state.lines.ahead_of(lease, AHEAD_SHOWN) if known else (0, [])
     found = offer(state, lease.request, demand, lease.arrival, now_ms, preempted_at_ms=lease.preempted_at_ms)
     if lease.avoid_device_uuids and found.placement is None and found.over is None:
         # A device that failed it is avoided only while there is another.
-        found = offer(state, lease.request, lease.request.demand, lease.arrival, now_ms)
+        wanted = sterner(state, lease.request, lease.request.demand, now_ms)
+        found = offer(state, lease.request, wanted, lease.arrival, now_ms)
     missing: tuple[Missing, ...] = ()
     would_preempt: tuple[str, ...] = ()
     start_ms = uncertainty_ms = 0
@@ -58,12 +61,14 @@ def _explain(state: Planning, lease: Lease, demand: Demand, now_ms: int) -> Expl
         summary = "fits now, and is offered its place in turn" if known else "fits now"
     elif found.over is not None:
         summary = found.over.detail
-        missing = (Missing("any", QUOTA, found.over.detail, "wait until some of it is given back"),)
+        change = "wait, or have it forgiven" if found.over.until_ms else "wait until some of it is given back"
+        missing = (Missing("any", QUOTA, found.over.detail, change),)
+        start_ms = found.over.until_ms
     else:
         shortfall, over_ms = why_not(state, lease.request, demand, now_ms)
         summary, missing = shortfall.summary, shortfall.missing
-        impossible = shortfall.impossible and not conceivable(state, demand)
-        if shortfall.impossible and not impossible:
+        impossible = shortfall.impossible and held is None and not conceivable(state, demand)
+        if shortfall.impossible and not impossible and held is None:
             profile = as_profiles(state, demand)[0].mig_profile
             summary = f"no part of a card is a {profile} now, but cards here can be cut so"
         notes += [*served_by(state, demand), *cuts_for(state, lease, demand, now_ms)]
@@ -76,6 +81,10 @@ def _explain(state: Planning, lease: Lease, demand: Demand, now_ms: int) -> Expl
             notes += why
             if over_ms and not start_ms > now_ms:
                 start_ms = over_ms
+    if held is not None:
+        notes.append(held.story(now_ms))
+        if found.placement is None:
+            summary = f"{summary}; {held.story(now_ms)}"
     if lease.not_before_ms > now_ms:
         summary = f"in back-off for {lease.not_before_ms - now_ms} ms more after: {lease.note}; {summary}"
     return Explained(

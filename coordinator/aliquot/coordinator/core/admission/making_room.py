@@ -10,7 +10,7 @@ from aliquot.coordinator.core.holds import decide as holding
 from aliquot.coordinator.core.holds.facts import HoldCreated
 from aliquot.coordinator.core.holds.records import Hold, HoldKind
 from aliquot.coordinator.core.leases import lifecycle
-from aliquot.coordinator.core.leases.granting import chain_of, exhausted, forbidden, is_entitled
+from aliquot.coordinator.core.leases.granting import chain_of, forbidden, is_entitled, suspended
 from aliquot.coordinator.core.leases.records import Lease, lease_id_of
 from aliquot.coordinator.core.outcomes import SEARCH_ATTEMPTS, Attempt
 from aliquot.coordinator.core.planning import Planning
@@ -231,7 +231,7 @@ def backfill(
     if not later:
         return None
     placement = _with_open(state, later, demand, state.next_arrival)
-    if placement is None or exhausted(state, request.tenant, now_ms) is not None:
+    if placement is None or suspended(state, request, now_ms) is not None:
         return None
     chain = chain_of(state, request)
     if forbidden(state, request, chain, placement, now_ms, preempted_at_ms) is not None:

@@ -25,7 +25,7 @@ from aliquot.coordinator.core.elastic.queue_rules import Ceiling, ceiling_of
 from aliquot.coordinator.core.errors import InvalidField
 from aliquot.coordinator.core.fact import Fact
 from aliquot.coordinator.core.leases.facts import SliceGone, SliceGrant
-from aliquot.coordinator.core.leases.granting import offer
+from aliquot.coordinator.core.leases.granting import offer, sterner
 from aliquot.coordinator.core.leases.records import Lease, Slice, SliceState, lease_id_of, slice_id_of
 from aliquot.coordinator.core.memory import GrowthRound
 from aliquot.coordinator.core.outcomes import NOTHING, Decision
@@ -113,7 +113,8 @@ def _look(state: Planning, growth: GrowthRound, lease_id: str, now_ms: int) -> l
 
 
 def _one_more(state: Planning, lease: Lease, now_ms: int) -> list[Fact]:
-    demand = one_member(lease.request.demand).avoiding(lease.avoid_device_uuids)
+    wanted = sterner(state, lease.request, one_member(lease.request.demand), now_ms)
+    demand = wanted.avoiding(lease.avoid_device_uuids)
     found = offer(state, lease.request, demand, lease.arrival, now_ms)
     if found.placement is None:
         return []

@@ -21,7 +21,7 @@ from aliquot.coordinator.core.holds.facts import HoldCreated
 from aliquot.coordinator.core.holds.records import Hold, HoldKind
 from aliquot.coordinator.core.inventory import Inventory
 from aliquot.coordinator.core.leases.accounts import parts_of
-from aliquot.coordinator.core.leases.granting import chain_of, exhausted, forbidden, guarantee_scale, least_held
+from aliquot.coordinator.core.leases.granting import chain_of, forbidden, guarantee_scale, least_held, suspended
 from aliquot.coordinator.core.leases.records import Lease, Slice, SliceState, lease_id_of
 from aliquot.coordinator.core.moving.plan import hold as hold_placement
 from aliquot.coordinator.core.outcomes import SEARCH_ATTEMPTS, Attempt
@@ -95,7 +95,7 @@ def outlook(
 
 def within_limits(state: Planning, lease: Lease, demand: Demand, now_ms: int) -> list[Fact]:
     """Let elastic leases of the same tenant or queue give back what keeps a request above a limit."""
-    if exhausted(state, lease.request.tenant, now_ms) is not None:
+    if suspended(state, lease.request, now_ms) is not None:
         return []
     parts = least_held(state, demand)
     chain = chain_of(state, lease.request)

@@ -9,7 +9,7 @@ from aliquot.coordinator.core.fact import Fact
 from aliquot.coordinator.core.holds.facts import HoldBroken, HoldReleased
 from aliquot.coordinator.core.holds.readiness import can_complete, is_complete
 from aliquot.coordinator.core.holds.records import Hold, HoldKind
-from aliquot.coordinator.core.leases.granting import chain_of, exhausted, forbidden, granted, is_entitled
+from aliquot.coordinator.core.leases.granting import chain_of, forbidden, granted, is_entitled, sterner, suspended
 from aliquot.coordinator.core.leases.records import Lease, SliceState
 from aliquot.coordinator.core.outcomes import Decision
 from aliquot.coordinator.core.placement.validity import objection
@@ -38,10 +38,11 @@ def _use(state: Planning, hold: Hold, now_ms: int) -> list[Fact]:
     if not is_complete(state.leases, state.inventory, hold):
         # The index is wrong. Passing over it, one would come back to it for ever.
         return give_up(state, hold, now_ms, "its devices are not free after all")
-    over = exhausted(state, lease.request.tenant, now_ms) or forbidden(
+    over = suspended(state, lease.request, now_ms) or forbidden(
         state, lease.request, chain_of(state, lease.request), hold.placement, now_ms, lease.preempted_at_ms
     )
-    why_not = over.detail if over is not None else objection(state.engine, lease.request.demand, hold.placement)
+    demand = sterner(state, lease.request, lease.request.demand, now_ms)
+    why_not = over.detail if over is not None else objection(state.engine, demand, hold.placement)
     if why_not:
         return give_up(state, hold, now_ms, why_not)
     return [granted(hold.owner, lease.lease_epoch + 1, hold.placement, now_ms)]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from aliquot.coordinator.core.admission.making_room import backfill
 from aliquot.coordinator.core.commands import Allocate, GrantOn
 from aliquot.coordinator.core.errors import (
@@ -12,7 +14,15 @@ from aliquot.coordinator.core.errors import (
     QuotaExceeded,
 )
 from aliquot.coordinator.core.leases.facts import LeaseQueued
-from aliquot.coordinator.core.leases.granting import check_access, granted, offer, offer_before
+from aliquot.coordinator.core.leases.granting import (
+    check_access,
+    granted,
+    held_to,
+    offer,
+    offer_before,
+    refuse_held_back,
+    sterner,
+)
 from aliquot.coordinator.core.maintenance.closing import why_not
 from aliquot.coordinator.core.mig.decide import conceivable
 from aliquot.coordinator.core.outcomes import AllocateOutcome, Decision
@@ -29,6 +39,8 @@ def allocate(state: Planning, command: Allocate, now_ms: int) -> Decision[Alloca
     request = check_access(state, request)
     if not state.engine.possible(request.demand) and not conceivable(state, request.demand):
         raise NeverFits(state.engine.explain(request.demand))
+    refuse_held_back(state, request, now_ms)
+    demand = sterner(state, request, request.demand, now_ms)
     queued = LeaseQueued(
         at_ms=now_ms,
         lease_id=command.lease_id,
@@ -40,21 +52,25 @@ def allocate(state: Planning, command: Allocate, now_ms: int) -> Decision[Alloca
     )
     outcome = AllocateOutcome(command.lease_id)
     if command.no_queue or not _others_first(state, queued):
-        found = offer(state, request, request.demand, queued.arrival, now_ms)
+        found = offer(state, request, demand, queued.arrival, now_ms)
         placement = found.placement
         if placement is None and found.over is None:
-            placement = backfill(state, request, request.demand, now_ms, lease_id=command.lease_id)
+            placement = backfill(state, request, demand, now_ms, lease_id=command.lease_id)
         if placement is not None:
             return Decision((queued, granted(command.lease_id, 1, placement, now_ms)), outcome)
         if command.no_queue and found.over is not None:
             raise QuotaExceeded(found.over.subject, found.over.detail, "drop `no_queue` to wait until it may be had")
     elif state.closed and not state.wants_admission():
         # All that wait were tried there too, so this takes nothing from them.
-        placement = offer_before(state, request, request.demand, queued.arrival, now_ms)
+        placement = offer_before(state, request, demand, queued.arrival, now_ms)
         if placement is not None:
             return Decision((queued, granted(command.lease_id, 1, placement, now_ms)), outcome)
     if command.no_queue:
-        raise NoCapacity(why_not(state, request, request.demand, now_ms)[0])
+        shortfall = why_not(state, request, demand, now_ms)[0]
+        held = held_to(state, request, now_ms) if demand is not request.demand else None
+        if held is not None:
+            shortfall = replace(shortfall, impossible=False, summary=f"{shortfall.summary}; {held.story(now_ms)}")
+        raise NoCapacity(shortfall)
     if len(state.lines) >= state.config.queued_max:
         raise QueueFull(
             f"{len(state.lines)} requests are waiting, which is the bound (`queued_max`)",

@@ -40,7 +40,9 @@ from aliquot.coordinator.core.leases.records import (
 )
 from aliquot.coordinator.core.maintenance.windows import Phase
 from aliquot.coordinator.core.state import State
+from aliquot.coordinator.core.tenancy.evolve import offended
 from aliquot.coordinator.core.timers import Due
+from aliquot.coordinator.core.types import EndReason
 
 ACCOUNTS_LOOKED_AT = 3
 """For each lease that is forgotten: more than it can have opened."""
@@ -190,6 +192,7 @@ def _slices_adopted(state: State, fact: SlicesAdopted) -> None:
 
 def _lease_releasing(state: State, fact: LeaseReleasing) -> None:
     lease = state.leases[fact.lease_id]
+    _hold_against(state, lease, fact.reason, fact.at_ms)
     if lease.waiting:
         state.lines.remove(lease)
     event = SliceEvent.PREEMPT if fact.requeue else SliceEvent.RELEASE
@@ -217,6 +220,12 @@ def _lease_releasing(state: State, fact: LeaseReleasing) -> None:
             ended_by=fact.by,
         ),
     )
+
+
+def _hold_against(state: State, lease: Lease, reason: EndReason, at_ms: int) -> None:
+    """Note an end as `OVER_LIMIT` once, from the moment that it is decided."""
+    if reason is EndReason.OVER_LIMIT and lease.end_reason != EndReason.OVER_LIMIT:
+        offended(state, lease.request.tenant, lease.request.queue, at_ms)
 
 
 def _already(piece: Slice, event: SliceEvent) -> bool:
@@ -274,6 +283,7 @@ def _lease_ended(state: State, fact: LeaseEnded) -> None:
     lease = state.leases[fact.lease_id]
     if lease.holding:
         raise BrokenInvariant(f"lease {fact.lease_id} ends while it holds {len(lease.holding)} slices")
+    _hold_against(state, lease, fact.reason, fact.at_ms)
     if lease.waiting:
         state.lines.remove(lease)
         counting.patience_ends(state, lease)

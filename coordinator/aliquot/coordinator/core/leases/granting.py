@@ -6,12 +6,14 @@ from dataclasses import dataclass
 
 import msgspec
 
-from aliquot.coordinator.core.errors import InvalidField, QueueNotFound, QuotaExceeded, TenantNotFound
+from aliquot.coordinator.core.errors import InvalidField, QueueNotFound, QuotaExceeded, TenantHeldBack, TenantNotFound
 from aliquot.coordinator.core.leases.facts import LeaseGranted, SliceGrant
 from aliquot.coordinator.core.leases.records import Lease, slice_id_of
 from aliquot.coordinator.core.maintenance.closing import place_before
 from aliquot.coordinator.core.memory import CHAINS_KEPT, ENTITLED_KEPT
+from aliquot.coordinator.core.placement.matching import is_part
 from aliquot.coordinator.core.planning import Planning
+from aliquot.coordinator.core.tenancy import offences
 from aliquot.coordinator.core.tenancy.limits import (
     OverLimit,
     covered,
@@ -24,7 +26,7 @@ from aliquot.coordinator.core.tenancy.limits import (
     usable_capacity,
 )
 from aliquot.coordinator.core.tenancy.ranking import Part
-from aliquot.coordinator.core.tenancy.specs import Amount
+from aliquot.coordinator.core.tenancy.specs import Amount, OverLimitAction
 from aliquot.coordinator.core.tenancy.view import AccountView, Chain
 from aliquot.coordinator.core.types import WHOLE_SHARE_MILLI, Demand, Placement, RequestSpec
 
@@ -69,7 +71,7 @@ def offer(
 ) -> Offer:
     """The best placement that every limit allows. Changes nothing."""
     chain = chain_of(state, request)
-    over = exhausted(state, request.tenant, now_ms)
+    over = suspended(state, request, now_ms)
     if over is None and chain.limited:
         over = over_limit(chain, least_held(state, demand))
     if over is not None:
@@ -107,7 +109,7 @@ def offer_before(
 ) -> Placement | None:
     """The best placement on nodes that close, for a request that ends in time, that every limit allows."""
     placement = place_before(state, request, demand, arrival, now_ms)
-    if placement is None or exhausted(state, request.tenant, now_ms) is not None:
+    if placement is None or suspended(state, request, now_ms) is not None:
         return None
     over = forbidden(state, request, chain_of(state, request), placement, now_ms, preempted_at_ms)
     return placement if over is None else None
@@ -164,6 +166,41 @@ def exhausted(state: Planning, tenant: str, now_ms: int) -> OverLimit | None:
         f"the budget of tenant {tenant} for this {meter.budget.period} is used up; the next one begins in "
         f"{(meter.period_end_ms(now_ms) - now_ms) // 1000} s",
     )
+
+
+def suspended(state: Planning, request: RequestSpec, now_ms: int) -> OverLimit | None:
+    """Whether nothing is granted to the request's tenant for now: its budget is used up, or it is held back."""
+    over = exhausted(state, request.tenant, now_ms)
+    if over is not None or not state.tenancy.offences:
+        return over
+    held = held_to(state, request, now_ms)
+    if held is None or held.policy.action is not OverLimitAction.REFUSE:
+        return None
+    return OverLimit(f"tenant {request.tenant}", held.story(now_ms), until_ms=held.until_ms)
+
+
+def held_to(state: Planning, request: RequestSpec, now_ms: int) -> offences.Held | None:
+    """What its tenant is held to for this request because of leases that ended as `OVER_LIMIT`; None: nothing."""
+    return offences.held(state.tenancy, request.tenant, request.queue, now_ms)
+
+
+def refuse_held_back(state: Planning, request: RequestSpec, now_ms: int) -> None:
+    """Raises TenantHeldBack for a new request of a tenant that is granted nothing for now."""
+    held = held_to(state, request, now_ms)
+    if held is not None and held.policy.action is OverLimitAction.REFUSE:
+        raise TenantHeldBack(held.story(now_ms), held.until_ms)
+
+
+def sterner(state: Planning, request: RequestSpec, demand: Demand, now_ms: int) -> Demand:
+    """The demand as its tenant is held to it now: for parts of devices, with a stronger tier."""
+    if not state.tenancy.offences:
+        return demand
+    held = held_to(state, request, now_ms)
+    if held is None or held.policy.action is not OverLimitAction.STRONGER_TIER or not is_part(demand):
+        return demand
+    if demand.min_tier >= held.policy.min_tier:
+        return demand
+    return msgspec.structs.replace(demand, min_tier=held.policy.min_tier)
 
 
 def recent_preemptions(state: Planning, preempted_at_ms: tuple[int, ...], now_ms: int) -> int:

@@ -18,7 +18,15 @@ from aliquot.coordinator.core.commands import GrantOn, MemberPlace
 from aliquot.coordinator.core.errors import InvalidField, PlacementRefused, QuotaExceeded
 from aliquot.coordinator.core.leases.allocate import replayed
 from aliquot.coordinator.core.leases.facts import LeaseQueued
-from aliquot.coordinator.core.leases.granting import chain_of, check_access, exhausted, forbidden, granted
+from aliquot.coordinator.core.leases.granting import (
+    chain_of,
+    check_access,
+    forbidden,
+    granted,
+    refuse_held_back,
+    sterner,
+    suspended,
+)
 from aliquot.coordinator.core.maintenance.closing import OPENED_MAX, closure_text, will_have_ended
 from aliquot.coordinator.core.outcomes import AllocateOutcome, Decision
 from aliquot.coordinator.core.placement.gang import TRIAL_GROUP
@@ -40,7 +48,7 @@ def fits(state: Planning, query: Fits, now_ms: int) -> tuple[NodeFit, ...]:
     request = check_access(state, query.request)
     node_ids = query.node_ids or tuple(state.inventory.node_ids())
     with _opened(state, request, node_ids, now_ms):
-        return _survey(state, request.demand, node_ids)
+        return _survey(state, sterner(state, request, request.demand, now_ms), node_ids)
 
 
 def grant_on(state: Planning, command: GrantOn, now_ms: int) -> Decision[AllocateOutcome]:
@@ -49,11 +57,12 @@ def grant_on(state: Planning, command: GrantOn, now_ms: int) -> Decision[Allocat
     if replay is not None:
         return replay
     request = check_access(state, command.request)
-    demand = request.demand
+    refuse_held_back(state, request, now_ms)
+    demand = sterner(state, request, request.demand, now_ms)
     _check_places(demand, command.places)
     with _opened(state, request, [place.node_id for place in command.places], now_ms):
         placement = _placed(state, demand, command.places)
-    over = exhausted(state, request.tenant, now_ms)
+    over = suspended(state, request, now_ms)
     over = over or forbidden(state, request, chain_of(state, request), placement, now_ms, ())
     if over is not None:
         raise QuotaExceeded(over.subject, over.detail, "wait until some of it is given back")

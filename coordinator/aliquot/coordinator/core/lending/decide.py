@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from aliquot.coordinator.core.commands import Balance
 from aliquot.coordinator.core.errors import InvalidField
 from aliquot.coordinator.core.fact import Fact
-from aliquot.coordinator.core.leases.granting import chain_of, exhausted, least_held
+from aliquot.coordinator.core.leases.granting import chain_of, least_held, suspended
 from aliquot.coordinator.core.lending.facts import NodeLent
 from aliquot.coordinator.core.lending.plan import NodeTransfer, Project, ProjectNode, plan
 from aliquot.coordinator.core.nodes.facts import NodePut
@@ -115,12 +115,12 @@ def _waited(state: Planning, spec: Balancing, pool: str, names: set[str], now_ms
     found: dict[str, int] = {}
     for tenants in state.lines.queues.values():
         for name in names & tenants.keys():
-            if exhausted(state, name, now_ms) is not None:
-                continue
             for _, lease_id, _ in tenants[name].heads[:HEADS_MAX]:
                 lease = state.leases[lease_id]
                 demand = lease.request.demand
                 if (spec.label, name) not in demand.node_selector or demand.pool not in ("", pool):
+                    continue
+                if suspended(state, lease.request, now_ms) is not None:
                     continue
                 chain = chain_of(state, lease.request)
                 if over_limit(chain, least_held(state, demand)) is None:

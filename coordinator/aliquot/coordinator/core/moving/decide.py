@@ -18,7 +18,7 @@ from aliquot.coordinator.core.holds.facts import HoldCreated
 from aliquot.coordinator.core.holds.records import HoldKind
 from aliquot.coordinator.core.leases import lifecycle
 from aliquot.coordinator.core.leases.facts import LeaseRequeued, SliceGone, SlicesReleasing
-from aliquot.coordinator.core.leases.granting import chain_of, exhausted, forbidden, granted
+from aliquot.coordinator.core.leases.granting import chain_of, forbidden, granted, sterner, suspended
 from aliquot.coordinator.core.leases.records import Lease, SliceState, lease_id_of
 from aliquot.coordinator.core.moving.defragmentation import propose
 from aliquot.coordinator.core.moving.evacuation import evacuate
@@ -26,6 +26,7 @@ from aliquot.coordinator.core.moving.plan import LeaseMove, PlacedLease
 from aliquot.coordinator.core.outcomes import Decision, DefragmentView, MovedLease
 from aliquot.coordinator.core.placement.fragmentation import typical
 from aliquot.coordinator.core.placement.mix import by_share, reference_bytes
+from aliquot.coordinator.core.placement.validity import objection
 from aliquot.coordinator.core.planning import Planning
 from aliquot.coordinator.core.types import Demand, Placement
 
@@ -98,7 +99,9 @@ def move(state: Planning, planned: LeaseMove, why: str, now_ms: int) -> list[Fac
     lease = state.leases[planned.lease_id]
     request = lease.request
     chain = chain_of(state, request)
-    if exhausted(state, request.tenant, now_ms) or forbidden(state, request, chain, planned.target, now_ms, ()):
+    if suspended(state, request, now_ms) or forbidden(state, request, chain, planned.target, now_ms, ()):
+        return None
+    if objection(state.engine, sterner(state, request, request.demand, now_ms), planned.target):
         return None
     reason = f"moved: {why}"
     old = [piece for piece in lease.slices if piece.holds_capacity]

@@ -49,13 +49,13 @@ class VictimChooser:
         small = self._demand.gang_size * self._demand.count <= SLICES_MAX
         if found is None:
             return self._exact_choice(near, UNBOUNDED) if near and small else None
-        best, best_key = found, self._key(found.victims)
+        best, best_key = found, self.key(found.victims)
         if not small:
             return best
         for seed in self._large(near) if best_key[0] > 1 else ():
             found = self._choose(near, seed=seed)
-            if found is not None and self._key(found.victims) < best_key:
-                best, best_key = found, self._key(found.victims)
+            if found is not None and self.key(found.victims) < best_key:
+                best, best_key = found, self.key(found.victims)
         exact = self._exact_choice(near, cost_of(tuple(best.victims), self._eligible))
         return exact if exact is not None else best
 
@@ -84,7 +84,9 @@ class VictimChooser:
         found = improve(self._nearest(near), self._need, self._eligible, self._demand.gang_size, bound)
         return VictimChoice(list(found.node_ids), dict.fromkeys(found.victims)) if found is not None else None
 
-    def _key(self, victims: dict[str, None]) -> tuple[int, int]:
+    def key(self, victims: Iterable[str]) -> tuple[int, int]:
+        """What is compared: fewest leases, then least lost work."""
+        victims = tuple(victims)
         return len(victims), sum(self._eligible.lost_now(lease_id) for lease_id in victims)
 
     def _large(self, near: list[NodeAt]) -> list[str]:

@@ -50,6 +50,10 @@ class NodeCosts:
         """Those of all nodes that suit, without these."""
         return self._costs(self._node_ids(banned))
 
+    def among(self, node_ids: list[str]) -> list[NodeAt]:
+        """Those of these nodes."""
+        return self._costs(node_ids)
+
     def _node_ids(self, banned: Container[str]) -> list[str]:
         """Nodes that suit the shape, those with most room first."""
         inventory, engine = self._state.inventory, self._state.engine

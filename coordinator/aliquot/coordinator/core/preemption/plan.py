@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections import Counter, OrderedDict
 from collections.abc import Iterable
+from dataclasses import replace
+from itertools import combinations, islice, product
 from typing import NamedTuple
 
 import msgspec
@@ -28,6 +30,8 @@ from aliquot.coordinator.core.types import Demand, Placement
 
 CACHES_MAX = 64
 TRIALS_MAX = 3
+WAYS_MAX = 3
+"""To stay within disruption budgets on the nodes of one choice: a look at these nodes each."""
 
 
 class Plan(NamedTuple):
@@ -120,19 +124,54 @@ def _answer(question: Question, costs: NodeCosts) -> Plan | NoPlan:
     chooser = VictimChooser(question)
     banned: set[str] = set()
     undisturbed_ms = NEVER_MS
-    for _ in range(TRIALS_MAX):
+    untried: list[VictimChoice] = []
+    for number in range(TRIALS_MAX):
         choice = chooser.best(costs.but_for(banned))
+        if choice is not None:
+            banned.update(choice.node_ids)  # by the engine's own rules it may not fit: then look elsewhere
+            until_ms = _undisturbed_until_ms(question, choice.victims)
+            if until_ms:
+                undisturbed_ms = min(undisturbed_ms, until_ms)
+            within = _within_budgets(question, choice) if until_ms else choice
+            untried += [within] if within is not None else []
+            if until_ms and number + 1 < TRIALS_MAX:
+                continue  # who else ends there may be dearer than other nodes
+        untried.sort(key=lambda found: chooser.key(found.victims))
+        for found in untried:
+            plan = _tried_out(question, chooser, found)
+            if plan is not None:
+                return plan
+        untried.clear()
         if choice is None:
             break
-        until_ms = _undisturbed_until_ms(question, choice.victims)
-        plan = None if until_ms else _tried_out(question, chooser, choice)
-        if plan is not None:
-            return plan
-        if until_ms:
-            undisturbed_ms = min(undisturbed_ms, until_ms)
-        # More at once than a tenant's budget allows, or by the engine's own rules it does not fit: look elsewhere.
-        banned.update(choice.node_ids)
     return NoPlan(min(costs.again_ms, undisturbed_ms))
+
+
+def _within_budgets(question: Question, choice: VictimChoice) -> VictimChoice | None:
+    """What else makes room on the same nodes, where a choice is more at once than disruption budgets allow.
+
+    Of each tenant whose budget it exceeds, as many leases as the budget allows may end, in several ways: those that
+    were chosen come first.
+    """
+    eligible, leases = question.eligible, question.state.leases
+    chosen = Counter(leases[lease_id].request.tenant for lease_id in choice.victims)
+    exceeded = {tenant for tenant, number in chosen.items() if eligible.undisturbed_until_ms(tenant, number)}
+    of_tenant: dict[str, dict[str, None]] = {tenant: {} for tenant in sorted(exceeded)}
+    there = (h.lease_id for node in choice.node_ids for d in question.views.of(node).devices for h in d.holdings)
+    for lease_id in (*choice.victims, *there):
+        if leases[lease_id].request.tenant in exceeded and eligible.endable_ms(lease_id) <= eligible.now_ms:
+            of_tenant[leases[lease_id].request.tenant][lease_id] = None
+    ways = [combinations(ids, max(0, eligible.disruptions_left(tenant))) for tenant, ids in of_tenant.items()]
+    best: tuple[tuple[int, int], VictimChoice] | None = None
+    for kept in islice(product(*ways), WAYS_MAX):
+        other = replace(question, eligible=eligible.but_only(dict(zip(of_tenant, kept, strict=True))))
+        chooser = VictimChooser(other)
+        found = chooser.best(NodeCosts(other, {}).among(choice.node_ids))
+        if found is not None and (best is None or chooser.key(found.victims) < best[0]):
+            best = chooser.key(found.victims), found
+            if len(found.victims) == len(choice.victims):
+                break  # fewer there are not
+    return best[1] if best is not None else None
 
 
 def _tried_out(question: Question, chooser: VictimChooser, choice: VictimChoice) -> Plan | None:

@@ -303,7 +303,9 @@ def _cheapest(device: _FullDevice, chosen: dict[str, None], eligible: Eligibilit
             if found is not None:
                 return found[1]
         return tuple(o[0] for o in others)
-    others.sort(key=lambda o: (-max(o[1] * max(memory, 1), o[2] * max(share, 1)), o[0]))
+    # What is not short is worth nothing.
+    per_share, per_memory = max(memory, 1) * (share > 0), max(share, 1) * (memory > 0)
+    others.sort(key=lambda o: (-max(o[1] * per_share, o[2] * per_memory), o[0]))
     picked: list[str] = []
     for lease_id, of_share, of_memory in others:
         if share <= 0 and memory <= 0:

@@ -9,7 +9,7 @@ times within `preemption_period_ms`.
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Mapping
 
 from aliquot.coordinator.core.leases.records import Lease, SliceState
 from aliquot.coordinator.core.planning import Planning
@@ -34,6 +34,8 @@ class Eligibility:
         self.soon_ms = now_ms + state.config.reclaim_grace_ms
         """What is leaving by then is as good as gone."""
         self._scale = scale
+        self._only: Mapping[str, Container[str]] = {}
+        """Tenants of whose leases none but these may be ended."""
         self._endable_ms: dict[str, int] = {}
         self._work: dict[str, tuple[int, int]] = {}
         self._lost: dict[str, int] = {}
@@ -46,9 +48,24 @@ class Eligibility:
             known = self._endable_ms[lease_id] = self._decide(self.state.leases[lease_id])
         return known
 
+    def but_only(self, only: Mapping[str, Container[str]]) -> Eligibility:
+        """The same, but of some tenants none may be ended but these leases."""
+        same = Eligibility(
+            self.state,
+            priority=self.priority,
+            preemptor=self.preemptor,
+            reclaim=self.reclaim,
+            scale=self._scale,
+            now_ms=self.now_ms,
+        )
+        same._only = only
+        return same
+
     def _decide(self, lease: Lease) -> int:
         request, config = lease.request, self.state.config
         if lease.ended or lease.lease_id == self.preemptor:
+            return NEVER_MS
+        if lease.lease_id not in self._only.get(request.tenant, (lease.lease_id,)):
             return NEVER_MS
         if lease.end_reason:
             # It is ending already. Its notice may be longer than an entitled request has to wait.

@@ -121,6 +121,7 @@ class Declarations(NamedTuple):
     tenants: Mapping[str, Tenant]
     queues: Mapping[str, Queue]
     loans: Mapping[str, Loan]
+    offences: Mapping[str, tuple[int, ...]]
 
 
 @lru_cache(maxsize=4096)
@@ -138,6 +139,8 @@ class Tenancy:
         self.queues: dict[str, Queue] = {}
         self.loans: dict[str, Loan] = {}
         """By node."""
+        self.offences: dict[str, tuple[int, ...]] = {}
+        """When leases of a tenant ended as `OVER_LIMIT`, in order; see `offences`."""
         self.accounts: dict[AccountKey, Account] = {}
         """Of all that hold something or lately did."""
         self.version = 0
@@ -206,6 +209,14 @@ class Tenancy:
     def half_life_ms(self) -> int:
         """Of the averages."""
         return self.queue_spec(ROOT).half_life_ms
+
+    def set_offences(self, tenant: str, offences: tuple[int, ...]) -> None:
+        """Replace what is known of a tenant's offences."""
+        if offences:
+            self.offences[tenant] = offences
+        else:
+            self.offences.pop(tenant, None)
+        self.version += 1
 
     # -- what is held
 
@@ -337,7 +348,9 @@ class Tenancy:
         declared = None
         if whole or self._taken_version != self.version:
             self._taken_version = self.version
-            declared = Declarations(dict(self.pools), dict(self.tenants), dict(self.queues), dict(self.loans))
+            declared = Declarations(
+                dict(self.pools), dict(self.tenants), dict(self.queues), dict(self.loans), dict(self.offences)
+            )
         changed = (self.accounts if whole else self._changed).values()
         taken = tuple([_published(account) for account in changed])
         self._changed.clear()
@@ -348,6 +361,7 @@ class Tenancy:
         if declared is not None:
             self.pools, self.tenants = dict(declared.pools), dict(declared.tenants)
             self.queues, self.loans = dict(declared.queues), dict(declared.loans)
+            self.offences = dict(declared.offences)
             self.redeclared()
         for change in held:
             if not (change.slices or change.average_ms):

@@ -6,9 +6,11 @@ from collections.abc import Callable, Mapping
 
 from aliquot.common import names
 from aliquot.common.errors import InvalidFieldError
+from aliquot.common.tiers import Tier
 from aliquot.coordinator.core.errors import InvalidField
 from aliquot.coordinator.core.inventory.view import InventoryView
 from aliquot.coordinator.core.tenancy.limits import guaranteed_in_all, promised
+from aliquot.coordinator.core.tenancy.offences import KEPT as OFFENCES_KEPT
 from aliquot.coordinator.core.tenancy.scaling import WINDOW_MS_MAX, ScaleRule, read_cron
 from aliquot.coordinator.core.tenancy.specs import (
     MEMORY_BYTES_MAX,
@@ -18,6 +20,7 @@ from aliquot.coordinator.core.tenancy.specs import (
     UNLIMITED,
     WEIGHT_MAX,
     Amount,
+    OnOverLimit,
     PoolSpec,
     QueueSpec,
     Quota,
@@ -70,6 +73,14 @@ def check_tenant(spec: TenantSpec, path: str) -> None:
     _range(f"{path}.budget.money_micro", spec.budget.money_micro, 0, 1 << 62)
     _range(f"{path}.disruptions_max", spec.disruptions_max, 0, 10**6)
     _range(f"{path}.disruption_period_ms", spec.disruption_period_ms, 1000, _YEAR_MS)
+    _on_over_limit(spec.on_over_limit, f"{path}.on_over_limit")
+
+
+def _on_over_limit(policy: OnOverLimit | None, path: str) -> None:
+    if policy is not None:
+        _range(f"{path}.for_ms", policy.for_ms, 1000, _YEAR_MS)
+        _range(f"{path}.after", policy.after, 1, OFFENCES_KEPT)
+        _range(f"{path}.min_tier", policy.min_tier, Tier.PRELOAD, Tier.MIG)
 
 
 def check_queue(spec: QueueSpec, path: str) -> None:
@@ -90,6 +101,7 @@ def check_queue(spec: QueueSpec, path: str) -> None:
     _range(f"{path}.ageing_ms", spec.ageing_ms, 0, _YEAR_MS)
     _range(f"{path}.reserve_after_ms", spec.reserve_after_ms, 0, _YEAR_MS)
     _range(f"{path}.half_life_ms", spec.half_life_ms, 1000, 10 * _YEAR_MS)
+    _on_over_limit(spec.on_over_limit, f"{path}.on_over_limit")
     if len(spec.scaling) > SCALE_RULES_MAX:
         raise InvalidField(f"{path}.scaling", f"{len(spec.scaling)} rules; at most {SCALE_RULES_MAX}")
     for number, rule in enumerate(spec.scaling):

@@ -23,6 +23,7 @@ from aliquot.coordinator.core.planning import Planning
 from aliquot.coordinator.core.tenancy import checks
 from aliquot.coordinator.core.tenancy.books import Tenancy, recount
 from aliquot.coordinator.core.tenancy.facts import (
+    OffencesForgotten,
     PoolApplied,
     PoolRemoved,
     QueueApplied,
@@ -31,6 +32,7 @@ from aliquot.coordinator.core.tenancy.facts import (
     TenantRemoved,
 )
 from aliquot.coordinator.core.tenancy.limits import over_limit, promised
+from aliquot.coordinator.core.tenancy.offences import counted_for_ms
 from aliquot.coordinator.core.tenancy.specs import (
     DEFAULT_QUEUE,
     ROOT,
@@ -122,6 +124,22 @@ def remove(state: Planning, command: c.Withdraw, now_ms: int) -> Decision[None]:
             raise QueueInUse(f"queues are bound to pool {name}", hint="bind them to another pool first")
         fact = PoolRemoved(at_ms=now_ms, name=name)
     return Decision((fact,))
+
+
+def forgive(state: Planning, command: c.Forgive, now_ms: int) -> Decision[int]:
+    """Hold nothing of what was against a tenant any more. Answers with how many offences were forgiven."""
+    offences = state.tenancy.offences.get(command.tenant, ())
+    if not offences:
+        return Decision((), 0)
+    fact = OffencesForgotten(at_ms=now_ms, tenant=command.tenant, up_to_ms=offences[-1], forgiven=True)
+    return Decision((fact,), len(offences))
+
+
+def offences_over(state: Planning, tenant: str, now_ms: int) -> list[Fact]:
+    """Forget the offences of a tenant that count by no policy any more."""
+    longest_ms = max(counted_for_ms(state.tenancy, tenant), default=0)
+    over = [at_ms for at_ms in state.tenancy.offences.get(tenant, ()) if at_ms + longest_ms <= now_ms]
+    return [OffencesForgotten(at_ms=now_ms, tenant=tenant, up_to_ms=over[-1])] if over else []
 
 
 def _check_unused(state: Planning, name: str) -> None:

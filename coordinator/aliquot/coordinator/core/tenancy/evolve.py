@@ -10,6 +10,7 @@ from aliquot.coordinator.core.leases.counting import recount_all
 from aliquot.coordinator.core.queueing import WaitingLines
 from aliquot.coordinator.core.state import State
 from aliquot.coordinator.core.tenancy.facts import (
+    OffencesForgotten,
     PoolApplied,
     PoolRemoved,
     QueueApplied,
@@ -17,7 +18,9 @@ from aliquot.coordinator.core.tenancy.facts import (
     TenantApplied,
     TenantRemoved,
 )
-from aliquot.coordinator.core.tenancy.specs import Pool, Queue, Tenant
+from aliquot.coordinator.core.tenancy.offences import KEPT, counted_for_ms, policy_of
+from aliquot.coordinator.core.tenancy.specs import OverLimitAction, Pool, Queue, Tenant
+from aliquot.coordinator.core.timers import Due
 
 
 def _pool_applied(state: State, fact: PoolApplied) -> None:
@@ -60,8 +63,30 @@ def redeclared(state: State) -> None:
     The caller has let averages accrue before, with what was held and the half-life until now.
     """
     state.tenancy.redeclared()
+    for tenant in state.tenancy.offences:
+        watch_offences(state, tenant)
     recount_all(state)
     line_up_anew(state)
+    state.free_capacity()
+
+
+def offended(state: State, tenant: str, queue: str, at_ms: int) -> None:
+    """A lease ends as `OVER_LIMIT`: it is held against its tenant where a policy says so."""
+    if policy_of(state.tenancy, tenant, queue).action is not OverLimitAction.NONE:
+        state.tenancy.set_offences(tenant, (*state.tenancy.offences.get(tenant, ()), at_ms)[-KEPT:])
+        watch_offences(state, tenant)
+
+
+def watch_offences(state: State, tenant: str) -> None:
+    """Remember to look at this tenant when one of its offences stops counting."""
+    for at_ms in state.tenancy.offences[tenant]:
+        for for_ms in counted_for_ms(state.tenancy, tenant) or (0,):
+            state.timers.add(at_ms + for_ms, Due.OFFENCE, tenant)
+
+
+def _offences_forgotten(state: State, fact: OffencesForgotten) -> None:
+    offences = state.tenancy.offences.get(fact.tenant, ())
+    state.tenancy.set_offences(fact.tenant, tuple(at_ms for at_ms in offences if at_ms > fact.up_to_ms))
     state.free_capacity()
 
 
@@ -76,6 +101,7 @@ def line_up_anew(state: State) -> None:
 
 
 APPLY: dict[type[Fact], Callable[[State, Any], None]] = {
+    OffencesForgotten: _offences_forgotten,
     PoolApplied: _pool_applied,
     TenantApplied: _tenant_applied,
     QueueApplied: _queue_applied,

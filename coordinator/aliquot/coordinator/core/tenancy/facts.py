@@ -27,6 +27,15 @@ class QueueApplied(Fact, frozen=True, tag="queue"):
     version: int
 
 
+class OffencesForgotten(Fact, frozen=True, tag="offences-"):
+    """Leases of a tenant that ended as `OVER_LIMIT` until then do not count against it any more."""
+
+    tenant: str
+    up_to_ms: int
+    forgiven: bool = False
+    """By an administrator; otherwise by the time that has passed."""
+
+
 class PoolRemoved(Fact, frozen=True, tag="pool-"):
     """A pool's declaration was withdrawn."""
 

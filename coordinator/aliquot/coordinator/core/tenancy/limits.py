@@ -30,6 +30,8 @@ class OverLimit:
     """True where the request alone is above the limit."""
     model: str = ""
     """The device model whose limit it is; empty: of all together."""
+    until_ms: int = 0
+    """When it ends by itself; 0: not by the clock alone."""
 
 
 def over_limit(chain: Chain[AccountView], parts: Iterable[Part]) -> OverLimit | None:

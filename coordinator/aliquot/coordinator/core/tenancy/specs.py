@@ -11,6 +11,7 @@ import enum
 
 import msgspec
 
+from aliquot.common.tiers import Tier
 from aliquot.coordinator.core.tenancy.scaling import ScaleRule
 
 UNLIMITED = -1
@@ -78,6 +79,31 @@ class QueuePolicy(enum.StrEnum):
     """By what is held over what is guaranteed, then by arrival."""
 
 
+class OverLimitAction(enum.StrEnum):
+    """What follows for a tenant whose leases end as `OVER_LIMIT`."""
+
+    NONE = "none"
+    STRONGER_TIER = "stronger_tier"
+    """Parts of devices are granted to it only where a tier denies what is beyond a limit to any program."""
+    REFUSE = "refuse"
+    """It is granted nothing, and new requests are refused."""
+
+
+class OnOverLimit(msgspec.Struct, frozen=True, omit_defaults=True):
+    """When a tenant answers for leases that ended as `OVER_LIMIT`, and how."""
+
+    action: OverLimitAction = OverLimitAction.NONE
+    for_ms: int = 3_600_000
+    """Each such end counts for so long..."""
+    after: int = 1
+    """...and so many must count at the same time."""
+    min_tier: int = Tier.DRIVER
+    """What `stronger_tier` asks for. All weaker tiers can be got around by a program that does not cooperate."""
+
+
+NO_ANSWER = OnOverLimit()
+
+
 class QueueSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     """Where requests wait, and what is guaranteed to those that do."""
 
@@ -99,6 +125,8 @@ class QueueSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     """Of the usage that `fair_share` remembers. Only the root queue's counts, for all."""
     scaling: tuple[ScaleRule, ...] = ()
     """What holds elastic leases of this queue, and of those below it, back."""
+    on_over_limit: OnOverLimit | None = None
+    """Of tenants that say nothing themselves; None: as the queue above has it."""
 
 
 class Period(enum.StrEnum):
@@ -148,6 +176,8 @@ class TenantSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     """At most so many of its leases are preempted by priority within `disruption_period_ms`; 0: no such bound."""
     disruption_period_ms: int = 3_600_000
     description: str = ""
+    on_over_limit: OnOverLimit | None = None
+    """None: as the queue of its requests has it."""
 
 
 class DeclaredDevices(msgspec.Struct, frozen=True, array_like=True):

@@ -94,6 +94,8 @@ class TenancyView(Protocol):
     @property
     def accounts(self) -> Mapping[AccountKey, AccountView]: ...  # noqa: D102
     @property
+    def offences(self) -> Mapping[str, tuple[int, ...]]: ...  # noqa: D102
+    @property
     def version(self) -> int: ...  # noqa: D102
     @property
     def chains_version(self) -> int: ...  # noqa: D102

@@ -1,15 +1,19 @@
-"""A small pool that plays a script: production coordinators and agents in the simulated world, and all they say.
+"""A small pool that plays a script: production coordinators and agents in the simulated world, and the auditor.
 
 > pool 2 of 1                       two nodes with one A100-40 each
+> card                              one node more, with a card in MIG mode, cut into its smallest parts
 > start                             the coordinators and agents start
 > allocate NAME GPU [KEY=VALUE]     a launcher asks; its answer is awaited
-> place NAME GPU NODE             somebody else has decided where
-> fits GPU                        which nodes could take it?
+> place NAME GPU NODE               somebody else has decided where
+> fits GPU                          which nodes could take it?
 > get NAME | release NAME | keepalive NAME
 > wait SECONDS                      time passes
 > crash leader | crash NODE         SIGKILL; whoever looks after it starts it again
 > cut NODE | mend NODE              nothing gets through, and again it does
+> slow NODE SECONDS                 whatever its agent does in threads takes so much longer
 > cordon NODE | uncordon NODE | drain NODE
+> tenant NAME [KEY=VALUE]           disruptions=1, limit=1 (devices of the pool's model)
+> maintain NODE SECONDS             in so many seconds a window opens; until then, only what ends before is placed
 """
 
 from __future__ import annotations
@@ -21,19 +25,22 @@ from types import SimpleNamespace
 from typing import Any
 
 from aliquot.agent.core.samples import DeviceInfo
-from aliquot.v1 import leases_pb2, pool_pb2, types_pb2
-from tests.golden import rendering
+from aliquot.v1 import admin_pb2, leases_pb2, pool_pb2, types_pb2
+from tests.simulation.faults.rules_faults import wall
 from tests.simulation.sim.calls import CallFailed
 from tests.simulation.sim.loop import US_PER_S
-from tests.simulation.sim.network import Connection
+from tests.simulation.sim.mig import SimCard
 from tests.simulation.sim.nodes import SimNode
-from tests.simulation.sim.server import AGENT_SESSION, KEEP_ALIVE
+from tests.simulation.sim.server import KEEP_ALIVE
 from tests.simulation.sim.world import Config, World
 
 GIB = 1 << 30
-LEASES, POOL = "/aliquot.v1.LeaseService/", "/aliquot.v1.PoolService/"
+MODEL = "A100-40"
+LEASES, POOL, ADMIN = "/aliquot.v1.LeaseService/", "/aliquot.v1.PoolService/", "/aliquot.v1.AdminService/"
 QUIET_US = US_PER_S // 2
-"""After each command so much time passes, in which what follows from it is said."""
+"""After each command so much time passes, in which what follows from it happens."""
+SMALLEST = tuple((0, start) for start in range(7))
+"""Seven parts of the first profile."""
 
 
 class Stage:
@@ -42,8 +49,6 @@ class Stage:
     def __init__(self) -> None:
         self.world = World(1, Config(nodes=0, launchers=0), [])
         self.world.chances.seed(Random(2).getrandbits(64))
-        self._names = rendering.Names()
-        self._said: list[str] = []
         self._leases: dict[str, str] = {}
         self._keys: dict[str, str] = {}
         self._launcher = self.world.loop.spawn("launcher")
@@ -59,28 +64,47 @@ class Stage:
             finally:
                 world.loop.abandon()
 
-    def play(self, command: str) -> list[str]:
-        """Carry a command out. Returns what was said and made durable because of it. Raises ValueError."""
-        self._said = []
+    @property
+    def violations(self) -> list[str]:
+        """What is wrong, in the words of the auditor; what nobody caught, too."""
+        errors = [f"an exception that nobody caught: {error}" for error in self.world.loop.errors]
+        return [*self.world.auditor.violations, *errors]
+
+    def play_all(self, script: str) -> list[str]:
+        """Carry all commands of a script out, one on each line, until something is wrong. Returns what is."""
+        with self.playing():
+            for line in script.split("\n"):
+                if line.strip() and not self.violations:
+                    self.play(line.strip().removeprefix("> "))
+            if not self.violations:
+                self.world.auditor.look()
+            return self.violations
+
+    def play(self, command: str) -> None:
+        """Carry a command out. Raises ValueError."""
         word, *rest = command.split()
         action: Callable[..., None] | None = getattr(self, f"_do_{word}", None)
         if action is None:
             raise ValueError(f"nothing is known of {word!r}")
         action(*rest)
         self._pass(QUIET_US)
-        assert not self.world.auditor.violations, self.world.auditor.violations
-        return [self._names.plain(line) for line in self._said]
 
     def _pass(self, us: int) -> None:
         loop = self.world.loop
         loop.run_until(loop.now_us + us, self.world.auditor.violations)
-        assert not loop.errors, loop.errors
+
+    def _attach(self) -> None:
+        """Whoever listens begins to."""
+        self.world.auditor.attach()
+
+    def _tell(self, text: str) -> None:
+        """What the launcher does and hears."""
 
     # -- commands
 
     def _do_pool(self, nodes: str, of: str, devices: str) -> None:
-        world = self.world
-        for number in range(int(nodes)):
+        for _ in range(int(nodes)):
+            number = len(self.world.nodes)
             infos = [
                 DeviceInfo(
                     uuid=f"GPU-{number:08x}-0000-4000-8000-{index:012x}",
@@ -95,22 +119,31 @@ class Stage:
                 )
                 for index in range(int(devices))
             ]
-            world.add_node(
-                SimNode(
-                    world.loop,
-                    Random(number),
-                    world.table,
-                    world.network,
-                    number=number,
-                    coordinators=world.cluster.addresses,
-                    devices=infos,
-                )
-            )
+            self._add_node(infos)
+
+    def _do_card(self) -> None:
+        node = self._add_node([])
+        card = SimCard(node, 0, SMALLEST)
+        node.cards[card.uuid] = card
+
+    def _add_node(self, devices: list[DeviceInfo]) -> SimNode:
+        world, number = self.world, len(self.world.nodes)
+        addresses = world.cluster.addresses
+        node = SimNode(
+            world.loop,
+            Random(number),
+            world.table,
+            world.network,
+            number=number,
+            coordinators=addresses,
+            devices=devices,
+        )
+        world.add_node(node)
+        return node
 
     def _do_start(self) -> None:
         world = self.world
-        world.auditor.attach()
-        self._listen()
+        self._attach()
         world.cluster.start()
         self._pass(US_PER_S)
         for number, node in enumerate(world.nodes):
@@ -124,6 +157,8 @@ class Stage:
         request = types_pb2.LeaseRequest(gpu=gpu, tenant=words.pop("tenant", "dev"), ttl_s=int(words.pop("ttl", "60")))
         request.no_queue = words.pop("queue", "yes") == "no"
         request.gang_size = int(words.pop("gang", "1"))
+        request.priority, request.preemptible = int(words.pop("priority", "0")), words.pop("preemptible", "no") == "yes"
+        request.time_limit_s, request.grace_s = int(words.pop("limit", "0")), int(words.pop("grace", "0"))
         if words:
             raise ValueError(f"nothing is known of {', '.join(words)}")
         call = leases_pb2.AllocateRequest(
@@ -156,7 +191,7 @@ class Stage:
         world = self.world
         connection = world.network.connect("launcher", world.cluster.leader.host, KEEP_ALIVE, self._launcher)
         if connection is None:
-            self._said.append("nobody answers")
+            self._tell("nobody answers")
             return
         request = leases_pb2.KeepAliveRequest(lease_ids=[self._leases[name]])
         world.loop.start(self._launcher, connection.client_write(request.SerializeToString()), "keeps alive")
@@ -189,6 +224,30 @@ class Stage:
     def _do_drain(self, node: str) -> None:
         self._call(POOL, "Drain", pool_pb2.DrainRequest(node_id=node))
 
+    def _do_slow(self, node: str, seconds: str) -> None:
+        process = self._node(node).process
+        assert process is not None, f"the agent of {node} has not been started"
+        process.stalls_us = int(float(seconds) * US_PER_S)
+
+    def _do_tenant(self, name: str, *said: str) -> None:
+        words = dict(word.split("=", 1) for word in said)
+        spec = admin_pb2.TenantSpec(name=name, disruptions_max=int(words.pop("disruptions", "0")))
+        if "limit" in words:
+            limit = admin_pb2.Amount(share_milli=int(words.pop("limit")) * 1000)
+            spec.quota.models.add(model=MODEL, limit=limit)
+        if words:
+            raise ValueError(f"nothing is known of {', '.join(words)}")
+        request = admin_pb2.ApplyRequest()
+        request.tenants.add(spec=spec)
+        self._call(ADMIN, "Apply", request)
+
+    def _do_maintain(self, node: str, seconds: str) -> None:
+        start_s = self.world.auditor.books.at_ms // 1000 + int(seconds)
+        window = admin_pb2.MaintenanceWindow(
+            name="window", start=wall(start_s), end=wall(start_s + 60), lead_s=3600, node_ids=[node]
+        )
+        self._call(ADMIN, "DeclareMaintenance", admin_pb2.DeclareMaintenanceRequest(window=window))
+
     def _node(self, name: str) -> SimNode:
         node = self.world.node(name)
         if node is None:
@@ -209,40 +268,12 @@ class Stage:
                 )
             except CallFailed as failed:
                 answers.append(None)
+                assert failed.code.name != "INVALID_ARGUMENT", failed  # the script is wrong
                 if failed.code.name == "UNAVAILABLE":
-                    self._said.append(f"launcher hears of {method}: {failed}")
+                    self._tell(f"launcher hears of {method}: {failed}")
 
-        self._said.append(f"launcher calls {method}")
+        self._tell(f"launcher calls {method}")
         self.world.loop.start(self._launcher, call(), method)
-        while not answers:
+        while not answers and not self.violations:
             self._pass(US_PER_S // 10)
-        return answers[0]
-
-    # -- what is said
-
-    def _listen(self) -> None:
-        store, network = self.world.store, self.world.network
-        durable, deliver, answer = store.on_durable, network.on_deliver, network.on_answer
-
-        def on_durable(record: Any, epoch: int) -> None:
-            durable(record, epoch)
-            self._said += rendering.facts(record.payload)
-
-        def on_deliver(connection: Connection, up: bool, data: bytes) -> None:
-            deliver(connection, up, data)
-            if connection.note == AGENT_SESSION:
-                text = rendering.from_agent(data) if up else rendering.from_coordinator(data)
-                ends = (connection.client, connection.address)
-                source, target = ends if up else ends[::-1]
-            else:
-                text = "names its leases" if up else "has heard"
-                source, target = ("launcher", connection.address) if up else (connection.address, "launcher")
-            if text:
-                self._said.append(f"{source} -> {target}: {text}")
-
-        def on_answer(address: str, method: str, request: bytes, result: Any) -> None:
-            answer(address, method, request, result)
-            name = method.rpartition("/")[2]
-            self._said.append(f"{address} answers {name}: {rendering.answer(name, result)}")
-
-        store.on_durable, network.on_deliver, network.on_answer = on_durable, on_deliver, on_answer
+        return answers[0] if answers else None
