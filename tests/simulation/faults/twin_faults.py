@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from aliquot.agent.disk.membership import Membership
+from aliquot.agent.membership import Membership
 from tests.simulation.faults.coordinator_faults import some_node
 from tests.simulation.sim.loop import US_PER_MS
 from tests.simulation.sim.nodes import SimNode, devices_of

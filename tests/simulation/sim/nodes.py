@@ -11,7 +11,7 @@ from typing import Any
 
 from aliquot.agent.agent import Agent
 from aliquot.agent.core.samples import DeviceEvent, DeviceInfo
-from aliquot.agent.disk.membership import Membership
+from aliquot.agent.membership import Membership
 from aliquot.agent.node_key import fingerprint
 from aliquot.agent.settings import MigSettings, PollSettings, Settings
 from aliquot.common.duration import DurationMs
