@@ -63,16 +63,8 @@ class Caller:
         tenant = lease.request.tenant
         if lease.by in ("", self.principal) and may(self.grants, Action.HOLD_OWN, tenant):
             return
-        if may(self.grants, others, tenant):
-            return
-        if may(self.grants, Action.READ_LEASES, tenant):
-            raise missing(self, others, tenant)
-        role, _, _ = needed(others, tenant).partition(" on ")
-        raise RoleMissing(  # whose the lease is stays unsaid
-            f"to {_asked(others, '')} needs {role} on its tenant, which is none of {self.principal or 'the caller'}'s",
-            principal=self.principal,
-            hint="the tenant's manager may do it, or give you the role",
-        )
+        if not may(self.grants, others, tenant):
+            raise missing(self, others, tenant if self.may_see(lease) else "")
 
     @property
     def home(self) -> str:
