@@ -18,9 +18,11 @@ async def test_those_without_a_token_leave_room_for_those_who_have_one(monkeypat
     async with running(settings_for()) as pool:
         people = await introduce(pool.channel)
         stranger = leases_pb2_grpc.LeaseServiceStub(grpc.aio.insecure_channel(pool.address))
-        streams: list[Any] = [stranger.KeepAlive() for _ in range(4)]
+        streams: list[Any] = []
         said = []
-        for stream in streams:
+        for _ in range(4):
+            stream: Any = stranger.KeepAlive()
+            streams.append(stream)
             await stream.write(leases_pb2.KeepAliveRequest())
             try:
                 await stream.read()
