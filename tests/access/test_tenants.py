@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import grpc.aio
 import pytest
 
 from aliquot.coordinator.core import commands as c
-from aliquot.v1 import access_pb2, admin_pb2, admin_pb2_grpc, leases_pb2, leases_pb2_grpc, pool_pb2
+from aliquot.v1 import access_pb2, admin_pb2, admin_pb2_grpc, leases_pb2, leases_pb2_grpc, pool_pb2, types_pb2
 from tests.access.people import OTHER, OWN, give, introduce, refusal, watching
 from tests.coordinator.pool import allocation, reason_of, running, settings_for
 
@@ -70,6 +71,12 @@ async def test_a_key_that_a_colleague_used_gives_nobody_the_colleagues_secret() 
         assert again.replayed
         assert again.lease.secret == first.lease.secret
         assert await refusal(colleague.leases.Allocate(request)) == "ROLE_MISSING"
+        # Nor is a colleague's lease kept alive by waiting for it with its key.
+        later = allocation("8", tenant=OWN, idempotency_key="later", wait_until=leases_pb2.WAIT_UNTIL_QUEUED)
+        assert (await people["user"].leases.Allocate(later)).lease.state == types_pb2.LEASE_STATE_QUEUED
+        later.wait_until, later.wait_timeout_ms = leases_pb2.WAIT_UNTIL_GRANTED, 600_000
+        async with asyncio.timeout(5):  # not when the wait is over
+            assert await refusal(colleague.leases.Allocate(later)) == "ROLE_MISSING"
 
 
 async def test_a_leases_programs_look_after_that_lease_and_nothing_else() -> None:

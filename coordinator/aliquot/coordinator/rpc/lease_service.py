@@ -112,6 +112,8 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
     ) -> leases_pb2.AllocateResponse:
         """The lease, once it is as its caller wants it."""
         lease = self._lease(outcome.lease_id)
+        if outcome.replayed:
+            caller().must_hold(lease, Action.KEEP_OTHERS)  # a colleague's: not even kept alive by whoever has its key
         if condition is not None and not condition(lease):
             with self._keepalive.holding(lease.lease_id):
                 await self._waiters.wait(lease, condition, timeout_s)
@@ -119,7 +121,7 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
         elif outcome.replayed:
             self._keepalive.renew(lease.lease_id)
         response = leases_pb2.AllocateResponse(replayed=outcome.replayed)
-        self._write_own(response.lease, lease, replayed=outcome.replayed)
+        self._write_own(response.lease, lease)
         await self._explain_wait(lease, response.lease, context)
         return response
 
@@ -162,9 +164,11 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
                 if isinstance(ask, AliquotError):
                     raise ask
                 outcome = await self._outcome(*ask)
+                lease = self._lease(outcome.lease_id)
                 if outcome.replayed:
+                    caller().must_hold(lease, Action.KEEP_OTHERS)
                     self._keepalive.renew(outcome.lease_id)
-                self._write_own(result.lease, self._lease(outcome.lease_id), replayed=outcome.replayed)
+                self._write_own(result.lease, lease)
             except AliquotError as error:
                 self.refuse(error, "AllocateBatch", context)
                 result.error.CopyFrom(rpc_errors.status_of(error))
@@ -201,10 +205,8 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
         """With what was measured of its slices, for callers that look at it."""
         return lease_message(lease, self._view, observed=self._observed)
 
-    def _write_own(self, message: types_pb2.Lease, lease: Lease, *, replayed: bool) -> None:
-        """With its secret, for the caller that asked for it: not for one that used its key and may not hold it."""
-        if replayed:
-            caller().must_hold(lease, Action.KEEP_OTHERS)
+    def _write_own(self, message: types_pb2.Lease, lease: Lease) -> None:
+        """With its secret, for the caller that asked for it or may hold it."""
         write_lease(message, lease, self._view, secret=lease_secret(self._pool_secret, lease.lease_id))
 
     @unary
