@@ -34,16 +34,16 @@ class Authenticator:
         self._pool_secret = pool_secret
         self._known: dict[str, Caller] = {}
         """By token id; forgotten when the token or its principal changes."""
+        self._ids_of: dict[str, set[str]] = {}
+        """By principal: the ids of those."""
 
     def changed(self, principals: frozenset[str], token_ids: frozenset[str]) -> None:
         """These are not what they were."""
-        gone = [
-            token_id
-            for token_id, caller in self._known.items()
-            if token_id in token_ids or caller.principal in principals
-        ]
-        for token_id in gone:
-            del self._known[token_id]
+        for token_id in token_ids:
+            self._known.pop(token_id, None)
+        for principal in principals:
+            for token_id in self._ids_of.pop(principal, ()):
+                self._known.pop(token_id, None)
 
     @staticmethod
     def has_token(metadata: Metadata) -> bool:
@@ -107,6 +107,7 @@ class Authenticator:
             grants = self._view.callers.grants_of(token.principal) + token.grants
             known = Caller(token.principal, grants, token.token_id, token.expires_ms)
             self._known[token.token_id] = known
+            self._ids_of.setdefault(token.principal, set()).add(token.token_id)
         return known
 
     def _invited(self, invite_id: str, text: str) -> Caller:

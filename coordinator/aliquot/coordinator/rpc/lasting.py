@@ -44,6 +44,8 @@ class LastingCalls:
     def __init__(self) -> None:
         self._open: dict[str, dict[_Open, None]] = {}
         """By token id, in the order in which they came: they end in the same."""
+        self._tokens_of: dict[str, dict[str, None]] = {}
+        """By principal, the ids of tokens that calls are open with."""
 
     def __len__(self) -> int:
         return sum(map(len, self._open.values()))
@@ -89,14 +91,24 @@ class LastingCalls:
         task = asyncio.current_task()
         assert task is not None
         entry = _Open(caller(), task)
-        self._open.setdefault(entry.caller.token_id, {})[entry] = None
+        who = entry.caller
+        self._open.setdefault(who.token_id, {})[entry] = None
+        if who.token_id:
+            self._tokens_of.setdefault(who.principal, {})[who.token_id] = None
         return entry
 
     def _leave(self, entry: _Open) -> None:
-        entries = self._open[entry.caller.token_id]
+        who = entry.caller
+        entries = self._open[who.token_id]
         del entries[entry]
-        if not entries:
-            del self._open[entry.caller.token_id]
+        if entries:
+            return
+        del self._open[who.token_id]
+        if who.token_id:
+            of_principal = self._tokens_of[who.principal]
+            del of_principal[who.token_id]
+            if not of_principal:
+                del self._tokens_of[who.principal]
 
     @staticmethod
     async def _explain(entry: _Open, context: Context) -> None:
@@ -106,9 +118,16 @@ class LastingCalls:
             await rpc_errors.abort(context, entry.why)
 
     def changed(self, still: Callable[[str], Caller | None], token_ids: frozenset[str], names: frozenset[str]) -> None:
-        """Tokens and principals have changed: end what is no longer theirs to do. `still`: who holds a token now."""
-        for token_id, entries in list(self._open.items()):
-            if not token_id or (token_id not in token_ids and not any(e.caller.principal in names for e in entries)):
+        """Tokens and principals have changed: end what is no longer theirs to do. `still`: who holds a token now.
+
+        Only what is open for these is looked at: whoever has a token may make and end others of their own all day.
+        """
+        concerned = dict.fromkeys(sorted(token_ids))
+        for name in sorted(names):
+            concerned |= self._tokens_of.get(name, {})
+        for token_id in concerned:
+            entries = self._open.get(token_id) if token_id else None
+            if not entries:
                 continue
             now = still(token_id)
             for entry in list(entries):
