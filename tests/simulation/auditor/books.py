@@ -18,6 +18,7 @@ from tests.simulation.auditor.offences import Offences
 from tests.simulation.auditor.quotas import Quotas
 from tests.simulation.auditor.records import (
     ACTIVE,
+    CALLERS_FACTS,
     DECLARED,
     DECLARED_FACTS,
     GRANTED,
@@ -86,7 +87,7 @@ class Books:
             "ended": self._ended,
             "forgotten": self._forgotten,
         }
-        for declared in DECLARED_FACTS:
+        for declared in (*DECLARED_FACTS, *CALLERS_FACTS):
             self._apply[declared] = lambda fact: ""
         self.inventory = Inventory(self)
         self._shapes = Shapes(self)

@@ -45,6 +45,10 @@ class CallContext:
         """Seconds until the caller gives up."""
         return (self._deadline_us - self._loop.now_us) / US_PER_S
 
+    def peer(self) -> str:
+        """Where the call is from."""
+        return "sim:0"
+
     async def abort(self, code: grpc.StatusCode, details: str = "", trailing_metadata: Any = ()) -> None:
         """End the call with an error."""
         self.status = Status(code, details, trailing_metadata)
