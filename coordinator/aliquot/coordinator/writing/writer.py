@@ -129,7 +129,7 @@ class Writer:
         What agents report and callers give back is never refused for that, since it makes room.
         """
         if self.granting:
-            waited_ms = self._commands.longest_wait_ms
+            waited_ms = self._commands.longest_wait_ms(command)
             if waited_ms > self._config.wait_max_ms:
                 raise Overloaded(f"commands wait {waited_ms} ms to be decided", retry_after_ms=waited_ms)
         return self.submit(command)
