@@ -19,7 +19,7 @@ from aliquot.coordinator.errors import Overloaded
 from aliquot.coordinator.writing.config import WriterConfig
 from aliquot.coordinator.writing.interfaces import WriterMetrics
 from aliquot.coordinator.writing.open_group import OpenGroup, Reply, fail
-from aliquot.coordinator.writing.turns import Turns, Waiting, giver_of
+from aliquot.coordinator.writing.turns import Turns, Waiting
 
 log = logging.getLogger(__name__)
 
@@ -64,17 +64,16 @@ class CommandQueue:
         """Whether commands wait a moment for more of them."""
         return self._linger is not None
 
-    def longest_wait_ms(self, command: Command[Any]) -> int:
-        """How long the oldest command has waited that this one would wait for: of agents, or of who gives this one."""
-        oldest_ns = self._queue.oldest_ns(giver_of(command)) if self._queue else None
+    def longest_wait_ms(self, giver: str) -> int:
+        """How long the oldest command has waited that another one of this principal would wait for."""
+        oldest_ns = self._queue.oldest_ns(giver)
         return (self._perf_ns() - oldest_ns) // 1_000_000 if oldest_ns is not None else 0
 
-    def add(self, command: Command[T], *, linger: bool) -> asyncio.Future[T]:
+    def add(self, command: Command[T], giver: str, *, linger: bool) -> asyncio.Future[T]:
         """Queue a command. With `linger` its turn may wait a moment for more of them. Raises Overloaded."""
         waiting, queue_max = self._queue, self.config.queue_max
         if len(waiting) >= queue_max:
             raise Overloaded(f"{len(waiting)} commands wait already, which is the bound (`queue_max`)")
-        giver = giver_of(command)
         if giver and not waiting.has_room(giver, queue_max):
             raise Overloaded(f"too many of the {len(waiting)} commands that wait are of {giver}: others need room too")
         loop = asyncio.get_running_loop()
