@@ -154,3 +154,17 @@ async def test_a_manager_sets_ceilings_within_those_of_its_tenant() -> None:
         with pytest.raises(grpc.aio.AioRpcError) as refused:
             await people["user"].leases.Allocate(allocation("0.1", tenant=f"{OWN}/edge"))
         assert reason_of(refused.value) == "QUOTA_EXCEEDED"
+
+
+async def test_who_has_one_tenant_need_not_name_it() -> None:
+    async with running(settings_for()) as pool:
+        people = await introduce(pool.channel)
+        request = allocation("0.1", tenant="")
+        lease = (await people["user"].leases.Allocate(request)).lease
+        assert lease.request.tenant == OWN
+        two = await give(people.admin, "two", access_pb2.USER, OWN)
+        more = access_pb2.RoleGrant(role=access_pb2.USER, scope=OTHER)
+        await people.admin.access.GrantRole(access_pb2.GrantRoleRequest(principal="two", grant=more))
+        with pytest.raises(grpc.aio.AioRpcError, match="needs user on default"):
+            await two.leases.Allocate(request)
+        assert (await people.admin.leases.Allocate(request)).lease.request.tenant == "default"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from aliquot.coordinator.core.commands import Admit, Command, Tick
 from aliquot.coordinator.core.errors import DomainError
