@@ -60,6 +60,8 @@ class Books:
         """Slice id -> (node, device, share, memory): every slice there ever was."""
         self.ends: list[tuple[int, str]] = []
         """(fact, lease): every end there was."""
+        self.tenants: dict[str, str] = {}
+        """Of every lease there ever was."""
         self.changed: set[str] = set()
         self.waiting = 0
         self.living = 0
@@ -182,6 +184,7 @@ class Books:
             return f"key {key} of {tenant} is {self.keys[tenant, key]} already"
         if key:
             self.keys[tenant, key] = lease_id
+        self.tenants[lease_id] = tenant
         demand = request["demand"]
         members, count = demand.get("gang_size", 1), demand.get("count", 1)
         kept, wanted = request.get("min_count", 0), request.get("max_count", 0)

@@ -59,7 +59,7 @@ class Caller:
         if lease.by in ("", self.principal) and may(self.grants, Action.HOLD_OWN, tenant):
             return
         if not may(self.grants, others, tenant):
-            raise missing(self, others, tenant)
+            raise missing(self, others, tenant if self.may_see(lease) else "")
 
     @property
     def home(self) -> str:

@@ -46,8 +46,8 @@ class LastingCalls:
     def __init__(self, streams_max: int = 0) -> None:
         self.streams_max = streams_max
         """Of one principal at a time; 0: any number."""
-        self._open: dict[str, set[_Open]] = {}
-        """By token id."""
+        self._open: dict[str, dict[_Open, None]] = {}
+        """By token id, in the order in which they came: they end in the same."""
         self._counted: dict[str, int] = {}
         """By principal."""
 
@@ -101,12 +101,12 @@ class LastingCalls:
                 return None
             self._counted[who.principal] = others + 1
         entry = _Open(who, task, counted=counted)
-        self._open.setdefault(entry.caller.token_id, set()).add(entry)
+        self._open.setdefault(entry.caller.token_id, {})[entry] = None
         return entry
 
     def _leave(self, entry: _Open) -> None:
         entries = self._open[entry.caller.token_id]
-        entries.discard(entry)
+        del entries[entry]
         if not entries:
             del self._open[entry.caller.token_id]
         if entry.counted:
