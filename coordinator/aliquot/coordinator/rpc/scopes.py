@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from aliquot.coordinator.core.access.roles import Action, covers
 from aliquot.coordinator.core.commands import Apply, Declared, Withdraw
+from aliquot.coordinator.core.tenancy.ceilings import check_within
+from aliquot.coordinator.core.tenancy.specs import Tenant
 from aliquot.coordinator.reading.books import TenancyView
 from aliquot.coordinator.rpc.caller import Caller
 
@@ -17,16 +19,20 @@ BoundAbove = Callable[[str], str]
 """See `core.tenancy.limits.bound_above`."""
 
 
-def may_declare(who: Caller, command: Apply, bound_above: BoundAbove) -> None:
-    """A manager declares tenants below its own, as far as nothing is limited or guaranteed there; all else is the
-    administrator's. Raises RoleMissing.
+def may_declare(who: Caller, command: Apply, declared: Mapping[str, Tenant], bound_above: BoundAbove) -> None:
+    """A manager declares tenants below its own, within their ceilings and as far as nothing is limited or guaranteed
+    there; all else is the administrator's.
+
+    Raises RoleMissing and InvalidField.
     """
     if command.pools or command.queues or command.rates is not None:
         who.must(Action.DECLARE)
-    for spec, _ in command.tenants:
+    for number, (spec, _) in enumerate(command.tenants):
         _may_change(who, spec.name, bound_above)
         if spec.quota.guarantees:  # it is taken from what everybody shares
             who.must(Action.DECLARE)
+        if not who.may(Action.DECLARE):
+            check_within(declared, spec, f"tenants[{number}]")
 
 
 def may_withdraw(who: Caller, command: Withdraw, bound_above: BoundAbove) -> None:
