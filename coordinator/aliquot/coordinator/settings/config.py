@@ -13,6 +13,7 @@ from aliquot.common.tls import ServerTls
 from aliquot.coordinator.agents.identity import AgentRule, Authorities, RelayRules, any_agent, named_agent
 from aliquot.coordinator.agents.liveness import SessionsConfig
 from aliquot.coordinator.core.config import CoreConfig
+from aliquot.coordinator.logins.config import OidcSettings
 from aliquot.coordinator.reading.watch import RING_EVENTS
 from aliquot.coordinator.writing.config import WriterConfig
 
@@ -59,6 +60,7 @@ class AccessSettings:
     """A token that counts as an administrator's, supplied from outside: a Kubernetes secret."""
     names: tuple[str, ...] = ()
     """Names and addresses by which others reach this coordinator, beside those it finds itself: for its certificate."""
+    oidc: OidcSettings = field(default_factory=OidcSettings)
 
 
 @dataclass(frozen=True, slots=True)
