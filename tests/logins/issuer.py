@@ -41,7 +41,7 @@ class Issuer:
         self.asked: list[str] = []
         self.pending = 0
         """How often a device's code is still to be unknown."""
-        self.nonce = ""
+        self.expires_in = 600
         self.named: str | None = None
 
     def token(self, key: Any = None, *, alg: str = "RS256", header: Any = None, **claims: Any) -> str:
@@ -80,7 +80,7 @@ class Issuer:
                 "device_code": "dc",
                 "user_code": "ABCD-EFGH",
                 "verification_uri": f"{self.url}/enter",
-                "expires_in": 600,
+                "expires_in": self.expires_in,
                 "interval": 0,
             }
         if path == "/token" and form.get("grant_type", "").endswith("device_code"):

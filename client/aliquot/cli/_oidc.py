@@ -78,7 +78,7 @@ def in_browser(offer: LoginOffer, say: Say, *, browser: bool = True) -> Vouchers
         "redirect_uri": redirect,
         "client_id": offer.client_id,
         "code_verifier": verifier,
-    }
+    } | _secret(offer)
     answered = exchange(_endpoint(found, "token_endpoint"), form=form, timeout_s=30)
     if answered.status != 200:
         raise _refusal(offer, answered.document)
@@ -88,7 +88,7 @@ def in_browser(offer: LoginOffer, say: Say, *, browser: bool = True) -> Vouchers
 def by_device(offer: LoginOffer, say: Say) -> Vouchers:
     """By a code that the person enters in a browser anywhere (RFC 8628). Raises NotLoggedIn."""
     found = _discover(offer.issuer)
-    form = {"client_id": offer.client_id, "scope": " ".join(offer.scopes)}
+    form = {"client_id": offer.client_id, "scope": " ".join(offer.scopes)} | _secret(offer)
     begun = exchange(_endpoint(found, "device_authorization_endpoint"), form=form, timeout_s=30)
     device = begun.document
     code, place = device.get("device_code"), device.get("verification_uri")
@@ -97,7 +97,7 @@ def by_device(offer: LoginOffer, say: Say) -> Vouchers:
     say(f"open {_plain(check_url(place))} and enter the code {_plain(device.get('user_code'))}")
     interval_s = max(1.0, _seconds(device.get("interval"), _INTERVAL_S))
     deadline = time.monotonic() + min(1800.0, _seconds(device.get("expires_in"), PATIENCE_S))
-    asked = {"grant_type": _DEVICE_GRANT, "device_code": code, "client_id": offer.client_id}
+    asked = {"grant_type": _DEVICE_GRANT, "device_code": code, "client_id": offer.client_id} | _secret(offer)
     while time.monotonic() < deadline:
         time.sleep(interval_s)
         answer = exchange(_endpoint(found, "token_endpoint"), form=asked, timeout_s=30)
@@ -109,6 +109,10 @@ def by_device(offer: LoginOffer, say: Say) -> Vouchers:
         elif error != "authorization_pending":
             raise _refusal(offer, answer.document)
     raise NotLoggedIn(f"the code was not entered at {offer.issuer} in time", hint="aliquot login --device again")
+
+
+def _secret(offer: LoginOffer) -> dict[str, str]:
+    return {"client_secret": offer.client_secret} if offer.client_secret else {}
 
 
 def _discover(issuer: str) -> Mapping[str, Any]:

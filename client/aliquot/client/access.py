@@ -104,6 +104,8 @@ class LoginOffer:
     scopes: tuple[str, ...]
     pods_audience: str
     """Of the service accounts' tokens that are taken; empty: none are."""
+    client_secret: str = ""
+    """What the provider wants from installed programs beside their id; everybody may know it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,6 +65,10 @@ class OidcSettings:
     issuer: str = ""
     """Its address, exactly as its tokens have it in `iss`. Empty: nobody logs in that way."""
     client_id: str = ""
+    client_secret: str = ""
+    """What some providers want from programs on people's machines, too (RFC 8252, 8.5). Everybody who asks is told it,
+    so it must be of a client for installed programs; others are public and have none.
+    """
     audience: str = ""
     """What `aud` of a token must have; by default the client id."""
     username_claim: str = "email"

@@ -22,7 +22,10 @@ class Logins:
             return access_pb2.DescribeLoginResponse()
         settings = self._oidc.settings
         return access_pb2.DescribeLoginResponse(
-            issuer=settings.issuer, client_id=settings.client_id, scopes=settings.scopes
+            issuer=settings.issuer,
+            client_id=settings.client_id,
+            client_secret=settings.client_secret,
+            scopes=settings.scopes,
         )
 
     async def vouch(self, request: access_pb2.LoginRequest) -> Vouched:
