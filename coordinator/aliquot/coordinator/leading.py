@@ -206,7 +206,7 @@ class Leading:
             entropy=means.entropy,
             addresses=self._reached_at,
             authorities=authorities,
-            logins=Logins(self._settings.access.oidc, self._clock),
+            logins=Logins(self._settings.access.oidc, self._settings.access.pods, self._clock),
         )
         enrolment = EnrolmentService(
             writer=self.writer,

@@ -35,6 +35,9 @@ def _configure_login(parser: argparse.ArgumentParser) -> None:
     way = parser.add_mutually_exclusive_group()
     way.add_argument("--oidc", action="store_true", help="at the pool's OpenID provider, in a browser on this machine")
     way.add_argument("--device", action="store_true", help="the same, in a browser anywhere: over SSH")
+    way.add_argument(
+        "--service-account", type=Path, metavar="FILE", help="in a pod: its projected token, as docs/access.md has it"
+    )
     parser.add_argument("--no-browser", action="store_true", help="only say which page to open")
 
 
@@ -55,6 +58,9 @@ def _session(args: argparse.Namespace, out: Out) -> Credential:
         known = CredentialsFile.of(os.environ).find(meant.addresses)
     authority = _authority(args) or (known.ca if known is not None else "")
     with options.open_pool(args, token="", ca=authority) as pool:
+        if args.service_account is not None:
+            issued = pool.access.login(service_account_token=_read(args.service_account))
+            return Credential(pool.addresses, issued.token, authority)
         offer = _offer(args, pool)
         vouchers = (
             by_device(offer, out.note) if args.device else in_browser(offer, out.note, browser=not args.no_browser)
@@ -68,7 +74,7 @@ def _offer(args: argparse.Namespace, pool: Pool) -> LoginOffer:
     try:
         offer = pool.access.describe_login()
     except Unavailable:
-        if args.oidc or args.device:
+        if args.oidc or args.device or args.service_account is not None:
             raise
         why = "does not answer"
     else:
@@ -103,12 +109,14 @@ def _given(args: argparse.Namespace) -> Credential:
 
 
 def _authority(args: argparse.Namespace) -> str:
-    if args.ca_file is None:
-        return ""
+    return "" if args.ca_file is None else _read(args.ca_file)
+
+
+def _read(file: Path) -> str:
     try:
-        return str(args.ca_file.read_text(encoding="ascii"))
+        return file.read_text(encoding="ascii").strip()
     except (OSError, ValueError) as error:
-        raise ConfigError(f"{args.ca_file}: {error}", hint="name a PEM file that you can read") from None
+        raise ConfigError(f"{file}: {error}", hint="name a file of text that you can read") from None
 
 
 def _configure_logout(parser: argparse.ArgumentParser) -> None:

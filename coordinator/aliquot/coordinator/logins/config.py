@@ -98,3 +98,34 @@ class OidcSettings:
         of = frozenset(groups)
         rules = (rule for rule in self.rules if rule.user == user or rule.group in of)
         return tuple(sorted({rule.grant for rule in rules}))
+
+
+_OF_THE_POD = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+
+
+@dataclass(frozen=True, slots=True)
+class PodSettings:
+    """A Kubernetes cluster that vouches for its pods. Without rules it is not asked."""
+
+    audience: str = "aliquot"
+    """What tokens must be projected for: others are for the cluster itself, or for others in it."""
+    rules: tuple[PodRule, ...] = ()
+    api: str = ""
+    """The API server's address; by default that of the cluster in which the coordinator runs."""
+    token_file: Path = _OF_THE_POD / "token"
+    """The coordinator's own; its service account needs the cluster role system:auth-delegator."""
+    ca_file: Path = _OF_THE_POD / "ca.crt"
+
+    def __post_init__(self) -> None:
+        if self.rules and not self.audience:
+            raise ValueError("pods.rules without an audience")
+        if self.api:
+            try:
+                check_url(self.api)
+            except AliquotError as error:
+                raise ValueError(error.message) from error
+
+    def grants_of(self, namespace: str, account: str) -> tuple[Grant, ...]:
+        """What the rules give."""
+        rules = (rule for rule in self.rules if rule.namespace == namespace and rule.account in ("", account))
+        return tuple(sorted({rule.grant for rule in rules}))

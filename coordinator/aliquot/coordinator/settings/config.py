@@ -13,7 +13,7 @@ from aliquot.common.tls import ServerTls
 from aliquot.coordinator.agents.identity import AgentRule, Authorities, RelayRules, any_agent, named_agent
 from aliquot.coordinator.agents.liveness import SessionsConfig
 from aliquot.coordinator.core.config import CoreConfig
-from aliquot.coordinator.logins.config import OidcSettings
+from aliquot.coordinator.logins.config import OidcSettings, PodSettings
 from aliquot.coordinator.reading.watch import RING_EVENTS
 from aliquot.coordinator.writing.config import WriterConfig
 
@@ -61,6 +61,7 @@ class AccessSettings:
     names: tuple[str, ...] = ()
     """Names and addresses by which others reach this coordinator, beside those it finds itself: for its certificate."""
     oidc: OidcSettings = field(default_factory=OidcSettings)
+    pods: PodSettings = field(default_factory=PodSettings)
 
 
 @dataclass(frozen=True, slots=True)
