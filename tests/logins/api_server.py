@@ -29,7 +29,7 @@ class ApiServer:
     def token(self, namespace: str, account: str, *, known: bool = True, **claims: Any) -> str:
         """A projected token of a pod."""
         user = f"system:serviceaccount:{namespace}:{account}"
-        whole = {"sub": user, "aud": ["aliquot"], "exp": int(time.time()) + 3600} | claims
+        whole: dict[str, Any] = {"sub": user, "aud": ["aliquot"], "exp": int(time.time()) + 3600} | claims
         found = {name: value for name, value in whole.items() if value is not None}
         parts = ({"alg": "RS256"}, found, secrets.token_hex())
         text = ".".join(base64.urlsafe_b64encode(json.dumps(part).encode()).rstrip(b"=").decode() for part in parts)

@@ -31,7 +31,7 @@ class Logins:
         return answer
 
     async def vouch(self, request: access_pb2.LoginRequest) -> Vouched:
-        """Who the caller is. Raises LoginRefused, LoginRuleMissing, LoginNotOffered, ProviderUnavailable, Overloaded."""
+        """Who the caller is. Raises LoginNotOffered, and what those raise who are asked."""
         if request.id_token and self._oidc is not None:
             return await self._oidc.vouch(request.id_token, request.nonce)
         if request.service_account_token and self._pods is not None:

@@ -1,7 +1,7 @@
-"""Pods' service accounts: Kubernetes itself says whose a projected token is (TokenReview), by our own pod's credentials.
+"""Pods' service accounts: Kubernetes says whose a projected token is (TokenReview), by our own pod's credentials.
 
-A verdict is kept for a minute at most, so that a pod that is deleted can't open sessions for long. What is not a service
-account's token for us by its own words is not asked about: strangers must not make us storm the API server.
+A verdict is kept for a minute at most, so that a pod that is deleted can't open sessions for long. What is not, by its
+own words, a service account's token for us is not asked about: strangers must not make us storm the API server.
 """
 
 from __future__ import annotations
