@@ -134,3 +134,17 @@ async def test_launchers_from_before_there_were_tokens_keep_their_leases_and_no_
         assert reason_of(refused.value) == "ROLE_MISSING"
         assert await refusal(stranger.Release(leases_pb2.ReleaseRequest(lease_id=old.lease_id))) == "TOKEN_MISSING"
         assert await refusal(stranger.Get(leases_pb2.GetRequest(lease_id=old.lease_id))) == "TOKEN_MISSING"
+
+
+async def test_who_has_one_tenant_need_not_name_it() -> None:
+    async with running(settings_for()) as pool:
+        people = await introduce(pool.channel)
+        request = allocation("0.1", tenant="")
+        lease = (await people["user"].leases.Allocate(request)).lease
+        assert lease.request.tenant == OWN
+        two = await give(people.admin, "two", access_pb2.USER, OWN)
+        more = access_pb2.RoleGrant(role=access_pb2.USER, scope=OTHER)
+        await people.admin.access.GrantRole(access_pb2.GrantRoleRequest(principal="two", grant=more))
+        with pytest.raises(grpc.aio.AioRpcError, match="needs user on default"):
+            await two.leases.Allocate(request)
+        assert (await people.admin.leases.Allocate(request)).lease.request.tenant == "default"

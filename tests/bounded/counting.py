@@ -23,7 +23,8 @@ def everything_in(*roots: object) -> Counter[str]:
     left = list(roots)
     while left:
         each = left.pop()
-        if id(each) in seen or isinstance(each, _CODE):
+        # What a proxy stands for may be gone, and then it can't even be asked what it is.
+        if id(each) in seen or type(each) in weakref.ProxyTypes or isinstance(each, _CODE):
             continue
         seen.add(id(each))
         if gc.is_tracked(each) or isinstance(each, (tuple, dict)):

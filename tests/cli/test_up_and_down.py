@@ -44,8 +44,8 @@ def aliquot(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([*PROGRAM, *arguments], capture_output=True, text=True, timeout=120, check=False)
 
 
-def up(root: Path) -> Any:
-    done = aliquot("up", "--detach", "--json", "--state-dir", str(root), *UP)
+def up(root: Path, *more: str) -> Any:
+    done = aliquot("up", "--detach", "--json", "--state-dir", str(root), *UP, *more)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
@@ -71,6 +71,18 @@ def test_up_down_and_up_again_with_the_leases_of_before(root: Path) -> None:
     second = up(root)
     with Pool(second["coordinator"]) as pool:
         eventually(lambda: pool.get(lease_id).running)
+
+
+def test_a_pool_that_others_reach_speaks_tls_and_its_owner_needs_no_step_more(root: Path) -> None:
+    """Begun within the machine, and opened to others later."""
+    up(root)
+    assert aliquot("down", "--state-dir", str(root)).returncode == 0
+    there = up(root, "--listen", "0.0.0.0:0")["coordinator"]
+    assert there.startswith("127.0.0.1:")
+    made = aliquot("alloc", "0.5", "--json", "-c", there)
+    assert made.returncode == 0, made.stderr
+    with pytest.raises(PoolError), Pool(there, token="", tls=None, timeout_s=2) as stranger:
+        stranger.status()
 
 
 def test_its_owner_is_its_administrator_while_it_is_up(root: Path) -> None:

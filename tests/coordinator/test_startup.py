@@ -21,7 +21,7 @@ from aliquot.v1 import pool_pb2, pool_pb2_grpc
 from tests.certificates import Authority
 from tests.coordinator.pool import sqlite
 from tests.coordinator.process import Ended, serving, start
-from tests.identity import insecure_channel
+from tests.identity import insecure_channel, with_token
 
 
 async def refused(*arguments: str) -> str:
@@ -107,7 +107,7 @@ async def test_tls_is_served(authority: Authority) -> None:
     async with serving("--journal", "memory:", *flags) as process:
         credentials = grpc.ssl_channel_credentials(authority.ca.read_bytes())
         port = process.address.rpartition(":")[2]
-        async with grpc.aio.secure_channel(f"localhost:{port}", credentials) as channel:
+        async with with_token(grpc.aio.secure_channel(f"localhost:{port}", credentials)) as channel:
             status = await pool_pb2_grpc.PoolServiceStub(channel).GetStatus(pool_pb2.GetStatusRequest())
             assert status.granting
 

@@ -20,7 +20,16 @@ from aliquot.common.connection_string import ConnectionString
 from aliquot.common.errors import SecurityError
 from aliquot.common.tokens import bearer, make_invite
 from aliquot.coordinator.writing.journal.memory import MemoryJournal
-from aliquot.v1 import access_pb2, access_pb2_grpc, enrolment_pb2, enrolment_pb2_grpc, leases_pb2, leases_pb2_grpc
+from aliquot.v1 import (
+    access_pb2,
+    access_pb2_grpc,
+    agent_pb2,
+    agent_pb2_grpc,
+    enrolment_pb2,
+    enrolment_pb2_grpc,
+    leases_pb2,
+    leases_pb2_grpc,
+)
 from tests.agent.conftest import node
 from tests.agent.harness import Node
 from tests.coordinator.pool import Pool, agents, eventually, reason_of, running
@@ -250,3 +259,37 @@ async def test_state_that_others_could_change_is_refused_with_the_command_that_m
             assert await process.wait() == 0
             require_private_state(node.state_dir)
             path.chmod(good)
+
+
+# -- an agent that is asked for a proof
+
+
+class Asking(agent_pb2_grpc.AgentServiceServicer):
+    """A coordinator of another pool, which would like a signature that it could use elsewhere."""
+
+    def __init__(self) -> None:
+        self.hellos: list[agent_pb2.Hello] = []
+        self.proofs: list[agent_pb2.Proof] = []
+
+    async def Session(self, request_iterator: Any, context: Any) -> Any:  # noqa: N802
+        message = await anext(request_iterator)
+        self.hellos.append(message.hello)
+        yield agent_pb2.CoordinatorMessage(challenge=agent_pb2.Challenge(nonce=bytes(32), pool_id="p-another"))
+        async for message in request_iterator:
+            self.proofs.append(message.proof)
+
+
+async def test_an_agent_signs_for_its_own_pool_only(node: Node) -> None:
+    async with running(strict()) as pool:
+        string = ConnectionString((pool.address,), await invite(pool, "gpu-07"), node="gpu-07").encode()
+        code, said = await run_join(node, string, "--node-name", "gpu-07")
+        assert code == 0, said
+    asking, server = Asking(), grpc.aio.server()
+    agent_pb2_grpc.add_AgentServiceServicer_to_server(asking, server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    await asyncio.to_thread(node.start, f"127.0.0.1:{port}")
+    await eventually(lambda: "has joined" in node.log, "it says which pool it is of")
+    assert len(asking.hellos[0].nonce) == 32
+    assert asking.proofs == []
+    await server.stop(None)

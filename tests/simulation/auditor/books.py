@@ -17,6 +17,7 @@ from tests.simulation.auditor.offences import Offences
 from tests.simulation.auditor.quotas import Quotas
 from tests.simulation.auditor.records import (
     ACTIVE,
+    CALLERS_FACTS,
     DECLARED,
     DECLARED_FACTS,
     GRANTED,
@@ -58,6 +59,8 @@ class Books:
         """Slice id -> (node, device, share, memory): every slice there ever was."""
         self.ends: list[tuple[int, str]] = []
         """(fact, lease): every end there was."""
+        self.tenants: dict[str, str] = {}
+        """Of every lease there ever was."""
         self.changed: set[str] = set()
         self.waiting = 0
         self.living = 0
@@ -85,7 +88,7 @@ class Books:
             "ended": self._ended,
             "forgotten": self._forgotten,
         }
-        for declared in DECLARED_FACTS:
+        for declared in (*DECLARED_FACTS, *CALLERS_FACTS):
             self._apply[declared] = lambda fact: ""
         self.inventory = Inventory(self)
         self._shapes = Shapes(self)
@@ -179,6 +182,7 @@ class Books:
             return f"key {key} of {tenant} is {self.keys[tenant, key]} already"
         if key:
             self.keys[tenant, key] = lease_id
+        self.tenants[lease_id] = tenant
         demand = request["demand"]
         members, count = demand.get("gang_size", 1), demand.get("count", 1)
         kept, wanted = request.get("min_count", 0), request.get("max_count", 0)

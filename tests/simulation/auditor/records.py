@@ -8,6 +8,8 @@ READY, RECONCILING, SUSPECT, LOST, DECLARED = 3, 2, 4, 5, 1
 """States of nodes, as the journal has them."""
 DECLARED_FACTS = ("pool", "pool-", "queue-", "observed", "folded", "prices")
 """What people declare and post: no capacity moves by it."""
+CALLERS_FACTS = ("role+", "role-", "token+", "token-", "acted", "invite+", "invited", "invite-", "enrol+", "enrol-")
+"""Who may do what, and who did: no capacity moves by it either."""
 GRANTED, ACTIVE, PREEMPTING, RELEASING = "granted", "active", "preempting", "releasing"
 NOTICED = "noticed"
 """States of slices, as the auditor has them. NOTICED: an elastic lease gives it back, but it still runs."""

@@ -75,9 +75,10 @@ class Layout:
         """An agent's state."""
         return self.root / "nodes" / name
 
-    def membership(self, name: str) -> Path:
-        """What an agent keeps of the pool that its node has joined."""
-        return self.node(name) / "pool.record"
+    @property
+    def authorities(self) -> Path:
+        """Whom to trust at the coordinator, where it listens to other machines."""
+        return self.access / "ca.pem"
 
     def scenario(self, name: str) -> Path:
         """A node's simulated GPUs."""

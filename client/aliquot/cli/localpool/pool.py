@@ -25,6 +25,7 @@ from aliquot.client import AgentError, Conflict, NodeState, Pool, PoolError
 from aliquot.client.credentials import CredentialsFile
 from aliquot.client.local import LocalAgent
 from aliquot.common.errors import ConfigError
+from aliquot.common.tls import ClientTls, host_of, is_local_address
 
 START_TIMEOUT_S = 60.0
 AGENT_METRICS_PORT = 9478
@@ -40,6 +41,9 @@ def require_linux() -> None:
             "a pool on this machine needs Linux",
             hint="name a coordinator elsewhere: --coordinator, or ALIQUOT_COORDINATOR",
         )
+
+
+_EVERYWHERE = ("", "*", "0.0.0.0", "::")  # noqa: S104 - to know them by
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +109,8 @@ class LocalPool:
         self._lock: IO[bytes] | None = None
         self.nodes: list[LocalNode] = []
         self.address = plan.listen
+        """Where this machine's programs reach the coordinator."""
+        self.tls: ClientTls | None = None
         self.metrics = ""
         self._restarts: dict[str, list[float]] = {}
         self.coordinator = self._coordinator_child()
@@ -130,11 +136,10 @@ class LocalPool:
                 raise ConfigError(f"{part} is not installed", hint="pip install 'aliquot[agent,coordinator]'")
         self.layout.make()
         self._take_lock()
-        new = not self.layout.journal.exists()
         self.start_coordinator()
-        self._signing_in.sign_in(self.address)
+        self._signing_in.sign_in(self.address, self.tls)
         self.nodes = [self._make_node(index, name) for index, name in enumerate(self.plan.node_names())]
-        enrol([node for node in self.nodes if new or not self.layout.membership(node.name).exists()], self)
+        enrol(self.nodes, self)
         for node in self.nodes:
             node.agent.start()
         self.wait_ready()
@@ -144,17 +149,20 @@ class LocalPool:
         """Start the coordinator, for the first time or again on the same address, and wait until it answers."""
         self.coordinator.start()
         ready = self.coordinator.wait_ready(START_TIMEOUT_S)
-        self.address = str(ready.get("address", self.plan.listen))
+        listening = str(ready.get("address", self.plan.listen))
+        self.address = _here(listening)
+        if not is_local_address(listening) and "--tls-cert" not in self.plan.coordinator_options:
+            self.tls = ClientTls(ca_file=self.layout.authorities)
         self.metrics = str(ready.get("metrics", ""))
         # Kept for restarts: agents and clients know this port.
-        self.coordinator.command = self._coordinator_command(self.address)
+        self.coordinator.command = self._coordinator_command(listening)
 
     def wait_ready(self, timeout_s: float = START_TIMEOUT_S) -> None:
         """Wait until every node is READY and its agent answers on its socket. Raises `ChildFailed`."""
         for node in self.nodes:
             node.agent.wait_for(partial(answers, LocalAgent(node.socket)), timeout_s, "its socket answered")
         names = {node.name for node in self.nodes}
-        with Pool(self.address, timeout_s=timeout_s, token_file=self.token_file) as pool:
+        with Pool(self.address, timeout_s=timeout_s, tls=self.tls, token_file=self.token_file) as pool:
             for node in self.nodes:
                 node.agent.wait_for(lambda: names <= _ready_names(pool), timeout_s, "every node was ready")
 
@@ -242,7 +250,8 @@ class LocalPool:
 
     def connect(self) -> Pool:
         """A connection of its administrator, which knows its agents."""
-        return Pool(self.address, token_file=self.token_file, agent_sockets=[node.socket for node in self.nodes])
+        sockets = [node.socket for node in self.nodes]
+        return Pool(self.address, tls=self.tls, token_file=self.token_file, agent_sockets=sockets)
 
     @property
     def token_file(self) -> Path | None:
@@ -297,9 +306,11 @@ class LocalPool:
 
 
 def enrol(nodes: Sequence[LocalNode], pool: LocalPool) -> None:
-    """Let these nodes join, each with a key of its own, before their agents start. Raises ChildFailed."""
+    """Let these nodes join, each with a key of its own, before their agents start. Also those of an earlier start: the
+    coordinator may listen elsewhere now. Raises ChildFailed.
+    """
     joining: list[tuple[LocalNode, subprocess.Popen[str]]] = []
-    with Pool(pool.address, token_file=pool.token_file) as connected:
+    with Pool(pool.address, tls=pool.tls, token_file=pool.token_file) as connected:
         for node in nodes:
             made = connected.access.invite_node(node.name)
             string = connected.connection_string(made.invite, node=made.node, ca_pem=made.ca_pem)
@@ -347,6 +358,11 @@ def _ready_names(pool: Pool) -> set[str]:
         return {node.name for node in pool.nodes(with_devices=False) if node.state is NodeState.READY}
     except PoolError:
         return set()
+
+
+def _here(listening: str) -> str:
+    """The address at which this machine reaches a coordinator that listens there: everywhere is here, too."""
+    return f"127.0.0.1:{listening.rpartition(':')[2]}" if host_of(listening) in _EVERYWHERE else listening
 
 
 def _free_port(wanted: int) -> int:

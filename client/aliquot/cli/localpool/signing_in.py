@@ -7,6 +7,7 @@ from pathlib import Path
 from aliquot.cli.localpool.layout import Layout
 from aliquot.client import NotLoggedIn, Pool
 from aliquot.client.credentials import Credential, CredentialsFile, read_token_file, write_private
+from aliquot.common.tls import ClientTls
 
 
 class SigningIn:
@@ -22,18 +23,19 @@ class SigningIn:
         """The coordinator's file; None if it has made none."""
         return self._layout.admin_token if self._layout.admin_token.exists() else None
 
-    def sign_in(self, address: str) -> None:
+    def sign_in(self, address: str, tls: ClientTls | None = None) -> None:
         """Make sure that the file's token counts, and keep it for the pool's address.
 
         It counts no more where somebody has revoked it; then the coordinator's own socket gives another.
         """
-        if not self._counts(address) and self._layout.admin_socket.exists():
+        if not self._counts(address, tls) and self._layout.admin_socket.exists():
             with Pool(f"unix:{self._layout.admin_socket}", token="") as pool:
                 made = pool.access.bootstrap()
             write_private(self._layout.admin_token, made.token.encode())
         file = self.token_file
         if self._credentials is not None and file is not None:
-            self._credentials.put(Credential((address,), read_token_file(file)))
+            ca = tls.ca_file.read_text(encoding="ascii") if tls is not None and tls.ca_file is not None else ""
+            self._credentials.put(Credential((address,), read_token_file(file), ca))
         self._address = address
 
     def sign_out(self) -> None:
@@ -41,12 +43,12 @@ class SigningIn:
         if self._credentials is not None and self._address:
             self._credentials.remove([self._address])
 
-    def _counts(self, address: str) -> bool:
+    def _counts(self, address: str, tls: ClientTls | None) -> bool:
         file = self.token_file
         if file is None:
             return False
         try:
-            with Pool(address, token_file=file) as pool:
+            with Pool(address, tls=tls, token_file=file) as pool:
                 pool.access.whoami()
         except NotLoggedIn:
             return False

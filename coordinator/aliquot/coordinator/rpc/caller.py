@@ -14,6 +14,7 @@ from aliquot.coordinator.core.commands import Command, OnBehalf
 from aliquot.coordinator.core.errors import RoleMissing
 from aliquot.coordinator.core.leases.records import Lease
 from aliquot.coordinator.wire.calls import Context
+from aliquot.v1.types_pb2 import LeaseRequest
 
 T = TypeVar("T")
 SUBJECT_CHARS_MAX = 256
@@ -58,7 +59,13 @@ class Caller:
         if lease.by in ("", self.principal) and may(self.grants, Action.HOLD_OWN, tenant):
             return
         if not may(self.grants, others, tenant):
-            raise missing(self, others, tenant)
+            raise missing(self, others, tenant if self.may_see(lease) else "")
+
+    @property
+    def home(self) -> str:
+        """The only tenant that it may ask for, if there is only one; a request that names none is for that."""
+        scopes = {grant.scope for grant in self.grants if grant.role in (Role.USER, Role.MANAGER, Role.ADMIN)}
+        return scopes.pop() if len(scopes) == 1 else ""
 
     @property
     def sees_all(self) -> bool:
@@ -97,6 +104,13 @@ def missing(who: Caller, action: Action, scope: str = "") -> RoleMissing:
         principal=who.principal,
         hint=f"somebody who may give it: {command}",
     )
+
+
+def at_home(request: LeaseRequest) -> LeaseRequest:
+    """The request, for its caller's tenant where it names none and the caller has just one."""
+    if not request.tenant and (home := caller().home):
+        request.tenant = home
+    return request
 
 
 def _asked(action: Action, scope: str) -> str:

@@ -42,8 +42,8 @@ class LastingCalls:
     """All that are under way."""
 
     def __init__(self) -> None:
-        self._open: dict[str, set[_Open]] = {}
-        """By token id."""
+        self._open: dict[str, dict[_Open, None]] = {}
+        """By token id, in the order in which they came: they end in the same."""
 
     def __len__(self) -> int:
         return sum(map(len, self._open.values()))
@@ -89,12 +89,12 @@ class LastingCalls:
         task = asyncio.current_task()
         assert task is not None
         entry = _Open(caller(), task)
-        self._open.setdefault(entry.caller.token_id, set()).add(entry)
+        self._open.setdefault(entry.caller.token_id, {})[entry] = None
         return entry
 
     def _leave(self, entry: _Open) -> None:
         entries = self._open[entry.caller.token_id]
-        entries.discard(entry)
+        del entries[entry]
         if not entries:
             del self._open[entry.caller.token_id]
 

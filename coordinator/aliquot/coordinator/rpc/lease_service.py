@@ -24,7 +24,7 @@ from aliquot.coordinator.reading.metrics import Metrics
 from aliquot.coordinator.reading.usage import ObservedUse
 from aliquot.coordinator.reading.view import View
 from aliquot.coordinator.reading.waiting import Condition, Waiters, active, ended, granted
-from aliquot.coordinator.rpc.caller import caller
+from aliquot.coordinator.rpc.caller import at_home, caller
 from aliquot.coordinator.rpc.model_hints import name_near_models
 from aliquot.coordinator.rpc.watch_service import WatchService
 from aliquot.coordinator.upkeep.keepalive import KeepAlive
@@ -134,7 +134,7 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
             raise InvalidFieldError("wait_until", f"{request.wait_until} is not known")
         if request.idempotency_key:
             names.validate_idempotency_key(request.idempotency_key)
-        read = read_request(request.request)
+        read = read_request(at_home(request.request))
         caller().must(Action.ALLOCATE, read.spec.tenant)
         command = c.GrantOn(
             lease_id=self._ids.lease_id(),
@@ -220,7 +220,7 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
             seen = self._seen_message(self._lease(lease.lease_id))
             why.notes.extend(notes_on_tiers(seen.slices))
             return leases_pb2.ExplainResponse(explanation=why, lease=seen)
-        read = read_request(request.request)
+        read = read_request(at_home(request.request))
         caller().must(Action.ALLOCATE, read.spec.tenant)
         explained = await self._writer.query(Explain(read.spec))
         return leases_pb2.ExplainResponse(explanation=explanation_message(explained, self._view))
@@ -409,7 +409,7 @@ _CONDITIONS: dict[int, Condition] = {
 def _read(request: leases_pb2.AllocateRequest) -> ReadRequest:
     if request.idempotency_key:
         names.validate_idempotency_key(request.idempotency_key)
-    return read_request(request.request)
+    return read_request(at_home(request.request))
 
 
 def _matches(lease: Lease, request: leases_pb2.ListRequest, states: frozenset[int]) -> bool:

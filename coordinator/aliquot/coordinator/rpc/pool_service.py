@@ -13,7 +13,7 @@ from aliquot.coordinator.core.queries import Fits
 from aliquot.coordinator.core.state import Node
 from aliquot.coordinator.reading.metrics import Metrics
 from aliquot.coordinator.reading.view import View
-from aliquot.coordinator.rpc.caller import caller, on_behalf
+from aliquot.coordinator.rpc.caller import at_home, caller, on_behalf
 from aliquot.coordinator.wire.calls import Context, Service, page_size, unary
 from aliquot.coordinator.wire.nodes import NodeWriter, check_room, read_declared
 from aliquot.coordinator.wire.placing import fits_message, read_node_ids
@@ -148,7 +148,7 @@ class PoolService(Service, pool_pb2_grpc.PoolServiceServicer):
         self, request: pool_pb2.FitsRequest, context: Context
     ) -> pool_pb2.FitsResponse:
         """Which nodes could take one member of a request now."""
-        read = read_request(request.request)
+        read = read_request(at_home(request.request))
         named = read_node_ids(request.node_ids, len(self._view.nodes))
         found = await self._writer.query(Fits(read.spec, tuple(map(self._view.node_id_of, named))))
         return fits_message(named, found)
