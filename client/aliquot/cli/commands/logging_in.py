@@ -12,7 +12,6 @@ from aliquot.cli import _options as options
 from aliquot.cli._command import Builtin
 from aliquot.cli._exits import Exit
 from aliquot.cli._identity import keep, show_identity
-from aliquot.cli._oidc import by_device, in_browser
 from aliquot.cli._out import Out
 from aliquot.client import NotFound, NotLoggedIn, Pool, Unavailable
 from aliquot.client.access import LoginOffer
@@ -61,6 +60,8 @@ def _session(args: argparse.Namespace, out: Out) -> Credential:
         if args.service_account is not None:
             issued = pool.access.login(service_account_token=_read(args.service_account))
             return Credential(pool.addresses, issued.token, authority)
+        from aliquot.cli._oidc import by_device, in_browser  # noqa: PLC0415 - an HTTP server, for this alone
+
         offer = _offer(args, pool)
         vouchers = (
             by_device(offer, out.note) if args.device else in_browser(offer, out.note, browser=not args.no_browser)
