@@ -6,17 +6,21 @@ import asyncio
 import base64
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from aliquot.common.clock import ManualClock, SystemClock
 from aliquot.common.errors import AliquotError
 from aliquot.coordinator.core.access.roles import Grant, Role
 from aliquot.coordinator.errors import LoginRefused, LoginRuleMissing, ProviderUnavailable
 from aliquot.coordinator.logins import provider
-from aliquot.coordinator.logins.config import OidcRule, OidcSettings
+from aliquot.coordinator.logins.config import OidcRule, OidcSettings, PodSettings
 from aliquot.coordinator.logins.oidc import OidcLogins
+from aliquot.coordinator.logins.pods import PodLogins
 from tests.logins.issuer import CLIENT, Issuer, issuer, new_key
 
 HOUR_MS = 3_600_000
@@ -243,3 +247,39 @@ def test_settings_that_can_not_be_meant(fields: Any) -> None:
 def test_rules_that_can_not_be_meant(fields: Any) -> None:
     with pytest.raises((ValueError, AliquotError)):
         OidcRule(**fields)
+
+
+PIECES = st.one_of(
+    st.binary(max_size=40).map(_b64),
+    st.recursive(
+        st.none() | st.booleans() | st.floats() | st.text(max_size=8),
+        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+        max_leaves=5,
+    ).map(_b64),
+    st.fixed_dictionaries(
+        {"alg": st.sampled_from(["RS256", "EdDSA", "none", 1, None, []])},
+        optional={
+            "kid": st.sampled_from(["k1", "", 1, None, {}]),
+            "crit": st.sampled_from([["b64"], ["x"], "x", 1]),
+            "b64": st.booleans(),
+            "aud": st.sampled_from(["aliquot", ["aliquot"], {"aliquot": 1}, 1]),
+            "exp": st.sampled_from([1, 1e400, float("nan"), "1", 10**400, True]),
+            "sub": st.sampled_from(["system:serviceaccount:", "system:serviceaccount:a:b", 1]),
+        },
+    ).map(_b64),
+    st.text(max_size=20),
+)
+
+
+@given(st.lists(PIECES, min_size=1, max_size=5).map(".".join))
+def test_whatever_strangers_send_is_refused_in_words(text: str) -> None:
+    async def attempt() -> None:
+        clock = ManualClock(SystemClock(0).now_ms())
+        logins = OidcLogins(OidcSettings(issuer="http://127.0.0.1:9", client_id=CLIENT), clock)
+        with pytest.raises((LoginRefused, ProviderUnavailable)):
+            await logins.vouch(text)
+        pods = PodLogins(PodSettings(api="http://127.0.0.1:9", token_file=Path("/dev/null")), clock)
+        with pytest.raises((LoginRefused, ProviderUnavailable)):
+            await pods.vouch(text)
+
+    asyncio.run(attempt())

@@ -11,8 +11,10 @@ from typing import Any
 import grpc.aio
 import pytest
 
+from aliquot.common.errors import ConfigError
+from aliquot.coordinator.coordinator import Coordinator
 from aliquot.coordinator.core.access.records import SESSIONS_PER_PRINCIPAL_MAX
-from aliquot.coordinator.logins.config import OidcRule, OidcSettings
+from aliquot.coordinator.logins.config import OidcRule, OidcSettings, PodRule, PodSettings
 from aliquot.v1 import access_pb2, access_pb2_grpc
 from tests.access.people import OTHER, OWN, Person, refusal, watching
 from tests.access.test_ends import why_it_ended
@@ -30,7 +32,11 @@ def idp() -> Iterator[Issuer]:
 
 
 def settings_of(idp: Issuer, journal: str = "memory:", **fields: Any) -> Any:
-    rules = (OidcRule(group="ml", role="user", tenant=OWN), OidcRule(group="leads", role="manager", tenant=OWN))
+    rules = (
+        OidcRule(group="ml", role="user", tenant=OWN),
+        OidcRule(group="leads", role="manager", tenant=OWN),
+        OidcRule(group="others", role="user", tenant=OTHER),
+    )
     oidc = OidcSettings(issuer=idp.url, client_id=CLIENT, rules=rules)
     return settings_for(journal, access=access(oidc=oidc), **fields)
 
@@ -145,6 +151,14 @@ async def test_a_manager_by_session_gives_nothing_to_itself_for_good(pool: Pool,
     await boss.access.GrantRole(access_pb2.GrantRoleRequest(principal="bob", grant=grant))
 
 
+async def test_a_manager_sees_only_those_whose_sessions_are_of_its_tenant(pool: Pool, idp: Issuer) -> None:
+    boss, _ = await logged_in(pool, idp.token(email="boss@example.com", groups=["leads"]))
+    await logged_in(pool, idp.token())
+    await logged_in(pool, idp.token(email="far@example.com", groups=["others"]))
+    listed = await boss.access.ListPrincipals(access_pb2.ListPrincipalsRequest())
+    assert {principal.name for principal in listed.principals} == {"boss@example.com", "ann@example.com"}
+
+
 async def test_a_session_that_was_told_outlives_the_leader_that_told_it(idp: Issuer, tmp_path: Path) -> None:
     settings = settings_of(idp, sqlite(tmp_path / "journal.db"), fsync_delay_ms=20)
     told: list[str] = []
@@ -170,3 +184,16 @@ async def test_a_session_that_was_told_outlives_the_leader_that_told_it(idp: Iss
 async def test_pools_without_a_provider_say_so() -> None:
     async with running() as pool:
         assert reason_of(await refused_for(pool, id_token="x")) == "LOGIN_NOT_OFFERED"
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        {"oidc": OidcSettings(issuer="https://login.example.com", client_id="x", ca_file=Path("/nowhere"))},
+        {"pods": PodSettings(rules=(PodRule(namespace="n", role="user"),))},
+    ],
+)
+async def test_settings_that_can_not_work_are_told_at_the_start(broken: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    with pytest.raises(ConfigError):
+        Coordinator(settings_for(access=access(**broken)))

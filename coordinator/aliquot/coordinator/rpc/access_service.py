@@ -102,12 +102,13 @@ class AccessService(Service, access_pb2_grpc.AccessServiceServicer):
         """Those whose roles the caller could give, or all for those who read the record."""
         who, callers = caller(), self._view.callers
         all_of_them = who.may(Action.AUDIT)
+        of_sessions = {} if all_of_them else callers.grants_of_sessions()
         page, following = _page(callers.principals.values(), request.page_size, request.page_token)
         return access_pb2.ListPrincipalsResponse(
             principals=[
                 messages.principal_message(principal, callers.token_count(principal.name))
                 for principal in page
-                if all_of_them or _manages(who, principal.grants)
+                if all_of_them or _manages(who, principal.grants + of_sessions.get(principal.name, ()))
             ],
             next_page_token=following,
         )
