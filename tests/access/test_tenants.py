@@ -136,6 +136,26 @@ async def test_launchers_from_before_there_were_tokens_keep_their_leases_and_no_
         assert await refusal(stranger.Get(leases_pb2.GetRequest(lease_id=old.lease_id))) == "TOKEN_MISSING"
 
 
+async def test_a_manager_sets_ceilings_within_those_of_its_tenant() -> None:
+    async with running(settings_for()) as pool:
+        people = await introduce(pool.channel)
+
+        def apply(who: Any, name: str, **ceilings: Any) -> Any:
+            item = admin_pb2.TenantItem(spec=admin_pb2.TenantSpec(name=name, **ceilings))
+            return who.stub(admin_pb2_grpc.AdminServiceStub).Apply(admin_pb2.ApplyRequest(tenants=[item]))
+
+        await apply(people.admin, OWN, priority_max=10, waiting_max=100)
+        for beyond in ("priority_max", "waiting_max"):
+            with pytest.raises(grpc.aio.AioRpcError) as refused:
+                await apply(people["manager"], f"{OWN}/edge", **{beyond: 101})
+            assert reason_of(refused.value) == "INVALID_FIELD"
+            assert f"of tenant {OWN}" in str(refused.value.details())
+        await apply(people["manager"], f"{OWN}/edge", priority_max=-1, waiting_max=100)
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await people["user"].leases.Allocate(allocation("0.1", tenant=f"{OWN}/edge"))
+        assert reason_of(refused.value) == "QUOTA_EXCEEDED"
+
+
 async def test_who_has_one_tenant_need_not_name_it() -> None:
     async with running(settings_for()) as pool:
         people = await introduce(pool.channel)

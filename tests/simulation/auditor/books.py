@@ -10,6 +10,7 @@ from typing import Any
 
 from tests.simulation.auditor.budgets import Budgets
 from tests.simulation.auditor.cards import Cards
+from tests.simulation.auditor.ceilings import Ceilings
 from tests.simulation.auditor.holds import Holds
 from tests.simulation.auditor.inventory import Inventory
 from tests.simulation.auditor.money import Money
@@ -98,6 +99,7 @@ class Books:
         self.quotas = Quotas(self)
         self.budgets = Budgets(self)
         self.offences = Offences(self)
+        self.ceilings = Ceilings(self)
         self.cuts = Cards(self)
         self.windows = Windows(self)
         self.holds = self._holds.by_owner
@@ -213,7 +215,8 @@ class Books:
         self.waiting += 1
         self.living += 1
         self.changed.add(lease_id)
-        return self.offences.accepted(self.stories[lease_id], fact[1])
+        story = self.stories[lease_id]
+        return self.offences.accepted(story, fact[1]) or self.ceilings.accepted(story, fact[1])
 
     def _granted(self, fact: list[Any]) -> str:
         story = self.changing(fact[2])
@@ -227,6 +230,7 @@ class Books:
         story.epoch, story.current, story.active, story.granted_ms = epoch, True, False, fact[1]
         story.active_ms = 0
         self.waiting -= 1
+        self.ceilings.granted(story, fact[1])
         self._holds.drop(story.lease_id)
         self._shapes.granted(story, fact[1])
         for slice_id, member, plan in slices:

@@ -144,6 +144,7 @@ def _quota(world: World, fault: Fault, random: Random) -> Undo:
     action = random.choice(("", "stronger_tier", "refuse"))
     policy = admin_pb2.OnOverLimit(action=action, for_s=random.choice((5, 60)), after=random.choice((1, 1, 2)))
     forgives = random.random() < 0.3
+    ceilings = random.choice((None, None, -5, 0)), random.choice((None, None, 0, 2))
 
     def apply(quota: admin_pb2.Quota) -> None:
         request = admin_pb2.ApplyRequest()
@@ -151,6 +152,10 @@ def _quota(world: World, fault: Fault, random: Random) -> Undo:
         if quota.HasField("limit"):
             spec.disruptions_max, spec.disruption_period_s = disruptions, within_s
             spec.on_over_limit.CopyFrom(policy)
+            if ceilings[0] is not None:
+                spec.priority_max = ceilings[0]
+            if ceilings[1] is not None:
+                spec.waiting_max = ceilings[1]
         elif forgives:
             forgiven = admin_pb2.ForgiveRequest(tenant=name)
             run_for(world, administer(world, "Forgive", forgiven, 20, service=ADMIN), "admin: forgive")

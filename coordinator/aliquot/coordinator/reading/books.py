@@ -6,7 +6,7 @@ a crash could take back.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -91,6 +91,11 @@ class DurableBooks:
         self._tenancy = Tenancy()
         self._meters: dict[str, Meter] = {}
         self._holds: tuple[Hold, ...] = ()
+
+    @property
+    def tenants(self) -> Mapping[str, Tenant]:
+        """Those that were declared."""
+        return self._tenancy.tenants
 
     def apply(self, change: BooksChange) -> None:
         """Include a durable group."""

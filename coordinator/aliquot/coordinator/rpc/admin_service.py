@@ -50,7 +50,7 @@ class AdminService(Service, admin_pb2_grpc.AdminServiceServicer):
     ) -> admin_pb2.ApplyResponse:
         """Everything is checked before anything is declared."""
         command = messages.read_apply(request)
-        may_declare(caller(), command)
+        may_declare(caller(), command, self._view.books.tenants)
         done = on_behalf(context, "Apply", declared_names(command), command)
         outcome = await self._carry_out(done, dry_run=command.dry_run)
         return admin_pb2.ApplyResponse(changed=dict(outcome.changed), unchanged=outcome.unchanged)

@@ -26,6 +26,7 @@ from aliquot.coordinator.reading.view import View
 from aliquot.coordinator.reading.waiting import Condition, Waiters, active, ended, granted
 from aliquot.coordinator.rpc.caller import at_home, caller
 from aliquot.coordinator.rpc.model_hints import name_near_models
+from aliquot.coordinator.rpc.rates import Buckets
 from aliquot.coordinator.rpc.watch_service import WatchService
 from aliquot.coordinator.upkeep.keepalive import KeepAlive
 from aliquot.coordinator.wire import errors as rpc_errors
@@ -76,6 +77,7 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
         pool_secret: bytes,
         observed: ObservedUse,
         watch: WatchService,
+        rates: Buckets,
     ) -> None:
         super().__init__(metrics)
         self._writer = writer
@@ -86,6 +88,7 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
         self._pool_secret = pool_secret
         self._observed = observed
         self._watch = watch
+        self._rates = rates
         self._keepers = 0
 
     # -- asking
@@ -154,6 +157,7 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
     ) -> leases_pb2.AllocateBatchResponse:
         """Many at once, decided in order and answered together."""
         _bounded(request.items, limits.MAX_BATCH_ITEMS, "items")
+        self._rates.charge(caller().principal, len(request.items) - 1)
         asked = [self._ask(item) async for item in in_turns(request.items)]
         response = leases_pb2.AllocateBatchResponse()
         async for ask in in_turns(asked):
@@ -317,6 +321,7 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
     ) -> leases_pb2.ReleaseBatchResponse:
         """Many at once."""
         _bounded(request.lease_ids, limits.MAX_BATCH_ITEMS, "lease_ids")
+        self._rates.charge(caller().principal, len(request.lease_ids) - 1)
         replies = [self._end(lease_id) async for lease_id in in_turns(request.lease_ids)]
         response = leases_pb2.ReleaseBatchResponse()
         async for lease_id, reply in in_turns(zip(request.lease_ids, replies, strict=True)):

@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from aliquot.coordinator.core.access.roles import Action, covers
 from aliquot.coordinator.core.commands import Apply, Declared, Withdraw
+from aliquot.coordinator.core.tenancy.ceilings import check_within
+from aliquot.coordinator.core.tenancy.specs import Tenant
 from aliquot.coordinator.reading.books import TenancyView
 from aliquot.coordinator.rpc.caller import Caller
 
 _NAMED = 3
 
 
-def may_declare(who: Caller, command: Apply) -> None:
-    """A manager declares tenants below its own; all else is the administrator's. Raises RoleMissing."""
+def may_declare(who: Caller, command: Apply, declared: Mapping[str, Tenant]) -> None:
+    """A manager declares tenants below its own, within their ceilings; all else is the administrator's.
+
+    Raises RoleMissing and InvalidField.
+    """
     if command.pools or command.queues or command.rates is not None:
         who.must(Action.DECLARE)
-    for spec, _ in command.tenants:
+    for number, (spec, _) in enumerate(command.tenants):
         _may_change(who, spec.name)
+        if not who.may(Action.DECLARE):
+            check_within(declared, spec, f"tenants[{number}]")
 
 
 def may_withdraw(who: Caller, command: Withdraw) -> None:

@@ -13,7 +13,7 @@ from aliquot.coordinator.core.maintenance.closing import place_before
 from aliquot.coordinator.core.memory import CHAINS_KEPT, ENTITLED_KEPT
 from aliquot.coordinator.core.placement.matching import is_part
 from aliquot.coordinator.core.planning import Planning
-from aliquot.coordinator.core.tenancy import offences
+from aliquot.coordinator.core.tenancy import ceilings, offences
 from aliquot.coordinator.core.tenancy.limits import (
     OverLimit,
     covered,
@@ -278,6 +278,8 @@ def check_access(state: Planning, request: RequestSpec) -> RequestSpec:
             raise InvalidField("pool", f"queue {name} is served by pool {pool}, not by {demand.pool}")
         if pool:
             demand = msgspec.structs.replace(demand, pool=pool)
+    if tenancy.ceilings:
+        ceilings.check_priority(tenancy.tenants, request)
     chain = chain_of(state, request)
     if chain.limited:
         over = over_limit(chain, least_held(state, demand))
