@@ -34,6 +34,7 @@ from aliquot.coordinator.core.state import State
 from aliquot.coordinator.core.types import EndReason
 from aliquot.coordinator.errors import NotLeader
 from aliquot.coordinator.gauges import LeadersGauges
+from aliquot.coordinator.logins.logins import Logins
 from aliquot.coordinator.means import Means
 from aliquot.coordinator.own_tls import own_authorities
 from aliquot.coordinator.reading.metrics import Metrics
@@ -208,6 +209,7 @@ class Leading:
             entropy=means.entropy,
             addresses=self._reached_at,
             authorities=authorities,
+            logins=Logins(self._settings.access.oidc, self._settings.access.pods, self._clock),
         )
         enrolment = EnrolmentService(
             writer=self.writer,

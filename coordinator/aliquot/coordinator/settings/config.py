@@ -13,6 +13,7 @@ from aliquot.common.tls import ServerTls
 from aliquot.coordinator.agents.identity import AgentRule, Authorities, RelayRules, any_agent, named_agent
 from aliquot.coordinator.agents.liveness import SessionsConfig
 from aliquot.coordinator.core.config import CoreConfig
+from aliquot.coordinator.logins.config import OidcSettings, PodSettings
 from aliquot.coordinator.reading.watch import RING_EVENTS
 from aliquot.coordinator.rpc.rates import CallerBounds
 from aliquot.coordinator.writing.config import WriterConfig
@@ -60,6 +61,8 @@ class AccessSettings:
     """A token that counts as an administrator's, supplied from outside: a Kubernetes secret."""
     names: tuple[str, ...] = ()
     """Names and addresses by which others reach this coordinator, beside those it finds itself: for its certificate."""
+    oidc: OidcSettings = field(default_factory=OidcSettings)
+    pods: PodSettings = field(default_factory=PodSettings)
     requests_per_s: int = 25_000
     """Calls that one principal may make, each item of a batch one; 0: any number. Keep-alives don't count."""
     burst: int = 50_000

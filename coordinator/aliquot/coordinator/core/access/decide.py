@@ -16,7 +16,7 @@ from aliquot.common.errors import InvalidFieldError
 from aliquot.coordinator.core import commands as c
 from aliquot.coordinator.core.access import records
 from aliquot.coordinator.core.access.facts import Acted, RoleGranted, RoleRevoked, TokenIssued, TokensEnded
-from aliquot.coordinator.core.access.records import PRINCIPAL, SYSTEM, Actor, Token
+from aliquot.coordinator.core.access.records import FIRST_ADMIN, PODS, PRINCIPAL, SYSTEM, VOUCHERS, Actor, Token
 from aliquot.coordinator.core.access.roles import GIVABLE, LEAST, Grant, Role, may_give
 from aliquot.coordinator.core.errors import InvalidField, LastAdministrator, RoleMissing, TokenEnded, TokenNotFound
 from aliquot.coordinator.core.fact import Fact
@@ -30,7 +30,7 @@ def grant_role(state: Planning, command: c.GrantRole, now_ms: int) -> Decision[N
     """Give a role. What is given already stays as it is."""
     check_principal(command.principal)
     _check_grant(command.grant)
-    _require_may_give(state, command.by, command.grant)
+    _require_may_give(state, command.by, command.grant, command.principal)
     held = state.access.grants_of(command.principal)
     if command.grant in held:
         return NOTHING
@@ -57,7 +57,7 @@ def issue_token(state: Planning, command: c.IssueToken, now_ms: int) -> Decision
     held = state.access.grants_of(token.principal)
     for grant in command.grants:
         _check_grant(grant)
-        _require_may_give(state, command.by, grant)
+        _require_may_give(state, command.by, grant, token.principal)
     new = [grant for grant in dict.fromkeys(command.grants) if grant not in held]
     if token.principal != command.by.principal:
         if not held and not new:
@@ -99,6 +99,37 @@ def _bounded_by_source(state: Planning, command: c.IssueToken, expires_ms: int) 
     if source is None or not source.expires_ms:
         return expires_ms
     return min(expires_ms or source.expires_ms, source.expires_ms)
+
+
+def open_session(state: Planning, command: c.OpenSession, now_ms: int) -> Decision[Token]:
+    """A token with roles of its own, for a while. The oldest of too many sessions ends."""
+    token, by, books = command.token, command.by, state.access
+    check_principal(token.principal)
+    if not by.principal.startswith(VOUCHERS):
+        raise RoleMissing(f"{by.principal} may not vouch for others", principal=by.principal)
+    pod = by.principal.startswith(VOUCHERS[1])
+    if token.principal == FIRST_ADMIN or token.principal.startswith(PODS) != pod:
+        raise InvalidField(
+            "principal", f"{by.principal} can't vouch for {token.principal}: that name is the pool's own"
+        )
+    if not token.grants:
+        raise InvalidField("grants", f"{token.principal} is given no role, so a session would open nothing")
+    for grant in token.grants:
+        _check_grant(grant)
+    expires_ms = min(token.expires_ms, now_ms + records.SESSION_MS_MAX)
+    if expires_ms <= now_ms:
+        raise InvalidField("expires_ms", "the session would be over already")
+    own = [books.tokens[token_id] for token_id in books.tokens_of.get(token.principal, ())]
+    sessions = sorted((each for each in own if each.session), key=lambda each: (each.created_ms, each.token_id))
+    over = len(sessions) + 1 - records.SESSIONS_PER_PRINCIPAL_MAX
+    ended = tuple(each.token_id for each in sessions[: max(0, over)])
+    if not ended:
+        if len(books.tokens) >= records.TOKENS_MAX:
+            raise InvalidField("principal", f"there are {records.TOKENS_MAX} tokens, which is the bound")
+        _check_room(state, token.principal, 0)
+    issued = replace(token, created_ms=now_ms, expires_ms=expires_ms, issued_by=by.principal)
+    facts: tuple[Fact, ...] = (TokenIssued(now_ms, issued),)
+    return Decision((*facts, TokensEnded(now_ms, ended)) if ended else facts, issued)
 
 
 def revoke_tokens(state: Planning, command: c.RevokeTokens, now_ms: int) -> Decision[tuple[Token, ...]]:
@@ -180,11 +211,13 @@ def _check_grant(grant: Grant) -> None:
             )
 
 
-def _may_give(state: Planning, by: Actor, grant: Grant) -> bool:
+def _may_give(state: Planning, by: Actor, grant: Grant, to: str = "") -> bool:
+    """`to` is who gets it. What a session brings ends with it, so nobody gives that to themselves for good."""
     if by.principal == SYSTEM:
         return True
     token = state.access.tokens.get(by.token_id)
-    return may_give(state.access.grants_of(by.principal) + (token.grants if token is not None else ()), grant)
+    of_session = token.grants if token is not None and to != by.principal else ()
+    return may_give(state.access.grants_of(by.principal) + of_session, grant)
 
 
 def _require_may_replace(state: Planning, by: Actor, principal: str, held: Sequence[Grant]) -> None:
@@ -197,8 +230,8 @@ def _require_may_replace(state: Planning, by: Actor, principal: str, held: Seque
         )
 
 
-def _require_may_give(state: Planning, by: Actor, grant: Grant) -> None:
-    if not _may_give(state, by, grant):
+def _require_may_give(state: Planning, by: Actor, grant: Grant, to: str = "") -> None:
+    if not _may_give(state, by, grant, to):
         raise RoleMissing(
             f"{by.principal} may not give or take {grant}: nobody gives more than they have",
             principal=by.principal,
