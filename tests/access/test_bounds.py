@@ -8,16 +8,15 @@ import grpc.aio
 import pytest
 
 from aliquot.coordinator.rpc import lease_service
-from aliquot.v1 import access_pb2, leases_pb2, leases_pb2_grpc
-from tests.access.people import OWN, introduce
+from aliquot.v1 import access_pb2, leases_pb2
+from tests.access.people import OWN, a_stranger, introduce
 from tests.coordinator.pool import reason_of, running, settings_for
 
 
 async def test_those_without_a_token_leave_room_for_those_who_have_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lease_service, "KEEPERS_MAX", 4)
-    async with running(settings_for()) as pool:
+    async with running(settings_for()) as pool, a_stranger(pool.address) as stranger:
         people = await introduce(pool.channel)
-        stranger = leases_pb2_grpc.LeaseServiceStub(grpc.aio.insecure_channel(pool.address))
         streams: list[Any] = []
         said = []
         for _ in range(4):

@@ -7,8 +7,8 @@ from typing import Any
 import grpc.aio
 import pytest
 
-from aliquot.v1 import access_pb2, leases_pb2, leases_pb2_grpc
-from tests.access.people import OTHER, OWN, introduce
+from aliquot.v1 import access_pb2, leases_pb2
+from tests.access.people import OTHER, OWN, a_stranger, introduce
 from tests.coordinator.pool import reason_of, running, settings_for
 
 
@@ -28,11 +28,10 @@ async def lost(stub: Any, lease_id: str) -> Any:
 
 
 async def test_a_refusal_does_not_say_whose_a_lease_is() -> None:
-    async with running(settings_for()) as pool:
+    async with running(settings_for()) as pool, a_stranger(pool.address) as stranger:
         people = await introduce(pool.channel)
         theirs = (await people.admin.lease(OTHER)).lease_id
         acknowledge = leases_pb2.AcknowledgeShapeRequest(lease_id=theirs)
-        stranger = leases_pb2_grpc.LeaseServiceStub(grpc.aio.insecure_channel(pool.address))
         workload, _ = await people.workload()
         for stub in (people["user"].leases, people["manager"].leases, workload.leases, stranger):
             assert OTHER not in await refused(lost(stub, theirs))

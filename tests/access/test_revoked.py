@@ -52,9 +52,8 @@ async def revoke(people: People, principal: str) -> None:
 
 
 async def test_a_call_that_was_begun_with_a_token_ends_with_it() -> None:
-    async with running(settings_for()) as pool:
+    async with running(settings_for()) as pool, grpc.aio.insecure_channel(pool.address) as channel:
         people = await introduce(pool.channel)
-        channel = grpc.aio.insecure_channel(pool.address)
         user, operator = (Person(name, people[name].token, channel) for name in ("user", "operator"))
         issue, allocate, batch = await begun(user, _ISSUE, _LEASES + "Allocate", _LEASES + "AllocateBatch")
         cordon, drain = await begun(operator, _POOL + "Cordon", _POOL + "Drain")

@@ -115,7 +115,11 @@ CALLS = {
         lambda pool: pool.access.describe_login(), "", "`login` asks, and goes on to the provider: tests/logins"
     ),
     "AccessService.Login": Call(lambda pool: pool.access.login(id_token="x"), "", "`login` does, see there"),
-    "AccessService.Bootstrap": Call(lambda pool: pool.access.bootstrap(), "access bootstrap --socket admin.sock"),
+    "AccessService.Bootstrap": Call(
+        lambda pool: pool.access.bootstrap(), "access bootstrap --socket admin.sock --coordinator localhost:7070"
+    ),
+        lambda pool: pool.access.bootstrap(), "access bootstrap --socket admin.sock --coordinator localhost:7070"
+    ),
 }
 
 

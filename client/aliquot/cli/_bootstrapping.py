@@ -18,7 +18,7 @@ from aliquot.client import NotFound, Pool, Unavailable
 from aliquot.client.access import Identity, IssuedToken
 from aliquot.client.credentials import Credential
 from aliquot.client.local import ADMIN_SOCKET, MACHINE_STATE, access_folders, state_folder
-from aliquot.common.errors import SecurityError
+from aliquot.common.errors import ConfigError, SecurityError
 
 
 def bootstrap(args: argparse.Namespace) -> int:
@@ -84,6 +84,8 @@ def _choices(named: str | None, socket: Path, made: IssuedToken) -> list[Credent
         with Pool(place, token="") as pool:
             addresses = pool.addresses
         choices.append(Credential(addresses, made.token, made.ca_pem))
+    if not choices:
+        raise ConfigError("the coordinator does not say where it is reached", hint="name it: --coordinator HOST:PORT")
     return choices
 
 
