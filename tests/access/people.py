@@ -113,3 +113,10 @@ async def watching(person: Person, **fields: Any) -> AsyncIterator[Any]:
         yield stream
     finally:
         stream.cancel()
+
+
+@contextlib.asynccontextmanager
+async def a_stranger(address: str) -> AsyncIterator[Any]:
+    """LeaseService for somebody without any token."""
+    async with grpc.aio.insecure_channel(address) as channel:
+        yield leases_pb2_grpc.LeaseServiceStub(channel)

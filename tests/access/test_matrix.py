@@ -87,7 +87,7 @@ EXPECTED: dict[str, tuple[str, str]] = {
     "EnrolmentService.DisenrolNode": (OPERATORS, OPERATORS),
     "EnrolmentService.Join": ("", ""),  # who has an invite, and nobody else
 }
-BY_THEMSELVES = {"AgentService.Session", "RelayService.Carry"}
+BY_THEMSELVES = {"AgentService.Session", "RelayService.Carry", "AccessService.Login", "AccessService.DescribeLogin"}
 """Their callers are found out by a key or a certificate."""
 
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import grpc.aio
 import pytest
 
 from aliquot.coordinator.core import commands as c
-from aliquot.v1 import access_pb2, admin_pb2, admin_pb2_grpc, leases_pb2, leases_pb2_grpc, pool_pb2
-from tests.access.people import OTHER, OWN, give, introduce, refusal, watching
+from aliquot.v1 import access_pb2, admin_pb2, admin_pb2_grpc, leases_pb2, pool_pb2, types_pb2
+from tests.access.people import OTHER, OWN, a_stranger, give, introduce, refusal, watching
 from tests.coordinator.pool import allocation, reason_of, running, settings_for
 
 
@@ -70,6 +71,12 @@ async def test_a_key_that_a_colleague_used_gives_nobody_the_colleagues_secret() 
         assert again.replayed
         assert again.lease.secret == first.lease.secret
         assert await refusal(colleague.leases.Allocate(request)) == "ROLE_MISSING"
+        # Nor is a colleague's lease kept alive by waiting for it with its key.
+        later = allocation("8", tenant=OWN, idempotency_key="later", wait_until=leases_pb2.WAIT_UNTIL_QUEUED)
+        assert (await people["user"].leases.Allocate(later)).lease.state == types_pb2.LEASE_STATE_QUEUED
+        later.wait_until, later.wait_timeout_ms = leases_pb2.WAIT_UNTIL_GRANTED, 600_000
+        async with asyncio.timeout(5):  # not when the wait is over
+            assert await refusal(colleague.leases.Allocate(later)) == "ROLE_MISSING"
 
 
 async def test_a_leases_programs_look_after_that_lease_and_nothing_else() -> None:
@@ -117,13 +124,12 @@ async def test_a_refusal_says_what_is_missing_and_what_gets_it() -> None:
 
 
 async def test_launchers_from_before_there_were_tokens_keep_their_leases_and_no_others() -> None:
-    async with running(settings_for()) as pool:
+    async with running(settings_for()) as pool, a_stranger(pool.address) as stranger:
         people = await introduce(pool.channel)
         leading = pool.coordinator.leading
         assert leading is not None
         spec = pool.coordinator.view.leases[(await people.admin.lease(OWN)).lease_id].request
         old = await leading.writer.submit(c.Allocate("l-0000000000001", spec))
-        stranger = leases_pb2_grpc.LeaseServiceStub(grpc.aio.insecure_channel(pool.address))
         keeping: Any = stranger.KeepAlive()
         await keeping.write(leases_pb2.KeepAliveRequest(lease_ids=[old.lease_id]))
         assert (await keeping.read()).kept == 1
@@ -134,6 +140,26 @@ async def test_launchers_from_before_there_were_tokens_keep_their_leases_and_no_
         assert reason_of(refused.value) == "ROLE_MISSING"
         assert await refusal(stranger.Release(leases_pb2.ReleaseRequest(lease_id=old.lease_id))) == "TOKEN_MISSING"
         assert await refusal(stranger.Get(leases_pb2.GetRequest(lease_id=old.lease_id))) == "TOKEN_MISSING"
+
+
+async def test_a_manager_sets_ceilings_within_those_of_its_tenant() -> None:
+    async with running(settings_for()) as pool:
+        people = await introduce(pool.channel)
+
+        def apply(who: Any, name: str, **ceilings: Any) -> Any:
+            item = admin_pb2.TenantItem(spec=admin_pb2.TenantSpec(name=name, **ceilings))
+            return who.stub(admin_pb2_grpc.AdminServiceStub).Apply(admin_pb2.ApplyRequest(tenants=[item]))
+
+        await apply(people.admin, OWN, priority_max=10, waiting_max=100)
+        for beyond in ("priority_max", "waiting_max"):
+            with pytest.raises(grpc.aio.AioRpcError) as refused:
+                await apply(people["manager"], f"{OWN}/edge", **{beyond: 101})
+            assert reason_of(refused.value) == "INVALID_FIELD"
+            assert f"of tenant {OWN}" in str(refused.value.details())
+        await apply(people["manager"], f"{OWN}/edge", priority_max=-1, waiting_max=100)
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await people["user"].leases.Allocate(allocation("0.1", tenant=f"{OWN}/edge"))
+        assert reason_of(refused.value) == "QUOTA_EXCEEDED"
 
 
 async def test_who_has_one_tenant_need_not_name_it() -> None:

@@ -14,12 +14,13 @@ from typing import Any
 
 import pytest
 
+from aliquot.cli._bootstrapping import _choices
 from aliquot.cli._exits import Exit
 from aliquot.cli.localpool import Child, LocalPool
 from aliquot.cli.localpool.children import clean_environment
 from aliquot.cli.main import main
 from aliquot.client import NotLoggedIn, NotPermitted, Pool
-from aliquot.client.access import Role, RoleGrant
+from aliquot.client.access import IssuedToken, Role, RoleGrant, Token
 from aliquot.client.credentials import Credential, CredentialsFile
 from aliquot.common.connection_string import ConnectionString, decode
 from aliquot.common.tls import is_local_address
@@ -263,11 +264,22 @@ def test_bootstrap_finds_the_socket_and_sends_the_token_nowhere_else(
     # This machine's coordinator is meant, though the settings name another.
     there = root("access", "bootstrap")
     assert there.code == Exit.OK
-    here = local.address.replace("127.0.0.1", "localhost")
-    assert f"logged in to {here} as admin" in there.out
+    assert f"logged in to {local.address} as admin" in there.out
     assert "your settings still name gpu-a.example:7070" in there.err
     assert root.credentials.find(["gpu-a.example:7070"]) is None
     assert root("whoami", "-c", local.address).code == Exit.OK
+
+
+def test_bootstrap_shows_its_token_to_nobody_who_listens_where_the_coordinator_does_not() -> None:
+    """Another user of the machine can take a port of loopback that the coordinator has on another address."""
+    socket = Path("/nonexistent/access/admin.sock")
+    token = Token("1" * 12, "admin", 0, 0, "", "")
+    for ca in ("", "PEM"):
+        made = IssuedToken("alq_x", token, ("10.1.2.3:7070",), ca)
+        for choice in _choices(None, socket, made):
+            assert choice.ca or not any(map(is_local_address, choice.addresses))
+    made = IssuedToken("alq_x", token, ("127.0.0.1:7070",))
+    assert [choice.addresses for choice in _choices(None, socket, made)] == [("127.0.0.1:7070",)]
 
 
 def test_without_a_socket_bootstrap_says_where_it_looked(

@@ -111,7 +111,15 @@ CALLS = {
     "AccessService.ListTokens": Call(lambda pool: pool.access.tokens(), "access token ls"),
     "AccessService.ListAudit": Call(lambda pool: pool.access.audit(since_ms=1), "access audit --who ann --since 1h"),
     "AccessService.ListDenials": Call(lambda pool: pool.access.denials(), "access denials"),
-    "AccessService.Bootstrap": Call(lambda pool: pool.access.bootstrap(), "access bootstrap --socket admin.sock"),
+    "AccessService.DescribeLogin": Call(
+        lambda pool: pool.access.describe_login(), "", "`login` asks, and goes on to the provider: tests/logins"
+    ),
+    "AccessService.Login": Call(lambda pool: pool.access.login(id_token="x"), "", "`login` does, see there"),
+    "AccessService.Bootstrap": Call(
+        lambda pool: pool.access.bootstrap(), "access bootstrap --socket admin.sock --coordinator localhost:7070"
+    ),
+        lambda pool: pool.access.bootstrap(), "access bootstrap --socket admin.sock --coordinator localhost:7070"
+    ),
 }
 
 
@@ -227,6 +235,7 @@ def _kinds(kind: Any, contract: Any) -> Iterator[tuple[Any, Descriptor]]:
 SAME_AS = {
     "Applied": "ApplyResponse",
     "Balance": "BalanceResponse",
+    "LoginOffer": "DescribeLoginResponse",
     "Defragmentation": "DefragmentResponse",
     "Maintenance": "MaintenanceView",
 }

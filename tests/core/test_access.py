@@ -11,9 +11,19 @@ from hypothesis import strategies as st
 
 from aliquot.common.errors import AliquotError
 from aliquot.coordinator.core import commands as c
-from aliquot.coordinator.core.access.records import EXPIRED_KEPT_MS, FIRST_ADMIN, SYSTEM, AccessBooks, Actor, Token
+from aliquot.coordinator.core.access import records
+from aliquot.coordinator.core.access.records import (
+    EXPIRED_KEPT_MS,
+    FIRST_ADMIN,
+    SESSION_MS_MAX,
+    SESSIONS_PER_PRINCIPAL_MAX,
+    SYSTEM,
+    AccessBooks,
+    Actor,
+    Token,
+)
 from aliquot.coordinator.core.access.roles import Action, Grant, Role, covers, ever_may, may, may_give, needed
-from aliquot.coordinator.core.errors import InvalidField, LastAdministrator, RoleMissing, TokenNotFound
+from aliquot.coordinator.core.errors import InvalidField, LastAdministrator, RoleMissing, TokenEnded, TokenNotFound
 from aliquot.coordinator.core.planner import Planner
 from aliquot.coordinator.core.snapshot import from_snapshot, state_hash, to_snapshot
 from aliquot.coordinator.core.state import State
@@ -161,12 +171,35 @@ def test_an_expired_token_is_forgotten_and_its_principal_with_it(pool: Pool) -> 
 
 
 def test_who_did_what_is_put_down_where_anything_was_done(pool: Pool) -> None:
-    by = Actor("boss", "1", "peer", "GrantRole")
+    by = msgspec.structs.replace(pool.token("boss", ADMIN), peer="peer", action="GrantRole")
     command = c.GrantRole(SELF, "ann", Grant(Role.USER, "a"))
     for _ in range(2):
         pool.do(c.OnBehalf(by, "ann", command))
     (entry,) = pool.access.audit
     assert (entry.principal, entry.action, entry.subject) == ("boss", "GrantRole", "ann")
+
+
+def test_a_token_that_has_ended_brings_about_nothing_more(pool: Pool) -> None:
+    ann, late = pool.token("ann", ADMIN), pool.token("late", ADMIN, expires_ms=2_000)
+    pool.do(c.RevokeTokens(SELF, (ann.token_id,)))
+    pool.now_ms = 2_000
+    for by in (ann, late):
+        another = c.IssueToken(by, Token("f" * 12, bytes(32), by.principal, 0), ())
+        for command in (another, c.GrantRole(by, "eve", ADMIN)):
+            with pytest.raises(TokenEnded):
+                pool.do(c.OnBehalf(by, "", command))
+    assert "eve" not in pool.access.principals
+
+
+def test_the_coordinators_own_socket_gives_a_token_where_every_bound_is_reached(
+    pool: Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    boss = pool.token("boss", ADMIN)
+    for name in ("TOKENS_MAX", "TOKENS_PER_PRINCIPAL_MAX", "PRINCIPALS_MAX"):
+        monkeypatch.setattr(records, name, 1)
+    with pytest.raises(InvalidField):
+        pool.token("boss", by=boss)
+    assert pool.token(FIRST_ADMIN, ADMIN).token_id in pool.access.tokens
 
 
 def test_principals_and_tokens_survive_a_snapshot(pool: Pool) -> None:
@@ -179,3 +212,73 @@ def test_principals_and_tokens_survive_a_snapshot(pool: Pool) -> None:
     assert again.access.tokens_of == state.access.tokens_of
     planner = Planner(again)
     assert planner.next_due_ms(2_000 + EXPIRED_KEPT_MS - 1) == 2_000 + EXPIRED_KEPT_MS
+
+
+# -- sessions
+
+PROVIDER = Actor("oidc:login.example.com")
+
+
+def session(
+    pool: Pool, principal: str, *grants: Grant, number: int, expires_ms: int = 60_000, by: Actor = PROVIDER
+) -> Token:
+    token = Token(f"{number:012x}", bytes(32), principal, 0, expires_ms, grants=grants)
+    return pool.do(c.OpenSession(by, token))
+
+
+def test_a_session_brings_its_roles_and_ends_with_them(pool: Pool) -> None:
+    opened = session(pool, "ann", Grant(Role.USER, "a"), number=50, expires_ms=10**12)
+    assert opened.session
+    assert opened.issued_by == PROVIDER.principal
+    assert opened.expires_ms == pool.now_ms + SESSION_MS_MAX
+    assert session(pool, "ann", Grant(Role.USER, "a"), number=51, expires_ms=5_000).expires_ms == 5_000
+    assert pool.access.grants_of("ann") == ()
+    assert pool.access.grants_of_token(opened) == (Grant(Role.USER, "a"),)
+    pool.do(c.RevokeTokens(Actor("ann", opened.token_id), principal="ann"))
+    assert "ann" not in pool.access.principals
+
+
+@pytest.mark.parametrize(
+    ("principal", "by", "grants", "expires_ms"),
+    [
+        ("ann", Actor("boss"), (ADMIN,), 60_000),
+        ("ann", SELF, (ADMIN,), 60_000),
+        (FIRST_ADMIN, PROVIDER, (ADMIN,), 60_000),
+        ("sa/default/trainer", PROVIDER, (ADMIN,), 60_000),
+        ("trainer", Actor("kubernetes:pods"), (ADMIN,), 60_000),
+        ("ann", PROVIDER, (), 60_000),
+        ("ann", PROVIDER, (Grant(Role.AGENT, "n1"),), 60_000),
+        ("ann", PROVIDER, (ADMIN,), 1_000),
+        ("ann", PROVIDER, (ADMIN,), 0),
+        ("lease:l-1", PROVIDER, (ADMIN,), 60_000),
+        ("an n", PROVIDER, (ADMIN,), 60_000),
+    ],
+)
+def test_what_nobody_can_vouch_for(
+    pool: Pool, principal: str, by: Actor, grants: tuple[Grant, ...], expires_ms: int
+) -> None:
+    before = state_hash(pool.planner.state)
+    with pytest.raises(AliquotError):
+        session(pool, principal, *grants, number=60, by=by, expires_ms=expires_ms)
+    assert state_hash(pool.planner.state) == before
+
+
+def test_the_oldest_of_too_many_sessions_goes_and_nothing_else(pool: Pool) -> None:
+    kept = pool.token("ann", Grant(Role.VIEWER), number=99)
+    for number in range(100, 100 + SESSIONS_PER_PRINCIPAL_MAX + 3):
+        pool.now_ms += 1
+        session(pool, "ann", Grant(Role.USER, "a"), number=number, expires_ms=50_000)
+    left = set(pool.access.tokens_of["ann"])
+    assert left == {f"{number:012x}" for number in range(103, 103 + SESSIONS_PER_PRINCIPAL_MAX)} | {kept.token_id}
+    again = from_snapshot(to_snapshot(pool.planner.state))
+    assert state_hash(again) == state_hash(pool.planner.state)
+
+
+def test_what_a_session_brings_is_not_made_to_last(pool: Pool) -> None:
+    opened = session(pool, "ann", Grant(Role.MANAGER, "a"), number=70)
+    ann = Actor("ann", opened.token_id)
+    with pytest.raises(RoleMissing):
+        pool.do(c.GrantRole(ann, "ann", Grant(Role.MANAGER, "a")))
+    with pytest.raises(RoleMissing):
+        pool.token("ann", Grant(Role.USER, "a"), by=ann, number=71)
+    pool.do(c.GrantRole(ann, "bob", Grant(Role.USER, "a")))

@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 from aliquot.agent import node_key
 from aliquot.agent.disk.membership import read_membership, write_membership
 from aliquot.agent.membership import Membership
-from aliquot.agent.renewal import REST_S, Renewal
+from aliquot.agent.renewal import REST_S, Renewal, renewed
 from aliquot.common.connection_string import ConnectionString
 from aliquot.coordinator.agents.authority import AGENT_LIFE, Authority, NodeRequest
+from aliquot.v1 import agent_pb2
 from tests.agent.conftest import node
 from tests.agent.harness import Node
 from tests.coordinator.pool import agents, eventually, reason_of, running
@@ -100,6 +101,17 @@ async def test_an_agent_whose_certificate_is_long_over_comes_back_and_renews_it(
         assert now is not None
         assert now.key_pem == member.key_pem
         x509.load_pem_x509_certificate(now.chain_pem.encode()).verify_directly_issued_by(Authority(secret).certificate)
+
+
+def test_what_a_relay_makes_up_changes_neither_the_certificate_nor_whom_a_node_trusts() -> None:
+    other = Authority(bytes(31) + b"1")
+    theirs = other.certify_node(NodeRequest(node_key.request(KEY, "n1")), "n1", MADE_MS)
+    foreign = AUTHORITY.certify_node(NodeRequest(node_key.request(node_key.make_key(), "n1")), "n1", MADE_MS)
+    for chain in (theirs, foreign, b"", b"no certificate", b"\xff"):
+        assert renewed(MEMBER, agent_pb2.Certificate(chain_pem=chain, authorities_pem=AUTHORITY.pem)) is None
+    again = AUTHORITY.certify_node(NodeRequest(node_key.request(KEY, "n1")), "n1", MADE_MS + LIFE_MS)
+    kept = renewed(MEMBER, agent_pb2.Certificate(chain_pem=again, authorities_pem=other.pem))
+    assert kept == msgspec.structs.replace(MEMBER, chain_pem=again.decode())
 
 
 @pytest.mark.parametrize("chain", ["", "no certificate"])

@@ -17,7 +17,7 @@ from aliquot.coordinator.core.leases.facts import LeasesForgotten
 from aliquot.coordinator.core.leases.records import Lease
 from aliquot.coordinator.core.preemption import choosing, plan, victims
 from aliquot.coordinator.core.state import State
-from aliquot.coordinator.core.tenancy import limits, offences
+from aliquot.coordinator.core.tenancy import ceilings, limits, offences
 from aliquot.coordinator.reading import watch
 from aliquot.coordinator.rpc import lease_service
 from aliquot.coordinator.upkeep import keepalive
@@ -108,6 +108,39 @@ def _no_offences(put: Put) -> None:
 
 
 # -- limits and guarantees
+
+
+@mutant(
+    "ceiling on priorities forgotten",
+    "requests of any priority are accepted",
+    kinds=("admin.quota",),
+    scene="""
+        > pool 1 of 2
+        > start
+        > tenant edu priority_max=0
+        > allocate first 1 tenant=edu priority=5
+    """,
+)
+def _any_priority(put: Put) -> None:
+    put(ceilings, "check_priority", lambda tenants, request: None)
+
+
+@mutant(
+    "ceiling on what waits forgotten",
+    "any number of requests of a tenant may wait",
+    kinds=("admin.quota",),
+    scene="""
+        > pool 1 of 1
+        > start
+        > tenant edu waiting_max=1
+        > allocate first 1 tenant=edu
+        > allocate second 1 tenant=edu until=queued
+        > allocate third 1 tenant=edu until=queued
+        > allocate fourth 1 tenant=edu until=queued
+    """,
+)
+def _any_number_waits(put: Put) -> None:
+    put(ceilings, "full", lambda tenants, lines, tenant: None)
 
 
 @mutant(

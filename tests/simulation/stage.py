@@ -235,6 +235,10 @@ class Stage:
         if "limit" in words:
             limit = admin_pb2.Amount(share_milli=int(words.pop("limit")) * 1000)
             spec.quota.models.add(model=MODEL, limit=limit)
+        if "priority_max" in words:
+            spec.priority_max = int(words.pop("priority_max"))
+        if "waiting_max" in words:
+            spec.waiting_max = int(words.pop("waiting_max"))
         if words:
             raise ValueError(f"nothing is known of {', '.join(words)}")
         request = admin_pb2.ApplyRequest()

@@ -40,6 +40,8 @@ tenants:
     budget: {period: week, gpu_hours: 1000, money: 2500.50}
     disruptions: {max: 3, per: 1h}
     on_over_limit: {action: stronger_tier}
+    priority_max: 5
+    waiting_max: 500
 prices:
   currency: EUR
   gpu_hour: {A100-80: 2.10, "*": 1}
@@ -80,6 +82,7 @@ async def test_a_file_is_applied_shown_applied_again_and_survives_a_restart(
         assert research["spec"]["budget"]["money_micro"] == 2_500_500_000
         hourly = {"action": "stronger_tier", "for_s": 3600, "after": 1, "min_tier": "driver"}
         assert research["spec"]["on_over_limit"] == hourly
+        assert (research["spec"]["priority_max"], research["spec"]["waiting_max"]) == (5, 500)
         code, said, _ = await cli(pool.address, "queues", "--json")
         (vision,) = [view for view in json.loads(said)["queues"] if view["spec"]["name"] == "vision"]
         assert vision["spec"]["on_over_limit"] == {**hourly, "action": "refuse", "for_s": 600, "after": 2}
@@ -88,6 +91,8 @@ async def test_a_file_is_applied_shown_applied_again_and_survives_a_restart(
         assert "    vision" in said
         code, said, _ = await cli(pool.address, "tenants")
         assert "research" in said
+        assert "<= 5" in said
+        assert "0 of 500" in said
 
 
 async def test_a_limit_holds_and_an_invoice_is_made_in_every_form(settings: Settings, pool_file: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 from typing import TYPE_CHECKING
 
@@ -71,6 +72,27 @@ def lifetime_ms(chain_pem: str) -> tuple[int, int]:
         return 0, 0
     begins, ends = certificate.not_valid_before_utc, certificate.not_valid_after_utc
     return int(begins.timestamp() * 1000), int(ends.timestamp() * 1000)
+
+
+def certifies(chain_pem: str, key_pem: str, authorities_pem: str) -> bool:
+    """Whether this is a certificate for the key, signed by one of these authorities. Raises SecurityError."""
+    from cryptography import x509  # noqa: PLC0415
+    from cryptography.exceptions import InvalidSignature  # noqa: PLC0415
+    from cryptography.hazmat.primitives import serialization  # noqa: PLC0415
+
+    public = public_key(key_pem)
+    try:
+        made = x509.load_pem_x509_certificate(chain_pem.encode())
+        form = serialization.PublicFormat.SubjectPublicKeyInfo
+        if made.public_key().public_bytes(serialization.Encoding.DER, form) != public:
+            return False
+        for authority in x509.load_pem_x509_certificates(authorities_pem.encode()):
+            with contextlib.suppress(ValueError, TypeError, InvalidSignature):
+                made.verify_directly_issued_by(authority)
+                return True
+    except ValueError:
+        return False
+    return False
 
 
 def _public(key: ec.EllipticCurvePrivateKey) -> bytes:

@@ -6,6 +6,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import msgspec
+
 from aliquot.agent import node_key
 from aliquot.agent.membership import Membership
 from aliquot.common.backoff import Uniform
@@ -14,6 +16,18 @@ from aliquot.v1 import agent_pb2
 FIRST, LAST = 1 / 2, 2 / 3
 REST_S = 600.0
 """Between two requests at least, whatever the clocks of both sides say."""
+
+
+def renewed(member: Membership, certificate: agent_pb2.Certificate) -> Membership | None:
+    """The node with its new certificate; None where that is not one of its pool's for its key.
+
+    A relay passes certificates on, and could send one of its own making. So whom the node trusts stays as it was
+    when it joined. Raises SecurityError.
+    """
+    chain_pem = certificate.chain_pem.decode(errors="replace")
+    if not node_key.certifies(chain_pem, member.key_pem, member.authorities_pem):
+        return None
+    return msgspec.structs.replace(member, chain_pem=chain_pem)
 
 
 class Renewal:

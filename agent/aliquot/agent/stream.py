@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator
 from typing import Protocol
 
 import grpc
-import msgspec
 
 from aliquot.agent import node_key
 from aliquot.agent.connection import Call, Coordinators, SessionEnded, end_of, ended_by
@@ -22,7 +21,7 @@ from aliquot.agent.core.desired import Batch, Verdict
 from aliquot.agent.core.partitioning import CutOrder
 from aliquot.agent.mailbox import Mailbox
 from aliquot.agent.membership import Membership
-from aliquot.agent.renewal import Renewal
+from aliquot.agent.renewal import Renewal, renewed
 from aliquot.agent.reporting import Reporter
 from aliquot.agent.state import NodeState
 from aliquot.agent.wire import batch_from_wire, cut_from_wire
@@ -231,11 +230,10 @@ class Stream:
         """Keep the one that was asked for. That it can't be kept does no harm yet."""
         if self._renewal is None:
             return
-        member = msgspec.structs.replace(
-            self._renewal.member,
-            chain_pem=certificate.chain_pem.decode(errors="replace"),
-            authorities_pem=certificate.authorities_pem.decode(errors="replace"),
-        )
+        member = renewed(self._renewal.member, certificate)
+        if member is None:
+            log.error("a certificate came that is not of this pool's authority for this node's key; it is not kept")
+            return
         try:
             self._keep(member)
         except OSError as error:

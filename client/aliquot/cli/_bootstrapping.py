@@ -18,7 +18,7 @@ from aliquot.client import NotFound, Pool, Unavailable
 from aliquot.client.access import Identity, IssuedToken
 from aliquot.client.credentials import Credential
 from aliquot.client.local import ADMIN_SOCKET, MACHINE_STATE, access_folders, state_folder
-from aliquot.common.errors import SecurityError
+from aliquot.common.errors import ConfigError, SecurityError
 
 
 def bootstrap(args: argparse.Namespace) -> int:
@@ -68,19 +68,24 @@ def _ask_one(args: argparse.Namespace, socket: Path) -> IssuedToken:
 def _choices(named: str | None, socket: Path, made: IssuedToken) -> list[Credential]:
     """How the coordinator behind the socket may be reached: as it is named, or `aliquot up` has recorded it; else on
     this machine, then as it says itself. A pool elsewhere that the settings name would be sent this one's token.
+
+    In the clear only at an address of this machine that the coordinator itself says it listens on: at any other,
+    another user of the machine may listen.
     """
     record = PoolRecord.read(Layout(socket.parent.parent))
     if named is None and record is not None:
         named = record.coordinator
-    ports = dict.fromkeys(address.rpartition(":")[2] for address in made.addresses)
-    here = [f"localhost:{port}" for port in ports if port.isdecimal()]
-    places = [[named]] if named else [here or ["localhost"], made.addresses]
+    places: list[Sequence[str]] = [[named]] if named else [made.addresses]
+    if not named and made.ca_pem:
+        ports = dict.fromkeys(address.rpartition(":")[2] for address in made.addresses)
+        places.insert(0, [f"localhost:{port}" for port in ports if port.isdecimal()])
     choices: list[Credential] = []
     for place in filter(None, places):
         with Pool(place, token="") as pool:
             addresses = pool.addresses
-        # Whether it speaks TLS, which it need not do on loopback, and with whose certificate, is found out.
-        choices += (Credential(addresses, made.token, ca) for ca in dict.fromkeys((made.ca_pem, "")))
+        choices.append(Credential(addresses, made.token, made.ca_pem))
+    if not choices:
+        raise ConfigError("the coordinator does not say where it is reached", hint="name it: --coordinator HOST:PORT")
     return choices
 
 

@@ -24,6 +24,8 @@
         models: {A100-80: {limit: {gpus: 8}}}
         budget: {period: month, gpu_hours: 5000, money: 8000}
         disruptions: {max: 3, per: 1h}
+        priority_max: 100                   # of this tenant and all below it
+        waiting_max: 5000
         on_over_limit: {action: stronger_tier, for: 1h, after: 1, min_tier: driver}   # or refuse, or none
     prices:
       currency: EUR
@@ -47,6 +49,7 @@ from typing import Any, TypeVar
 import yaml
 
 from aliquot.client import admin
+from aliquot.common import limits
 from aliquot.common.duration import parse_duration_ms
 from aliquot.common.errors import AliquotError, ConfigError
 from aliquot.common.quantity import parse_bytes, parse_milli, parse_quantity
@@ -59,7 +62,10 @@ _QUEUE_KEYS = {
     "on_over_limit",
     *_QUOTA_KEYS,
 }
-_TENANT_KEYS = {"name", "queue", "budget", "disruptions", "description", "on_over_limit", *_QUOTA_KEYS}
+_TENANT_KEYS = {
+    *("name", "queue", "budget", "disruptions", "description", "on_over_limit", "priority_max", "waiting_max"),
+    *_QUOTA_KEYS,
+}
 _PRICE_KEYS = {"currency", "gpu_hour", "gib_hour", "minimum", "discounts"}
 
 
@@ -168,6 +174,8 @@ def _tenant(value: Any, where: str) -> admin.TenantSpec:  # noqa: ANN401
         disruptions_max=disruptions_max,
         disruption_period_s=period_s,
         on_over_limit=_table(value, "on_over_limit", where, _on_over_limit),
+        priority_max=_priority(value["priority_max"], f"{where}.priority_max") if "priority_max" in value else None,
+        waiting_max=_whole(value["waiting_max"], f"{where}.waiting_max") if "waiting_max" in value else None,
     )
 
 
@@ -297,6 +305,12 @@ def _read(parse: Callable[[str], _T], value: Any, where: str) -> _T:  # noqa: AN
 def _whole(value: Any, where: str) -> int:  # noqa: ANN401
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 1 << 31:
         raise ConfigError(f"{where}: {value!r} is not a whole number")
+    return value
+
+
+def _priority(value: Any, where: str) -> int:  # noqa: ANN401
+    if isinstance(value, bool) or not isinstance(value, int) or not limits.MIN_PRIORITY <= value <= limits.MAX_PRIORITY:
+        raise ConfigError(f"{where}: {value!r} is not a priority: {limits.MIN_PRIORITY} to {limits.MAX_PRIORITY}")
     return value
 
 

@@ -33,6 +33,8 @@ _AUDIT = _access("ListAudit", access_pb2.ListAuditRequest, access_pb2.ListAuditR
 _DENIALS = _access("ListDenials", access_pb2.ListDenialsRequest, access_pb2.ListDenialsResponse)
 _INVITE_NODE = _enrolment("InviteNode", enrolment_pb2.InviteNodeRequest, enrolment_pb2.InviteNodeResponse)
 _DISENROL_NODE = _enrolment("DisenrolNode", enrolment_pb2.DisenrolNodeRequest, enrolment_pb2.DisenrolNodeResponse)
+_DESCRIBE_LOGIN = _access("DescribeLogin", access_pb2.DescribeLoginRequest, access_pb2.DescribeLoginResponse)
+_LOGIN = _access("Login", access_pb2.LoginRequest, access_pb2.IssueTokenResponse)
 _BOOTSTRAP = _access("Bootstrap", access_pb2.BootstrapRequest, access_pb2.IssueTokenResponse)
 
 
@@ -126,6 +128,23 @@ def bootstrap(context: Context, timeout_s: float, *, revoke_others: bool) -> Flo
     """A new administrator's token."""
     request = access_pb2.BootstrapRequest(revoke_others=revoke_others)
     return _issued((yield from call(context, _BOOTSTRAP, request, timeout_s)))
+
+
+def describe_login(context: Context, timeout_s: float) -> Flow[access.LoginOffer]:
+    """How to log in."""
+    return ask(context, _DESCRIBE_LOGIN, access_pb2.DescribeLoginRequest(), access.LoginOffer, timeout_s)
+
+
+def login(
+    context: Context, id_token: str, service_account_token: str, nonce: str, timeout_s: float
+) -> Flow[access.IssuedToken]:
+    """Open a session. A call whose answer is lost is repeated: the session of the first is then nobody's."""
+    request = access_pb2.LoginRequest(nonce=nonce)
+    if service_account_token:
+        request.service_account_token = service_account_token
+    else:
+        request.id_token = id_token
+    return _issued((yield from call(context, _LOGIN, request, timeout_s)))
 
 
 def _issued(answer: access_pb2.IssueTokenResponse) -> access.IssuedToken:

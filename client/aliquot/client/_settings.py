@@ -138,7 +138,7 @@ def _source(settings: ClientSettings, file: CredentialsFile, known: Credential |
         found = file.find(settings.coordinator)
         return found.token if found is not None else ""
 
-    return kept, str(file.path)
+    return kept, f"{file.path}, by {known.issuer}" if known is not None and known.issuer else str(file.path)
 
 
 def client_settings(

@@ -68,7 +68,7 @@ class Token:
 
     def advise(self, error: errors.PoolError) -> errors.PoolError:
         """Tell whose token was refused, and what gets another one."""
-        if isinstance(error, errors.NotLoggedIn):
+        if isinstance(error, errors.NotLoggedIn) and error.stated_reason != "LOGIN_REFUSED":
             if self._metadata is None:
                 error.hint = HOW_TO_LOG_IN
             else:

@@ -95,6 +95,20 @@ class IssuedToken:
 
 
 @dataclass(frozen=True, slots=True)
+class LoginOffer:
+    """Who vouches for people and pods here."""
+
+    issuer: str
+    """Of OpenID Connect; empty: tokens come from an administrator."""
+    client_id: str
+    scopes: tuple[str, ...]
+    pods_audience: str
+    """Of the service accounts' tokens that are taken; empty: none are."""
+    client_secret: str = ""
+    """What the provider wants from installed programs beside their id; everybody may know it."""
+
+
+@dataclass(frozen=True, slots=True)
 class AuditEntry:
     """Somebody changed something."""
 

@@ -131,6 +131,10 @@ class TenantSpec:
     description: str = ""
     on_over_limit: OnOverLimit | None = None
     """None: as the queue of its requests has it, or the first queue above that says anything."""
+    priority_max: int | None = None
+    """The highest priority of requests of this tenant and all below it; None: as it is above."""
+    waiting_max: int | None = None
+    """How many requests may wait, of this tenant and all below it together; None: no bound of its own."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,12 +38,15 @@ class Credential:
     ca: str = ""
     """The authority that signs its certificates, in PEM; empty: the system's, or none where only this machine can
     reach it."""
+    issuer: str = ""
+    """The OpenID provider that vouched for the user: `aliquot login` asks it again when the session is over."""
 
 
 class _Entry(msgspec.Struct, omit_defaults=True):
     addresses: list[str]
     token: str
     ca: str = ""
+    issuer: str = ""
 
 
 class _Document(msgspec.Struct):
@@ -79,7 +82,7 @@ class CredentialsFile:
     def put(self, credential: Credential, *, current: bool = False) -> None:
         """Keep this instead of what was kept for any of its addresses; `current`: it is the one that is meant now."""
         replaced = set(map(_canonical, credential.addresses))
-        entry = _Entry(list(credential.addresses), credential.token, credential.ca)
+        entry = _Entry(list(credential.addresses), credential.token, credential.ca, credential.issuer)
         with self._changing() as document:
             document.pools = [entry, *(kept for each in document.pools if (kept := _without(each, replaced)))]
             if current:
@@ -209,12 +212,12 @@ def _locked(path: Path) -> Iterator[None]:
 
 
 def _credential(entry: _Entry) -> Credential:
-    return Credential(tuple(entry.addresses), entry.token, entry.ca)
+    return Credential(tuple(entry.addresses), entry.token, entry.ca, entry.issuer)
 
 
 def _without(entry: _Entry, gone: set[str]) -> _Entry | None:
     left = [address for address in entry.addresses if _canonical(address) not in gone]
-    return _Entry(left, entry.token, entry.ca) if left else None
+    return _Entry(left, entry.token, entry.ca, entry.issuer) if left else None
 
 
 def _canonical(address: str) -> str:

@@ -12,6 +12,7 @@ from prometheus_client.registry import Collector
 
 from aliquot.coordinator.core.state import State
 from aliquot.coordinator.leading import STOP_GRACE_S, Leading
+from aliquot.coordinator.logins.logins import Logins
 from aliquot.coordinator.means import Means
 from aliquot.coordinator.own_tls import addresses_of, tls_for
 from aliquot.coordinator.reading.gauge import Gauge, measured
@@ -50,6 +51,8 @@ class Coordinator(Collector):
         """The parts that work while this coordinator leads; None before."""
         self._garbage_collector = self._means.garbage_collector()
         self._relay_rules = settings.relay_rules()
+        # Here too, so that what is wrong with them is said at the start and not at a takeover.
+        Logins(settings.access.oidc, settings.access.pods, self._means.clock(0))
         self._loop = asyncio.get_running_loop()
         self._stop = asyncio.Event()
         self._seat = shared_leadership(settings, self.journal)

@@ -13,6 +13,10 @@ AliquotError
  ├── ProtocolVersion           an agent speaks no protocol that this coordinator speaks
  ├── NotAllowed                the caller's certificate does not entitle it to this
  ├── Unauthenticated           the call shows no token that counts
+ ├── LoginRefused              what should vouch for a caller does not
+ ├── LoginRuleMissing          the caller is vouched for, and no rule gives a role
+ ├── LoginNotOffered           nobody is asked to vouch for callers here
+ ├── ProviderUnavailable       who should vouch for the caller does not answer
  └── RolesChanged              a call under way ended because roles of its caller were taken away
 """
 
@@ -115,3 +119,27 @@ class WrongKey(AliquotError):
     """What the agent shows does not prove that it has its node's key."""
 
     reason = "WRONG_KEY"
+
+
+class LoginRefused(AliquotError):
+    """A caller's ID token or service account's token does not count here."""
+
+    reason = "LOGIN_REFUSED"
+
+
+class LoginRuleMissing(AliquotError):
+    """The caller is who it says, and no rule lets it in."""
+
+    reason = "LOGIN_RULE_MISSING"
+
+
+class LoginNotOffered(AliquotError):
+    """Nobody is set up who could vouch for callers that way."""
+
+    reason = "LOGIN_NOT_OFFERED"
+
+
+class ProviderUnavailable(AliquotError):
+    """The identity provider, or Kubernetes, can't be asked at the moment."""
+
+    reason = "PROVIDER_UNAVAILABLE"

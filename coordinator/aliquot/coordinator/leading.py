@@ -34,6 +34,7 @@ from aliquot.coordinator.core.state import State
 from aliquot.coordinator.core.types import EndReason
 from aliquot.coordinator.errors import NotLeader
 from aliquot.coordinator.gauges import LeadersGauges
+from aliquot.coordinator.logins.logins import Logins
 from aliquot.coordinator.means import Means
 from aliquot.coordinator.own_tls import own_authorities
 from aliquot.coordinator.reading.metrics import Metrics
@@ -173,7 +174,9 @@ class Leading:
         )
         self.gauges = LeadersGauges(self.writer, self.roster, self.relays, self.hub, self.sweep_timer)
         metrics.denials.now_ms = clock.now_ms
-        self.door = Door(Authenticator(view, clock, journal.pool_secret), metrics.denials)
+        self.door = Door(
+            Authenticator(view, clock, journal.pool_secret), metrics.denials, clock, settings.access.bounds()
+        )
         view.callers.listener = self._callers_changed
         self.services = self._make_services(view, NodeWriter(view, telemetry, self.roster.last_heard_ms), means)
         self._writing = asyncio.create_task(self.writer.run(), name="writer")
@@ -190,6 +193,7 @@ class Leading:
             pool_secret=self._journal.pool_secret,
             observed=self.observed,
             watch=WatchService(self.hub, view, nodes, self._metrics),
+            rates=self.door.rates,
         )
         pool = PoolService(writer=self.writer, view=view, nodes=nodes, metrics=self._metrics, version=means.version)
         admin = AdminService(writer=self.writer, view=view, clock=self._clock, metrics=self._metrics)
@@ -205,6 +209,7 @@ class Leading:
             entropy=means.entropy,
             addresses=self._reached_at,
             authorities=authorities,
+            logins=Logins(self._settings.access.oidc, self._settings.access.pods, self._clock),
         )
         enrolment = EnrolmentService(
             writer=self.writer,
@@ -269,6 +274,7 @@ class Leading:
         """Go on under these, which differ from those of before only in what may change while it runs."""
         self._settings = settings
         self.writer.adopt(settings.core(), settings.writer())
+        self.door.adopt(settings.access.bounds())
 
     async def stop(self) -> None:
         """Tell everybody, answer what is under way, and write what is decided."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from tests.simulation.auditor.access import AccessAudit
 from tests.simulation.auditor.books import Books
 from tests.simulation.auditor.followers import FollowersAudit
 from tests.simulation.auditor.nodes import NodesAudit
@@ -34,6 +35,7 @@ class Auditor:
         self.nodes = NodesAudit(world, self)
         self.wire = WireAudit(world, self)
         self.followers = FollowersAudit(self)
+        self.access = AccessAudit(world, self)
         self.lease_operations = 0
         self.facts: Counter[str] = Counter()
         self._last_digest = bytes(32)
@@ -115,6 +117,9 @@ class Auditor:
             "nodes_lost": self.nodes_lost,
             "grown": self.facts["grown"],
             "shed": self.facts["shed"],
+            "calls_judged": self.access.judged,
+            "calls_denied": self.access.turned_away,
+            "streams_ended": self.access.streams_ended,
             "invoices": self.books.money.compared,
         }
 
@@ -132,6 +137,9 @@ class Auditor:
         world.network.on_client_sends = self.wire.client_sends
         world.network.on_server_sends = self.wire.server_sends
         world.network.on_answer = self.wire.answered
+        world.network.on_enters = self.access.enters
+        world.network.on_leaves = self.access.leaves
+        world.network.on_refusal = self.access.refused
         for host in world.cluster.hosts:
             host.on_started = self.started
             host.on_defect = self.violation
@@ -161,6 +169,7 @@ class Auditor:
                 self.violation(f"the first fact of leader epoch {epoch} is {facts[0][:3]}")
         for wrong in self.books.group(facts):
             self.violation(wrong)
+        self.access.durable(facts)
 
     def _count(self, facts: list[list[Any]], epoch: int) -> None:
         for fact in facts:
@@ -207,6 +216,7 @@ class Auditor:
         """A coordinator serves: what it shows must be what is durable."""
         self.note(f"{host.host} leads")
         self.leads_since_us = self._world.loop.now_us
+        self.access.started()
         self._compare(host, "after its start")
 
     def look(self) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 from tests.simulation.auditor.budgets import Budgets
 from tests.simulation.auditor.cards import Cards
+from tests.simulation.auditor.ceilings import Ceilings
 from tests.simulation.auditor.holds import Holds
 from tests.simulation.auditor.inventory import Inventory
 from tests.simulation.auditor.money import Money
@@ -59,6 +60,8 @@ class Books:
         """Slice id -> (node, device, share, memory): every slice there ever was."""
         self.ends: list[tuple[int, str]] = []
         """(fact, lease): every end there was."""
+        self.tenants: dict[str, str] = {}
+        """Of every lease there ever was."""
         self.changed: set[str] = set()
         self.waiting = 0
         self.living = 0
@@ -96,6 +99,7 @@ class Books:
         self.quotas = Quotas(self)
         self.budgets = Budgets(self)
         self.offences = Offences(self)
+        self.ceilings = Ceilings(self)
         self.cuts = Cards(self)
         self.windows = Windows(self)
         self.holds = self._holds.by_owner
@@ -180,6 +184,7 @@ class Books:
             return f"key {key} of {tenant} is {self.keys[tenant, key]} already"
         if key:
             self.keys[tenant, key] = lease_id
+        self.tenants[lease_id] = tenant
         demand = request["demand"]
         members, count = demand.get("gang_size", 1), demand.get("count", 1)
         kept, wanted = request.get("min_count", 0), request.get("max_count", 0)
@@ -210,7 +215,8 @@ class Books:
         self.waiting += 1
         self.living += 1
         self.changed.add(lease_id)
-        return self.offences.accepted(self.stories[lease_id], fact[1])
+        story = self.stories[lease_id]
+        return self.offences.accepted(story, fact[1]) or self.ceilings.accepted(story, fact[1])
 
     def _granted(self, fact: list[Any]) -> str:
         story = self.changing(fact[2])
@@ -224,6 +230,7 @@ class Books:
         story.epoch, story.current, story.active, story.granted_ms = epoch, True, False, fact[1]
         story.active_ms = 0
         self.waiting -= 1
+        self.ceilings.granted(story, fact[1])
         self._holds.drop(story.lease_id)
         self._shapes.granted(story, fact[1])
         for slice_id, member, plan in slices:

@@ -29,16 +29,20 @@ class FollowersAudit:
         last = bisect_right(books.ends, (follower.seq, "\x7f"))
         self._checked[follower.host] = follower.seq
         for seq, lease_id in books.ends[first:last]:
-            if lease_id not in follower.ended:
+            if lease_id not in follower.ended and self._sees(follower, lease_id):
                 self._auditor.violation(f"{follower.host} was not told of the end of {lease_id} (fact {seq})")
         for lease_id in follower.ended:
             story = books.stories.get(lease_id)
             if story is not None and not story.ended:
                 self._auditor.violation(f"{follower.host} was told of an end of {lease_id}, which lives")
 
+    def _sees(self, follower: Follower, lease_id: str) -> bool:
+        return follower.tenant in ("", self._auditor.books.tenants[lease_id])
+
     def final(self, followers: list[Follower]) -> None:
         """Everything has come to its end: they know."""
-        last = self._auditor.books.ends[-1][0] if self._auditor.books.ends else 0
         for follower in followers:
+            ends = (seq for seq, lease_id in reversed(self._auditor.books.ends) if self._sees(follower, lease_id))
+            last = next(ends, 0)
             if follower.seq < last:
                 self._auditor.violation(f"{follower.host} was told of {follower.seq} facts, not of all {last}")

@@ -58,6 +58,7 @@ class Quotas:
         self._books.budgets.declare(spec["name"], spec.get("budget", {}))
         self._books.victims.declare(spec["name"], spec)
         self._books.offences.declare(spec["name"], spec)
+        self._books.ceilings.declare(spec["name"], spec)
         return ""
 
     def _queue(self, fact: list[Any]) -> str:
@@ -73,6 +74,7 @@ class Quotas:
         self._books.budgets.declare(fact[2], {})
         self._books.victims.declare(fact[2], {})
         self._books.offences.declare(fact[2], {})
+        self._books.ceilings.declare(fact[2], {})
         return ""
 
     def _lent(self, fact: list[Any]) -> str:

@@ -95,7 +95,9 @@ class Victims:
         return ""
 
     def _like(self, uuid: str) -> Iterator[str]:
-        """Devices of the same model that anybody may be placed on."""
+        """Devices of the same model and kind (a card's only MIG instance has all of its compute, but is none of the
+        whole cards) that anybody may be placed on.
+        """
         books = self._books
         for machine in books.machines.values():
             if machine.state != READY or machine.cordoned or books.windows.closed(machine):
@@ -104,6 +106,7 @@ class Victims:
                 continue
             for other in machine.devices:
                 same = books.models[other] == books.models[uuid] and books.compute[other] == books.compute[uuid]
+                same = same and other.startswith("MIG-") == uuid.startswith("MIG-")
                 usable = books.cards[other].healthy and not books.cuts.goes(other)
                 if same and usable and not books.is_kept(other):
                     yield other

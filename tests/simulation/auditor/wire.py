@@ -92,8 +92,10 @@ class WireAudit:
             if up and data[0] != _HEARTBEAT:
                 self._from_agent(connection, data)
         elif connection.note == KEEP_ALIVE and up and self._leader_reads(connection):
-            for lease_id in leases_pb2.KeepAliveRequest.FromString(data).lease_ids:
-                self._named(lease_id, self._world.loop.now_us)
+            lease_ids = list(leases_pb2.KeepAliveRequest.FromString(data).lease_ids)
+            if self._auditor.access.keeps(connection, lease_ids):
+                for lease_id in lease_ids:
+                    self._named(lease_id, self._world.loop.now_us)
 
     def _leader_reads(self, connection: Connection) -> bool:
         """Whether somebody is there to read it: not the leader before it, in a process that has died, and not one that
@@ -157,6 +159,7 @@ class WireAudit:
 
     def server_sends(self, connection: Connection, data: bytes) -> None:
         """A coordinator says something to an agent: only what is durable, and all of it where it claims so."""
+        self._auditor.access.server_sends(connection, data)
         if connection.note == KEEP_ALIVE:
             self._kept(connection, leases_pb2.KeepAliveResponse.FromString(data))
         if connection.note != AGENT_SESSION:
@@ -173,6 +176,7 @@ class WireAudit:
         if kind == "welcome":
             self._sessions[connection.number] = message.welcome.session_epoch
             self._welcomed(connection)
+            self._auditor.access.welcomed(connection, node_of(connection.client))
         elif kind == "desired":
             self._desired(connection, message.desired)
 

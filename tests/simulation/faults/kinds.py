@@ -99,6 +99,7 @@ KINDS: dict[str, tuple[int, int, int]] = {
     "admin.budget": (4, 5_000, 60_000),
     "admin.queue": (4, 5_000, 60_000),
     "node.twin": (3, 5_000, 90_000),
+    "node.impostor": (2, 25_000, 90_000),
     "admin.defragment": (6, 0, 0),
     "admin.balance": (3, 0, 0),
     "money.rates": (3, 0, 0),

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any
 import grpc
 
 from aliquot.v1 import admin_pb2, leases_pb2, pool_pb2, types_pb2
+from tests.identity import ADMIN_TOKEN
 from tests.simulation.faults.coordinator_faults import some_node
 from tests.simulation.sim.calls import CallFailed
 from tests.simulation.sim.launchers import HOPELESS, Launcher
 from tests.simulation.sim.loop import Process
 from tests.simulation.sim.nodes import MODELS
-from tests.simulation.sim.workload import TENANTS
+from tests.simulation.sim.people import TENANTS
 
 if TYPE_CHECKING:
     from tests.simulation.faults.kinds import Fault
@@ -46,8 +47,9 @@ async def administer(
     for number in range(tries):
         addresses = [world.cluster.leader.host, *world.cluster.addresses]
         try:
+            token = world.people.operator.token if service == POOL and not number else ADMIN_TOKEN
             await world.network.call(
-                "admin", addresses[number % len(addresses)], service + method, request.SerializeToString(), 5.0
+                "admin", addresses[number % len(addresses)], service + method, request.SerializeToString(), 5.0, token
             )
         except CallFailed as failed:
             code = failed.code
@@ -142,6 +144,7 @@ def _quota(world: World, fault: Fault, random: Random) -> Undo:
     action = random.choice(("", "stronger_tier", "refuse"))
     policy = admin_pb2.OnOverLimit(action=action, for_s=random.choice((5, 60)), after=random.choice((1, 1, 2)))
     forgives = random.random() < 0.3
+    ceilings = random.choice((None, None, -5, 0)), random.choice((None, None, 0, 2))
 
     def apply(quota: admin_pb2.Quota) -> None:
         request = admin_pb2.ApplyRequest()
@@ -149,6 +152,10 @@ def _quota(world: World, fault: Fault, random: Random) -> Undo:
         if quota.HasField("limit"):
             spec.disruptions_max, spec.disruption_period_s = disruptions, within_s
             spec.on_over_limit.CopyFrom(policy)
+            if ceilings[0] is not None:
+                spec.priority_max = ceilings[0]
+            if ceilings[1] is not None:
+                spec.waiting_max = ceilings[1]
         elif forgives:
             forgiven = admin_pb2.ForgiveRequest(tenant=name)
             run_for(world, administer(world, "Forgive", forgiven, 20, service=ADMIN), "admin: forgive")
@@ -218,11 +225,12 @@ def _some_lease(world: World, random: Random) -> str:
     return ""
 
 
-async def _call(world: World, method: str, request: Any) -> None:
+async def _call(world: World, method: str, request: Any, random: Random) -> None:
+    token = world.people.someone(random)
     for address in (world.cluster.leader.host, *world.cluster.addresses):
         try:
             await world.network.call(
-                "admin", address, "/aliquot.v1.LeaseService/" + method, request.SerializeToString(), 5.0
+                "admin", address, "/aliquot.v1.LeaseService/" + method, request.SerializeToString(), 5.0, token
             )
         except CallFailed:
             continue
@@ -234,17 +242,17 @@ def _release_early(world: World, fault: Fault, random: Random) -> None:
     lease_id = _some_lease(world, random)
     if lease_id:
         for _ in range(2):
-            run_for(world, _call(world, "Release", leases_pb2.ReleaseRequest(lease_id=lease_id)), "releases")
+            run_for(world, _call(world, "Release", leases_pb2.ReleaseRequest(lease_id=lease_id), random), "releases")
 
 
 def _look(world: World, fault: Fault, random: Random) -> None:
     """Somebody reads: a list, a dry run, why a lease waits."""
-    run_for(world, _call(world, "List", leases_pb2.ListRequest(page_size=random.choice((0, 7, 1000)))), "lists")
+    run_for(world, _call(world, "List", leases_pb2.ListRequest(page_size=random.choice((0, 7, 1000))), random), "lists")
     lease_id = _some_lease(world, random)
     if lease_id:
-        run_for(world, _call(world, "Explain", leases_pb2.ExplainRequest(lease_id=lease_id)), "explains")
+        run_for(world, _call(world, "Explain", leases_pb2.ExplainRequest(lease_id=lease_id), random), "explains")
     request = types_pb2.LeaseRequest(gpu="0.5,4Gi", tenant="dev")
-    run_for(world, _call(world, "Explain", leases_pb2.ExplainRequest(request=request)), "explains")
+    run_for(world, _call(world, "Explain", leases_pb2.ExplainRequest(request=request), random), "explains")
 
 
 ACTIONS: dict[str, Any] = {

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from aliquot.v1 import admin_pb2
 from tests.simulation.faults.people_faults import ADMIN, administer, run_for
-from tests.simulation.sim.workload import TENANTS
+from tests.simulation.sim.people import TENANTS
 
 if TYPE_CHECKING:
     from tests.simulation.faults.kinds import Fault

@@ -1,4 +1,4 @@
-"""Two machines that claim to be the same node: one was made from the image of the other."""
+"""Two machines that claim to be the same node: one was made from the image of the other, or has the key of another."""
 
 from __future__ import annotations
 
@@ -6,7 +6,11 @@ from collections.abc import Callable
 from random import Random
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
+from aliquot.agent.membership import Membership
 from tests.simulation.faults.coordinator_faults import some_node
+from tests.simulation.sim.loop import US_PER_MS
 from tests.simulation.sim.nodes import SimNode, devices_of
 
 if TYPE_CHECKING:
@@ -20,7 +24,23 @@ OTHER_NUMBERS = 500_000
 
 def _twin(world: World, fault: Fault, random: Random) -> Undo | None:
     node = some_node(world, random)
-    host = f"{node.host}+twin"
+    return _appear(world, random, node, "twin", node.member)
+
+
+def _impostor(world: World, fault: Fault, random: Random) -> Undo | None:
+    """Somebody has the key of one node, and claims to be another, which is off."""
+    joined = [node for node in world.nodes if node.member is not None]
+    if len(joined) < 2:
+        return None
+    node, other = random.sample(joined, 2)
+    assert other.member is not None
+    node.cut_power(fault.duration_ms * US_PER_MS)
+    return _appear(world, random, node, "impostor", msgspec.structs.replace(other.member, node_id=node.node_id))
+
+
+def _appear(world: World, random: Random, node: SimNode, kind: str, member: Membership | None) -> Undo | None:
+    """Another machine claims to be this node."""
+    host = f"{node.host}+{kind}"
     if host in world.twins:
         return None
     twin = SimNode(
@@ -32,7 +52,7 @@ def _twin(world: World, fault: Fault, random: Random) -> Undo | None:
         coordinators=world.cluster.addresses,
         devices=devices_of(OTHER_NUMBERS + node.number, random),
     )
-    twin.host = host
+    twin.host, twin.member = host, member
     twin.disk.copy_identity(node.disk)
     world.twins[host] = twin
     world.auditor.nodes.attach(twin)
@@ -47,4 +67,4 @@ def _twin(world: World, fault: Fault, random: Random) -> Undo | None:
     return mend
 
 
-ACTIONS: dict[str, Any] = {"node.twin": _twin}
+ACTIONS: dict[str, Any] = {"node.twin": _twin, "node.impostor": _impostor}

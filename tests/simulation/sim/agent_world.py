@@ -63,7 +63,9 @@ def world_of(node: SimNode) -> World:
         open_identity=lambda path, configured, uuids: Identity.open(path, configured, uuids, SimFiles(node.disk)),
         open_checkpoint=lambda directory, boot_id: Checkpoint.open(directory, boot_id, SimFiles(node.disk)),
         open_cgroups=lambda node_id, base: _tree(node),
-        read_member=lambda state_dir: None,
+        read_member=lambda state_dir: node.member,
+        write_member=lambda state_dir, member: setattr(node, "member", member),
+        entropy=node.key_random.randbytes,
         check_state=lambda state_dir: None,
         open_session=lambda address, coordinators: _session(node.network, address, coordinators),
         make_guard=lambda timeout_s: _guard(node, timeout_s),
@@ -179,7 +181,7 @@ class SimCall:
 
     def __init__(self, network: Network, address: str) -> None:
         process = current()
-        self._connection: Connection | None = network.connect(process.host.host, address, AGENT_SESSION, process)
+        self._connection: Connection | None = network.connect(process.host.host, address, AGENT_SESSION, process, "")
         self._address = address
 
     async def write(self, message: agent_pb2.AgentMessage) -> None:

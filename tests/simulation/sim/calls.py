@@ -8,10 +8,19 @@ from typing import TYPE_CHECKING, Any
 import grpc
 import grpc.aio
 
+from aliquot.common.tokens import bearer
 from tests.simulation.sim.loop import US_PER_MS, US_PER_S, SimLoop
 
 if TYPE_CHECKING:
     from tests.simulation.sim.network import Network, Server
+
+
+Metadata = tuple[tuple[str, str], ...]
+
+
+def shown(token: str) -> Metadata:
+    """The metadata of a call with this token; without any where it is empty."""
+    return (bearer(token),) if token else ()
 
 
 class CallFailed(Exception):
@@ -36,18 +45,29 @@ class Status:
 class CallContext:
     """What a servicer's method gets as its context."""
 
-    def __init__(self, deadline_us: int, loop: SimLoop) -> None:
+    def __init__(self, deadline_us: int, loop: SimLoop, client: str, token: str, request: bytes) -> None:
         self._deadline_us = deadline_us
         self._loop = loop
+        self._client = client
+        self.token = token
+        self._request = request
         self.status: Status | None = None
+
+    def peer(self) -> str:
+        """Where the call comes from."""
+        return self._client
+
+    def invocation_metadata(self) -> Metadata:
+        """What came with the call."""
+        return shown(self.token)
+
+    async def read(self) -> bytes:
+        """The only message."""
+        return self._request
 
     def time_remaining(self) -> float | None:
         """Seconds until the caller gives up."""
         return (self._deadline_us - self._loop.now_us) / US_PER_S
-
-    def peer(self) -> str:
-        """Where the call is from."""
-        return "sim:0"
 
     async def abort(self, code: grpc.StatusCode, details: str = "", trailing_metadata: Any = ()) -> None:
         """End the call with an error."""
@@ -66,12 +86,13 @@ class Call:
         address: str,
         method: str,
         request: bytes,
+        token: str,
         timeout_s: float,
         future: asyncio.Future[bytes],
     ) -> None:
         self.network = network
         self.client, self.address = client, address
-        self.method, self.request = method, request
+        self.method, self.request, self.token = method, request, token
         self.timeout_s = timeout_s
         self.future = future
         self.tasks: list[asyncio.Task[None]] = []
@@ -92,23 +113,26 @@ class Call:
         if server is None or not server.process.alive:
             self._answer(Status(grpc.StatusCode.UNAVAILABLE, "connection refused"))
             return
-        context = CallContext(network.loop.now_us + int(self.timeout_s * US_PER_S), network.loop)
+        deadline_us = network.loop.now_us + int(self.timeout_s * US_PER_S)
+        context = CallContext(deadline_us, network.loop, self.client, self.token, self.request)
         task = network.loop.start(server.process, self._serve(server, context), f"{self.method} of {self.client}")
         self.tasks.append(task)
         server.process.on_exit.append(self._server_died)
 
     async def _serve(self, server: Server, context: CallContext) -> None:
         network = self.network
-        result: bytes | Status
+        result: bytes | Status | None = None
         network.calls += 1
         number = network.calls
         network.on_call(number, server.process, self.method, self.request, begins=True)
+        network.on_enters(number, self)
         try:
             result = await server.dispatch(self.method, self.request, context)
         except grpc.aio.AbortError:
             result = context.status or Status(grpc.StatusCode.INTERNAL, "aborted without a status")
         finally:
             network.on_call(number, server.process, self.method, self.request, begins=False)
+            network.on_leaves(number, self, result)
             if server.process.alive and self._server_died in server.process.on_exit:
                 server.process.on_exit.remove(self._server_died)
         network.on_answer(self.address, self.method, self.request, result)

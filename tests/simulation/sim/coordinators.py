@@ -74,6 +74,7 @@ class CoordinatorHost:
         *,
         policy: str,
         chances: Random,
+        entropy: Callable[[int], bytes],
         time: SimTime,
     ) -> None:
         self.loop, self.network, self.store = loop, network, store
@@ -84,6 +85,7 @@ class CoordinatorHost:
             clock=self.clock.make,
             perf_ns=time.perf_counter_ns,
             ids=lambda: IdGenerator(chances),
+            entropy=entropy,
             journal_thread=lambda: SimJournalThread(loop, store, chances),
             server=SimServer,
             garbage_collector=NoCollector,
@@ -172,6 +174,7 @@ class Cluster:
         random: Random,
         *,
         chances: Random,
+        entropy: Callable[[int], bytes],
         time: SimTime,
         world: Process,
         policy: str,
@@ -180,7 +183,15 @@ class Cluster:
         self.loop, self.store, self.random, self.world = loop, store, random, world
         self.hosts = [
             CoordinatorHost(
-                loop, network, store, random, f"coord-{chr(97 + number)}", policy=policy, chances=chances, time=time
+                loop,
+                network,
+                store,
+                random,
+                f"coord-{chr(97 + number)}",
+                policy=policy,
+                chances=chances,
+                entropy=entropy,
+                time=time,
             )
             for number in range(hosts)
         ]

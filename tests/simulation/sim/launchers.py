@@ -20,6 +20,7 @@ from tests.simulation.sim.calls import CallFailed, Status
 from tests.simulation.sim.jobs import Job
 from tests.simulation.sim.loop import US_PER_S, Process
 from tests.simulation.sim.network import Connection
+from tests.simulation.sim.people import DENIED, TRESPASSES
 from tests.simulation.sim.server import KEEP_ALIVE
 
 if TYPE_CHECKING:
@@ -77,9 +78,11 @@ class Launcher:
         self.random = random
         self.process: Process = world.loop.spawn(self.host)
         self.process.host = self
+        self.person = world.people.launcher(number)
         self.asked: list[Asked] = []
         self.vanished = False
         self.last_failure = ""
+        self._trespasses = Random(random.getrandbits(32))
         self._numbers = itertools.count(1)
         self._address = 0
         self._live: dict[str, Asked] = {}
@@ -96,22 +99,50 @@ class Launcher:
 
     # -- calls
 
-    async def call(self, method: str, request: Any, response: Any, timeout_s: float) -> Any:
-        """One call, to whoever leads, again and again until it is answered. Raises CallFailed for a real answer."""
+    def tenant_of(self, drawn: str) -> str:
+        """The tenant for which it asks: mostly one in which it may."""
+        own = self.person.tenants
+        if drawn in own or self._trespasses.random() < TRESPASSES:
+            return drawn
+        return self._trespasses.choice(own)
+
+    async def call(self, method: str, request: Any, response: Any, timeout_s: float, asked: Asked | None = None) -> Any:
+        """One call, to whoever leads, again and again until it is answered. Raises CallFailed for a real answer; that
+        its caller is not known, or may not, is none where it is known, and may, at other times.
+        """
         network = self.world.network
         wait_s = 0.2
+        odd = self.world.people.odd(self.person, method, asked)
         while True:
+            token = self.person.token if odd is None else odd
             address = self.world.cluster.addresses[self._address % len(self.world.cluster.addresses)]
             try:
-                data = await network.call(self.host, address, LEASES + method, request.SerializeToString(), timeout_s)
-                return response.FromString(data)
+                data = await network.call(
+                    self.host, address, LEASES + method, request.SerializeToString(), timeout_s, token
+                )
+                answer = response.FromString(data)
+                if not (response is types_pb2.Lease and answer.redacted):
+                    return answer
             except CallFailed as failed:
                 if failed.code in HOPELESS or reason_of(failed) in ANSWERS:
                     raise
-                self._address += 1
+                if failed.code in DENIED:
+                    self._denied(failed, token, asked)
+                else:
+                    self._address += 1
                 self.last_failure = str(failed)
+            odd = None
             await asyncio.sleep(wait_s + self.random.random() * wait_s)
             wait_s = min(wait_s * 2, 5.0)
+
+    def _denied(self, failed: CallFailed, token: str, asked: Asked | None) -> None:
+        """Come back with another token, or when the role is given back. Raises CallFailed where there never was one."""
+        if token != self.person.token:
+            return
+        if failed.code is grpc.StatusCode.UNAUTHENTICATED:
+            self.person.refused(token)
+        elif asked is not None and asked.request.tenant not in self.person.tenants:
+            raise failed
 
     # -- life
 
@@ -169,7 +200,7 @@ class Launcher:
             wait_until=self.random.choice((leases_pb2.WAIT_UNTIL_QUEUED, leases_pb2.WAIT_UNTIL_ACTIVE)),
             wait_timeout_ms=wait_s * 1000,
         )
-        response = await self.call("Allocate", request, leases_pb2.AllocateResponse, wait_s + 2.0)
+        response = await self.call("Allocate", request, leases_pb2.AllocateResponse, wait_s + 2.0, asked)
         lease: types_pb2.Lease = response.lease
         return lease
 
@@ -205,17 +236,18 @@ class Launcher:
             wait_s = 4.0 if not deadline_s else min(8.0, max(0.1, deadline_s - loop.time()))
             await asyncio.sleep(wait_s * (0.5 + self.random.random() / 2))
             try:
-                lease = await self.call("Get", leases_pb2.GetRequest(lease_id=asked.lease_id), types_pb2.Lease, 5.0)
+                request = leases_pb2.GetRequest(lease_id=asked.lease_id)
+                lease = await self.call("Get", request, types_pb2.Lease, 5.0, asked)
             except CallFailed as failed:
                 asked.outcome = failed.code.name
                 return
         for job in asked.jobs:
             job.finish()
-        request = leases_pb2.ReleaseRequest(
+        release = leases_pb2.ReleaseRequest(
             lease_id=asked.lease_id, wait_gone=self.random.random() < 0.5, wait_timeout_ms=5_000
         )
         try:
-            await self.call("Release", request, leases_pb2.ReleaseResponse, 8.0)
+            await self.call("Release", release, leases_pb2.ReleaseResponse, 8.0, asked)
         except CallFailed as failed:
             asked.outcome = failed.code.name
         asked.outcome = asked.outcome or "RELEASED"
@@ -234,7 +266,7 @@ class Launcher:
         for shape in (lease.shape - 1, lease.shape) if self.random.random() < 0.1 else (lease.shape,):
             request = leases_pb2.AcknowledgeShapeRequest(lease_id=lease.lease_id, shape=shape)
             with contextlib.suppress(CallFailed):  # it has ended meanwhile
-                await self.call("AcknowledgeShape", request, types_pb2.Lease, 5.0)
+                await self.call("AcknowledgeShape", request, types_pb2.Lease, 5.0, asked)
 
     def _start_jobs(self, asked: Asked, lease: types_pb2.Lease, known: Container[str] = frozenset()) -> list[Job]:
         jobs = []
@@ -254,6 +286,7 @@ class Launcher:
         """One stream, named again every few seconds, reopened when it breaks."""
         connection: Connection | None = None
         address = 0
+        token = ""
         while True:
             await asyncio.sleep(6.0 + self.random.random() * 4)
             if not self._live:
@@ -262,18 +295,25 @@ class Launcher:
             try:
                 if connection is None or not connection.client_open:
                     target = addresses[address % len(addresses)]
-                    connection = self.world.network.connect(self.host, target, KEEP_ALIVE, self.process)
+                    odd = self.world.people.odd(self.person, "KeepAlive", None)
+                    token = self.person.token if odd is None else odd
+                    connection = self.world.network.connect(self.host, target, KEEP_ALIVE, self.process, token)
                     if connection is None:
                         address += 1
                         continue
                 request = leases_pb2.KeepAliveRequest(lease_ids=list(self._live))
-                await connection.client_write(request.SerializeToString())
+                with contextlib.suppress(asyncio.InvalidStateError):  # it has ended: what is read says why
+                    await connection.client_write(request.SerializeToString())
                 async with asyncio.timeout(8.0):
                     data = await connection.client_read()
                 if isinstance(data, bytes):
                     leases_pb2.KeepAliveResponse.FromString(data)
-            except (TimeoutError, grpc.aio.AioRpcError, AliquotError):
-                address += 1
+            except (TimeoutError, grpc.aio.AioRpcError, AliquotError) as error:
+                if isinstance(error, grpc.aio.AioRpcError) and error.code() in DENIED:
+                    if error.code() is grpc.StatusCode.UNAUTHENTICATED:
+                        self.person.refused(token)
+                else:
+                    address += 1
                 if connection is not None:
                     connection.client_cancel()
                 connection = None

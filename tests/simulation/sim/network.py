@@ -17,7 +17,8 @@ from typing import Any, Protocol
 import grpc
 import grpc.aio
 
-from tests.simulation.sim.calls import Call, CallContext, CallFailed, Status
+from tests.identity import ADMIN_TOKEN
+from tests.simulation.sim.calls import Call, CallContext, CallFailed, Metadata, Status, shown
 from tests.simulation.sim.loop import US_PER_S, Process, SimLoop
 
 WINDOW_MESSAGES = 64
@@ -60,6 +61,10 @@ class Network:
         self.on_client_sends: Callable[[Connection, bytes], None] = lambda connection, data: None
         self.on_server_sends: Callable[[Connection, bytes], None] = lambda connection, data: None
         self.on_call: Callable[..., None] = lambda number, process, method, request, *, begins: None
+        self.on_enters: Callable[[int, Call], None] = lambda number, call: None
+        self.on_leaves: Callable[[int, Call, bytes | Status | None], None] = lambda number, call, result: None
+        """A call has begun at its server, and is over there; None: without an answer."""
+        self.on_refusal: Callable[[Connection, Status], None] = lambda connection, status: None
         self.on_answer: Callable[[str, str, bytes, bytes | Status], None] = lambda address, method, request, result: (
             None
         )
@@ -101,14 +106,16 @@ class Network:
 
     # -- streams
 
-    def connect(self, client: str, address: str, path: str, process: Process) -> Connection | None:
+    def connect(
+        self, client: str, address: str, path: str, process: Process, token: str = ADMIN_TOKEN
+    ) -> Connection | None:
         """A stream to who listens there; None where nobody does, or nothing gets through."""
         server = self.servers.get(address)
         if server is None or not server.process.alive or self.is_cut(client, address) or self.is_cut(address, client):
             return None
         self._numbers += 1
         connection = Connection(self, self._numbers, client, address, process, server)
-        connection.note = path
+        connection.note, connection.token = path, token
         self.connections[connection.number] = connection
         self.loop.call_in(self.world, self.delay_us(client, address), connection.begin)
         return connection
@@ -149,7 +156,9 @@ class Network:
 
     # -- single calls
 
-    async def call(self, client: str, address: str, method: str, request: bytes, timeout_s: float) -> bytes:
+    async def call(
+        self, client: str, address: str, method: str, request: bytes, timeout_s: float, token: str = ADMIN_TOKEN
+    ) -> bytes:
         """One call. Raises CallFailed."""
         future: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
         call = Call(
@@ -158,6 +167,7 @@ class Network:
             address=address,
             method=method,
             request=request,
+            token=token,
             timeout_s=timeout_s,
             future=future,
         )
@@ -273,6 +283,10 @@ class Connection:
         self.cut_since_us = -1
         self.note = ""
         """The method that was called."""
+        self.token = ""
+        """With it."""
+        self.begun_us = 0
+        """When it reached the server."""
         process.on_exit.append(self._client_died)
         server.process.on_exit.append(self._server_died)
 
@@ -282,6 +296,7 @@ class Connection:
             self.client_breaks("connection refused")
             return
         self.server_open = self.server_begun = True
+        self.begun_us = self.network.loop.now_us
         self.server_task = self.network.loop.start(self.server.process, self._serve(), f"stream of {self.client}")
 
     async def _serve(self) -> None:
@@ -366,6 +381,14 @@ class Connection:
 
     # -- the server's end: what gRPC calls its context
 
+    def peer(self) -> str:
+        """Where the stream comes from."""
+        return self.client
+
+    def invocation_metadata(self) -> Metadata:
+        """What came with its beginning."""
+        return shown(self.token)
+
     async def read(self) -> Any:
         """The next message, or EOF."""
         while True:
@@ -389,7 +412,9 @@ class Connection:
         if not self.server_open:
             raise grpc.aio.UsageError("abort after the end")
         self.server_open, self.server_ended = False, True
-        self.down.send(Status(code, details, trailing_metadata))
+        status = Status(code, details, trailing_metadata)
+        self.network.on_refusal(self, status)
+        self.down.send(status)
         self.up.wake()
         raise grpc.aio.AbortError
 

@@ -11,11 +11,14 @@ from typing import Any
 
 from aliquot.agent.agent import Agent
 from aliquot.agent.core.samples import DeviceEvent, DeviceInfo
+from aliquot.agent.membership import Membership
+from aliquot.agent.node_key import fingerprint
 from aliquot.agent.settings import MigSettings, PollSettings, Settings
 from aliquot.common.duration import DurationMs
 from tests.simulation.sim.agent_world import world_of
 from tests.simulation.sim.clocks import WallClock
 from tests.simulation.sim.disk import StateDisk
+from tests.simulation.sim.enrolling import JOINS_EVERY
 from tests.simulation.sim.loop import US_PER_S, Process, SimLoop, current
 from tests.simulation.sim.machine import ProcessTable, SimBackend, SimMachine
 from tests.simulation.sim.mig import BEGINNINGS, SimCard
@@ -66,6 +69,8 @@ class SimNode(SimMachine):
         super().__init__(loop, random, table, f"node-{number:04d}", devices, cgroups=random.random() < 0.7)
         self.number = number
         self.network = network
+        self.coordinators = coordinators
+        self.node_name = f"host-{number:04d}"
         self.clock = WallClock(loop)
         self.jitter = Random(copy(random).getrandbits(64))
         """For the agent: it draws nothing from the machine's own randomness."""
@@ -75,6 +80,10 @@ class SimNode(SimMachine):
         self.process: Process | None = None
         self.powered = True
         self.removed = False
+        self.member: Membership | None = None
+        """Of the pool, where it has joined it with a key."""
+        self.key_random = Random(copy(random).getrandbits(64) + 2)
+        """For its key, and what its agent asks to be signed."""
         self.local: Any = None
         self.take_event: Callable[[DeviceEvent, int], Any] | None = None
         self.agent_starts = 0
@@ -86,7 +95,7 @@ class SimNode(SimMachine):
             state_dir=Path("/state"),
             socket=Path("/run/agent.sock"),
             metrics_port=-1,
-            node_name=f"host-{number:04d}",
+            node_name=self.node_name,
             node_id=self.node_id,
             mig=MigSettings(repartition=True),
             poll=PollSettings(
@@ -104,6 +113,16 @@ class SimNode(SimMachine):
         for number in range(cards):
             card = SimCard(self, number, random.choice(BEGINNINGS))
             self.cards[card.uuid] = card
+
+    @property
+    def key_sha256(self) -> bytes:
+        """Of the key that it has; empty: it has none."""
+        return fingerprint(self.member.key_pem) if self.member is not None else b""
+
+    @property
+    def joins(self) -> bool:
+        """Whether it is one of those that join the pool with a key."""
+        return self.number % JOINS_EVERY == 1
 
     @property
     def agent_alive(self) -> bool:

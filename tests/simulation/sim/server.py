@@ -14,19 +14,14 @@ import grpc
 import grpc.aio
 
 from aliquot.common.tls import OwnTls, ServerTls
-from aliquot.common.tokens import bearer
 from aliquot.coordinator.rpc.server import Serving
-from tests.identity import ADMIN_TOKEN
-from tests.simulation.sim.calls import CallContext
+from tests.simulation.sim.calls import CallContext, Metadata
 from tests.simulation.sim.loop import Process, current
 from tests.simulation.sim.network import Connection
 
 AGENT_SESSION = "/aliquot.v1.AgentService/Session"
 KEEP_ALIVE = "/aliquot.v1.LeaseService/KeepAlive"
 WATCH = "/aliquot.v1.LeaseService/Watch"
-
-
-_ADMINISTRATOR = (bearer(ADMIN_TOKEN),)
 
 
 class _Registry:
@@ -77,15 +72,15 @@ class SimServer(Serving):
         if host.network.servers.get(host.host) is self:
             del host.network.servers[host.host]
 
-    def _method(self, path: str) -> Any:
-        """Asked anew for each call, which the gate lets in or not."""
-        details: Any = SimpleNamespace(method=path, invocation_metadata=_ADMINISTRATOR)
+    def _method(self, path: str, metadata: Metadata) -> Any:
+        """Asked anew for each call, which the gate lets in or not: then it has no (de)serialisers."""
+        details: Any = SimpleNamespace(method=path, invocation_metadata=metadata)
         return next(h for handler in self.grpc.generic if (h := handler.service(details)) is not None)
 
     async def accept(self, connection: Connection) -> None:
         """A stream begins."""
-        method = self._method(connection.note)
-        if connection.note == AGENT_SESSION:
+        method = self._method(connection.note, connection.invocation_metadata())
+        if method.request_deserializer is None:
             await method.stream_stream(None, connection)
             return
 
@@ -105,7 +100,9 @@ class SimServer(Serving):
 
     async def dispatch(self, path: str, request: bytes, context: CallContext) -> bytes:
         """A single call."""
-        method = self._method(path)
+        method = self._method(path, context.invocation_metadata())
+        if method.request_deserializer is None:
+            await method.stream_stream(None, context)
         response = await method.unary_unary(method.request_deserializer(request), context)
         data: bytes = method.response_serializer(response)
         return data

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from aliquot.v1 import types_pb2
 from tests.simulation.sim.launchers import Asked, Launcher
 from tests.simulation.sim.mig import PROFILES
+from tests.simulation.sim.people import TENANTS
 
 if TYPE_CHECKING:
     from tests.simulation.sim.world import World
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
 GIB = 1 << 30
 MIG_EVERY = 14
 """One request in so many asks for a part of a card by its profile."""
-TENANTS = ("astro", "bio", "chem", "dev", "edu")
 MODEL_SETS = ((), (), (), ("A100-40",), ("A100-80", "H100-80"), ("L4",), ("A100",))
 
 
@@ -35,7 +35,7 @@ class Workload:
             spec.models.add().any_of.extend(models)
         request = types_pb2.LeaseRequest(
             spec=spec,
-            tenant=random.choice(TENANTS),
+            tenant=launcher.tenant_of(random.choice(TENANTS)),
             gang_size=gang,
             priority=random.choice((0, 0, 0, 0, 5, -5)),
             cpu_milli=random.choice((0, 0, 1000, 4000)),

@@ -27,6 +27,7 @@ from tests.simulation.sim.loop import US_PER_MS, US_PER_S, SimLoop, let_go
 from tests.simulation.sim.machine import ProcessTable
 from tests.simulation.sim.network import Network
 from tests.simulation.sim.nodes import SimNode, devices_of
+from tests.simulation.sim.people import People
 from tests.simulation.sim.store import Store
 from tests.simulation.sim.workload import Workload
 
@@ -106,6 +107,7 @@ class World:
             self.store,
             self._fork("cluster"),
             chances=self.chances,
+            entropy=self._fork("entropy").randbytes,
             time=self.time,
             world=self.process,
             policy=config.policy,
@@ -131,7 +133,11 @@ class World:
         self._node_by_id = {node.node_id: node for node in self.nodes}
         self.workload = Workload(self, self._fork("workload"))
         self.launchers: list[Launcher] = []
-        self.followers = [Follower(self, number, self._fork(f"follower {number}")) for number in range(2)]
+        self.people = People(self, self._fork("people"))
+        self.followers = [
+            Follower(self, number, self._fork(f"follower {number}"), person)
+            for number, person in enumerate((None, *self.people.readers))
+        ]
         self.issuing = False
         self.abuse = 0
         self.attached = 0
@@ -191,6 +197,7 @@ class World:
             self.loop.call_in(self.process, starts.randrange(3 * US_PER_S), node.start_agent)
         for number in range(self.config.launchers):
             self.add_launcher(number)
+        self.loop.call_in(self.process, 2 * US_PER_S, self.people.start)
         for follower in self.followers:
             self.loop.call_in(self.process, 2 * US_PER_S, follower.start)
         self.loop.call_in(self.process, 4 * US_PER_S, self._issue)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping
 from pathlib import Path
 
 from aliquot.cli import _options as options
@@ -64,15 +65,19 @@ def _tenants(args: argparse.Namespace) -> int:
     if out.as_json:
         out.document({"tenants": tenancy.tenants, "alerts": tenancy.alerts})
         return Exit.OK
+    bounds = {view.spec.name: most for view in tenancy.tenants if (most := view.spec.priority_max) is not None}
     rows = [
         (
             view.spec.name if view.version else f"{view.spec.name} (undeclared)",
-            *_use(view.use, view.spec.quota),
+            *_use(view.use, view.spec.quota, view.spec.waiting_max),
             f"{view.budget_permille / 10:g} %" if view.spec.budget is not None else "-",
+            _priority_max(view.spec.name, bounds),
         )
         for view in tenancy.tenants
     ]
-    out.show(table("TENANT", *_USE_COLUMNS, ("BUDGET", "right"), rows=rows, spare=_SPARE))
+    last = (("PRIORITY", "right"),) if bounds else ()
+    rows = rows if bounds else [row[:-1] for row in rows]
+    out.show(table("TENANT", *_USE_COLUMNS, ("BUDGET", "right"), *last, rows=rows, spare=_SPARE))
     _alerts(out, tenancy)
     return Exit.OK
 
@@ -110,14 +115,20 @@ _USE_COLUMNS: tuple[tuple[str, str], ...] = (
 _SPARE = ("WEIGHT", "MEMORY", "LIMIT")
 
 
-def _use(use: admin.AccountUse, quota: admin.Quota) -> tuple[str, ...]:
+def _priority_max(tenant: str, bounds: Mapping[str, int]) -> str:
+    """The highest that may be asked for: the least of its own and of those above it."""
+    held = [most for name, most in bounds.items() if f"{tenant}/".startswith(f"{name}/")]
+    return f"<= {min(held)}" if held else "-"
+
+
+def _use(use: admin.AccountUse, quota: admin.Quota, waiting_max: int | None = None) -> tuple[str, ...]:
     return (
         f"{use.share_milli / 1000:g}",
         human_bytes(use.memory_bytes),
         _gpus(quota.guaranteed),
         _gpus(quota.limit),
         str(quota.weight),
-        str(use.waiting),
+        str(use.waiting) if waiting_max is None else f"{use.waiting} of {waiting_max}",
     )
 
 

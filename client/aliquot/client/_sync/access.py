@@ -82,6 +82,18 @@ class Access:
         """
         return self._run(flows.bootstrap(self._context, self._timeout_s, revoke_others=revoke_others))
 
+    def describe_login(self) -> access.LoginOffer:
+        """Who vouches for people and pods at this pool; told to everybody, with a token or without."""
+        return self._run(flows.describe_login(self._context, self._timeout_s))
+
+    def login(self, *, id_token: str = "", service_account_token: str = "", nonce: str = "") -> access.IssuedToken:
+        """A session token for whom an OpenID provider, or Kubernetes, vouches for; it ends with what vouches for it.
+
+        Raises `NotLoggedIn` where that does not count, and `NotPermitted` where no rule gives a role.
+        """
+        flow = flows.login(self._context, id_token, service_account_token, nonce, self._timeout_s)
+        return self._run(flow)
+
     def invite_node(self, node: str, *, ttl_ms: int = 0) -> access.NodeInvite:
         """Let the node of this id or name join with a key of its own, once; `ttl_ms` 0: within an hour.
 

@@ -310,6 +310,14 @@ class IssueToken(Command[Token]):
 
 
 @dataclass(frozen=True, slots=True)
+class OpenSession(Command[Token]):
+    """Let a token count that has roles of its own, for somebody whom `by`, an identity provider, vouches for."""
+
+    by: Actor
+    token: Token
+
+
+@dataclass(frozen=True, slots=True)
 class RevokeTokens(Command[tuple[Token, ...]]):
     """End tokens: these, and all of a principal's."""
 

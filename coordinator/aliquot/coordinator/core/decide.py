@@ -91,6 +91,7 @@ _DECIDE: dict[type[Any], Callable[[Planning, Any, int], Decision[Any]]] = {
     c.GrantRole: access.grant_role,
     c.RevokeRole: access.revoke_role,
     c.IssueToken: access.issue_token,
+    c.OpenSession: access.open_session,
     c.RevokeTokens: access.revoke_tokens,
     c.InviteNode: enrolment.invite,
     c.JoinNode: enrolment.join,

@@ -196,6 +196,12 @@ class LastAdministrator(DomainError):
     reason = "LAST_ADMINISTRATOR"
 
 
+class TokenEnded(DomainError):
+    """The token of who gives a command was revoked, or has expired, before the command had its turn."""
+
+    reason = "TOKEN_REVOKED"
+
+
 class TokenNotFound(DomainError):
     """No such token, or it has ended."""
 

@@ -6,7 +6,7 @@ a crash could take back.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -20,7 +20,7 @@ from aliquot.coordinator.core.ledger.rates import RateCard
 from aliquot.coordinator.core.maintenance.windows import Window
 from aliquot.coordinator.core.queueing.order import fair_share
 from aliquot.coordinator.core.tenancy.books import Tenancy
-from aliquot.coordinator.core.tenancy.limits import MILLIONTHS, guaranteed_in_all, promised, scale_of
+from aliquot.coordinator.core.tenancy.limits import MILLIONTHS, bound_above, guaranteed_in_all, promised, scale_of
 from aliquot.coordinator.core.tenancy.offences import held as held_by
 from aliquot.coordinator.core.tenancy.specs import Amount, Pool, Queue, QueueSpec, Quota, Tenant, TenantSpec
 from aliquot.coordinator.core.tenancy.view import AccountKey
@@ -92,6 +92,11 @@ class DurableBooks:
         self._meters: dict[str, Meter] = {}
         self._holds: tuple[Hold, ...] = ()
 
+    @property
+    def tenants(self) -> Mapping[str, Tenant]:
+        """Those that were declared."""
+        return self._tenancy.tenants
+
     def apply(self, change: BooksChange) -> None:
         """Include a durable group."""
         self._tenancy.follow(change.declared, change.accounts)
@@ -118,6 +123,10 @@ class DurableBooks:
 
     def _queue_of(self, lease: Lease) -> str:
         return self._tenancy.queue_of(lease.request.tenant, lease.request.queue)
+
+    def bound_above(self, tenant: str) -> str:
+        """See `core.tenancy.limits.bound_above`."""
+        return bound_above(self._tenancy, tenant)
 
     def tenancy(self, totals: Totals, now_ms: int) -> TenancyView:
         """See `View.tenancy`."""

@@ -63,6 +63,14 @@ class DurableCallers:
         """How many tokens a principal has."""
         return self._token_counts.get(principal, 0)
 
+    def grants_of_sessions(self) -> dict[str, tuple[Grant, ...]]:
+        """What tokens add, by principal. O(all tokens)."""
+        found: dict[str, tuple[Grant, ...]] = {}
+        for token in self.tokens.values():
+            if token.grants:
+                found[token.principal] = found.get(token.principal, ()) + token.grants
+        return found
+
     def tokens_of(self, principal: str) -> list[Token]:
         """The tokens of a principal. O(all tokens)."""
         return [token for token in self.tokens.values() if token.principal == principal]

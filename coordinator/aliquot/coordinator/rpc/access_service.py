@@ -8,10 +8,11 @@ from typing import TypeVar
 
 from aliquot.common import limits, names, tokens
 from aliquot.common.clock import Clock
-from aliquot.common.errors import InvalidFieldError
+from aliquot.common.errors import AliquotError, InvalidFieldError
 from aliquot.coordinator.core import commands as c
 from aliquot.coordinator.core.access.records import FIRST_ADMIN, NOTE_CHARS_MAX, Actor, Principal, Token
-from aliquot.coordinator.core.access.roles import Action, Grant, Role, may_give
+from aliquot.coordinator.core.access.roles import LEAST, Action, Grant, Role, may_give
+from aliquot.coordinator.logins.logins import Logins
 from aliquot.coordinator.reading.metrics import Metrics
 from aliquot.coordinator.reading.view import View
 from aliquot.coordinator.rpc.caller import Caller, caller
@@ -22,6 +23,7 @@ from aliquot.v1 import access_pb2, access_pb2_grpc
 
 Listed = TypeVar("Listed")
 _SCANNED_PER_PAGE = 5_000
+_PAGE_TOKEN_CHARS_MAX = 16
 _TTL_MS_MAX = 10 * 366 * 86_400_000
 SOCKET_NOTE = "made over the coordinator's own socket"
 
@@ -39,11 +41,13 @@ class AccessService(Service, access_pb2_grpc.AccessServiceServicer):
         entropy: Callable[[int], bytes],
         addresses: Callable[[], Sequence[str]],
         authorities: Callable[[], bytes],
+        logins: Logins,
     ) -> None:
         """`addresses` says where others reach the coordinators, `authorities` whom they are to trust there (PEM)."""
         super().__init__(metrics)
         self._addresses = addresses
         self._authorities = authorities
+        self._logins = logins
         self._writer = writer
         self._view = view
         self._clock = clock
@@ -99,12 +103,13 @@ class AccessService(Service, access_pb2_grpc.AccessServiceServicer):
         """Those whose roles the caller could give, or all for those who read the record."""
         who, callers = caller(), self._view.callers
         all_of_them = who.may(Action.AUDIT)
+        of_sessions = {} if all_of_them else callers.grants_of_sessions()
         page, following = _page(callers.principals.values(), request.page_size, request.page_token)
         return access_pb2.ListPrincipalsResponse(
             principals=[
                 messages.principal_message(principal, callers.token_count(principal.name))
                 for principal in page
-                if all_of_them or _manages(who, principal.grants)
+                if all_of_them or _manages(who, principal.grants + of_sessions.get(principal.name, ()))
             ],
             next_page_token=following,
         )
@@ -125,11 +130,20 @@ class AccessService(Service, access_pb2_grpc.AccessServiceServicer):
     async def _issue(
         self, by: Actor, principal: str, expires_ms: int, note: str, grants: tuple[Grant, ...]
     ) -> access_pb2.IssueTokenResponse:
-        note = names.validate_text(note, "note", NOTE_CHARS_MAX)
-        token_id, text = tokens.make_token(self._entropy(tokens.ENTROPY_BYTES))
-        token = Token(token_id, tokens.token_sha256(text), principal, 0, expires_ms, note)
+        token, text = self._make(principal, expires_ms, names.validate_text(note, "note", NOTE_CHARS_MAX))
         command = c.IssueToken(by, token, grants)
-        issued = await self._writer.submit(c.OnBehalf(by, f"{principal[:128]}: token {token_id}", command))
+        issued = await self._writer.submit(c.OnBehalf(by, f"{principal[:128]}: token {token.token_id}", command))
+        return self._told(issued, text)
+
+    def _make(
+        self, principal: str, expires_ms: int, note: str = "", grants: tuple[Grant, ...] = ()
+    ) -> tuple[Token, str]:
+        """A new token, and its text."""
+        token_id, text = tokens.make_token(self._entropy(tokens.ENTROPY_BYTES))
+        sha256 = tokens.token_sha256(text)
+        return Token(token_id, sha256, principal, 0, expires_ms, note, grants=grants), text
+
+    def _told(self, issued: Token, text: str) -> access_pb2.IssueTokenResponse:
         return access_pb2.IssueTokenResponse(
             token=text,
             issued=messages.token_message(issued),
@@ -173,6 +187,31 @@ class AccessService(Service, access_pb2_grpc.AccessServiceServicer):
             ],
             next_page_token=following,
         )
+
+    # -- those whom others vouch for
+
+    @unary
+    async def DescribeLogin(  # noqa: N802
+        self, request: access_pb2.DescribeLoginRequest, context: Context
+    ) -> access_pb2.DescribeLoginResponse:
+        """How people log in here; told to everybody."""
+        return self._logins.describe()
+
+    @unary
+    async def Login(  # noqa: N802
+        self, request: access_pb2.LoginRequest, context: Context
+    ) -> access_pb2.IssueTokenResponse:
+        """A session; told once it is durable, so that no failover takes it back."""
+        try:
+            vouched = await self._logins.vouch(request)
+            token, text = self._make(vouched.principal, vouched.expires_ms, grants=vouched.grants)
+            by = Actor(vouched.by, "", context.peer(), "Login")
+            subject = names.plain_text(f"{vouched.principal[:128]}: session {token.token_id}", 256)
+            issued = await self._writer.submit(c.OnBehalf(by, subject, c.OpenSession(by, token)))
+        except AliquotError as error:
+            self.metrics.denials.note("", context.peer(), "Login", error.reason, error.message)
+            raise
+        return self._told(issued, text)
 
     # -- the record
 
@@ -235,9 +274,9 @@ class AccessService(Service, access_pb2_grpc.AccessServiceServicer):
         return await self._issue(by, FIRST_ADMIN, 0, SOCKET_NOTE, (Grant(Role.ADMIN),))
 
 
-def _manages(who: Caller, grants: Iterable[Grant]) -> bool:
+def _manages(who: Caller, grants: Sequence[Grant]) -> bool:
     """Whether it could have given all of these."""
-    return all(may_give(who.grants, grant) for grant in grants)
+    return all(may_give(who.grants, grant) for grant in grants or (LEAST,))
 
 
 def _page(records: Iterable[Listed], asked: int, token: str) -> tuple[list[Listed], str]:
@@ -249,6 +288,6 @@ def _page(records: Iterable[Listed], asked: int, token: str) -> tuple[list[Liste
 
 
 def _offset(token: str) -> int:
-    if token[:1] != "p" or not token[1:].isascii() or not token[1:].isdigit() or len(token) > 20:
+    if token[:1] != "p" or not token[1:].isascii() or not token[1:].isdigit() or len(token) > _PAGE_TOKEN_CHARS_MAX:
         raise InvalidFieldError("page_token", "is none of ours", hint="use the token of the page before, unchanged")
     return int(token[1:])

@@ -50,7 +50,7 @@ class AdminService(Service, admin_pb2_grpc.AdminServiceServicer):
     ) -> admin_pb2.ApplyResponse:
         """Everything is checked before anything is declared."""
         command = messages.read_apply(request)
-        may_declare(caller(), command)
+        may_declare(caller(), command, self._view.books.tenants, self._view.books.bound_above)
         done = on_behalf(context, "Apply", declared_names(command), command)
         outcome = await self._carry_out(done, dry_run=command.dry_run)
         return admin_pb2.ApplyResponse(changed=dict(outcome.changed), unchanged=outcome.unchanged)
@@ -64,7 +64,7 @@ class AdminService(Service, admin_pb2_grpc.AdminServiceServicer):
             raise InvalidFieldError("kind", f"{request.kind[:32]!r} can't be withdrawn", hint="pool, tenant or queue")
         version = request.version if request.HasField("version") else c.ANY_VERSION
         command = c.Withdraw(c.Declared(request.kind), request.name, version)
-        may_withdraw(caller(), command)
+        may_withdraw(caller(), command, self._view.books.bound_above)
         await self._writer.submit(on_behalf(context, "Withdraw", f"{request.kind} {request.name}", command))
         return admin_pb2.WithdrawResponse()
 

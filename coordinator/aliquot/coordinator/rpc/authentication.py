@@ -34,16 +34,16 @@ class Authenticator:
         self._pool_secret = pool_secret
         self._known: dict[str, Caller] = {}
         """By token id; forgotten when the token or its principal changes."""
+        self._ids_of: dict[str, set[str]] = {}
+        """By principal: the ids of those."""
 
     def changed(self, principals: frozenset[str], token_ids: frozenset[str]) -> None:
         """These are not what they were."""
-        gone = [
-            token_id
-            for token_id, caller in self._known.items()
-            if token_id in token_ids or caller.principal in principals
-        ]
-        for token_id in gone:
-            del self._known[token_id]
+        for token_id in token_ids:
+            self._known.pop(token_id, None)
+        for principal in principals:
+            for token_id in self._ids_of.pop(principal, ()):
+                self._known.pop(token_id, None)
 
     @staticmethod
     def has_token(metadata: Metadata) -> bool:
@@ -76,11 +76,29 @@ class Authenticator:
             )
         if not hmac.compare_digest(token.sha256, tokens.token_sha256(text)):
             raise Unauthenticated("TOKEN_UNKNOWN", f"this is not the text of token {token_id}", hint=_GET_ONE)
+        return self._in_time(token)
+
+    def _in_time(self, token: Token) -> Caller:
         if token.expires_ms and token.expired(self._clock.now_ms()):
             raise Unauthenticated(
-                "TOKEN_EXPIRED", f"token {token_id} of {token.principal} has expired", hint="`aliquot login` again"
+                "TOKEN_EXPIRED",
+                f"token {token.token_id} of {token.principal} has expired",
+                hint="`aliquot login` again",
             )
         return self.caller_of(token)
+
+    def as_of_now(self, who: Caller) -> Caller:
+        """The same caller with the roles that it has now. Raises Unauthenticated where its token has ended since.
+
+        Of a lease's programs and of nodes that are invited nothing is remembered: what they ask for says whether
+        the lease and the invite still count.
+        """
+        if not who.from_token:
+            return who
+        token = self._view.callers.tokens.get(who.token_id)
+        if token is None:
+            raise Unauthenticated("TOKEN_REVOKED", f"token {who.token_id} has ended", hint=_GET_ONE)
+        return self._in_time(token)
 
     def caller_of(self, token: Token) -> Caller:
         """Who holds this token, and what it may do now."""
@@ -89,6 +107,7 @@ class Authenticator:
             grants = self._view.callers.grants_of(token.principal) + token.grants
             known = Caller(token.principal, grants, token.token_id, token.expires_ms)
             self._known[token.token_id] = known
+            self._ids_of.setdefault(token.principal, set()).add(token.token_id)
         return known
 
     def _invited(self, invite_id: str, text: str) -> Caller:

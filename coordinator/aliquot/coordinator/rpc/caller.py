@@ -32,6 +32,11 @@ class Caller:
     lease_id: str = ""
     """The caller is the workload of this lease, and of no other."""
 
+    @property
+    def from_token(self) -> bool:
+        """Whether it is a principal of the books, known by a token in them: no lease, no invite and not the pool."""
+        return bool(self.token_id) and ":" not in self.principal
+
     def may(self, action: Action, scope: str = "") -> bool:
         """Whether its roles allow that there."""
         return may(self.grants, action, scope)
@@ -59,7 +64,7 @@ class Caller:
         if lease.by in ("", self.principal) and may(self.grants, Action.HOLD_OWN, tenant):
             return
         if not may(self.grants, others, tenant):
-            raise missing(self, others, tenant)
+            raise missing(self, others, tenant if self.may_see(lease) else "")
 
     @property
     def home(self) -> str:

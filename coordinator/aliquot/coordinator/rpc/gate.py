@@ -8,19 +8,22 @@ the trailers. While it is open, a call is let in by its token, before its messag
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import grpc
 import grpc.aio
 from google.rpc import error_details_pb2, status_pb2
 
+from aliquot.common.clock import Clock
 from aliquot.common.errors import AliquotError
 from aliquot.coordinator.core.access.roles import ever_may
-from aliquot.coordinator.errors import Unauthenticated
+from aliquot.coordinator.errors import Overloaded, Unauthenticated
 from aliquot.coordinator.reading.denials import Denials
 from aliquot.coordinator.rpc.authentication import Authenticator
-from aliquot.coordinator.rpc.caller import NOBODY, Caller, missing, set_caller
+from aliquot.coordinator.rpc.caller import NOBODY, Caller, caller, missing, set_caller
 from aliquot.coordinator.rpc.lasting import LastingCalls
 from aliquot.coordinator.rpc.permissions import ACTIONS, BY_THEMSELVES, KEEPING, LASTING
+from aliquot.coordinator.rpc.rates import Buckets, CallerBounds
 from aliquot.coordinator.wire import errors as rpc_errors
 from aliquot.coordinator.wire.calls import Context, Handler, Methods, tolerant
 from aliquot.coordinator.wire.errors import DETAILS_KEY, DOMAIN
@@ -36,35 +39,66 @@ _RELAYS = "/aliquot.v1.RelayService/"
 _REFUSED_AGENTS_PER_S = 2_000
 """What agents that ask for the leader may cost a standby, which has a takeover to do: many are told to come back later.
 """
+_GUESSES = frozenset({"TOKEN_MISSING", "TOKEN_UNKNOWN", "INVITE_UNKNOWN"})
+"""What strangers are refused for; a token that has ended is nobody's guess, and is always called by its name."""
+_FAILURES, _FAILURES_PER_S = 600, 10
+"""So many of an address, and then so many a second, are told why they are refused, and kept."""
+_STRANGERS_KEPT = 4_096
+_PRINCIPALS_KEPT = 65_536
 
 
 class Door:
     """Who may come in while the gate is open, and what becomes of those who are in."""
 
-    def __init__(self, authenticator: Authenticator, denials: Denials) -> None:
+    def __init__(self, authenticator: Authenticator, denials: Denials, clock: Clock, bounds: CallerBounds) -> None:
         self.authenticator = authenticator
         self.denials = denials
-        self.lasting = LastingCalls()
+        self.lasting = LastingCalls(bounds.streams_max)
+        self.rates = Buckets(clock.monotonic_ms, bounds.requests_per_s, bounds.burst, _PRINCIPALS_KEPT)
+        self._strangers = Buckets(clock.monotonic_ms, _FAILURES_PER_S, _FAILURES, _STRANGERS_KEPT)
+        """By address."""
+
+    def adopt(self, bounds: CallerBounds) -> None:
+        """Hold callers to these from now on."""
+        self.lasting.streams_max = bounds.streams_max
+        self.rates.adopt(bounds.requests_per_s, bounds.burst)
 
     def admit(self, call: grpc.HandlerCallDetails) -> Caller:
-        """The caller, if it may make this call anywhere. Raises Unauthenticated or RoleMissing."""
+        """The caller, if it may make this call anywhere, and now. Raises Unauthenticated, RoleMissing, Overloaded."""
         if call.method in BY_THEMSELVES:
             return NOBODY
         if call.method in KEEPING and not self.authenticator.has_token(call.invocation_metadata):
             return NOBODY  # who may look after leases from before there were principals
         who = self.authenticator.find(call.invocation_metadata)
-        actions = ACTIONS.get(call.method, ())
-        for action in actions:
-            if ever_may(who.grants, action):
-                return who
-        if actions:
-            raise missing(who, actions[0])
-        raise Unauthenticated("TOKEN_MISSING", f"{call.method} is open to nobody")
+        if call.method not in KEEPING and (early_ms := self.rates.take(who.principal)):
+            raise Overloaded(
+                f"{who.principal} calls more often than one caller may (`access.requests_per_s`)",
+                retry_after_ms=early_ms,
+            )
+        return _may_call(who, call.method)
+
+    def admit_again(self, method: str) -> None:
+        """Look once more, now that a message is there: a caller may take its time between opening a call and sending
+        what it is about, and its token may have ended or its roles have changed meanwhile. Raises as `admit`.
+        """
+        who = caller()
+        now = self.authenticator.as_of_now(who)
+        if now is not who:
+            set_caller(_may_call(now, method))
+
+    def refused(self, principal: str, peer: str, method: str, error: AliquotError) -> AliquotError:
+        """Note a refusal. Answers with what to say: strangers who come again and again are told to come back later."""
+        if error.reason in _GUESSES and (early_ms := self._strangers.take(peer.rpartition(":")[0])):
+            self.denials.by_reason[Overloaded.reason] += 1
+            said = f"too many calls from this address were refused, the last one because {error.message}"
+            return Overloaded(said, retry_after_ms=early_ms)
+        self.denials.note(principal, peer, method, error.reason, error.message)
+        return error
 
     def wrap(self, method: str, handler: Handler) -> Handler:
         """A method as it is called behind the door."""
-        handler = tolerant(handler)
-        return self.lasting.wrap(handler) if method in LASTING else handler
+        handler = tolerant(handler, partial(self.admit_again, method))
+        return self.lasting.wrap(handler, counted=method not in KEEPING) if method in LASTING else handler
 
 
 class Gate(grpc.GenericRpcHandler):
@@ -122,9 +156,9 @@ class Gate(grpc.GenericRpcHandler):
         method = call.method
 
         async def deny(_: object, context: Context) -> None:
-            door.denials.note(principal, context.peer(), method.rpartition("/")[2], error.reason, error.message)
+            said = door.refused(principal, context.peer(), method.rpartition("/")[2], error)
             await read_before_refusing(context)
-            await rpc_errors.abort(context, error)
+            await rpc_errors.abort(context, said)
 
         return grpc.stream_stream_rpc_method_handler(deny)
 
@@ -150,6 +184,17 @@ class Gate(grpc.GenericRpcHandler):
         if leader:
             trailers.append((LEADER_KEY, leader))
         await context.abort(grpc.StatusCode.UNAVAILABLE, message, tuple(trailers))
+
+
+def _may_call(who: Caller, method: str) -> Caller:
+    """The caller, if it may call this method for any scope."""
+    actions = ACTIONS.get(method, ())
+    for action in actions:
+        if ever_may(who.grants, action):
+            return who
+    if actions:
+        raise missing(who, actions[0])
+    raise Unauthenticated("TOKEN_MISSING", f"{method} is open to nobody")
 
 
 def _as_it_is(_: str, handler: Handler) -> Handler:

@@ -9,26 +9,28 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from typing import Any
+from typing import Any, NoReturn
 
 import grpc
 
 from aliquot.common.errors import AliquotError
-from aliquot.coordinator.errors import RolesChanged, Unauthenticated
+from aliquot.coordinator.errors import Overloaded, RolesChanged, Unauthenticated
 from aliquot.coordinator.rpc.caller import Caller, caller
 from aliquot.coordinator.wire import errors as rpc_errors
 from aliquot.coordinator.wire.calls import Context, Handler
 
 SWEEP_S = 0.5
+_RETRY_MS = 2_000
 
 
 class _Open:
     """One call under way."""
 
-    __slots__ = ("caller", "task", "why")
+    __slots__ = ("caller", "counted", "task", "why")
 
-    def __init__(self, who: Caller, task: asyncio.Task[Any]) -> None:
+    def __init__(self, who: Caller, task: asyncio.Task[Any], *, counted: bool) -> None:
         self.caller = who
+        self.counted = counted
         self.task = task
         self.why: AliquotError | None = None
 
@@ -41,15 +43,21 @@ class _Open:
 class LastingCalls:
     """All that are under way."""
 
-    def __init__(self) -> None:
-        self._open: dict[str, set[_Open]] = {}
-        """By token id."""
+    def __init__(self, streams_max: int = 0) -> None:
+        self.streams_max = streams_max
+        """Of one principal at a time; 0: any number."""
+        self._open: dict[str, dict[_Open, None]] = {}
+        """By token id, in the order in which they came: they end in the same."""
+        self._tokens_of: dict[str, dict[str, None]] = {}
+        """By principal, the ids of tokens that calls are open with."""
+        self._counted: dict[str, int] = {}
+        """By principal."""
 
     def __len__(self) -> int:
         return sum(map(len, self._open.values()))
 
-    def wrap(self, handler: Handler) -> Handler:
-        """The same method, whose calls end with their token."""
+    def wrap(self, handler: Handler, *, counted: bool = True) -> Handler:
+        """The same method, whose calls end with their token. `counted`: they are among the caller's `streams_max`."""
         if handler.response_streaming:
             behaviour: Any = handler.stream_stream if handler.request_streaming else handler.unary_stream
             make: Any = (
@@ -59,7 +67,7 @@ class LastingCalls:
             )
 
             async def streamed(request: object, context: Context) -> AsyncIterator[object]:
-                entry = self._enter()
+                entry = self._enter(counted=counted) or await self._refuse(context)
                 try:
                     async for answer in behaviour(request, context):
                         yield answer
@@ -74,7 +82,7 @@ class LastingCalls:
         one: Any = handler.unary_unary
 
         async def answered(request: object, context: Context) -> object:
-            entry = self._enter()
+            entry = self._enter(counted=counted) or await self._refuse(context)
             try:
                 return await one(request, context)
             except asyncio.CancelledError:
@@ -85,18 +93,42 @@ class LastingCalls:
 
         return grpc.unary_unary_rpc_method_handler(answered, handler.request_deserializer, handler.response_serializer)
 
-    def _enter(self) -> _Open:
-        task = asyncio.current_task()
+    def _enter(self, *, counted: bool) -> _Open | None:
+        """None where the caller has as many as one may have."""
+        task, who = asyncio.current_task(), caller()
         assert task is not None
-        entry = _Open(caller(), task)
-        self._open.setdefault(entry.caller.token_id, set()).add(entry)
+        if counted:
+            others = self._counted.get(who.principal, 0)
+            if 0 < self.streams_max <= others:
+                return None
+            self._counted[who.principal] = others + 1
+        entry = _Open(who, task, counted=counted)
+        self._open.setdefault(who.token_id, {})[entry] = None
+        if who.token_id:
+            self._tokens_of.setdefault(who.principal, {})[who.token_id] = None
         return entry
 
     def _leave(self, entry: _Open) -> None:
-        entries = self._open[entry.caller.token_id]
-        entries.discard(entry)
+        who = entry.caller
+        entries = self._open[who.token_id]
+        del entries[entry]
         if not entries:
-            del self._open[entry.caller.token_id]
+            del self._open[who.token_id]
+            if who.token_id:
+                of_principal = self._tokens_of[who.principal]
+                del of_principal[who.token_id]
+                if not of_principal:
+                    del self._tokens_of[who.principal]
+        if entry.counted:
+            others = self._counted[who.principal] - 1
+            if others:
+                self._counted[who.principal] = others
+            else:
+                del self._counted[who.principal]
+
+    async def _refuse(self, context: Context) -> NoReturn:
+        said = f"{caller().principal} has {self.streams_max} watches and calls that wait (`access.streams_max`)"
+        await rpc_errors.abort(context, Overloaded(said, retry_after_ms=_RETRY_MS))
 
     @staticmethod
     async def _explain(entry: _Open, context: Context) -> None:
@@ -106,9 +138,16 @@ class LastingCalls:
             await rpc_errors.abort(context, entry.why)
 
     def changed(self, still: Callable[[str], Caller | None], token_ids: frozenset[str], names: frozenset[str]) -> None:
-        """Tokens and principals have changed: end what is no longer theirs to do. `still`: who holds a token now."""
-        for token_id, entries in list(self._open.items()):
-            if not token_id or (token_id not in token_ids and not any(e.caller.principal in names for e in entries)):
+        """Tokens and principals have changed: end what is no longer theirs to do. `still`: who holds a token now.
+
+        Only what is open for these is looked at: whoever has a token may make and end others of their own all day.
+        """
+        concerned = dict.fromkeys(sorted(token_ids))
+        for name in sorted(names):
+            concerned |= self._tokens_of.get(name, {})
+        for token_id in concerned:
+            entries = self._open.get(token_id) if token_id else None
+            if not entries:
                 continue
             now = still(token_id)
             for entry in list(entries):

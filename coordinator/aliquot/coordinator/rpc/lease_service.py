@@ -26,6 +26,7 @@ from aliquot.coordinator.reading.view import View
 from aliquot.coordinator.reading.waiting import Condition, Waiters, active, ended, granted
 from aliquot.coordinator.rpc.caller import at_home, caller
 from aliquot.coordinator.rpc.model_hints import name_near_models
+from aliquot.coordinator.rpc.rates import Buckets
 from aliquot.coordinator.rpc.watch_service import WatchService
 from aliquot.coordinator.upkeep.keepalive import KeepAlive
 from aliquot.coordinator.wire import errors as rpc_errors
@@ -76,6 +77,7 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
         pool_secret: bytes,
         observed: ObservedUse,
         watch: WatchService,
+        rates: Buckets,
     ) -> None:
         super().__init__(metrics)
         self._writer = writer
@@ -86,7 +88,8 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
         self._pool_secret = pool_secret
         self._observed = observed
         self._watch = watch
-        self._keepers = 0
+        self._rates = rates
+        self._keepers = self._unknown_keepers = 0
 
     # -- asking
 
@@ -112,6 +115,8 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
     ) -> leases_pb2.AllocateResponse:
         """The lease, once it is as its caller wants it."""
         lease = self._lease(outcome.lease_id)
+        if outcome.replayed:
+            caller().must_hold(lease, Action.KEEP_OTHERS)  # a colleague's: not even kept alive by whoever has its key
         if condition is not None and not condition(lease):
             with self._keepalive.holding(lease.lease_id):
                 await self._waiters.wait(lease, condition, timeout_s)
@@ -119,7 +124,7 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
         elif outcome.replayed:
             self._keepalive.renew(lease.lease_id)
         response = leases_pb2.AllocateResponse(replayed=outcome.replayed)
-        self._write_own(response.lease, lease, replayed=outcome.replayed)
+        self._write_own(response.lease, lease)
         await self._explain_wait(lease, response.lease, context)
         return response
 
@@ -154,6 +159,7 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
     ) -> leases_pb2.AllocateBatchResponse:
         """Many at once, decided in order and answered together."""
         _bounded(request.items, limits.MAX_BATCH_ITEMS, "items")
+        self._rates.charge(caller().principal, len(request.items) - 1)
         asked = [self._ask(item) async for item in in_turns(request.items)]
         response = leases_pb2.AllocateBatchResponse()
         async for ask in in_turns(asked):
@@ -162,9 +168,11 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
                 if isinstance(ask, AliquotError):
                     raise ask
                 outcome = await self._outcome(*ask)
+                lease = self._lease(outcome.lease_id)
                 if outcome.replayed:
+                    caller().must_hold(lease, Action.KEEP_OTHERS)
                     self._keepalive.renew(outcome.lease_id)
-                self._write_own(result.lease, self._lease(outcome.lease_id), replayed=outcome.replayed)
+                self._write_own(result.lease, lease)
             except AliquotError as error:
                 self.refuse(error, "AllocateBatch", context)
                 result.error.CopyFrom(rpc_errors.status_of(error))
@@ -201,10 +209,8 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
         """With what was measured of its slices, for callers that look at it."""
         return lease_message(lease, self._view, observed=self._observed)
 
-    def _write_own(self, message: types_pb2.Lease, lease: Lease, *, replayed: bool) -> None:
-        """With its secret, for the caller that asked for it: not for one that used its key and may not hold it."""
-        if replayed:
-            caller().must_hold(lease, Action.KEEP_OTHERS)
+    def _write_own(self, message: types_pb2.Lease, lease: Lease) -> None:
+        """With its secret, for the caller that asked for it or may hold it."""
         write_lease(message, lease, self._view, secret=lease_secret(self._pool_secret, lease.lease_id))
 
     @unary
@@ -241,12 +247,15 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
         self, request_iterator: AsyncIterator[leases_pb2.KeepAliveRequest], context: Context
     ) -> AsyncIterator[leases_pb2.KeepAliveResponse]:
         """One answer per message, in order."""
+        known = bool(caller().principal)
+        most = KEEPERS_MAX if known else KEEPERS_MAX // 2  # nobody who is known is kept out by those who are not
         self._keepers += 1
-        too_many = self._keepers > KEEPERS_MAX
+        self._unknown_keepers += not known
+        too_many = (self._keepers if known else self._unknown_keepers) > most
         try:
             async for request in request_iterator:
                 if too_many:  # after reading: see `wire.refused_streams`
-                    said = f"{KEEPERS_MAX} launchers keep leases alive, which is the bound"
+                    said = f"{most} launchers keep leases alive, which is the bound"
                     raise Overloaded(said, retry_after_ms=5_000)
                 yield await self._keep(readable(request).lease_ids)
         except AliquotError as error:
@@ -254,6 +263,7 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
             await rpc_errors.abort(context, error)
         finally:
             self._keepers -= 1
+            self._unknown_keepers -= not known
 
     async def _keep(self, lease_ids: Sequence[str]) -> leases_pb2.KeepAliveResponse:
         _bounded(lease_ids, limits.MAX_KEEPALIVE_IDS, "lease_ids")
@@ -317,6 +327,7 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
     ) -> leases_pb2.ReleaseBatchResponse:
         """Many at once."""
         _bounded(request.lease_ids, limits.MAX_BATCH_ITEMS, "lease_ids")
+        self._rates.charge(caller().principal, len(request.lease_ids) - 1)
         replies = [self._end(lease_id) async for lease_id in in_turns(request.lease_ids)]
         response = leases_pb2.ReleaseBatchResponse()
         async for lease_id, reply in in_turns(zip(request.lease_ids, replies, strict=True)):

@@ -65,8 +65,9 @@ ACTIONS: Final[dict[str, tuple[Action, ...]]] = {
     _ENROLMENT + "DisenrolNode": (A.OPERATE,),
     _ENROLMENT + "Join": (A.JOIN,),
 }
-BY_THEMSELVES: Final = frozenset({_AGENTS + "Session", _RELAYS + "Carry"})
-"""Who calls these is found out in the session, by the key that its node has enrolled or by its certificate."""
+BY_THEMSELVES: Final = frozenset({_AGENTS + "Session", _RELAYS + "Carry", _ACCESS + "DescribeLogin", _ACCESS + "Login"})
+"""Who calls these they find out themselves: sessions by the key that the node has enrolled or by a certificate, Login
+by what vouches for the caller. How to log in is told to everybody."""
 KEEPING: Final = frozenset({_LEASES + "KeepAlive", _LEASES + "AcknowledgeShape"})
 """Launchers from before there were tokens are let in without one, for leases that nobody known asked for."""
 LASTING: Final = frozenset({_LEASES + name for name in ("Allocate", "GrantOn", "Release", "KeepAlive", "Watch")})

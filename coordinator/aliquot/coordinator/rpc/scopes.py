@@ -2,35 +2,50 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from aliquot.coordinator.core.access.roles import Action, covers
 from aliquot.coordinator.core.commands import Apply, Declared, Withdraw
+from aliquot.coordinator.core.tenancy.ceilings import check_within
+from aliquot.coordinator.core.tenancy.specs import Tenant
 from aliquot.coordinator.reading.books import TenancyView
 from aliquot.coordinator.rpc.caller import Caller
 
 _NAMED = 3
 
 
-def may_declare(who: Caller, command: Apply) -> None:
-    """A manager declares tenants below its own; all else is the administrator's. Raises RoleMissing."""
+BoundAbove = Callable[[str], str]
+"""See `core.tenancy.limits.bound_above`."""
+
+
+def may_declare(who: Caller, command: Apply, declared: Mapping[str, Tenant], bound_above: BoundAbove) -> None:
+    """A manager declares tenants below its own, within their ceilings and as far as nothing is limited or guaranteed
+    there; all else is the administrator's.
+
+    Raises RoleMissing and InvalidField.
+    """
     if command.pools or command.queues or command.rates is not None:
         who.must(Action.DECLARE)
-    for spec, _ in command.tenants:
-        _may_change(who, spec.name)
+    for number, (spec, _) in enumerate(command.tenants):
+        _may_change(who, spec.name, bound_above)
+        if spec.quota.guarantees:  # it is taken from what everybody shares
+            who.must(Action.DECLARE)
+        if not who.may(Action.DECLARE):
+            check_within(declared, spec, f"tenants[{number}]")
 
 
-def may_withdraw(who: Caller, command: Withdraw) -> None:
+def may_withdraw(who: Caller, command: Withdraw, bound_above: BoundAbove) -> None:
     """The same of taking a declaration back. Raises RoleMissing."""
     if command.kind is Declared.TENANT:
-        _may_change(who, command.name)
+        _may_change(who, command.name, bound_above)
     else:
         who.must(Action.DECLARE)
 
 
-def _may_change(who: Caller, tenant: str) -> None:
+def _may_change(who: Caller, tenant: str, bound_above: BoundAbove) -> None:
     parent, _, _ = tenant.rpartition("/")
-    if parent and who.may(Action.DECLARE_BELOW, parent):
+    if parent and not bound_above(tenant) and who.may(Action.DECLARE_BELOW, parent):
         return
     who.must(Action.DECLARE)
 

@@ -13,7 +13,9 @@ from aliquot.common.tls import ServerTls
 from aliquot.coordinator.agents.identity import AgentRule, Authorities, RelayRules, any_agent, named_agent
 from aliquot.coordinator.agents.liveness import SessionsConfig
 from aliquot.coordinator.core.config import CoreConfig
+from aliquot.coordinator.logins.config import OidcSettings, PodSettings
 from aliquot.coordinator.reading.watch import RING_EVENTS
+from aliquot.coordinator.rpc.rates import CallerBounds
 from aliquot.coordinator.writing.config import WriterConfig
 
 ENV_PREFIX = "ALIQUOT_COORDINATOR_"
@@ -59,6 +61,18 @@ class AccessSettings:
     """A token that counts as an administrator's, supplied from outside: a Kubernetes secret."""
     names: tuple[str, ...] = ()
     """Names and addresses by which others reach this coordinator, beside those it finds itself: for its certificate."""
+    oidc: OidcSettings = field(default_factory=OidcSettings)
+    pods: PodSettings = field(default_factory=PodSettings)
+    requests_per_s: int = 25_000
+    """Calls that one principal may make, each item of a batch one; 0: any number. Keep-alives don't count."""
+    burst: int = 50_000
+    """So many at once, after a pause."""
+    streams_max: int = 5_000
+    """Watches and calls that wait, of one principal at a time; 0: any number. Keep-alives don't count."""
+
+    def bounds(self) -> CallerBounds:
+        """What one principal may have."""
+        return CallerBounds(self.requests_per_s, self.burst, self.streams_max)
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,9 @@ LIVE = frozenset(
     {
         "log_level",
         "log_json",
+        "access.burst",
+        "access.requests_per_s",
+        "access.streams_max",
         "agents.use_told_every",
         "elastic.idle",
         "elastic.rest",

@@ -117,6 +117,8 @@ def _tenant(message: admin_pb2.TenantSpec, number: int) -> specs.TenantSpec:
         on_over_limit=_on_over_limit(message.on_over_limit, f"tenants[{number}].on_over_limit")
         if message.HasField("on_over_limit")
         else None,
+        priority_max=message.priority_max if message.HasField("priority_max") else None,
+        waiting_max=message.waiting_max if message.HasField("waiting_max") else None,
     )
 
 
@@ -218,6 +220,8 @@ def _tenant_message(spec: specs.TenantSpec) -> admin_pb2.TenantSpec:
         disruption_period_s=spec.disruption_period_ms // 1000,
         description=spec.description,
         on_over_limit=_on_over_limit_message(spec.on_over_limit),
+        priority_max=spec.priority_max,
+        waiting_max=spec.waiting_max,
     )
 
 

@@ -12,7 +12,7 @@ import grpc.aio
 from google.protobuf.message import DecodeError, Message
 
 from aliquot.common import limits
-from aliquot.common.errors import InvalidFieldError
+from aliquot.common.errors import AliquotError, InvalidFieldError
 from aliquot.coordinator.core.errors import RoleMissing
 from aliquot.coordinator.reading.metrics import Metrics
 from aliquot.coordinator.wire import errors as rpc_errors
@@ -65,9 +65,20 @@ class Undecodable(NamedTuple):
     why: str
 
 
-def tolerant(handler: Handler) -> Handler:
+class Refused(NamedTuple):
+    """Stands for a message of a caller who may not send it any more."""
+
+    why: AliquotError
+
+
+def _anybody() -> None:
+    """No question is asked of who sends."""
+
+
+def tolerant(handler: Handler, admit: Callable[[], None] = _anybody) -> Handler:
     """The same method, called with Undecodable where gRPC itself would answer UNKNOWN and log a traceback, and where a
-    message has more parts than any should.
+    message has more parts than any should; and with Refused where `admit`, which is called before each message is
+    decoded, raises an AliquotError.
 
     Bytes that it answers with are sent as they are: what many get is encoded once.
     """
@@ -78,6 +89,10 @@ def tolerant(handler: Handler) -> Handler:
     descriptor = decode.__self__.DESCRIPTOR  # type: ignore[attr-defined]
 
     def read(data: bytes) -> object:
+        try:
+            admit()
+        except AliquotError as error:
+            return Refused(error)
         try:
             check_parts(data, descriptor, CALLS_PARTS_MAX)
             return decode(data)
@@ -171,7 +186,9 @@ def _checked(handler: Handler) -> Handler:
 
 
 def readable(request: Request) -> Request:
-    """What was sent. Raises InvalidFieldError where it can't be decoded."""
+    """What was sent. Raises InvalidFieldError where it can't be decoded, and why its caller may not send it."""
+    if isinstance(request, Refused):
+        raise request.why
     if isinstance(request, Undecodable):
         raise InvalidFieldError(
             "message",

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from aliquot.coordinator.core.commands import Admit, Command, Tick
 from aliquot.coordinator.core.errors import DomainError
@@ -20,6 +19,7 @@ from aliquot.coordinator.errors import Overloaded
 from aliquot.coordinator.writing.config import WriterConfig
 from aliquot.coordinator.writing.interfaces import WriterMetrics
 from aliquot.coordinator.writing.open_group import OpenGroup, Reply, fail
+from aliquot.coordinator.writing.turns import Turns, Waiting
 
 log = logging.getLogger(__name__)
 
@@ -46,8 +46,7 @@ class CommandQueue:
         self._metrics = metrics
         self._perf_ns = perf_ns
         self._wake = wake
-        self._queue: deque[tuple[Command[Any], Reply, int]] = deque()
-        """With when each came, in nanoseconds."""
+        self._queue = Turns()
         self._alarm: asyncio.TimerHandle | None = None
         self._alarm_ms = 0
         self._linger: asyncio.TimerHandle | None = None
@@ -65,18 +64,21 @@ class CommandQueue:
         """Whether commands wait a moment for more of them."""
         return self._linger is not None
 
-    @property
-    def longest_wait_ms(self) -> int:
-        """How long the oldest command has waited."""
-        return (self._perf_ns() - self._queue[0][2]) // 1_000_000 if self._queue else 0
+    def longest_wait_ms(self, giver: str) -> int:
+        """How long the oldest command has waited that another one of this principal would wait for."""
+        oldest_ns = self._queue.oldest_ns(giver)
+        return (self._perf_ns() - oldest_ns) // 1_000_000 if oldest_ns is not None else 0
 
-    def add(self, command: Command[T], *, linger: bool) -> asyncio.Future[T]:
+    def add(self, command: Command[T], giver: str, *, linger: bool) -> asyncio.Future[T]:
         """Queue a command. With `linger` its turn may wait a moment for more of them. Raises Overloaded."""
-        if len(self._queue) >= self.config.queue_max:
-            raise Overloaded(f"{len(self._queue)} commands wait already, which is the bound (`queue_max`)")
+        waiting, queue_max = self._queue, self.config.queue_max
+        if len(waiting) >= queue_max:
+            raise Overloaded(f"{len(waiting)} commands wait already, which is the bound (`queue_max`)")
+        if giver and not waiting.has_room(giver, queue_max):
+            raise Overloaded(f"too many of the {len(waiting)} commands that wait are of {giver}: others need room too")
         loop = asyncio.get_running_loop()
         reply: asyncio.Future[T] = loop.create_future()
-        self._queue.append((command, reply, self._perf_ns()))
+        waiting.add(giver, Waiting(command, reply, self._perf_ns()))
         if not linger:
             self._wake()
         elif self._linger is None:
@@ -86,7 +88,7 @@ class CommandQueue:
     def refuse(self, error: Exception) -> None:
         """Refuse everything that waits."""
         while self._queue:
-            fail(self._queue.popleft()[1], error)
+            fail(self._queue.take().reply, error)
 
     def end(self) -> None:
         """Begin no more turns."""
@@ -112,7 +114,7 @@ class CommandQueue:
         started = self._perf_ns()
         queue, room = self._queue, self.config.group_facts_max
         while queue and len(group.facts) < room:
-            command, reply, _ = queue.popleft()
+            command, reply, _ = queue.take()
             if reply.cancelled():
                 continue
             self._carry_out(planner, group, command, reply, now_ms)

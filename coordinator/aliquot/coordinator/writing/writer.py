@@ -31,6 +31,7 @@ from aliquot.coordinator.writing.journal.base import Journal
 from aliquot.coordinator.writing.journal.thread import JournalWorker
 from aliquot.coordinator.writing.outage import Availability, recover
 from aliquot.coordinator.writing.questions import Questions
+from aliquot.coordinator.writing.turns import giver_of
 
 log = logging.getLogger(__name__)
 
@@ -120,19 +121,23 @@ class Writer:
 
         Raises Overloaded, JournalUnavailable or ShuttingDown at once where there is no point in waiting.
         """
+        return self._submit(command, giver_of(command))
+
+    def _submit(self, command: Command[T], giver: str) -> asyncio.Future[T]:
         if self._availability.stopping or self.planner is None:
             raise self._availability.refusal()
-        return self._commands.add(command, linger=self._committer.crowded)
+        return self._commands.add(command, giver, linger=self._committer.crowded)
 
     def ask(self, command: Command[T]) -> asyncio.Future[T]:
-        """As `submit`, for what asks for more and can come later: refused too while what is queued waits long already.
-        What agents report and callers give back is never refused for that, since it makes room.
+        """As `submit`, for what asks for more and can come later: refused too while what its principal has queued waits
+        long already. What agents report and callers give back is never refused for that, since it makes room.
         """
+        giver = giver_of(command)
         if self.granting:
-            waited_ms = self._commands.longest_wait_ms
+            waited_ms = self._commands.longest_wait_ms(giver)
             if waited_ms > self._config.wait_max_ms:
                 raise Overloaded(f"commands wait {waited_ms} ms to be decided", retry_after_ms=waited_ms)
-        return self.submit(command)
+        return self._submit(command, giver)
 
     def query(self, query: Query[T]) -> asyncio.Future[T]:
         """Ask what could become of things, beside the commands; the future gives the answer once everything that it was

@@ -6,6 +6,7 @@ role may have been taken away.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from msgspec.structs import replace
@@ -15,9 +16,9 @@ from aliquot.common.errors import InvalidFieldError
 from aliquot.coordinator.core import commands as c
 from aliquot.coordinator.core.access import records
 from aliquot.coordinator.core.access.facts import Acted, RoleGranted, RoleRevoked, TokenIssued, TokensEnded
-from aliquot.coordinator.core.access.records import PRINCIPAL, SYSTEM, Actor, Token
-from aliquot.coordinator.core.access.roles import GIVABLE, Grant, Role, may_give
-from aliquot.coordinator.core.errors import InvalidField, LastAdministrator, RoleMissing, TokenNotFound
+from aliquot.coordinator.core.access.records import FIRST_ADMIN, PODS, PRINCIPAL, SYSTEM, VOUCHERS, Actor, Token
+from aliquot.coordinator.core.access.roles import GIVABLE, LEAST, Grant, Role, may_give
+from aliquot.coordinator.core.errors import InvalidField, LastAdministrator, RoleMissing, TokenEnded, TokenNotFound
 from aliquot.coordinator.core.fact import Fact
 from aliquot.coordinator.core.outcomes import NOTHING, Decision
 from aliquot.coordinator.core.planning import Planning
@@ -29,7 +30,7 @@ def grant_role(state: Planning, command: c.GrantRole, now_ms: int) -> Decision[N
     """Give a role. What is given already stays as it is."""
     check_principal(command.principal)
     _check_grant(command.grant)
-    _require_may_give(state, command.by, command.grant)
+    _require_may_give(state, command.by, command.grant, command.principal)
     held = state.access.grants_of(command.principal)
     if command.grant in held:
         return NOTHING
@@ -56,7 +57,7 @@ def issue_token(state: Planning, command: c.IssueToken, now_ms: int) -> Decision
     held = state.access.grants_of(token.principal)
     for grant in command.grants:
         _check_grant(grant)
-        _require_may_give(state, command.by, grant)
+        _require_may_give(state, command.by, grant, token.principal)
     new = [grant for grant in dict.fromkeys(command.grants) if grant not in held]
     if token.principal != command.by.principal:
         if not held and not new:
@@ -65,24 +66,29 @@ def issue_token(state: Planning, command: c.IssueToken, now_ms: int) -> Decision
                 f"{token.principal} has no role, so a token would open nothing",
                 hint="name a role and a scope",
             )
-        for grant in held:
-            _require_may_give(state, command.by, grant)
-    _check_room(state, token.principal, len(held) + len(new))
-    books = state.access
-    if len(books.tokens) >= records.TOKENS_MAX:
-        raise InvalidField("principal", f"there are {records.TOKENS_MAX} tokens, which is the bound")
-    if len(books.tokens_of.get(token.principal, ())) >= records.TOKENS_PER_PRINCIPAL_MAX:
-        raise InvalidField(
-            "principal",
-            f"{token.principal} has {records.TOKENS_PER_PRINCIPAL_MAX} tokens, which is the bound",
-            hint="revoke those that are not needed (`aliquot access token ls`)",
-        )
+        if held:
+            _require_may_replace(state, command.by, token.principal, held)
+    if command.by.principal != SYSTEM:  # whoever enters the coordinator's own folder gets in where all is full, too
+        _check_room(state, token.principal, len(held) + len(new))
+        _check_room_for_token(state, token.principal)
     expires_ms = _bounded_by_source(state, command, token.expires_ms)
     issued = replace(token, created_ms=now_ms, expires_ms=expires_ms, issued_by=command.by.principal)
     if issued.expired(now_ms):
         raise InvalidField("ttl_ms", "the token would be expired already")
     facts: list[Fact] = [RoleGranted(now_ms, token.principal, grant) for grant in new]
     return Decision((*facts, TokenIssued(now_ms, issued)), issued)
+
+
+def _check_room_for_token(state: Planning, principal: str) -> None:
+    books = state.access
+    if len(books.tokens) >= records.TOKENS_MAX:
+        raise InvalidField("principal", f"there are {records.TOKENS_MAX} tokens, which is the bound")
+    if len(books.tokens_of.get(principal, ())) >= records.TOKENS_PER_PRINCIPAL_MAX:
+        raise InvalidField(
+            "principal",
+            f"{principal} has {records.TOKENS_PER_PRINCIPAL_MAX} tokens, which is the bound",
+            hint="revoke those that are not needed (`aliquot access token ls`)",
+        )
 
 
 def _bounded_by_source(state: Planning, command: c.IssueToken, expires_ms: int) -> int:
@@ -93,6 +99,37 @@ def _bounded_by_source(state: Planning, command: c.IssueToken, expires_ms: int) 
     if source is None or not source.expires_ms:
         return expires_ms
     return min(expires_ms or source.expires_ms, source.expires_ms)
+
+
+def open_session(state: Planning, command: c.OpenSession, now_ms: int) -> Decision[Token]:
+    """A token with roles of its own, for a while. The oldest of too many sessions ends."""
+    token, by, books = command.token, command.by, state.access
+    check_principal(token.principal)
+    if not by.principal.startswith(VOUCHERS):
+        raise RoleMissing(f"{by.principal} may not vouch for others", principal=by.principal)
+    pod = by.principal.startswith(VOUCHERS[1])
+    if token.principal == FIRST_ADMIN or token.principal.startswith(PODS) != pod:
+        raise InvalidField(
+            "principal", f"{by.principal} can't vouch for {token.principal}: that name is the pool's own"
+        )
+    if not token.grants:
+        raise InvalidField("grants", f"{token.principal} is given no role, so a session would open nothing")
+    for grant in token.grants:
+        _check_grant(grant)
+    expires_ms = min(token.expires_ms, now_ms + records.SESSION_MS_MAX)
+    if expires_ms <= now_ms:
+        raise InvalidField("expires_ms", "the session would be over already")
+    own = [books.tokens[token_id] for token_id in books.tokens_of.get(token.principal, ())]
+    sessions = sorted((each for each in own if each.session), key=lambda each: (each.created_ms, each.token_id))
+    over = len(sessions) + 1 - records.SESSIONS_PER_PRINCIPAL_MAX
+    ended = tuple(each.token_id for each in sessions[: max(0, over)])
+    if not ended:
+        if len(books.tokens) >= records.TOKENS_MAX:
+            raise InvalidField("principal", f"there are {records.TOKENS_MAX} tokens, which is the bound")
+        _check_room(state, token.principal, 0)
+    issued = replace(token, created_ms=now_ms, expires_ms=expires_ms, issued_by=by.principal)
+    facts: tuple[Fact, ...] = (TokenIssued(now_ms, issued),)
+    return Decision((*facts, TokensEnded(now_ms, ended)) if ended else facts, issued)
 
 
 def revoke_tokens(state: Planning, command: c.RevokeTokens, now_ms: int) -> Decision[tuple[Token, ...]]:
@@ -107,8 +144,7 @@ def revoke_tokens(state: Planning, command: c.RevokeTokens, now_ms: int) -> Deci
         if token is None:
             raise TokenNotFound(f"there is no token {token_id[:64]!r}", hint="`aliquot access token ls` lists them")
         if token.principal != command.by.principal:
-            for grant in books.grants_of_token(token):
-                _require_may_give(state, command.by, grant)
+            _require_may_replace(state, command.by, token.principal, books.grants_of_token(token))
         found.append(token)
     if not found:
         return Decision((), ())
@@ -119,12 +155,22 @@ def on_behalf(state: Planning, command: c.OnBehalf[Any], now_ms: int) -> Decisio
     """What follows from a command that somebody gave, and who that was, where anything does."""
     from aliquot.coordinator.core.decide import decide_one  # noqa: PLC0415 - it is what calls this
 
+    by = command.by
+    _require_token(state, by, now_ms)
     decision: Decision[Any] = decide_one(state, command.command, now_ms)
     if not decision.facts:
         return decision
-    by = command.by
     acted = Acted(now_ms, by.principal, by.token_id, by.peer, by.action, command.subject)
     return Decision((acted, *decision.facts), decision.outcome, decision.taken)
+
+
+def _require_token(state: Planning, by: Actor, now_ms: int) -> None:
+    """A token that ended while its command waited for its turn brings about nothing more, and no other token."""
+    if not by.token_id or ":" in by.principal:
+        return  # the pool itself, or an invite, which the command looks at
+    token = state.access.tokens.get(by.token_id)
+    if token is None or token.expired(now_ms):
+        raise TokenEnded(f"token {by.token_id} has ended", hint="`aliquot login` again")
 
 
 def expired(state: Planning, token_id: str, now_ms: int) -> list[Fact]:
@@ -165,12 +211,27 @@ def _check_grant(grant: Grant) -> None:
             )
 
 
-def _require_may_give(state: Planning, by: Actor, grant: Grant) -> None:
+def _may_give(state: Planning, by: Actor, grant: Grant, to: str = "") -> bool:
+    """`to` is who gets it. What a session brings ends with it, so nobody gives that to themselves for good."""
     if by.principal == SYSTEM:
-        return
+        return True
     token = state.access.tokens.get(by.token_id)
-    grants = state.access.grants_of(by.principal) + (token.grants if token is not None else ())
-    if not may_give(grants, grant):
+    of_session = token.grants if token is not None and to != by.principal else ()
+    return may_give(state.access.grants_of(by.principal) + of_session, grant)
+
+
+def _require_may_replace(state: Planning, by: Actor, principal: str, held: Sequence[Grant]) -> None:
+    """Whether one may make or end tokens of a principal that holds these. A refusal does not say what it holds."""
+    if not all(_may_give(state, by, grant) for grant in held or (LEAST,)):
+        raise RoleMissing(
+            f"{by.principal} may not make or end tokens of {principal}, whose roles it may not all give",
+            principal=by.principal,
+            hint="an administrator may",
+        )
+
+
+def _require_may_give(state: Planning, by: Actor, grant: Grant, to: str = "") -> None:
+    if not _may_give(state, by, grant, to):
         raise RoleMissing(
             f"{by.principal} may not give or take {grant}: nobody gives more than they have",
             principal=by.principal,

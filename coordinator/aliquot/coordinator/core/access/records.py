@@ -21,9 +21,16 @@ GRANTS_PER_PRINCIPAL_MAX = 100
 AUDIT_MAX = 20_000
 """Entries that are kept; the oldest go first."""
 NOTE_CHARS_MAX = limits.MAX_NAME_CHARS
+SESSION_MS_MAX = 12 * 3_600_000
+SESSIONS_PER_PRINCIPAL_MAX = 10
+"""Of one principal's sessions; the oldest goes."""
 EXPIRED_KEPT_MS = 7 * 86_400_000
 FIRST_ADMIN = "admin"
 """The principal of the first start, and of the coordinator's own socket."""
+VOUCHERS: Final = ("oidc:", "kubernetes:")
+"""How those begin who vouch for principals: `oidc:login.example.com`. They open sessions and do nothing else."""
+PODS = "sa/"
+"""How principals begin that Kubernetes vouches for: `sa/NAMESPACE/ACCOUNT`. Nobody else can vouch for one."""
 SYSTEM = "pool:self"
 """Who does what nobody asked for: the first start, and whoever gets into the coordinator's own socket."""
 
@@ -48,6 +55,11 @@ class Token(msgspec.Struct, frozen=True):
     issued_by: str = ""
     grants: tuple[Grant, ...] = ()
     """What the token allows beside its principal's grants: of a session, what the identity provider vouched for."""
+
+    @property
+    def session(self) -> bool:
+        """Whether an identity provider has vouched for its holder."""
+        return self.issued_by.startswith(VOUCHERS)
 
     @property
     def forget_ms(self) -> int:

@@ -106,6 +106,8 @@ RULES: Final[dict[Action, tuple[Scoped, frozenset[Role]]]] = {
 
 GIVABLE: Final = frozenset({_V, _U, _M, _O, _A, Role.RELAY, Role.METRICS, Role.CONSOLE})
 """What a person can give. AGENT comes with an enrolled key, WORKLOAD with a lease."""
+LEAST: Final = Grant(Role.VIEWER)
+"""Who may give this looks after those who have no role at all."""
 _BY_MANAGERS: Final = frozenset({_V, _U, _M})
 
 

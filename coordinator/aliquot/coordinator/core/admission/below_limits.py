@@ -228,7 +228,7 @@ def _end(state: Planning, lease: Lease, chosen: dict[str, None], now_ms: int) ->
                 reclaim=True,
             )
         )
-    detail = f"for lease {lease.lease_id} of tenant {lease.request.tenant} (a guarantee is reclaimed below a limit)"
+    detail = f"for lease {lease.lease_id} (a guarantee is reclaimed below a limit)"
     for other in leases:
         if other.end_reason:
             facts.append(lifecycle.shorten_notice(other, now_ms, grace_ms))

@@ -13,6 +13,7 @@ from aliquot.coordinator.core.mig.decide import notes as cuts_for
 from aliquot.coordinator.core.outcomes import Explained
 from aliquot.coordinator.core.planning import Planning
 from aliquot.coordinator.core.queries import Explain, ExplainLease
+from aliquot.coordinator.core.tenancy import ceilings
 from aliquot.coordinator.core.types import Demand, Missing
 
 AHEAD_SHOWN = 16
@@ -85,6 +86,11 @@ def _explain(state: Planning, lease: Lease, demand: Demand, now_ms: int) -> Expl
         notes.append(held.story(now_ms))
         if found.placement is None:
             summary = f"{summary}; {held.story(now_ms)}"
+    if not known and found.placement is None and state.tenancy.ceilings:
+        full = ceilings.full(state.tenancy.tenants, state.lines, lease.request.tenant)
+        if full is not None:
+            summary = f"{summary}; and it may not wait: {full.message}"
+            missing = (*missing, Missing("any", QUOTA, full.message, full.hint))
     if lease.not_before_ms > now_ms:
         summary = f"in back-off for {lease.not_before_ms - now_ms} ms more after: {lease.note}; {summary}"
     return Explained(

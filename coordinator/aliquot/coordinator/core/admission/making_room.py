@@ -152,7 +152,7 @@ def carry_out(state: Planning, lease: Lease, plan: Plan, now_ms: int, taken_over
             state.leases[lease_id],
             EndReason.PREEMPTED,
             now_ms,
-            detail=f"for lease {lease.lease_id} of tenant {lease.request.tenant} ({why})",
+            detail=f"for lease {lease.lease_id} ({why})",
             grace_ms=grace_ms,
         )
     return facts

@@ -237,7 +237,7 @@ def _give(state: Planning, given: Iterable[tuple[Lease, Member]], lease: Lease, 
                 lease_id=lease_id,
                 slice_ids=tuple(slice_ids),
                 deadline_ms=deadline_ms,
-                reason=f"for lease {lease.lease_id} of tenant {lease.request.tenant}",
+                reason=f"for lease {lease.lease_id}",
                 notice=True,
             )
         )

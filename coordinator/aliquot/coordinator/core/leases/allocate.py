@@ -28,6 +28,7 @@ from aliquot.coordinator.core.mig.decide import conceivable
 from aliquot.coordinator.core.outcomes import AllocateOutcome, Decision
 from aliquot.coordinator.core.planning import Planning
 from aliquot.coordinator.core.queueing import LineKey
+from aliquot.coordinator.core.tenancy import ceilings
 
 
 def allocate(state: Planning, command: Allocate, now_ms: int) -> Decision[AllocateOutcome]:
@@ -76,6 +77,10 @@ def allocate(state: Planning, command: Allocate, now_ms: int) -> Decision[Alloca
             f"{len(state.lines)} requests are waiting, which is the bound (`queued_max`)",
             hint="try again later, or raise `queued_max`",
         )
+    if state.tenancy.ceilings:
+        full = ceilings.full(state.tenancy.tenants, state.lines, request.tenant)
+        if full is not None:
+            raise full
     return Decision((queued,), outcome)
 
 

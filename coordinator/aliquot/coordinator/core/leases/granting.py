@@ -13,9 +13,10 @@ from aliquot.coordinator.core.maintenance.closing import place_before
 from aliquot.coordinator.core.memory import CHAINS_KEPT, ENTITLED_KEPT
 from aliquot.coordinator.core.placement.matching import is_part
 from aliquot.coordinator.core.planning import Planning
-from aliquot.coordinator.core.tenancy import offences
+from aliquot.coordinator.core.tenancy import ceilings, offences
 from aliquot.coordinator.core.tenancy.limits import (
     OverLimit,
+    bound_above,
     covered,
     entitled,
     least_parts,
@@ -268,6 +269,11 @@ def check_access(state: Planning, request: RequestSpec) -> RequestSpec:
             )
         if request.queue and name not in tenancy.queues:
             raise QueueNotFound(f"there is no queue {name!r}", hint="`aliquot queues` lists those there are")
+    if request.tenant not in tenancy.tenants and (above := bound_above(tenancy, request.tenant)):
+        raise TenantNotFound(
+            f"there is no tenant {request.tenant!r}, and what tenant {above} above it may hold is limited",
+            hint=f"ask as {above}, or have an administrator declare {request.tenant}",
+        )
     spec = tenancy.queue_spec(name)
     if spec.tenants and request.tenant not in spec.tenants:
         raise InvalidField("queue", f"tenant {request.tenant} may not use queue {name}")
@@ -278,6 +284,8 @@ def check_access(state: Planning, request: RequestSpec) -> RequestSpec:
             raise InvalidField("pool", f"queue {name} is served by pool {pool}, not by {demand.pool}")
         if pool:
             demand = msgspec.structs.replace(demand, pool=pool)
+    if tenancy.ceilings:
+        ceilings.check_priority(tenancy.tenants, request)
     chain = chain_of(state, request)
     if chain.limited:
         over = over_limit(chain, least_held(state, demand))

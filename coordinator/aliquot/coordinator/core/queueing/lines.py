@@ -24,6 +24,7 @@ from typing import NamedTuple
 
 from aliquot.coordinator.core.leases.records import Lease
 from aliquot.coordinator.core.tenancy.books import Tenancy
+from aliquot.coordinator.core.tenancy.ceilings import upwards
 from aliquot.coordinator.core.tenancy.specs import QueuePolicy, QueueSpec
 from aliquot.coordinator.core.types import Demand
 
@@ -163,7 +164,7 @@ class TenantLines:
 class WaitingLines:
     """All waiting requests. Adding and removing cost O(log n) comparisons."""
 
-    __slots__ = ("_resting", "_tenancy", "_where", "queues", "served")
+    __slots__ = ("_below", "_resting", "_tenancy", "_where", "queues", "served")
 
     def __init__(self, tenancy: Tenancy, served: Iterable[str] = ()) -> None:
         self._tenancy = tenancy
@@ -173,6 +174,10 @@ class WaitingLines:
         """Queue -> tenant -> what it has waiting there, none of it empty."""
         self._where: dict[str, Place] = {}
         self._resting: dict[str, None] = {}
+        self._below: Counter[str] = Counter()
+        """How many wait, resting ones too, of each tenant and all below it. Kept with every lease, since any may get a
+        ceiling.
+        """
 
     def __len__(self) -> int:
         return len(self._where)
@@ -188,6 +193,8 @@ class WaitingLines:
         queue = self._tenancy.queue_of(tenant, lease.request.queue)
         place = Place(queue, tenant, rank_of(lease, self._tenancy.queue_spec(queue)), line_of(lease), resting)
         self._where[lease.lease_id] = place
+        for name in upwards(tenant):
+            self._below[name] += 1
         if resting:
             self._resting[lease.lease_id] = None
         else:
@@ -205,6 +212,10 @@ class WaitingLines:
     def remove(self, lease: Lease) -> None:
         """Take a lease out; it must be there."""
         place = self._where.pop(lease.lease_id)
+        for name in upwards(place.tenant):
+            self._below[name] -= 1
+            if not self._below[name]:
+                del self._below[name]
         if place.resting:
             del self._resting[lease.lease_id]
             return
@@ -252,6 +263,10 @@ class WaitingLines:
         first = heapq.merge(*(line[: min(cut, limit)] for line, cut in cuts if cut))
         names = [lease_id for (_, lease_id), _ in zip(first, range(limit), strict=False)]
         return sum(cut for _, cut in cuts), names
+
+    def waiting_below(self, tenant: str) -> int:
+        """How many requests of a tenant and all below it wait, those in back-off too."""
+        return self._below.get(tenant, 0)
 
     def length_of(self, queue: str) -> int:
         """How many requests stand in a queue, without those in back-off: O(tenants)."""

@@ -35,6 +35,7 @@ class LinesView(Protocol):
     def is_first(self, lease_id: str) -> bool: ...  # noqa: D102
     def place_of(self, lease_id: str) -> Place | None: ...  # noqa: D102
     def ahead_of(self, lease: Lease, limit: int) -> tuple[int, list[str]]: ...  # noqa: D102
+    def waiting_below(self, tenant: str) -> int: ...  # noqa: D102
     def length_of(self, queue: str) -> int: ...  # noqa: D102
     def has_line(self, queue: str, tenant: str, key: LineKey) -> bool: ...  # noqa: D102
     def ids(self) -> Iterator[str]: ...  # noqa: D102

@@ -154,6 +154,8 @@ class Tenancy:
         self.guarantees = False
         """Whether anything is guaranteed to anybody."""
         self.budgets = False
+        self.ceilings = False
+        """Whether any tenant has one on priorities or on what waits."""
         self._chains: dict[tuple[str, str], Chain[Account]] = {}
         self._taken_version = -1
         self._changed: dict[AccountKey, Account] = {}
@@ -199,6 +201,8 @@ class Tenancy:
         quotas = [t.spec.quota for t in self.tenants.values()] + [q.spec.quota for q in self.queues.values()]
         self.guarantees = any(quota.guarantees for quota in quotas)
         self.budgets = any(bool(tenant.spec.budget) for tenant in self.tenants.values())
+        specs = [tenant.spec for tenant in self.tenants.values()]
+        self.ceilings = any(spec.priority_max is not None or spec.waiting_max is not None for spec in specs)
 
     def _quota(self, kind: str, name: str) -> Quota:
         if kind == "t":

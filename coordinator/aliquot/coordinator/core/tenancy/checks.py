@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from aliquot.common import names
+from aliquot.common import limits, names
 from aliquot.common.errors import InvalidFieldError
 from aliquot.common.tiers import Tier
 from aliquot.coordinator.core.errors import InvalidField
@@ -74,6 +74,10 @@ def check_tenant(spec: TenantSpec, path: str) -> None:
     _range(f"{path}.disruptions_max", spec.disruptions_max, 0, 10**6)
     _range(f"{path}.disruption_period_ms", spec.disruption_period_ms, 1000, _YEAR_MS)
     _on_over_limit(spec.on_over_limit, f"{path}.on_over_limit")
+    if spec.priority_max is not None:
+        _range(f"{path}.priority_max", spec.priority_max, limits.MIN_PRIORITY, limits.MAX_PRIORITY)
+    if spec.waiting_max is not None:
+        _range(f"{path}.waiting_max", spec.waiting_max, 0, 10**9)
 
 
 def _on_over_limit(policy: OnOverLimit | None, path: str) -> None:

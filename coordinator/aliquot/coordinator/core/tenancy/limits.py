@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from aliquot.coordinator.core.inventory.view import InventoryView
 from aliquot.coordinator.core.placement.matching import Match
 from aliquot.coordinator.core.tenancy.ranking import Part, Sums
-from aliquot.coordinator.core.tenancy.specs import ROOT, Amount, ModelQuota, Quota
+from aliquot.coordinator.core.tenancy.specs import ROOT, Amount, ModelQuota, Quota, TenantSpec
 from aliquot.coordinator.core.tenancy.view import AccountView, Chain, TenancyView
 from aliquot.coordinator.core.types import Demand, Placement
 
@@ -133,6 +133,27 @@ def promised(tenancy: TenancyView) -> Amount:
         if queue.spec.parent == ROOT and queue.spec.name != ROOT:
             total = total.plus(guaranteed_in_all(queue.spec.quota.guaranteed, queue.spec.quota.models))
     return total
+
+
+def bound_above(tenancy: TenancyView, tenant: str) -> str:
+    """The nearest tenant above this one whose declaration holds it back; empty: none does.
+
+    What is held is counted for the tenant that it is of, and not for those above it. So what is below such a tenant
+    must be declared by somebody who is not held back themselves, or it would be a way around the limit.
+    """
+    above = tenant
+    while "/" in above:
+        above = above.rpartition("/")[0]
+        declared = tenancy.tenants.get(above)
+        if declared is not None and _holds_back(declared.spec):
+            return above
+    return ""
+
+
+def _holds_back(spec: TenantSpec) -> bool:
+    limits = [spec.quota.limit, *(model.limit for model in spec.quota.models)]
+    limited = any(limit.share_milli >= 0 or limit.memory_bytes >= 0 for limit in limits)
+    return limited or bool(spec.budget) or spec.on_over_limit is not None
 
 
 def guaranteed_in_all(guaranteed: Amount, models: Sequence[ModelQuota]) -> Amount:

@@ -178,6 +178,10 @@ class TenantSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     description: str = ""
     on_over_limit: OnOverLimit | None = None
     """None: as the queue of its requests has it."""
+    priority_max: int | None = None
+    """Nothing of higher priority is asked for in its name, or below it; None: as it is above."""
+    waiting_max: int | None = None
+    """At most so many requests wait, of it and all below it together; None: no such bound of its own."""
 
 
 class DeclaredDevices(msgspec.Struct, frozen=True, array_like=True):

@@ -105,6 +105,8 @@ class TenancyView(Protocol):
     def covered_version(self) -> int: ...  # noqa: D102
     @property
     def guarantees(self) -> bool: ...  # noqa: D102
+    @property
+    def ceilings(self) -> bool: ...  # noqa: D102
     def tenant_spec(self, name: str) -> TenantSpec: ...  # noqa: D102
     def queue_spec(self, name: str) -> QueueSpec: ...  # noqa: D102
     def queue_of(self, tenant: str, queue: str) -> str: ...  # noqa: D102

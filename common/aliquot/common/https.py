@@ -1,0 +1,112 @@
+"""JSON over HTTPS by the standard library: one exchange, bounded in size and time, never redirected.
+
+Blocking; whoever has an event loop calls it in a thread.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import ssl
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import urlencode, urlsplit
+
+from aliquot.common.errors import AliquotError
+from aliquot.common.tls import is_local_address
+
+_CHUNK_BYTES: Final = 16 * 1024
+
+
+class HttpError(AliquotError):
+    """No answer that can be read."""
+
+    reason = "HTTP_FAILED"
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a server said."""
+
+    status: int
+    document: Mapping[str, Any]
+
+
+def check_url(url: str) -> str:
+    """The URL, if what is sent to it stays secret: HTTPS, or this machine. Raises HttpError."""
+    try:
+        parts = urlsplit(url)
+        local = parts.scheme == "http" and is_local_address(f"{parts.hostname}:{parts.port or 80}")
+    except ValueError:
+        parts, local = urlsplit(""), False
+    if not parts.hostname or parts.username is not None or not (local or parts.scheme == "https"):
+        raise HttpError(f"{url[:200]!r} is no https:// address", hint="http:// is for this machine alone")
+    return url
+
+
+def exchange(
+    url: str,
+    *,
+    form: Mapping[str, str] | None = None,
+    document: Mapping[str, Any] | None = None,
+    token: str = "",
+    timeout_s: float = 5.0,
+    bytes_max: int = 256 * 1024,
+    context: ssl.SSLContext | None = None,
+) -> Answer:
+    """GET, or POST of a form or a JSON document; statuses of refusal are answers too. Raises HttpError."""
+    headers = {"Accept": "application/json"}
+    body: bytes | None = None
+    if form is not None:
+        body = urlencode(form).encode()
+        headers["Content-Type"] = "application/x-www-form-urlencoded"
+    elif document is not None:
+        body = json.dumps(document).encode()
+        headers["Content-Type"] = "application/json"
+    if token:
+        headers["Authorization"] = f"Bearer {token}"
+    request = urllib.request.Request(check_url(url), body, headers)  # noqa: S310 - just checked
+    deadline = time.monotonic() + timeout_s
+    handlers: list[urllib.request.BaseHandler] = [_NoRedirects(), urllib.request.HTTPSHandler(context=context)]
+    if request.type == "http":  # this machine, where no proxy leads
+        handlers.append(urllib.request.ProxyHandler({}))
+    where = f"{request.type}://{request.host}"
+    try:
+        with urllib.request.build_opener(*handlers).open(request, timeout=timeout_s) as response:
+            return Answer(response.status, _read(response, deadline, bytes_max, where))
+    except urllib.error.HTTPError as error:
+        with error:
+            return Answer(error.code, _read(error, deadline, bytes_max, where, refusal=True))
+    except (OSError, http.client.HTTPException) as error:
+        cause = getattr(error, "reason", None) or error
+        raise HttpError(f"{where} does not answer: {cause}") from error
+
+
+def _read(response: Any, deadline: float, bytes_max: int, where: str, *, refusal: bool = False) -> Mapping[str, Any]:  # noqa: ANN401 - HTTPResponse or HTTPError
+    read = bytearray()
+    while chunk := response.read1(_CHUNK_BYTES) if hasattr(response, "read1") else response.read(bytes_max + 1):
+        read += chunk
+        if len(read) > bytes_max:
+            raise HttpError(f"{where} answers with more than {bytes_max} bytes")
+        if time.monotonic() > deadline:
+            raise HttpError(f"{where} is too slow")
+    try:
+        found = json.loads(read)
+    except (ValueError, RecursionError):
+        found = None
+    if isinstance(found, dict):
+        return found
+    if refusal:
+        return {}
+    raise HttpError(f"{where} does not answer with a JSON object")
+
+
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    """Another server than the one that is trusted is not asked."""
+
+    def redirect_request(self, *_: object) -> None:
+        return None

@@ -1,0 +1,42 @@
+"""Everybody who vouches for callers of this pool."""
+
+from __future__ import annotations
+
+from aliquot.common.clock import Clock
+from aliquot.coordinator.errors import LoginNotOffered
+from aliquot.coordinator.logins.config import OidcSettings, PodSettings
+from aliquot.coordinator.logins.oidc import OidcLogins
+from aliquot.coordinator.logins.pods import PodLogins
+from aliquot.coordinator.logins.vouching import Vouched
+from aliquot.v1 import access_pb2
+
+
+class Logins:
+    """Those that the settings name."""
+
+    def __init__(self, oidc: OidcSettings, pods: PodSettings, clock: Clock) -> None:
+        self._oidc = OidcLogins(oidc, clock) if oidc.issuer else None
+        self._pods = PodLogins(pods, clock) if pods.rules else None
+
+    def describe(self) -> access_pb2.DescribeLoginResponse:
+        """What a caller needs to know to be vouched for."""
+        answer = access_pb2.DescribeLoginResponse()
+        if self._oidc is not None:
+            settings = self._oidc.settings
+            answer.issuer, answer.client_id = settings.issuer, settings.client_id
+            answer.client_secret = settings.client_secret
+            answer.scopes.extend(settings.scopes)
+        if self._pods is not None:
+            answer.pods_audience = self._pods.settings.audience
+        return answer
+
+    async def vouch(self, request: access_pb2.LoginRequest) -> Vouched:
+        """Who the caller is. Raises LoginNotOffered, and what those raise who are asked."""
+        if request.id_token and self._oidc is not None:
+            return await self._oidc.vouch(request.id_token, request.nonce)
+        if request.service_account_token and self._pods is not None:
+            return await self._pods.vouch(request.service_account_token)
+        raise LoginNotOffered(
+            "this pool does not take that kind of login",
+            hint="ask an administrator for a login string: aliquot access token NAME",
+        )

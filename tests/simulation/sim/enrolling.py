@@ -1,0 +1,60 @@
+"""How nodes of the simulated world come to their keys: invited by an operator, with keys of their own, really signed.
+
+Signatures differ from run to run, but nothing that happens depends on their bytes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from random import Random
+from typing import TYPE_CHECKING
+
+from aliquot.agent import node_key
+from aliquot.agent.membership import Membership
+from aliquot.v1 import enrolment_pb2
+
+if TYPE_CHECKING:
+    from tests.simulation.sim.nodes import SimNode
+    from tests.simulation.sim.people import People
+
+SERVICE = "/aliquot.v1.EnrolmentService/"
+JOINS_EVERY = 5
+"""One node in so many joins with a key; the others come in without, as those of a pool from before there were keys."""
+
+
+def make_key(random: Random) -> str:
+    """A key from the seed, in PEM."""
+    from cryptography.hazmat.primitives import serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    key = ec.derive_private_key(random.getrandbits(255) + 1, ec.SECP256R1())
+    form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    return key.private_bytes(*form).decode()
+
+
+async def join(people: People, node: SimNode) -> None:
+    """A node is invited, and brings its key: until both have been answered."""
+    key_pem = make_key(node.key_random)
+    invite = ""
+    while True:
+        if not invite:
+            asked = enrolment_pb2.InviteNodeRequest(node=node.node_id)
+            data = await people.call(SERVICE + "InviteNode", asked)
+            invite = enrolment_pb2.InviteNodeResponse.FromString(data).invite if data is not None else ""
+        if invite:
+            request = enrolment_pb2.JoinRequest(
+                node_id=node.node_id, node_name=node.node_name, request=node_key.request(key_pem, node.node_id)
+            )
+            data = await people.call(SERVICE + "Join", request, invite, node.host)
+            if data is not None:
+                joined = enrolment_pb2.JoinResponse.FromString(data)
+                node.member = Membership(
+                    joined.pool_id,
+                    node.node_id,
+                    node.coordinators,
+                    key_pem,
+                    joined.chain_pem.decode(),
+                    joined.authorities_pem.decode(),
+                )
+                return
+        await asyncio.sleep(1.0)
