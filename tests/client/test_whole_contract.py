@@ -118,8 +118,6 @@ CALLS = {
     "AccessService.Bootstrap": Call(
         lambda pool: pool.access.bootstrap(), "access bootstrap --socket admin.sock --coordinator localhost:7070"
     ),
-        lambda pool: pool.access.bootstrap(), "access bootstrap --socket admin.sock --coordinator localhost:7070"
-    ),
 }
 
 
