@@ -19,9 +19,8 @@ from typing import Any
 import grpc.aio
 
 from aliquot.v1 import pool_pb2, pool_pb2_grpc, types_pb2
-from tests.identity import be_administrator, insecure_channel, with_token
+from tests.identity import insecure_channel, with_token
 
-be_administrator()
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _READY_WITHIN_S = 120
 COORDINATOR = ("-m", "aliquot.coordinator")

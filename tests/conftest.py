@@ -11,10 +11,8 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+import tests.identity  # noqa: F401 - who the tests are
 from tests.certificates import OPENSSL, Authority
-from tests.identity import be_administrator
-
-be_administrator()
 
 # How wide the terminal is that the tests were started from is nothing to programs that they start; a library for
 # terminals sets these for workers even where there is none.

