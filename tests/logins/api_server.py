@@ -9,8 +9,10 @@ import secrets
 import threading
 import time
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from typing import Any
+
+from tests.logins.serving import QuietHandler, serving
 
 
 class ApiServer:
@@ -59,29 +61,15 @@ def api_server() -> Iterator[ApiServer]:
     """One that serves until the end."""
     found: list[ApiServer] = []
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
+    class Handler(QuietHandler):
+        def do_POST(self) -> None:  # noqa: N802 - the name that the library calls
             found[0].gate.wait(60)
             document = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             status, answer = found[0].review(self.headers.get("Authorization", ""), self.path, document)
             body = json.dumps(answer).encode()
-            self.send_response(status)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, *_: Any) -> None:
-            pass
+            self.answer(status, body)
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
     found.append(ApiServer(server))
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-    thread.start()
-    try:
+    with serving(server, found[0].gate.set):
         yield found[0]
-    finally:
-        found[0].gate.set()
-        server.shutdown()
-        server.server_close()
-        thread.join()

@@ -8,13 +8,15 @@ import threading
 import time
 import warnings
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from joserfc import jwt
 from joserfc.errors import SecurityWarning
 from joserfc.jwk import ECKey, OKPKey, RSAKey
+
+from tests.logins.serving import QuietHandler, serving
 
 CLIENT = "aliquot-cli"
 
@@ -96,11 +98,11 @@ def issuer() -> Iterator[Issuer]:
     """One that serves until the end."""
     found: list[Issuer] = []
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
+    class Handler(QuietHandler):
+        def do_GET(self) -> None:  # noqa: N802 - the name that the library calls
             self.do_POST()
 
-        def do_POST(self) -> None:
+        def do_POST(self) -> None:  # noqa: N802 - the name that the library calls
             me = found[0]
             me.asked.append(urlsplit(self.path).path)
             me.gate.wait(60)
@@ -109,23 +111,9 @@ def issuer() -> Iterator[Issuer]:
             status, document = me.answer(urlsplit(self.path).path, form)
             body = json.dumps(document).encode()
             with contextlib.suppress(OSError):
-                self.send_response(status if me.status == 200 else me.status)
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
-
-        def log_message(self, *_: Any) -> None:
-            pass
+                self.answer(status if me.status == 200 else me.status, body)
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
     found.append(Issuer(server))
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-    thread.start()
-    try:
+    with serving(server, found[0].gate.set):
         yield found[0]
-    finally:
-        found[0].gate.set()
-        server.shutdown()
-        server.server_close()
-        thread.join()

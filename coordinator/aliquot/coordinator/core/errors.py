@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from aliquot.common.errors import AliquotError, InvalidFieldError
 from aliquot.coordinator.core.types import Shortfall
 
@@ -12,6 +15,15 @@ class DomainError(AliquotError):
 
 class InvalidField(DomainError, InvalidFieldError):
     """A field of a request is out of its range. `field` is its path in the message."""
+
+
+@contextmanager
+def fields_refused() -> Iterator[None]:
+    """Within it, a value that is out of its range for everybody is one that the core refuses."""
+    try:
+        yield
+    except InvalidFieldError as error:
+        raise InvalidField(error.field, error.message.removeprefix(f"{error.field}: "), hint=error.hint) from error
 
 
 class NeverFits(DomainError):

@@ -5,8 +5,8 @@ It follows the State's books group by group, so that nobody is let in, or kept o
 
 from __future__ import annotations
 
-from collections import Counter, deque
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Collection
 from typing import TypeVar
 
 from aliquot.coordinator.core.access.records import AUDIT_MAX, AuditEntry, Principal, Token
@@ -27,7 +27,8 @@ class DurableCallers:
         """By id."""
         self.audit: deque[AuditEntry] = deque(maxlen=AUDIT_MAX)
         self.listener: Listener | None = None
-        self._token_counts: Counter[str] = Counter()
+        self._tokens_of: dict[str, dict[str, Token]] = {}
+        """By principal, then by id; none of them empty."""
 
     def apply(self, change: BooksChange) -> None:
         """Include a durable group."""
@@ -40,15 +41,12 @@ class DurableCallers:
             tokens |= self.tokens.keys()
             self.principals.clear()
             self.tokens.clear()
-            self._token_counts.clear()
+            self._tokens_of.clear()
             self.audit.clear()
         for name, principal in callers.principals:
             _put(self.principals, name, principal)
         for token_id, token in callers.tokens:
-            if (old := self.tokens.get(token_id)) is not None:
-                self._token_counts[old.principal] -= 1
-            if token is not None:
-                self._token_counts[token.principal] += 1
+            self._enlist(token_id, token)
             _put(self.tokens, token_id, token)
         self.audit.extend(callers.audit)
         if self.listener is not None and (principals or tokens):
@@ -59,21 +57,22 @@ class DurableCallers:
         known = self.principals.get(principal)
         return known.grants if known is not None else ()
 
-    def token_count(self, principal: str) -> int:
-        """How many tokens a principal has."""
-        return self._token_counts.get(principal, 0)
+    def grants_with_sessions(self, principal: str) -> tuple[Grant, ...]:
+        """What a principal may do, and what its tokens add."""
+        return self.grants_of(principal) + tuple(grant for token in self.tokens_of(principal) for grant in token.grants)
 
-    def grants_of_sessions(self) -> dict[str, tuple[Grant, ...]]:
-        """What tokens add, by principal. O(all tokens)."""
-        found: dict[str, tuple[Grant, ...]] = {}
-        for token in self.tokens.values():
-            if token.grants:
-                found[token.principal] = found.get(token.principal, ()) + token.grants
-        return found
+    def tokens_of(self, principal: str) -> Collection[Token]:
+        """The tokens of a principal."""
+        return self._tokens_of.get(principal, {}).values()
 
-    def tokens_of(self, principal: str) -> list[Token]:
-        """The tokens of a principal. O(all tokens)."""
-        return [token for token in self.tokens.values() if token.principal == principal]
+    def _enlist(self, token_id: str, token: Token | None) -> None:
+        old = self.tokens.get(token_id)
+        if old is not None:
+            del self._tokens_of[old.principal][token_id]
+            if not self._tokens_of[old.principal]:
+                del self._tokens_of[old.principal]
+        if token is not None:
+            self._tokens_of.setdefault(token.principal, {})[token_id] = token
 
 
 def _put(records: dict[str, Record], key: str, record: Record | None) -> None:

@@ -94,7 +94,7 @@ class AccessService(Service, access_pb2_grpc.AccessServiceServicer):
     def _principal(self, name: str) -> access_pb2.Principal:
         callers = self._view.callers
         known = callers.principals.get(name, Principal(name))
-        return messages.principal_message(known, callers.token_count(name))
+        return messages.principal_message(known, len(callers.tokens_of(name)))
 
     @unary
     async def ListPrincipals(  # noqa: N802
@@ -103,13 +103,12 @@ class AccessService(Service, access_pb2_grpc.AccessServiceServicer):
         """Those whose roles the caller could give, or all for those who read the record."""
         who, callers = caller(), self._view.callers
         all_of_them = who.may(Action.AUDIT)
-        of_sessions = {} if all_of_them else callers.grants_of_sessions()
         page, following = _page(callers.principals.values(), request.page_size, request.page_token)
         return access_pb2.ListPrincipalsResponse(
             principals=[
-                messages.principal_message(principal, callers.token_count(principal.name))
+                messages.principal_message(principal, len(callers.tokens_of(principal.name)))
                 for principal in page
-                if all_of_them or _manages(who, principal.grants + of_sessions.get(principal.name, ()))
+                if all_of_them or _manages(who, callers.grants_with_sessions(principal.name))
             ],
             next_page_token=following,
         )
@@ -175,15 +174,13 @@ class AccessService(Service, access_pb2_grpc.AccessServiceServicer):
     ) -> access_pb2.ListTokensResponse:
         """The caller's own, and those that it could end."""
         who, callers = caller(), self._view.callers
-        page, following = _page(callers.tokens.values(), request.page_size, request.page_token)
+        of_whom = callers.tokens_of(request.principal) if request.principal else callers.tokens.values()
+        page, following = _page(of_whom, request.page_size, request.page_token)
         return access_pb2.ListTokensResponse(
             tokens=[
                 messages.token_message(token)
                 for token in page
-                if (not request.principal or token.principal == request.principal)
-                and (
-                    token.principal == who.principal or _manages(who, callers.grants_of(token.principal) + token.grants)
-                )
+                if token.principal == who.principal or _manages(who, callers.grants_of(token.principal) + token.grants)
             ],
             next_page_token=following,
         )

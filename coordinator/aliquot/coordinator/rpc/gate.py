@@ -17,6 +17,7 @@ from google.rpc import error_details_pb2, status_pb2
 from aliquot.common.clock import Clock
 from aliquot.common.errors import AliquotError
 from aliquot.coordinator.core.access.roles import ever_may
+from aliquot.coordinator.core.errors import RoleMissing
 from aliquot.coordinator.errors import Overloaded, Unauthenticated
 from aliquot.coordinator.reading.denials import Denials
 from aliquot.coordinator.rpc.authentication import Authenticator
@@ -149,10 +150,7 @@ class Gate(grpc.GenericRpcHandler):
 
     @staticmethod
     def _denial(door: Door, call: grpc.HandlerCallDetails, error: AliquotError) -> grpc.RpcMethodHandler[bytes, bytes]:
-        try:
-            principal = door.authenticator.find(call.invocation_metadata).principal
-        except AliquotError:
-            principal = ""
+        principal = error.principal if isinstance(error, RoleMissing) else ""
         method = call.method
 
         async def deny(_: object, context: Context) -> None:

@@ -12,18 +12,22 @@ from typing import Any
 from msgspec.structs import replace
 
 from aliquot.common import limits, names
-from aliquot.common.errors import InvalidFieldError
 from aliquot.coordinator.core import commands as c
 from aliquot.coordinator.core.access import records
 from aliquot.coordinator.core.access.facts import Acted, RoleGranted, RoleRevoked, TokenIssued, TokensEnded
 from aliquot.coordinator.core.access.records import FIRST_ADMIN, PODS, PRINCIPAL, SYSTEM, VOUCHERS, Actor, Token
 from aliquot.coordinator.core.access.roles import GIVABLE, LEAST, Grant, Role, may_give
-from aliquot.coordinator.core.errors import InvalidField, LastAdministrator, RoleMissing, TokenEnded, TokenNotFound
+from aliquot.coordinator.core.errors import (
+    InvalidField,
+    LastAdministrator,
+    RoleMissing,
+    TokenEnded,
+    TokenNotFound,
+    fields_refused,
+)
 from aliquot.coordinator.core.fact import Fact
 from aliquot.coordinator.core.outcomes import NOTHING, Decision
 from aliquot.coordinator.core.planning import Planning
-
-ENDED_AT_ONCE = 1_000
 
 
 def grant_role(state: Planning, command: c.GrantRole, now_ms: int) -> Decision[None]:
@@ -183,10 +187,8 @@ def expired(state: Planning, token_id: str, now_ms: int) -> list[Fact]:
 
 def check_principal(name: str, field: str = "principal") -> None:
     """Raises InvalidField for a name that nobody can have."""
-    try:
+    with fields_refused():
         names.validate_text(name, field, limits.MAX_NAME_CHARS)
-    except InvalidFieldError as error:
-        raise InvalidField(error.field, error.message) from error
     if not PRINCIPAL.fullmatch(name):
         raise InvalidField(
             field, f"{name[:64]!r} is no name of a principal", hint="letters, digits and ._@/+- such as ann@example.com"
@@ -204,7 +206,8 @@ def _check_grant(grant: Grant) -> None:
             hint="one of " + ", ".join(role.name.lower() for role in sorted(GIVABLE)),
         )
     if grant.scope:
-        names.validate_tenant(grant.scope, "grant.scope")
+        with fields_refused():
+            names.validate_tenant(grant.scope, "grant.scope")
         if grant.role not in (Role.VIEWER, Role.USER, Role.MANAGER):
             raise InvalidField(
                 "grant.scope", f"{grant.role.name.lower()} is a role on the whole pool", hint="leave it empty"

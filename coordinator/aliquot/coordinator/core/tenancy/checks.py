@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from aliquot.common import limits, names
-from aliquot.common.errors import InvalidFieldError
 from aliquot.common.tiers import Tier
-from aliquot.coordinator.core.errors import InvalidField
+from aliquot.coordinator.core.errors import InvalidField, fields_refused
 from aliquot.coordinator.core.inventory.view import InventoryView
 from aliquot.coordinator.core.tenancy.limits import guaranteed_in_all, promised
 from aliquot.coordinator.core.tenancy.offences import KEPT as OFFENCES_KEPT
@@ -35,7 +34,8 @@ _YEAR_MS = 366 * 86_400_000
 
 def check_pool(spec: PoolSpec, path: str) -> None:
     """Ranges of a pool. Raises InvalidField."""
-    _name(names.validate_pool, spec.name, f"{path}.name")
+    with fields_refused():
+        names.validate_pool(spec.name, f"{path}.name")
     models = [declared.model for declared in spec.declared]
     if len(set(models)) != len(models):
         raise InvalidField(f"{path}.declared", "a model is declared twice")
@@ -48,7 +48,8 @@ def check_pool(spec: PoolSpec, path: str) -> None:
     _amount(f"{path}.limit", spec.limit, UNLIMITED)
     balancing = spec.balancing
     if balancing.label:
-        _name(_label, balancing.label, f"{path}.balancing.label")
+        with fields_refused():
+            names.validate_labels({balancing.label: "x"}, f"{path}.balancing.label")
     _range(f"{path}.balancing.threshold_permille", balancing.threshold_permille, 10, 1000)
     _range(f"{path}.balancing.waited_ms", balancing.waited_ms, 1000, _YEAR_MS)
     _range(f"{path}.balancing.keep_nodes", balancing.keep_nodes, 1, 10**6)
@@ -58,16 +59,13 @@ def check_pool(spec: PoolSpec, path: str) -> None:
         raise InvalidField(f"{path}.balancing.label", "is needed: its value on a node is the tenant that it serves")
 
 
-def _label(key: str, where: str) -> str:
-    names.validate_labels({key: "x"}, where)
-    return key
-
-
 def check_tenant(spec: TenantSpec, path: str) -> None:
     """Ranges of a tenant. Raises InvalidField."""
-    _name(names.validate_tenant, spec.name, f"{path}.name")
+    with fields_refused():
+        names.validate_tenant(spec.name, f"{path}.name")
     if spec.default_queue:
-        _name(names.validate_queue, spec.default_queue, f"{path}.default_queue")
+        with fields_refused():
+            names.validate_queue(spec.default_queue, f"{path}.default_queue")
     _quota(f"{path}.quota", spec.quota)
     _range(f"{path}.budget.share_milli_ms", spec.budget.share_milli_ms, 0, 1 << 62)
     _range(f"{path}.budget.money_micro", spec.budget.money_micro, 0, 1 << 62)
@@ -89,18 +87,21 @@ def _on_over_limit(policy: OnOverLimit | None, path: str) -> None:
 
 def check_queue(spec: QueueSpec, path: str) -> None:
     """Ranges of a queue. Raises InvalidField."""
-    _name(names.validate_queue, spec.name, f"{path}.name")
+    with fields_refused():
+        names.validate_queue(spec.name, f"{path}.name")
     if spec.name == ROOT:
         if spec.parent not in ("", ROOT):
             raise InvalidField(f"{path}.parent", "the root queue is above all others and has no parent")
         if spec.quota.guarantees or spec.pool or spec.tenants:
             raise InvalidField(path, "the root queue takes a policy, a limit and a half-life only")
     else:
-        _name(names.validate_queue, spec.parent, f"{path}.parent")
+        with fields_refused():
+            names.validate_queue(spec.parent, f"{path}.parent")
         if spec.parent == spec.name:
             raise InvalidField(f"{path}.parent", f"queue {spec.name} would be its own parent")
     if spec.pool:
-        _name(names.validate_pool, spec.pool, f"{path}.pool")
+        with fields_refused():
+            names.validate_pool(spec.pool, f"{path}.pool")
     _quota(f"{path}.quota", spec.quota)
     _range(f"{path}.ageing_ms", spec.ageing_ms, 0, _YEAR_MS)
     _range(f"{path}.reserve_after_ms", spec.reserve_after_ms, 0, _YEAR_MS)
@@ -249,13 +250,6 @@ def _amount(path: str, amount: Amount, lowest: int) -> None:
 def _range(path: str, value: int, lowest: int, highest: int) -> None:
     if not lowest <= value <= highest:
         raise InvalidField(path, f"{value} is not within {lowest}..{highest}")
-
-
-def _name(validate: Callable[[str, str], str], value: str, path: str) -> None:
-    try:
-        validate(value, path)
-    except InvalidFieldError as error:
-        raise InvalidField(path, error.message, hint=error.hint) from error
 
 
 def _shown(amount: Amount) -> str:
