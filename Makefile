@@ -10,7 +10,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 # Folders with a Makefile of their own that builds C parts; hatch_build.py names the same.
 NATIVE := agent/aliquot/agent/native/preload agent/aliquot/simgpu/native
-SOURCES := $(wildcard agent client common coordinator tests tools bench examples hatch_build.py)
+SOURCES := $(wildcard agent client common coordinator remote kube tests tools bench examples hatch_build.py)
 
 # Pytest's own arguments, as in: make test ARGS='-k placement'
 ARGS ?=
@@ -20,6 +20,8 @@ JOBS ?= 2
 # busy. Each begins with a part of the folders of its own, so that what a folder shares is rarely started twice.
 WORKERS ?= 4
 PYTEST := -m pytest -n $(WORKERS) --dist worksteal
+# The tests of remote GPUs need PyTorch; TORCH=no leaves it out, and them. A newer one brings gigabytes of CUDA packages.
+TORCH ?= torch==2.13.0
 # Seeds of `make simulate`: each is a pool of 200 nodes for ten minutes (about 90 s of one processor).
 SEEDS ?= 200
 # Lines and branches of the two pure cores that the tests must reach, in percent.
@@ -39,7 +41,7 @@ venv: .venv/installed ## create .venv with every extra (again when pyproject.tom
 	if [[ .venv/installed -nt pyproject.toml && .venv/installed -nt hatch_build.py ]]; then exit 0; fi; \
 	echo "installing into .venv (about a minute the first time)"; \
 	[[ -x $(BIN)/python ]] || $(PYTHON) -m venv .venv; \
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'; \
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]' $(filter-out no,$(TORCH)); \
 	touch .venv/installed
 
 proto: venv ## generate the Python stubs of proto/aliquot/v1 (only what changed)
