@@ -58,3 +58,7 @@ class HealthView(Protocol):
     @property
     def under_repair(self) -> Mapping[tuple[str, str], int]:
         """How many are being repaired or tested after it."""
+
+    @property
+    def intervals(self) -> Buckets:
+        """Between two incidents of one unit."""
