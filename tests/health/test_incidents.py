@@ -46,7 +46,7 @@ def test_a_fatal_fault_is_repaired_verified_watched_and_over() -> None:
     assert sick.standing(uuid) is Standing.HEALTHY
     assert not sick.open
     (story,) = books.state.health.closed
-    assert [step.state for step in story.steps][0] is Standing.QUARANTINED
+    assert story.steps[0].state is Standing.QUARANTINED
     assert story.outcome == "well through its probation"
     assert books.state.health.totals["xid-95"].incidents == 1
     assert state_hash(books.replayed()) == state_hash(books.state) == state_hash(books.restored())

@@ -27,6 +27,7 @@ SPECS = {
     "parts": replace(node("parts"), devices=PARTS, remedies=("reset", "verify")),
 }
 UUIDS = {device.uuid: spec.node_id for spec in SPECS.values() for device in spec.devices}
+BY_HAND = (c.QuarantineDevice, c.VerifyDevice, c.ReturnDevice)
 SIGNS = (HOT, REMAP, WORN, XID_79, XID_95, replace(HOT, scope=Scope.DEVICE), replace(XID_95, scope=Scope.ISLAND), None)
 
 
@@ -40,7 +41,7 @@ class HealthMachine(BooksMachine):
         node_id = UUIDS[uuid]
         said = {} if sign is None else {n: getattr(sign, n) for n in ("reason", "cause", "severity", "scope", "remedy")}
         epoch = self.books.sessions[node_id]
-        self.books.do(c.ReportDevice(node_id, epoch, uuid, 0, healthy=sign is None, **said))  # type: ignore[arg-type]
+        self.books.do(c.ReportDevice(node_id, epoch, uuid, 0, healthy=sign is None, **said))
 
     @rule(uuid=st.sampled_from(sorted(UUIDS)), sign=st.sampled_from(SIGNS))
     def sign(self, uuid: str, sign: object) -> None:
@@ -67,7 +68,9 @@ class HealthMachine(BooksMachine):
     def lose(self, name: str) -> None:
         self.books.do(c.NodeSilent(f"n-{name}", self.books.sessions[f"n-{name}"], lost=True))
 
-    @rule(uuid=st.sampled_from(sorted(UUIDS)), kind=st.sampled_from([c.QuarantineDevice, c.VerifyDevice, c.ReturnDevice]))
+    @rule(
+        uuid=st.sampled_from(sorted(UUIDS)), kind=st.sampled_from([c.QuarantineDevice, c.VerifyDevice, c.ReturnDevice])
+    )
     def by_hand(self, uuid: str, kind: type[c.QuarantineDevice]) -> None:
         self.refused(kind(uuid, by="user:ann"))
 

@@ -124,6 +124,11 @@ class Checkpoint:
         """Where it is written how this node's cards were cut."""
         return self.directory / f"cuts{_SUFFIX}"
 
+    @property
+    def care_record(self) -> Path:
+        """Where it is written what was done to sick cards."""
+        return self.directory / f"care{_SUFFIX}"
+
     # -----------------------------------------------------------------------------------------------
     # reservations
 

@@ -126,8 +126,8 @@ class Listener:
         session.awaiting_snapshot = False
         for device in snapshot.node.devices:
             self._device(session, device.uuid, device.telemetry if device.HasField("telemetry") else None)
-            sign = _sign_of(device)
-            self._give(session, device.uuid, device.foreign_bytes, device.healthy, device.health_reason, sign)
+            healthy, reason, sign = device.healthy, device.health_reason, _sign_of(device)
+            self._give(session, device.uuid, device.foreign_bytes, healthy=healthy, reason=reason, sign=sign)
 
     def _has_other_devices(self, session: Session, snapshot: agent_pb2.Snapshot) -> bool:
         """A device came, went or was partitioned anew: what is placed there is settled by a new handshake."""
@@ -199,14 +199,7 @@ class Listener:
                 if report.HasField("healthy"):
                     healthy, sign = report.healthy, _sign_of(report)
                 foreign = report.foreign_bytes if report.HasField("foreign_bytes") else foreign
-                self._give(session, report.uuid, foreign, healthy, report.health_reason, sign)
-        for hit in delta.hits[:HITS_MAX]:
-            text = plain_text(hit.text, TEXT_CHARS_MAX)
-            session.pace.spend(COMMAND_BYTES)
-            offer(
-                self._writer,
-                c.ReportHit(session.node_id, session.epoch, hit.device_uuid, hit.lease_id, text, hit.suspicious),
-            )
+                self._give(session, report.uuid, foreign, healthy=healthy, reason=report.health_reason, sign=sign)
 
     def _device(self, session: Session, uuid: str, reading: types_pb2.DeviceTelemetry | None) -> None:
         use = self._view.totals.devices.get(uuid)
@@ -219,7 +212,7 @@ class Listener:
             planner.device_measured(uuid, reading.gpu_utilisation_percent * 10)
 
     def _give(
-        self, session: Session, uuid: str, foreign_bytes: int, healthy: bool, reason: str, sign: Sign | None
+        self, session: Session, uuid: str, foreign_bytes: int, *, healthy: bool, reason: str, sign: Sign | None
     ) -> None:
         """What a device can give, if it differs by more than the deadband from what the writer was told."""
         use = self._view.totals.devices.get(uuid)
@@ -238,9 +231,7 @@ class Listener:
         session.pace.spend(COMMAND_BYTES)
         command = c.ReportDevice(session.node_id, session.epoch, uuid, foreign_bytes, healthy, why)
         if sign is not None:
-            command = replace(
-                command, cause=sign.cause, severity=sign.severity, scope=sign.scope, remedy=sign.remedy
-            )
+            command = replace(command, cause=sign.cause, severity=sign.severity, scope=sign.scope, remedy=sign.remedy)
         offer(self._writer, command)
 
     async def _reports(self, session: Session, reports: agent_pb2.SliceReports) -> None:
@@ -249,6 +240,10 @@ class Listener:
             return
         if len(reports.reports) > limits.MAX_SLICE_REPORTS:
             raise InvalidFieldError("reports", f"{len(reports.reports)} at once; at most {limits.MAX_SLICE_REPORTS}")
+        for hit in reports.hits[:HITS_MAX]:
+            text = plain_text(hit.text, TEXT_CHARS_MAX)
+            said = c.ReportHit(session.node_id, session.epoch, hit.device_uuid, hit.lease_id, text, hit.suspicious)
+            offer(self._writer, said)
         self._observed.tier_notes.note(session.node_id, reports.reports)
         command = c.ReportSlices(session.node_id, session.epoch, read_reports(reports.reports))
         try:

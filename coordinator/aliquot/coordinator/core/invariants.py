@@ -172,7 +172,7 @@ def _check_maintenance(state: State) -> None:
 
 
 def _check_health(state: State) -> None:
-    """Devices stand as the incidents that cover them have it, and agents have the orders of those that wait for them."""
+    """Devices stand as the incidents that cover them have it; agents have the orders of those that wait for them."""
     covered: dict[str, int] = {}
     out: Counter[tuple[str, str]] = Counter()
     repairing: Counter[tuple[str, str]] = Counter()

@@ -51,9 +51,7 @@ def health_metrics(health: HealthBooks) -> Iterator[Metric]:
         incidents.add_metric([OTHER], sum(of_cause.incidents for _, of_cause in rest))
         out.add_metric([OTHER], sum(of_cause.out_ms for _, of_cause in rest) / 1000)
     yield from (incidents, out)
-    yield _histogram(
-        "aliquot_repair_seconds", "From the first bad sign until service", health.repairs, REPAIR_BOUNDS_S
-    )
+    yield _histogram("aliquot_repair_seconds", "From the first bad sign until service", health.repairs, REPAIR_BOUNDS_S)
     yield _histogram(
         "aliquot_incident_interval_seconds",
         "Between two incidents of one card",

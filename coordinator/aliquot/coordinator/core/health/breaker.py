@@ -1,8 +1,8 @@
-"""How much of the pool may be under automatic repair at once: a fault of the monitoring, or of a driver's version, looks
-like a fault of every card.
+"""How much of the pool may be under automatic repair at once: a fault of the monitoring, or of a driver's version,
+looks like a fault of every card.
 
-Above the bound, soft evidence takes no more cards out of service and no further repair begins. Hard evidence goes on, and
-so do recoveries: what is well again returns whatever the state of the breaker.
+Above the bound, soft evidence takes no more cards out of service and no further repair begins. Hard evidence goes on,
+and so do recoveries: what is well again returns whatever the state of the breaker.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ def may_repair(state: Planning, incident: Incident, now_ms: int) -> str:
     busy = state.health.under_repair.get(key, 0)
     # What one incident covers is repaired together, even where that is more than the bound.
     if busy and busy + units > at_once:
-        return f"{busy} of {cards} {incident.model} in pool {incident.pool} are being repaired; at most {at_once} at once"
+        return (
+            f"{busy} of {cards} {incident.model} in pool {incident.pool} are being repaired; at most {at_once} at once"
+        )
     an_hour = max(1, cards * config.repairs_an_hour_permille // 1000)
     lately = sum(
         start.units

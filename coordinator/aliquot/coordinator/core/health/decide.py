@@ -1,7 +1,7 @@
 """How an incident goes on: leases are told and go, cards are repaired, tested, watched, and return by themselves.
 
-Looked at in steps of one lease, so that a turn stays short however much runs on the cards. A look asks what is the case,
-so one too many does no harm; whatever an incident waits for, it is looked at again, and nothing waits for one event.
+Looked at in steps of one lease, so that a turn stays short however much runs on the cards. A look asks what is the
+case, so one too many does no harm. Whatever an incident waits for, it is looked at again: nothing waits for one event.
 """
 
 from __future__ import annotations
@@ -223,9 +223,7 @@ def _verified(state: Planning, node: Node, incident: Incident, text: str, now_ms
     return _moved(incident, Standing.PROBATION, text, now_ms, due_ms=now_ms + state.config.probation_ms)
 
 
-def _failed(
-    state: Planning, node: Node, incident: Incident, problem: str, now_ms: int, story: str = ""
-) -> list[Fact]:
+def _failed(state: Planning, node: Node, incident: Incident, problem: str, now_ms: int, story: str = "") -> list[Fact]:
     """The next rung of the ladder: reset, restart, a person."""
     what = "verification" if incident.state is Standing.VERIFYING else WORDS[incident.action]
     text = f"{what} failed: {problem}" + (f" ({story})" if story else "")
@@ -370,11 +368,11 @@ def report_hit(state: Planning, command: c.ReportHit, now_ms: int) -> Decision[N
     if news or command.text not in lease.warnings:
         facts.append(LeaseTold(now_ms, lease.lease_id, command.text, unit if command.suspicious else ""))
     others = {hit.tenant for hit in recent} - {tenant}
-    if news and len(others) + 1 >= SUSPECTS and WORDS[Remedy.VERIFY] in node.spec.remedies:
-        if covering_of(state, spec) is None:
-            reason = f"programs of {len(others) + 1} tenants failed on it within a day"
-            sign = Sign(SUSPECTED, Severity.DEGRADED, Scope.CARD, Remedy.NONE, reason)
-            facts += open_incident(state, node, spec, sign, now_ms)
+    suspected = news and len(others) + 1 >= SUSPECTS and WORDS[Remedy.VERIFY] in node.spec.remedies
+    if suspected and covering_of(state, spec) is None:
+        reason = f"programs of {len(others) + 1} tenants failed on it within a day"
+        sign = Sign(SUSPECTED, Severity.DEGRADED, Scope.CARD, Remedy.NONE, reason)
+        facts += open_incident(state, node, spec, sign, now_ms)
     return Decision(tuple(facts))
 
 

@@ -290,4 +290,3 @@ APPLY: dict[type[Fact], Callable[[State, Any], None]] = {
     IncidentClosed: _closed,
     LeaseTold: _told,
 }
-

@@ -1,7 +1,7 @@
 """What the books hold about the health of cards: incidents, what was tried, and for how long cards were out.
 
 An incident covers *units*: UUIDs of cards, with all their MIG instances, or of single instances. All units of an
-incident are in the state of the incident; what is in no open incident is HEALTHY. A unit is in one open incident at most.
+incident are in its state; what is in no open incident is HEALTHY. A unit is in one open incident at most.
 """
 
 from __future__ import annotations

@@ -67,8 +67,8 @@ def open_incident(
     by: str = "",
     believed: bool = False,
 ) -> list[Fact]:
-    """Take what a sign covers out of service. Soft evidence that nobody has `believed` is put aside while too much is out
-    already. An incident that somebody opened (`by`) is closed by hand.
+    """Take what a sign covers out of service. Soft evidence that nobody has `believed` is put aside while too much is
+    out already. An incident that somebody opened (`by`) is closed by hand.
     """
     if sign.severity < Severity.DEGRADED:
         return []
@@ -131,5 +131,3 @@ def vanished(state: Planning, old: Node | None, spec: NodeSpec, now_ms: int) -> 
 def look_soon(state: Planning, number: int, at_ms: int) -> None:
     """Have an incident looked at then."""
     state.memory.timers.add(at_ms, Due.HEALTH, str(number))
-
-

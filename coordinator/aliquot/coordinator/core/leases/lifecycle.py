@@ -82,9 +82,7 @@ def send_back(
     return facts
 
 
-def leave(
-    state: Planning, lease: Lease, there: list[Slice], detail: str, grace_ms: int, now_ms: int
-) -> list[Fact]:
+def leave(state: Planning, lease: Lease, there: list[Slice], detail: str, grace_ms: int, now_ms: int) -> list[Fact]:
     """Facts that end what a lease holds in a place that closes, with its own grace where `grace_ms` is 0.
 
     An elastic lease goes on without it where it can, a preemptible one goes back to its queue.
