@@ -34,6 +34,7 @@ from aliquot.common.text import one_line
 log = logging.getLogger(__name__)
 
 OPEN_TIMEOUT_S = 60.0
+REOPEN_S = 2.0
 _KIND = "care"
 _STORY_CHARS = 240
 
@@ -112,7 +113,9 @@ class Care:
             await asyncio.wait(self._tasks)
 
     def _spawn(self, begun: Begun) -> None:
-        task = asyncio.create_task(self._obey(begun), name=f"care {begun.order.number}")
+        self._keep(asyncio.create_task(self._obey(begun), name=f"care {begun.order.number}"))
+
+    def _keep(self, task: asyncio.Task[None]) -> None:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -216,8 +219,24 @@ class Care:
             try:
                 yield
             finally:
-                await run("", self._backend.open, OPEN_TIMEOUT_S)
-                await run("", self._backend.discover, OPEN_TIMEOUT_S)
+                try:
+                    await run("", self._backend.open, OPEN_TIMEOUT_S)
+                    await run("", self._backend.discover, OPEN_TIMEOUT_S)
+                except DeviceError:
+                    self._keep(asyncio.create_task(self._open_again(), name="open the driver again"))
+                    raise
+
+    async def _open_again(self) -> None:
+        """The driver has not come back after a reset: try until it does. Meanwhile no device answers."""
+        while True:
+            await asyncio.sleep(REOPEN_S)
+            try:
+                await self._guard.run("", self._backend.open, OPEN_TIMEOUT_S)
+                await self._poller.discover()
+            except DeviceError as error:
+                log.error("the driver has not come back after a reset: %s", error.message)  # noqa: TRY400
+            else:
+                return
 
     async def _restore(self, order: CareOrder) -> None:
         """Put back what a reset needed to be otherwise, on whatever way it ended."""

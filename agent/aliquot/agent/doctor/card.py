@@ -116,7 +116,8 @@ def _check_memory(driver: Driver, most_bytes: int, told: list[str]) -> None:
     for number, pattern in enumerate(PATTERNS):
         expected = bytes([pattern]) * PIECE_BYTES
         for pointer in pieces:
-            driver.call("cuMemsetD8_v2", pointer, c_ubyte(pattern), c_size_t(PIECE_BYTES))
+            driver.call("cuMemcpyHtoD_v2", pointer, expected, c_size_t(PIECE_BYTES))
+            copied += PIECE_BYTES
         for index, pointer in enumerate(pieces):
             # Of a large card each pattern is read back from a part of it, another one each time.
             if time.monotonic() - begun > PATTERN_TIME_S and (index + number) % len(PATTERNS):
