@@ -95,7 +95,12 @@ async def test_a_card_is_reset_and_is_well_again(node: Node, coordinator: Coordi
     uuid = node.uuids[0]
     node.scenario.set_recovery_action(0, RESET_ACTION)
     told = await until_unwell(coordinator, uuid)
-    assert told.sign == types_pb2.Sign(cause="recovery-reset", severity=3, scope=1, remedy=1)
+    assert told.sign == types_pb2.Sign(
+        cause="recovery-reset",
+        severity=types_pb2.SIGN_SEVERITY_FATAL,
+        scope=types_pb2.SIGN_SCOPE_CARD,
+        remedy=types_pb2.REMEDY_RESET,
+    )
     send(coordinator, 7, RESET, uuid)
     result = await answer(coordinator, 7)
     assert not result.problem

@@ -43,8 +43,12 @@ class Sick:
         self.books.settle()
 
     def obey(self, node_id: str, problem: str = "") -> Remedy:
-        """The agent carries out its one order; what that was."""
+        """The agent carries out its one order, after which its cards are well; what that was."""
         (order,) = self.books.state.nodes[node_id].care
+        spec = self.books.state.nodes[node_id].spec
+        for device in spec.devices if not problem else ():
+            if device.uuid in order.units or device.parent_uuid in order.units:
+                self.books.do(c.ReportDevice(node_id, self.books.sessions[node_id], device.uuid, 0, healthy=True))
         self.books.do(c.ReportCare(node_id, self.books.sessions[node_id], order.number, problem))
         self.books.settle()
         return order.action

@@ -121,6 +121,17 @@ def test_signs_that_are_good_again_end_it_at_once_but_a_flapping_card_rests_for_
     assert rests[4] > 2 * rests[2]
 
 
+def test_a_card_that_passes_its_test_with_bad_signs_does_not_return() -> None:
+    sick = Sick(node("one", 1, remedies=("reset", "verify")))
+    sick.say("GPU-one-0", XID_95)
+    for _ in range(2):
+        (order,) = sick.books.state.nodes["n-one"].care
+        sick.books.do(c.ReportCare("n-one", 1, order.number))
+        sick.books.settle()
+    assert sick.standing("GPU-one-0") is Standing.SERVICE
+    assert not sick.usable("GPU-one-0")
+
+
 def test_the_same_fault_after_two_repairs_needs_a_person() -> None:
     sick = Sick(node("one", remedies=ALL), config=CoreConfig(probation_ms=60_000, repairs_an_hour_permille=1000))
     for _ in range(2):

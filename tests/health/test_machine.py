@@ -134,5 +134,5 @@ class HealthMachine(BooksMachine):
         super().teardown()
 
 
-HealthMachine.TestCase.settings = walks(60, 40)
+HealthMachine.TestCase.settings = walks(30, 40)
 TestHealth = HealthMachine.TestCase

@@ -73,6 +73,7 @@ def world_of(node: SimNode) -> World:
         make_tiers=lambda names, **needed: _tiers(node, **needed),
         make_events=lambda backend, take: SimEvents(node, take),
         make_kernel_log=lambda path, device_at, take: SilentLog(),
+        run_command=node.run_command,
         make_host=lambda **_: NothingServed(),
         make_server=lambda service, path: SimLocalServer(node, service),
         make_metrics=_no_metrics,

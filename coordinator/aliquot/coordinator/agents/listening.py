@@ -119,7 +119,6 @@ class Listener:
             await self._submit(c.ReportSlices(session.node_id, session.epoch, read))
             session.note_reports(snapshot.slices)
             await self._cuts(session, snapshot)
-            await self._care(session, snapshot)
         for measured in snapshot.uses:
             self._observed.saw(session.node_id, measured)
         session.delta_seq = snapshot.seq
@@ -128,6 +127,7 @@ class Listener:
             self._device(session, device.uuid, device.telemetry if device.HasField("telemetry") else None)
             healthy, reason, sign = device.healthy, device.health_reason, _sign_of(device)
             self._give(session, device.uuid, device.foreign_bytes, healthy=healthy, reason=reason, sign=sign)
+        await self._care(session, snapshot)  # after what the devices say now: that they are well counts
 
     def _has_other_devices(self, session: Session, snapshot: agent_pb2.Snapshot) -> bool:
         """A device came, went or was partitioned anew: what is placed there is settled by a new handshake."""
@@ -162,7 +162,6 @@ class Listener:
             )
         await self._submit(c.ReconcileNode(session.node_id, session.epoch, reports))
         await self._cuts(session, snapshot)
-        await self._care(session, snapshot)
         session.note_reports(snapshot.slices)
         session.go_live()
 

@@ -208,7 +208,11 @@ def report_care(state: Planning, command: c.ReportCare, now_ms: int) -> Decision
 def _succeeded(state: Planning, node: Node, incident: Incident, story: str, now_ms: int) -> list[Fact]:
     if incident.state is Standing.REPAIRING:
         done = f"its agent has done the {WORDS[incident.action]}"
+        if WORDS[Remedy.VERIFY] not in node.spec.remedies and not _is_well(state, node, incident):
+            return _failed(state, node, incident, "its signs are as bad as before", now_ms, story)
         return [_verified(state, node, incident, f"{done}: {story}" if story else done, now_ms)]
+    if not _is_well(state, node, incident):
+        return _failed(state, node, incident, "it passed, but its signs are bad", now_ms, story)
     text = f"verified: {story}" if story else "verified"
     if incident.tried or incident.severity is Severity.FATAL:
         return [_moved(incident, Standing.PROBATION, text, now_ms, due_ms=now_ms + state.config.probation_ms)]

@@ -93,7 +93,7 @@ WORDS = {Remedy.RESET: "reset", Remedy.REBOOT: "reboot", Remedy.VERIFY: "verify"
 BY_HAND = "by-hand"
 CHECK = "check"
 SUSPECTED = "suspected"
-VANISHED = "vanished"
+VANISHED = "count-too-low"
 
 
 class Sign(msgspec.Struct, frozen=True):
