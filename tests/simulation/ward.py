@@ -12,16 +12,12 @@ from dataclasses import dataclass, replace
 from aliquot.agent.core import signals
 from aliquot.agent.core.samples import DeviceEvent, RecoveryAction
 from aliquot.agent.core.signals import Severity, Signal
-from aliquot.agent.settings import RepairMode, RepairSettings
 from aliquot.v1 import leases_pb2, pool_pb2, types_pb2
 from tests.simulation.sim.loop import US_PER_S
 from tests.simulation.sim.machine import SimDevice
-from tests.simulation.sim.nodes import SimNode
+from tests.simulation.sim.nodes import REPAIRS, SimNode
 from tests.simulation.stage import LEASES, POOL, Stage
 
-REPAIRS = RepairSettings(
-    mode=RepairMode.COMMAND, reset=("reset", "{uuid}"), reboot=("reboot",), restore=("restore", "{uuid}")
-)
 STORM_PROGRAM, STORM_TEARDOWN = 1_000, 168_924
 OUT_WITHIN_S = 900
 BACK_WITHIN_S = 7_200

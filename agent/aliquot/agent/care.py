@@ -243,7 +243,7 @@ class Care:
     async def _restore(self, order: CareOrder) -> None:
         """Put back what a reset needed to be otherwise, on whatever way it ended."""
         for uuid in order.uuids if self._settings.restore else ():
-            problem, _ = await asyncio.shield(self._command(self._settings.restore, order, uuid))
+            problem, _ = await self._command(self._settings.restore, order, uuid)
             if problem:
                 log.error("what a reset of %s needed could not be put back: %s", uuid, problem)
                 self._state.notes[f"restore {uuid}"] = f"after a reset: {problem}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -21,8 +22,8 @@ FOLLOWS = {
     SERVICE: {VERIFYING, PROBATION},
 }
 AT_ONCE_PERMILLE = 100
-STUCK_MS = 7 * 3_600_000
-"""Longer than a card that flaps must rest: whatever is well for so long has returned, or waits for a person."""
+STUCK_S, STUCK_FLAPPING_S = 1_800.0, 25_200.0
+"""Whatever is well for so long has returned, or waits for a person; a card that flaps must rest for up to six hours."""
 
 
 @dataclass(slots=True)
@@ -36,8 +37,12 @@ class Case:
     kind: tuple[str, str]
     by: str
     state: int = QUARANTINED
-    well_ms: int = -1
-    """Since when all that it covers was said to be well; -1: it is not."""
+    well: bool = False
+    """Whether all that it covers is said to be well..."""
+    well_s: float = -1.0
+    """...and since when that was seen."""
+    again: bool = False
+    """Something that it covers was in an incident before."""
 
 
 class Health:
@@ -46,7 +51,11 @@ class Health:
     def __init__(self, books: Books) -> None:
         self._books = books
         self.cases: dict[int, Case] = {}
+        self.now_s: Callable[[], float] = lambda: 0.0
+        """The simulated time."""
         self._last = 0
+        self._ever: set[str] = set()
+        """Units that were in an incident."""
         self._parents: dict[str, str] = {}
         """Instance -> card, of every instance there ever was."""
         self._said: dict[str, tuple[bool, str]] = {}
@@ -76,14 +85,12 @@ class Health:
         for number in [number for number, case in self.cases.items() if case.node_id == node_id]:
             del self.cases[number]
 
-    def stuck(self) -> str:
+    def stuck(self, now_s: float) -> str:
         """A card that has long been well and that nobody has to return by hand, and that has not returned."""
         for case in self.cases.values():
-            waits = case.state not in (SERVICE, PROBATION) and not case.by
-            if waits and case.well_ms >= 0 and self._books.at_ms - case.well_ms > STUCK_MS:
-                return (
-                    f"incident {case.number} ({case.cause}) goes on, and its cards have been well since {case.well_ms}"
-                )
+            waits = case.well and case.state not in (SERVICE, PROBATION) and not case.by
+            if waits and now_s - case.well_s > (STUCK_FLAPPING_S if case.again else STUCK_S):
+                return f"incident {case.number} ({case.cause}) goes on, and its cards have been well for long"
         return ""
 
     def _covers(self, case: Case, uuid: str) -> bool:
@@ -106,10 +113,9 @@ class Health:
     def _note_well(self, case: Case) -> None:
         devices = self._devices(case)
         well = bool(devices) and all(self._said.get(uuid, (True, ""))[0] for uuid in devices)
-        if not well:
-            case.well_ms = -1
-        elif case.well_ms < 0:
-            case.well_ms = self._books.at_ms
+        if well and not case.well:
+            case.well_s = self.now_s()
+        case.well = well
 
     def _opened(self, fact: list[Any]) -> str:
         number, cause, _severity, scope, _remedy, node_id, units, _reason, pool, model, absorbs, by = fact[2:14]
@@ -124,6 +130,8 @@ class Health:
         if scope <= CARD_SCOPE and len(units) != 1:
             return f"incident {number} takes {len(units)} cards out, and is about one"
         case = self.cases[number] = Case(number, cause, node_id, tuple(units), (pool, model), by)
+        case.again = bool(absorbs) or not self._ever.isdisjoint(units)
+        self._ever |= set(units)
         self._after(case)
         return ""
 
@@ -150,7 +158,7 @@ class Health:
         by_hand = bool(fact[4])
         if case.by and not by_hand and case.state not in (VERIFYING, PROBATION):
             return f"incident {case.number} was opened by hand, and is closed by nobody"
-        if case.state in (DRAINED, REPAIRING, SERVICE) and not by_hand and case.well_ms < 0:
+        if case.state in (DRAINED, REPAIRING, SERVICE) and not by_hand and not case.well:
             return f"incident {case.number} is closed in state {case.state}"
         wrong = self._too_early(case) if case.state != PROBATION else ""
         self._after(case)

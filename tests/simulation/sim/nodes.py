@@ -17,7 +17,7 @@ from aliquot.agent.core.samples import DeviceEvent, DeviceInfo
 from aliquot.agent.membership import Membership
 from aliquot.agent.node_key import fingerprint
 from aliquot.agent.processes.commands import Ended
-from aliquot.agent.settings import MigSettings, PollSettings, RepairSettings, Settings
+from aliquot.agent.settings import MigSettings, PollSettings, RepairMode, RepairSettings, Settings
 from aliquot.common.duration import DurationMs
 from tests.simulation.sim.agent_world import world_of
 from tests.simulation.sim.clocks import WallClock
@@ -31,6 +31,9 @@ from tests.simulation.sim.network import Network
 GIB = 1 << 30
 COMMAND_S = 8.0
 """How long a command takes."""
+REPAIRS = RepairSettings(
+    mode=RepairMode.COMMAND, reset=("reset", "{uuid}"), reboot=("reboot",), restore=("restore", "{uuid}")
+)
 MODELS = (
     ("NVIDIA A100-SXM4-40GB", "A100-40", 40 * GIB, GIB // 2),
     ("NVIDIA A100-SXM4-80GB", "A100-80", 80 * GIB, GIB // 2),
@@ -111,7 +114,7 @@ class SimNode(SimMachine):
                 health=DurationMs(30_000),
                 discovery=DurationMs(60_000),
             ),
-            repair=RepairSettings(verify=False),
+            repair=REPAIRS if number % 2 else RepairSettings(verify=number % 4 == 0),
         )
 
     def repairs_with(self, settings: RepairSettings) -> None:
@@ -122,16 +125,17 @@ class SimNode(SimMachine):
         """A command of the administrator's, or a test of a card."""
         await asyncio.sleep(COMMAND_S)
         if argv[0] == "reset":
-            self.devices[argv[1]].well_again()
+            if argv[1] in self.devices:
+                self.devices[argv[1]].well_again()
         elif argv[0] == "reboot":
             for device in self.devices.values():
                 device.well_again()
             self.unplugged.clear()
             self.loop.call_in(self.os, US_PER_S, lambda: self.cut_power(60 * US_PER_S))
         elif "aliquot.agent.doctor.card" in argv:
-            device = self.devices[argv[argv.index("--uuid") + 1]]
-            asks = device.recovery is not None and device.recovery.concerns_device
-            sick = device.lost or device.hung or device.remap_failed or asks
+            device = self.devices.get(argv[argv.index("--uuid") + 1])
+            asks = device is not None and device.recovery is not None and device.recovery.concerns_device
+            sick = device is not None and (device.lost or device.hung or device.remap_failed or asks)
             said = {"problem": "it is as sick as before" if sick else "", "story": "tested"}
             return Ended(int(sick), json.dumps(said))
         return Ended(0, "done")
