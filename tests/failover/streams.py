@@ -86,5 +86,5 @@ class Held:
 async def until_open(streams: Sequence[Held], since: float = 0.0) -> None:
     """Until each is open and has heard something since that monotonic moment."""
     async with asyncio.timeout(60):
-        while not all(stream.open and stream.heard_at > since for stream in streams):
+        while not all(stream.open and stream.heard_at > since for stream in streams):  # noqa: ASYNC110 - many, one look
             await asyncio.sleep(_AGAIN_S)
