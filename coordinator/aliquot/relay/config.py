@@ -65,6 +65,8 @@ class Settings:
     processes: int = 1
     """That share the port, each with a stream of its own to the coordinator. A processor core each is what they use."""
     metrics_host: str = "127.0.0.1"
+    metrics_token_file: Path | None = None
+    """Tokens that may read metrics; needed off loopback."""
     metrics_port: int = 7073
     """Of the first process; each other has the next one. 0: a free one each; -1: none."""
     linger: DurationMs = field(default=DurationMs(50))
