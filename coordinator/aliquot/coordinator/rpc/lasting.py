@@ -8,6 +8,7 @@ expires.
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections.abc import AsyncIterator, Callable
 from typing import Any, NoReturn
 
@@ -70,6 +71,20 @@ class LastingCalls:
                 if handler.request_streaming
                 else grpc.unary_stream_rpc_method_handler
             )
+
+            if inspect.iscoroutinefunction(behaviour):
+
+                async def carried(request: object, context: Context) -> None:
+                    entry = self._enter(counted=counted) or await self._refuse(context)
+                    try:
+                        await behaviour(request, context)
+                    except asyncio.CancelledError:
+                        await self._explain(entry, context)
+                        raise
+                    finally:
+                        self._leave(entry)
+
+                return make(carried, handler.request_deserializer, handler.response_serializer)  # type: ignore[no-any-return]
 
             async def streamed(request: object, context: Context) -> AsyncIterator[object]:
                 entry = self._enter(counted=counted) or await self._refuse(context)
