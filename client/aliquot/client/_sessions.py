@@ -15,10 +15,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+import grpc
+
+from aliquot.client._access import login
+from aliquot.client._channels import OPTIONS
+from aliquot.client._flow import Attempt, Context, Effect, Endpoints, Flow, Pause, RetryPolicy
+from aliquot.client._grpc_status import to_failure
 from aliquot.client._token import Token
+from aliquot.client.access import IssuedToken
 from aliquot.common.backoff import Backoff
-from aliquot.common.errors import AliquotError, ConfigError
-from aliquot.common.tls import ClientTls
+from aliquot.common.errors import AliquotError, ConfigError, SecurityError
+from aliquot.common.tls import ClientTls, channel_credentials, is_local_address
 
 log = logging.getLogger("aliquot.client")
 
@@ -52,17 +59,17 @@ class PodSession:
         return made
 
     def load(self) -> str:
-        """The session's token; a new one, unless it has just been opened. Raises `ConfigError` and `PoolError`."""
+        """The session's token; a new one, unless it has just been opened. Raises `ConfigError`, `SecurityError` and
+        `PoolError`.
+        """
         with self._lock:
             if not self._text or time.monotonic() - self._since_s >= REST_S:
                 self._open()
             return self._text
 
     def _open(self) -> None:
-        from aliquot.client._sync.pool import Pool  # noqa: PLC0415 - which reads the settings that name this
-
-        with Pool(self._addresses, token="", tls=self._tls, timeout_s=_LOGIN_S) as pool:
-            issued = pool.access.login(service_account_token=_read(self._file))
+        context = Context(Endpoints(self._addresses), RetryPolicy(), time.monotonic)
+        issued = _carried_out(login(context, "", _read(self._file), "", _LOGIN_S), self._tls)
         self._text, self._since_s = issued.token, time.monotonic()
         life_s = max(0.0, (issued.issued.expires_ms - issued.issued.created_ms) / 1000)
         self._backoff.succeeded()
@@ -94,6 +101,44 @@ class PodSession:
 def _renew(session: weakref.ref[PodSession]) -> None:
     if (found := session()) is not None:
         found.renew()
+
+
+def _carried_out(flow: Flow[IssuedToken], tls: ClientTls | None) -> IssuedToken:
+    """Its calls, on this thread: it belongs to no pool, and to neither twin. Raises `PoolError`."""
+    credentials = None if tls is None else channel_credentials(tls)
+    try:
+        effect = next(flow)
+        while True:
+            if isinstance(effect, Pause):
+                time.sleep(effect.seconds)
+                effect = flow.send(None)
+            elif isinstance(effect, Attempt):
+                effect = _attempted(flow, effect, credentials)
+    except StopIteration as end:
+        issued: IssuedToken = end.value
+        return issued
+
+
+def _attempted(flow: Flow[IssuedToken], attempt: Attempt, credentials: grpc.ChannelCredentials | None) -> Effect:
+    method, address = attempt.method, attempt.address
+    if credentials is None and not is_local_address(address):
+        raise SecurityError(
+            f"a service account's token is not sent to {address} without TLS: whoever is on the way could use it",
+            hint="name the pool's authority: ALIQUOT_CLIENT_TLS_CA_FILE, or tls.ca_file in the configuration file",
+        )
+    with (
+        grpc.insecure_channel(address, OPTIONS)
+        if credentials is None
+        else grpc.secure_channel(address, credentials, OPTIONS)
+    ) as channel:
+        call = channel.unary_unary(method.path, method.request.SerializeToString, method.answer.FromString)
+        try:
+            answer = call(attempt.request, timeout=attempt.timeout_s)
+        except grpc.RpcError as error:
+            failure = to_failure(error, error.trailing_metadata(), address)
+        else:
+            return flow.send(answer)
+    return flow.throw(failure)
 
 
 def _read(file: Path) -> str:

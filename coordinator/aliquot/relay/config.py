@@ -117,7 +117,7 @@ class Settings:
                 if not is_local_address(address):
                     raise ConfigError(
                         f"refusing to relay agents to {address} without TLS",
-                        hint="let it join (`aliquot relay invite NAME` of an administrator), or give --tls-coordinator-ca",
+                        hint="let it join (an administrator's `aliquot relay invite`), or give --tls-coordinator-ca",
                     )
 
 
