@@ -17,6 +17,7 @@ PROGRAM = [sys.executable, "-c", "import sys; from aliquot.console.main import m
 
 def test_it_says_where_it_serves_and_ends_when_it_is_told_to() -> None:
     with real_pool(nodes=1) as pool:
+        assert pool.token_file is not None
         token = pool.token_file.read_text().strip()
         environment = {name: value for name, value in os.environ.items() if not name.startswith("ALIQUOT_")}
         command = [*PROGRAM, "--port", "0", "--coordinator", pool.address]
