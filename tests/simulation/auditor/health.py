@@ -68,9 +68,10 @@ class Health:
         """A node has these devices now."""
         for device in spec["devices"]:
             self._parents[device["uuid"]] = device.get("parent_uuid", "")
-        there = {device["uuid"] for device in spec["devices"]}
-        for uuid in [uuid for uuid in self._said if uuid not in self._books.cards and uuid not in there]:
-            del self._said[uuid]
+        machine = self._books.machines.get(spec["node_id"])
+        gone = set(machine.devices) - {device["uuid"] for device in spec["devices"]} if machine is not None else set()
+        for uuid in gone:
+            self._said.pop(uuid, None)  # what was said of it is forgotten with it
 
     def look(self, uuid: str) -> None:
         """Bring what may be placed on a device up to date."""
