@@ -35,7 +35,7 @@ def test_numbers_are_those_of_the_contract() -> None:
         (signals.Scope, types_pb2.SignScope),
         (signals.Remedy, types_pb2.Remedy),
     ):
-        assert sorted(map(int, kind)) == sorted(contract.values())  # type: ignore[attr-defined]
+        assert sorted(map(int, kind)) == sorted(contract.values())
 
 
 @given(st.integers(0, 1_000))

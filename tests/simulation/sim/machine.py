@@ -100,6 +100,12 @@ class SimDevice:
     sample: dict[str, Any] = field(default_factory=dict)
     """What else it says of itself, by the names of `HealthSample`."""
 
+    @property
+    def sick(self) -> bool:
+        """Whether a test would find something wrong with it."""
+        asks = self.recovery is not None and self.recovery.concerns_device
+        return self.lost or self.hung or self.remap_failed or asks
+
     def well_again(self) -> None:
         """As after a reset."""
         self.lost = self.hung = False

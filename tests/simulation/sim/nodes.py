@@ -133,9 +133,8 @@ class SimNode(SimMachine):
             self.unplugged.clear()
             self.loop.call_in(self.os, US_PER_S, lambda: self.cut_power(60 * US_PER_S))
         elif "aliquot.agent.doctor.card" in argv:
-            device = self.devices.get(argv[argv.index("--uuid") + 1])
-            asks = device is not None and device.recovery is not None and device.recovery.concerns_device
-            sick = device is not None and (device.lost or device.hung or device.remap_failed or asks)
+            tested = self.devices.get(argv[argv.index("--uuid") + 1])
+            sick = tested is not None and tested.sick
             said = {"problem": "it is as sick as before" if sick else "", "story": "tested"}
             return Ended(int(sick), json.dumps(said))
         return Ended(0, "done")
