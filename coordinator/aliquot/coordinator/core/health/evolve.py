@@ -63,7 +63,7 @@ def _opened(state: State, fact: IncidentOpened) -> None:
         steps=(Step(fact.at_ms, Standing.QUARANTINED, fact.reason),),
     )
     health.next_number = fact.number + 1
-    if not going_on:
+    if not going_on and not incident.planned:
         for unit in fact.units:
             last_ms = max((past.at_ms for past in health.past.get(unit, ()) if not past.action), default=0)
             if last_ms:
@@ -132,7 +132,8 @@ def _back(state: State, incident: Incident, at_ms: int) -> Incident:
     out_ms = at_ms - incident.opened_ms
     known = health.totals.get(incident.cause, CauseTotals())
     health.totals[incident.cause] = CauseTotals(known.incidents + 1, known.out_ms + out_ms * len(incident.units))
-    health.repairs = health.repairs.add(out_ms, REPAIR_BOUNDS_S)
+    if not incident.planned:
+        health.repairs = health.repairs.add(out_ms, REPAIR_BOUNDS_S)
     return replace(incident, back_ms=at_ms)
 
 

@@ -58,7 +58,7 @@ def health(state: Planning, query: GetHealth, now_ms: int) -> HealthReport:
                 f"there is no incident {query.incident}, or it was forgotten",
                 hint="`aliquot health` lists those that are known",
             )
-    took = sorted(each.back_ms - each.opened_ms for each in books.closed if each.back_ms and not each.is_check)
+    took = sorted(each.back_ms - each.opened_ms for each in books.closed if each.back_ms and not each.planned)
     intervals = state.health.intervals
     between = sum(intervals.counts)
     return HealthReport(

@@ -155,6 +155,11 @@ class Incident(msgspec.Struct, frozen=True, omit_defaults=True):
         """Whether nothing is known to be wrong: the card is tested once it is empty."""
         return self.cause in (CHECK, SUSPECTED)
 
+    @property
+    def planned(self) -> bool:
+        """Whether people wanted it: it says nothing of how often cards fail, and how soon they are mended."""
+        return bool(self.by) or self.is_check
+
 
 class Past(msgspec.Struct, frozen=True, array_like=True):
     """What once befell a unit: an incident of this cause, or (with an action) an attempt to repair it."""
