@@ -79,7 +79,7 @@ class KernelLog:
                 self._read(loop)
             except OSError as error:
                 if not told:
-                    log.warning("the kernel's log can't be read, so NVML alone tells of XIDs: %s", error)
+                    log.warning("NVML alone tells of XIDs, because the kernel's log is closed to this agent: %s", error)
                 told = True
                 self._stopping.wait(RETRY_S)
 
