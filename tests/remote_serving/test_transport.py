@@ -12,13 +12,13 @@ import pytest
 from aliquot.remote.core.channel import FRAME_BYTES_MAX
 from aliquot.remote.core.endpoint import Endpoint
 from aliquot.remote.core.window import Limits
-from aliquot.remote.errors import (
-    RemoteClosed,
-    RemoteError,
-    RemoteLeaseEnded,
-    RemoteLost,
-    RemoteRefused,
-    RemoteUnreachable,
+from aliquot.remote.ending import (
+    SessionClosed,
+    SessionError,
+    SessionLeaseEnded,
+    SessionLost,
+    SessionRefused,
+    SessionUnreachable,
 )
 from aliquot.remote.server.listening import Bounds
 from aliquot.remote.wire.client import Notice, open_channel
@@ -49,9 +49,9 @@ def test_frames_come_back_in_order() -> None:
             channel.send(bytes(FRAME_BYTES_MAX + 1))
         channel.close()
         until(lambda: served.engines[0].closed, "the engine is closed")
-        with pytest.raises(RemoteClosed):
+        with pytest.raises(SessionClosed):
             channel.send(b"x")
-        with pytest.raises(RemoteClosed):
+        with pytest.raises(SessionClosed):
             channel.receive()
 
 
@@ -94,11 +94,11 @@ def test_whoever_is_away_for_too_long_has_lost_everything() -> None:
             channel.send(b"quiet")
         until(lambda: channel.acknowledged == 3, "three are acknowledged")
         proxy.close()
-        with pytest.raises(RemoteLost, match="3 frames were acknowledged") as caught:
+        with pytest.raises(SessionLost, match="3 frames were acknowledged") as caught:
             channel.receive()
         assert caught.value.acknowledged == 3
         until(lambda: served.engines[0].closed, "everything is freed")
-        with pytest.raises(RemoteLost):
+        with pytest.raises(SessionLost):
             channel.send(b"x")
 
 
@@ -110,7 +110,7 @@ def test_a_server_that_has_died_is_an_error_that_says_how_far_it_was() -> None:
         until(lambda: channel.acknowledged == 1, "one is acknowledged")
         port = served.endpoint.port
         served.server._server.stop(0).wait()  # type: ignore[union-attr]
-        with serving(SHORT, port) as other, pytest.raises(RemoteError):
+        with serving(SHORT, port) as other, pytest.raises(SessionError):
             channel.receive()
         assert not other.engines, "what another server has is not taken for it"
 
@@ -119,12 +119,12 @@ def test_a_locator_that_knows_ends_the_waiting() -> None:
     with serving() as inner:
         served, proxy = behind(inner)
 
-        def preempted() -> Endpoint | None:
-            raise RemoteLeaseEnded("preempted", end_reason="PREEMPTED")
+        def preempted(*, stopped: bool) -> Endpoint | None:
+            raise SessionLeaseEnded("preempted", end_reason="PREEMPTED")
 
         channel = served.open(locate=preempted)
         proxy.cut()
-        with pytest.raises(RemoteLeaseEnded) as caught:
+        with pytest.raises(SessionLeaseEnded) as caught:
             channel.receive()
         assert caught.value.end_reason == "PREEMPTED"
         proxy.close()
@@ -168,7 +168,7 @@ def test_an_engine_that_fails_ends_its_session_and_no_other() -> None:
     with serving() as served:
         first, second = served.open(), served.open()
         first.send(b"raise")
-        with pytest.raises(RemoteLost, match="RuntimeError: told to"):
+        with pytest.raises(SessionLost, match="RuntimeError: told to"):
             first.receive()
         second.send(b"on")
         assert second.receive() == b"on"
@@ -184,17 +184,17 @@ def test_notice_then_end_reach_the_client() -> None:
         assert (heard[0].reason, heard[0].grace_s) == ("STOPPING", 7.5)
         channel.send(b"still")
         assert channel.receive() == b"still"
-        with pytest.raises(RemoteLeaseEnded, match="its lease is being ended"):
+        with pytest.raises(SessionLeaseEnded, match="its lease is being ended"):
             served.open()
         served.server.stop("STOPPED", "its lease was ended")
-        with pytest.raises(RemoteLeaseEnded, match="its lease was ended"):
+        with pytest.raises(SessionLeaseEnded, match="its lease was ended"):
             channel.receive()
 
 
 def test_sessions_are_bounded() -> None:
     with serving(SHORT) as served:
         channels = [served.open(), served.open()]
-        with pytest.raises(RemoteRefused) as caught:
+        with pytest.raises(SessionRefused) as caught:
             served.open()
         assert caught.value.stated_reason == "SESSIONS"
         for channel in channels:
@@ -216,7 +216,7 @@ def test_sessions_are_bounded() -> None:
 )
 def test_who_may_not_come_in_is_told_why(changed: dict[str, object], reason: str) -> None:
     with serving() as served:
-        with pytest.raises(RemoteRefused) as caught:
+        with pytest.raises(SessionRefused) as caught:
             served.open(opening(**changed))
         assert caught.value.stated_reason == reason
         assert served.server.sessions() == 0
@@ -312,7 +312,7 @@ def test_plaintext_is_refused() -> None:
 def test_another_server_at_the_same_address_is_not_trusted() -> None:
     with serving() as served, serving() as other:
         mixed = Endpoint("127.0.0.1", other.endpoint.port, served.endpoint.certificate_sha256)
-        with pytest.raises(RemoteUnreachable, match="not the process that serves the lease"):
+        with pytest.raises(SessionUnreachable, match="not the process that serves the lease"):
             Served(served.server, mixed, served.certificate).open()
         assert other.server.figures()["refused"] == 0, "it was told nothing"
 
@@ -321,7 +321,7 @@ def test_nobody_there() -> None:
     free = socket.create_server(("127.0.0.1", 0))
     port = free.getsockname()[1]
     free.close()
-    with pytest.raises(RemoteUnreachable, match="nobody answers"):
+    with pytest.raises(SessionUnreachable, match="nobody answers"):
         open_channel(Endpoint("127.0.0.1", port, bytes(32)), opening(), connect_s=0.2)
 
 

@@ -1,1 +1,1 @@
-"""The process that serves a lease: what the agent starts, and the engines that do what frames say."""
+"""The serving end of a lease: runs what a client says, on the lease's device, within its memory."""

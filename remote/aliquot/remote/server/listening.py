@@ -30,6 +30,7 @@ SESSIONS_MAX = 16
 HELLO_S = 10.0
 RESUME_S = 30.0
 _SWEEP_S = 0.5
+_LOOK_S = 0.1
 _ADD_UP = ("frames_up", "frames_down", "bytes_up", "bytes_down", "answer_waits", "resumed", "ops", "waits")
 
 MakeEngine = Callable[[str, Part, Callable[[bytes], None]], Engine]
@@ -102,6 +103,12 @@ class RemoteServer(remote_pb2_grpc.RemoteServiceServicer):
         """How many there are, with a connection or without."""
         with self._lock:
             return len(self._sessions)
+
+    def wait_empty(self, timeout_s: float) -> None:
+        """Until nobody is there any more, or the time is over."""
+        until_s = time.monotonic() + timeout_s
+        while self.sessions() and time.monotonic() < until_s:
+            self._stopped.wait(_LOOK_S)
 
     def stop(self, reason: str, detail: str, timeout_s: float = 2.0) -> None:
         """End every session, and say why. Returns when clients were told and engines have freed what they held, or

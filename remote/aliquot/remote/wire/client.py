@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
+from typing import Protocol
 
 import grpc
 
@@ -20,13 +21,13 @@ from aliquot.remote.core.channel import FRAME_BYTES_MAX
 from aliquot.remote.core.endpoint import Endpoint
 from aliquot.remote.core.versions import VERSION_MAX, VERSION_MIN
 from aliquot.remote.core.window import DOWN_LIMITS, TELL_AFTER_S, Limits, Receiving, Sending, WindowError
-from aliquot.remote.errors import (
-    RemoteClosed,
-    RemoteError,
-    RemoteLeaseEnded,
-    RemoteLost,
-    RemoteRefused,
-    RemoteUnreachable,
+from aliquot.remote.ending import (
+    SessionClosed,
+    SessionError,
+    SessionLeaseEnded,
+    SessionLost,
+    SessionRefused,
+    SessionUnreachable,
 )
 from aliquot.remote.wire.options import CLIENT_OPTIONS
 from aliquot.remote.wire.pinning import pinned_credentials
@@ -62,9 +63,13 @@ class Opening:
     engine: str
 
 
-Locate = Callable[[], Endpoint | None]
-"""Where the lease is served now; None: not known at the moment. Raises the `RemoteError` that ends the session, where
-the lease has ended. Asked whenever a connection broke, and where the server says that it stops."""
+class Locate(Protocol):
+    """Knows what has become of the lease."""
+
+    def __call__(self, *, stopped: bool) -> Endpoint | None:
+        """Where it is served now; None: not known at the moment. Asked whenever a connection broke; `stopped`: the
+        server has said goodbye. Raises the `SessionError` that ends the session, where the lease has ended.
+        """
 
 
 class RemoteChannel:
@@ -102,7 +107,7 @@ class RemoteChannel:
         self._session = b""
         self._resume_s = 0.0
         self._closing = False
-        self._error: RemoteError | None = None
+        self._error: SessionError | None = None
         self._call: grpc.Call | None = None
         self._credentials: grpc.ChannelCredentials | None = None
         self._waits = [0, 0.0]
@@ -168,7 +173,7 @@ class RemoteChannel:
         """See `Channel`. What was not done yet is not done any more."""
         with self._changed:
             self._closing = True
-            self._fail(RemoteClosed("the session was closed by this program"))
+            self._fail(SessionClosed("the session was closed by this program"))
             self._wake_sender()
         if threading.current_thread() is not self._thread:
             self._thread.join(CLOSE_S)
@@ -181,7 +186,7 @@ class RemoteChannel:
         return self._sending.acknowledged
 
     @property
-    def error(self) -> RemoteError | None:
+    def error(self) -> SessionError | None:
         """What ended the session, if something did."""
         return self._error
 
@@ -231,20 +236,20 @@ class RemoteChannel:
                     if self._error is None:
                         self._room.wait(min(pause_s, left_s))
                 pause_s = min(_RETRY_MAX_S, pause_s * 2)
-        except RemoteError as error:
+        except SessionError as error:
             self._end(error)
         except Exception as error:
             log.exception("a remote session has failed")
-            self._end(RemoteError(f"{type(error).__name__}: {error}", hint="this is a defect of aliquot"))
+            self._end(SessionError(f"{type(error).__name__}: {error}", hint="this is a defect of aliquot"))
 
     def _connect(self) -> str:
-        """One connection, from its beginning to its end. Returns why it ended. Raises `RemoteError`."""
+        """One connection, from its beginning to its end. Returns why it ended. Raises `SessionError`."""
         connection = self._connection
         try:
             if self._credentials is None:
                 self._credentials = pinned_credentials(self._endpoint, self._connect_s)
-        except RemoteUnreachable as error:
-            if error.stated_reason == "REMOTE_CERTIFICATE":
+        except SessionUnreachable as error:
+            if error.stated_reason == "SESSION_CERTIFICATE":
                 raise
             return error.message
         with grpc.secure_channel(self._endpoint.address, self._credentials, options=CLIENT_OPTIONS) as channel:
@@ -256,7 +261,7 @@ class RemoteChannel:
             except grpc.RpcError as error:
                 return f"the connection broke: {call.details() or error}"
             except WindowError as error:
-                raise RemoteError(f"the server breaks the protocol: {error}", reason="PROTOCOL") from error
+                raise SessionError(f"the server breaks the protocol: {error}", reason="PROTOCOL") from error
             finally:
                 call.cancel()
                 self._call = None
@@ -325,7 +330,7 @@ class RemoteChannel:
         self._changed.notify_all()
 
     def _take(self, message: remote_pb2.RemoteDown) -> None:
-        """What came over the connection. Raises `RemoteError` and `WindowError`."""
+        """What came over the connection. Raises `SessionError` and `WindowError`."""
         if message.HasField("welcome"):
             self._greeted(message.welcome)
             return
@@ -368,47 +373,47 @@ class RemoteChannel:
 
     # -- ends
 
-    def _still_there(self) -> None:
-        """Whether it makes sense to try again. Raises `RemoteError` where it does not."""
+    def _still_there(self, *, stopped: bool = False) -> None:
+        """Whether it makes sense to try again. Raises `SessionError` where it does not."""
         if self._locate is None or not self._session:
             return
-        now = self._locate()
+        now = self._locate(stopped=stopped)
         if now is not None and now != self._endpoint:
             raise self._lost("the process that served the lease has ended, and another serves it now")
 
-    def _ended_by(self, end: remote_pb2.RemoteEnd) -> RemoteError:
+    def _ended_by(self, end: remote_pb2.RemoteEnd) -> SessionError:
         done = self.acknowledged
         if end.reason in _STOPPED:
             try:
-                self._still_there()  # which knows better what has become of the lease
-            except RemoteError as error:
+                self._still_there(stopped=True)  # which may know why
+            except SessionError as error:
                 return error
-            return RemoteLeaseEnded(
+            return SessionLeaseEnded(
                 f"the lease is not served any more: {end.detail}", reason=end.reason, acknowledged=done
             )
         if not self._session:
-            return RemoteRefused(f"the server refuses the session: {end.detail}", reason=end.reason)
+            return SessionRefused(f"the server refuses the session: {end.detail}", reason=end.reason)
         if end.reason in _LOST:
             return self._lost(end.detail, end.reason)
         if end.reason == "CLOSED":
-            return RemoteClosed("the session is closed")
-        return RemoteError(f"the server has ended the session: {end.detail}", reason=end.reason, acknowledged=done)
+            return SessionClosed("the session is closed")
+        return SessionError(f"the server has ended the session: {end.detail}", reason=end.reason, acknowledged=done)
 
-    def _given_up(self, why: str) -> RemoteError:
+    def _given_up(self, why: str) -> SessionError:
         if not self._session:
-            return RemoteUnreachable(f"{self._endpoint.address} did not let this program in: {why}")
+            return SessionUnreachable(f"{self._endpoint.address} did not let this program in: {why}")
         return self._lost(f"for {self._resume_s:g} s nobody answered ({why})")
 
-    def _lost(self, why: str, reason: str = "") -> RemoteLost:
+    def _lost(self, why: str, reason: str = "") -> SessionLost:
         done = self.acknowledged
-        return RemoteLost(
+        return SessionLost(
             f"what this session had on the device is gone: {why}; {done} frames were acknowledged",
             hint="begin again, from a checkpoint if there is one",
             reason=reason,
             acknowledged=done,
         )
 
-    def _end(self, error: RemoteError) -> None:
+    def _end(self, error: SessionError) -> None:
         with self._changed:
             self._fail(error)
             self._connection += 1
@@ -418,7 +423,7 @@ class RemoteChannel:
         if self._error is not None:
             raise self._error.with_traceback(None)  # raised again and again: where it was before is not of interest
 
-    def _fail(self, error: RemoteError) -> None:
+    def _fail(self, error: SessionError) -> None:
         if self._error is None:
             self._error = error
         self._arrived.notify_all()
@@ -433,8 +438,8 @@ def open_channel(
     on_notice: Callable[[Notice], None] | None = None,
     connect_s: float = CONNECT_S,
 ) -> RemoteChannel:
-    """A session of its own with the process that serves a lease. Raises `RemoteUnreachable`, after `connect_s`, and
-    `RemoteRefused`.
+    """A session of its own with the process that serves a lease. Raises `SessionUnreachable`, after `connect_s`, and
+    `SessionRefused`.
     """
     channel = RemoteChannel(endpoint, opening, locate, on_notice, connect_s)
     try:

@@ -14,11 +14,11 @@ from hashlib import sha256
 import grpc
 
 from aliquot.remote.core.endpoint import Endpoint
-from aliquot.remote.errors import RemoteUnreachable
+from aliquot.remote.ending import SessionUnreachable
 
 
 def pinned_credentials(endpoint: Endpoint, timeout_s: float) -> grpc.ChannelCredentials:
-    """Credentials for the server with that certificate only. Raises `RemoteUnreachable`."""
+    """Credentials for the server with that certificate only. Raises `SessionUnreachable`."""
     return grpc.ssl_channel_credentials(
         root_certificates=ssl.DER_cert_to_PEM_cert(_fetch(endpoint, timeout_s)).encode()
     )
@@ -37,15 +37,15 @@ def _fetch(endpoint: Endpoint, timeout_s: float) -> bytes:
         ):
             certificate = secured.getpeercert(binary_form=True) or b""
     except OSError as error:
-        raise RemoteUnreachable(
+        raise SessionUnreachable(
             f"nobody answers at {endpoint.address}: {error}",
             hint="the node must be reachable from here on that port; `hosting.advertise` and `hosting.ports` of its "
             "agent say where it serves",
         ) from error
     if not hmac.compare_digest(sha256(certificate).digest(), endpoint.certificate_sha256):
-        raise RemoteUnreachable(
+        raise SessionUnreachable(
             f"who answers at {endpoint.address} is not the process that serves the lease: its certificate is another",
             hint="the process may have been started again: ask for the lease's endpoint again",
-            reason="REMOTE_CERTIFICATE",
+            reason="SESSION_CERTIFICATE",
         )
     return certificate
