@@ -140,6 +140,7 @@ def call(
     per_attempt = context.policy.attempt_timeout_s if attempt_timeout_s is None else attempt_timeout_s
     failures = hops = 0
     renewals_left = 1
+    unknown = False
     while True:
         address, generation = context.endpoints.current, context.token.generation
         remaining = max(0.001, deadline - context.clock())
@@ -151,6 +152,7 @@ def call(
                 renewals_left -= 1
                 continue
             error = context.error_of(failure, method, timeout_s)
+            error.after_unknown = unknown
             if not context.policy.enabled or not is_passing(failure):
                 raise error from None
             leader = failure.metadata.get("leader", "")
@@ -160,6 +162,7 @@ def call(
                 continue
             if failure.code in {"UNAVAILABLE", "DEADLINE_EXCEEDED"}:
                 context.endpoints.advance(address)
+                unknown = True
             failures += 1
             hops = 0
             wait_s = pause_s(context, failures, failure)
