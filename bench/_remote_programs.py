@@ -47,11 +47,13 @@ class Transformer(nn.Module):
         return scores
 
 
-def transformer(device: torch.device | str) -> tuple[Callable[[], torch.Tensor], nn.Module]:
+def transformer(
+    device: torch.device | str, *, capturable: bool = False
+) -> tuple[Callable[[], torch.Tensor], nn.Module]:
     """A training step of the transformer at batch 4, length 64, and its model."""
     torch.manual_seed(0)
     model = Transformer().to(device)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, foreach=True)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, foreach=True, capturable=capturable)
     tokens = torch.randint(0, 256, (4, 64)).to(device)
     targets = torch.randint(0, 256, (4, 64)).to(device)
 
@@ -65,11 +67,11 @@ def transformer(device: torch.device | str) -> tuple[Callable[[], torch.Tensor],
     return step, model
 
 
-def mlp(device: torch.device | str) -> tuple[Callable[[], torch.Tensor], nn.Module]:
+def mlp(device: torch.device | str, *, capturable: bool = False) -> tuple[Callable[[], torch.Tensor], nn.Module]:
     """A training step of three linear layers at batch 64, and its model."""
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(784, 256), nn.ReLU(), nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, 10)).to(device)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, foreach=True)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, foreach=True, capturable=capturable)
     inputs = torch.randn(64, 784).to(device)
     targets = torch.randint(0, 10, (64,)).to(device)
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 import msgspec
 import torch
 
+from aliquot.remote import operators
 from aliquot.remote.core import messages
 from aliquot.remote.core.accounting import OutOfMemory
 from aliquot.remote.core.bounds import PROTOCOL, TEMPLATES_MAX
@@ -21,7 +22,6 @@ from aliquot.remote.core.channel import FRAME_BYTES_MAX, Engine, EngineFactory
 from aliquot.remote.core.layouts import LayoutError
 from aliquot.remote.core.messages import DATA_HEADER, Kind, MessageError
 from aliquot.remote.core.words import FREE, REPLAY, TEMPLATES_FROM, StreamError, unpack
-from aliquot.remote.server import operators
 from aliquot.remote.server.blobs import Blobs
 from aliquot.remote.server.executor import Executable, TemplateError
 from aliquot.remote.server.graphs import Graphs

@@ -16,7 +16,7 @@ from aliquot.remote.core import messages
 from aliquot.remote.core.accounting import OutOfMemory
 from aliquot.remote.core.bounds import ARGUMENTS_MAX
 from aliquot.remote.core.words import words_float, words_int
-from aliquot.remote.server.operators import find, is_random
+from aliquot.remote.operators import find, is_random
 from aliquot.remote.server.randomness import Generator
 from aliquot.remote.server.store import Allocation, Layout, Store, as_predicted, make_predicted
 

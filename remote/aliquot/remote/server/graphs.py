@@ -12,8 +12,8 @@ import torch
 
 from aliquot.remote.core import messages
 from aliquot.remote.core.bounds import GRAPH_NODES_MAX, GRAPHS_MAX
+from aliquot.remote.operators import find, is_random
 from aliquot.remote.server.executor import Executable, TemplateError, constant
-from aliquot.remote.server.operators import find, is_random
 from aliquot.remote.server.randomness import Generator
 from aliquot.remote.server.store import Store
 

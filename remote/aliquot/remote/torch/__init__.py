@@ -26,6 +26,7 @@ from aliquot.remote.torch import backend as _backend
 from aliquot.remote.torch import overrides as _overrides
 from aliquot.remote.torch import special as _special  # noqa: F401 - puts its operators in place
 from aliquot.remote.torch.backend import attach, detach, session_of
+from aliquot.remote.torch.capture import Captured, capture
 from aliquot.remote.torch.errors import RemoteLinAlgError, RemoteOutOfMemoryError
 from aliquot.remote.torch.tensor import RemoteTensor
 
@@ -34,6 +35,7 @@ _overrides.register()
 
 __all__ = [
     "CaptureError",
+    "Captured",
     "RemoteError",
     "RemoteIndexError",
     "RemoteLinAlgError",
@@ -45,6 +47,7 @@ __all__ = [
     "RemoteTypeError",
     "RemoteValueError",
     "attach",
+    "capture",
     "detach",
     "session_of",
 ]

@@ -86,6 +86,7 @@ tensors.miss = miss
 def _forget(session: Session) -> None:
     """Make room: what was seen first goes, an eighth at a time. What is still in use is defined again."""
     session.flush()
+    session.evictions += 1
     for key in list(session.entries)[: _entries_left // 8]:
         entry = session.entries.pop(key)
         if entry.number:

@@ -21,9 +21,10 @@ from aliquot.remote.core import messages
 from aliquot.remote.core.bounds import HANDLES_MAX, PROTOCOL
 from aliquot.remote.core.channel import FRAME_BYTES_MAX, Channel
 from aliquot.remote.core.messages import DATA_HEADER, Kind
+from aliquot.remote.core.recording import Shape, shape_of
 from aliquot.remote.core.words import TEMPLATES_FROM, pack
 from aliquot.remote.errors import CaptureError, RemoteError, RemoteRefusedError
-from aliquot.remote.server.operators import digest
+from aliquot.remote.operators import digest
 from aliquot.remote.torch.errors import from_fault
 
 CHUNK_BYTES = FRAME_BYTES_MAX - 64
@@ -73,6 +74,10 @@ class Session:
         self.wait_sites: dict[int, int] = {}
         self.closed: BaseException | None = None
         self.recording: list[int] | None = None
+        self.made: list[weakref.ref[Any]] = []
+        self.shapes: dict[int, Shape] = {}
+        self.evictions = 0
+        self._recordings: set[int] = set()
         self.entries: dict[tuple[Any, ...], Any] = {}
         self.layouts: dict[Any, Any] = {}
         self.free_templates: list[int] = []
@@ -116,6 +121,7 @@ class Session:
     def define(self, template: messages.Template) -> None:
         """Tell the server what a number in the stream will stand for."""
         self.counters.templates += 1
+        self.shapes[template.number] = shape_of(template)
         self.send(template)
 
     def new_template(self) -> int:
@@ -124,6 +130,26 @@ class Session:
             return self.free_templates.pop()
         self._templates += 1
         return self._templates
+
+    def take_recording(self, most: int) -> int:
+        """A number that no captured step has.
+
+        Raises:
+            CaptureError: there are too many.
+        """
+        number = next((number for number in range(most) if number not in self._recordings), None)
+        if number is None:
+            raise CaptureError(f"more than {most} captured steps: drop some by reset()")
+        self._recordings.add(number)
+        return number
+
+    def drop_recording(self, number: int, handles: list[int]) -> None:
+        """Forget a captured step, and what only it used."""
+        self._recordings.discard(number)
+        if self.closed is None:
+            request = self.request()
+            self.ask(messages.Record(request, number, b"", 2, []), request)
+            self.free_handles.extend(handles)
 
     def refuse_recording(self, what: str) -> CaptureError:
         """The error of a step that can't be captured, which names the line."""
@@ -213,6 +239,8 @@ class Session:
 
     def send_data(self, handle: int, data: memoryview) -> None:
         """Fill an allocation from its beginning, behind everything that was issued before."""
+        if self.recording is not None:
+            raise self.refuse_recording("a tensor is sent up")
         with self._sending:
             self.flush()
             for offset in range(0, len(data), CHUNK_BYTES):
@@ -233,6 +261,8 @@ class Session:
         Raises:
             RemoteError: the request, or something before it, failed.
         """
+        if self.recording is not None:
+            raise self.refuse_recording("an element is waited for")
         with self._sending:
             self.flush()
             self.send(message)

@@ -7,6 +7,7 @@ and where it was seen before, its template's number and the handles are all that
 from __future__ import annotations
 
 import sys
+import weakref
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -42,7 +43,7 @@ class Layout:
 class Allocation:
     """Memory on the server. It is let go when no tensor has it any more."""
 
-    __slots__ = ("handle", "session", "size_bytes")
+    __slots__ = ("__weakref__", "handle", "session", "size_bytes")
 
     def __init__(self, session: Session, handle: int, size_bytes: int) -> None:
         self.session = session
@@ -243,6 +244,8 @@ def issue(  # noqa: C901, PLR0912 - the path of every operator
         tensor._layout = layout
         tensor._offset = 0
         words.append(handle)
+        if session.recording is not None:
+            session.made.append(weakref.ref(tensor._allocation))
         pending = session.pending
         pending.extend(words)
         if len(pending) > session.threshold:
@@ -251,7 +254,10 @@ def issue(  # noqa: C901, PLR0912 - the path of every operator
     made: list[RemoteTensor] = []
     for each in entry.layouts:
         handle = session.new_handle()
-        made.append(wrap(Allocation(session, handle, each.extent_bytes), each, 0))
+        allocation = Allocation(session, handle, each.extent_bytes)
+        if session.recording is not None:
+            session.made.append(weakref.ref(allocation))
+        made.append(wrap(allocation, each, 0))
         words.append(handle)
     pending = session.pending
     pending.extend(words)

@@ -47,8 +47,6 @@ def _fill(made: RemoteTensor, dense: torch.Tensor) -> None:
     size_bytes = dense.numel() * dense.element_size()
     if not size_bytes:
         return
-    if made._layout.session.recording is not None:
-        raise made._layout.session.refuse_recording("a tensor is sent up")
     # The copy is taken now: whoever issued this may write to the tensor at once.
     data = memoryview((ctypes.c_char * size_bytes).from_address(dense.data_ptr())).cast("B")
     made._layout.session.send_data(made._allocation.handle, data)
@@ -62,8 +60,6 @@ def download(tensor: RemoteTensor) -> torch.Tensor:
     """
     layout, allocation = tensor._layout, tensor._allocation
     session = allocation.session
-    if session.recording is not None:
-        raise session.refuse_recording("an element is waited for")
     request = session.request()
     site = session.site(tensors._getframe(1))
     _, data = session.ask(
