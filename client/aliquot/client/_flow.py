@@ -15,11 +15,12 @@ from typing import Any, TypeVar
 
 from google.protobuf.message import Message
 
-from aliquot.client._errors import PoolError
+from aliquot.client._errors import InvalidRequest, PoolError
 from aliquot.client._mapping import to_error
 from aliquot.client._methods import Answer, Method, Request
 from aliquot.client._token import NO_TOKEN, Token
 from aliquot.client._transport import Clock, RpcFailure
+from aliquot.common.errors import AliquotError
 
 T = TypeVar("T")
 
@@ -62,6 +63,16 @@ class Forget:
 
 Effect = Attempt | Pause | Keep | Forget
 Flow = Generator[Effect, Any, T]
+
+
+def begin(flow: Flow[T]) -> Effect:
+    """The first effect. Raises `InvalidRequest` for values that no message can carry, and StopIteration at the end."""
+    try:
+        return next(flow)
+    except AliquotError:
+        raise
+    except ValueError as error:  # protobuf's word for numbers out of range, and for text that is none
+        raise InvalidRequest(f"a value can't be sent: {error}", hint="numbers are of 64 bits at most") from error
 
 
 @dataclass(frozen=True, slots=True)
