@@ -14,7 +14,7 @@ from tests.client.real_pool import real_pool
 from tests.remote_serving.nodes import install
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalPool]:
     """A node with two A100-40, simulated, on which aliquot's own service is installed."""
     settings = {

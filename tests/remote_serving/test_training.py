@@ -51,3 +51,25 @@ def test_a_model_is_trained_elsewhere_as_it_would_be_here(environment: dict[str,
         check=False,
     )
     assert (done.returncode, done.stdout) == (0, "aliquot:0 True True\n"), done.stderr
+
+
+def test_what_an_engine_holds_is_counted_and_a_node_that_can_not_compute_says_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    import torch
+
+    from aliquot.remote.server import engines
+    from aliquot.remote.server.doorkeeper import Part
+
+    part = Part("l-1.1.0", 0, "GPU-1", 1 << 20, 250, "l-1", "research")
+    monkeypatch.setenv("ALIQUOT_SIMGPU", "a scenario")
+    engine = engines.make("torch", part, lambda frame: None)
+    assert engine.figures() == {"memory_bytes": 0}  # type: ignore[attr-defined]
+    engine.close()
+    if not torch.cuda.is_available():
+        monkeypatch.delenv("ALIQUOT_SIMGPU")
+        other = Part("l-2.1.0", 0, "GPU-1", 1 << 20, 250, "l-2", "research")
+        with pytest.raises(LookupError, match="build of it for CUDA"):
+            engines.make("torch", other, lambda frame: None)
+    with pytest.raises(LookupError, match="no engine named 'abacus'"):
+        engines.make("abacus", part, lambda frame: None)
