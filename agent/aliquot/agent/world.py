@@ -35,6 +35,7 @@ from aliquot.agent.enforce.assembly import assemble
 from aliquot.agent.enforce.base import Enforcer
 from aliquot.agent.enforce.prerequisites import try_to_load
 from aliquot.agent.hosting.base import Host
+from aliquot.agent.hosting.clients import Reached
 from aliquot.agent.hosting.processes import ProcessHost
 from aliquot.agent.local.server import LocalServer
 from aliquot.agent.local.service import LocalService
@@ -171,6 +172,8 @@ class MakeHost(Protocol):
         processes: Processes,
         directory: Path,
         uids: Collection[int],
+        offer: Sequence[str],
+        reached: Reached,
     ) -> Host:
         """Make one."""
 
