@@ -130,7 +130,7 @@ class KubeClient:
                 self._check(response, answer, f"{method} {path}")
                 return answer
         except (aiohttp.ClientError, OSError) as error:
-            raise KubeUnavailable(f"{method} {path}: {error or type(error).__name__}") from error
+            raise KubeUnavailable(f"{method} {path}: {str(error) or type(error).__name__}") from error
 
     async def lines(self, path: str, params: Mapping[str, str], *, read_timeout_s: float) -> AsyncGenerator[bytes, None]:
         """A watch's lines. Ends when the server ends it. Raises KubeError; KubeUnavailable after silence."""
@@ -152,7 +152,7 @@ class KubeClient:
                         if line:
                             yield line
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise KubeUnavailable(f"{what}: {error or type(error).__name__}") from error
+            raise KubeUnavailable(f"{what}: {str(error) or type(error).__name__}") from error
 
     def _open(self) -> aiohttp.ClientSession:
         if self._session is None:

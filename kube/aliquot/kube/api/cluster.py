@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from aliquot.common.errors import ConfigError
 
@@ -88,8 +88,9 @@ def from_kubeconfig(path: str = "", context: str = "") -> Cluster:
             tls.load_cert_chain(settings.cert_file, settings.key_file)
 
     def token() -> str:
-        if settings.refresh_api_key_hook is not None:
-            settings.refresh_api_key_hook(settings)
+        refresh: Any = settings.refresh_api_key_hook
+        if refresh is not None:
+            refresh(settings)
         return str(settings.api_key.get("authorization", "")).removeprefix("Bearer ")
 
     return Cluster(settings.host, token, tls, str(spec.get("namespace", "default")))

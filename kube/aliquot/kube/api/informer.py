@@ -239,7 +239,7 @@ class Informer(Generic[R, K]):
             self._kept.pop(key, None)
         else:
             self._kept[key] = flat
-        self.version = item.metadata.resource_version  # type: ignore[attr-defined]
+        self.version = item.metadata.resource_version
         if self._on_change is not None and (before is not None or flat is not None):
             self._on_change(key, before, flat)
 

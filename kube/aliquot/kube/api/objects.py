@@ -14,6 +14,7 @@ from aliquot.kube.api import resources
 from aliquot.kube.api.client import MERGE, STRATEGIC, KubeClient
 from aliquot.kube.api.errors import KubeConflict, KubeNotFound
 from aliquot.kube.api.resources import Resource
+from aliquot.kube.core.names import GANG
 from aliquot.kube.core.shapes import RawPod
 
 _POD = msgspec.json.Decoder(RawPod)
@@ -31,12 +32,23 @@ class _Namespace(msgspec.Struct):
     metadata: Meta
 
 
+class _Pods(msgspec.Struct):
+    items: list[RawPod] | None = None
+
+
 async def get_pod(client: KubeClient, namespace: str, name: str) -> RawPod | None:
     """As the API server has it now (a quorum read), or None. Raises KubeError."""
     try:
         return _POD.decode(await client.get(resources.PODS.path(namespace, name)))
     except KubeNotFound:
         return None
+
+
+async def pods_with_label(client: KubeClient, namespace: str, gang: str) -> list[RawPod]:
+    """The pods of a gang as the API server has them now. Raises KubeError."""
+    params = {"labelSelector": f"{GANG}={gang}"}
+    answer = await client.get(resources.PODS.path(namespace), params)
+    return msgspec.json.decode(answer, type=_Pods).items or []
 
 
 async def namespace_labels(client: KubeClient, namespace: str) -> Mapping[str, str]:

@@ -7,8 +7,10 @@ sets: so a pod's labels only choose among what its namespace allows. Nothing on 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
+
+import msgspec
 
 from aliquot.common.errors import AliquotError
 from aliquot.common.limits import MAX_PRIORITY
@@ -20,13 +22,12 @@ class NoAccount(AliquotError):
     reason = "NO_ACCOUNT"
 
 
-@dataclass(frozen=True, slots=True)
-class AccountRule:
+class AccountRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """The first rule that matches counts. Names may have `*`; `{namespace}` in the tenant stands for it."""
 
     namespace: str = "*"
-    namespace_labels: Mapping[str, str] = field(default_factory=dict)
-    pod_labels: Mapping[str, str] = field(default_factory=dict)
+    namespace_labels: dict[str, str] = {}
+    pod_labels: dict[str, str] = {}
     tenant: str = "{namespace}"
     queue: str = ""
     """Where it waits; empty: what the pod's label `aliquot.dev/queue` says, else the tenant's default."""

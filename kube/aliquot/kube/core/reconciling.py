@@ -7,7 +7,7 @@ ended), `Look` for what may merely not have been seen yet, and whoever acts on i
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Container, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from aliquot.kube.core.leases import KubeLease
@@ -41,7 +41,14 @@ class Evict:
     why: str
 
 
-Action = Release | Look | Evict
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """Ask the pool for a lease that pods say they have, and that is not known here: it may have ended long ago."""
+
+    lease_id: str
+
+
+Action = Release | Look | Evict | Ask
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +67,19 @@ def reconcile(
     now_ms: int,
     *,
     under_way: Set[str] = frozenset(),
+    deleted: Container[str] = frozenset(),
     patience: Patience | None = None,
 ) -> list[Action]:
-    """What to do, in a fixed order. `under_way` are uids of pods, and keys of gangs, that are being bound here now."""
+    """What to do, in a fixed order.
+
+    Args:
+        pods: ours, as far as they are seen.
+        leases: ours, live ones and those that ended lately.
+        now_ms: the coordinator's time.
+        under_way: uids of pods, and keys of gangs, that are being bound here now.
+        deleted: uids of pods that the API server has said are gone.
+        patience: how long things may be under way.
+    """
     patience = patience or Patience()
     by_uid: dict[str, PodRecord] = {}
     users: dict[str, list[PodRecord]] = {}
@@ -84,6 +101,8 @@ def reconcile(
             found = _of_gang(lease, members, users.get(lease.lease_id, []), now_ms, under_way, patience)
         else:
             found = _of_pod(lease, by_uid.get(lease.pod_uid), now_ms, under_way, patience)
+            if isinstance(found, Look) and lease.pod_uid in deleted:
+                found = Release(lease.lease_id, "its pod was deleted")
         if found is not None:
             actions.append(found)
     actions += _evictions(users, known)
@@ -142,11 +161,15 @@ def _of_gang(
 
 
 def _evictions(users: Mapping[str, Sequence[PodRecord]], known: Mapping[str, KubeLease]) -> list[Action]:
-    """Pods whose lease has ended, or is being taken back. A lease that is not known at all is not judged here."""
+    """Pods whose lease has ended, or is being taken back."""
     found: list[Action] = []
     for lease_id in sorted(users):
         lease = known.get(lease_id)
-        if lease is None or lease.holding:
+        if lease is None:
+            if any(not pod.over and not pod.deleting for pod in users[lease_id]):
+                found.append(Ask(lease_id))
+            continue
+        if lease.holding:
             continue
         why = f"its lease ended ({lease.end_reason})" if not lease.live else f"its lease is {lease.state}"
         found += [
