@@ -91,7 +91,9 @@ def from_kubeconfig(path: str = "", context: str = "") -> Cluster:
         refresh: Any = settings.refresh_api_key_hook
         if refresh is not None:
             refresh(settings)
-        return str(settings.api_key.get("authorization", "")).removeprefix("Bearer ")
+        # The package has renamed the key once.
+        found = settings.api_key.get("BearerToken") or settings.api_key.get("authorization") or ""
+        return str(found).removeprefix("Bearer ")
 
     return Cluster(settings.host, token, tls, str(spec.get("namespace", "default")))
 

@@ -144,7 +144,7 @@ class LeaseBook:
         else:
             self._nodes_of[lease.lease_id] = nodes
         if before or nodes:
-            self._dirty({*before, *nodes})
+            self._dirty((*before, *nodes) if before != nodes else nodes)
         if not is_ours(lease.labels, self.cluster):
             return None
         ours = kube_lease(lease)
