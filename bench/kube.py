@@ -34,7 +34,7 @@ from aliquot.kube.api.client import KubeClient
 from aliquot.kube.api.cluster import Cluster
 from aliquot.kube.api.resources import PODS
 from aliquot.kube.core import names
-from bench._pool import coordinator, declare, declared_nodes, in_process, percentile
+from bench._pool import coordinator, cpu_s_of, declare, declared_nodes, in_process, percentile
 from tests.identity import ADMIN_TOKEN
 from tests.kube.fake_api.server import ADMIN
 from tests.kube.making import pod_document
@@ -44,8 +44,8 @@ _QUARTER = {names.GPU_PERCENT: 25}
 
 
 @contextlib.contextmanager
-def program(*arguments: str, environment: dict[str, str] | None = None) -> Iterator[str]:
-    """A process that is ended at the end; gives its first line."""
+def program(*arguments: str, environment: dict[str, str] | None = None) -> Iterator[tuple[int, str]]:
+    """A process that is ended at the end; gives its id and first line."""
     popen = subprocess.Popen(
         [sys.executable, *arguments],
         stdout=subprocess.PIPE,
@@ -58,7 +58,7 @@ def program(*arguments: str, environment: dict[str, str] | None = None) -> Itera
         line = popen.stdout.readline().strip()
         if not line:
             raise RuntimeError(f"{arguments} did not start")
-        yield line
+        yield popen.pid, line
     finally:
         popen.terminate()
         popen.wait(20)
@@ -174,8 +174,11 @@ async def measure(arguments: argparse.Namespace, url: str, pool: str, extender: 
         await delete(client, warm)
 
         pods = await create(client, "many", arguments.pods, _QUARTER)
+        cpu_s = {name: cpu_s_of(pid) for name, pid in arguments.pids.items()}
         took_s = await scheduler.schedule(pods)
         result["pods_bound_per_s"] = round(len(pods) / took_s, 1)
+        for name, pid in arguments.pids.items():
+            result[f"{name}_ms_per_pod"] = round((cpu_s_of(pid) - cpu_s[name]) * 1000 / len(pods), 2)
         await delete(client, pods)
         await asyncio.sleep(2)
 
@@ -212,7 +215,7 @@ async def measure(arguments: argparse.Namespace, url: str, pool: str, extender: 
 async def run(arguments: argparse.Namespace) -> dict[str, float]:
     """Everything."""
     with tempfile.TemporaryDirectory() as folder:
-        with coordinator("--journal", f"sqlite:{folder}/journal") as pool, program("-m", "tests.kube.fake_api") as url:
+        with coordinator("--journal", f"sqlite:{folder}/journal") as pool, program("-m", "tests.kube.fake_api") as (api_pid, url):
             config = Path(folder) / "kubeconfig"
             cluster = {
                 "clusters": [{"name": "c", "cluster": {"server": url}}],
@@ -223,11 +226,12 @@ async def run(arguments: argparse.Namespace) -> dict[str, float]:
             config.write_text(yaml.safe_dump(cluster))
             environment = {"ALIQUOT_COORDINATOR": pool.address, "ALIQUOT_TOKEN": ADMIN_TOKEN}
             flags = ("-m", "aliquot.kube.program", "extender", "--kubeconfig", str(config), "--listen-port", "0")
-            with program(*flags, "--log-level", "error", environment=environment) as line:
+            with program(*flags, "--log-level", "error", environment=environment) as (pid, line):
+                arguments.pids = {"extender": pid, "api": api_pid, "coordinator": pool.popen.pid, "scheduler": os.getpid()}
                 extender = json.loads(line.removeprefix("ready "))["address"]
                 result = await measure(arguments, url, pool.address, f"http://{extender}")
     flags = ("-m", "tests.kube.fake_api", "--pods", str(arguments.follow), "--events-per-s", "1000")
-    with program(*flags) as url:
+    with program(*flags) as (_, url):
         result |= await in_process("_kube_follow.py", url, str(arguments.seconds))
     return result
 

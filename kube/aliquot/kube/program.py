@@ -27,6 +27,7 @@ from aliquot.common.errors import AliquotError
 from aliquot.kube.api.client import KubeClient
 from aliquot.kube.api.cluster import find_cluster
 from aliquot.kube.api.election import Election, LeadershipLost
+from aliquot.kube.controllers.kueue import KueueController
 from aliquot.kube.controllers.reconciler import Reconciler
 from aliquot.kube.extender.http import application, serve
 from aliquot.kube.settings import ENV_PREFIX, TABLE, Settings
@@ -91,7 +92,8 @@ async def run_controllers(parts: Parts, election: Election, stop: asyncio.Event)
 
     async def lead(epoch: int) -> None:
         reconciler = Reconciler(parts.client, parts.book, parts.pods, parts.teller, now_ms, patience=parts.patience)
-        async with running(*following(parts), reconciler.run()) as failed:
+        kueue = KueueController(parts.client, parts.book, parts.requests, parts.teller)
+        async with running(*following(parts), reconciler.run(), kueue.run()) as failed:
             say_ready(leading=True, epoch=epoch)
             await failed
 

@@ -19,7 +19,7 @@ from aliquot.common.limits import MAX_FITS_NODES
 _REQUESTS_MAX: Final = 128
 _SCORES_KEPT_S: Final = 0.1
 """In a storm of binds a dozen pods are placed by one comparison; which of the nodes fit is asked anew for each."""
-_LAG_S: Final = 0.05
+_LAG_S: Final = 0.1
 """What changed so lately is asked beside the filter instead of before its answer: a bind may then be refused."""
 _AGE_MAX_S: Final = 10.0
 """After that all is asked again: limits and holds change without telling."""
@@ -95,6 +95,7 @@ class FitsCache:
         return known
 
     async def _refresh(self, entry: _Entry, request: Request) -> None:
+        await asyncio.sleep(self._lag_s / 4)  # what changes meanwhile is asked along
         with contextlib.suppress(PoolError):  # who needs it asks again
             await self._learn(entry, request, [node for node in entry.stale if node in entry.known])
 
