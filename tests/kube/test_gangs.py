@@ -128,3 +128,12 @@ async def test_a_gang_needs_its_size() -> None:
         make_pod(cluster.api, "a", {names.GPU: 1}, labels={names.GANG: "g"})
         assert not await scheduler.cycle("a")
         assert names.GANG_SIZE in scheduler.refusals["default/a"]
+
+
+async def test_a_pod_that_asks_for_something_else_is_no_member() -> None:
+    async with kube_cluster(2) as cluster, scheduling(cluster) as scheduler:
+        member(cluster, "m0", 2, percent=25)
+        member(cluster, "m1", 2, percent=50)
+        assert await scheduler.cycle("m0")
+        assert not await scheduler.cycle("m1")
+        assert "reserved for 0.25" in scheduler.refusals["default/m1"]

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
-from tests.kube.fake_api import pods
+from tests.kube.fake_api import pods, policies
 from tests.kube.fake_api.selectors import selector
 from tests.kube.fake_api.store import ApiFailure, Kind, Object, Store, Watcher, told
 
@@ -29,6 +29,8 @@ KINDS = (
     ("scheduling.k8s.io/v1", "priorityclasses", "PriorityClass", False),
     ("apiextensions.k8s.io/v1", "customresourcedefinitions", "CustomResourceDefinition", False),
     ("admissionregistration.k8s.io/v1", "mutatingadmissionpolicies", "MutatingAdmissionPolicy", False),
+    ("admissionregistration.k8s.io/v1", "mutatingadmissionpolicybindings", "MutatingAdmissionPolicyBinding", False),
+    ("admissionregistration.k8s.io/v1", "validatingadmissionpolicybindings", "ValidatingAdmissionPolicyBinding", False),
     ("admissionregistration.k8s.io/v1", "validatingadmissionpolicies", "ValidatingAdmissionPolicy", False),
 )
 
@@ -68,6 +70,7 @@ class FakeApi:
         for version, plural, kind, namespaced in KINDS:
             self.store.serve(version, plural, kind, namespaced=namespaced)
         self.pods = self.store.kind("v1", "pods")
+        self.store.admission.append(policies.admission(self.store))
 
     async def start(self, port: int = 0) -> None:
         app = web.Application(client_max_size=16 << 20)
@@ -183,6 +186,7 @@ class FakeApi:
                 self._define(document)
             return 201, msgspec.json.encode(self.store.create(kind, namespace, document, user))
         if request.method == "POST" and sub == "binding":
+            policies.check(self.store, "CREATE", "pods/binding", document, None, user)
             return 201, msgspec.json.encode(pods.bind(self.store, kind, key, document))
         if request.method == "POST" and sub == "eviction":
             options = document.get("deleteOptions") or {}
@@ -202,7 +206,11 @@ class FakeApi:
     def _replace(self, kind: Kind, key: tuple[str, str], sub: str, item: Object, user: str) -> Object:
         old = self.store.get(kind, *key)
         if sub == "status":
-            item = {**old, "status": item.get("status", {}), "metadata": {**old["metadata"], **_precondition(item)}}
+            # Of built-in kinds a write to /status may change labels and annotations too; of custom ones it may not.
+            also = ("labels", "annotations") if kind.version == "v1" else ()
+            meta = {**old["metadata"], **_precondition(item)}
+            meta |= {name: item["metadata"][name] for name in also if name in (item.get("metadata") or {})}
+            item = {**old, "status": item.get("status", {}), "metadata": meta}
         elif "status" in kind.subresources and "status" in old:
             item = {**item, "status": old["status"]}
         if kind.plural == "pods" and not sub:

@@ -38,6 +38,7 @@ def kube_lease(lease: Lease) -> KubeLease:
         attempt=int(attempt) if attempt.isdecimal() else 0,
         size=lease.gang_size or 1,
         parts=tuple(map(_part, lease.slices)),
+        gpu=lease.gpu,
         end_reason=lease.end_reason,
         seq=lease.seq,
         shape=lease.shape,
