@@ -89,7 +89,7 @@ class Scheduler:
             return fitting[0] if fitting else ""
         # A stock scheduler scores at most a sample of what fits.
         hosts = await self.call("prioritize", {**args, "NodeNames": fitting[:100]})
-        return max(hosts, key=lambda host: host["Score"])["Host"]
+        return str(max(hosts, key=lambda host: host["Score"])["Host"])
 
     async def bind(self, pod: Any, node: str) -> bool:
         """Bind."""
@@ -141,9 +141,7 @@ async def delete(client: KubeClient, pods: list[Any]) -> None:
     """Gone."""
     for begin in range(0, len(pods), 64):
         some = [pod["metadata"]["name"] for pod in pods[begin : begin + 64]]
-        await asyncio.gather(
-            *(client.delete(PODS.path("default", name), {"gracePeriodSeconds": 0}) for name in some)
-        )
+        await asyncio.gather(*(client.delete(PODS.path("default", name), {"gracePeriodSeconds": 0}) for name in some))
 
 
 async def filters(client: KubeClient, scheduler: Scheduler, tag: str, count: int) -> float:
@@ -192,9 +190,7 @@ async def measure(arguments: argparse.Namespace, url: str, pool: str, extender: 
 
         for count in (1000, 5000):
             scheduler.nodes = every[:count]
-            result[f"filter_p99_ms_{count}"] = round(
-                await filters(client, scheduler, str(count), arguments.filters), 2
-            )
+            result[f"filter_p99_ms_{count}"] = round(await filters(client, scheduler, str(count), arguments.filters), 2)
 
         scheduler.nodes = every[:1000]
         gang = {"labels": {names.GANG: "g"}, "annotations": {names.GANG_SIZE: "512"}}
@@ -215,7 +211,10 @@ async def measure(arguments: argparse.Namespace, url: str, pool: str, extender: 
 async def run(arguments: argparse.Namespace) -> dict[str, float]:
     """Everything."""
     with tempfile.TemporaryDirectory() as folder:
-        with coordinator("--journal", f"sqlite:{folder}/journal") as pool, program("-m", "tests.kube.fake_api") as (api_pid, url):
+        with (
+            coordinator("--journal", f"sqlite:{folder}/journal") as pool,
+            program("-m", "tests.kube.fake_api") as (api_pid, url),
+        ):
             config = Path(folder) / "kubeconfig"
             cluster = {
                 "clusters": [{"name": "c", "cluster": {"server": url}}],
@@ -227,11 +226,16 @@ async def run(arguments: argparse.Namespace) -> dict[str, float]:
             environment = {"ALIQUOT_COORDINATOR": pool.address, "ALIQUOT_TOKEN": ADMIN_TOKEN}
             flags = ("-m", "aliquot.kube.program", "extender", "--kubeconfig", str(config), "--listen-port", "0")
             with program(*flags, "--log-level", "error", environment=environment) as (pid, line):
-                arguments.pids = {"extender": pid, "api": api_pid, "coordinator": pool.popen.pid, "scheduler": os.getpid()}
+                arguments.pids = {
+                    "extender": pid,
+                    "api": api_pid,
+                    "coordinator": pool.popen.pid,
+                    "scheduler": os.getpid(),
+                }
                 extender = json.loads(line.removeprefix("ready "))["address"]
                 result = await measure(arguments, url, pool.address, f"http://{extender}")
-    flags = ("-m", "tests.kube.fake_api", "--pods", str(arguments.follow), "--events-per-s", "1000")
-    with program(*flags) as (_, url):
+    full = ("-m", "tests.kube.fake_api", "--pods", str(arguments.follow), "--events-per-s", "1000")
+    with program(*full) as (_, url):
         result |= await in_process("_kube_follow.py", url, str(arguments.seconds))
     return result
 

@@ -25,10 +25,10 @@ from aliquot.kube.core.shapes import RawPod
 Limits = dict[str, Any]
 
 
-def pod(*containers: Limits, inits: tuple[tuple[Limits, bool], ...] = (), **annotations: str) -> RawPod:
+def pod(*containers: Limits, inits: tuple[tuple[Limits, bool], ...] = (), annotations: Limits | None = None) -> RawPod:
     """With these limits; init containers with whether they are sidecars."""
     document = {
-        "metadata": {"name": "a", "namespace": "n", "annotations": annotations},
+        "metadata": {"name": "a", "namespace": "n", "annotations": annotations or {}},
         "spec": {
             "containers": [{"name": f"c{i}", "resources": {"limits": limits}} for i, limits in enumerate(containers)],
             "initContainers": [
@@ -53,9 +53,9 @@ def percent(value: Any) -> Limits:
         (pod({names.GPU: 2}), "2"),
         (pod(percent(300)), "3"),
         (pod({names.GPU: "1", names.GPU_MEMORY_MIB: 1024}), "1,1Gi"),
-        (pod(**{names.REQUEST: "0.25(A100),10Gi"}), "0.25(A100),10Gi"),
-        (pod(percent(25), **{names.REQUEST: "0.25(A100)"}), "0.25(A100)"),
-        (pod(percent(100), **{names.REQUEST: "2x0.5"}), "2x0.5"),
+        (pod(annotations={names.REQUEST: "0.25(A100),10Gi"}), "0.25(A100),10Gi"),
+        (pod(percent(25), annotations={names.REQUEST: "0.25(A100)"}), "0.25(A100)"),
+        (pod(percent(100), annotations={names.REQUEST: "2x0.5"}), "2x0.5"),
         # An init container and the containers take turns; a sidecar is beside both.
         (pod(percent(20), inits=((percent(50), False),)), "0.5"),
         (pod(percent(50), inits=((percent(20), False), (percent(30), False))), "0.5"),
@@ -74,8 +74,8 @@ def test_what_pods_ask_for(asked: RawPod, text: str) -> None:
         (pod(percent(70), percent(60)), "whole GPUs"),
         (pod({names.GPU: 1, names.GPU_PERCENT: 10}), "both"),
         (pod({names.GPU: 2, names.GPU_MEMORY_MIB: 10}), "all of their memory"),
-        (pod(percent(50), **{names.REQUEST: "0.25"}), "contradict"),
-        (pod({names.GPU_MEMORY_MIB: 100}, **{names.REQUEST: "0.25,10Gi"}), "contradict"),
+        (pod(percent(50), annotations={names.REQUEST: "0.25"}), "contradict"),
+        (pod({names.GPU_MEMORY_MIB: 100}, annotations={names.REQUEST: "0.25,10Gi"}), "contradict"),
         (pod(percent("0.5")), "byte"),
         (pod(percent("x")), "quantity"),
         (pod({names.GPU: 65}), "at most 64"),
@@ -220,7 +220,7 @@ def test_members_are_given_once() -> None:
 
 
 def test_a_forged_assignment_is_read_as_none() -> None:
-    forged = pod(percent(10), **{names.ASSIGNMENT: "{", names.LEASE_ID: "l"})
+    forged = pod(percent(10), annotations={names.ASSIGNMENT: "{", names.LEASE_ID: "l"})
     assert flatten(forged).member == -1
 
 
@@ -257,7 +257,9 @@ class Reconciling(RuleBasedStateMachine):
             (uid, one.lease_id)
             for uid in self.truth
             for one in self.leases.values()
-            if one.pod_uid == uid and one.live and not self.truth[uid].node
+            if one.pod_uid == uid
+            and one.live
+            and not self.truth[uid].node
             and self.now - one.granted_ms <= Patience().unbound_ms
         ]
         if ready:

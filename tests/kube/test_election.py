@@ -95,7 +95,9 @@ async def test_a_lease_that_another_has_taken_is_lost(api: FakeApi) -> None:
             kind = api.store.kind("coordination.k8s.io/v1", "leases")
             old = kind.items["default", "one"]
             spec = {**old["spec"], "holderIdentity": "thief"}
-            api.store.write(kind, ("default", "one"), {**old, "spec": spec, "metadata": {**old["metadata"]}}, "MODIFIED")
+            api.store.write(
+                kind, ("default", "one"), {**old, "spec": spec, "metadata": {**old["metadata"]}}, "MODIFIED"
+            )
             await asyncio.Event().wait()
 
         with pytest.raises(LeadershipLost, match="another"):

@@ -97,7 +97,7 @@ async def test_binds_that_race_for_one_place_are_refused_one_by_one() -> None:
 async def test_a_binding_whose_answer_is_lost_counts() -> None:
     async with kube_cluster(1) as cluster, scheduling(cluster) as scheduler:
         make_pod(cluster.api, "a", QUARTER)
-        lost = []
+        lost: list[str] = []
 
         def lose(method: str, path: str) -> bool:
             if path.endswith("/binding") and not lost:

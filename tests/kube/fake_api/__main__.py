@@ -12,6 +12,7 @@ import sys
 
 from aliquot.coordinator.runtime import event_loop_factory
 from tests.kube.fake_api.server import FakeApi
+from tests.kube.fake_api.store import Object
 from tests.kube.making import make_namespace, make_pod
 
 NODES = 1000
@@ -19,7 +20,7 @@ NODES = 1000
 
 def fill(api: FakeApi, pods: int) -> None:
     """Pods of about 4 KB, bound, with assignments as long as ours."""
-    fields = {"f:" + "managed" * 3: {f"f:{number}": {".": {}, "f:key": {}} for number in range(100)}}
+    fields: Object = {"f:" + "managed" * 3: {f"f:{number}": {".": {}, "f:key": {}} for number in range(100)}}
     for number in range(pods):
         make_pod(
             api,

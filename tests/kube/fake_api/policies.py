@@ -6,6 +6,7 @@ from functools import lru_cache
 from typing import Any
 
 import celpy
+from celpy.adapter import json_to_cel
 
 from tests.kube.fake_api.store import ApiFailure, Kind, Object, Store
 
@@ -20,7 +21,7 @@ def _program(text: str) -> Any:
 
 def evaluate(text: str, **values: Any) -> Any:
     """The value of an expression."""
-    return _program(text).evaluate({name: celpy.json_to_cel(value) for name, value in values.items()})
+    return _program(text).evaluate({name: json_to_cel(value) for name, value in values.items()})
 
 
 def _covers(policy: Object, resource: str, operation: str) -> bool:

@@ -119,8 +119,8 @@ class FakeApi:
         try:
             user = self._user(request)
             code, answer = await self._route(request, user)
-        except ApiFailure as failure:
-            code, answer = failure.code, msgspec.json.encode(failure.document())
+        except ApiFailure as refusal:
+            code, answer = refusal.code, msgspec.json.encode(refusal.document())
         except (KeyError, TypeError, ValueError) as error:
             failure = ApiFailure(400, "BadRequest", f"{type(error).__name__}: {error}")
             code, answer = 400, msgspec.json.encode(failure.document())
@@ -154,11 +154,19 @@ class FakeApi:
         if plural in {"tokenreviews", "selfsubjectaccessreviews"}:
             return 201, self._review(plural, msgspec.json.decode(await request.read()), user)
         kind = self.store.kind(version, plural)
-        verb = {"GET": "get" if name else "list", "POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
+        verb = {
+            "GET": "get" if name else "list",
+            "POST": "create",
+            "PUT": "update",
+            "PATCH": "patch",
+            "DELETE": "delete",
+        }
         self._permit(user, "watch" if request.query.get("watch") else verb[request.method], plural, sub)
         if request.method == "GET":
             if name:
-                return 200, kind.encoded.get((namespace, name)) or msgspec.json.encode(self.store.get(kind, namespace, name))
+                return 200, kind.encoded.get((namespace, name)) or msgspec.json.encode(
+                    self.store.get(kind, namespace, name)
+                )
             if request.query.get("watch") in {"true", "1"}:
                 return 200, await self._watch(request, kind, namespace)
             return 200, self._list(request, kind, namespace)
@@ -168,9 +176,7 @@ class FakeApi:
     def _permit(self, user: str, verb: str, plural: str, sub: str) -> None:
         what = f"{plural}/{sub}" if sub else plural
         if user != "system:admin" and (verb, what) in self.faults.forbidden:
-            raise ApiFailure(
-                403, "Forbidden", f'{plural} is forbidden: User "{user}" cannot {verb} resource "{what}"'
-            )
+            raise ApiFailure(403, "Forbidden", f'{plural} is forbidden: User "{user}" cannot {verb} resource "{what}"')
 
     def _write(
         self, request: web.Request, user: str, kind: Kind, key: tuple[str, str], sub: str, body: bytes
@@ -231,7 +237,9 @@ class FakeApi:
             "application/strategic-merge-patch+json",
             "application/apply-patch+yaml",
         }:
-            raise ApiFailure(415, "UnsupportedMediaType", f"the body of the request was in an unknown format: {content}")
+            raise ApiFailure(
+                415, "UnsupportedMediaType", f"the body of the request was in an unknown format: {content}"
+            )
         old = self.store.get(kind, *key)
         item = merged(old, patch)
         if content != "application/merge-patch+json" and "conditions" in (patch.get("status") or {}):
@@ -297,9 +305,7 @@ class FakeApi:
             kind.watchers.discard(watcher)
         return response
 
-    async def _stream(
-        self, request: web.Request, kind: Kind, watcher: Watcher, response: web.StreamResponse
-    ) -> None:
+    async def _stream(self, request: web.Request, kind: Kind, watcher: Watcher, response: web.StreamResponse) -> None:
         bookmarks = request.query.get("allowWatchBookmarks") in {"true", "1"}
         with contextlib.suppress(TimeoutError, ConnectionError):
             async with asyncio.timeout(float(request.query.get("timeoutSeconds", 1800))):

@@ -171,5 +171,7 @@ def conflicts(gangs: Sequence[GangOf]) -> str:
     """Why Kueue could not apply our updates; empty: it can."""
     for one in gangs:
         if names.GANG in (one.pod.metadata.labels or {}):
-            return f"pod set {one.pod_set} has the label {names.GANG}: with Kueue its gang is the Workload; leave it out"
+            return (
+                f"pod set {one.pod_set} has the label {names.GANG}: with Kueue its gang is the Workload; leave it out"
+            )
     return ""

@@ -70,7 +70,9 @@ class GangPlaces:
                     return found
                 lease = found
             if lease.gpu and parse_request(lease.gpu) != parse_request(asked.request.gpu):
-                return NotNow(f"gang {gang.name} was reserved for {lease.gpu} each, and this pod asks for {asked.request.gpu}")
+                return NotNow(
+                    f"gang {gang.name} was reserved for {lease.gpu} each, and this pod asks for {asked.request.gpu}"
+                )
             used = self._used(lease)
             member = gangs.choose(lease, pod.metadata.uid, used, set(nodes))
             if member is None:
@@ -105,13 +107,13 @@ class GangPlaces:
                 del reserved[member]
             else:
                 used.setdefault(member, uid)
-        for lease_id in [known for known in self._reserved if known != lease.lease_id and self._book.get(known) is None]:
+        for lease_id in [
+            known for known in self._reserved if known != lease.lease_id and self._book.get(known) is None
+        ]:
             del self._reserved[lease_id]
         return used
 
-    async def _reserve(
-        self, pod: RawPod, gang: Gang, asked: PodRequest, nodes: Sequence[str]
-    ) -> KubeLease | NotNow:
+    async def _reserve(self, pod: RawPod, gang: Gang, asked: PodRequest, nodes: Sequence[str]) -> KubeLease | NotNow:
         if gang.reserved_by:
             return NotNow(f"gang {gang.name} waits for its reservation by {gang.reserved_by}")
         if not 0 < gang.size <= MAX_GANG_SIZE:
