@@ -29,11 +29,10 @@ from aliquot.kube.api.cluster import find_cluster
 from aliquot.kube.api.election import Election, LeadershipLost
 from aliquot.kube.controllers.kueue import KueueController
 from aliquot.kube.controllers.reconciler import Reconciler
+from aliquot.kube.core.names import CONTROLLERS_LEASE
 from aliquot.kube.extender.http import application, serve
 from aliquot.kube.settings import ENV_PREFIX, TABLE, Settings
 from aliquot.kube.wiring import Parts, closing, following, make_extender, make_parts, now_ms, running
-
-LEASE_NAME = "aliquot-kube-controllers"
 
 
 def parse(argv: Sequence[str] | None) -> tuple[str, Settings]:
@@ -64,7 +63,7 @@ async def run(process: str, settings: Settings) -> None:
             await run_extender(parts, settings, stop)
         else:
             namespace = settings.namespace or cluster.namespace
-            await run_controllers(parts, Election(client, namespace, LEASE_NAME, _holder()), stop)
+            await run_controllers(parts, Election(client, namespace, CONTROLLERS_LEASE, _holder()), stop)
 
 
 async def run_extender(parts: Parts, settings: Settings, stop: asyncio.Event) -> None:

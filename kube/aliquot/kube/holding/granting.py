@@ -69,8 +69,8 @@ class Granter:
     async def _granted(
         self, subject: str, request: Request, grant: Callable[[Request, str], Awaitable[Lease]]
     ) -> KubeLease:
-        attempt = self._attempts.get(subject, 0)
-        for attempt in range(attempt, attempt + _ATTEMPTS_MAX):
+        first = self._attempts.get(subject, 0)
+        for attempt in range(first, first + _ATTEMPTS_MAX):
             asked = request
             if attempt:
                 asked = replace(request, labels={**request.labels, LEASE_ATTEMPT: str(attempt)})
