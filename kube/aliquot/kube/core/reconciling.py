@@ -170,7 +170,7 @@ def _evictions(users: Mapping[str, Sequence[PodRecord]], known: Mapping[str, Kub
             if any(not pod.over and not pod.deleting for pod in users[lease_id]):
                 found.append(Ask(lease_id))
             continue
-        if lease.holding:
+        if lease.holding or (lease.live and lease.owner == "job"):
             continue
         why = f"its lease ended ({lease.end_reason})" if not lease.live else f"its lease is {lease.state}"
         found += [

@@ -55,6 +55,14 @@ class Granter:
 
         return await self._granted(f"{namespace}/{gang}", now_or_never, grant)
 
+    async def for_job(self, namespace: str, gang: str, request: Request) -> KubeLease:
+        """One elastic lease, which may wait in the pool's queue: what `allocate` raises."""
+
+        async def ask(asked: Request, key: str) -> Lease:
+            return await self._pool.allocate(asked, until=WaitUntil.QUEUED, wait_s=_GRANT_S, key=key)
+
+        return await self._granted(f"{namespace}/{gang}", request, ask)
+
     async def undo(self, lease: KubeLease, why: str, *, wait: bool = False) -> bool:
         """Release a lease; False where the coordinator can't be reached, and reconciling does it later."""
         try:
