@@ -182,9 +182,6 @@ async def measure(arguments: argparse.Namespace, url: str, pool: str, extender: 
         await asyncio.sleep(2)
 
         scheduler.nodes = every[4000:4001]
-        pods = await create(client, "same", 32, _QUARTER) + await create(client, "thin", 8, {names.GPU_PERCENT: 1})
-        # 8 GPUs hold 32 quarters exactly; forty parts of an eighth fit with room.
-        await delete(client, pods)
         pods = await create(client, "forty", 40, {names.GPU_PERCENT: 20})
         result["same_node_40_s"] = round(await scheduler.schedule(pods), 3)
         await delete(client, pods)
