@@ -1,0 +1,56 @@
+"""What a pod was given, as its annotations say: written with the binding, by who placed it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from aliquot.common.errors import AliquotError
+
+LEASE_ANNOTATION = "aliquot.dev/lease-id"
+ASSIGNMENT_ANNOTATION = "aliquot.dev/assignment"
+MAX_BYTES = 64 << 10
+
+
+class BadAssignment(AliquotError):
+    """A pod's assignment can't be read."""
+
+    reason = "BAD_ASSIGNMENT"
+
+
+class AssignedSlice(msgspec.Struct, frozen=True):
+    """One slice of a pod's lease."""
+
+    device: str
+    share_milli: int
+    memory_bytes: int
+    tier: str = ""
+
+
+class Assignment(msgspec.Struct, frozen=True):
+    """One member of a lease, for one pod."""
+
+    lease: str
+    node: str
+    slices: tuple[AssignedSlice, ...]
+    member: int = 0
+
+
+def read_assignment(annotations: Mapping[str, str]) -> Assignment | None:
+    """What the annotations of a pod say; None where it was given nothing. Raises `BadAssignment`."""
+    text = annotations.get(ASSIGNMENT_ANNOTATION, "")
+    lease_id = annotations.get(LEASE_ANNOTATION, "")
+    if not text and not lease_id:
+        return None
+    try:
+        if len(text) > MAX_BYTES:
+            raise BadAssignment(f"{ASSIGNMENT_ANNOTATION} has {len(text)} characters; at most {MAX_BYTES} are read")
+        found = msgspec.json.decode(text, type=Assignment)
+    except msgspec.DecodeError as error:
+        raise BadAssignment(f"{ASSIGNMENT_ANNOTATION} can't be read: {error}") from error
+    if not found.lease or not found.slices or found.member < 0:
+        raise BadAssignment(f"{ASSIGNMENT_ANNOTATION} names no lease, or no slice of it")
+    if lease_id and lease_id != found.lease:
+        raise BadAssignment(f"{LEASE_ANNOTATION} names {lease_id}, {ASSIGNMENT_ANNOTATION} {found.lease}")
+    return found
