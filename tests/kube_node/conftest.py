@@ -58,7 +58,7 @@ class Place:
             with contextlib.suppress(asyncio.CancelledError):
                 await task
 
-    async def release(self, lease_id: str, node_id: str) -> None:
+    async def release(self, lease_id: str, pod_uid: str) -> None:
         """As the pool does: the agent is told to stop."""
         if lease_id not in self.released:
             self.released.append(lease_id)

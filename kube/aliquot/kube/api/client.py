@@ -132,7 +132,9 @@ class KubeClient:
         except (aiohttp.ClientError, OSError) as error:
             raise KubeUnavailable(f"{method} {path}: {str(error) or type(error).__name__}") from error
 
-    async def lines(self, path: str, params: Mapping[str, str], *, read_timeout_s: float) -> AsyncGenerator[bytes, None]:
+    async def lines(
+        self, path: str, params: Mapping[str, str], *, read_timeout_s: float
+    ) -> AsyncGenerator[bytes, None]:
         """A watch's lines. Ends when the server ends it. Raises KubeError; KubeUnavailable after silence."""
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=self.timeout_s, sock_read=read_timeout_s)
         what = f"WATCH {path}"

@@ -44,7 +44,9 @@ class _TokenFile:
                 self._token = self._path.read_text().strip()
             except OSError as error:
                 if not self._token:
-                    raise ConfigError(f"{self._path}: {error.strerror}", hint="mount a service account's token") from None
+                    raise ConfigError(
+                        f"{self._path}: {error.strerror}", hint="mount a service account's token"
+                    ) from None
             self._read_at = time.monotonic()
         return self._token
 
@@ -68,7 +70,9 @@ def from_kubeconfig(path: str = "", context: str = "") -> Cluster:
     try:
         from kubernetes import client, config  # noqa: PLC0415 - see the module's docstring
     except ImportError as error:
-        raise ConfigError(f"a kubeconfig is read by the kubernetes package: {error}", hint="pip install 'aliquot[kubernetes]'") from error
+        raise ConfigError(
+            f"a kubeconfig is read by the kubernetes package: {error}", hint="pip install 'aliquot[kubernetes]'"
+        ) from error
     settings = client.Configuration()
     try:
         config.load_kube_config(  # type: ignore[no-untyped-call]
@@ -91,7 +95,9 @@ def from_kubeconfig(path: str = "", context: str = "") -> Cluster:
         refresh: Any = settings.refresh_api_key_hook
         if refresh is not None:
             refresh(settings)
-        return str(settings.api_key.get("authorization", "")).removeprefix("Bearer ")
+        # The package has renamed the key once.
+        found = settings.api_key.get("BearerToken") or settings.api_key.get("authorization") or ""
+        return str(found).removeprefix("Bearer ")
 
     return Cluster(settings.host, token, tls, str(spec.get("namespace", "default")))
 

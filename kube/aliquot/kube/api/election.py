@@ -150,9 +150,7 @@ class Election:
     async def _read(self) -> dict[str, Any] | None:
         try:
             path = LEASES.path(self._namespace, self._name)
-            found: dict[str, Any] = msgspec.json.decode(
-                await self._client.call("GET", path, timeout_s=self._timeout_s)
-            )
+            found: dict[str, Any] = msgspec.json.decode(await self._client.call("GET", path, timeout_s=self._timeout_s))
             return found
         except KubeNotFound:
             return None

@@ -1,12 +1,12 @@
 """What the API server says when it says no, as one tree.
 
-    KubeError
-     ├── KubeUnavailable      no answer, or one that says "later" (429, 5xx): try again
-     └── KubeRefused          it answered no                        .status .stated_reason
-         ├── KubeForbidden        a role lacks a verb (401, 403)
-         ├── KubeNotFound         404
-         ├── KubeConflict         409: somebody was faster, or it exists
-         └── KubeExpired          410: that resource version is no longer kept; list again
+KubeError
+ ├── KubeUnavailable      no answer, or one that says "later" (429, 5xx): try again
+ └── KubeRefused          it answered no                        .status .stated_reason
+     ├── KubeForbidden        a role lacks a verb (401, 403)
+     ├── KubeNotFound         404
+     ├── KubeConflict         409: somebody was faster, or it exists
+     └── KubeExpired          410: that resource version is no longer kept; list again
 """
 
 from __future__ import annotations

@@ -34,7 +34,9 @@ LEASES: Final = Resource("coordination.k8s.io/v1", "leases")
 PRIORITY_CLASSES: Final = Resource("scheduling.k8s.io/v1", "priorityclasses", namespaced=False)
 CRDS: Final = Resource("apiextensions.k8s.io/v1", "customresourcedefinitions", namespaced=False)
 MUTATING_POLICIES: Final = Resource("admissionregistration.k8s.io/v1", "mutatingadmissionpolicies", namespaced=False)
-VALIDATING_POLICIES: Final = Resource("admissionregistration.k8s.io/v1", "validatingadmissionpolicies", namespaced=False)
+VALIDATING_POLICIES: Final = Resource(
+    "admissionregistration.k8s.io/v1", "validatingadmissionpolicies", namespaced=False
+)
 TOKEN_REVIEWS: Final = Resource("authentication.k8s.io/v1", "tokenreviews", namespaced=False)
 ACCESS_REVIEWS: Final = Resource("authorization.k8s.io/v1", "selfsubjectaccessreviews", namespaced=False)
 WORKLOADS: Final = Resource("kueue.x-k8s.io/v1beta2", "workloads")

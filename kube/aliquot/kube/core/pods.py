@@ -18,6 +18,7 @@ from aliquot.kube.core.shapes import RawPod
 
 ENDED_PHASES: Final = frozenset({"Succeeded", "Failed"})
 
+
 class Gang(msgspec.Struct, frozen=True, gc=False):
     """The gang of a pod: pods of one namespace that start all or none."""
 

@@ -102,13 +102,13 @@ class GangPlaces:
                 del reserved[member]
             else:
                 used.setdefault(member, uid)
-        for lease_id in [known for known in self._reserved if known != lease.lease_id and self._book.get(known) is None]:
+        for lease_id in [
+            known for known in self._reserved if known != lease.lease_id and self._book.get(known) is None
+        ]:
             del self._reserved[lease_id]
         return used
 
-    async def _reserve(
-        self, pod: RawPod, gang: Gang, asked: PodRequest, nodes: Sequence[str]
-    ) -> KubeLease | NotNow:
+    async def _reserve(self, pod: RawPod, gang: Gang, asked: PodRequest, nodes: Sequence[str]) -> KubeLease | NotNow:
         if gang.reserved_by:
             return NotNow(f"gang {gang.name} waits for its reservation by {gang.reserved_by}")
         if not 0 < gang.size <= MAX_GANG_SIZE:

@@ -115,9 +115,7 @@ class Extender:
             self._tell(pod, "AliquotRequestInvalid", error.explain())
             return FilterResult(hopeless=dict.fromkeys(nodes, f"aliquot: {error.message}"))
 
-    async def _filter_gang(
-        self, pod: RawPod, gang: Gang, asked: PodRequest, nodes: Sequence[str]
-    ) -> FilterResult:
+    async def _filter_gang(self, pod: RawPod, gang: Gang, asked: PodRequest, nodes: Sequence[str]) -> FilterResult:
         found = await self.gangs.place(pod, gang, asked, nodes)
         if isinstance(found, NotNow):
             self._tell(pod, "AliquotGangImpossible" if found.hopeless else "AliquotGangWaiting", found.why)

@@ -91,7 +91,11 @@ class Granter:
     async def _end_attempt(self, subject: str, request: Request, attempt: int) -> None:
         async for lease in self._pool.leases(tenant=request.tenant):
             ours = self._book.take(lease)
-            if ours is not None and ours.attempt == attempt and subject in {ours.pod_uid, f"{ours.namespace}/{ours.gang}"}:
+            if (
+                ours is not None
+                and ours.attempt == attempt
+                and subject in {ours.pod_uid, f"{ours.namespace}/{ours.gang}"}
+            ):
                 await self.undo(ours, "granted for another place", wait=True)
 
     def _remember(self, subject: str, attempt: int) -> None:

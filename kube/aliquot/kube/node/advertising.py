@@ -42,6 +42,8 @@ class Advertiser:
         self._asked_s = float("-inf")
         self._drivers: frozenset[str] = frozenset()
         self._there = NOTHING
+        self._said: set[str] = set()
+        """Problems that are not told again and again."""
         self.record: NodeRecord | None = None
         """The Node as it was last seen; None: not registered."""
 
@@ -64,7 +66,7 @@ class Advertiser:
         try:
             self._drivers = await self._cluster.foreign_drivers(self._node)
         except ClusterUnreachable as error:
-            log.warning("who else has devices on this node is not known: %s", error.message)
+            self._say(f"who else has devices on this node is not known: {error.message}")
         else:
             self._asked_s = now_s
 
@@ -92,8 +94,13 @@ class Advertiser:
         ):
             return
         if condition.status != "True":
-            log.error("%s", condition.message)
+            self._say(condition.message)
         try:
             await self._cluster.patch_node_status(self._node, {MEMORY_RESOURCE: wanted}, condition)
         except ClusterUnreachable as error:
-            log.warning("node %s can't be patched: %s", self._node, error.message)
+            self._say(f"node {self._node} can't be patched: {error.message}")
+
+    def _say(self, problem: str) -> None:
+        if problem not in self._said:
+            log.warning("%s", problem)
+        self._said = {problem, *list(self._said)[:1]}

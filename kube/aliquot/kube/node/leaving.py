@@ -27,7 +27,7 @@ class Leaving:
         self._injection = injection
         self._releaser = releaser
 
-    async def look(self, pods: Mapping[str, Pod], status: LocalStatus, node_id: str) -> None:
+    async def look(self, pods: Mapping[str, Pod], status: LocalStatus) -> None:
         """Have leases released of pods that are not there any more, and forget those of which nothing is left."""
         here = {piece.lease_id for piece in status.slices}
         for bound in self._records.all():
@@ -40,7 +40,7 @@ class Leaving:
                     self._records.remove(bound.uid)
                 continue
             if await self._has_gone(bound):
-                await self._releaser.release(bound.lease_id, node_id)
+                await self._releaser.release(bound.lease_id, bound.uid)
 
     async def _has_gone(self, bound: Bound) -> bool:
         """Asked once more, of the API server itself: what is released ends programs."""

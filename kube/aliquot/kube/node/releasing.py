@@ -1,6 +1,7 @@
 """Gives back leases whose pods have gone, also while nobody else does: capacity must not wait for a controller.
 
-A lease with members on other nodes is left to who looks at all of its pods.
+The lease itself says whose it is, so a pod that came by another's assignment can't end it. The lease of a gang is left
+to who looks at all of its pods.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import logging
 from typing import Protocol
 
 from aliquot.client import AsyncPool, LeaseNotFound, PoolError
+from aliquot.kube.core import names
 
 log = logging.getLogger(__name__)
 
@@ -19,8 +21,8 @@ TIMEOUT_S = 10.0
 class Releaser(Protocol):
     """Gives leases back."""
 
-    async def release(self, lease_id: str, node_id: str) -> None:
-        """Give a lease back if it has nothing on other nodes. What fails is tried again later, by calling again."""
+    async def release(self, lease_id: str, pod_uid: str) -> None:
+        """Give a lease back that is this pod's alone. What fails is tried again later, by calling again."""
 
 
 class PoolReleaser:
@@ -29,11 +31,11 @@ class PoolReleaser:
     def __init__(self, pool: AsyncPool) -> None:
         self._pool = pool
 
-    async def release(self, lease_id: str, node_id: str) -> None:
+    async def release(self, lease_id: str, pod_uid: str) -> None:
         """See `Releaser`."""
         try:
             lease = await self._pool.get(lease_id)
-            if any(piece.node_id != node_id for piece in lease.slices):
+            if lease.labels.get(names.LEASE_POD_UID) != pod_uid:
                 return
             await self._pool.release(lease_id, reason=REASON)
         except LeaseNotFound:
@@ -47,5 +49,5 @@ class PoolReleaser:
 class NoReleaser:
     """Where no pool may be asked: whoever asked for the leases gives them back."""
 
-    async def release(self, lease_id: str, node_id: str) -> None:
+    async def release(self, lease_id: str, pod_uid: str) -> None:
         """Nothing."""

@@ -124,7 +124,7 @@ class NodeService:
             pods = self.reporting.pods
             try:
                 await self.binder.reconcile(pods)
-                await self.leaving.look(pods, await self.agent.status(), self.node_id)
+                await self.leaving.look(pods, await self.agent.status())
             except AgentError as error:
                 log.warning("the agent does not answer: %s", error.message)
             except OSError as error:

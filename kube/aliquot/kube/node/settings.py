@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 
 ENV_PREFIX = "ALIQUOT_KUBE_NODE_"
+TABLE = "kube_node"
 LIBRARY = "libaliquot_preload.so"
 """What containers load where the tier `preload` holds their part."""
 

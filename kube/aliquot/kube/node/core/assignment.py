@@ -7,9 +7,10 @@ from collections.abc import Mapping
 import msgspec
 
 from aliquot.common.errors import AliquotError
+from aliquot.kube.core import names
 
-LEASE_ANNOTATION = "aliquot.dev/lease-id"
-ASSIGNMENT_ANNOTATION = "aliquot.dev/assignment"
+LEASE_ANNOTATION = names.LEASE_ID
+ASSIGNMENT_ANNOTATION = names.ASSIGNMENT
 MAX_BYTES = 64 << 10
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-PERCENT_RESOURCE = "aliquot.dev/gpu-percent"
-MEMORY_RESOURCE = "aliquot.dev/gpu-memory-mib"
+from aliquot.kube.core import names
+
+PERCENT_RESOURCE = names.GPU_PERCENT
+MEMORY_RESOURCE = names.GPU_MEMORY_MIB
 FOREIGN_RESOURCES: Mapping[str, str] = {
     "nvidia.com/gpu": "NVIDIA's device plugin",
     "nvidia.com/gpu.shared": "NVIDIA's device plugin",
