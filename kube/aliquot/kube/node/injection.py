@@ -57,7 +57,8 @@ class CdiInjection:
     come from the vendor's runtime, which goes by `NVIDIA_VISIBLE_DEVICES`.
     """
 
-    variable = "ALIQUOT_LEASE_ID"
+    variable = "ALIQUOT_SLICE_IDS"
+    """Pods may have the id of their lease from their annotations; of its slices only an agent tells."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
