@@ -102,7 +102,7 @@ async def test_a_page_that_expires_begins_the_list_again(api: FakeApi) -> None:
             api.store.compact()
         return list_one(*args)
 
-    api._list = expiring  # type: ignore[method-assign]
+    api._list = expiring  # type: ignore[method-assign,assignment]
     async with following(api, page=4) as informer:
         await informer.synced.wait()
         assert len(informer) == 7

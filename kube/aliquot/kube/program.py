@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import importlib
 import json
 import os
 import signal
 import socket
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +27,11 @@ from aliquot.common.errors import AliquotError
 from aliquot.kube.api.client import KubeClient
 from aliquot.kube.api.cluster import find_cluster
 from aliquot.kube.api.election import Election, LeadershipLost
+from aliquot.kube.controllers.kueue import KueueController
 from aliquot.kube.controllers.reconciler import Reconciler
 from aliquot.kube.extender.http import application, serve
 from aliquot.kube.settings import ENV_PREFIX, TABLE, Settings
-from aliquot.kube.wiring import Parts, following, make_extender, make_parts, now_ms, running
+from aliquot.kube.wiring import Parts, closing, following, make_extender, make_parts, now_ms, running
 
 LEASE_NAME = "aliquot-kube-controllers"
 
@@ -78,7 +80,7 @@ async def run_extender(parts: Parts, settings: Settings, stop: asyncio.Event) ->
 
     runner, port = await serve(application(extender, not_ready), settings.listen_host, settings.listen_port)
     try:
-        async with running(*following(parts), reconciler.run()) as failed:
+        async with running(*following(parts), reconciler.run(), closing(extender)) as failed:
             say_ready(address=f"{settings.listen_host}:{port}")
             await until(stop, failed)
     finally:
@@ -90,7 +92,8 @@ async def run_controllers(parts: Parts, election: Election, stop: asyncio.Event)
 
     async def lead(epoch: int) -> None:
         reconciler = Reconciler(parts.client, parts.book, parts.pods, parts.teller, now_ms, patience=parts.patience)
-        async with running(*following(parts), reconciler.run()) as failed:
+        kueue = KueueController(parts.client, parts.book, parts.requests, parts.teller)
+        async with running(*following(parts), reconciler.run(), kueue.run()) as failed:
             say_ready(leading=True, epoch=epoch)
             await failed
 
@@ -120,6 +123,15 @@ def say_ready(**facts: object) -> None:
     sys.stdout.flush()
 
 
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """Uvloop's where it is installed: binds a second are bounded by this process' processor time."""
+    try:
+        factory: Callable[[], asyncio.AbstractEventLoop] = importlib.import_module("uvloop").new_event_loop
+    except ImportError:
+        return None
+    return factory
+
+
 def _holder() -> str:
     return f"{os.environ.get('POD_NAME') or socket.gethostname()}_{os.getpid()}"
 
@@ -129,7 +141,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         process, settings = parse(argv)
         common_logging.configure(settings.log_level, json=settings.log_json)
-        asyncio.run(run(process, settings))
+        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+            runner.run(run(process, settings))
     except AliquotError as error:
         sys.stderr.write(error.explain() + "\n")
         return 1

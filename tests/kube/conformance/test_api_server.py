@@ -113,7 +113,11 @@ async def test_lists_come_in_pages_at_one_version(client: KubeClient, namespace:
     assert found == [f"p{number}" for number in range(5)]
     chosen = msgspec.json.decode(await client.get(PODS.path(namespace), {"labelSelector": "odd in (1), !even"}))
     assert [item["metadata"]["name"] for item in chosen["items"]] == ["p1", "p3"]
-    for selector, count in ((f"spec.schedulerName={names.SCHEDULER}", 5), ("spec.nodeName!=", 0), ("status.phase=Running", 0)):
+    for selector, count in (
+        (f"spec.schedulerName={names.SCHEDULER}", 5),
+        ("spec.nodeName!=", 0),
+        ("status.phase=Running", 0),
+    ):
         answer = msgspec.json.decode(await client.get(PODS.path(namespace), {"fieldSelector": selector}))
         assert len(answer["items"] or ()) == count, selector
 

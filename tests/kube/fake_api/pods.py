@@ -51,12 +51,14 @@ def bind(store: Store, kind: Kind, key: tuple[str, str], binding: Object) -> Obj
     meta = binding.get("metadata") or {}
     if meta.get("uid") and meta["uid"] != old["metadata"]["uid"]:
         raise ApiFailure(
-            409, "Conflict", f"Precondition failed: UID in precondition: {meta['uid']}, UID in object meta: {old['metadata']['uid']}"
+            409,
+            "Conflict",
+            f"Precondition failed: UID in precondition: {meta['uid']}, UID in object meta: {old['metadata']['uid']}",
         )
     if "deletionTimestamp" in old["metadata"]:
         raise ApiFailure(409, "Conflict", f"pod {key[1]} is being deleted, cannot be assigned to a host")
     if old["spec"].get("nodeName"):
-        raise ApiFailure(409, "Conflict", f"pod {key[1]} is already assigned to node \"{old['spec']['nodeName']}\"")
+        raise ApiFailure(409, "Conflict", f'pod {key[1]} is already assigned to node "{old["spec"]["nodeName"]}"')
     if old["spec"].get("schedulingGates"):
         raise ApiFailure(409, "Conflict", f"pod {key[1]} has non-empty .spec.schedulingGates")
     annotations = {**(old["metadata"].get("annotations") or {}), **(meta.get("annotations") or {})}

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
-from tests.kube.fake_api import pods
+from tests.kube.fake_api import pods, policies
 from tests.kube.fake_api.selectors import selector
 from tests.kube.fake_api.store import ApiFailure, Kind, Object, Store, Watcher, told
 
@@ -29,6 +29,8 @@ KINDS = (
     ("scheduling.k8s.io/v1", "priorityclasses", "PriorityClass", False),
     ("apiextensions.k8s.io/v1", "customresourcedefinitions", "CustomResourceDefinition", False),
     ("admissionregistration.k8s.io/v1", "mutatingadmissionpolicies", "MutatingAdmissionPolicy", False),
+    ("admissionregistration.k8s.io/v1", "mutatingadmissionpolicybindings", "MutatingAdmissionPolicyBinding", False),
+    ("admissionregistration.k8s.io/v1", "validatingadmissionpolicybindings", "ValidatingAdmissionPolicyBinding", False),
     ("admissionregistration.k8s.io/v1", "validatingadmissionpolicies", "ValidatingAdmissionPolicy", False),
 )
 
@@ -68,6 +70,7 @@ class FakeApi:
         for version, plural, kind, namespaced in KINDS:
             self.store.serve(version, plural, kind, namespaced=namespaced)
         self.pods = self.store.kind("v1", "pods")
+        self.store.admission.append(policies.admission(self.store))
 
     async def start(self, port: int = 0) -> None:
         app = web.Application(client_max_size=16 << 20)
@@ -116,8 +119,8 @@ class FakeApi:
         try:
             user = self._user(request)
             code, answer = await self._route(request, user)
-        except ApiFailure as failure:
-            code, answer = failure.code, msgspec.json.encode(failure.document())
+        except ApiFailure as refusal:
+            code, answer = refusal.code, msgspec.json.encode(refusal.document())
         except (KeyError, TypeError, ValueError) as error:
             failure = ApiFailure(400, "BadRequest", f"{type(error).__name__}: {error}")
             code, answer = 400, msgspec.json.encode(failure.document())
@@ -151,11 +154,19 @@ class FakeApi:
         if plural in {"tokenreviews", "selfsubjectaccessreviews"}:
             return 201, self._review(plural, msgspec.json.decode(await request.read()), user)
         kind = self.store.kind(version, plural)
-        verb = {"GET": "get" if name else "list", "POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
+        verb = {
+            "GET": "get" if name else "list",
+            "POST": "create",
+            "PUT": "update",
+            "PATCH": "patch",
+            "DELETE": "delete",
+        }
         self._permit(user, "watch" if request.query.get("watch") else verb[request.method], plural, sub)
         if request.method == "GET":
             if name:
-                return 200, kind.encoded.get((namespace, name)) or msgspec.json.encode(self.store.get(kind, namespace, name))
+                return 200, kind.encoded.get((namespace, name)) or msgspec.json.encode(
+                    self.store.get(kind, namespace, name)
+                )
             if request.query.get("watch") in {"true", "1"}:
                 return 200, await self._watch(request, kind, namespace)
             return 200, self._list(request, kind, namespace)
@@ -165,9 +176,7 @@ class FakeApi:
     def _permit(self, user: str, verb: str, plural: str, sub: str) -> None:
         what = f"{plural}/{sub}" if sub else plural
         if user != "system:admin" and (verb, what) in self.faults.forbidden:
-            raise ApiFailure(
-                403, "Forbidden", f'{plural} is forbidden: User "{user}" cannot {verb} resource "{what}"'
-            )
+            raise ApiFailure(403, "Forbidden", f'{plural} is forbidden: User "{user}" cannot {verb} resource "{what}"')
 
     def _write(
         self, request: web.Request, user: str, kind: Kind, key: tuple[str, str], sub: str, body: bytes
@@ -183,6 +192,7 @@ class FakeApi:
                 self._define(document)
             return 201, msgspec.json.encode(self.store.create(kind, namespace, document, user))
         if request.method == "POST" and sub == "binding":
+            policies.check(self.store, "CREATE", "pods/binding", document, None, user)
             return 201, msgspec.json.encode(pods.bind(self.store, kind, key, document))
         if request.method == "POST" and sub == "eviction":
             options = document.get("deleteOptions") or {}
@@ -202,7 +212,11 @@ class FakeApi:
     def _replace(self, kind: Kind, key: tuple[str, str], sub: str, item: Object, user: str) -> Object:
         old = self.store.get(kind, *key)
         if sub == "status":
-            item = {**old, "status": item.get("status", {}), "metadata": {**old["metadata"], **_precondition(item)}}
+            # Of built-in kinds a write to /status may change labels and annotations too; of custom ones it may not.
+            also = ("labels", "annotations") if kind.version == "v1" else ()
+            meta = {**old["metadata"], **_precondition(item)}
+            meta |= {name: item["metadata"][name] for name in also if name in (item.get("metadata") or {})}
+            item = {**old, "status": item.get("status", {}), "metadata": meta}
         elif "status" in kind.subresources and "status" in old:
             item = {**item, "status": old["status"]}
         if kind.plural == "pods" and not sub:
@@ -223,7 +237,9 @@ class FakeApi:
             "application/strategic-merge-patch+json",
             "application/apply-patch+yaml",
         }:
-            raise ApiFailure(415, "UnsupportedMediaType", f"the body of the request was in an unknown format: {content}")
+            raise ApiFailure(
+                415, "UnsupportedMediaType", f"the body of the request was in an unknown format: {content}"
+            )
         old = self.store.get(kind, *key)
         item = merged(old, patch)
         if content != "application/merge-patch+json" and "conditions" in (patch.get("status") or {}):
@@ -289,9 +305,7 @@ class FakeApi:
             kind.watchers.discard(watcher)
         return response
 
-    async def _stream(
-        self, request: web.Request, kind: Kind, watcher: Watcher, response: web.StreamResponse
-    ) -> None:
+    async def _stream(self, request: web.Request, kind: Kind, watcher: Watcher, response: web.StreamResponse) -> None:
         bookmarks = request.query.get("allowWatchBookmarks") in {"true", "1"}
         with contextlib.suppress(TimeoutError, ConnectionError):
             async with asyncio.timeout(float(request.query.get("timeoutSeconds", 1800))):

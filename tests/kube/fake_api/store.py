@@ -133,7 +133,9 @@ class Store:
             admit("CREATE", kind, item, None, user)
         return self.write(kind, key, item, "ADDED")
 
-    def update(self, kind: Kind, key: tuple[str, str], item: Object, user: str = "", operation: str = "UPDATE") -> Object:
+    def update(
+        self, kind: Kind, key: tuple[str, str], item: Object, user: str = "", operation: str = "UPDATE"
+    ) -> Object:
         """Replace, at the version that is named in it (none: whatever there is). Raises ApiFailure."""
         old = self.get(kind, *key)
         meta = item.setdefault("metadata", {})

@@ -1,12 +1,12 @@
 """What the API server says when it says no, as one tree.
 
 KubeError
- ├── KubeUnavailable      no answer, or one that says "later" (429, 5xx): try again
- └── KubeRefused          it answered no                        .status .stated_reason
-     ├── KubeForbidden        a role lacks a verb (401, 403)
-     ├── KubeNotFound         404
-     ├── KubeConflict         409: somebody was faster, or it exists
-     └── KubeExpired          410: that resource version is no longer kept; list again
+├── KubeUnavailable      no answer, or one that says "later" (429, 5xx): try again
+└── KubeRefused          it answered no                        .status .stated_reason
+├── KubeForbidden        a role lacks a verb (401, 403)
+├── KubeNotFound         404
+├── KubeConflict         409: somebody was faster, or it exists
+└── KubeExpired          410: that resource version is no longer kept; list again
 """
 
 from __future__ import annotations
@@ -78,6 +78,8 @@ def refused(status: int, stated_reason: str, message: str, what: str) -> KubeRef
     """The error for an answer of 4xx."""
     kind = _BY_STATUS.get(status, KubeRefused)
     hint = ""
-    if kind is KubeForbidden:
+    if status == 401:
+        hint = "the API server does not know this token: is it this cluster's, and still good?"
+    elif kind is KubeForbidden:
         hint = "give the service account that verb: see the roles in deploy/chart, or `aliquot kube doctor`"
     return kind(f"{what}: {status} {message or stated_reason}", status=status, stated_reason=stated_reason, hint=hint)

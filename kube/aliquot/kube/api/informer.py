@@ -75,6 +75,7 @@ class Informer(Generic[R, K]):
         namespace: only this one; empty: all.
         fields: field selector.
         labels: label selector.
+        optional: the cluster need not have this kind; it is followed as soon as it has.
         on_change: told `(key, before, after)` of each change, after it is kept; None stands for absence.
     """
 
@@ -92,6 +93,7 @@ class Informer(Generic[R, K]):
         silence_s: float = SILENCE_S,
         page: int = PAGE,
         backoff: Backoff | None = None,
+        optional: bool = False,
     ) -> None:
         self.resource = resource
         self.synced = asyncio.Event()
@@ -116,6 +118,7 @@ class Informer(Generic[R, K]):
         self._page = page
         self._backoff = backoff or Backoff(0.2, 15.0, quick=3)
         self._heard_at = 0.0
+        self._optional = optional
 
     # ---------------------------------------------------------------------------------------------------- reading
 
@@ -170,6 +173,8 @@ class Informer(Generic[R, K]):
         text = error.message
         if text != self.problem:
             level = logging.ERROR if isinstance(error, (KubeForbidden, KubeNotFound)) else logging.WARNING
+            if self._optional and isinstance(error, KubeNotFound):
+                level = logging.INFO
             log.log(level, "%s can't be followed: %s", self._path, error.explain())
         self.problem = text
 

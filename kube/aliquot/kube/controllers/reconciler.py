@@ -7,8 +7,9 @@ leases are released when pods are deleted whichever of the two is down.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from aliquot.client import LeaseNotFound, PoolError
@@ -16,6 +17,7 @@ from aliquot.kube.api import objects
 from aliquot.kube.api.client import KubeClient
 from aliquot.kube.api.errors import KubeError
 from aliquot.kube.api.objects import Regarding
+from aliquot.kube.controllers.subjects import Subject, Subjects, of_lease, of_pod
 from aliquot.kube.core.leases import KubeLease
 from aliquot.kube.core.pods import PodRecord, flatten
 from aliquot.kube.core.reconciling import Action, Ask, Evict, Look, Patience, Release, reconcile
@@ -27,6 +29,8 @@ log = logging.getLogger(__name__)
 
 _GATHER_S: Final = 0.05
 _EVERY_S: Final = 10.0
+_PORTION: Final = 500
+"""Subjects that are looked at in one go, before others have a turn."""
 _AT_ONCE: Final = 16
 _LOST_KEPT: Final = 10_000
 
@@ -56,32 +60,48 @@ class Reconciler:
         self._patience = patience or Patience()
         self._every_s = every_s
         self._wake = asyncio.Event()
+        self._touched: set[Subject] = set()
         self._lost: dict[str, KubeLease] = {}
         """Leases that pods say they have and the pool has not, or not any more."""
-        book.on_lease.append(lambda _lease: self._wake.set())
+        self._subjects = Subjects(book, pods, self._lost)
+        book.on_lease.append(self._lease_changed)
         pods.on_change.append(self._pod_changed)
 
     async def run(self) -> None:
         """Reconcile until cancelled. Nothing is decided before both sides are known."""
         await self._book.synced.wait()
         await self._pods.informer.synced.wait()
+        due = 0.0
+        loop = asyncio.get_running_loop()
         while True:
             self._wake.clear()
-            await self.once()
-            try:
-                async with asyncio.timeout(self._every_s):
+            if loop.time() >= due:
+                await self.once()
+                due = loop.time() + self._every_s
+            elif self._pods.informer.trustworthy:
+                touched, self._touched = self._touched, set()
+                await self._reconcile(touched)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(max(0.0, due - loop.time())):
                     await self._wake.wait()
-                await asyncio.sleep(_GATHER_S)
-            except TimeoutError:
-                pass
+                    await asyncio.sleep(_GATHER_S)
 
     async def once(self) -> int:
-        """One round; returns how much there was to do."""
+        """A pass over everything; returns how much there was to do."""
         if not self._pods.informer.trustworthy:
             return 0
-        leases = [*self._book.known(), *self._lost.values()]
+        self._touched.clear()
+        every, count = sorted(self._subjects.every()), 0
+        for begin in range(0, len(every), _PORTION):
+            count += await self._reconcile(every[begin : begin + _PORTION])
+            await asyncio.sleep(0)
+        self.rounds += 1
+        return count
+
+    async def _reconcile(self, subjects: Iterable[Subject]) -> int:
+        pods, leases = self._subjects.sides(subjects)
         actions = reconcile(
-            self._pods,
+            pods,
             leases,
             self._now_ms(),
             under_way=self._under_way(),
@@ -98,9 +118,6 @@ class Reconciler:
                     log.warning("%s could not be done, and is tried again: %s", action, error.message)
 
         await asyncio.gather(*map(carry_out, actions))
-        self.rounds += 1
-        if any(isinstance(action, Ask) for action in actions):
-            self._wake.set()
         return len(actions)
 
     async def _carry_out(self, action: Action) -> None:
@@ -178,7 +195,18 @@ class Reconciler:
             self._lost[lease_id] = KubeLease(
                 lease_id, "ENDED", 0, "", "", "", "", 0, 1, (), end_reason="the pool does not know it"
             )
+        for pod in self._pods:
+            if pod.lease_id == lease_id:
+                self._touch(of_pod(pod))
+
+    def _lease_changed(self, lease: KubeLease) -> None:
+        self._touch(of_lease(lease))
 
     def _pod_changed(self, before: PodRecord | None, after: PodRecord | None) -> None:
-        if after is None or after.over or (before is not None and before.node != after.node):
-            self._wake.set()
+        for pod in (before, after):
+            if pod is not None and (after is None or after.over or pod.node):
+                self._touch(of_pod(pod))
+
+    def _touch(self, subject: Subject) -> None:
+        self._touched.add(subject)
+        self._wake.set()

@@ -78,7 +78,8 @@ def _amount(container: RawContainer, name: str) -> int:
     value = (resources.limits or {}).get(name)
     if value is None:
         value = (resources.requests or {}).get(name, 0)
-    return parse_bytes(str(value))
+    # As the API server writes most of them; it may also have made 8k of 8000.
+    return int(value) if isinstance(value, int) or value.isdecimal() else parse_bytes(value)
 
 
 def _effective(

@@ -45,6 +45,8 @@ class KubeLease:
     size: int
     """Members."""
     parts: tuple[Part, ...]
+    gpu: str = ""
+    """What each member was granted for, in the request grammar."""
     end_reason: str = ""
     seq: int = 0
     shape: int = 0

@@ -14,6 +14,7 @@ from typing import Final
 
 from aliquot.client import NeverFits, PoolError
 from aliquot.common.limits import MAX_GANG_SIZE, MAX_NODE_IDS_PER_REQUEST
+from aliquot.common.request import parse_request
 from aliquot.kube.core import gangs
 from aliquot.kube.core.leases import KubeLease, labels_of
 from aliquot.kube.core.pods import Gang, flatten
@@ -68,6 +69,10 @@ class GangPlaces:
                 if isinstance(found, NotNow):
                     return found
                 lease = found
+            if lease.gpu and parse_request(lease.gpu) != parse_request(asked.request.gpu):
+                return NotNow(
+                    f"gang {gang.name} was reserved for {lease.gpu} each, and this pod asks for {asked.request.gpu}"
+                )
             used = self._used(lease)
             member = gangs.choose(lease, pod.metadata.uid, used, set(nodes))
             if member is None:

@@ -144,7 +144,7 @@ class Extender:
             asked = await self._requests.of(args.pod)
             if asked is None or len(nodes) < 2:
                 return scores((node, 0) for node in nodes)
-            return scores((fit.node_id, fit.score) for fit in await self.fits.ask(asked.request, nodes))
+            return scores(await self.fits.scores(asked.kind, asked.request, nodes))
         except AliquotError as error:
             log.warning("no scores for %s: %s", args.pod.metadata.name, error.message)
             return scores((node, 0) for node in nodes)

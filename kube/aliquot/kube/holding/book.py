@@ -38,6 +38,7 @@ def kube_lease(lease: Lease) -> KubeLease:
         attempt=int(attempt) if attempt.isdecimal() else 0,
         size=lease.gang_size or 1,
         parts=tuple(map(_part, lease.slices)),
+        gpu=lease.gpu,
         end_reason=lease.end_reason,
         seq=lease.seq,
         shape=lease.shape,
@@ -144,7 +145,7 @@ class LeaseBook:
         else:
             self._nodes_of[lease.lease_id] = nodes
         if before or nodes:
-            self._dirty({*before, *nodes})
+            self._dirty((*before, *nodes) if before != nodes else nodes)
         if not is_ours(lease.labels, self.cluster):
             return None
         ours = kube_lease(lease)
