@@ -13,7 +13,7 @@ from aliquot.kube.node.core.identity import PodIdentity
 from aliquot.kube.node.core.resources import MEMORY_RESOURCE
 from aliquot.kube.node.seam import Pod
 from tests.agent.foreign_cgroups import hierarchy
-from tests.agent.harness import GIB, auntil, burn_command, ended_by, wait_for_output
+from tests.agent.harness import GIB, auntil, burn_command, ended_by, until, wait_for_output
 from tests.kube_node.conftest import NODE, Place
 from tests.kube_node.fake_kubelet import AdmittedPod, Running, StartRefused
 
@@ -36,7 +36,9 @@ async def refused_memory(place: Place, pod: AdmittedPod, memory: str, container:
 
 
 def environment_of(container: Running) -> list[str]:
-    return Path(f"/proc/{container.process.pid}/environ").read_text().split("\0")
+    path = Path(f"/proc/{container.process.pid}/environ")
+    until(lambda: bool(path.read_text()), "it shows what it was started with, which it does not while it begins")
+    return path.read_text().split("\0")
 
 
 def visible(place: Place, device: int = 0) -> dict[str, str]:

@@ -68,9 +68,9 @@ class PodCgroups:
         looked = False
         for pid in self.pids(cgroup):
             with contextlib.suppress(OSError), (self._proc / str(pid) / "environ").open("rb") as file:
-                variables = file.read(MAX_ENVIRONMENT_BYTES).split(b"\0")
-                looked = True
-                if any(each.startswith(name.encode() + b"=") for each in variables):
+                text = file.read(MAX_ENVIRONMENT_BYTES)
+                looked = looked or bool(text)  # a process that is just becoming another program shows nothing
+                if any(each.startswith(name.encode() + b"=") for each in text.split(b"\0")):
                     return True
         return False if looked else None
 
