@@ -20,7 +20,7 @@ from typing import Any
 import grpc
 
 from aliquot.kube.node.core.cgroup_names import pod_cgroups
-from aliquot.kube.node.core.resources import PERCENT_RESOURCE
+from aliquot.kube.node.core.resources import PERCENT_RESOURCE, UNIT_RESOURCES
 from aliquot.kube.node.protos import deviceplugin_pb2 as pb
 from aliquot.kube.node.protos import deviceplugin_pb2_grpc as rpc
 from aliquot.kube.node.protos import podresources_pb2 as resources_pb
@@ -57,6 +57,7 @@ class AdmittedPod:
     """By container."""
     answers: dict[str, pb.ContainerAllocateResponse] = field(default_factory=dict)
     running: list[Running] = field(default_factory=list)
+    resource: str = PERCENT_RESOURCE
     first: set[str] = field(default_factory=set)
     """Containers that only run first: they are not listed."""
 
@@ -71,14 +72,15 @@ class Kubelet(rpc.RegistrationServicer, resources_rpc.PodResourcesListerServicer
     drops_cdi: bool = False
     environment: Mapping[str, str] = field(default_factory=dict)
     """What containers have beside what the plugin gives them."""
-    devices: dict[str, str] = field(default_factory=dict)
+    devices: dict[str, dict[str, str]] = field(default_factory=dict)
+    """Health by unit, by resource."""
     pods: dict[str, AdmittedPod] = field(default_factory=dict)
     registrations: int = 0
     asked: int = 0
     refused: int = 0
     _server: grpc.aio.Server | None = None
-    _plugin: grpc.aio.Channel | None = None
-    _following: asyncio.Task[None] | None = None
+    _plugins: dict[str, grpc.aio.Channel] = field(default_factory=dict)
+    _following: dict[str, asyncio.Task[None]] = field(default_factory=dict)
     _times: deque[float] = field(default_factory=deque)
     _ids: Any = field(default_factory=itertools.count)
     _resources: grpc.aio.Server | None = None
@@ -97,7 +99,11 @@ class Kubelet(rpc.RegistrationServicer, resources_rpc.PodResourcesListerServicer
 
     @property
     def allocatable(self) -> int:
-        return sum(1 for health in self.devices.values() if health == "Healthy")
+        """Hundredths."""
+        return len(self.free_or_not(PERCENT_RESOURCE))
+
+    def free_or_not(self, resource: str) -> list[str]:
+        return [unit for unit, health in self.devices.get(resource, {}).items() if health == "Healthy"]
 
     async def start(self) -> None:
         """A kubelet that starts removes whatever sockets there are."""
@@ -115,14 +121,13 @@ class Kubelet(rpc.RegistrationServicer, resources_rpc.PodResourcesListerServicer
         await self._resources.start()
 
     async def stop(self) -> None:
-        if self._following is not None:
-            self._following.cancel()
+        for task in self._following.values():
+            task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
-                await self._following
-            self._following = None
-        if self._plugin is not None:
-            await self._plugin.close()
-            self._plugin = None
+                await task
+        for channel in self._plugins.values():
+            await channel.close()
+        self._following, self._plugins = {}, {}
         for server in (self._server, self._resources):
             if server is not None:
                 await server.stop(None)
@@ -144,12 +149,13 @@ class Kubelet(rpc.RegistrationServicer, resources_rpc.PodResourcesListerServicer
     async def Register(  # noqa: N802
         self, request: pb.RegisterRequest, context: grpc.aio.ServicerContext[pb.RegisterRequest, pb.Empty]
     ) -> pb.Empty:
-        if (request.version, request.resource_name) != ("v1beta1", PERCENT_RESOURCE):
+        resource = request.resource_name
+        if request.version != "v1beta1" or resource not in UNIT_RESOURCES:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "unsupported")
         self.registrations += 1
-        if self._following is not None:
-            self._following.cancel()
-        self._following = asyncio.create_task(self._follow(self.plugins / request.endpoint))
+        if resource in self._following:
+            self._following[resource].cancel()
+        self._following[resource] = asyncio.create_task(self._follow(resource, self.plugins / request.endpoint))
         return pb.Empty()
 
     async def List(  # noqa: N802
@@ -170,34 +176,39 @@ class Kubelet(rpc.RegistrationServicer, resources_rpc.PodResourcesListerServicer
             listed = answer.pod_resources.add(name=pod.name, namespace=pod.namespace)
             for name, units in pod.units.items():
                 if name not in pod.first:
-                    listed.containers.add(name=name).devices.add(resource_name=PERCENT_RESOURCE, device_ids=units)
+                    listed.containers.add(name=name).devices.add(resource_name=pod.resource, device_ids=units)
         return answer
 
-    async def _follow(self, socket: Path) -> None:
+    async def _follow(self, resource: str, socket: Path) -> None:
         options = (("grpc.max_receive_message_length", LIST_BYTES_MAX), ("grpc.use_local_subchannel_pool", 1))
-        self._plugin = channel = grpc.aio.insecure_channel(f"unix:{socket}", options=options)
+        self._plugins[resource] = channel = grpc.aio.insecure_channel(f"unix:{socket}", options=options)
         stub: Any = rpc.DevicePluginStub(channel)
         assert (await stub.GetDevicePluginOptions(pb.Empty())).pre_start_required
         try:
             async for answer in stub.ListAndWatch(pb.Empty()):
-                self.devices = {device.ID: device.health for device in answer.devices}
+                self.devices[resource] = {device.ID: device.health for device in answer.devices}
         except grpc.aio.AioRpcError:
             pass
         # A plugin that has gone: all that it had counts as unhealthy.
-        self.devices = dict.fromkeys(self.devices, "Unhealthy")
+        self.devices[resource] = dict.fromkeys(self.devices.get(resource, {}), "Unhealthy")
 
     # pods
 
     async def admit(
-        self, name: str, uid: str, containers: Mapping[str, int], *, first: frozenset[str] = frozenset()
+        self,
+        name: str,
+        uid: str,
+        containers: Mapping[str, int],
+        *,
+        first: frozenset[str] = frozenset(),
+        resource: str = PERCENT_RESOURCE,
     ) -> AdmittedPod:
         """Give a pod its units and its cgroup. What containers that run first have goes to those after them."""
-        assert self._plugin is not None
         taken = {unit for pod in self.pods.values() for units in pod.units.values() for unit in units}
-        free = [unit for unit, health in self.devices.items() if health == "Healthy" and unit not in taken]
-        pod = AdmittedPod("default", name, uid, self._cgroup(uid), first=set(first))
+        free = [unit for unit in self.free_or_not(resource) if unit not in taken]
+        pod = AdmittedPod("default", name, uid, self._cgroup(uid), resource=resource, first=set(first))
         kept: list[str] = []
-        stub: Any = rpc.DevicePluginStub(self._plugin)
+        stub: Any = rpc.DevicePluginStub(self._plugins[resource])
         for container, count in containers.items():
             new = max(0, count - len(kept))
             assert len(free) >= new, f"pod {name} does not fit: {len(free)} units are free"
@@ -218,8 +229,7 @@ class Kubelet(rpc.RegistrationServicer, resources_rpc.PodResourcesListerServicer
         """Start a container. Raises `StartRefused` with what the plugin said."""
         answer = pb.ContainerAllocateResponse()
         if container in pod.units:
-            assert self._plugin is not None
-            stub: Any = rpc.DevicePluginStub(self._plugin)
+            stub: Any = rpc.DevicePluginStub(self._plugins[pod.resource])
             try:
                 await stub.PreStartContainer(pb.PreStartContainerRequest(devices_ids=pod.units[container]), timeout=30)
             except grpc.aio.AioRpcError as error:

@@ -7,7 +7,7 @@ is patched into the Node instead, and again whenever the Node has lost it, as on
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from aliquot.client.local import LocalStatus
 from aliquot.kube.node.agent import devices_in
@@ -33,9 +33,11 @@ OWNERS_S = 60.0
 class Advertiser:
     """Use from one event loop."""
 
-    def __init__(self, node: str, plugin: DevicePlugin, cluster: Cluster, monotonic_s: Callable[[], float]) -> None:
+    def __init__(
+        self, node: str, plugins: Sequence[DevicePlugin], cluster: Cluster, monotonic_s: Callable[[], float]
+    ) -> None:
         self._node = node
-        self._plugin = plugin
+        self._plugins = tuple(plugins)
         self._cluster = cluster
         self._monotonic_s = monotonic_s
         self._heard_s = float("-inf")
@@ -53,11 +55,12 @@ class Advertiser:
         if status is not None:
             self._heard_s, self._there = now_s, advertise(devices_in(status))
         elif now_s - self._heard_s > SILENT_S:
-            self._there = Advertised(self._there.units, 0, 0)
+            self._there = self._there.ill()
         await self._ask_drivers(now_s)
         owners = other_owners(self.record.allocatable if self.record is not None else {}, self._drivers)
         advertised = NOTHING if owners else self._there
-        self._plugin.advertise(advertised)
+        for plugin in self._plugins:
+            plugin.advertise(advertised)
         await self._patch(advertised, self._condition(owners))
 
     async def _ask_drivers(self, now_s: float) -> None:

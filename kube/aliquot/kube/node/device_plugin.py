@@ -1,4 +1,4 @@
-"""The device plugin of `aliquot.dev/gpu-percent`.
+"""The device plugins of `aliquot.dev/gpu-percent` and `aliquot.dev/gpu`.
 
 Units only count: the kubelet gives them out by itself, before it says for whom. What makes a container's part of a
 device its own happens in `PreStartContainer`, which each of its starts waits for.
@@ -21,17 +21,21 @@ from aliquot.kube.node.protos import deviceplugin_pb2_grpc as rpc
 
 log = logging.getLogger(__name__)
 
-SOCKET_NAME = "aliquot-gpu-percent.sock"
 OPTIONS = pb.DevicePluginOptions(pre_start_required=True)
 STOP_S = 2.0
 
 
 class DevicePlugin(rpc.DevicePluginServicer):
-    """Serves one socket. `prepare(units)` returns when the limits of a container with these units are in force, or
-    raises `AliquotError`: then the container does not start, and the kubelet tries again.
+    """Serves the units of one resource. `prepare(units)` returns when the limits of a container with these units are in
+    force, or raises `AliquotError`: then the container does not start, and the kubelet tries again.
     """
 
-    def __init__(self, injection: Injection, prepare: Callable[[Sequence[str]], Awaitable[None]]) -> None:
+    def __init__(
+        self, resource: str, injection: Injection, prepare: Callable[[Sequence[str]], Awaitable[None]]
+    ) -> None:
+        self.resource = resource
+        self.socket_name = f"{resource.replace('.dev/', '-')}.sock"
+        """In the kubelet's folder."""
         self._injection = injection
         self._prepare = prepare
         self._advertised = NOTHING
@@ -79,7 +83,7 @@ class DevicePlugin(rpc.DevicePluginServicer):
         self.listeners += 1
         try:
             while server is self._server:
-                changed, units = self._changed, unit_names(self._advertised)
+                changed, units = self._changed, unit_names(self.resource, self._advertised.of(self.resource))
                 yield pb.ListAndWatchResponse(
                     devices=[pb.Device(ID=name, health="Healthy" if well else "Unhealthy") for name, well in units]
                 )

@@ -9,7 +9,7 @@ from pathlib import Path
 import grpc
 
 from aliquot.kube.node.channels import unix_channel
-from aliquot.kube.node.core.resources import PERCENT_RESOURCE
+from aliquot.kube.node.core.resources import UNIT_RESOURCES
 from aliquot.kube.node.protos import podresources_pb2 as pb
 from aliquot.kube.node.protos import podresources_pb2_grpc as rpc
 
@@ -31,12 +31,10 @@ class PodResources:
         monotonic_s: Callable[[], float],
         *,
         interval_s: float = INTERVAL_S,
-        resource: str = PERCENT_RESOURCE,
     ) -> None:
         self._socket = socket
         self._monotonic_s = monotonic_s
         self._interval_s = interval_s
-        self._resource = resource
         self._lock = asyncio.Lock()
         self._asked_s = self._answered_s = float("-inf")
         self._held: Held = {}
@@ -68,7 +66,7 @@ class PodResources:
                 unit
                 for container in pod.containers
                 for device in container.devices
-                if device.resource_name == self._resource
+                if device.resource_name in UNIT_RESOURCES
                 for unit in device.device_ids
             )
             if units:

@@ -13,8 +13,7 @@ from pathlib import Path
 import grpc
 
 from aliquot.kube.node.channels import unix_channel
-from aliquot.kube.node.core.resources import PERCENT_RESOURCE
-from aliquot.kube.node.device_plugin import OPTIONS, SOCKET_NAME, DevicePlugin
+from aliquot.kube.node.device_plugin import OPTIONS, DevicePlugin
 from aliquot.kube.node.protos import deviceplugin_pb2 as pb
 from aliquot.kube.node.protos import deviceplugin_pb2_grpc as rpc
 
@@ -35,6 +34,7 @@ class Registration:
         self._plugin = plugin
         self._folder = folder
         self._look_s = look_s
+        self.resource = plugin.resource
         self.registrations = 0
         """How often a kubelet took it."""
         self.problem = "not registered with the kubelet yet"
@@ -44,7 +44,7 @@ class Registration:
         """Register, and again whenever that is needed, for ever."""
         registered: tuple[Seen, Seen] | None = None
         while True:
-            now = (_identity(self._folder / KUBELET_SOCKET), _identity(self._folder / SOCKET_NAME))
+            now = (_identity(self._folder / KUBELET_SOCKET), _identity(self._folder / self._plugin.socket_name))
             if now[0] is None:
                 self._say(f"there is no kubelet at {self._folder / KUBELET_SOCKET}")
                 registered = None
@@ -53,24 +53,27 @@ class Registration:
             await asyncio.sleep(self._look_s)
 
     async def _register(self) -> tuple[Seen, Seen] | None:
-        kubelet, own = self._folder / KUBELET_SOCKET, self._folder / SOCKET_NAME
+        kubelet, own = self._folder / KUBELET_SOCKET, self._folder / self._plugin.socket_name
         before = _identity(kubelet)
         try:
             await self._plugin.serve(own)
             async with unix_channel(kubelet) as channel:
                 request = pb.RegisterRequest(
-                    version=VERSION, endpoint=SOCKET_NAME, resource_name=PERCENT_RESOURCE, options=OPTIONS
+                    version=VERSION,
+                    endpoint=self._plugin.socket_name,
+                    resource_name=self._plugin.resource,
+                    options=OPTIONS,
                 )
                 await rpc.RegistrationStub(channel).Register(request, timeout=TIMEOUT_S)
         except grpc.aio.AioRpcError as error:
-            self._say(f"the kubelet does not take {PERCENT_RESOURCE}: {error.details()}")
+            self._say(f"the kubelet does not take {self._plugin.resource}: {error.details()}")
             return None
         except (OSError, RuntimeError) as error:
             self._say(f"{own}: {error}")
             return None
         self._say("")
         self.registrations += 1
-        log.info("registered with the kubelet", extra={"resource": PERCENT_RESOURCE})
+        log.info("registered with the kubelet", extra={"resource": self._plugin.resource})
         return before, _identity(own)
 
     def _say(self, problem: str) -> None:

@@ -14,6 +14,7 @@ from aliquot.kube.node.advertising import Advertiser
 from aliquot.kube.node.agent import Agent
 from aliquot.kube.node.binder import Binder
 from aliquot.kube.node.cgroups import PodCgroups
+from aliquot.kube.node.core.resources import UNIT_RESOURCES
 from aliquot.kube.node.device_plugin import DevicePlugin
 from aliquot.kube.node.injection import CdiInjection, Injection, MountInjection
 from aliquot.kube.node.leaving import Leaving
@@ -38,8 +39,8 @@ class NodeService:
     node: str
     node_id: str
     agent: Agent
-    plugin: DevicePlugin
-    registration: Registration
+    plugins: tuple[DevicePlugin, ...]
+    registrations: tuple[Registration, ...]
     advertiser: Advertiser
     binder: Binder
     leaving: Leaving
@@ -68,15 +69,15 @@ class NodeService:
             reporting=reporting,
             monotonic_s=time.monotonic,
         )
-        plugin = DevicePlugin(injection, binder.prepare)
+        plugins = tuple(DevicePlugin(resource, injection, binder.prepare) for resource in UNIT_RESOURCES)
         return cls(
             settings=settings,
             node=node,
             node_id=info.node_id,
             agent=agent,
-            plugin=plugin,
-            registration=Registration(plugin, settings.device_plugins),
-            advertiser=Advertiser(node, plugin, cluster, time.monotonic),
+            plugins=plugins,
+            registrations=tuple(Registration(plugin, settings.device_plugins) for plugin in plugins),
+            advertiser=Advertiser(node, plugins, cluster, time.monotonic),
             binder=binder,
             leaving=Leaving(cluster, records, cgroups, injection, releaser),
             reporting=reporting,
@@ -93,12 +94,15 @@ class NodeService:
                 tasks.create_task(self._reconcile(), name="reconcile")
                 tasks.create_task(self._register(), name="registration")
         finally:
-            await self.plugin.close()
+            for plugin in self.plugins:
+                await plugin.close()
 
     async def _register(self) -> None:
         """The kubelet hears of units when it is known how many there are."""
         await self.advertiser.look(await self._status())
-        await self.registration.run()
+        async with asyncio.TaskGroup() as tasks:
+            for each in self.registrations:
+                tasks.create_task(each.run(), name=f"registration of {each.resource}")
 
     async def _follow_pods(self) -> None:
         async for pods in self.cluster.pods_of_node(self.node):
