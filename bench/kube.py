@@ -6,7 +6,7 @@ A real coordinator process, a real extender process, a fake API server process (
 stock kube-scheduler does: filter and prioritise one pod after another, binds beside them. Bars: `pods_bound_per_s`
 >= 300; `same_node_40_s` (40 parts of one node) < 1; `filter_p99_ms_1000` <= 10 and `filter_p99_ms_5000` <= 25 (with a
 bind between every ten); `follow_rss_mb` <= 150 and `follow_cores` <= 0.3 for 50,000 pods with 1,000 changes a second;
-`gang_512_s` (from the last pod's creation until all are bound) <= 5; `impossible_gang_s` (until its pods are told) <= 1.
+`gang_512_s` (from the last creation until all are bound) <= 5; `impossible_gang_s` (until its pods are told) <= 1.
 The last line is one JSON object. None of it was run against a real API server.
 """
 
@@ -39,6 +39,7 @@ from tests.identity import ADMIN_TOKEN
 from tests.kube.fake_api.server import ADMIN
 from tests.kube.making import pod_document
 
+Document = dict[str, Any]
 _AT_ONCE = 32
 _QUARTER = {names.GPU_PERCENT: 25}
 
@@ -73,12 +74,12 @@ class Scheduler:
         self._session = session
         self._url = url
 
-    async def call(self, verb: str, document: object) -> Any:
+    async def call(self, verb: str, document: object) -> Any:  # noqa: ANN401 - JSON
         """One verb."""
         async with self._session.post(f"{self._url}/{verb}", data=msgspec.json.encode(document)) as response:
             return msgspec.json.decode(await response.read())
 
-    async def place(self, pod: Any, nodes: list[str] | None = None) -> str:
+    async def place(self, pod: Document, nodes: list[str] | None = None) -> str:
         """Filter and prioritise."""
         args = {"Pod": pod, "Nodes": None, "NodeNames": nodes or self.nodes}
         begun = time.perf_counter()
@@ -91,7 +92,7 @@ class Scheduler:
         hosts = await self.call("prioritize", {**args, "NodeNames": fitting[:100]})
         return str(max(hosts, key=lambda host: host["Score"])["Host"])
 
-    async def bind(self, pod: Any, node: str) -> bool:
+    async def bind(self, pod: Document, node: str) -> bool:
         """Bind."""
         meta = pod["metadata"]
         args = {"PodName": meta["name"], "PodNamespace": meta["namespace"], "PodUID": meta["uid"], "Node": node}
@@ -128,7 +129,7 @@ class Scheduler:
         return time.perf_counter() - begun
 
 
-async def create(client: KubeClient, prefix: str, count: int, limits: dict[str, int], **fields: Any) -> list[Any]:
+async def create(client: KubeClient, prefix: str, count: int, limits: dict[str, int], **fields: Any) -> list[Any]:  # noqa: ANN401 - fields of metadata
     """Pods, through the API."""
     found: list[Any] = []
     for begin in range(0, count, 64):
@@ -202,7 +203,7 @@ async def measure(arguments: argparse.Namespace, url: str, pool: str, extender: 
         pods = await create(client, "impossible", 512, {}, **gang)
         begun = time.perf_counter()
         args = {"Pod": pods[0], "Nodes": None, "NodeNames": scheduler.nodes}
-        while not (await scheduler.call("filter", args)).get("FailedAndUnresolvableNodes"):
+        while not (await scheduler.call("filter", args)).get("FailedAndUnresolvableNodes"):  # noqa: ASYNC110
             await asyncio.sleep(0.01)
         result["impossible_gang_s"] = round(time.perf_counter() - begun, 3)
     return result
@@ -210,30 +211,30 @@ async def measure(arguments: argparse.Namespace, url: str, pool: str, extender: 
 
 async def run(arguments: argparse.Namespace) -> dict[str, float]:
     """Everything."""
-    with tempfile.TemporaryDirectory() as folder:
-        with (
-            coordinator("--journal", f"sqlite:{folder}/journal") as pool,
-            program("-m", "tests.kube.fake_api") as (api_pid, url),
-        ):
-            config = Path(folder) / "kubeconfig"
-            cluster = {
-                "clusters": [{"name": "c", "cluster": {"server": url}}],
-                "users": [{"name": "u", "user": {"token": ADMIN}}],
-                "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
-                "current-context": "x",
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        coordinator("--journal", f"sqlite:{folder}/journal") as pool,
+        program("-m", "tests.kube.fake_api") as (api_pid, url),
+    ):
+        config = Path(folder) / "kubeconfig"
+        cluster = {
+            "clusters": [{"name": "c", "cluster": {"server": url}}],
+            "users": [{"name": "u", "user": {"token": ADMIN}}],
+            "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
+            "current-context": "x",
+        }
+        config.write_text(yaml.safe_dump(cluster))
+        environment = {"ALIQUOT_COORDINATOR": pool.address, "ALIQUOT_TOKEN": ADMIN_TOKEN}
+        flags = ("-m", "aliquot.kube.program", "extender", "--kubeconfig", str(config), "--listen-port", "0")
+        with program(*flags, "--log-level", "error", environment=environment) as (pid, line):
+            arguments.pids = {
+                "extender": pid,
+                "api": api_pid,
+                "coordinator": pool.popen.pid,
+                "scheduler": os.getpid(),
             }
-            config.write_text(yaml.safe_dump(cluster))
-            environment = {"ALIQUOT_COORDINATOR": pool.address, "ALIQUOT_TOKEN": ADMIN_TOKEN}
-            flags = ("-m", "aliquot.kube.program", "extender", "--kubeconfig", str(config), "--listen-port", "0")
-            with program(*flags, "--log-level", "error", environment=environment) as (pid, line):
-                arguments.pids = {
-                    "extender": pid,
-                    "api": api_pid,
-                    "coordinator": pool.popen.pid,
-                    "scheduler": os.getpid(),
-                }
-                extender = json.loads(line.removeprefix("ready "))["address"]
-                result = await measure(arguments, url, pool.address, f"http://{extender}")
+            extender = json.loads(line.removeprefix("ready "))["address"]
+            result = await measure(arguments, url, pool.address, f"http://{extender}")
     full = ("-m", "tests.kube.fake_api", "--pods", str(arguments.follow), "--events-per-s", "1000")
     with program(*full) as (_, url):
         result |= await in_process("_kube_follow.py", url, str(arguments.seconds))

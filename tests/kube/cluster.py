@@ -1,4 +1,4 @@
-"""A cluster for tests: the fake API server, a real coordinator, our real processes' parts, a scheduler as the stock one.
+"""A cluster for tests: the fake API server, a real coordinator, our real parts, a scheduler as the stock one.
 
 And the auditor: after everything, pods, leases and devices must agree.
 """

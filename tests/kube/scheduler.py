@@ -7,7 +7,7 @@ says to the extender is in the Go-cased form of k8s.io/kube-scheduler/extender/v
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Any, Self
 
 import aiohttp
 import msgspec
@@ -27,7 +27,7 @@ class StockScheduler:
         """The last reason why a pod (`NAMESPACE/NAME`) was not bound."""
         self._session: aiohttp.ClientSession | None = None
 
-    async def __aenter__(self) -> StockScheduler:
+    async def __aenter__(self) -> Self:
         self._session = aiohttp.ClientSession()
         return self
 

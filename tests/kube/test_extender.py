@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import msgspec
 import pytest
@@ -133,7 +134,7 @@ async def test_a_pod_is_granted_again_after_a_bind_that_failed_and_elsewhere() -
         real = cluster.api._write
         refuse = [True]
 
-        def write(request, user, kind, key, sub, body):  # type: ignore[no-untyped-def]
+        def write(request: Any, user: str, kind: Any, key: Any, sub: str, body: bytes) -> tuple[int, bytes]:
             if sub == "binding" and refuse and refuse.pop():
                 raise ApiFailure(422, "Invalid", "not now")
             return real(request, user, kind, key, sub, body)

@@ -65,8 +65,7 @@ async def _plan(args: argparse.Namespace) -> int:
     found: list[Plan] = []
     async with _pool(args) as pool:
         for document in read(args.file):
-            for template in templates(document):
-                found.append(await plan(pool, template, tenant=args.tenant))
+            found += [await plan(pool, template, tenant=args.tenant) for template in templates(document)]
     if args.json:
         sys.stdout.write(json.dumps([_document(one) for one in found]) + "\n")
     else:

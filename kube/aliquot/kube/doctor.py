@@ -19,7 +19,6 @@ from aliquot.kube.api.resources import Resource
 from aliquot.kube.core import kueue, names
 from aliquot.kube.core.pods import flatten
 from aliquot.kube.core.shapes import RawPod
-from aliquot.kube.program import LEASE_NAME
 
 _FOREIGN: Final = ("nvidia.com/gpu", "amd.com/gpu", "nvidia.com/gpu.shared")
 _MUTATING_MINOR: Final = 36
@@ -162,13 +161,13 @@ class Doctor:
 
     async def _controllers(self) -> AsyncIterator[Finding]:
         answer = msgspec.json.decode(await self._client.get(resources.LEASES.path()))["items"]
-        leases = [one for one in answer if one["metadata"]["name"] == LEASE_NAME]
+        leases = [one for one in answer if one["metadata"]["name"] == names.CONTROLLERS_LEASE]
         if not leases or not leases[0]["spec"].get("holderIdentity"):
             text = "no controllers lead: nothing is cleared away while the extender is down, and Kueue is not answered"
             yield Finding(Mark.BAD, "controllers", text, "kubectl -n aliquot-system get deployments")
             return
         spec = leases[0]["spec"]
-        renewed = dt.datetime.fromisoformat(spec["renewTime"].replace("Z", "+00:00"))
+        renewed = dt.datetime.fromisoformat(spec["renewTime"])
         silent_s = (dt.datetime.now(dt.UTC) - renewed).total_seconds()
         if silent_s > 4 * spec["leaseDurationSeconds"]:
             yield Finding(

@@ -27,13 +27,13 @@ from aliquot.common.errors import AliquotError
 from aliquot.kube.api.client import KubeClient
 from aliquot.kube.api.cluster import find_cluster
 from aliquot.kube.api.election import Election, LeadershipLost
+from aliquot.kube.controllers.elastic_jobs import ElasticJobController
 from aliquot.kube.controllers.kueue import KueueController
 from aliquot.kube.controllers.reconciler import Reconciler
+from aliquot.kube.core.names import CONTROLLERS_LEASE
 from aliquot.kube.extender.http import application, serve
 from aliquot.kube.settings import ENV_PREFIX, TABLE, Settings
 from aliquot.kube.wiring import Parts, closing, following, make_extender, make_parts, now_ms, running
-
-LEASE_NAME = "aliquot-kube-controllers"
 
 
 def parse(argv: Sequence[str] | None) -> tuple[str, Settings]:
@@ -64,7 +64,7 @@ async def run(process: str, settings: Settings) -> None:
             await run_extender(parts, settings, stop)
         else:
             namespace = settings.namespace or cluster.namespace
-            await run_controllers(parts, Election(client, namespace, LEASE_NAME, _holder()), stop)
+            await run_controllers(parts, settings, Election(client, namespace, CONTROLLERS_LEASE, _holder()), stop)
 
 
 async def run_extender(parts: Parts, settings: Settings, stop: asyncio.Event) -> None:
@@ -87,13 +87,16 @@ async def run_extender(parts: Parts, settings: Settings, stop: asyncio.Event) ->
         await runner.cleanup()
 
 
-async def run_controllers(parts: Parts, election: Election, stop: asyncio.Event) -> None:
+async def run_controllers(parts: Parts, settings: Settings, election: Election, stop: asyncio.Event) -> None:
     """The controllers, as long as this process leads. Raises LeadershipLost."""
 
     async def lead(epoch: int) -> None:
         reconciler = Reconciler(parts.client, parts.book, parts.pods, parts.teller, now_ms, patience=parts.patience)
         kueue = KueueController(parts.client, parts.book, parts.requests, parts.teller)
-        async with running(*following(parts), reconciler.run(), kueue.run()) as failed:
+        elastic = ElasticJobController(
+            parts.client, parts.book, parts.pods, parts.requests, parts.teller, settings.scheduler
+        )
+        async with running(*following(parts), reconciler.run(), kueue.run(), elastic.run()) as failed:
             say_ready(leading=True, epoch=epoch)
             await failed
 

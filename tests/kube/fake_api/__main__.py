@@ -1,6 +1,6 @@
 """A fake API server in a process of its own: prints its address, serves until it is ended.
 
-With `--pods N --events-per-s M` it is full of pods of the size that real ones have, and changes them by itself: something
+With `--pods N --events-per-s M` it is full of pods as large as real ones, and changes them by itself: something
 to follow.
 """
 

@@ -1,4 +1,4 @@
-"""ValidatingAdmissionPolicies as far as we use them: resource rules, match conditions, variables, validations, in CEL."""
+"""ValidatingAdmissionPolicies as far as we use them: resource rules, conditions, variables, validations, in CEL."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ import binascii
 import contextlib
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
 import msgspec
 from aiohttp import web
@@ -96,7 +96,7 @@ class FakeApi:
             for watcher in list(kind.watchers):
                 watcher.queue.put_nowait(None)
 
-    async def __aenter__(self) -> FakeApi:
+    async def __aenter__(self) -> Self:
         await self.start()
         return self
 
@@ -320,7 +320,7 @@ class FakeApi:
                     lines = [line]
                     while not watcher.queue.empty():
                         lines.append(watcher.queue.get_nowait())
-                    while self.faults.silent:
+                    while self.faults.silent:  # noqa: ASYNC110 - a test sets it at any time
                         await asyncio.sleep(0.02)
                     await response.write(b"".join(line for line in lines if line is not None))
                     if None in lines:

@@ -1,7 +1,7 @@
 """Where the API server is and who we are to it: in a pod the service account, else what `kubectl` uses.
 
-Kubeconfig files, with their many ways to log in, are read by the `kubernetes` package; it is imported only then, because
-it costs a hundred MiB, which what runs in the cluster saves.
+Kubeconfig files, with their many ways to log in, are read by the `kubernetes` package; it is imported only then,
+because it costs a hundred MiB, which what runs in the cluster saves.
 """
 
 from __future__ import annotations

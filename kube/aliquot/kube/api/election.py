@@ -63,7 +63,7 @@ class Election:
 
         Raises LeadershipLost then: end the process, whatever it still remembers. Returns when `lead` returns.
         """
-        while not await self.try_take():
+        while not await self.try_take():  # noqa: ASYNC110 - the API server has no event for it
             await asyncio.sleep(self._pause_s)
         work = asyncio.ensure_future(lead(self.epoch))
         keeping = asyncio.create_task(self._keep())

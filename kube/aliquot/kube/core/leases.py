@@ -28,6 +28,8 @@ class Part:
     memory_bytes: int
     tier: str = ""
     gone: bool = False
+    shed: bool = False
+    """Its lease is elastic and gives it back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +52,7 @@ class KubeLease:
     end_reason: str = ""
     seq: int = 0
     shape: int = 0
-    deadline_ms: int = 0
+    acknowledged_shape: int = 0
 
     @property
     def live(self) -> bool:
@@ -68,8 +70,8 @@ class KubeLease:
 
     @property
     def members(self) -> dict[int, str]:
-        """The node of each member that it holds."""
-        return {part.member: part.node for part in self.parts if not part.gone}
+        """The node of each member that it holds, and does not give back."""
+        return {part.member: part.node for part in self.parts if not (part.gone or part.shed)}
 
 
 def labels_of(

@@ -35,5 +35,7 @@ LEASE_ATTEMPT: Final = "kube.aliquot.dev/attempt"
 LEASE_OWNER: Final = "kube.aliquot.dev/owner"
 """Of a reservation: who ends it (`gang`: with its pods; `kueue`: with its Workload; `job`: with its ElasticJob)."""
 
+CONTROLLERS_LEASE: Final = "aliquot-kube-controllers"
+"""The Lease whose holder is the one process of controllers that works."""
 SCHEDULER: Final = "aliquot"
 """`schedulerName` of our pods, unless settings say otherwise."""

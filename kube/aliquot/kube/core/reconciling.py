@@ -7,7 +7,8 @@ ended), `Look` for what may merely not have been seen yet, and whoever acts on i
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping, Sequence, Set
+from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 from aliquot.kube.core.leases import KubeLease
@@ -66,7 +67,7 @@ def reconcile(
     leases: Iterable[KubeLease],
     now_ms: int,
     *,
-    under_way: Set[str] = frozenset(),
+    under_way: AbstractSet[str] = frozenset(),
     deleted: Container[str] = frozenset(),
     patience: Patience | None = None,
 ) -> list[Action]:
@@ -110,7 +111,7 @@ def reconcile(
 
 
 def _of_pod(
-    lease: KubeLease, pod: PodRecord | None, now_ms: int, under_way: Set[str], patience: Patience
+    lease: KubeLease, pod: PodRecord | None, now_ms: int, under_way: AbstractSet[str], patience: Patience
 ) -> Action | None:
     if lease.pod_uid in under_way:
         return None
@@ -133,7 +134,7 @@ def _of_gang(
     members: Sequence[PodRecord],
     bound: Sequence[PodRecord],
     now_ms: int,
-    under_way: Set[str],
+    under_way: AbstractSet[str],
     patience: Patience,
 ) -> Action | None:
     if f"{lease.namespace}/{lease.gang}" in under_way:
@@ -169,7 +170,7 @@ def _evictions(users: Mapping[str, Sequence[PodRecord]], known: Mapping[str, Kub
             if any(not pod.over and not pod.deleting for pod in users[lease_id]):
                 found.append(Ask(lease_id))
             continue
-        if lease.holding:
+        if lease.holding or (lease.live and lease.owner == "job"):
             continue
         why = f"its lease ended ({lease.end_reason})" if not lease.live else f"its lease is {lease.state}"
         found += [

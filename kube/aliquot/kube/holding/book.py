@@ -42,7 +42,7 @@ def kube_lease(lease: Lease) -> KubeLease:
         end_reason=lease.end_reason,
         seq=lease.seq,
         shape=lease.shape,
-        deadline_ms=max((part.deadline_ms for part in lease.slices), default=0),
+        acknowledged_shape=lease.acknowledged_shape,
     )
 
 
@@ -56,6 +56,7 @@ def _part(part: Slice) -> Part:
         part.memory_bytes,
         tier,
         gone=part.state in _GONE,
+        shed=part.shed,
     )
 
 

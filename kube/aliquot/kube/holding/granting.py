@@ -55,6 +55,14 @@ class Granter:
 
         return await self._granted(f"{namespace}/{gang}", now_or_never, grant)
 
+    async def for_job(self, namespace: str, gang: str, request: Request) -> KubeLease:
+        """One elastic lease, which may wait in the pool's queue: what `allocate` raises."""
+
+        async def ask(asked: Request, key: str) -> Lease:
+            return await self._pool.allocate(asked, until=WaitUntil.QUEUED, wait_s=_GRANT_S, key=key)
+
+        return await self._granted(f"{namespace}/{gang}", request, ask)
+
     async def undo(self, lease: KubeLease, why: str, *, wait: bool = False) -> bool:
         """Release a lease; False where the coordinator can't be reached, and reconciling does it later."""
         try:
@@ -69,8 +77,8 @@ class Granter:
     async def _granted(
         self, subject: str, request: Request, grant: Callable[[Request, str], Awaitable[Lease]]
     ) -> KubeLease:
-        attempt = self._attempts.get(subject, 0)
-        for attempt in range(attempt, attempt + _ATTEMPTS_MAX):
+        first = self._attempts.get(subject, 0)
+        for attempt in range(first, first + _ATTEMPTS_MAX):
             asked = request
             if attempt:
                 asked = replace(request, labels={**request.labels, LEASE_ATTEMPT: str(attempt)})

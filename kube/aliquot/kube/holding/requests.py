@@ -10,7 +10,7 @@ from aliquot.client import Request, Tier
 from aliquot.common.limits import MAX_NAME_CHARS
 from aliquot.kube.api.client import KubeClient
 from aliquot.kube.api.objects import namespace_labels
-from aliquot.kube.core.accounts import DEFAULT_RULES, AccountRule, account_of, priority_of
+from aliquot.kube.core.accounts import DEFAULT_RULES, Account, AccountRule, account_of, priority_of
 from aliquot.kube.core.asking import Asked, asked_by, min_tier_word, request_text
 from aliquot.kube.core.leases import labels_of
 from aliquot.kube.core.names import QUEUE
@@ -48,9 +48,7 @@ class Requests:
         meta = pod.metadata
         gpu, tier = request_text(asked), min_tier_word(asked)
         labels = meta.labels or {}
-        account = account_of(
-            self._rules, meta.namespace, await self._namespace(meta.namespace), labels, labels.get(QUEUE, "")
-        )
+        account = await self.account(meta.namespace, labels, labels.get(QUEUE, ""))
         priority = priority_of(pod.spec.priority or 0)
         request = Request(
             gpu,
@@ -65,6 +63,10 @@ class Requests:
             labels=labels_of(self.cluster, meta.namespace, pod_uid=meta.uid),
         )
         return PodRequest(request, f"{gpu} {tier} {priority} {account.tenant} {account.queue}")
+
+    async def account(self, namespace: str, labels: Mapping[str, str], queue: str) -> Account:
+        """Who pays. Raises NoAccount, and KubeError where the namespace's labels can't be read."""
+        return account_of(self._rules, namespace, await self._namespace(namespace), labels, queue)
 
     async def _namespace(self, name: str) -> Mapping[str, str]:
         if not self._looks_at_namespaces:
