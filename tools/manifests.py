@@ -12,7 +12,8 @@ from typing import Any
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 CHART = REPOSITORY / "deploy" / "chart" / "aliquot"
-NAMESPACE = "aliquot"
+NAMESPACE = "aliquot-system"
+"""That which deploy/kube/admission.yaml knows."""
 PARTS = {
     "deploy/coordinator/kubernetes.yaml": ("coordinator",),
     "deploy/daemonset/kubernetes.yaml": ("agent",),

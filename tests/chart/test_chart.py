@@ -112,6 +112,16 @@ def test_the_node_may_do_what_it_does_and_no_more() -> None:
     assert allowed == reads | {("pods/status", "patch"), ("nodes/status", "patch"), ("resourceslices", "list")}
 
 
+def test_who_may_write_assignments_is_who_the_chart_makes() -> None:
+    account = named(documents(), "ServiceAccount", "aliquot-kube")["metadata"]
+    name = f"system:serviceaccount:{account['namespace']}:{account['name']}"
+    assert name in (manifests.REPOSITORY / "deploy" / "kube" / "admission.yaml").read_text()
+    role = named(documents(), "ClusterRole", "aliquot-kube")
+    allowed = {(name, verb) for rule in role["rules"] for name in rule["resources"] for verb in rule["verbs"]}
+    assert {("pods/binding", "create"), ("pods", "create"), ("pods", "delete"), ("events", "create")} <= allowed
+    assert ("pods", "update") not in allowed
+
+
 def environment(container: dict[str, Any]) -> dict[str, str]:
     return {each["name"]: each.get("value", "node-1") for each in container["env"]}
 
@@ -121,7 +131,7 @@ def test_agents_and_nodes_read_what_they_are_given(values: dict[str, Any]) -> No
     spec = named(documents(values), "DaemonSet", "aliquot-agent")["spec"]["template"]["spec"]
     agent, node = (next(each for each in spec["containers"] if each["name"] == name) for name in ("agent", "node"))
     read = config.load(AgentSettings, env_prefix=AGENT_PREFIX, file=None, table=None, env=environment(agent), flags={})
-    assert read.settings.coordinator == ("aliquot-coordinator.aliquot.svc:7070",)
+    assert read.settings.coordinator == (f"aliquot-coordinator.{manifests.NAMESPACE}.svc:7070",)
     assert read.settings.enforcement.tiers == ("mig", "driver", "preload", "watchdog")
     assert read.settings.node_name == "node-1"
     found = config.load(NodeSettings, env_prefix=NODE_PREFIX, file=None, table=None, env=environment(node), flags={})
