@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from aliquot.kube.core.leases import KubeLease, Part, assignment_of
 from aliquot.kube.node.core.assignment import ASSIGNMENT_ANNOTATION, LEASE_ANNOTATION, BadAssignment, read_assignment
 from aliquot.kube.node.core.cgroup_names import elsewhere, pod_cgroups, uid_in
 from aliquot.kube.node.core.identity import HeldSlice, NotBound, PodIdentity, decide, holders_of
@@ -78,6 +79,18 @@ def test_an_assignment_decides_only_where_all_witnesses_agree() -> None:
         with pytest.raises(NotBound) as caught:
             decide(POD, *bad)
         assert caught.value.word == word
+
+
+def test_what_the_placer_writes_is_what_the_node_reads() -> None:
+    parts = (
+        Part(node="node-1", member=0, device="GPU-1", share_milli=250, memory_bytes=4 << 30, tier="driver"),
+        Part(node="node-2", member=1, device="GPU-9", share_milli=250, memory_bytes=4 << 30, tier="driver"),
+    )
+    lease = KubeLease("l-1", "ACTIVE", 1, "default", UID, "", "", 0, 2, parts=parts)
+    found = decide(POD, {"node-1"}, assignment_of(lease, 0), [HELD])
+    assert (found.lease, found.member, found.slices[0].tier) == ("l-1", 0, "driver")
+    with pytest.raises(NotBound, match="is assigned to node node-2"):
+        decide(POD, {"node-1"}, assignment_of(lease, 1), [HELD])
 
 
 @given(st.dictionaries(st.sampled_from([LEASE_ANNOTATION, ASSIGNMENT_ANNOTATION]), st.text()))

@@ -14,9 +14,10 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from aliquot.client import AgentError
 from aliquot.client.local import CgroupAttachment, LocalStatus
 from aliquot.common.errors import AliquotError
+from aliquot.kube.core.pods import Assignment
 from aliquot.kube.node.agent import Agent, held_in
 from aliquot.kube.node.cgroups import PodCgroups
-from aliquot.kube.node.core.assignment import ASSIGNMENT_ANNOTATION, Assignment, BadAssignment
+from aliquot.kube.node.core.assignment import ASSIGNMENT_ANNOTATION, BadAssignment
 from aliquot.kube.node.core.identity import NotBound, decide, holders_of
 from aliquot.kube.node.injection import Injection, place
 from aliquot.kube.node.pod_resources import KUBELET_ERRORS, PodResources

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from fractions import Fraction
 
 from aliquot.client.local import LocalStatus
-from aliquot.kube.node.core.assignment import Assignment
+from aliquot.kube.core.pods import Assignment
 from aliquot.kube.node.core.resources import MIB
 from aliquot.kube.node.seam import CONDITION, Cluster, ClusterUnreachable, Condition, Pod
 

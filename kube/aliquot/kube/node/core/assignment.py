@@ -8,6 +8,7 @@ import msgspec
 
 from aliquot.common.errors import AliquotError
 from aliquot.kube.core import names
+from aliquot.kube.core.pods import Assignment
 
 LEASE_ANNOTATION = names.LEASE_ID
 ASSIGNMENT_ANNOTATION = names.ASSIGNMENT
@@ -18,24 +19,6 @@ class BadAssignment(AliquotError):
     """A pod's assignment can't be read."""
 
     reason = "BAD_ASSIGNMENT"
-
-
-class AssignedSlice(msgspec.Struct, frozen=True):
-    """One slice of a pod's lease."""
-
-    device: str
-    share_milli: int
-    memory_bytes: int
-    tier: str = ""
-
-
-class Assignment(msgspec.Struct, frozen=True):
-    """One member of a lease, for one pod."""
-
-    lease: str
-    node: str
-    slices: tuple[AssignedSlice, ...]
-    member: int = 0
 
 
 def read_assignment(annotations: Mapping[str, str]) -> Assignment | None:

@@ -12,7 +12,8 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from aliquot.common.errors import AliquotError
-from aliquot.kube.node.core.assignment import Assignment, read_assignment
+from aliquot.kube.core.pods import Assignment
+from aliquot.kube.node.core.assignment import read_assignment
 
 
 class NotBound(AliquotError):
