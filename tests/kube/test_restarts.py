@@ -11,9 +11,11 @@ from pathlib import Path
 import pytest
 
 from aliquot.client import WaitUntil
+from aliquot.common.duration import DurationMs
 from aliquot.kube.core import names
 from aliquot.kube.core.leases import labels_of
 from aliquot.kube.core.reconciling import Patience
+from aliquot.kube.settings import Settings
 from tests.coordinator import pool as pools
 from tests.coordinator.pool import eventually
 from tests.kube.cluster import CLUSTER, IMPATIENT, KubeCluster, audit, kube_cluster, scheduling
@@ -162,6 +164,19 @@ async def test_leases_of_another_cluster_and_of_people_are_left_alone() -> None:
         assert await round_of(cluster, IMPATIENT) == 0
         for lease in (mine, theirs):
             assert (await sdk.get(lease.lease_id)).state == "GRANTED"
+
+
+async def test_a_watch_that_is_half_open_binds_nothing() -> None:
+    settings = Settings(cluster=CLUSTER, silence=DurationMs(1_500))
+    async with kube_cluster(1, settings=settings) as cluster, scheduling(cluster) as scheduler:
+        make_pod(cluster.api, "a", QUARTER)
+        cluster.api.faults.silent = True
+        informer = cluster.extender.parts.pods.informer
+        await eventually(lambda: not informer.trustworthy, "its silence to be noticed")
+        assert not await scheduler.cycle("a")
+        assert "was not heard" in scheduler.refusals["default/a"]
+        cluster.api.faults.silent = False
+        await eventually(lambda: scheduler.cycle("a"), "a bind afterwards")
 
 
 async def test_a_frozen_api_server_ends_nothing() -> None:

@@ -35,7 +35,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """How long a lease may be without its pod being bound."""
     gang_wait: DurationMs = DurationMs(300_000)
     """How long a gang's lease may be without all members being bound."""
-    silence: DurationMs = DurationMs(90_000)
+    silence: DurationMs = DurationMs(55_000)
     """For how long nothing may be heard of the API server."""
     rules: tuple[AccountRule, ...] = ()
     """Who pays: the first that matches. None: each namespace is a tenant."""

@@ -301,6 +301,8 @@ class FakeApi:
         kind.watchers.add(watcher)
         try:
             await self._stream(request, kind, watcher, response)
+            while self.faults.silent:  # noqa: ASYNC110 - a test sets it at any time
+                await asyncio.sleep(0.02)
         finally:
             kind.watchers.discard(watcher)
         return response

@@ -1,7 +1,7 @@
 """Following many objects: a paged list, then a watch with bookmarks, for ever; kept are flat records, not objects.
 
 - A list comes in pages of 500; a page whose continue token has expired (410) begins the list again.
-- A watch begins at the list's resource version, is ended by the server after some minutes and by us when nothing, not
+- A watch begins at the list's resource version, is ended by the server after a while and by us when nothing, not
   even a bookmark, was heard for `silence_s`: a connection that is half open is noticed.
 - 410 means that what we have seen is too old: list again. What the list no longer has is told as deleted.
 - `age_s` says for how long nothing was heard; who decides by what is here asks it first and fails closed.
@@ -29,9 +29,10 @@ K = TypeVar("K")
 """What is kept."""
 
 PAGE: Final = 500
-SILENCE_S: Final = 90.0
-"""The server sends a bookmark about each minute."""
-_WATCH_S: Final = 300
+SILENCE_S: Final = 55.0
+_WATCH_PART: Final = 0.7
+"""Of the silence that is allowed, the server ends each watch after so much: it sends bookmarks only about once a
+minute, and the end of a watch is a word of it, too."""
 _YIELD_EVERY: Final = 256
 """Events handled in one go before others have a turn."""
 
@@ -154,6 +155,7 @@ class Informer(Generic[R, K]):
                 if not self.version:
                     await self._list()
                 await self._watch()
+                self._heard()
                 self._well()
             except KubeExpired:
                 self.version = ""
@@ -214,7 +216,7 @@ class Informer(Generic[R, K]):
             "watch": "true",
             "allowWatchBookmarks": "true",
             "resourceVersion": self.version,
-            "timeoutSeconds": str(_WATCH_S),
+            "timeoutSeconds": str(max(1, int(self._silence_s * _WATCH_PART))),
         }
         handled = 0
         stream = self._client.lines(self._path, params, read_timeout_s=self._silence_s)

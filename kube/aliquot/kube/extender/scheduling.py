@@ -97,8 +97,9 @@ class Extender:
             if asked is None:
                 return FilterResult(nodes)
             self._remember(pod)
-            if not self._book.synced.is_set():
-                return FilterResult(error="aliquot: the pool's leases are not known yet")
+            blind = self._blind()
+            if blind:
+                return FilterResult(error=blind)
             gang = flatten(pod).gang
             if gang is not None:
                 return await self._filter_gang(pod, gang, asked, nodes)
@@ -167,8 +168,9 @@ class Extender:
         if asked is None:
             outcome, why = await binding.bind(self._client, args.namespace, args.name, args.uid, args.node, {})
             return "" if outcome is binding.Outcome.BOUND else f"aliquot: {why}"
-        if not self._book.synced.is_set():
-            return "aliquot: the pool's leases are not known yet"
+        blind = self._blind()
+        if blind:
+            return blind
         gang = flatten(pod).gang
         if gang is not None:
             place = self.gangs.placed(args.uid, gang)
@@ -245,6 +247,14 @@ class Extender:
         return MetaVictims([MetaPod(uid) for uid in uids], proposed.pdb_violations)
 
     # ---------------------------------------------------------------------------------------------------- the rest
+
+    def _blind(self) -> str:
+        """Why nothing may be decided now; empty: it may."""
+        if not self._book.synced.is_set():
+            return "aliquot: the pool's leases are not known yet"
+        if not self._pods.informer.trustworthy:
+            return f"aliquot: the API server was not heard for {self._pods.informer.age_s():.0f} s"
+        return ""
 
     def _remember(self, pod: RawPod) -> None:
         self._seen[pod.metadata.uid] = pod
