@@ -82,7 +82,7 @@ class Agent:
         attachments = Attachments(checkpoint, world.processes)
         tree, why_no_tree = self._cgroup_tree(world)
         self._containment = containment = Containment(
-            tree, state.holders, attachments.all, why_no_tree, world.processes
+            tree, state.holders, attachments.all, why_no_tree, world.processes, attachments.cgroups
         )
         signaller = world.signaller(
             containment.belongs,
@@ -228,6 +228,7 @@ class Agent:
             protects=signaller.is_agent_or_init,
             look=self.poller.look,
             version=world.version(),
+            set_again=self.controller.set_again,
         )
         self.local = world.make_server(service, settings.socket)
 
