@@ -10,7 +10,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 # Folders with a Makefile of their own that builds C parts; hatch_build.py names the same.
 NATIVE := agent/aliquot/agent/native/preload agent/aliquot/simgpu/native
-SOURCES := $(wildcard agent client common coordinator remote kube tests tools bench examples hatch_build.py)
+SOURCES := $(wildcard agent client common coordinator remote kube console tests tools bench examples hatch_build.py)
 
 # Pytest's own arguments, as in: make test ARGS='-k placement'
 ARGS ?=

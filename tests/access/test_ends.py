@@ -63,6 +63,21 @@ async def test_what_a_token_opened_ends_when_it_is_revoked() -> None:
         await eventually(lambda: len(leading.door.lasting) == 0, "nothing of them is kept")
 
 
+async def test_a_stream_that_is_being_written_to_ends_too() -> None:
+    """Its task is then within gRPC, which tells nobody when it is cancelled there."""
+    async with running(settings_for()) as pool:
+        people = await introduce(pool.channel)
+        async with watching(people["viewer"]) as stream:
+            asks = [allocation("0.001,1Mi", tenant=OWN, detached=True, labels={"pad": "x" * 60}) for _ in range(250)]
+            for _ in range(8):  # more than fits on the way to one who does not read
+                await people.admin.leases.AllocateBatch(leases_pb2.AllocateBatchRequest(items=asks))
+            await people.admin.access.RevokeTokens(access_pb2.RevokeTokensRequest(principal="viewer"))
+            assert await why_it_ended(stream) == "TOKEN_REVOKED"
+        leading = pool.coordinator.leading
+        assert leading is not None
+        await eventually(lambda: len(leading.door.lasting) == 0, "nothing of it is kept")
+
+
 async def test_a_stream_ends_when_its_token_expires() -> None:
     async with running(settings_for()) as pool:
         people = await introduce(pool.channel)

@@ -7,7 +7,8 @@ from typing import Any
 import grpc.aio
 import pytest
 
-from aliquot.v1 import access_pb2, leases_pb2
+from aliquot.coordinator.settings.config import LimitSettings
+from aliquot.v1 import access_pb2, leases_pb2, pool_pb2, types_pb2
 from tests.access.people import OTHER, OWN, a_stranger, introduce
 from tests.coordinator.pool import reason_of, running, settings_for
 
@@ -71,3 +72,13 @@ async def test_tokens_of_who_has_no_role_are_not_anybodys_to_end() -> None:
             assert "eve" not in str(await people[name].access.ListTokens(access_pb2.ListTokensRequest()))
         revoke = access_pb2.RevokeTokensRequest(principal="eve")
         assert len((await people.admin.access.RevokeTokens(revoke)).tokens) == 1
+
+
+async def test_who_may_not_see_a_tenant_does_not_learn_whether_there_is_one() -> None:
+    async with running(settings_for(limits=LimitSettings(strict_tenants=True))) as pool:
+        people = await introduce(pool.channel)
+        said = set()
+        for tenant in (OTHER, "nobody-has-declared-it"):
+            request = pool_pb2.FitsRequest(request=types_pb2.LeaseRequest(gpu="1", tenant=tenant))
+            said.add((await refused(people["user"].nodes.Fits(request))).replace(tenant, "?").split("\n")[0][:60])
+        assert len(said) == 1

@@ -11,11 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aliquot.client import Overloaded, PoolError, Unavailable
+from aliquot.client import Overloaded, PoolError, TokenNotFound, Unavailable
+from aliquot.client._access import revoke_tokens
 from aliquot.client._flow import Attempt, Context, Effect, Endpoints, Pause, RetryPolicy, call
 from aliquot.client._methods import GET
 from aliquot.client._transport import RpcFailure
-from aliquot.v1 import leases_pb2, types_pb2
+from aliquot.v1 import access_pb2, leases_pb2, types_pb2
 from tests.client.drawn import Drawn
 
 TIMEOUT_S = 20.0
@@ -290,3 +291,36 @@ def test_the_first_retry_comes_within_50_ms_waits_stay_below_two_seconds_and_a_t
     steps = Steps(RetryPolicy(), timeout_s=1000.0)
     assert steps.allowed_s == 10.0
     assert [steps.fail_and_wait() for _ in range(8)] == [0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 2.0, 2.0]
+
+
+def revoked(script: Sequence[str | list[str]], ids: Sequence[str]) -> Any:
+    """What `revoke_tokens` makes of answers: tokens that ended, or the word of a failure."""
+    context = Context(Endpoints(["a"]), RetryPolicy(), lambda: 0.0, random.Random(0))
+    flow = revoke_tokens(context, ids, "", TIMEOUT_S)
+    steps = iter(script)
+    try:
+        effect = next(flow)
+        while True:
+            if not isinstance(effect, Attempt):
+                effect = flow.send(None)
+                continue
+            step = next(steps)
+            if isinstance(step, str):
+                reason = "TOKEN_NOT_FOUND" if step == "NOT_FOUND" else ""
+                effect = flow.throw(RpcFailure(step, "no", "a", reason))
+            else:
+                effect = flow.send(
+                    access_pb2.RevokeTokensResponse(tokens=[access_pb2.Token(token_id=each) for each in step])
+                )
+    except StopIteration as end:
+        assert next(steps, None) is None
+        return [token.token_id for token in end.value]
+
+
+def test_a_revocation_whose_answer_was_lost_is_settled_by_asking_for_each_token() -> None:
+    assert revoked([["x", "y"]], ["x", "y"]) == ["x", "y"]
+    assert revoked(["UNAVAILABLE", "NOT_FOUND", "NOT_FOUND", "NOT_FOUND"], ["x", "y"]) == []
+    # One that was never there does not keep the other.
+    assert revoked(["UNAVAILABLE", "NOT_FOUND", "NOT_FOUND", ["y"]], ["typo", "y"]) == ["y"]
+    with pytest.raises(TokenNotFound):
+        revoked(["NOT_FOUND"], ["typo"])

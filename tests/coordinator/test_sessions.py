@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from functools import partial
 from typing import Any
 
 import grpc
@@ -267,6 +268,23 @@ async def test_a_broken_connection_is_silence_and_no_more() -> None:
             assert agent.welcome.session_epoch > epoch
             full = await eventually(lambda: [each for each in agent.desired[1:] if each.full], "a full desired state")
             assert [piece.slice_id for piece in full[-1].slices] == [lease.slices[0].slice_id]
+
+
+async def test_an_agent_that_is_refused_each_time_does_not_speak_for_its_node() -> None:
+    clock = ManualClock(START_MS)
+    async with running(clock=clock) as pool:
+        async with agents(Agent(pool.address, "n1")):
+            lease = await pool.allocate("1", wait_until=ACTIVE, detached=True)
+        for _ in range(5):
+            async with agents(other := Agent(pool.address, "n1", uuids=("GPU-other",))):
+                assert reason_of(await eventually(partial(getattr, other, "ended"), "it is refused")) == "NODE_IN_USE"
+            await eventually(lambda: len(pool.leading.roster) == 0, "its session has ended")
+            await pass_time(pool, clock, 8)
+        await eventually(lambda: _state(pool, "n1") == "LOST", "lost")
+        assert (await pool.get(lease.lease_id)).state == types_pb2.LEASE_STATE_UNREACHABLE
+        await pool.nodes.RemoveNode(pool_pb2.RemoveNodeRequest(node_id="n1", force=True))
+        async with agents(Agent(pool.address, "n1", uuids=("GPU-other",))):
+            await ready(pool)
 
 
 async def test_a_pause_of_the_coordinator_makes_no_node_suspect() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,8 +12,9 @@ import pytest
 
 from aliquot.cli._exits import Exit
 from aliquot.cli.main import main
+from aliquot.client import Pool, _sessions
 from aliquot.common.clock import ManualClock, SystemClock
-from aliquot.common.errors import ConfigError
+from aliquot.common.errors import ConfigError, SecurityError
 from aliquot.coordinator.core.access.roles import Grant, Role
 from aliquot.coordinator.errors import LoginRefused, LoginRuleMissing, Overloaded, ProviderUnavailable
 from aliquot.coordinator.logins import pods
@@ -137,3 +139,53 @@ async def test_a_pod_logs_in_and_asks_for_a_lease(
         command = ("login", "--service-account", str(token), "-c", pool.address)
         assert await asyncio.to_thread(main, command) == Exit.OK
         assert await asyncio.to_thread(main, ["ls"]) == Exit.OK
+
+
+async def test_a_program_in_a_pod_opens_another_session_before_its_own_ends(
+    cluster: ApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    projected = tmp_path / "projected"
+    projected.write_text(cluster.token("training", "trainer", exp=int(time.time()) + 4) + "\n")
+    monkeypatch.delenv("ALIQUOT_TOKEN", raising=False)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.setenv("ALIQUOT_SERVICE_ACCOUNT_FILE", str(projected))
+    async with running(settings_for(access=access(pods=settings_of(cluster, tmp_path)))) as pool:
+        own = await asyncio.to_thread(Pool, pool.address, tenant=OWN)
+        first = (await asyncio.to_thread(own.access.whoami)).token_id
+        projected.write_text(cluster.token("training", "trainer"))  # as Kubernetes does, in time
+        seen = first
+        identity = None
+        while seen == first:
+            identity = await asyncio.to_thread(own.access.whoami)
+            assert identity.principal == "sa/training/trainer"
+            seen = identity.token_id
+        assert identity is not None
+        assert identity.expires_ms > time.time() * 1000 + 60_000, "of the new token"
+
+        # One that was taken away is opened again, as long as Kubernetes vouches for the pod.
+        admin = access_pb2_grpc.AccessServiceStub(pool.channel)
+        await asyncio.sleep(_sessions.REST_S)
+        await admin.RevokeTokens(access_pb2.RevokeTokensRequest(principal="sa/training/trainer"))
+        assert (await asyncio.to_thread(own.access.whoami)).token_id not in (first, seen)
+        await asyncio.to_thread(own.close)
+
+
+def test_a_pod_without_a_file_says_what_to_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("ALIQUOT_TOKEN", raising=False)
+    for text in (None, " "):
+        file = tmp_path / "projected"
+        if text is not None:
+            file.write_text(text)
+        monkeypatch.setenv("ALIQUOT_SERVICE_ACCOUNT_FILE", str(file))
+        with pytest.raises(ConfigError) as refused:
+            Pool("127.0.0.1:1")
+        assert "service account token" in refused.value.hint
+
+
+def test_a_pods_token_is_not_sent_in_the_clear(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("ALIQUOT_TOKEN", raising=False)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    (tmp_path / "projected").write_text("text")
+    monkeypatch.setenv("ALIQUOT_SERVICE_ACCOUNT_FILE", str(tmp_path / "projected"))
+    with pytest.raises(SecurityError, match="without TLS"):
+        Pool("192.0.2.7:7070")

@@ -218,9 +218,10 @@ async def test_a_relay_without_a_coordinator_says_so_everywhere() -> None:
 async def test_a_coordinator_takes_no_relays_unless_it_is_told_to() -> None:
     async with pools.running() as pool, relaying("--coordinator", pool.address) as relay:
         assert reason_of(await refused(relay.address)) == "NOT_LEADER"
-        call: Any = pool.channel.stream_stream("/aliquot.v1.RelayService/Carry")()
-        with pytest.raises(grpc.aio.AioRpcError) as refusal:
-            await call.read()
+        async with grpc.aio.insecure_channel(pool.address) as channel:
+            call: Any = channel.stream_stream("/aliquot.v1.RelayService/Carry")()
+            with pytest.raises(grpc.aio.AioRpcError) as refusal:
+                await call.read()
         assert refusal.value.code() == grpc.StatusCode.PERMISSION_DENIED
         assert reason_of(refusal.value) == "NOT_ALLOWED"
 

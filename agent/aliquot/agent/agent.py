@@ -237,7 +237,9 @@ class Agent:
             )
         await self.local.start()
         if settings.metrics_port >= 0:
-            self.metrics_port = self.metrics.serve(settings.metrics_host, settings.metrics_port)
+            self.metrics_port = self.metrics.serve(
+                settings.metrics_host, settings.metrics_port, settings.metrics_token_file, settings.tls.server()
+            )
         log.info(
             "agent started",
             extra={

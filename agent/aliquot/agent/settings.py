@@ -12,7 +12,7 @@ import msgspec
 
 from aliquot.common.duration import DurationMs
 from aliquot.common.errors import ConfigError
-from aliquot.common.tls import ClientTls
+from aliquot.common.tls import ClientTls, ServerTls
 
 UID_END = (1 << 32) - 1
 ENV_PREFIX = "ALIQUOT_AGENT_"
@@ -55,6 +55,12 @@ class TlsSettings(msgspec.Struct, frozen=True):
         if self.ca_file is None and self.certificate_file is None:
             return None
         return ClientTls(self.ca_file, self.certificate_file, self.key_file)
+
+    def server(self) -> ServerTls | None:
+        """For metrics that are served to others. None: in the clear."""
+        if self.certificate_file is None or self.key_file is None:
+            return None
+        return ServerTls(self.certificate_file, self.key_file)
 
 
 class PollSettings(msgspec.Struct, frozen=True):
@@ -142,6 +148,8 @@ class Settings(msgspec.Struct, frozen=True):
     state_dir: Path = msgspec.field(default_factory=_default_state_dir)
     socket: Path = msgspec.field(default_factory=_default_socket)
     metrics_host: str = "127.0.0.1"
+    metrics_token_file: Path | None = None
+    """Tokens that may read metrics; needed off loopback."""
     metrics_port: int = 9478
     """0 takes a free port, -1 serves no metrics."""
     dcgm_names: bool = False

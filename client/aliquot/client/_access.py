@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from aliquot.client import access
 from aliquot.client._administration import ask
+from aliquot.client._errors import TokenNotFound
 from aliquot.client._flow import Context, Flow, call
 from aliquot.client._messages import read
 from aliquot.client._methods import Answer, Method, Request
@@ -81,10 +82,24 @@ def issue_token(
 def revoke_tokens(
     context: Context, token_ids: Sequence[str], principal: str, timeout_s: float
 ) -> Flow[tuple[access.Token, ...]]:
-    """End tokens."""
+    """End tokens. Where an answer was lost, those that are not there any more have ended then."""
     request = access_pb2.RevokeTokensRequest(token_ids=token_ids, principal=principal)
-    answer = yield from call(context, _REVOKE_TOKENS, request, timeout_s)
-    return tuple(read(each, access.Token) for each in answer.tokens)
+    try:
+        answer = yield from call(context, _REVOKE_TOKENS, request, timeout_s)
+    except TokenNotFound as error:
+        if not error.after_unknown:
+            raise
+    else:
+        return tuple(read(each, access.Token) for each in answer.tokens)
+    ended: list[access.Token] = []
+    for token_id in token_ids:  # one by one, so that one that was never there does not keep others
+        try:
+            alone = access_pb2.RevokeTokensRequest(token_ids=[token_id])
+            answer = yield from call(context, _REVOKE_TOKENS, alone, timeout_s)
+        except TokenNotFound:
+            continue
+        ended += (read(each, access.Token) for each in answer.tokens)
+    return tuple(ended)
 
 
 def tokens(context: Context, principal: str, timeout_s: float) -> Flow[tuple[access.Token, ...]]:

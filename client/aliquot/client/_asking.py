@@ -57,7 +57,7 @@ class Request:
     gpu: str
     """The request grammar: `0.25(A100),10Gi`, `2x0.5(A100|H100),20Gi`, `1(H100>A100)`, `10Gi`, `2`, `1g.10gb`."""
     tenant: str = ""
-    """Who pays. Not authenticated in this version. Empty: the pool's tenant (see `Pool`)."""
+    """Who pays. Empty: the pool's tenant (see `Pool`)."""
     queue: str = ""
     pool: str = ""
     priority: int = 0

@@ -83,6 +83,8 @@ class PoolError(AliquotError):
         self.explanation = explanation
         self.violations = tuple(violations)
         self.retry_after_s = retry_after_s
+        self.after_unknown = False
+        """Whether the call was sent before without an answer, and may have been carried out then."""
 
 
 class Refused(PoolError):

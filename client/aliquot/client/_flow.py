@@ -15,11 +15,12 @@ from typing import Any, TypeVar
 
 from google.protobuf.message import Message
 
-from aliquot.client._errors import PoolError
+from aliquot.client._errors import InvalidRequest, PoolError
 from aliquot.client._mapping import to_error
 from aliquot.client._methods import Answer, Method, Request
 from aliquot.client._token import NO_TOKEN, Token
 from aliquot.client._transport import Clock, RpcFailure
+from aliquot.common.errors import AliquotError
 
 T = TypeVar("T")
 
@@ -62,6 +63,16 @@ class Forget:
 
 Effect = Attempt | Pause | Keep | Forget
 Flow = Generator[Effect, Any, T]
+
+
+def begin(flow: Flow[T]) -> Effect:
+    """The first effect. Raises `InvalidRequest` for values that no message can carry, and StopIteration at the end."""
+    try:
+        return next(flow)
+    except AliquotError:
+        raise
+    except ValueError as error:  # protobuf's word for numbers out of range, and for text that is none
+        raise InvalidRequest(f"a value can't be sent: {error}", hint="numbers are of 64 bits at most") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +151,7 @@ def call(
     per_attempt = context.policy.attempt_timeout_s if attempt_timeout_s is None else attempt_timeout_s
     failures = hops = 0
     renewals_left = 1
+    unknown = False
     while True:
         address, generation = context.endpoints.current, context.token.generation
         remaining = max(0.001, deadline - context.clock())
@@ -151,6 +163,7 @@ def call(
                 renewals_left -= 1
                 continue
             error = context.error_of(failure, method, timeout_s)
+            error.after_unknown = unknown
             if not context.policy.enabled or not is_passing(failure):
                 raise error from None
             leader = failure.metadata.get("leader", "")
@@ -160,6 +173,7 @@ def call(
                 continue
             if failure.code in {"UNAVAILABLE", "DEADLINE_EXCEEDED"}:
                 context.endpoints.advance(address)
+                unknown = True
             failures += 1
             hops = 0
             wait_s = pause_s(context, failures, failure)

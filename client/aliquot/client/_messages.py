@@ -13,6 +13,8 @@ from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 from google.protobuf.message import Message
 
+from aliquot.client._errors import InvalidRequest, PoolError
+
 T = TypeVar("T")
 M = TypeVar("M", bound=Message)
 
@@ -28,27 +30,39 @@ def read(message: Message, kind: type[T]) -> T:
 
 
 def write(value: object, into: M) -> M:
-    """Fill a message with the fields of a value, and return it. None is left out."""
+    """Fill a message with the fields of a value, and return it. None is left out.
+
+    Raises `InvalidRequest` for what its field can't carry.
+    """
     for name, hint, optional in _fields(type(value)):
         found = getattr(value, name)
         if found is None:
             continue
-        if _is_value(hint):
-            part = write(found, type(getattr(into, name))())
-            if optional or part.ByteSize():
-                getattr(into, name).CopyFrom(part)
-        elif isinstance(found, tuple):
-            target = getattr(into, name)
-            for item in found:
-                if _is_value(item):
-                    write(item, target.add())
-                else:
-                    target.append(item)
-        elif isinstance(found, Mapping):
-            getattr(into, name).update(found)
-        else:
-            setattr(into, name, found)
+        try:
+            _put(into, name, hint, found, optional=optional)
+        except PoolError:
+            raise
+        except ValueError as error:
+            raise InvalidRequest(f"{name}: {found!r} can't be sent: {error}", reason="INVALID_FIELD") from error
     return into
+
+
+def _put(into: Message, name: str, hint: Any, found: Any, *, optional: bool) -> None:  # noqa: ANN401 - of the field's type
+    if _is_value(hint):
+        part = write(found, type(getattr(into, name))())
+        if optional or part.ByteSize():
+            getattr(into, name).CopyFrom(part)
+    elif isinstance(found, tuple):
+        target = getattr(into, name)
+        for item in found:
+            if _is_value(item):
+                write(item, target.add())
+            else:
+                target.append(item)
+    elif isinstance(found, Mapping):
+        getattr(into, name).update(found)
+    else:
+        setattr(into, name, found)
 
 
 def _read(message: Message, name: str, hint: Any) -> Any:  # noqa: ANN401 - of the field's type

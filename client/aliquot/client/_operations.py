@@ -31,10 +31,20 @@ Places = str | Sequence[str | values.MemberPlace]
 """One for each member of a request: a node (id or name), or a node and its devices. A text is one node."""
 LEASE_PAGE_SIZE = 500
 NODE_PAGE_SIZE = 200
+PAGE_SIZE = 100
 ANSWER_SLACK_S = 10.0
 """How much longer than its wait a call may take before it counts as unanswered."""
 
 _ids = IdGenerator()
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceFilter:
+    """Which devices to list. Empty fields don't filter."""
+
+    pool: str = ""
+    node_id: str = ""
+    model: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,16 +55,6 @@ class LeaseFilter:
     queue: str = ""
     states: Sequence[values.LeaseState] = ()
     node_id: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Page:
-    """One page of a list."""
-
-    leases: tuple[values.Lease, ...]
-    next_token: str
-    seq: int
-    """The durable sequence number of the page; a watch from here misses nothing."""
 
 
 def fresh_key() -> str:
@@ -186,50 +186,50 @@ def get(context: Context, lease_id: str, timeout_s: float) -> Flow[values.Lease]
     return lease_of(answer)
 
 
-def list_page(context: Context, which: LeaseFilter, token: str, timeout_s: float) -> Flow[Page]:
+def list_page(
+    context: Context, which: LeaseFilter, token: str, timeout_s: float, size: int = LEASE_PAGE_SIZE
+) -> Flow[values.Page[values.Lease]]:
     """One page of leases."""
     message = leases_pb2.ListRequest(
         tenant=which.tenant,
         queue=which.queue,
         states=[LEASE_STATE_NUMBERS[state] for state in which.states],
         node_id=which.node_id,
-        page_size=LEASE_PAGE_SIZE,
+        page_size=size,
         page_token=token,
     )
     answer = yield from call(context, methods.LIST, message, timeout_s)
-    return Page(tuple(map(lease_of, answer.leases)), answer.next_page_token, answer.seq)
+    return values.Page(tuple(map(lease_of, answer.leases)), answer.next_page_token, answer.seq)
 
 
 def list_all(context: Context, which: LeaseFilter, timeout_s: float) -> Flow[tuple[int, tuple[values.Lease, ...]]]:
     """All pages, and the sequence number of the first: a watch from there misses nothing."""
     page = yield from list_page(context, which, "", timeout_s)
-    seq, leases = page.seq, list(page.leases)
+    seq, leases = page.seq, list(page.items)
     while page.next_token:
         page = yield from list_page(context, which, page.next_token, timeout_s)
-        leases.extend(page.leases)
+        leases.extend(page.items)
     return seq, tuple(leases)
 
 
 def nodes_page(
-    context: Context, pool: str, token: str, timeout_s: float, *, with_devices: bool
-) -> Flow[tuple[tuple[values.Node, ...], str]]:
-    """One page of nodes, and the token of the next page."""
-    message = pool_pb2.ListNodesRequest(
-        pool=pool, page_size=NODE_PAGE_SIZE, page_token=token, with_devices=with_devices
-    )
+    context: Context, pool: str, token: str, timeout_s: float, *, with_devices: bool, size: int = NODE_PAGE_SIZE
+) -> Flow[values.Page[values.Node]]:
+    """One page of nodes."""
+    message = pool_pb2.ListNodesRequest(pool=pool, page_size=size, page_token=token, with_devices=with_devices)
     answer = yield from call(context, methods.LIST_NODES, message, timeout_s)
-    return tuple(map(node_of, answer.nodes)), answer.next_page_token
+    return values.Page(tuple(map(node_of, answer.nodes)), answer.next_page_token, answer.seq)
 
 
 def devices_page(
-    context: Context, pool: str, node_id: str, model: str, token: str, timeout_s: float
-) -> Flow[tuple[tuple[values.Device, ...], str]]:
-    """One page of devices, and the token of the next page."""
+    context: Context, which: DeviceFilter, token: str, timeout_s: float, size: int = LEASE_PAGE_SIZE
+) -> Flow[values.Page[values.Device]]:
+    """One page of devices."""
     message = pool_pb2.ListDevicesRequest(
-        pool=pool, node_id=node_id, model=model, page_size=LEASE_PAGE_SIZE, page_token=token
+        pool=which.pool, node_id=which.node_id, model=which.model, page_size=size, page_token=token
     )
     answer = yield from call(context, methods.LIST_DEVICES, message, timeout_s)
-    return tuple(map(device_of, answer.devices)), answer.next_page_token
+    return values.Page(tuple(map(device_of, answer.devices)), answer.next_page_token, 0)
 
 
 def node(context: Context, node_id: str, timeout_s: float) -> Flow[values.Node]:

@@ -8,6 +8,7 @@ The file is `$ALIQUOT_CONFIG`, else the user's (`~/.config/aliquot/config.toml`)
     tenant = "research/vision"  # ALIQUOT_TENANT
     tls.ca_file = "/etc/aliquot/ca.pem"  # ALIQUOT_CLIENT_TLS_CA_FILE
     token_file = "/etc/aliquot/token"  # ALIQUOT_TOKEN_FILE
+    service_account_file = "/var/run/secrets/aliquot/token"  # of a pod; ALIQUOT_SERVICE_ACCOUNT_FILE
 
 Where none of these names a token, the one that `aliquot login` or `aliquot up` has put into the credentials file for
 this coordinator is used, with the authority that came along; on the coordinator's machine, the first administrator's,
@@ -23,6 +24,7 @@ from functools import partial
 from pathlib import Path
 
 from aliquot.client import local
+from aliquot.client._sessions import PodSession
 from aliquot.client._token import Token
 from aliquot.client.credentials import Credential, CredentialsFile, read_token_file
 from aliquot.client.local import ADMIN_TOKEN, access_folders
@@ -42,6 +44,7 @@ _SHORT = {
     "ALIQUOT_TENANT": "TENANT",
     "ALIQUOT_TOKEN": "TOKEN",
     "ALIQUOT_TOKEN_FILE": "TOKEN_FILE",
+    "ALIQUOT_SERVICE_ACCOUNT_FILE": "SERVICE_ACCOUNT_FILE",
 }
 
 
@@ -65,6 +68,8 @@ class ClientSettings:
     token: str = field(default="", repr=False)
     token_file: Path | None = None
     """At most one of the two."""
+    service_account_file: Path | None = None
+    """Of a pod: its projected token for our audience, by which sessions are opened and renewed."""
 
     def client_tls(self, known: Credential | None = None) -> ClientTls | None:
         """The files for TLS, or None for plain text. `known` brings an authority, where none is named."""
@@ -118,6 +123,9 @@ def connecting(
     file = CredentialsFile.of(env)
     known = file.find(settings.coordinator)
     tls = tls or settings.client_tls(known)
+    if token is None and not settings.token and settings.token_file is None and settings.service_account_file:
+        session = PodSession(settings.service_account_file, settings.coordinator, tls)
+        return Connecting(settings, session.token(f"a session by {settings.service_account_file}"), tls)
     load, origin = (partial(str, token), "the argument") if token is not None else _source(settings, file, known)
     return Connecting(settings, Token(load, origin, tls=tls is not None), tls)
 

@@ -10,6 +10,9 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+Item = TypeVar("Item")
 
 
 class _Word(enum.StrEnum):
@@ -447,6 +450,17 @@ class Status:
 
 
 @dataclass(frozen=True, slots=True)
+class Page(Generic[Item]):
+    """A part of a list."""
+
+    items: tuple[Item, ...]
+    next_token: str
+    """Names the next page; empty: this is the last one."""
+    seq: int
+    """A `watch` from here misses nothing; 0: this list does not say."""
+
+
+@dataclass(frozen=True, slots=True)
 class LeaseChanged:
     """A lease, after a durable change."""
 
@@ -466,7 +480,10 @@ class NodeChanged:
 
 @dataclass(frozen=True, slots=True)
 class Resynced:
-    """Changes were missed, so everything was listed again: these are all live leases at `seq`."""
+    """Changes were missed, so everything was listed again: these are all live leases at `seq`.
+
+    None of them, where the watch was told not to list.
+    """
 
     seq: int
     leases: tuple[Lease, ...]

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
+from aliquot.common.scraping import allowed_by
+from aliquot.coordinator.core.access.roles import Action
 from aliquot.coordinator.core.state import State
 from aliquot.coordinator.leading import STOP_GRACE_S, Leading
 from aliquot.coordinator.logins.logins import Logins
@@ -17,7 +19,7 @@ from aliquot.coordinator.means import Means
 from aliquot.coordinator.own_tls import addresses_of, tls_for
 from aliquot.coordinator.reading.gauge import Gauge, measured
 from aliquot.coordinator.reading.metrics import Metrics
-from aliquot.coordinator.reading.scrape import Answer, ScrapeServer
+from aliquot.coordinator.reading.scrape import Answer, ScrapeServer, scraped
 from aliquot.coordinator.reading.view import View
 from aliquot.coordinator.rpc.gate import Gate
 from aliquot.coordinator.settings.config import Settings
@@ -165,7 +167,15 @@ class Coordinator(Collector):
         self.address = self.server.listen(settings.listen, tls)
         if settings.metrics_port >= 0:
             host, port = settings.metrics_host, settings.metrics_port
-            self._scrape = ScrapeServer.listening(host, port, self, live=self._live, ready=self._ready)
+            self._scrape = scraped(
+                host,
+                port,
+                self,
+                live=self._live,
+                ready=self._ready,
+                allowed=allowed_by(host, settings.metrics_token_file, self._may_scrape),
+                tls=tls,
+            )
             self.metrics_address = f"{host}:{self._scrape.port}"
 
     # -- what it says of itself, on other threads
@@ -180,6 +190,11 @@ class Coordinator(Collector):
         yield from measured(self._gauges)
         if (leading := self.leading) is not None:
             yield from leading.gauges.collect()
+
+    def _may_scrape(self, token: str) -> bool:
+        """Whether it is of a role that may, as far as this coordinator leads and so knows tokens. On any thread."""
+        leading = self.leading
+        return leading is not None and self.gate.is_open and leading.door.authenticator.may(token, Action.SCRAPE)
 
     def _live(self) -> Answer:
         leading = self.leading

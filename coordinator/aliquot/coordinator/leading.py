@@ -26,6 +26,7 @@ from aliquot.coordinator.agents.service import agent_handler
 from aliquot.coordinator.agents.sessions import Sessions
 from aliquot.coordinator.agents.submitting import offer
 from aliquot.coordinator.core import commands as c
+from aliquot.coordinator.core.access.roles import Action
 from aliquot.coordinator.core.placement import Engine
 from aliquot.coordinator.core.placement.mix import MixSummary
 from aliquot.coordinator.core.placement.policies.price import Price
@@ -47,7 +48,7 @@ from aliquot.coordinator.reading.watch import WatchHub
 from aliquot.coordinator.rpc.access_service import AccessService
 from aliquot.coordinator.rpc.admin_service import AdminService
 from aliquot.coordinator.rpc.authentication import Authenticator
-from aliquot.coordinator.rpc.caller import Caller
+from aliquot.coordinator.rpc.caller import Caller, caller
 from aliquot.coordinator.rpc.enrolment_service import EnrolmentService
 from aliquot.coordinator.rpc.gate import Door, Gate, Services
 from aliquot.coordinator.rpc.lasting import SWEEP_S
@@ -165,7 +166,9 @@ class Leading:
             certify=Certifier(journal.pool_secret, clock),
             allowed=settings.agents.allowed(),
         )
-        self.relays = RelayService(self.sessions, relay_rules, metrics, means.version)
+        self.relays = RelayService(
+            self.sessions, relay_rules, metrics, means.version, lambda: caller().may(Action.CARRY)
+        )
         self.sweep_timer = SweepTimer(
             clock,
             sweeps=[self.sessions.sweep, self._sweep_leases, self.writer.look_at_journal],

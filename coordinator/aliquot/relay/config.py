@@ -4,16 +4,25 @@ from __future__ import annotations
 
 import argparse
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from aliquot.common import config as common_config
 from aliquot.common.duration import DurationMs
 from aliquot.common.errors import ConfigError
 from aliquot.common.tls import ClientTls, ServerTls, is_local_address
+from aliquot.common.tokens import check_token
+from aliquot.relay.joining import CA_FILE, read_joined
 
 ENV_PREFIX = "ALIQUOT_RELAY_"
 PROCESSES_MAX = 64
+
+
+def _default_state_dir() -> Path:
+    if state := os.environ.get("STATE_DIRECTORY", "").partition(":")[0]:
+        return Path(state)
+    home = os.environ.get("XDG_STATE_HOME") or str(Path("~").expanduser() / ".local" / "state")
+    return Path(home) / "aliquot" / "relay"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,12 +68,19 @@ class LimitSettings:
 class Settings:
     """All of them."""
 
+    state_dir: Path = field(default_factory=_default_state_dir)
+    """Where it keeps what `aliquot-relay join` has brought."""
+    token_file: Path | None = None
+    """Of role relay, instead of the one that joining has brought."""
+
     listen: str = "127.0.0.1:7072"
     coordinator: tuple[str, ...] = ("127.0.0.1:7070",)
     """host:port of each coordinator; the leader is found among them."""
     processes: int = 1
     """That share the port, each with a stream of its own to the coordinator. A processor core each is what they use."""
     metrics_host: str = "127.0.0.1"
+    metrics_token_file: Path | None = None
+    """Tokens that may read metrics; needed off loopback."""
     metrics_port: int = 7073
     """Of the first process; each other has the next one. 0: a free one each; -1: none."""
     linger: DurationMs = field(default=DurationMs(50))
@@ -75,6 +91,18 @@ class Settings:
     log_json: bool = False
     tls: TlsSettings = TlsSettings()
     limits: LimitSettings = LimitSettings()
+
+    def token(self) -> str:
+        """What it shows to the coordinator; empty: nothing. Read anew, as it may have joined anew. Raises ConfigError
+        and SecurityError.
+        """
+        if self.token_file is None:
+            joined = read_joined(self.state_dir)
+            return joined.token if joined is not None else ""
+        try:
+            return check_token(self.token_file.read_text(encoding="ascii").strip(), str(self.token_file))
+        except (OSError, ValueError) as error:
+            raise ConfigError(f"{self.token_file}: {error}", hint="token_file names a file with a token") from error
 
     def check(self) -> None:
         """Raises ConfigError where these can't go together."""
@@ -89,7 +117,7 @@ class Settings:
                 if not is_local_address(address):
                     raise ConfigError(
                         f"refusing to relay agents to {address} without TLS",
-                        hint="give --tls-coordinator-ca: the pool's own is ca.pem among the coordinator's secrets",
+                        hint="let it join (an administrator's `aliquot relay invite`), or give --tls-coordinator-ca",
                     )
 
 
@@ -102,6 +130,8 @@ def parse_settings(argv: list[str] | None, version: str) -> tuple[Settings, int 
     )
     parser.add_argument("--version", action="version", version=version)
     parser.add_argument("--config", metavar="FILE", type=Path, help="a TOML file; its table [relay] is read")
+    parser.add_argument("--state-dir", metavar="DIR", help="where it keeps what `aliquot-relay join` has brought")
+    parser.add_argument("--token-file", metavar="FILE", help="a token of role relay, instead of joining")
     parser.add_argument("--listen", metavar="ADDRESS", help="host:port for agents (127.0.0.1:7072)")
     parser.add_argument(
         "--coordinator", metavar="ADDRESS", help="host:port of each coordinator, with commas (127.0.0.1:7070)"
@@ -131,8 +161,12 @@ def parse_settings(argv: list[str] | None, version: str) -> tuple[Settings, int 
     parser.add_argument("--worker", type=int, help=argparse.SUPPRESS)
     flags = vars(parser.parse_args(argv))
     file, worker = flags.pop("config"), flags.pop("worker")
-    loaded = common_config.load(
-        Settings, env_prefix=ENV_PREFIX, file=file, table="relay", env=os.environ, flags=flags
-    ).settings
-    loaded.check()
-    return loaded, worker
+    loaded = common_config.load(Settings, env_prefix=ENV_PREFIX, file=file, table="relay", env=os.environ, flags=flags)
+    settings = loaded.settings
+    if (joined := read_joined(settings.state_dir)) is not None:
+        if loaded.origins["coordinator"] == common_config.DEFAULT_ORIGIN:
+            settings = replace(settings, coordinator=joined.addresses)
+        if joined.ca_pem and settings.tls.coordinator_ca_file is None:
+            settings = replace(settings, tls=replace(settings.tls, coordinator_ca_file=settings.state_dir / CA_FILE))
+    settings.check()
+    return settings, worker

@@ -8,6 +8,7 @@ kill it, and agents connect again. SIGTERM and SIGINT send them elsewhere first.
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import gc
 import json
@@ -15,13 +16,16 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from aliquot.common import logging as common_logging
 from aliquot.common.clock import SystemClock
+from aliquot.common.connection_string import decode
 from aliquot.common.errors import AliquotError
 from aliquot.common.notify import notify
 from aliquot.coordinator.runtime import allow_many_connections, event_loop_factory, version
 from aliquot.relay.config import Settings, parse_settings
+from aliquot.relay.joining import join
 from aliquot.relay.supervisor import Ready, Supervisor
 from aliquot.relay.worker import Worker
 
@@ -83,9 +87,23 @@ def _say(ready: dict[str, object]) -> None:
     sys.stdout.flush()
 
 
+def _join(words: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(prog="aliquot-relay join", description="Lets this relay carry agents of a pool.")
+    parser.add_argument("string", metavar="STRING", help="what `aliquot relay invite` printed; -: read from stdin")
+    parser.add_argument("--state-dir", metavar="DIR", type=Path, default=Settings().state_dir)
+    given = parser.parse_args(words)
+    text = sys.stdin.readline() if given.string == "-" else given.string
+    joined = asyncio.run(join(given.state_dir, decode(text)))
+    sys.stdout.write(f"this relay has joined the pool at {', '.join(joined.addresses)}: start aliquot-relay\n")
+    return 0
+
+
 def main(argv: list[str] | None = None) -> int:
     """The program."""
+    words = list(sys.argv[1:] if argv is None else argv)
     try:
+        if words[:1] == ["join"]:
+            return _join(words[1:])
         settings, number = parse_settings(argv, version())
         common_logging.configure(settings.log_level, json=settings.log_json)
         allow_many_connections()

@@ -21,6 +21,7 @@ from aliquot.common.errors import AliquotError
 from aliquot.common.limits import KIB, MAX_MESSAGE_BYTES
 from aliquot.common.reaching import Refusal, reach, refusal_of
 from aliquot.common.tls import channel_credentials
+from aliquot.common.tokens import bearer
 from aliquot.coordinator.agents.relayed.mux import Mux
 from aliquot.relay.config import Settings
 from aliquot.relay.metrics import RelayMetrics
@@ -40,6 +41,9 @@ _CHANNEL_OPTIONS = (
 )
 _ADVICE = {
     "NOT_ALLOWED": "the coordinator takes no relays, or not this one: set relays.enabled and relays.names there",
+    "ROLE_MISSING": "its token is not a relay's: let it join again, `aliquot relay invite` prints the command",
+    "TOKEN_UNKNOWN": "let it join again: `aliquot relay invite` prints the command",
+    "TOKEN_EXPIRED": "let it join again: `aliquot relay invite` prints the command",
     "UNIMPLEMENTED": "the coordinator is older than relays are",
     "PROTOCOL_VERSION": "coordinator and relay are too far apart in version: update the older one",
 }
@@ -102,7 +106,9 @@ class Upstream:
                 await reach(channel)
             except TimeoutError:
                 raise Broken(Refusal(grpc.StatusCode.UNAVAILABLE, "nothing is heard")) from None
-            call: Any = channel.stream_stream("/aliquot.v1.RelayService/Carry")()
+            token = self._settings.token()
+            metadata = (bearer(token),) if token else None
+            call: Any = channel.stream_stream("/aliquot.v1.RelayService/Carry")(metadata=metadata)
             mux = Mux(
                 call.write,
                 linger_ms=self._settings.linger,

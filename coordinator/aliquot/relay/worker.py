@@ -9,7 +9,8 @@ from collections.abc import Coroutine
 from typing import Any
 
 from aliquot.common.clock import Clock
-from aliquot.coordinator.reading.scrape import Answer, ScrapeServer
+from aliquot.common.scraping import allowed_by
+from aliquot.coordinator.reading.scrape import Answer, ScrapeServer, scraped
 from aliquot.coordinator.rpc.server import SERVER_OPTIONS, Server
 from aliquot.relay.config import Settings
 from aliquot.relay.front import Front
@@ -61,7 +62,15 @@ class Worker:
         self.address = self._server.listen(settings.listen, settings.tls.server())
         if settings.metrics_port >= 0:
             host, port = settings.metrics_host, settings.metrics_port and settings.metrics_port + self._number
-            self._scrape = ScrapeServer.listening(host, port, self._metrics, live=self._live, ready=self._ready)
+            self._scrape = scraped(
+                host,
+                port,
+                self._metrics,
+                live=self._live,
+                ready=self._ready,
+                allowed=allowed_by(host, settings.metrics_token_file),
+                tls=settings.tls.server(),
+            )
             self.metrics_address = f"{host}:{self._scrape.port}"
         await self._server.serve(leading=False)
         self._spawn(self._beat())

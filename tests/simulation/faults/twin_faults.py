@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from random import Random
 from typing import TYPE_CHECKING, Any
@@ -9,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from aliquot.agent.membership import Membership
+from aliquot.v1 import pool_pb2, types_pb2
 from tests.simulation.faults.coordinator_faults import some_node
+from tests.simulation.faults.people_faults import POOL, administer, run_for
 from tests.simulation.sim.loop import US_PER_MS
 from tests.simulation.sim.nodes import SimNode, devices_of
 
@@ -63,8 +66,22 @@ def _appear(world: World, random: Random, node: SimNode, kind: str, member: Memb
         twin.cut_power(0)
         del world.twins[host]
         world.auditor.nodes.leave(twin)
+        run_for(world, _forget(world, node, set(twin.devices)), "admin: forget the copy")
 
     return mend
+
+
+async def _forget(world: World, node: SimNode, uuids: set[str]) -> None:
+    """Where the copy was let in while the node was away, the node is refused for as long as the copy's slices are held.
+    An administrator reads why, and writes off what the copy held.
+    """
+    while True:
+        known = await world.people.call(POOL + "GetNode", pool_pb2.GetNodeRequest(node_id=node.node_id))
+        if known is not None:
+            if uuids.isdisjoint(device.uuid for device in types_pb2.Node.FromString(known).devices):
+                return
+            await administer(world, "RemoveNode", pool_pb2.RemoveNodeRequest(node_id=node.node_id, force=True))
+        await asyncio.sleep(5.0)
 
 
 ACTIONS: dict[str, Any] = {"node.twin": _twin, "node.impostor": _impostor}

@@ -8,9 +8,11 @@ known has no sample, rather than a zero. Names follow Prometheus' rules; the nam
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 
-from prometheus_client import CollectorRegistry, Histogram, start_http_server
+from prometheus_client import CollectorRegistry, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.registry import Collector
 
 from aliquot.agent.core.accounting import SliceUsage
@@ -19,6 +21,8 @@ from aliquot.agent.processes.signals import Signaller
 from aliquot.agent.state import DeviceState, NodeState
 from aliquot.agent.watchdog import Watchdog
 from aliquot.agent.wire import slice_percent
+from aliquot.common.scraping import ScrapeServer, allowed_by
+from aliquot.common.tls import ServerTls
 
 _POLL_BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 _DEVICE_LABELS = ("node", "uuid", "index", "model")
@@ -221,17 +225,19 @@ class Metrics:
         """A device has answered, or failed to."""
         self._poll.observe(seconds)
 
-    def serve(self, host: str, port: int) -> int:
-        """Listen; port 0 takes a free one. Returns the port. Raises `OSError`."""
-        server, thread = start_http_server(port, addr=host, registry=self.registry)
-
-        def stop() -> None:
-            server.shutdown()
-            server.server_close()
-            thread.join()
-
-        self._stop = stop
-        return int(server.server_port)
+    def serve(self, host: str, port: int, token_file: Path | None = None, tls: ServerTls | None = None) -> int:
+        """Listen; port 0 takes a free one. Returns the port. Raises `OSError`, `ConfigError` and `SecurityError`."""
+        server = ScrapeServer(
+            host,
+            port,
+            lambda: generate_latest(self.registry),
+            content_type=CONTENT_TYPE_LATEST,
+            probes={},
+            allowed=allowed_by(host, token_file),
+            tls=tls,
+        )
+        self._stop = server.close
+        return server.port
 
     def close(self) -> None:
         """Stop listening."""

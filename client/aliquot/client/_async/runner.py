@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from aliquot.client._async.ports import AsyncTransport
 from aliquot.client._async.seam import sleep
-from aliquot.client._flow import Attempt, Effect, Flow, Forget, Keep, Pause
+from aliquot.client._flow import Attempt, Effect, Flow, Forget, Keep, Pause, begin
 
 T = TypeVar("T")
 
@@ -24,9 +24,9 @@ class AsyncRunner:
         self._keeping = keeping
 
     async def run(self, flow: Flow[T]) -> T:
-        """Run a flow to its end."""
+        """Run a flow to its end. Raises `InvalidRequest` for values that no message can carry."""
         try:
-            effect = next(flow)
+            effect = begin(flow)
             while True:
                 try:
                     outcome = await self._carry_out(effect)

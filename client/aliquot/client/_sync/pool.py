@@ -18,7 +18,7 @@ from aliquot.client._declaring import NodeDeclaration
 from aliquot.client._flow import Flow, RetryPolicy
 from aliquot.client._held_base import Callbacks
 from aliquot.client._methods import WATCH
-from aliquot.client._operations import LeaseFilter, Places
+from aliquot.client._operations import PAGE_SIZE, DeviceFilter, LeaseFilter, Places
 from aliquot.client._pool_base import DEFAULT_TIMEOUT_S, OnLost, OnNotice, OnResize, PoolBase
 from aliquot.client._settings import connecting
 from aliquot.client._sync import leasing
@@ -251,18 +251,39 @@ class Pool(PoolBase[HeldLease]):
         token = ""
         while True:
             page = self._run(operations.list_page(self._context, which, token, self.timeout_s))
-            yield from page.leases
+            yield from page.items
             token = page.next_token
             if not token:
                 return
 
+    def leases_page(
+        self,
+        page_token: str = "",
+        page_size: int = PAGE_SIZE,
+        *,
+        tenant: str = "",
+        queue: str = "",
+        states: Sequence[LeaseState] = (),
+        node_id: str = "",
+    ) -> values.Page[Lease]:
+        """A page of `leases`, of at most 1,000. Raises `InvalidRequest` for a token that is no page's."""
+        which = LeaseFilter(tenant, queue, states, node_id)
+        return self._run(operations.list_page(self._context, which, page_token, self.timeout_s, page_size))
+
     def watch(
-        self, *, tenant: str = "", lease_ids: Sequence[str] = (), nodes: bool = False, after_seq: int = 0
+        self,
+        *,
+        tenant: str = "",
+        lease_ids: Sequence[str] = (),
+        nodes: bool = False,
+        after_seq: int = 0,
+        relist: bool = True,
     ) -> Iterator[Event]:
         """Changes as they become durable, without end; `after_seq` 0: from now on.
 
-        Survives restarts and failovers. If changes were missed, everything is listed again: one `Resynced`. After a
-        break a change may come twice. Close the iterator (`close`) to end it.
+        Survives restarts and failovers. If changes were missed, everything is listed again: one `Resynced`, without
+        the leases where `relist` is false, so that the caller may list as it likes. After a break a change may come
+        twice. Close the iterator (`close`) to end it.
         """
         cursor = WatchCursor(self._context, WatchFilter(tenant, lease_ids, nodes), after_seq)
         while True:
@@ -278,7 +299,12 @@ class Pool(PoolBase[HeldLease]):
                 stream.cancel()
             step = cursor.ended(failure, address)
             if isinstance(step, Relist):
-                seq, leases = self._run(operations.list_all(self._context, LeaseFilter(tenant), self.timeout_s))
+                which = LeaseFilter(tenant)
+                if relist:
+                    seq, leases = self._run(operations.list_all(self._context, which, self.timeout_s))
+                else:
+                    page = self._run(operations.list_page(self._context, which, "", self.timeout_s, 1))
+                    seq, leases = page.seq, ()
                 yield cursor.relisted(seq, leases)
             else:
                 sleep(step.after_s)
@@ -289,12 +315,23 @@ class Pool(PoolBase[HeldLease]):
         """Nodes, page by page while you iterate."""
         token = ""
         while True:
-            nodes, token = self._run(
+            page = self._run(
                 operations.nodes_page(self._context, pool, token, self.timeout_s, with_devices=with_devices)
             )
-            yield from nodes
+            yield from page.items
+            token = page.next_token
             if not token:
                 return
+
+    def nodes_page(
+        self, page_token: str = "", page_size: int = PAGE_SIZE, *, pool: str = "", with_devices: bool = True
+    ) -> values.Page[values.Node]:
+        """A page of `nodes`, of at most 1,000. Raises `InvalidRequest` for a token that is no page's."""
+        return self._run(
+            operations.nodes_page(
+                self._context, pool, page_token, self.timeout_s, with_devices=with_devices, size=page_size
+            )
+        )
 
     def node(self, node_id: str) -> values.Node:
         """One node by id or name. Raises `NodeNotFound`."""
@@ -302,14 +339,20 @@ class Pool(PoolBase[HeldLease]):
 
     def devices(self, *, pool: str = "", node_id: str = "", model: str = "") -> Iterator[values.Device]:
         """Devices, page by page while you iterate."""
-        token = ""
+        which, token = DeviceFilter(pool, node_id, model), ""
         while True:
-            devices, token = self._run(
-                operations.devices_page(self._context, pool, node_id, model, token, self.timeout_s)
-            )
-            yield from devices
+            page = self._run(operations.devices_page(self._context, which, token, self.timeout_s))
+            yield from page.items
+            token = page.next_token
             if not token:
                 return
+
+    def devices_page(
+        self, page_token: str = "", page_size: int = PAGE_SIZE, *, pool: str = "", node_id: str = "", model: str = ""
+    ) -> values.Page[values.Device]:
+        """A page of `devices`, of at most 1,000. Raises `InvalidRequest` for a token that is no page's."""
+        which = DeviceFilter(pool, node_id, model)
+        return self._run(operations.devices_page(self._context, which, page_token, self.timeout_s, page_size))
 
     def declare(self, nodes: Iterable[NodeDeclaration]) -> list[values.Node]:
         """Declare nodes before, or without, their agents. Declaring again replaces.

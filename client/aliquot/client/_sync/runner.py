@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-from aliquot.client._flow import Attempt, Effect, Flow, Forget, Keep, Pause
+from aliquot.client._flow import Attempt, Effect, Flow, Forget, Keep, Pause, begin
 from aliquot.client._sync.ports import Transport
 from aliquot.client._sync.seam import sleep
 
@@ -25,9 +25,9 @@ class Runner:
         self._keeping = keeping
 
     def run(self, flow: Flow[T]) -> T:
-        """Run a flow to its end."""
+        """Run a flow to its end. Raises `InvalidRequest` for values that no message can carry."""
         try:
-            effect = next(flow)
+            effect = begin(flow)
             while True:
                 try:
                     outcome = self._carry_out(effect)

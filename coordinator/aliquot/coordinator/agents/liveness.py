@@ -65,14 +65,15 @@ class Liveness:
         """The node has no session; it was last heard then. The earliest word counts."""
         self._absent.setdefault(node_id, since_ms)
 
-    def present(self, node_id: str) -> None:
-        """The node has a session, or is no longer known."""
-        self._absent.pop(node_id, None)
+    def present(self, node_id: str) -> int | None:
+        """The node has a session, or is no longer known. Returns since when it had none, if that was so."""
+        return self._absent.pop(node_id, None)
 
     def start_again(self, now_ms: int) -> None:
         """Everybody was heard just now."""
         for session in self._sessions.values():
             session.last_heard_ms = now_ms
+            session.absent_since_ms = None
         for node_id in self._absent:
             self._absent[node_id] = now_ms
 

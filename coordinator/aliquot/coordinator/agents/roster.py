@@ -68,8 +68,9 @@ class Roster(Follower):
         """A session begins. It replaces an older one of its node."""
         old = self._by_node.get(session.node_id)
         self._by_node[session.node_id] = session
-        self._liveness.present(session.node_id)
+        session.absent_since_ms = self._liveness.present(session.node_id)
         if old is not None:
+            session.absent_since_ms = old.last_heard_ms if old.live else old.absent_since_ms
             log.info("a newer session of node %s replaces the older one", session.node_id)
             goodbye = agent_pb2.Goodbye(reason="REPLACED", reconnect_after_ms=30_000)
             error = SessionReplaced(
@@ -79,13 +80,14 @@ class Roster(Follower):
             self.dismiss(old, goodbye, error)
 
     def leave(self, session: Session) -> None:
-        """A session is over."""
+        """A session is over. One that was refused has not spoken for its node: the silence goes on as it began."""
         session.ended = True
         if self._by_node.get(session.node_id) is session:
             self._telemetry.heard(session.node_id, self.last_heard_ms(session.node_id))
             self._telemetry.gone(session.node_id)
             del self._by_node[session.node_id]
-            self._liveness.absent(session.node_id, session.last_heard_ms)
+            before_ms = None if session.live else session.absent_since_ms
+            self._liveness.absent(session.node_id, session.last_heard_ms if before_ms is None else before_ms)
 
     def dismiss(self, session: Session, goodbye: agent_pb2.Goodbye, error: AliquotError) -> None:
         """End a session, without waiting for it."""

@@ -55,6 +55,7 @@ class Session:
         "_told_cuts",
         "_view",
         "_writing",
+        "absent_since_ms",
         "awaiting_snapshot",
         "boot_id",
         "delta_seq",
@@ -87,6 +88,8 @@ class Session:
         self.key_sha256 = key_sha256
         """Of the key that opened it; empty: its node needed none."""
         self.last_heard_ms = now_ms
+        self.absent_since_ms: int | None = None
+        """Since when nobody had spoken for the node when it began; None: somebody did."""
         self.pace = Pace(now_ms)
         self.delta_seq = 0
         self.awaiting_snapshot = True

@@ -13,7 +13,7 @@ from aliquot.common import tokens
 from aliquot.common.clock import Clock
 from aliquot.coordinator.agents.lease_secrets import lease_secret
 from aliquot.coordinator.core.access.records import Token
-from aliquot.coordinator.core.access.roles import Grant, Role
+from aliquot.coordinator.core.access.roles import Action, Grant, Role, may
 from aliquot.coordinator.core.errors import InviteUnknown
 from aliquot.coordinator.errors import Unauthenticated
 from aliquot.coordinator.reading.view import View
@@ -99,6 +99,15 @@ class Authenticator:
         if token is None:
             raise Unauthenticated("TOKEN_REVOKED", f"token {who.token_id} has ended", hint=_GET_ONE)
         return self._in_time(token)
+
+    def may(self, text: str, action: Action) -> bool:
+        """Whether a token's holder may do that of the pool at this moment. It only reads: on any thread."""
+        token = self._view.callers.tokens.get(tokens.token_id_of(text) or "")
+        if token is None or not hmac.compare_digest(token.sha256, tokens.token_sha256(text)):
+            return False
+        if token.expired(self._clock.now_ms()):
+            return False
+        return may(self._view.callers.grants_of(token.principal) + token.grants, action)
 
     def caller_of(self, token: Token) -> Caller:
         """Who holds this token, and what it may do now."""

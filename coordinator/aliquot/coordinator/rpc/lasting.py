@@ -8,6 +8,7 @@ expires.
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections.abc import AsyncIterator, Callable
 from typing import Any, NoReturn
 
@@ -26,18 +27,23 @@ _RETRY_MS = 2_000
 class _Open:
     """One call under way."""
 
-    __slots__ = ("caller", "counted", "task", "why")
+    __slots__ = ("caller", "counted", "ours", "task", "why")
 
     def __init__(self, who: Caller, task: asyncio.Task[Any], *, counted: bool) -> None:
         self.caller = who
         self.counted = counted
         self.task = task
         self.why: AliquotError | None = None
+        self.ours = True
+        """Whether its task is in our code, and not in gRPC's, which writes an answer: cancelled there, it would end
+        without telling the caller anything, not even that it has.
+        """
 
     def end(self, why: AliquotError) -> None:
         if self.why is None:
             self.why = why
-            self.task.cancel()
+            if self.ours:
+                self.task.cancel()
 
 
 class LastingCalls:
@@ -66,11 +72,30 @@ class LastingCalls:
                 else grpc.unary_stream_rpc_method_handler
             )
 
+            if inspect.iscoroutinefunction(behaviour):
+
+                async def carried(request: object, context: Context) -> None:
+                    entry = self._enter(counted=counted) or await self._refuse(context)
+                    try:
+                        await behaviour(request, context)
+                    except asyncio.CancelledError:
+                        await self._explain(entry, context)
+                        raise
+                    finally:
+                        self._leave(entry)
+
+                return make(carried, handler.request_deserializer, handler.response_serializer)  # type: ignore[no-any-return]
+
             async def streamed(request: object, context: Context) -> AsyncIterator[object]:
                 entry = self._enter(counted=counted) or await self._refuse(context)
                 try:
                     async for answer in behaviour(request, context):
-                        yield answer
+                        if entry.why is None:
+                            entry.ours = False
+                            yield answer
+                            entry.ours = True
+                        if entry.why is not None:
+                            await rpc_errors.abort(context, entry.why)
                 except asyncio.CancelledError:
                     await self._explain(entry, context)
                     raise

@@ -14,6 +14,7 @@ A = Action
 _LEASES, _POOL, _ADMIN = "/aliquot.v1.LeaseService/", "/aliquot.v1.PoolService/", "/aliquot.v1.AdminService/"
 _ACCESS, _AGENTS, _RELAYS = "/aliquot.v1.AccessService/", "/aliquot.v1.AgentService/", "/aliquot.v1.RelayService/"
 _ENROLMENT = "/aliquot.v1.EnrolmentService/"
+CARRY: Final = _RELAYS + "Carry"
 
 ACTIONS: Final[dict[str, tuple[Action, ...]]] = {
     _LEASES + "Allocate": (A.ALLOCATE,),
@@ -64,11 +65,15 @@ ACTIONS: Final[dict[str, tuple[Action, ...]]] = {
     _ENROLMENT + "InviteNode": (A.OPERATE,),
     _ENROLMENT + "DisenrolNode": (A.OPERATE,),
     _ENROLMENT + "Join": (A.JOIN,),
+    CARRY: (A.CARRY,),
 }
-BY_THEMSELVES: Final = frozenset({_AGENTS + "Session", _RELAYS + "Carry", _ACCESS + "DescribeLogin", _ACCESS + "Login"})
+BY_THEMSELVES: Final = frozenset({_AGENTS + "Session", _ACCESS + "DescribeLogin", _ACCESS + "Login"})
 """Who calls these they find out themselves: sessions by the key that the node has enrolled or by a certificate, Login
-by what vouches for the caller. How to log in is told to everybody."""
+by what vouches for the caller. How to log in is told to everybody. A relay that shows no token may be let in by its
+certificate, too."""
 KEEPING: Final = frozenset({_LEASES + "KeepAlive", _LEASES + "AcknowledgeShape"})
 """Launchers from before there were tokens are let in without one, for leases that nobody known asked for."""
-LASTING: Final = frozenset({_LEASES + name for name in ("Allocate", "GrantOn", "Release", "KeepAlive", "Watch")})
+UNCOUNTED: Final = KEEPING | {CARRY}
+"""Calls that may last and are not among what one caller may have open. A token is looked at where one is shown."""
+LASTING: Final = UNCOUNTED | {_LEASES + name for name in ("Allocate", "GrantOn", "Release", "Watch")}
 """Calls that may last: they end with the token that opened them."""

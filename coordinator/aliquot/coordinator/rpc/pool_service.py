@@ -149,6 +149,8 @@ class PoolService(Service, pool_pb2_grpc.PoolServiceServicer):
     ) -> pool_pb2.FitsResponse:
         """Which nodes could take one member of a request now."""
         read = read_request(at_home(request.request))
+        if request.request.tenant:  # whether a tenant is declared, and what it may, is told to its own
+            caller().must(Action.READ_LEASES, request.request.tenant)
         named = read_node_ids(request.node_ids, len(self._view.nodes))
         found = await self._writer.query(Fits(read.spec, tuple(map(self._view.node_id_of, named))))
         return fits_message(named, found)

@@ -170,6 +170,8 @@ class Settings:
     metrics_port: int = 7071
     """0 takes a free one; -1 serves no metrics."""
     metrics_host: str = "127.0.0.1"
+    metrics_token_file: Path | None = None
+    """Tokens that may read metrics, beside those of roles that may. Off loopback nobody else does."""
     policy: str = "price"
     """How leases are placed; docs/placement.md describes each."""
     log_level: str = "info"

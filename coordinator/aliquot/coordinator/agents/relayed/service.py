@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from collections.abc import Callable
 from typing import Any, NoReturn
 
 import grpc
@@ -82,7 +83,11 @@ class RelayedContext:
 class RelayService:
     """See the module's docstring."""
 
-    def __init__(self, sessions: Sessions, rules: RelayRules, metrics: Metrics, version: str) -> None:
+    def __init__(
+        self, sessions: Sessions, rules: RelayRules, metrics: Metrics, version: str, known: Callable[[], bool]
+    ) -> None:
+        """`known`: whether whoever calls now has shown a token that lets it carry."""
+        self._known = known
         self._sessions = sessions
         self._rules = rules
         self._metrics = metrics
@@ -143,7 +148,7 @@ class RelayService:
             raise ShuttingDown("this coordinator is shutting down", hint="connect again in a moment")
         if len(self._carriers) >= RELAYS_MAX:
             raise Overloaded(f"{RELAYS_MAX} relays are connected, which is the bound", retry_after_ms=10_000)
-        self._rules.admit(context)
+        self._rules.admit(context, known=self._known())
 
     def start_session(self, stream: Stream, opened: relay_pb2.StreamOpened) -> asyncio.Task[None]:
         """Serve one agent."""

@@ -1,0 +1,56 @@
+"""Values as JSON, with the SDK's field names: what `--json` prints and the console serves."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+from aliquot.client._errors import PlacementRefused, PoolError
+from aliquot.client._values import Lease
+from aliquot.client.admin import UNBOUNDED
+from aliquot.common.errors import AliquotError
+from aliquot.common.tokens import without_tokens
+
+
+def plain(value: object) -> Any:  # noqa: ANN401 - JSON
+    """Something that `json` can write. A lease's secret is left out."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        document = {
+            field.name: str(found) if UNBOUNDED in field.metadata else plain(found)
+            for field in dataclasses.fields(value)
+            for found in (getattr(value, field.name),)
+        }
+        if isinstance(value, Lease):
+            del document["secret"]
+        return document
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [plain(item) for item in value]
+    if isinstance(value, Path):
+        return str(value)
+    return value
+
+
+def of_error(error: AliquotError) -> dict[str, Any]:
+    """What went wrong and what to do next, without anybody's token."""
+    document: dict[str, Any] = {
+        "reason": error.stated_reason if isinstance(error, PoolError) else error.reason,
+        "message": without_tokens(error.message),
+        "hint": without_tokens(error.hint),
+    }
+    if isinstance(error, PoolError):
+        if error.violations:
+            document["violations"] = plain(error.violations)
+        if isinstance(error, PlacementRefused):
+            document["obstacle"] = error.obstacle
+        if error.explanation is not None:
+            document["explanation"] = plain(error.explanation)
+        if error.retry_after_s is not None:
+            document["retry_after_s"] = error.retry_after_s
+    return document

@@ -1,0 +1,177 @@
+"""What goes out: the SDK's values as JSON, their shape for the OpenAPI document, and errors as problems (RFC 9457)."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from enum import Enum
+from functools import cache
+from http import HTTPStatus
+from types import NoneType, UnionType
+from typing import Any, Final, Union, get_args, get_origin, get_type_hints
+
+import msgspec
+from fastapi import Request, Response
+from fastapi.exceptions import RequestValidationError
+from pydantic import BaseModel, Field, create_model
+from starlette.exceptions import HTTPException
+
+from aliquot import client
+from aliquot.client import Lease
+from aliquot.client.admin import UNBOUNDED
+from aliquot.client.documents import of_error, plain
+from aliquot.common.errors import AliquotError, ConfigError, InvalidFieldError, RequestSyntaxError, SecurityError
+
+JSON: Final = "application/json"
+PROBLEM: Final = "application/problem+json"
+
+
+class Violation(BaseModel):
+    """One field or quota that a request violates."""
+
+    subject: str = Field(description="The field's path, or the quota's owner.")
+    description: str
+
+
+class Problem(BaseModel):
+    """Why a request was refused, and what to do next (RFC 9457)."""
+
+    type: str = Field(description="`urn:aliquot:` and the reason: a stable name.")
+    title: str
+    status: int
+    reason: str = Field(description="A stable word, as in the contract's errors.")
+    detail: str
+    hint: str = Field("", description="What to do next.")
+    violations: list[Violation] = []
+    smallest_change: str = Field("", description="The smallest change with which the request would fit.")
+    retry_after_s: float | None = None
+
+
+_STATUS: Final[tuple[tuple[type[AliquotError], HTTPStatus], ...]] = (
+    # The first that fits counts.
+    (client.NotLoggedIn, HTTPStatus.UNAUTHORIZED),
+    (SecurityError, HTTPStatus.UNAUTHORIZED),
+    (client.NotPermitted, HTTPStatus.FORBIDDEN),
+    (client.NotFound, HTTPStatus.NOT_FOUND),
+    (client.InvalidRequest, HTTPStatus.BAD_REQUEST),
+    (client.NeverFits, HTTPStatus.UNPROCESSABLE_ENTITY),
+    (client.TierUnavailable, HTTPStatus.UNPROCESSABLE_ENTITY),
+    (client.Refused, HTTPStatus.CONFLICT),
+    (client.Conflict, HTTPStatus.CONFLICT),
+    (client.LeaseLost, HTTPStatus.CONFLICT),
+    (client.Overloaded, HTTPStatus.TOO_MANY_REQUESTS),
+    (client.Unavailable, HTTPStatus.SERVICE_UNAVAILABLE),
+    (client.DeadlineExceeded, HTTPStatus.GATEWAY_TIMEOUT),
+    (client.WatchCompacted, HTTPStatus.GONE),
+    (client.PoolError, HTTPStatus.BAD_GATEWAY),
+    (InvalidFieldError, HTTPStatus.BAD_REQUEST),
+    (RequestSyntaxError, HTTPStatus.BAD_REQUEST),
+    (ConfigError, HTTPStatus.SERVICE_UNAVAILABLE),
+    (AliquotError, HTTPStatus.BAD_REQUEST),
+)
+
+
+def answer(value: object, status: int = HTTPStatus.OK, headers: Mapping[str, str] | None = None) -> Response:
+    """A value as JSON."""
+    return Response(msgspec.json.encode(plain(value)), status, headers, JSON)
+
+
+def refusal(error: AliquotError) -> Response:
+    """An error of the SDK as a problem."""
+    status = next(status for kind, status in _STATUS if isinstance(error, kind))
+    found = of_error(error)
+    explanation = found.pop("explanation", None) or {}
+    changes = (missing["smallest_change"] for missing in explanation.get("missing", ()))
+    return _problem(
+        status,
+        found["reason"],
+        found["message"],
+        hint=found["hint"],
+        violations=found.get("violations", []),
+        smallest_change=next((change for change in changes if change), ""),
+        retry_after_s=found.get("retry_after_s"),
+    )
+
+
+def _problem(status: int, reason: str, detail: str, **more: Any) -> Response:  # noqa: ANN401 - JSON
+    body = {
+        "type": f"urn:aliquot:{reason}",
+        "title": HTTPStatus(status).phrase,
+        "status": int(status),
+        "reason": reason,
+        "detail": detail,
+        **{key: value for key, value in more.items() if value not in ("", [], None)},
+    }
+    headers = {}
+    if status == HTTPStatus.UNAUTHORIZED:
+        headers["WWW-Authenticate"] = "Bearer"
+    if (after_s := more.get("retry_after_s")) is not None or status == HTTPStatus.SERVICE_UNAVAILABLE:
+        headers["Retry-After"] = str(max(1, round(after_s or 1)))
+    return Response(msgspec.json.encode(body), status, headers, PROBLEM)
+
+
+async def on_refused(_: Request, error: Exception) -> Response:
+    """A handler of FastAPI's."""
+    assert isinstance(error, AliquotError)
+    return refusal(error)
+
+
+async def on_invalid(_: Request, error: Exception) -> Response:
+    """A request that has not the shape of the OpenAPI document."""
+    assert isinstance(error, RequestValidationError)
+    violations = [
+        {"subject": ".".join(map(str, each["loc"])), "description": str(each["msg"])} for each in error.errors()[:20]
+    ]
+    detail = f"{violations[0]['subject']}: {violations[0]['description']}"
+    return _problem(HTTPStatus.BAD_REQUEST, "INVALID_FIELD", detail, violations=violations)
+
+
+async def on_http(_: Request, error: Exception) -> Response:
+    """No such path, or no such method there."""
+    assert isinstance(error, HTTPException)
+    reason = "NO_SUCH_PATH" if error.status_code == HTTPStatus.NOT_FOUND else HTTPStatus(error.status_code).name
+    response = _problem(error.status_code, reason, str(error.detail))
+    response.headers.update(error.headers or {})
+    return response
+
+
+def shows(kind: Any, status: int = HTTPStatus.OK) -> dict[int | str, dict[str, Any]]:  # noqa: ANN401 - a type form
+    """For the OpenAPI document: what a route answers, and that everything else is a problem."""
+    problem = {"model": Problem, "content": {PROBLEM: {}}, "description": "Why not, and what to do next"}
+    return {int(status): {"model": shape(kind), "description": "Done"}, "4XX": problem, "5XX": problem}
+
+
+@cache
+def shape(kind: Any) -> Any:  # noqa: ANN401 - a type form
+    """The type of `plain(value)` for values of this type: no secrets of leases, unbounded sums as strings."""
+    origin, arguments = get_origin(kind), get_args(kind)
+    if origin in (Union, UnionType):
+        return Union[tuple(NoneType if each is NoneType else shape(each) for each in arguments)]  # noqa: UP007 - made
+    if origin is tuple:
+        return list[shape(arguments[0])]  # type: ignore[misc]
+    if isinstance(origin, type) and issubclass(origin, Mapping):
+        return dict[str, shape(arguments[1])]  # type: ignore[misc]
+    if dataclasses.is_dataclass(origin):
+        return _document(origin, dict(zip(getattr(origin, "__parameters__", ()), arguments, strict=True)))
+    if isinstance(kind, type) and dataclasses.is_dataclass(kind):
+        return _document(kind, {})
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        return str  # a newer coordinator may know more words
+    return kind
+
+
+def _document(kind: Any, bound: Mapping[Any, Any]) -> type[BaseModel]:  # noqa: ANN401 - a dataclass
+    hints = get_type_hints(kind)
+    fields: dict[str, Any] = {}
+    for field in dataclasses.fields(kind):
+        if kind is Lease and field.name == "secret":
+            continue
+        hint = str if UNBOUNDED in field.metadata else hints[field.name]
+        fields[field.name] = (shape(_bind(hint, bound)), ...)
+    name = kind.__name__ + "".join(each.__name__ for each in bound.values())
+    return create_model(name, __doc__=(kind.__doc__ or "").strip(), **fields)
+
+
+def _bind(hint: Any, bound: Mapping[Any, Any]) -> Any:  # noqa: ANN401 - type forms
+    arguments = tuple(bound[each] for each in getattr(hint, "__parameters__", ()))
+    return hint[arguments] if arguments else hint

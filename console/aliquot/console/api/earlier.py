@@ -1,0 +1,75 @@
+"""Routes of an earlier API, with its envelope `{status, data}`. They say in a header which route took their place."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import Any
+
+from fastapi import APIRouter, Response
+from pydantic import BaseModel, Field
+
+from aliquot.client import Request, WaitUntil
+from aliquot.client.documents import plain
+from aliquot.console.api.answers import answer, shows
+from aliquot.console.api.asking import Body
+from aliquot.console.api.callers import Pool
+
+router = APIRouter(tags=["earlier routes"], deprecated=True)
+
+
+class Schedule(Body):
+    """A pod that wants a part of a GPU."""
+
+    pod_name: str = Field(max_length=128)
+    namespace: str = "default"
+    gpu_requirement: str | float | int = Field(description="In the request grammar: `0.5(A100)`, or a number of GPUs.")
+    memory_requirement: str = Field("", description="`10Gi`; empty: what goes with the share.")
+    priority: int = Field(1, ge=-1000, le=1000)
+    node_selector: dict[str, str] = Field(default_factory=dict)
+
+
+class Envelope(BaseModel):
+    """What is answered."""
+
+    status: str
+    data: Any
+
+
+def _envelope(data: object, successor: str, status: int = HTTPStatus.OK) -> Response:
+    headers = {"Deprecation": "true", "Link": f'</api/v1/{successor}>; rel="successor-version"'}
+    return answer({"status": "success", "data": data}, status, headers)
+
+
+@router.get("/gpu/metrics", responses=shows(Envelope))
+async def gpu_metrics(pool: Pool, node: str = "") -> Response:
+    """The first 1,000 devices, or a node's."""
+    page = await pool.devices_page("", 1000, node_id=node)
+    return _envelope(plain(page.items), "devices")
+
+
+@router.get("/cluster/status", responses=shows(Envelope))
+async def cluster_status(pool: Pool) -> Response:
+    """Totals, and how many requests wait."""
+    status = await pool.status()
+    return _envelope(plain(status) | {"pending_requests": status.queued}, "status")
+
+
+@router.post("/schedule", status_code=HTTPStatus.CREATED, responses=shows(Envelope, HTTPStatus.CREATED))
+async def schedule(pool: Pool, pod: Schedule) -> Response:
+    """Ask for a lease that nobody keeps alive: it ends when it is released."""
+    gpu = str(pod.gpu_requirement) + (f",{pod.memory_requirement}" if pod.memory_requirement else "")
+    request = Request(
+        gpu,
+        name=pod.pod_name,
+        labels={"namespace": pod.namespace},
+        priority=pod.priority,
+        node_selector=pod.node_selector,
+        detached=True,
+    )
+    lease = await pool.allocate(request, until=WaitUntil.QUEUED)
+    nodes = [part.node_name for part in lease.slices]
+    return _envelope(
+        {"lease_id": lease.lease_id, "state": lease.state.value, "node": nodes[0] if nodes else None},
+        "leases",
+        HTTPStatus.CREATED,
+    )

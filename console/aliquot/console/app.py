@@ -1,0 +1,100 @@
+"""The console as an ASGI application."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from http import HTTPStatus
+from importlib import metadata
+
+from fastapi import APIRouter, FastAPI, Response
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp
+
+from aliquot.client import AsyncPool
+from aliquot.common.errors import AliquotError
+from aliquot.console.api import access, earlier, events, leases, nodes, tenancy
+from aliquot.console.api.answers import answer, on_http, on_invalid, on_refused
+from aliquot.console.api.callers import AllPools, nobody
+from aliquot.console.api.events import Streams
+from aliquot.console.door import Door
+from aliquot.console.pools import Pools
+from aliquot.console.settings import Settings
+
+BODY_BYTES_MAX = 4 << 20
+OPENAPI = "/api/v1/openapi.json"
+_probes = APIRouter(tags=["probes"])
+
+
+def version() -> str:
+    """Of the installed distribution."""
+    try:
+        return metadata.version("aliquot")
+    except metadata.PackageNotFoundError:
+        return "0"
+
+
+def make_app(settings: Settings, connect: Callable[[str], AsyncPool]) -> ASGIApp:
+    """`connect` makes a connection to the pool for a token."""
+    return Door(make_api(settings, connect), settings.allowed_names)
+
+
+def make_api(settings: Settings, connect: Callable[[str], AsyncPool]) -> FastAPI:
+    """The API alone, behind no door."""
+    pools = Pools(connect, kept_max=settings.callers_max)
+
+    @contextlib.asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        try:
+            yield
+        finally:
+            await pools.close()
+
+    # Its own pages of documentation load scripts from elsewhere.
+    app = FastAPI(
+        title="aliquot",
+        version=version(),
+        description="Exact parts of GPUs from one pool.",
+        openapi_url=OPENAPI,
+        docs_url=None,
+        redoc_url=None,
+        max_body_size=BODY_BYTES_MAX,
+        lifespan=lifespan,
+        exception_handlers={
+            AliquotError: on_refused,
+            RequestValidationError: on_invalid,
+            HTTPException: on_http,
+        },
+    )
+    app.state.pools = pools
+    app.state.streams = Streams(settings.streams_max)
+    for room in (leases, nodes, tenancy, access, events, earlier):
+        app.include_router(room.router, prefix="/api/v1")
+    app.include_router(_probes)
+    return app
+
+
+@_probes.get("/api/v1")
+async def about() -> Response:
+    """What this is."""
+    return answer({"name": "aliquot", "version": version(), "openapi": OPENAPI})
+
+
+@_probes.get("/healthz")
+@_probes.get("/health", deprecated=True)
+async def alive() -> Response:
+    """Whether this process serves."""
+    return answer({"status": "ok"})
+
+
+@_probes.get("/readyz")
+@_probes.get("/ready", deprecated=True)
+async def ready(pools: AllPools) -> Response:
+    """Whether a coordinator answers."""
+    async with nobody(pools) as pool:
+        try:
+            await pool.access.describe_login()
+        except AliquotError as error:
+            return answer({"status": "unavailable", "reason": error.reason}, HTTPStatus.SERVICE_UNAVAILABLE)
+    return answer({"status": "ok"})

@@ -1,0 +1,83 @@
+"""The console's program.
+
+    aliquot-console --coordinator coord-a:7070,coord-b:7070
+
+When it serves it prints one line, `ready {"address": …}`. It keeps nothing: run as many as you like, kill any of them.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import sys
+
+import uvicorn
+
+from aliquot.client import AsyncPool
+from aliquot.common import logging as common_logging
+from aliquot.common.errors import AliquotError, ConfigError
+from aliquot.common.notify import notify
+from aliquot.common.tls import ClientTls
+from aliquot.console.app import make_app, version
+from aliquot.console.settings import Settings, parse_settings
+
+RETRIES_S = 10.0
+"""How long a call to the coordinator may take, retries included: a person waits."""
+
+
+def serve(settings: Settings) -> None:
+    """Until SIGTERM or SIGINT. Raises ConfigError."""
+
+    def connect(token: str) -> AsyncPool:
+        ca_file = settings.tls.coordinator_ca_file
+        return AsyncPool(
+            settings.coordinator or None,
+            token=token,
+            tls=ClientTls(ca_file) if ca_file is not None else None,
+            timeout_s=RETRIES_S,
+            agent_sockets=(),
+        )
+
+    config = uvicorn.Config(
+        make_app(settings, connect),
+        ssl_certfile=settings.tls.certificate_file,
+        ssl_keyfile=settings.tls.key_file,
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=max(1, settings.drain // 1000),
+    )
+    with _listen(settings) as listener:
+        address = "{}:{}".format(*listener.getsockname()[:2])
+        scheme = "https" if config.is_ssl else "http"
+        sys.stdout.write(f"ready {json.dumps({'address': f'{scheme}://{address}'})}\n")
+        sys.stdout.flush()
+        notify("READY=1", f"STATUS=serving {address}")
+        uvicorn.Server(config).run([listener])
+
+
+def _listen(settings: Settings) -> socket.socket:
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((settings.host, settings.port))
+        listener.listen(1024)
+    except OSError as error:
+        listener.close()
+        raise ConfigError(
+            f"can't listen on {settings.host}:{settings.port}: {error.strerror}", hint="give another --port"
+        ) from error
+    return listener
+
+
+def main(argv: list[str] | None = None) -> int:
+    """The program."""
+    try:
+        settings = parse_settings(argv, version())
+        common_logging.configure(settings.log_level, json=settings.log_json)
+        serve(settings)
+    except AliquotError as error:
+        sys.stderr.write(error.explain() + "\n")
+        return 1
+    return 0

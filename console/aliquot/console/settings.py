@@ -1,0 +1,98 @@
+"""The console's settings: a TOML file (`[console]`), the environment (`ALIQUOT_CONSOLE_…`), flags; later ones win."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from aliquot.common import config as common_config
+from aliquot.common.duration import DurationMs
+from aliquot.common.errors import ConfigError
+from aliquot.common.tls import is_local_address
+
+ENV_PREFIX = "ALIQUOT_CONSOLE_"
+POOLS_MAX = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class TlsSettings:
+    """PEM files: what browsers see, and by whom the coordinator's certificate must be signed."""
+
+    certificate_file: Path | None = None
+    key_file: Path | None = None
+    coordinator_ca_file: Path | None = None
+    """None: the one that came with this user's login, as for every client."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """All of them."""
+
+    host: str = "127.0.0.1"
+    port: int = 7074
+    """0: a free one."""
+    coordinator: tuple[str, ...] = ()
+    """host:port of each coordinator; none: as every client finds them."""
+    names: tuple[str, ...] = ()
+    """Names by which browsers and programs reach it, beside `host` and localhost. A request for another one is refused:
+    a page of somebody else's could have had its name point here."""
+    streams_max: int = 1_000
+    """Streams of events at once."""
+    callers_max: int = 256
+    """Callers whose connections are kept open."""
+    drain: DurationMs = field(default=DurationMs(5_000))
+    """How long requests under way may go on when it is stopped."""
+    log_level: str = "info"
+    log_json: bool = False
+    tls: TlsSettings = TlsSettings()
+
+    def check(self) -> None:
+        """Raises ConfigError where these can't go together."""
+        if (self.tls.certificate_file is None) != (self.tls.key_file is None):
+            raise ConfigError("TLS needs a certificate and its key", hint="give --tls-cert and --tls-key")
+        if self.tls.certificate_file is None and not is_local_address(f"{self.host}:{self.port}"):
+            raise ConfigError(
+                f"refusing to serve {self.host} without TLS: tokens would be readable on their way",
+                hint="give --tls-cert and --tls-key, or put a proxy that has them in front of 127.0.0.1",
+            )
+        if not 1 <= self.callers_max <= POOLS_MAX:
+            raise ConfigError(f"callers_max is {self.callers_max}", hint=f"it is 1 to {POOLS_MAX}")
+
+    @property
+    def allowed_names(self) -> frozenset[str]:
+        """What the header `Host` may name, without a port."""
+        own = () if self.host in {"0.0.0.0", "::"} else (self.host,)  # noqa: S104 - compared, not listened on
+        return frozenset(name.lower() for name in ("localhost", "127.0.0.1", "[::1]", *own, *self.names))
+
+
+def parse_settings(argv: list[str] | None, version: str, env: Mapping[str, str] | None = None) -> Settings:
+    """Settings from flags, the environment and a file. Raises ConfigError."""
+    env = os.environ if env is None else env
+    parser = argparse.ArgumentParser(
+        prog="aliquot-console",
+        description="Serves a pool over HTTP: REST below /api/v1.",
+        epilog=f"Every setting can also be given as {ENV_PREFIX}<NAME>, or in the [console] table of --config.",
+    )
+    parser.add_argument("--version", action="version", version=version)
+    parser.add_argument("--config", metavar="FILE", type=Path, help="a TOML file; its table [console] is read")
+    parser.add_argument("--host", help="where it listens (127.0.0.1)")
+    parser.add_argument("--port", type=int, help="0: a free one (7074)")
+    parser.add_argument("--coordinator", metavar="ADDRESS", help="host:port of each coordinator, with commas")
+    parser.add_argument("--names", metavar="NAME", help="other names by which it is reached, with commas")
+    parser.add_argument("--tls-cert", metavar="FILE", dest="tls.certificate_file", help="its certificate, as PEM")
+    parser.add_argument("--tls-key", metavar="FILE", dest="tls.key_file", help="the certificate's key, as PEM")
+    parser.add_argument(
+        "--tls-coordinator-ca", metavar="FILE", dest="tls.coordinator_ca_file", help="who signs the coordinator's"
+    )
+    parser.add_argument("--log-level", help="debug, info, warning, error (info)")
+    flags = vars(parser.parse_args(argv))
+    file = flags.pop("config")
+    for name in ("coordinator", "names"):
+        if flags[name] is not None:
+            flags[name] = [part.strip() for part in flags[name].split(",") if part.strip()]
+    loaded = common_config.load(Settings, env_prefix=ENV_PREFIX, file=file, table="console", env=env, flags=flags)
+    loaded.settings.check()
+    return loaded.settings
