@@ -66,6 +66,7 @@ def install(node: Node, folder: Path) -> Node:
     (about / "entry_points.txt").write_text("[aliquot.hosts]\nremote = echo_service:Echo\n")
     (site / "echo_service.py").write_text(SERVICE.format(folder=str(folder)))
     node.environment["PYTHONPATH"] = str(site)
+    node.environment["ALIQUOT_AGENT_HOSTING_SERVICES"] = "all"
     node.environment["ALIQUOT_AGENT_HOSTING_USER"] = str(os.geteuid())
     return node
 

@@ -117,6 +117,9 @@ class Idle:
     async def sweep(self) -> None:
         pass
 
+    def figures(self) -> Mapping[Holder, Mapping[str, int]]:
+        return {}
+
 
 class FailingDisk(Disk):
     """A disk that fails, when it is told to, after all was written but before it is known to be."""

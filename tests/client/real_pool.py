@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -12,10 +12,22 @@ from aliquot.cli.localpool import Layout, LocalPool, PoolPlan
 
 
 @contextmanager
-def real_pool(nodes: int = 2, gpus: int = 2, tiers: str = "watchdog") -> Iterator[LocalPool]:
-    """Up and ready; stopped at the end. In a folder of its own with a short name, because of the sockets in it."""
+def real_pool(
+    nodes: int = 2, gpus: int = 2, tiers: str = "watchdog", settings: Mapping[str, str] | None = None
+) -> Iterator[LocalPool]:
+    """Up and ready; stopped at the end. In a folder of its own with a short name, because of the sockets in it.
+    `settings`: variables of its agents.
+    """
     root = Path(tempfile.mkdtemp(prefix="aq-"))
-    plan = PoolPlan(nodes=nodes, gpus=gpus, listen="127.0.0.1:0", metrics_port=0, agent_metrics_port=0, tiers=(tiers,))
+    plan = PoolPlan(
+        nodes=nodes,
+        gpus=gpus,
+        listen="127.0.0.1:0",
+        metrics_port=0,
+        agent_metrics_port=0,
+        tiers=(tiers,),
+        agent_variables=tuple((settings or {}).items()),
+    )
     try:
         with LocalPool(Layout.of(root), plan) as pool:
             pool.start()

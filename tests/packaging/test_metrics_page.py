@@ -9,9 +9,12 @@ from unittest.mock import Mock
 
 from prometheus_client.core import Metric
 
+from aliquot.agent.core.figures import FIGURES
+from aliquot.agent.core.model import Holder
 from aliquot.agent.core.samples import DeviceInfo
 from aliquot.agent.metrics.node import Metrics as AgentMetrics
 from aliquot.agent.metrics.node import NodeCollector
+from aliquot.agent.metrics.served import ServedCollector
 from aliquot.agent.state import DeviceState, NodeState
 from aliquot.relay.metrics import RelayMetrics
 from tests.coordinator.pool import running
@@ -77,4 +80,6 @@ def test_the_page_has_the_agents_metrics() -> None:
     watchdog, signaller = Mock(acts={}, breaches={}), Mock(outcomes={})
     metrics = AgentMetrics()
     metrics.registry.register(NodeCollector(state, watchdog, signaller, lambda: 0, lambda: 0))
+    holder = Holder("l-1", 1, 0)
+    metrics.registry.register(ServedCollector(lambda: "node", lambda: {holder: dict.fromkeys(FIGURES, 1)}))
     compare("Agent", list(metrics.registry.collect()))

@@ -21,12 +21,14 @@ from aliquot.agent.driver_events import DriverEvents
 from aliquot.agent.enforce.base import Enforcer
 from aliquot.agent.enforce.chooser import Chooser
 from aliquot.agent.enforce.prerequisites import CudaDriver
+from aliquot.agent.hosting.clients import Reached
 from aliquot.agent.limits_setter import LimitSetter
 from aliquot.agent.local.service import LocalService
 from aliquot.agent.mailbox import Mailbox
 from aliquot.agent.membership import Membership
 from aliquot.agent.metrics.dcgm import DcgmCollector
 from aliquot.agent.metrics.node import NodeCollector
+from aliquot.agent.metrics.served import ServedCollector
 from aliquot.agent.partitions import Partitions
 from aliquot.agent.poller import Intervals, Poller
 from aliquot.agent.processes.attachments import Attachments
@@ -124,6 +126,12 @@ class Agent:
             processes=world.processes,
             directory=settings.enforcement_dir / "hosts",
             uids=settings.hosting.users,
+            offer=settings.hosting.services,
+            reached=Reached(
+                settings.hosting.advertise,
+                settings.hosting.ports,
+                lambda: _coordinators(settings, world.read_member(settings.state_dir)).addresses,
+            ),
         )
         self.controller = Controller(
             state=state,
@@ -176,6 +184,7 @@ class Agent:
         self.metrics.registry.register(
             NodeCollector(state, watchdog, signaller, lambda: self.stream.sessions, lambda: backend.calls)
         )
+        self.metrics.registry.register(ServedCollector(lambda: state.name, host.figures))
         if settings.dcgm_names:
             self.metrics.registry.register(DcgmCollector(state))
         events = DriverEvents(

@@ -121,6 +121,12 @@ class HostingSettings(msgspec.Struct, frozen=True):
     """`FIRST-LAST`: numbers of users that nobody else has. Each member of a lease that is served then runs as one of
     its own, and can't reach others' processes and files.
     """
+    services: tuple[str, ...] = ("all",)
+    """By which installed services leases may be served here: names, `all`, or `none`."""
+    advertise: str = ""
+    """The host by which clients of served leases reach this node. Empty: its address on the way to the coordinator."""
+    ports: str = ""
+    """`FIRST-LAST`: where such services listen, one port for each member. Empty: on any free one."""
 
     @property
     def users(self) -> Collection[int]:

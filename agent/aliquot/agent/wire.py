@@ -199,6 +199,7 @@ def batch_from_wire(message: agent_pb2.Desired) -> tuple[Batch, list[str]]:
             tenant=entry.tenant,
             queue=entry.queue,
             serve="" if entry.serve in _NOT_SERVED else HOST_NAMES.get(entry.serve, UNKNOWN_HOST),
+            serving_credential_sha256=entry.serving_credential_sha256,
         )
         orders.append(Order(spec, stop=entry.state == agent_pb2.DESIRED_STATE_STOP, reason=entry.reason))
     batch = Batch(

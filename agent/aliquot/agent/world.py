@@ -7,7 +7,7 @@ from __future__ import annotations
 import importlib.metadata
 import secrets
 import time
-from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -34,6 +34,7 @@ from aliquot.agent.enforce.assembly import assemble
 from aliquot.agent.enforce.base import Enforcer
 from aliquot.agent.enforce.prerequisites import try_to_load
 from aliquot.agent.hosting.base import Host
+from aliquot.agent.hosting.clients import Reached
 from aliquot.agent.hosting.processes import ProcessHost
 from aliquot.agent.local.server import LocalServer
 from aliquot.agent.local.service import LocalService
@@ -159,6 +160,8 @@ class MakeHost(Protocol):
         processes: Processes,
         directory: Path,
         uids: Collection[int],
+        offer: Sequence[str],
+        reached: Reached,
     ) -> Host:
         """Make one."""
 

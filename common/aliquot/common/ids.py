@@ -7,6 +7,7 @@ are the same is about 10⁻⁴, so callers must check that a new id is unused. `
 from __future__ import annotations
 
 import hashlib
+import hmac
 import random
 from typing import Final, Protocol
 
@@ -73,3 +74,11 @@ class IdGenerator:
 def secret_sha256(secret: str) -> bytes:
     """The hash that is kept and sent instead of a lease's secret."""
     return hashlib.sha256(secret.encode()).digest()
+
+
+def serving_credential(secret: str, lease_id: str, lease_epoch: int, tenant: str) -> str:
+    """What a lease's clients show to the process that serves it. It follows from the lease's secret and is good for
+    this epoch and tenant only; of the secret it tells nothing.
+    """
+    text = f"aliquot serving 1\n{lease_id}\n{lease_epoch}\n{tenant}"
+    return hmac.new(secret.encode(), text.encode(), "sha256").hexdigest()

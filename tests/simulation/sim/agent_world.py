@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import signal
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -118,6 +118,10 @@ class NothingServed:
 
     async def sweep(self) -> None:
         """Nothing was left."""
+
+    def figures(self) -> Mapping[Holder, Mapping[str, int]]:
+        """Of nobody."""
+        return {}
 
 
 class SimHost:

@@ -49,6 +49,8 @@ class SliceSpec(msgspec.Struct, frozen=True):
     queue: str = ""
     serve: str = ""
     """The name of what is to serve it; empty: its processes attach themselves."""
+    serving_credential_sha256: bytes = b""
+    """Of what its clients show to the process that serves it."""
 
     @property
     def holder(self) -> Holder:

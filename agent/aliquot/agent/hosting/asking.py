@@ -12,11 +12,13 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import replace
 
+from aliquot.agent.core.figures import FIGURES
 from aliquot.agent.hosting.base import MAX_PROBLEM_CHARS, SOCKET, Answer, valid_endpoint
 from aliquot.common.text import one_line
 
 ASK_TIMEOUT_S = 5.0
 _MAX_ANSWER_BYTES = 8 << 10
+_FIGURE_END = 1 << 63
 _CREDENTIALS = struct.Struct("3i")
 _ANSWER = msgspec.json.Decoder(Answer)
 
@@ -45,7 +47,8 @@ async def ask(folder: Path, belongs: Callable[[int], bool]) -> Answer | None:
         os.close(descriptor)
     if answer.endpoint and not valid_endpoint(answer.endpoint):
         return None
-    return replace(answer, problem=one_line(answer.problem, MAX_PROBLEM_CHARS))
+    figures = {key: value for key, value in answer.figures.items() if key in FIGURES and 0 <= value < _FIGURE_END}
+    return replace(answer, problem=one_line(answer.problem, MAX_PROBLEM_CHARS), figures=figures)
 
 
 def _pid_of(connection: socket.socket) -> int:

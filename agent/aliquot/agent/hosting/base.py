@@ -7,7 +7,9 @@ so that an agent that starts again finds what it had started.
 
 from __future__ import annotations
 
-from importlib.metadata import entry_points
+import re
+from collections.abc import Mapping
+from importlib.metadata import EntryPoint, PackageNotFoundError, distribution, entry_points
 from typing import Protocol
 
 import msgspec
@@ -16,6 +18,9 @@ from aliquot.agent.core.model import Holder
 from aliquot.common.errors import AliquotError
 
 ENTRY_POINTS = "aliquot.hosts"
+_OWN = "aliquot"
+_NAME = re.compile(r"[A-Za-z0-9._-]+")
+_EXTRA = re.compile(r"""extra\s*==\s*['"]([^'"]+)['"]""")
 MAX_ENDPOINT_CHARS = 256
 MAX_PROBLEM_CHARS = 1024
 SOCKET = "socket"
@@ -43,11 +48,19 @@ class Service(Protocol):
         """The lease ends: within its grace, after which the process is killed."""
 
 
+class Measured(Protocol):
+    """What a service may have beside."""
+
+    def figures(self) -> Mapping[str, int]:
+        """What it counts (`core.figures`); others are not looked at. Called by another thread, and must not wait."""
+
+
 class Answer(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What the program says on its socket. Neither field: it is still starting."""
+    """What the program says on its socket. Neither of the first two: it is still starting."""
 
     endpoint: str = ""
     problem: str = ""
+    figures: dict[str, int] = msgspec.field(default_factory=dict)
 
 
 class Host(Protocol):
@@ -70,10 +83,41 @@ class Host(Protocol):
     async def sweep(self) -> None:
         """The agent has started: nothing is kept of members that are not held any more."""
 
+    def figures(self) -> Mapping[Holder, Mapping[str, int]]:
+        """What the processes that answer said of themselves when they were last asked, by `core.figures`."""
+
 
 def installed() -> frozenset[str]:
-    """Names of the services that are installed; none of them is imported."""
-    return frozenset(each.name for each in entry_points(group=ENTRY_POINTS))
+    """Names of the services that are installed with what they need; none of them is imported."""
+    return frozenset(each.name for each in entry_points(group=ENTRY_POINTS) if _complete(each))
+
+
+def find(name: str) -> EntryPoint:
+    """The service of a name. One that another distribution brings goes before our own. Raises `LookupError`."""
+    found = [each for each in entry_points(group=ENTRY_POINTS) if each.name == name]
+    others = [each for each in found if each.dist is None or each.dist.name != _OWN]
+    if len(others or found) != 1:
+        raise LookupError(f"{len(others or found)} entry points in {ENTRY_POINTS} are named {name}, and one is wanted")
+    return (others or found)[0]
+
+
+def _complete(entry: EntryPoint) -> bool:
+    """Whether the distributions of the extras that an entry point names are there."""
+    if entry.dist is None:
+        return True
+    # Not `entry.extras`: on Python 3.11 it takes a name with a hyphen for two.
+    for extra in re.findall(r"[A-Za-z0-9._-]+", entry.value.partition("[")[2]):
+        for requirement in entry.dist.requires or ():
+            what, _, condition = requirement.partition(";")
+            named = _NAME.match(what)
+            of = _EXTRA.search(condition)
+            if named is None or of is None or of[1] != extra:
+                continue
+            try:
+                distribution(named[0])
+            except PackageNotFoundError:
+                return False
+    return True
 
 
 def valid_endpoint(text: str) -> bool:

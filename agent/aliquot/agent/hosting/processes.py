@@ -13,14 +13,15 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from weakref import WeakValueDictionary
 
 from aliquot.agent.attaching import Attacher
 from aliquot.agent.core.model import Holder, ProcessKey, Reservation
 from aliquot.agent.hosting.asking import ask
-from aliquot.agent.hosting.base import Answer, HostError, installed
+from aliquot.agent.hosting.base import Answer, HostError
+from aliquot.agent.hosting.clients import ALL, Reached, chosen, of_lease
 from aliquot.agent.hosting.folders import TEMPORARY, Folders
 from aliquot.agent.processes.containment import Containment
 from aliquot.agent.processes.proc import Processes
@@ -49,7 +50,7 @@ class ProcessHost:
     """See `base.Host`. Use from one event loop.
 
     `uids`: whom the processes run as, where the agent is root: one user for all of them, or one of these for each
-    member; empty: the agent's own user.
+    member; empty: the agent's own user. `offer`: which of the installed services. `reached`: how clients reach them.
     """
 
     def __init__(
@@ -62,6 +63,8 @@ class ProcessHost:
         processes: Processes,
         directory: Path,
         uids: Collection[int] = (),
+        offer: Sequence[str] = (ALL,),
+        reached: Reached | None = None,
     ) -> None:
         self._state = state
         self._attacher = attacher
@@ -72,7 +75,9 @@ class ProcessHost:
         self._children: dict[Holder, subprocess.Popen[bytes]] = {}
         """Those that this agent has started; of others it knows what is written down."""
         self._locks: WeakValueDictionary[Holder, asyncio.Lock] = WeakValueDictionary()
-        self._installed = installed()
+        self._installed = chosen(offer)
+        self._reached = reached or Reached()
+        self._figures: dict[Holder, Mapping[str, int]] = {}
 
     def offered(self) -> frozenset[str]:
         """See `Host`."""
@@ -109,6 +114,8 @@ class ProcessHost:
         answer = await self._ask(holder)
         if answer is None:
             return "its process does not answer"
+        if self._state.held(holder):
+            self._figures[holder] = answer.figures
         return answer.problem or ("" if answer.endpoint else "its process is starting")
 
     async def stop(self, holder: Holder) -> None:
@@ -116,6 +123,7 @@ class ProcessHost:
         async with self._lock(holder):
             if self._state.held(holder):
                 return  # it came back meanwhile
+            self._figures.pop(holder, None)
             child = self._children.pop(holder, None)
             if child is not None:
                 await _reap(child)
@@ -124,6 +132,10 @@ class ProcessHost:
     async def sweep(self) -> None:
         """See `Host`."""
         await asyncio.to_thread(self._folders.sweep, self._state.holders())
+
+    def figures(self) -> Mapping[Holder, Mapping[str, int]]:
+        """See `Host`."""
+        return self._figures
 
     def _lock(self, holder: Holder) -> asyncio.Lock:
         """One for each member as long as somebody holds it or waits for it."""
@@ -145,6 +157,8 @@ class ProcessHost:
         folder, uid = await asyncio.to_thread(self._folders.make, holder)
         present = {key: os.environ[key] for key in _HANDED_ON if key in os.environ}
         present |= {"HOME": str(folder), "TMPDIR": str(folder / TEMPORARY)}
+        present |= await asyncio.to_thread(self._reached.environment)
+        present |= of_lease(records[0].spec)
         variables, _ = self._attacher.environment(records, present, uid)
         child = await asyncio.to_thread(
             subprocess.Popen,

@@ -14,14 +14,14 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Callable, Coroutine
-from importlib.metadata import entry_points
+from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
-from aliquot.agent.hosting.base import ENTRY_POINTS, MAX_PROBLEM_CHARS, SOCKET, Answer, Service, valid_endpoint
+from aliquot.agent.hosting.base import MAX_PROBLEM_CHARS, SOCKET, Answer, Service, find, valid_endpoint
 from aliquot.common.text import one_line
 
 TELL_PROBLEM_S = 10.0
@@ -41,6 +41,7 @@ class _Teller:
 
     def __init__(self) -> None:
         self.answer = Answer()
+        self.figures: Callable[[], Mapping[str, int]] | None = None
         self._listening = socket.socket(socket.AF_UNIX)
         self._listening.bind(SOCKET)
         self._listening.listen()
@@ -51,7 +52,15 @@ class _Teller:
             asking, _ = self._listening.accept()
             with asking, contextlib.suppress(OSError):
                 asking.settimeout(_TELL_TIMEOUT_S)
-                asking.sendall(msgspec.json.encode(self.answer) + b"\n")
+                asking.sendall(msgspec.json.encode(self._now()) + b"\n")
+
+    def _now(self) -> Answer:
+        if self.figures is None or not self.answer.endpoint:
+            return self.answer
+        try:
+            return replace(self.answer, figures=dict(self.figures()))
+        except Exception:  # noqa: BLE001 - a service that can't count can serve all the same
+            return self.answer
 
 
 async def _serve(name: str, teller: _Teller) -> int:
@@ -67,6 +76,7 @@ async def _serve(name: str, teller: _Teller) -> int:
             return 0
         if not valid_endpoint(endpoint):
             raise ValueError(f"the service {name} gave no endpoint that can be told: {endpoint!r}")
+        teller.figures = getattr(service, "figures", None)
         teller.answer = Answer(endpoint=endpoint)
     except Exception as error:  # noqa: BLE001 - whatever it is, the agent is told
         teller.answer = Answer(problem=one_line(f"{type(error).__name__}: {error}", MAX_PROBLEM_CHARS))
@@ -94,10 +104,7 @@ async def _until(ended: asyncio.Event, start: Coroutine[Any, Any, str]) -> str |
 
 
 def _load(name: str) -> Callable[[], Service]:
-    found = [each for each in entry_points(group=ENTRY_POINTS) if each.name == name]
-    if len(found) != 1:
-        raise LookupError(f"{len(found)} entry points in {ENTRY_POINTS} are named {name}, and one is wanted")
-    loaded: Callable[[], Service] = found[0].load()
+    loaded: Callable[[], Service] = find(name).load()
     return loaded
 
 

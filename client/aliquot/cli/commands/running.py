@@ -18,6 +18,7 @@ from aliquot.cli._command import Builtin
 from aliquot.cli._foreground import Foreground
 from aliquot.cli._nodes import node_id_of
 from aliquot.cli._out import Out
+from aliquot.cli.commands import _elsewhere as elsewhere
 from aliquot.client import (
     AgentError,
     AgentUnreachable,
@@ -27,6 +28,7 @@ from aliquot.client import (
     Pool,
     Refused,
     Request,
+    Serve,
     fresh_key,
 )
 from aliquot.client.local import LocalAgent
@@ -40,8 +42,14 @@ FIRST_LOOK_S = 1.0
 def _configure_run(parser: argparse.ArgumentParser) -> None:
     parser.usage = "aliquot run --gpu GPU [options] -- PROGRAM [ARGUMENT …]"
     parser.epilog = (
-        "Waits until the lease is active on this node, starts the program inside it, passes signals on, and releases\n"
-        "the lease when the program ends. The exit code is the program's; 128 + N when signal N ended it."
+        "Waits until the lease is active on this node (with --remote: on any), starts the program inside it, passes\n"
+        "signals on, and releases the lease when the program ends. The exit code is the program's; 128 + N when\n"
+        "signal N ended it."
+    )
+    parser.add_argument(
+        "--remote",
+        action="store_true",
+        help="start the program here, whether there is a GPU or not, and let it use one elsewhere (docs/remote.md)",
     )
     parser.add_argument("--gpu", "-g", required=True, help="what is wanted: 0.25(A100),10Gi")
     parser.add_argument(
@@ -55,6 +63,12 @@ def _run(args: argparse.Namespace) -> int:
     out = Out.of(args)
     command = _program(args)
     with options.open_pool(args) as pool:
+        if args.remote:
+            args.serve = Serve.REMOTE
+            nodes = [node_id_of(pool, name) for name in args.node]
+            request = options.read_request(args.gpu, args, node_ids=nodes)
+            code = _inside(out, pool, request, args.wait, command, {}, launcher=elsewhere.launcher())
+            return code if code >= 0 else 128 - code
         agents = _agents_here(pool)
         wanted = {node_id_of(pool, name) for name in args.node} if args.node else set(agents)
         here = sorted(wanted & set(agents))
@@ -76,6 +90,8 @@ def _inside(
     wait_s: float | None,
     command: list[str],
     agents: Mapping[str, LocalAgent],
+    *,
+    launcher: elsewhere.Launcher | None = None,
 ) -> int:
     """Run the program in its own lease. Returns the program's exit code, however the lease ends."""
     foreground = Foreground()
@@ -86,7 +102,7 @@ def _inside(
                 secrets.keep(lease.lease_id, lease.info.secret)
                 try:
                     out.note(_granted(lease))
-                    code = _start(out, lease, command, foreground)
+                    code = _start(out, lease, command, foreground, launcher)
                     asked_for = code >= 0 or -code in foreground.forwarded or -code == signal.SIGINT
                     if not asked_for:
                         _say_what_ended_it(out, lease, code, agents)
@@ -148,12 +164,18 @@ def _granted(lease: HeldLease) -> Text:
     return Text.assemble((lease.lease_id, "bold"), f"  {parts} on {words.where(lease.slices)}")
 
 
-def _start(out: Out, lease: HeldLease, command: list[str], foreground: Foreground) -> int:
-    process = lease.popen(command, admitted=foreground.started)
+def _start(
+    out: Out, lease: HeldLease, command: list[str], foreground: Foreground, launcher: elsewhere.Launcher | None
+) -> int:
     ttl_s = lease.info.ttl_s or DEFAULT_LEASE_TTL_S
-    return foreground.wait(
-        process, lambda: out.note(f"stopped: the lease ends with the program unless they go on within {ttl_s} s")
-    )
+
+    def stopping() -> None:
+        out.note(f"stopped: the lease ends with the program unless they go on within {ttl_s} s")
+
+    if launcher is None:
+        return foreground.wait(lease.popen(command, admitted=foreground.started), stopping)
+    with launcher(lease) as variables:
+        return foreground.wait(elsewhere.start(command, variables, foreground.started), stopping)
 
 
 def _say_what_ended_it(out: Out, lease: HeldLease, code: int, agents: Mapping[str, LocalAgent]) -> None:

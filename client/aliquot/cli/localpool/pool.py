@@ -63,6 +63,8 @@ class PoolPlan:
     tiers: tuple[str, ...] = ()
     """How each node may enforce limits (`preload,watchdog`), the last one for all further nodes; empty: every way."""
     coordinator_options: tuple[str, ...] = ()
+    agent_variables: tuple[tuple[str, str], ...] = ()
+    """Of every agent, beside its own."""
 
     def node_names(self) -> list[str]:
         """The nodes' names."""
@@ -207,6 +209,9 @@ class LocalPool:
         env = {} if self.plan.real else self._simulate(name)
         tiers = self.plan.tiers[min(index, len(self.plan.tiers) - 1)] if self.plan.tiers else ""
         settings = {"ALIQUOT_AGENT_ENFORCEMENT_TIERS": tiers} if tiers else {}
+        if not self.plan.real:
+            # In a trial what serves leases is the owner's own; nobody else could enter the pool's folder.
+            settings["ALIQUOT_AGENT_HOSTING_USER"] = str(os.geteuid())
         path = self.layout.socket(name)
         base = self.plan.agent_metrics_port
         port = _free_port(base + index) if base else 0
@@ -221,7 +226,7 @@ class LocalPool:
                 *("--socket", str(path)),
                 *("--metrics-port", str(port)),
             ],
-            clean_environment(env | settings),
+            clean_environment(env | settings | dict(self.plan.agent_variables)),
             self.layout.logs / f"{name}.log",
         )
         devices = "this machine's GPUs" if self.plan.real else f"{self.plan.gpus} × {self.plan.model}, simulated"

@@ -10,7 +10,7 @@ import enum
 from collections.abc import Iterator
 
 from aliquot.common import limits
-from aliquot.coordinator.agents.lease_secrets import lease_secret_sha256
+from aliquot.coordinator.agents.lease_secrets import lease_secret_sha256, serving_credential_sha256
 from aliquot.coordinator.core.leases.records import TERMINAL, Lease, Slice, SliceState, lease_id_of
 from aliquot.coordinator.core.types import Cut, Demand, RequestSpec
 from aliquot.coordinator.wire.serving import serve_of
@@ -62,6 +62,7 @@ def desired_slice(lease: Lease, piece: Slice, pool_secret: bytes) -> agent_pb2.D
     grace_ms = request.grace_ms
     if piece.deadline_ms and piece.state in _STOPPING and wish_of(piece) is Wish.STOP:
         grace_ms = max(0, piece.deadline_ms - piece.since_ms)
+    serve = serve_of(request.demand.node_selector)
     return agent_pb2.DesiredSlice(
         slice_id=piece.slice_id,
         lease_id=lease.lease_id,
@@ -77,7 +78,10 @@ def desired_slice(lease: Lease, piece: Slice, pool_secret: bytes) -> agent_pb2.D
         reason=lease.end_reason or piece.reason,
         member=piece.member,
         queue=request.queue,
-        serve=serve_of(request.demand.node_selector),
+        serve=serve,
+        serving_credential_sha256=(
+            serving_credential_sha256(pool_secret, lease.lease_id, piece.lease_epoch, request.tenant) if serve else b""
+        ),
     )
 
 

@@ -6,6 +6,8 @@ import hashlib
 import hmac
 from functools import lru_cache
 
+from aliquot.common.ids import serving_credential
+
 
 def lease_secret(pool_secret: bytes, lease_id: str) -> str:
     """HMAC-SHA256 of the lease id under the pool's secret, in hexadecimal."""
@@ -17,6 +19,12 @@ def lease_secret(pool_secret: bytes, lease_id: str) -> str:
 def lease_secret_sha256(pool_secret: bytes, lease_id: str) -> bytes:
     """SHA-256 of the secret's text: what agents are told."""
     return hashlib.sha256(lease_secret(pool_secret, lease_id).encode()).digest()
+
+
+def serving_credential_sha256(pool_secret: bytes, lease_id: str, lease_epoch: int, tenant: str) -> bytes:
+    """SHA-256 of what a lease's clients show to the process that serves it."""
+    credential = serving_credential(lease_secret(pool_secret, lease_id), lease_id, lease_epoch, tenant)
+    return hashlib.sha256(credential.encode()).digest()
 
 
 @lru_cache(maxsize=8)

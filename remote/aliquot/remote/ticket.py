@@ -1,0 +1,100 @@
+"""What a program needs to use a lease that is served, and what has become of the lease: from the SDK, or from a file.
+
+`aliquot run --remote` keeps such a file for the program that it starts, and writes it anew when something changes. It
+holds the lease's serving credential, so only its user may read it; arguments and variables have only its name.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from aliquot.client import Lease, LeaseState
+from aliquot.common.errors import SecurityError
+from aliquot.common.ids import serving_credential
+from aliquot.remote.ending import SessionError
+
+VARIABLE: Final = "ALIQUOT_REMOTE_TICKET"
+_FILE_BYTES_MAX: Final = 1 << 20
+_GOING = frozenset({LeaseState.GRANTED, LeaseState.ACTIVE, LeaseState.UNREACHABLE})
+_SAID: Final = {LeaseState.RELEASING: "RELEASED", LeaseState.PREEMPTING: "PREEMPTED", LeaseState.QUEUED: "PREEMPTED"}
+
+
+class TicketPart(msgspec.Struct, frozen=True):
+    """One of the lease's slices."""
+
+    slice_id: str
+    endpoint: str
+    """Empty: it is not served at the moment."""
+    device_model: str
+    share_milli: int
+    memory_bytes: int
+
+
+class Ticket(msgspec.Struct, frozen=True):
+    """See the module's docstring."""
+
+    lease_id: str
+    lease_epoch: int
+    tenant: str
+    credential: str
+    parts: tuple[TicketPart, ...]
+    ending: str = ""
+    """Why it is ending or has ended: the coordinator's word, such as PREEMPTED; empty: it goes on."""
+    detail: str = ""
+
+    def __repr__(self) -> str:
+        """Without the credential."""
+        return f"Ticket({self.lease_id}, epoch {self.lease_epoch}, {len(self.parts)} parts, {self.ending or 'goes on'})"
+
+    @classmethod
+    def of(cls, lease: Lease) -> Ticket:
+        """For a lease as it is now. Raises `SessionError` where its secret is not known."""
+        if not lease.secret:
+            raise SessionError(
+                f"the secret of lease {lease.lease_id} is not known here",
+                hint="only who allocated a lease is told its secret: use the lease that `allocate` or `lease` gave",
+                reason="SESSION_SECRET",
+            )
+        parts = tuple(
+            TicketPart(part.slice_id, part.endpoint, part.device_model, part.share_milli, part.memory_bytes)
+            for part in sorted(lease.slices, key=lambda each: (each.member, each.slice_id))
+        )
+        ending = ""
+        if lease.state not in _GOING:
+            reasons = (part.reason for part in lease.slices if part.reason)
+            ending = lease.end_reason or next(reasons, "") or _SAID.get(lease.state, "ENDED")
+        credential = serving_credential(lease.secret, lease.lease_id, lease.lease_epoch, lease.tenant)
+        return cls(
+            lease.lease_id, lease.lease_epoch, lease.tenant, credential, parts, ending, lease.end_detail or lease.note
+        )
+
+    def write(self, path: Path) -> None:
+        """Put it in place of an earlier one, for this user only. Raises `OSError`."""
+        staging = path.with_name(f".{path.name}.{os.getpid()}")
+        descriptor = os.open(staging, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(msgspec.json.encode(self))
+        staging.replace(path)
+
+    @classmethod
+    def read(cls, path: Path) -> Ticket:
+        """From a file. Raises `SecurityError` where others can read it, `SessionError` where it is none."""
+        try:
+            with path.open("rb") as file:
+                about = os.fstat(file.fileno())
+                content = file.read(_FILE_BYTES_MAX)
+        except OSError as error:
+            raise SessionError(
+                f"{path}: {error.strerror}", hint="its `aliquot run --remote` has ended, and its lease with it"
+            ) from error
+        if stat.S_IMODE(about.st_mode) & 0o077:
+            raise SecurityError(f"others can read {path}, which proves who may use a lease", hint=f"chmod 600 {path}")
+        try:
+            return msgspec.json.decode(content, type=cls)
+        except msgspec.DecodeError as error:
+            raise SessionError(f"{path} says of no lease how to use it: {error}") from error

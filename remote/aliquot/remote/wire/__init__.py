@@ -1,0 +1,1 @@
+"""How frames travel: gRPC with TLS between a program and the process that serves its lease."""

@@ -1,0 +1,38 @@
+"""How gRPC is set on both ends."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from aliquot.remote.core.window import BATCH_BYTES_MAX
+
+MESSAGE_BYTES_MAX: Final = BATCH_BYTES_MAX + (256 << 10)
+"""A batch of frames and what is around them."""
+CERTIFICATE_NAME: Final = "aliquot-remote"
+"""In every server's certificate: which one it is, its digest says."""
+_ALIVE_MS: Final = 10_000
+
+_BOTH: Final[tuple[tuple[str, int], ...]] = (
+    ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
+    ("grpc.max_send_message_length", MESSAGE_BYTES_MAX),
+    # A connection on which nothing comes back is given up, and the session goes on over another.
+    ("grpc.keepalive_time_ms", _ALIVE_MS),
+    ("grpc.keepalive_timeout_ms", _ALIVE_MS),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.max_pings_without_data", 0),
+    ("grpc.http2.max_frame_size", 1 << 20),
+)
+CLIENT_OPTIONS: Final = (
+    *_BOTH,
+    ("grpc.enable_retries", 0),
+    ("grpc.enable_http_proxy", 0),
+    ("grpc.use_local_subchannel_pool", 1),
+    ("grpc.ssl_target_name_override", CERTIFICATE_NAME),
+)
+SERVER_OPTIONS: Final = (
+    *_BOTH,
+    ("grpc.http2.min_recv_ping_interval_without_data_ms", _ALIVE_MS // 2),
+    ("grpc.max_metadata_size", 8 << 10),
+    ("grpc.max_concurrent_streams", 8),
+    ("grpc.so_reuseport", 0),
+)
