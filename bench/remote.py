@@ -1,0 +1,140 @@
+"""What work on a remote device costs: operators issued, training steps beside the same steps here, bytes on the wire.
+
+The server is a process of its own on this machine, one thread on each end, so ratios are about the way there and not
+about devices. Local and remote runs take turns, and medians are compared. `--rgpu PYTHON` compares with the published
+`rgpu`, installed where that interpreter finds it.
+
+    python bench/remote.py --json
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+import torch
+
+import aliquot.remote.torch as remote
+from bench._remote_programs import mlp, transformer
+from tests.remote.channels import ServerProcess
+
+
+def issue_us(device: torch.device, *, grad: bool, rounds: int = 15, operators: int = 400) -> float:
+    """Median time of one operator to the caller, the server keeping up between rounds."""
+    session = remote.session_of(device)
+    x = torch.randn(8, 8, device=device, requires_grad=grad)
+    y = torch.randn(8, 8, device=device)
+    taken = []
+    for _ in range(rounds):
+        z = x
+        start = time.perf_counter()
+        for _ in range(operators // 4):
+            z = z + y
+            z = z * y
+            z = torch.relu(z)
+            z = z.sub(y)
+        taken.append((time.perf_counter() - start) / operators)
+        session.synchronize()
+    return statistics.median(taken) * 1e6
+
+
+def in_turns(programs: dict[str, Callable[[], object]], rounds: int, warm: int) -> dict[str, float]:
+    """Median seconds of each program, run in turns."""
+    for program in programs.values():
+        for _ in range(warm):
+            program()
+    taken: dict[str, list[float]] = {name: [] for name in programs}
+    for _ in range(rounds):
+        for name, program in programs.items():
+            start = time.perf_counter()
+            program()
+            taken[name].append(time.perf_counter() - start)
+    return {name: statistics.median(times) for name, times in taken.items()}
+
+
+def steps(step: Callable[[], torch.Tensor], count: int, *, item: bool) -> Callable[[], object]:
+    """A program of several steps that ends with its last loss; with `item` each step does."""
+
+    def run() -> object:
+        loss = None
+        for _ in range(count):
+            loss = step()
+            if item:
+                loss.item()
+        return None if item or loss is None else loss.item()
+
+    return run
+
+
+def measure(device: torch.device, arguments: argparse.Namespace) -> dict[str, Any]:
+    """Every field that a quiet machine can say."""
+    session = remote.session_of(device)
+    fields: dict[str, Any] = {}
+    fields["issue_us"] = round(issue_us(device, grad=False), 2)
+    fields["issue_grad_us"] = round(issue_us(device, grad=True), 2)
+
+    here, _ = transformer("cpu")
+    there, _ = transformer(device)
+    programs = {"local": steps(here, 1, item=True), "eager": steps(there, 1, item=True)}
+    captured = remote.capture(transformer(device, capturable=True)[0])
+    programs["capture"] = steps(captured, 1, item=True)
+    times = in_turns(programs, arguments.rounds, 4)
+    fields["transformer_local_ms"] = round(times["local"] * 1e3, 2)
+    fields["transformer_eager_ratio"] = round(times["eager"] / times["local"], 3)
+    fields["transformer_capture_ratio"] = round(times["capture"] / times["local"], 3)
+    for name in ("eager", "capture"):
+        before, waits = session.counters.sent_bytes, session.counters.waits
+        for _ in range(10):
+            programs[name]()
+        fields[f"{name}_bytes_per_step"] = round((session.counters.sent_bytes - before) / 10)
+        fields["waits_per_step"] = (session.counters.waits - waits) / 10
+
+    here, _ = mlp("cpu")
+    there, _ = mlp(device)
+    captured = remote.capture(mlp(device, capturable=True)[0])
+    for item, count in ((False, 20), (True, 20)):
+        times = in_turns(
+            {
+                "local": steps(here, count, item=item),
+                "eager": steps(there, count, item=item),
+                "capture": steps(captured, count, item=item),
+            },
+            arguments.rounds,
+            2,
+        )
+        fields["mlp_local_ms"] = round(times["local"] / count * 1e3, 3)
+        if item:
+            fields["mlp_item_eager_ratio"] = round(times["eager"] / times["local"], 3)
+            fields["mlp_item_capture_ratio"] = round(times["capture"] / times["local"], 3)
+        else:
+            fields["mlp_ratio"] = round(times["eager"] / times["local"], 3)
+    return fields
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", action="store_true", help="one line")
+    parser.add_argument("--rounds", type=int, default=15, help="turns of each comparison")
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    gc.freeze()
+    server = ServerProcess()
+    device = remote.attach(server.connect())
+    fields = measure(device, arguments)
+    remote.detach(device)
+    server.close()
+    print(json.dumps(fields, indent=None if arguments.json else 2))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,352 @@
+"""What is said beside the packed stream: small messages, rarely. Each frame begins with one byte that says its kind.
+
+Arrays rather than maps, so that names don't travel. Fields are only ever appended, with defaults.
+"""
+
+from __future__ import annotations
+
+import struct
+from enum import IntEnum
+from typing import TypeAlias
+
+import msgspec
+
+
+class Kind(IntEnum):
+    """The first byte of a frame."""
+
+    HELLO = 1
+    OPERATORS = 2
+    DEFINE = 3
+    CALL = 4
+    DATA = 5
+    FETCH = 6
+    RESUME = 7
+    MARK = 8
+    SEED = 9
+    RECORD = 10
+    HASHED = 11
+    GRAPH = 12
+    BLOB = 13
+    RANDOM = 14
+
+    WELCOME = 64
+    REFUSED = 65
+    REPLY = 66
+    CHUNK = 67
+    FAULT = 68
+
+
+class _Message(msgspec.Struct, array_like=True, frozen=True):
+    pass
+
+
+# ------------------------------------------------------------------------------------------ arguments of a template
+
+
+class TensorArg(_Message, tag="t", frozen=True):
+    """A tensor: its allocation's handle stands in the stream, then its offset in elements where `shifted`."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    shifted: bool = False
+
+
+class FloatArg(_Message, tag="f", frozen=True):
+    """A float that stands in the stream."""
+
+
+class IntArg(_Message, tag="i", frozen=True):
+    """A whole number that stands in the stream."""
+
+
+class ConstArg(_Message, tag="c", frozen=True):
+    """A value of the template itself."""
+
+    value: bool | int | float | str | None
+
+
+class NumbersArg(_Message, tag="n", frozen=True):
+    """Sizes, dimensions, factors: a list of values of the template itself."""
+
+    values: list[bool | int | float]
+
+
+class ComplexArg(_Message, tag="x", frozen=True):
+    """A complex number of the template itself."""
+
+    real: float
+    imaginary: float
+
+
+class NamedArg(_Message, tag="w", frozen=True):
+    """One of PyTorch's named values: a type, a layout or a memory format."""
+
+    kind: str
+    name: str
+
+
+class DeviceArg(_Message, tag="d", frozen=True):
+    """The device that the session's tensors are on, whatever it is called there."""
+
+
+class ListArg(_Message, tag="l", frozen=True):
+    """A list of tensors or scalars."""
+
+    items: list[Arg]
+
+
+Arg: TypeAlias = TensorArg | FloatArg | IntArg | ConstArg | NumbersArg | ComplexArg | NamedArg | DeviceArg | ListArg
+
+
+class Result(_Message, frozen=True):
+    """A new tensor that an operator makes, as predicted."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+
+
+class Template(_Message, frozen=True):
+    """An operator with everything that is the same whenever it comes."""
+
+    number: int
+    operator: str
+    args: list[Arg]
+    kwargs: dict[str, Arg] = {}
+    results: list[Result | None] = []
+    """One for each tensor that is returned; None for one that is not new: an argument written in place."""
+
+
+# ------------------------------------------------------------------------------------------------- client to server
+
+
+class Hello(_Message, frozen=True):
+    """The first message of a session."""
+
+    protocol: int
+    torch: str
+    operators: str
+    """Digest of the schemas of the operators that this client may name (see `Welcome.operators`)."""
+    tenant: str = ""
+
+
+class Call(_Message, frozen=True):
+    """One operator whose results can't be predicted: the server answers with what they are."""
+
+    request: int
+    site: int
+    template: Template
+    words: list[int]
+    handles: list[int]
+    """For as many new tensors as the operator may return."""
+
+
+class Fetch(_Message, frozen=True):
+    """Send the elements of a view, in order."""
+
+    request: int
+    site: int
+    handle: int
+    dtype: str
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    offset: int
+
+
+class Resume(_Message, frozen=True):
+    """The client's program has been told of a fault; what follows is meant to be done."""
+
+    fault: int
+
+
+class Mark(_Message, frozen=True):
+    """Answer when everything before has been done; `statistics` also with the session's numbers."""
+
+    request: int
+    statistics: bool = False
+
+
+class Seed(_Message, frozen=True):
+    """Seed the session's generator."""
+
+    seed: int
+
+
+class Random(_Message, frozen=True):
+    """Answer with the state of the session's generator (`state` is None), or set it."""
+
+    request: int
+    state: bytes | None = None
+
+
+class Record(_Message, frozen=True):
+    """Keep `words` as a captured step. `number` may be used again; empty words forget it."""
+
+    request: int
+    number: int
+    words: bytes
+    width: int
+    kept: list[int]
+    """Handles that the step makes and that live on behind it."""
+
+
+class Hashed(_Message, frozen=True):
+    """Fill allocations with content that was sent before, by any session of this tenant."""
+
+    request: int
+    items: list[tuple[int, bytes]]
+    """Handle of a contiguous allocation, and SHA-256 of its bytes."""
+
+
+class Blob(_Message, frozen=True):
+    """What was just sent to this allocation is worth keeping under its content's SHA-256."""
+
+    handle: int
+    digest: bytes
+
+
+class Node(_Message, frozen=True):
+    """One call of a graph. Arguments name earlier values by number."""
+
+    operator: str
+    args: list[GraphArg]
+    kwargs: dict[str, GraphArg] = {}
+
+
+class ValueArg(_Message, tag="v", frozen=True):
+    """A value of the graph: its inputs come first, then what each node makes."""
+
+    number: int
+    item: int = -1
+    """Which of several results of a node."""
+
+
+class ValuesArg(_Message, tag="l", frozen=True):
+    """A list of values of a graph."""
+
+    items: list[GraphArg]
+
+
+GraphArg: TypeAlias = ValueArg | ValuesArg | ConstArg | NumbersArg | ComplexArg | NamedArg | DeviceArg
+
+
+class Graph(_Message, frozen=True):
+    """A function as an explicit list of calls. It becomes the operator `graph::NUMBER`."""
+
+    number: int
+    inputs: int
+    nodes: list[Node]
+    outputs: list[ValueArg]
+
+
+# ------------------------------------------------------------------------------------------------- server to client
+
+
+class Welcome(_Message, frozen=True):
+    """The session is open."""
+
+    protocol: int
+    torch: str
+    device: str
+    """What the session's tensors are on there: `cpu` or `cuda`."""
+    memory_bytes: int
+    operators: str
+    seed: int = 0
+
+
+class Refused(_Message, frozen=True):
+    """The session is not opened, and why."""
+
+    reason: str
+    protocol: int
+    torch: str
+
+
+class Value(_Message, frozen=True):
+    """What a call returned in one place: a new tensor, or a plain value."""
+
+    handle: int | None = None
+    dtype: str = ""
+    shape: tuple[int, ...] = ()
+    stride: tuple[int, ...] = ()
+    plain: bool | int | float | str | None = None
+
+
+class Reply(_Message, frozen=True):
+    """The answer to a request."""
+
+    request: int
+    values: list[Value] = []
+    size_bytes: int = 0
+    """Of what comes in chunks before this."""
+    fault: int = 0
+    """Not done, because of this fault; it was sent before."""
+    missing: list[int] = []
+    """Of a request by hashes: places in its list whose content must be sent."""
+    numbers: dict[str, int] = {}
+
+
+class Fault(_Message, frozen=True):
+    """An operator failed. Nothing after it is done until the client resumes: memory is as it was at that moment."""
+
+    fault: int
+    reason: str
+    """`out_of_memory`, `index`, `value`, `type`, `linalg`, `not_implemented`, else `operator`; of what a
+    client itself did wrong `not_allowed`, `dropped`, `malformed`."""
+    message: str
+    operator: str = ""
+    site: int = 0
+    asked_bytes: int = 0
+    used_bytes: int = 0
+    limit_bytes: int = 0
+
+
+class MessageError(ValueError):
+    """A frame that is no message of its kind."""
+
+
+_CLASSES: dict[Kind, type[msgspec.Struct]] = {
+    Kind.HELLO: Hello,
+    Kind.DEFINE: Template,
+    Kind.CALL: Call,
+    Kind.FETCH: Fetch,
+    Kind.RESUME: Resume,
+    Kind.MARK: Mark,
+    Kind.SEED: Seed,
+    Kind.RANDOM: Random,
+    Kind.RECORD: Record,
+    Kind.HASHED: Hashed,
+    Kind.BLOB: Blob,
+    Kind.GRAPH: Graph,
+    Kind.WELCOME: Welcome,
+    Kind.REFUSED: Refused,
+    Kind.REPLY: Reply,
+    Kind.FAULT: Fault,
+}
+_KINDS = {message: kind for kind, message in _CLASSES.items()}
+_DECODERS = {kind: msgspec.msgpack.Decoder(message) for kind, message in _CLASSES.items()}
+_ENCODER = msgspec.msgpack.Encoder()
+
+DATA_HEADER = struct.Struct("<BIQ")
+"""Of `DATA`: kind, handle, offset in bytes; of `CHUNK`: kind, request, offset in bytes."""
+
+
+def encode(message: msgspec.Struct) -> bytes:
+    """A frame of a message."""
+    return bytes((_KINDS[type(message)],)) + _ENCODER.encode(message)
+
+
+def decode(frame: bytes) -> msgspec.Struct:
+    """The message of a frame that begins with its kind.
+
+    Raises:
+        MessageError: no kind of message, or not a message of its kind.
+    """
+    try:
+        decoder = _DECODERS[Kind(frame[0])]
+        message: msgspec.Struct = decoder.decode(memoryview(frame)[1:])
+    except (IndexError, KeyError, ValueError, RecursionError) as error:
+        raise MessageError(f"no such message: {error}") from None
+    return message

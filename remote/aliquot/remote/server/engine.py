@@ -1,0 +1,408 @@
+"""One session's frames, done in order on the lease's device.
+
+After an operator fails nothing more is done, except that what the client lets go is let go, until the client resumes:
+by then its program has been told, and what it had sent ahead is void. So memory is as it was at the moment of the
+error, as it would be had the program run there.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import msgspec
+import torch
+
+from aliquot.remote import operators
+from aliquot.remote.core import messages
+from aliquot.remote.core.accounting import OutOfMemory
+from aliquot.remote.core.bounds import PROTOCOL, TEMPLATES_MAX
+from aliquot.remote.core.channel import FRAME_BYTES_MAX, Engine, EngineFactory
+from aliquot.remote.core.layouts import LayoutError
+from aliquot.remote.core.messages import DATA_HEADER, Kind, MessageError
+from aliquot.remote.core.words import FREE, REPLAY, TEMPLATES_FROM, StreamError, unpack
+from aliquot.remote.server.blobs import Blobs
+from aliquot.remote.server.executor import Executable, TemplateError
+from aliquot.remote.server.graphs import Graphs
+from aliquot.remote.server.randomness import Generator
+from aliquot.remote.server.recordings import Recordings
+from aliquot.remote.server.store import HandleError, Store
+
+_CHUNK_BYTES = FRAME_BYTES_MAX - 64
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What a lease's server serves.
+
+    Raises:
+        ValueError: a device that PyTorch doesn't know.
+    """
+
+    device: str = "cpu"
+    """`cpu`, or `cuda` with an index, as this process sees it."""
+    memory_bytes: int = 1 << 40
+    seed: int = 0
+    blobs_bytes: int = 1 << 30
+    blobs: Blobs | None = field(default=None, compare=False)
+
+
+def engine_factory(settings: Settings) -> EngineFactory:
+    """Makes the engines of a lease's sessions; they share the tenant's contents and nothing else."""
+    blobs = settings.blobs or Blobs(settings.blobs_bytes)
+    device = torch.device(settings.device)
+
+    def make(answer: Callable[[bytes], None]) -> Engine:
+        return TorchEngine(answer, device, settings.memory_bytes, settings.seed, blobs)
+
+    return make
+
+
+_REASONS: tuple[tuple[type[BaseException], str], ...] = (
+    (OutOfMemory, "out_of_memory"),
+    (torch.OutOfMemoryError, "out_of_memory"),
+    (MemoryError, "out_of_memory"),
+    (operators.NotAllowed, "not_allowed"),
+    (HandleError, "dropped"),
+    (LayoutError, "malformed"),
+    (TemplateError, "malformed"),
+    (StreamError, "malformed"),
+    (MessageError, "malformed"),
+    (torch.linalg.LinAlgError, "linalg"),  # type: ignore[attr-defined]
+    (IndexError, "index"),
+    (NotImplementedError, "not_implemented"),
+    (TypeError, "type"),
+    (ValueError, "value"),
+)
+
+
+def _reason(error: BaseException) -> str:
+    return next((reason for kind, reason in _REASONS if isinstance(error, kind)), "operator")
+
+
+class TorchEngine:
+    """The engine of one session."""
+
+    def __init__(
+        self, answer: Callable[[bytes], None], device: torch.device, memory_bytes: int, seed: int, blobs: Blobs
+    ) -> None:
+        self._answer = answer
+        self._device = device
+        self._store = Store(memory_bytes)
+        self._seed = seed
+        self._generator = Generator(device, seed)
+        self._templates: dict[int, Executable] = {}
+        self._blobs = blobs
+        self._graphs = Graphs(self._store, device, self._generator)
+        self._recordings = Recordings()
+        self._welcomed = False
+        self._fault = 0
+        self._faults = 0
+        self._operators = 0
+        self._doers: dict[int, Callable[[bytes], None]] = {
+            Kind.HELLO: self._hello,
+            Kind.OPERATORS: self._run_operators,
+            Kind.DEFINE: self._define,
+            Kind.CALL: self._call,
+            Kind.DATA: self._data,
+            Kind.FETCH: self._fetch,
+            Kind.RESUME: self._resume,
+            Kind.MARK: self._mark,
+            Kind.SEED: self._set_seed,
+            Kind.RANDOM: self._random,
+            Kind.RECORD: self._record,
+            Kind.HASHED: self._hashed,
+            Kind.BLOB: self._blob,
+            Kind.GRAPH: self._graph,
+        }
+
+    @property
+    def store(self) -> Store:
+        """What the session holds."""
+        return self._store
+
+    def handle(self, frame: bytes) -> None:
+        """Do what a frame says. Errors of its content are answered, never raised."""
+        doer = self._doers.get(frame[0]) if frame else None
+        if doer is None or (not self._welcomed and frame[0] != Kind.HELLO):
+            self._fail(MessageError("no such message, or the session was not opened"), "", 0)
+            return
+        with torch.inference_mode():
+            try:
+                doer(frame)
+            except Exception as error:  # noqa: BLE001 - whatever a client's frame makes PyTorch raise is the client's
+                self._fail(error, "", 0)
+
+    def close(self) -> None:
+        """Free everything."""
+        self._templates.clear()
+        self._recordings.clear()
+        self._graphs.clear()
+        self._store.clear()
+        self._generator.close()
+
+    # ------------------------------------------------------------------------------------------------------ faults
+
+    def _send(self, message: msgspec.Struct) -> None:
+        self._answer(messages.encode(message))
+
+    def _fail(self, error: BaseException, operator: str, site: int) -> None:
+        if self._fault:
+            return
+        self._faults += 1
+        self._fault = self._faults
+        account = self._store.account
+        asked = error.asked_bytes if isinstance(error, OutOfMemory) else 0
+        reason = _reason(error)
+        text = str(error).split("\n\nException raised from")[0][:4000] or type(error).__name__
+        if operator and reason == "index" and text == "list index out of range":
+            reason, text = "malformed", "the stream of operators ends within one"
+        self._send(
+            messages.Fault(self._fault, reason, text, operator, site, asked, account.used_bytes, account.limit_bytes)
+        )
+
+    def _resume(self, frame: bytes) -> None:
+        message = messages.decode(frame)
+        assert isinstance(message, messages.Resume)
+        if message.fault == self._fault:
+            self._fault = 0
+
+    # --------------------------------------------------------------------------------------------------- the stream
+
+    def _hello(self, frame: bytes) -> None:
+        message = messages.decode(frame)
+        assert isinstance(message, messages.Hello)
+        own = operators.digest()
+        if message.protocol != PROTOCOL:
+            self._send(
+                messages.Refused(
+                    f"the client speaks version {message.protocol}, this server {PROTOCOL}: "
+                    "install the same version of aliquot on both ends",
+                    PROTOCOL,
+                    str(torch.__version__),
+                )
+            )
+            return
+        if message.operators != own and message.torch.split("+")[0] != torch.__version__.split("+")[0]:
+            self._send(
+                messages.Refused(
+                    f"the client has PyTorch {message.torch[:40]}, this server {torch.__version__}, and their "
+                    "operators differ: install the same version on both ends",
+                    PROTOCOL,
+                    str(torch.__version__),
+                )
+            )
+            return
+        self._welcomed = True
+        self._send(
+            messages.Welcome(
+                PROTOCOL, str(torch.__version__), self._device.type, self._store.account.limit_bytes, own, self._seed
+            )
+        )
+
+    def _define(self, frame: bytes) -> None:
+        template = messages.decode(frame)
+        assert isinstance(template, messages.Template)
+        if not TEMPLATES_FROM <= template.number < TEMPLATES_MAX:
+            raise TemplateError(f"a template can't have the number {template.number}")
+        self._templates.pop(template.number, None)
+        try:
+            self._templates[template.number] = self._graphs.executable(template) or Executable(
+                template, self._store, self._device
+            )
+        except Exception as error:  # noqa: BLE001 - one bad template must not end what other operators do
+            self._fail(error, template.operator, 0)
+
+    def _run_operators(self, frame: bytes) -> None:
+        self._run_words(unpack(frame[1], memoryview(frame)[2:]), 0)
+
+    def _run_words(self, words: list[int], depth: int) -> None:
+        templates, store, generator = self._templates, self._store, self._generator
+        at, end = 0, len(words)
+        executable: Executable | None = None
+        while at < end:
+            number = words[at]
+            if number == FREE:
+                store.free(words[at + 1])
+                at += 2
+                continue
+            if number == REPLAY:
+                if not self._fault and not depth:
+                    self._replay(words[at + 2], words[at + 1])
+                at += 3
+                continue
+            executable = templates.get(number)
+            if executable is None:
+                # Its width is not known, so neither is where the next one begins.
+                self._fail(TemplateError(f"template {number} was never defined"), "", 0)
+                return
+            if not self._fault:
+                try:
+                    executable.run(words, at, store, generator)
+                    self._operators += 1
+                except Exception as error:  # noqa: BLE001 - PyTorch raises what it likes
+                    self._fail(error, executable.operator, words[at + 1] if at + 1 < end else 0)
+            at += executable.width
+
+    # ----------------------------------------------------------------------------------------------------- requests
+
+    def _call(self, frame: bytes) -> None:
+        message = messages.decode(frame)
+        assert isinstance(message, messages.Call)
+        if not self._fault:
+            try:
+                executable = Executable(message.template, self._store, self._device)
+                returned = executable.call(message.words, 0, self._store, self._generator)
+                self._send(messages.Reply(message.request, self._values(returned, message.handles)))
+                self._operators += 1
+                return
+            except Exception as error:  # noqa: BLE001 - PyTorch raises what it likes
+                self._fail(error, message.template.operator, message.site)
+        self._send(messages.Reply(message.request, fault=self._fault))
+
+    def _values(self, returned: object, handles: list[int]) -> list[messages.Value]:
+        """What a call returned, new tensors held by the handles given for them: all of them, or none."""
+        items = list(returned) if isinstance(returned, (tuple, list)) else [returned]
+        free = iter(handles)
+        values: list[messages.Value] = []
+        held: list[int] = []
+        try:
+            for item in items:
+                if isinstance(item, torch.Tensor):
+                    tensor = item.resolve_conj().resolve_neg().contiguous()
+                    layout = self._store.layouts.of_tensor(tensor)
+                    handle = next(free, None)
+                    if handle is None:
+                        raise TemplateError("more tensors were made than handles given")
+                    self._store.check_free(handle)
+                    if tensor is item or tensor.untyped_storage().nbytes() != layout.extent_bytes:
+                        tensor = tensor.clone()
+                    self._store.put(handle, tensor, layout)
+                    held.append(handle)
+                    values.append(messages.Value(handle, layout.dtype, layout.shape, layout.stride))
+                elif item is None or isinstance(item, (bool, int, float, str)):
+                    values.append(messages.Value(plain=item))
+                else:
+                    raise TemplateError(f"a value of type {type(item).__name__} can't be returned")
+        except BaseException:
+            for handle in held:
+                self._store.free(handle)
+            raise
+        return values
+
+    def _data(self, frame: bytes) -> None:
+        if self._fault:
+            return
+        _, handle, offset = DATA_HEADER.unpack_from(frame)
+        self._store.get(handle).write(offset, memoryview(frame)[DATA_HEADER.size :])
+
+    def _fetch(self, frame: bytes) -> None:
+        message = messages.decode(frame)
+        assert isinstance(message, messages.Fetch)
+        if not self._fault:
+            try:
+                layout = self._store.layouts.of(message.dtype, message.shape, message.stride)
+                view = self._store.get(message.handle).view(layout, message.offset)
+                size_bytes = view.numel() * layout.item_bytes
+                if size_bytes > max(self._store.account.limit_bytes, 1 << 20):
+                    raise LayoutError(f"a view of {size_bytes} bytes is more than the lease's memory")
+                here = view.contiguous().cpu()
+                start = here.data_ptr()
+                for offset in range(0, size_bytes, _CHUNK_BYTES):
+                    part = ctypes.string_at(start + offset, min(_CHUNK_BYTES, size_bytes - offset))
+                    self._answer(DATA_HEADER.pack(Kind.CHUNK, message.request, offset) + part)
+                self._send(messages.Reply(message.request, size_bytes=size_bytes))
+                return
+            except Exception as error:  # noqa: BLE001 - asynchronous errors of the device surface here
+                self._fail(error, "fetch", message.site)
+        self._send(messages.Reply(message.request, fault=self._fault))
+
+    def _mark(self, frame: bytes) -> None:
+        message = messages.decode(frame)
+        assert isinstance(message, messages.Mark)
+        numbers: dict[str, int] = {}
+        if message.statistics:
+            if self._device.type == "cuda":
+                torch.cuda.synchronize(self._device)
+            account = self._store.account
+            numbers = {
+                "used_bytes": account.used_bytes,
+                "peak_bytes": account.peak_bytes,
+                "limit_bytes": account.limit_bytes,
+                "allocations": account.allocations,
+                "templates": len(self._templates),
+                "operators": self._operators,
+            }
+        self._send(messages.Reply(message.request, fault=self._fault, numbers=numbers))
+
+    def _set_seed(self, frame: bytes) -> None:
+        message = messages.decode(frame)
+        assert isinstance(message, messages.Seed)
+        if not self._fault:
+            self._generator.seed(message.seed)
+
+    def _random(self, frame: bytes) -> None:
+        message = messages.decode(frame)
+        assert isinstance(message, messages.Random)
+        if self._fault:
+            self._send(messages.Reply(message.request, fault=self._fault))
+            return
+        if message.state is not None:
+            self._generator.set_state(message.state)
+            self._send(messages.Reply(message.request))
+            return
+        state = self._generator.state()
+        self._answer(DATA_HEADER.pack(Kind.CHUNK, message.request, 0) + state)
+        self._send(messages.Reply(message.request, size_bytes=len(state)))
+
+    # ------------------------------------------------------------------------------- steps, graphs, contents by hash
+
+    def _record(self, frame: bytes) -> None:
+        message = messages.decode(frame)
+        assert isinstance(message, messages.Record)
+        if not self._fault:
+            self._recordings.put(message)
+        self._send(messages.Reply(message.request, fault=self._fault))
+
+    def _replay(self, number: int, site: int) -> None:
+        try:
+            words, kept = self._recordings.get(number)
+        except Exception as error:  # noqa: BLE001
+            self._fail(error, "replay", site)
+            return
+        for handle in kept:
+            self._store.free(handle)
+        self._run_words(words, 1)
+
+    def _graph(self, frame: bytes) -> None:
+        message = messages.decode(frame)
+        assert isinstance(message, messages.Graph)
+        if not self._fault:
+            self._graphs.put(message)
+
+    def _hashed(self, frame: bytes) -> None:
+        message = messages.decode(frame)
+        assert isinstance(message, messages.Hashed)
+        missing: list[int] = []
+        if not self._fault:
+            for place, (handle, digest) in enumerate(message.items):
+                content = self._blobs.get(digest)
+                allocation = self._store.get(handle)
+                if content is None or len(content) != allocation.number_bytes:
+                    missing.append(place)
+                else:
+                    allocation.write(0, memoryview(content))
+        self._send(messages.Reply(message.request, missing=missing, fault=self._fault))
+
+    def _blob(self, frame: bytes) -> None:
+        message = messages.decode(frame)
+        assert isinstance(message, messages.Blob)
+        if self._fault:
+            return
+        allocation = self._store.get(message.handle)
+        whole = torch.empty(0, dtype=torch.uint8, device=self._device)
+        whole.set_(allocation.tensor.untyped_storage(), 0, (allocation.number_bytes,), (1,))
+        here = whole.cpu()
+        if not self._blobs.put(message.digest, ctypes.string_at(here.data_ptr(), here.numel())):
+            raise MessageError(f"the content's SHA-256 is not {message.digest[:32].hex()}")

@@ -1,0 +1,53 @@
+"""Devices `aliquot:0`, … for PyTorch: tensors on a leased part of a GPU elsewhere.
+
+    import torch
+    import aliquot.remote.torch as remote
+
+    device = remote.attach(channel)
+    model = Model().to(device)
+
+Work is issued ahead and done in order; only what needs elements here waits: `.item()`, `.cpu()`, printing. An error of
+an operator is raised at the next wait, names the line that issued it, and leaves the device as it was at that moment.
+"""
+
+from __future__ import annotations
+
+from aliquot.remote.errors import (
+    CaptureError,
+    RemoteError,
+    RemoteIndexError,
+    RemoteNotImplementedError,
+    RemoteOperatorError,
+    RemoteRefusedError,
+    RemoteTypeError,
+    RemoteValueError,
+)
+from aliquot.remote.torch import backend as _backend
+from aliquot.remote.torch import overrides as _overrides
+from aliquot.remote.torch import special as _special  # noqa: F401 - puts its operators in place
+from aliquot.remote.torch.backend import attach, detach, session_of
+from aliquot.remote.torch.capture import Captured, capture
+from aliquot.remote.torch.errors import RemoteLinAlgError, RemoteOutOfMemoryError
+from aliquot.remote.torch.tensor import RemoteTensor
+
+_backend.register()
+_overrides.register()
+
+__all__ = [
+    "CaptureError",
+    "Captured",
+    "RemoteError",
+    "RemoteIndexError",
+    "RemoteLinAlgError",
+    "RemoteNotImplementedError",
+    "RemoteOperatorError",
+    "RemoteOutOfMemoryError",
+    "RemoteRefusedError",
+    "RemoteTensor",
+    "RemoteTypeError",
+    "RemoteValueError",
+    "attach",
+    "capture",
+    "detach",
+    "session_of",
+]

@@ -1,0 +1,185 @@
+"""Layers that travel whole, in the places where PyTorch would take them apart before they come to us."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch.autograd.function import once_differentiable
+
+import aliquot.remote.kernels
+from aliquot.remote.torch.tensor import SPECIAL, RemoteTensor, issue
+
+_aten = torch.ops.aten
+_own = torch.ops.aliquot
+assert aliquot.remote.kernels.RANDOM
+
+_linear = _aten.linear.default
+_FLASH_ON_CPU = 1
+
+
+def _serves_cpu(tensor: torch.Tensor) -> bool:
+    return isinstance(tensor, RemoteTensor) and tensor._layout.session.welcome.device == "cpu"
+
+
+class _Linear(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, mat: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+        ctx.save_for_backward(mat, weight)
+        ctx.has_bias = bias is not None
+        result: torch.Tensor = issue(None, _linear, (mat, weight, bias), None)
+        return result
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        mat, weight = ctx.saved_tensors
+        mask = list(ctx.needs_input_grad)
+        if torch.is_grad_enabled():
+            rows, flat = grad.reshape(-1, grad.shape[-1]), mat.reshape(-1, mat.shape[-1])
+            return (
+                rows.mm(weight).reshape(mat.shape) if mask[0] else None,
+                rows.t().mm(flat) if mask[1] else None,
+                rows.sum(0) if mask[2] else None,
+            )
+        of_mat, of_weight, of_bias = issue(None, _own.linear_backward.default, (grad, mat, weight, mask), None)
+        return of_mat if mask[0] else None, of_weight if mask[1] else None, of_bias if mask[2] else None
+
+
+def _linear_kernel(mat: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
+    if not (type(mat) is type(weight) is RemoteTensor and weight.dim() == 2 and mat.dim() >= 2):
+        # Mixed devices and vectors: as PyTorch takes it apart, errors included.
+        product = torch.matmul(mat, weight.t())
+        return product if bias is None else product + bias
+    if torch.is_grad_enabled() and (
+        mat.requires_grad or weight.requires_grad or (bias is not None and bias.requires_grad)
+    ):
+        return _Linear.apply(mat, weight, bias)  # type: ignore[no-any-return,no-untyped-call]
+    result: torch.Tensor = issue(None, _linear, (mat, weight, bias), None)
+    return result
+
+
+def _attention(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attn_mask: torch.Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,  # noqa: FBT001
+    *,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> torch.Tensor:
+    """Scaled dot product attention: the fused kernel that a CPU would choose, else its parts."""
+    if (
+        _serves_cpu(query)
+        and dropout_p == 0.0
+        and not enable_gqa
+        and query.dim() == key.dim() == value.dim() == 4
+        and query.shape[-1] == key.shape[-1] == value.shape[-1]
+        and query.dtype in (torch.float32, torch.float64, torch.bfloat16, torch.float16)
+        and query.dtype == key.dtype == value.dtype
+        and query.shape[0] == key.shape[0] == value.shape[0]
+        and query.shape[1] == key.shape[1] == value.shape[1]
+        and min(query.numel(), key.numel()) > 0
+        and (attn_mask is None or (not attn_mask.requires_grad and attn_mask.dim() in (2, 4)))
+        and not (is_causal and attn_mask is not None)
+        and query.stride(-1) == key.stride(-1) == value.stride(-1) == 1
+    ):
+        if attn_mask is not None and attn_mask.dtype == torch.bool:
+            attn_mask = torch.zeros_like(attn_mask, dtype=query.dtype).masked_fill_(~attn_mask, float("-inf"))
+        result: torch.Tensor = _aten._scaled_dot_product_flash_attention_for_cpu.default(
+            query, key, value, dropout_p, is_causal, attn_mask=attn_mask, scale=scale
+        )[0]
+        return result
+    parts: torch.Tensor = _aten._scaled_dot_product_attention_math.default(
+        query, key, value, attn_mask, dropout_p, is_causal, None, scale=scale, enable_gqa=enable_gqa
+    )[0]
+    return parts
+
+
+def _dropout(mat: torch.Tensor, p: float, train: bool) -> torch.Tensor:  # noqa: FBT001
+    """As a CPU does it, so that one seed gives one result; a GPU's own kernel where a GPU serves."""
+    if not 0 <= p <= 1:
+        raise RuntimeError(f"dropout probability has to be between 0 and 1, but got {p}")
+    if p == 0 or not train or not mat.numel():
+        return mat
+    if not _serves_cpu(mat):
+        result: torch.Tensor = _aten.native_dropout.default(mat, p, train)[0]
+        return result
+    if p == 1:
+        return mat * torch.zeros_like(mat)
+    with torch.no_grad():
+        mask = issue(None, _own.dropout_mask.default, (mat, p), None)
+    product: torch.Tensor = mat * mask
+    return product
+
+
+class _LSTMCell(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, gates_in: torch.Tensor, gates_hidden: torch.Tensor, cell: torch.Tensor) -> Any:
+        hidden, after, workspace = issue(None, _own.lstm_cell.default, (gates_in, gates_hidden, cell), None)
+        ctx.save_for_backward(cell, after, workspace)
+        return hidden, after
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad_hidden: torch.Tensor, grad_cell: torch.Tensor) -> Any:
+        cell, after, workspace = ctx.saved_tensors
+        gates, of_cell = issue(
+            None, _own.lstm_cell_backward.default, (grad_hidden, grad_cell, cell, after, workspace), None
+        )
+        return gates, gates, of_cell
+
+
+def _lstm_cell(
+    gates_in: torch.Tensor,
+    gates_hidden: torch.Tensor,
+    cell: torch.Tensor,
+    input_bias: torch.Tensor | None = None,
+    hidden_bias: torch.Tensor | None = None,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    if input_bias is not None:
+        gates_in = gates_in + input_bias
+    if hidden_bias is not None:
+        gates_hidden = gates_hidden + hidden_bias
+    hidden, after = _LSTMCell.apply(gates_in, gates_hidden, cell)  # type: ignore[no-untyped-call]
+    return hidden, after, gates_in
+
+
+def _gru_cell(
+    gates_in: torch.Tensor,
+    gates_hidden: torch.Tensor,
+    hidden: torch.Tensor,
+    input_bias: torch.Tensor | None = None,
+    hidden_bias: torch.Tensor | None = None,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    if input_bias is not None:
+        gates_in = gates_in + input_bias
+    if hidden_bias is not None:
+        gates_hidden = gates_hidden + hidden_bias
+    reset_in, update_in, new_in = gates_in.chunk(3, 1)
+    reset_hidden, update_hidden, new_hidden = gates_hidden.chunk(3, 1)
+    reset = (reset_hidden + reset_in).sigmoid()
+    update = (update_hidden + update_in).sigmoid()
+    new = (new_in + new_hidden * reset).tanh()
+    return (hidden - new) * update + new, gates_in
+
+
+_library = torch.library.Library("aten", "IMPL")
+
+
+def register() -> None:
+    """Put them where autograd would be, once a process."""
+    _library.impl("linear", _linear_kernel, "AutogradPrivateUse1")
+    _library.impl("scaled_dot_product_attention", _attention, "AutogradPrivateUse1")
+    _library.impl("dropout", _dropout, "AutogradPrivateUse1")
+    _library.impl("_thnn_fused_lstm_cell", _lstm_cell, "AutogradPrivateUse1")
+    _library.impl("_thnn_fused_gru_cell", _gru_cell, "AutogradPrivateUse1")
+
+
+def _linear_below(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    return issue(None, func, args, kwargs)
+
+
+SPECIAL[_linear] = _linear_below

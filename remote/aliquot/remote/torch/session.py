@@ -1,0 +1,367 @@
+"""One session with a server: what is issued is packed and sent ahead; what is asked for is waited for.
+
+Nothing here knows tensors. The order of things is the order in which they are put into `pending`, by whatever thread.
+Putting is one call of a list's method, so it needs no lock; only sending has one.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import weakref
+from dataclasses import dataclass
+from types import CodeType, FrameType
+from typing import Any
+
+import msgspec
+import torch
+
+from aliquot.remote.core import messages
+from aliquot.remote.core.bounds import HANDLES_MAX, PROTOCOL
+from aliquot.remote.core.channel import FRAME_BYTES_MAX, Channel
+from aliquot.remote.core.messages import DATA_HEADER, Kind
+from aliquot.remote.core.recording import Shape, shape_of
+from aliquot.remote.core.words import TEMPLATES_FROM, pack
+from aliquot.remote.errors import CaptureError, RemoteError, RemoteRefusedError
+from aliquot.remote.operators import digest
+from aliquot.remote.torch.errors import from_fault
+
+CHUNK_BYTES = FRAME_BYTES_MAX - 64
+
+_WORDS_FIRST = 8 * 6
+_WORDS_MOST = 256 * 6
+"""Sent when so many words wait: few behind a wait, so that the server begins at once, then more at a time."""
+
+_MARK_EVERY = 24
+"""Frames of operators between two marks. The client runs ahead of the last mark but one at most."""
+
+_TORCH = os.path.dirname(torch.__file__) + os.sep  # noqa: PTH120
+_OWN = os.path.dirname(os.path.dirname(__file__)) + os.sep  # noqa: PTH120
+
+
+@dataclass(slots=True)
+class Counters:
+    """What a session has done, as its client sees it."""
+
+    operators: int = 0
+    frames: int = 0
+    waits: int = 0
+    sent_bytes: int = 0
+    received_bytes: int = 0
+    templates: int = 0
+
+
+class Session:
+    """A session over one channel: one device of one lease."""
+
+    def __init__(self, channel: Channel, index: int) -> None:
+        """Open it.
+
+        Raises:
+            RemoteRefusedError: the ends don't fit together.
+        """
+        self.channel = channel
+        self.index = index
+        self.device = torch.device("aliquot", index)
+        self.pending: list[int] = []
+        self.free_handles: list[int] = []
+        self.threshold = _WORDS_FIRST
+        self.counters = Counters()
+        self.sites: list[tuple[CodeType, int] | None] = [None]
+        self.site_numbers: dict[tuple[CodeType, int], int] = {}
+        self.last_site = 0
+        self.wait_sites: dict[int, int] = {}
+        self.closed: BaseException | None = None
+        self.recording: list[int] | None = None
+        self.made: list[weakref.ref[Any]] = []
+        self.shapes: dict[int, Shape] = {}
+        self.evictions = 0
+        self._recordings: set[int] = set()
+        self.entries: dict[tuple[Any, ...], Any] = {}
+        self.layouts: dict[Any, Any] = {}
+        self.free_templates: list[int] = []
+        self._templates = TEMPLATES_FROM - 1
+        self._handles = 0
+        self._requests = 0
+        self._faults: dict[int, messages.Fault] = {}
+        self._replies: dict[int, messages.Reply] = {}
+        self._chunks: dict[int, bytearray] = {}
+        self._receiving = False
+        self._arrived = threading.Condition()
+        self._sending = threading.RLock()
+        self._mark = 0
+        self._unmarked = 0
+        _open.add(self)
+        self.send(messages.Hello(PROTOCOL, str(torch.__version__), digest()))
+        frame = channel.receive()
+        welcome = messages.decode(frame)
+        if isinstance(welcome, messages.Refused):
+            raise RemoteRefusedError(welcome.reason)
+        if not isinstance(welcome, messages.Welcome):
+            raise RemoteError("the server does not answer as one of remote GPUs does")
+        self.welcome = welcome
+
+    # ----------------------------------------------------------------------------------------------------- issuing
+
+    def new_handle(self) -> int:
+        """A handle that no allocation has.
+
+        Raises:
+            RemoteError: too many allocations live.
+        """
+        try:
+            return self.free_handles.pop()
+        except IndexError:
+            self._handles += 1
+            if self._handles >= HANDLES_MAX:
+                raise RemoteError(f"more than {HANDLES_MAX} tensors live at once on {self.device}") from None
+            return self._handles
+
+    def define(self, template: messages.Template) -> None:
+        """Tell the server what a number in the stream will stand for."""
+        self.counters.templates += 1
+        self.shapes[template.number] = shape_of(template)
+        self.send(template)
+
+    def new_template(self) -> int:
+        """A number that no template has any more."""
+        if self.free_templates:
+            return self.free_templates.pop()
+        self._templates += 1
+        return self._templates
+
+    def take_recording(self, most: int) -> int:
+        """A number that no captured step has.
+
+        Raises:
+            CaptureError: there are too many.
+        """
+        number = next((number for number in range(most) if number not in self._recordings), None)
+        if number is None:
+            raise CaptureError(f"more than {most} captured steps: drop some by reset()")
+        self._recordings.add(number)
+        return number
+
+    def drop_recording(self, number: int, handles: list[int]) -> None:
+        """Forget a captured step, and what only it used."""
+        self._recordings.discard(number)
+        if self.closed is None:
+            request = self.request()
+            self.ask(messages.Record(request, number, b"", 2, []), request)
+            self.free_handles.extend(handles)
+
+    def refuse_recording(self, what: str) -> CaptureError:
+        """The error of a step that can't be captured, which names the line."""
+        where = self.describe(self.site(sys._getframe(1)))
+        return CaptureError(f"a captured step can't wait for the server or send to it, but {what}\n  at {where}")
+
+    def site(self, frame: FrameType | None) -> int:
+        """A number for the line of the user's program that a frame was called from."""
+        numbers = self.site_numbers
+        while frame is not None:
+            key = (frame.f_code, frame.f_lasti)
+            number = numbers.get(key)
+            if number is None:
+                name = frame.f_code.co_filename
+                number = -1
+                if not name.startswith((_TORCH, _OWN, "<frozen")) and len(self.sites) < 60000:
+                    number = len(self.sites)
+                    self.sites.append(key)
+                numbers[key] = number
+            if number >= 0:
+                self.last_site = number
+                return number
+            frame = frame.f_back
+        return self.last_site
+
+    def describe(self, site: int) -> str:
+        """File and line of a site; empty where it is not known."""
+        where = self.sites[site] if 0 <= site < len(self.sites) else None
+        if where is None:
+            return ""
+        code, last = where
+        positions = list(code.co_positions())
+        line = positions[last // 2][0] if last // 2 < len(positions) else code.co_firstlineno
+        return f'File "{code.co_filename}", line {line}, in {code.co_name}'
+
+    def flush(self) -> None:
+        """Send what is pending."""
+        if self.closed is not None:
+            raise self.closed
+        with self._sending:
+            count = len(self.pending)
+            if not count:
+                return
+            words = self.pending[:count]
+            del self.pending[:count]
+            self.counters.frames += 1
+            if self.recording is not None:
+                self.recording.extend(words)
+            limit = FRAME_BYTES_MAX // 8
+            if count > limit:
+                self._send_long(words, limit)
+            else:
+                width, data = pack(words)
+                self.send_frame(b"\x02" + width + data)
+            if self.threshold < _WORDS_MOST:
+                self.threshold *= 2
+            self._unmarked += 1
+            mark = self._unmarked >= _MARK_EVERY and self.recording is None
+        if mark:
+            self._run_ahead()
+
+    def _send_long(self, words: list[int], limit: int) -> None:
+        """One operator may have thousands of tensors: its words are never parted, so it may take a frame of its own."""
+        width, data = pack(words)
+        if len(data) + 2 > FRAME_BYTES_MAX:
+            raise RemoteError(
+                f"an operator of {limit} and more arguments does not fit a message: use fewer tensors in one call"
+            )
+        self.send_frame(b"\x02" + width + data)
+
+    def _run_ahead(self) -> None:
+        previous, self._unmarked = self._mark, 0
+        self._mark = self.request()
+        self.send(messages.Mark(self._mark))
+        if previous:
+            self.wait(previous, counted=False)
+
+    def send(self, message: msgspec.Struct) -> None:
+        """Send a message, behind what was sent before."""
+        self.send_frame(messages.encode(message))
+
+    def send_frame(self, frame: bytes) -> None:
+        """Send a frame, behind what was sent before."""
+        with self._sending:
+            self.counters.sent_bytes += len(frame)
+            self.channel.send(frame)
+
+    def send_data(self, handle: int, data: memoryview) -> None:
+        """Fill an allocation from its beginning, behind everything that was issued before."""
+        if self.recording is not None:
+            raise self.refuse_recording("a tensor is sent up")
+        with self._sending:
+            self.flush()
+            for offset in range(0, len(data), CHUNK_BYTES):
+                header = DATA_HEADER.pack(Kind.DATA, handle, offset)
+                self.send_frame(header + data[offset : offset + CHUNK_BYTES])
+
+    # ----------------------------------------------------------------------------------------------------- waiting
+
+    def request(self) -> int:
+        """A number for something that is asked for."""
+        with self._arrived:
+            self._requests += 1
+            return self._requests
+
+    def ask(self, message: msgspec.Struct, request: int, site: int = 0) -> tuple[messages.Reply, bytearray]:
+        """Send everything pending and then a request; wait for its answer.
+
+        Raises:
+            RemoteError: the request, or something before it, failed.
+        """
+        if self.recording is not None:
+            raise self.refuse_recording("an element is waited for")
+        with self._sending:
+            self.flush()
+            self.send(message)
+        if site:
+            self.wait_sites[site] = self.wait_sites.get(site, 0) + 1
+        return self.wait(request)
+
+    def wait(self, request: int, *, counted: bool = True) -> tuple[messages.Reply, bytearray]:
+        """Wait for the answer to a request that was sent.
+
+        Raises:
+            RemoteError: it, or something before it, failed.
+        """
+        if counted:
+            self.counters.waits += 1
+            self.threshold = _WORDS_FIRST
+        while True:
+            with self._arrived:
+                while request not in self._replies and self._receiving:
+                    self._arrived.wait()
+                reply = self._replies.pop(request, None)
+                if reply is not None:
+                    break
+                self._receiving = True
+            try:
+                frame = self.channel.receive()
+                self._take(frame)
+            finally:
+                with self._arrived:
+                    self._receiving = False
+                    self._arrived.notify_all()
+        data = self._chunks.pop(request, bytearray())
+        if reply.fault:
+            self._raise(reply.fault)
+        return reply, data
+
+    def _take(self, frame: bytes) -> None:
+        self.counters.received_bytes += len(frame)
+        if frame[0] == Kind.CHUNK:
+            _, request, _ = DATA_HEADER.unpack_from(frame)
+            self._chunks.setdefault(request, bytearray()).extend(memoryview(frame)[DATA_HEADER.size :])
+            return
+        message = messages.decode(frame)
+        if isinstance(message, messages.Reply):
+            with self._arrived:
+                self._replies[message.request] = message
+        elif isinstance(message, messages.Fault):
+            self._faults[message.fault] = message
+
+    def _raise(self, number: int) -> None:
+        """Tell the program of a fault, and the server that it was told."""
+        fault = self._faults.get(number)
+        with self._sending:
+            # What was issued until now was issued without knowing: the server drops it, but for what is freed.
+            self.flush_dropped()
+            self.send(messages.Resume(number))
+        if fault is None:
+            raise RemoteError("an operator failed on the server, which did not say why")
+        raise from_fault(fault, self.describe(fault.site))
+
+    def flush_dropped(self) -> None:
+        """Send what is pending without waiting for anything."""
+        unmarked, self._unmarked = self._unmarked, -(1 << 30)
+        try:
+            self.flush()
+        finally:
+            self._unmarked = unmarked
+
+    def synchronize(self) -> None:
+        """Wait until everything that was issued has been done.
+
+        Raises:
+            RemoteError: something failed.
+        """
+        request = self.request()
+        self.ask(messages.Mark(request), request, self.site(sys._getframe(1)))
+
+    def statistics(self) -> dict[str, int]:
+        """The session's numbers on the server: bytes used, at most, allowed, and allocations."""
+        request = self.request()
+        reply, _ = self.ask(messages.Mark(request, statistics=True), request)
+        return dict(reply.numbers)
+
+    def close(self) -> None:
+        """End the session. What lives of it can't be used any more."""
+        if self.closed is None:
+            self.closed = RemoteError(f"the session of {self.device} was closed")
+            self.channel.close()
+
+
+_open: weakref.WeakSet[Session] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    """A child shares its parent's connection and must not speak on it: workers of a DataLoader stay on the CPU."""
+    for session in list(_open):
+        session.closed = RemoteError(
+            f"{session.device} can't be used in a process that was forked: use it in the process that opened it"
+        )
+
+
+os.register_at_fork(after_in_child=_after_fork)

@@ -1,0 +1,128 @@
+"""Operators that mean something else on a remote device, or that are made here for speed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from aliquot.remote.core.layouts import extent
+from aliquot.remote.errors import RemoteError
+from aliquot.remote.torch.prediction import layout_of
+from aliquot.remote.torch.tensor import SPECIAL, RemoteTensor, issue, wrap
+
+_aten = torch.ops.aten
+
+
+def _same(_: Any, args: Sequence[Any], __: dict[str, Any]) -> RemoteTensor:
+    source: RemoteTensor = args[0]
+    return wrap(source._allocation, source._layout, source._offset)
+
+
+def _as_strided(_: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> RemoteTensor:
+    source: RemoteTensor = args[0]
+    offset = args[3] if len(args) > 3 else kwargs.get("storage_offset")
+    if offset is None:
+        offset = source._offset
+    layout = layout_of(source._layout.session, source._layout.dtype, args[1], args[2])
+    size = layout.dtype.itemsize
+    if offset * size + extent(layout.shape, layout.stride) * size > source._allocation.size_bytes:
+        raise RuntimeError(
+            f"setStorage: sizes {list(args[1])}, strides {list(args[2])}, storage offset {offset} are out of bounds "
+            f"for storage of size {source._allocation.size_bytes}"
+        )
+    return wrap(source._allocation, layout, offset)
+
+
+def _select(_: Any, args: Sequence[Any], __: dict[str, Any]) -> RemoteTensor:
+    source, dim, index = args
+    layout = source._layout
+    shape, stride = layout.shape, layout.stride
+    if not -len(shape) <= dim < len(shape):
+        raise IndexError(
+            f"Dimension out of range (expected to be in range of [{-len(shape)}, {len(shape) - 1}], but got {dim})"
+        )
+    dim %= len(shape)
+    if not -shape[dim] <= index < shape[dim]:
+        raise IndexError(f"index {index} is out of bounds for dimension {dim} with size {shape[dim]}")
+    index %= shape[dim]
+    other = layout_of(layout.session, layout.dtype, shape[:dim] + shape[dim + 1 :], stride[:dim] + stride[dim + 1 :])
+    return wrap(source._allocation, other, source._offset + index * stride[dim])
+
+
+def _instead(name: str) -> Any:
+    other = getattr(_aten, name).default
+
+    def run(_: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        return issue(None, other, args, kwargs)
+
+    return run
+
+
+def _changed_in_place(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    """Operators such as `t_` that change how a tensor lies, not its elements."""
+    source: RemoteTensor = args[0]
+    meta = torch.empty_strided(
+        source._layout.shape,
+        source._layout.stride,
+        dtype=source._layout.dtype,
+        device="meta",
+    )
+    func(meta, *args[1:], **kwargs)
+    _reshape_object(source, func, args, kwargs)
+    source._layout = layout_of(source._layout.session, meta.dtype, meta.shape, meta.stride())
+    return source
+
+
+def _reshape_object(source: RemoteTensor, func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
+    """Have the tensor object itself follow: the operator is run on it as on a tensor without elements."""
+    before = torch._C._meta_in_tls_dispatch_include()
+    with torch._C._DisableTorchDispatch():
+        torch._C._set_meta_in_tls_dispatch_include(True)
+        try:
+            func(source, *args[1:], **kwargs)
+        finally:
+            torch._C._set_meta_in_tls_dispatch_include(before)
+
+
+def _resize(_: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> RemoteTensor:
+    source: RemoteTensor = args[0]
+    shape = tuple(args[1])
+    if shape == source._layout.shape:
+        return source
+    raise RemoteError(
+        f"resize_ from {list(source._layout.shape)} to {list(shape)} is not supported on a remote device: "
+        "make a new tensor"
+    )
+
+
+def _refused(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    raise RemoteError(f"{func} is not supported on a remote device")
+
+
+for _operator in (_aten.detach.default, _aten.alias.default, _aten.lift_fresh.default):
+    SPECIAL[_operator] = _same
+SPECIAL[_aten.as_strided.default] = _as_strided
+SPECIAL[_aten.select.int] = _select
+SPECIAL[_aten._conj.default] = _instead("_conj_physical")
+SPECIAL[_aten._neg_view.default] = _instead("neg")
+SPECIAL[_aten.resize_.default] = _resize
+for _operator in (
+    _aten.t_.default,
+    _aten.transpose_.default,
+    _aten.squeeze_.default,
+    _aten.squeeze_.dim,
+    _aten.unsqueeze_.default,
+):
+    SPECIAL[_operator] = _changed_in_place
+for _operator in (_aten.set_.source_Storage, _aten.set_.source_Tensor, _aten.set_.source_Storage_storage_offset):
+    SPECIAL[_operator] = _refused
+
+
+def _record_stream(_: Any, __: Sequence[Any], ___: dict[str, Any]) -> None:
+    """Nothing to do: the server does one operator after another."""
+
+
+SPECIAL[_aten.record_stream.default] = _record_stream
+SPECIAL[_aten.is_pinned.default] = lambda *_: False

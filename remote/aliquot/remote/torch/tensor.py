@@ -1,0 +1,276 @@
+"""The tensor whose elements are elsewhere, and what happens when an operator is called on it.
+
+This is the path that every operator takes, so it is written for speed: a call is looked up by what it is called with,
+and where it was seen before, its template's number and the handles are all that is put down.
+"""
+
+from __future__ import annotations
+
+import sys
+import weakref
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from aliquot.remote.core.layouts import extent
+from aliquot.remote.core.words import FREE, float_words, int_words
+
+if TYPE_CHECKING:
+    from aliquot.remote.torch.session import Session
+
+_make = torch.Tensor._make_wrapper_subclass
+_getframe = sys._getframe
+_strided = torch.strided
+
+
+class Layout:
+    """Session, type, sizes and strides of tensors; one object for each, compared by identity."""
+
+    __slots__ = ("dtype", "extent_bytes", "name", "session", "shape", "shifted", "stride")
+
+    def __init__(self, session: Session, dtype: torch.dtype, shape: tuple[int, ...], stride: tuple[int, ...]) -> None:
+        self.session = session
+        self.dtype = dtype
+        self.shape = shape
+        self.stride = stride
+        self.name = str(dtype).removeprefix("torch.")
+        self.extent_bytes = extent(shape, stride) * dtype.itemsize
+        self.shifted = object()
+        """Stands for this layout in a key where the tensor does not begin with its allocation."""
+
+
+class Allocation:
+    """Memory on the server. It is let go when no tensor has it any more."""
+
+    __slots__ = ("__weakref__", "handle", "session", "size_bytes")
+
+    def __init__(self, session: Session, handle: int, size_bytes: int) -> None:
+        self.session = session
+        self.handle = handle
+        self.size_bytes = size_bytes
+
+    def __del__(self) -> None:
+        session, handle = self.session, self.handle
+        # The order matters: whoever takes the handle next puts it down behind this.
+        session.pending.extend((FREE, handle))
+        session.free_handles.append(handle)
+
+
+class Entry:
+    """What is known of calls that look alike."""
+
+    __slots__ = ("build", "layout", "layouts", "number", "run")
+
+    def __init__(self) -> None:
+        self.number = 0
+        self.layout: Layout | None = None
+        """Of the one new tensor; None where it is not exactly one."""
+        self.layouts: list[Layout] = []
+        """Of all new tensors."""
+        self.build: Callable[[list[RemoteTensor], Sequence[Any], dict[str, Any]], Any] | None = None
+        """Makes what is returned from the new tensors and the arguments."""
+        self.run: Callable[[Sequence[Any], dict[str, Any]], Any] | None = None
+        """Where nothing is issued, or not like this: views, and what must be asked for."""
+
+
+class RemoteTensor(torch.Tensor):
+    """A tensor of a remote device: an allocation there, and how this tensor lies in it."""
+
+    _allocation: Allocation
+    _layout: Layout
+    _offset: int
+
+    __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
+
+    @staticmethod
+    def __torch_dispatch__(  # type: ignore[override]
+        func: Any,
+        types: object,
+        args: Sequence[Any] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        special = SPECIAL.get(func)
+        if special is not None:
+            return special(func, args, kwargs or {})
+        return issue(None, func, args, kwargs)
+
+    def __repr__(self) -> str:  # type: ignore[override]
+        from aliquot.remote.torch.saving import describe  # noqa: PLC0415 - rarely used, and knows this module
+
+        return describe(self)
+
+    def __reduce_ex__(self, protocol: object) -> Any:
+        from aliquot.remote.torch.saving import reduce  # noqa: PLC0415
+
+        return reduce(self, protocol)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        from aliquot.remote.torch.saving import deep_copy  # noqa: PLC0415
+
+        return deep_copy(self, memo)
+
+    def tolist(self) -> Any:
+        """The elements, fetched."""
+        return self.detach().cpu().tolist()
+
+    def numpy(self, *, force: bool = False) -> Any:
+        """As with other devices, only where forced."""
+        if not force:
+            raise TypeError(f"can't convert a tensor of {self.device} to NumPy: copy it to the CPU by .cpu() first")
+        return self.detach().cpu().numpy()
+
+    def data_ptr(self) -> int:
+        """There is no address here."""
+        raise RuntimeError(f"a tensor of {self.device} has no address in this process")
+
+
+SPECIAL: dict[Any, Callable[[Any, Sequence[Any], dict[str, Any]], Any]] = {}
+"""Operators that are not simply issued. Their functions are given the operator and its arguments."""
+
+
+def miss(session: Session | None, func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    """Issue a call that was not seen before. `prediction.py` puts the real one here."""
+    raise NotImplementedError(func)
+
+
+TRUE, FALSE = object(), object()
+SCALARS: dict[Any, frozenset[int | str]] = {}
+"""Of each operator that was issued: places whose whole numbers are values and not part of the template."""
+
+_NOWHERE: frozenset[int | str] = frozenset()
+
+
+def wrap(allocation: Allocation, layout: Layout, offset: int) -> RemoteTensor:
+    """A tensor over an allocation."""
+    tensor: RemoteTensor = _make(
+        RemoteTensor, layout.shape, layout.stride, offset, None, layout.dtype, _strided, layout.session.device
+    )
+    tensor._allocation = allocation
+    tensor._layout = layout
+    tensor._offset = offset
+    return tensor
+
+
+class Unkeyed(Exception):
+    """An argument that has no place in a template: a tensor of another device, a generator."""
+
+
+def _add(value: Any, place: int | str, func: Any, key: list[Any], words: list[int]) -> None:  # noqa: PLR0912
+    """Put an argument other than a plain tensor into a key, and what varies of it into words."""
+    kind = type(value)
+    if kind is RemoteTensor:
+        words.append(value._allocation.handle)
+        if value._offset:
+            key.append(value._layout.shifted)
+            words.extend(int_words(value._offset))
+        else:
+            key.append(value._layout)
+    elif value is None:
+        key.append(None)
+    elif kind is bool:
+        key.append(TRUE if value else FALSE)
+    elif kind is float:
+        if place in SCALARS.get(func, _NOWHERE):
+            key.append(float)
+            words.extend(float_words(value))
+        else:
+            key.append((float, value.hex()))
+    elif kind is int:
+        if place in SCALARS.get(func, _NOWHERE) and -(1 << 63) <= value < 1 << 63:
+            key.append(int)
+            words.extend(int_words(value))
+        else:
+            key.append(value)
+    elif kind is list or kind is tuple:
+        key.append((list, len(value)))
+        for item in value:
+            _add(item, place, func, key, words)
+    elif isinstance(value, torch.Tensor | torch.Generator):
+        raise Unkeyed
+    elif kind is complex:
+        key.append((complex, value.real.hex(), value.imag.hex()))
+    else:
+        key.append(value)
+
+
+def issue(  # noqa: C901, PLR0912 - the path of every operator
+    session: Session | None, func: Any, args: Sequence[Any], kwargs: dict[str, Any] | None
+) -> Any:
+    """Call an operator on the server; returns tensors that will be there."""
+    key: list[Any] = [func]
+    words: list[int] = [0, 0]
+    place = 0
+    try:
+        for value in args:
+            if type(value) is RemoteTensor:
+                layout = value._layout
+                if session is None:
+                    session = layout.session
+                words.append(value._allocation.handle)
+                if value._offset:
+                    key.append(layout.shifted)
+                    words.extend(int_words(value._offset))
+                else:
+                    key.append(layout)
+            else:
+                _add(value, place, func, key, words)
+            place += 1
+        if kwargs:
+            for name, value in kwargs.items():
+                key.append(name)
+                _add(value, name, func, key, words)
+    except Unkeyed:
+        return miss(session, func, args, kwargs or {})
+    if session is None:
+        session = _session_in(args, kwargs)
+        if session is None:
+            return miss(session, func, args, kwargs or {})
+    entry = session.entries.get(tuple(key))
+    if entry is None:
+        return miss(session, func, args, kwargs or {})
+    if entry.run is not None:
+        return entry.run(args, kwargs or {})
+    words[0] = entry.number
+    words[1] = session.site(_getframe(1).f_back)
+    session.counters.operators += 1
+    layout = entry.layout
+    if layout is not None:
+        handle = session.new_handle()
+        tensor: RemoteTensor = _make(
+            RemoteTensor, layout.shape, layout.stride, 0, None, layout.dtype, _strided, session.device
+        )
+        tensor._allocation = Allocation(session, handle, layout.extent_bytes)
+        tensor._layout = layout
+        tensor._offset = 0
+        words.append(handle)
+        if session.recording is not None:
+            session.made.append(weakref.ref(tensor._allocation))
+        pending = session.pending
+        pending.extend(words)
+        if len(pending) > session.threshold:
+            session.flush()
+        return tensor
+    made: list[RemoteTensor] = []
+    for each in entry.layouts:
+        handle = session.new_handle()
+        allocation = Allocation(session, handle, each.extent_bytes)
+        if session.recording is not None:
+            session.made.append(weakref.ref(allocation))
+        made.append(wrap(allocation, each, 0))
+        words.append(handle)
+    pending = session.pending
+    pending.extend(words)
+    if len(pending) > session.threshold:
+        session.flush()
+    assert entry.build is not None
+    return entry.build(made, args, kwargs or {})
+
+
+def _session_in(args: Sequence[Any], kwargs: dict[str, Any] | None) -> Session | None:
+    """The session of the first remote tensor anywhere in the arguments."""
+    for value in (*args, *(kwargs or {}).values()):
+        for item in value if isinstance(value, (list, tuple)) else (value,):
+            if type(item) is RemoteTensor:
+                return item._layout.session
+    return None
