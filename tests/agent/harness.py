@@ -144,7 +144,6 @@ class Node:
                     # the watchdog.
                     "ALIQUOT_AGENT_ENFORCEMENT_TIERS": "watchdog",
                     "ALIQUOT_AGENT_WATCHDOG_GRACE_MAX": "1s",
-                    "ALIQUOT_AGENT_HOSTING_SERVICES": "none",  # whatever is installed where the tests run
                     **self.base_environment(),
                 },
                 stdout=log,

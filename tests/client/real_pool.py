@@ -10,6 +10,9 @@ from pathlib import Path
 
 from aliquot.cli.localpool import Layout, LocalPool, PoolPlan
 
+NOTHING_SERVED = {"ALIQUOT_AGENT_HOSTING_SERVICES": "none"}
+"""Whatever is installed where the tests run."""
+
 
 @contextmanager
 def real_pool(
@@ -26,7 +29,7 @@ def real_pool(
         metrics_port=0,
         agent_metrics_port=0,
         tiers=(tiers,),
-        agent_variables=tuple((settings or {}).items()),
+        agent_variables=tuple((NOTHING_SERVED | dict(settings or {})).items()),
     )
     try:
         with LocalPool(Layout.of(root), plan) as pool:

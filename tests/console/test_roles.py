@@ -43,7 +43,7 @@ ROUTES: list[tuple[str, str, str, Any]] = [
     ("PoolService.GetStatus", "GET", "/cluster/status", None),
     ("PoolService.ListNodes", "GET", "/nodes", None),
     ("PoolService.DeclareNodes", "PUT", "/nodes", [{"name": "n9", "agentless": True}]),
-    ("PoolService.Fits", "POST", "/nodes:fits", {"request": REQUEST}),
+    ("PoolService.Fits", "POST", "/nodes:fits", {"request": {"gpu": "0.001,1Mi"}}),
     ("PoolService.GetNode", "GET", "/nodes/n1", None),
     ("PoolService.Cordon", "POST", "/nodes/n9:cordon", None),
     ("PoolService.Uncordon", "POST", "/nodes/n9:uncordon", None),

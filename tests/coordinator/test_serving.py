@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from hashlib import sha256
 from pathlib import Path
 
 import grpc
 import pytest
 
+from aliquot.common.ids import serving_credential
 from aliquot.v1 import agent_pb2, pool_pb2, types_pb2
 from tests.coordinator.pool import Agent, agents, eventually, fields_of, reason_of, running, settings_for, sqlite
 from tests.coordinator.test_sessions import ACTIVE, ready
@@ -48,6 +50,17 @@ async def test_a_remote_lease_goes_where_it_can_be_served_and_names_its_endpoint
         node = await pool.node("n2")
         assert list(node.serves) == [REMOTE]
         assert not node.labels
+
+
+async def test_agents_are_told_how_clients_prove_themselves_for_what_is_served_alone() -> None:
+    async with running() as pool, agents(agent := Serving(pool.address, "n1")):
+        await ready(pool)
+        served = await pool.allocate("0.25", serve=REMOTE, wait_until=ACTIVE)
+        local = await pool.allocate("0.25", wait_until=ACTIVE)
+        told = {piece.lease_id: piece for desired in agent.desired for piece in desired.slices}
+        credential = serving_credential(served.secret, served.lease_id, served.lease_epoch, served.request.tenant)
+        assert told[served.lease_id].serving_credential_sha256 == sha256(credential.encode()).digest()
+        assert told[local.lease_id].serving_credential_sha256 == b""
 
 
 async def test_where_nobody_can_serve_it_it_is_refused_with_the_reason() -> None:

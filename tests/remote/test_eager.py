@@ -208,3 +208,13 @@ def test_operators_agree_with_the_cpu(device: torch.device, program: Callable[[t
         expected if isinstance(expected, tuple) else (expected,), got if isinstance(got, tuple) else (got,), strict=True
     ):
         assert same(one.resolve_conj(), other)
+
+
+def test_batch_norm_of_a_model_that_is_evaluated(device: torch.device) -> None:
+    torch.manual_seed(0)
+    here = nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4)).eval()
+    there = copy.deepcopy(here).to(device)
+    x = torch.randn(2, 1, 6, 6)
+    for context in (torch.enable_grad, torch.no_grad, torch.inference_mode):
+        with context():
+            assert same(here(x).detach(), there(x.to(device)))

@@ -14,11 +14,12 @@ from tests.client.real_pool import real_pool
 from tests.remote_serving.nodes import install
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalPool]:
     """A node with two A100-40, simulated, on which aliquot's own service is installed."""
     settings = {
         "PYTHONPATH": str(install(tmp_path_factory.mktemp("engine"))),
+        "ALIQUOT_AGENT_HOSTING_SERVICES": "all",
         "ALIQUOT_AGENT_POLL_HEALTH": "300ms",
     }
     with real_pool(nodes=1, gpus=2, settings=settings) as pool:

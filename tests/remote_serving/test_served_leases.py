@@ -16,7 +16,6 @@ from aliquot import remote
 from aliquot.cli.localpool import LocalPool
 from aliquot.client import HeldLease, LeaseState, Pool, Serve
 from aliquot.remote.core.endpoint import parse
-from aliquot.remote.session import Session
 from aliquot.remote.ticket import Ticket
 from aliquot.remote.wire.client import Notice, Opening, RemoteChannel, open_channel
 from tests.polling import eventually
@@ -201,11 +200,25 @@ def test_a_ticket_that_others_can_read_is_refused(tmp_path: Path, monkeypatch: p
         remote.connect()
 
 
-def test_a_program_that_is_killed_leaves_nothing(pool: Pool) -> None:
-    lease = serve(pool)
-    first = Session(lambda: Ticket.of(lease.info)).open(engine="memory")
-    serving = int(ask(first, b"who").split()[0])
-    assert os.path.exists(f"/proc/{serving}")  # noqa: PTH110
-    first.close()
-    lease.release(wait_gone=True)
-    assert not os.path.exists(f"/proc/{serving}")  # noqa: PTH110
+HOLDS = """
+import os, pathlib, sys, time
+from aliquot import remote
+channel = remote.connect().open(engine="memory")
+channel.send(b"who")
+serving = channel.receive().split()[0].decode()
+pathlib.Path(sys.argv[1]).write_text(f"{os.getpid()} {serving}")
+time.sleep(600)
+"""
+
+
+def test_a_program_that_is_killed_leaves_nothing(environment: dict[str, str], pool: Pool, tmp_path: Path) -> None:
+    told = tmp_path / "told"
+    command = [sys.executable, "-m", "aliquot.cli", "run", "--remote", "--gpu", SMALL]
+    command += ["--", sys.executable, "-c", HOLDS, str(told)]
+    runner = subprocess.Popen(command, env=environment | {"PYTHONPATH": ""}, stdout=subprocess.DEVNULL)
+    eventually(lambda: told.exists() and told.read_text())
+    program, serving = (int(word) for word in told.read_text().split())
+    os.kill(program, signal.SIGKILL)
+    assert runner.wait(60) == 128 + signal.SIGKILL
+    eventually(lambda: not Path(f"/proc/{serving}").exists())
+    eventually(lambda: not [lease for lease in pool.leases() if lease.state is not LeaseState.QUEUED])

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import socket
 import ssl
+import subprocess
+import sys
 import threading
 
 import grpc
@@ -25,7 +27,7 @@ from aliquot.remote.wire.client import Notice, open_channel
 from aliquot.remote.wire.options import CERTIFICATE_NAME
 from aliquot.v1 import remote_pb2, remote_pb2_grpc
 from bench._delaying import DelayingProxy
-from tests.agent.harness import until
+from tests.agent.harness import ROOT, until
 from tests.remote_serving.served import CREDENTIAL, Served, opening, serving
 
 SHORT = Bounds(resume_s=1.0, hello_s=0.5, sessions_max=2)
@@ -323,6 +325,38 @@ def test_nobody_there() -> None:
     free.close()
     with pytest.raises(SessionUnreachable, match="nobody answers"):
         open_channel(Endpoint("127.0.0.1", port, bytes(32)), opening(), connect_s=0.2)
+
+
+FORK = """
+import os, sys
+from aliquot.remote import SessionClosed
+from tests.remote_serving.served import serving
+
+with serving() as served:
+    channel = served.open()
+    for _ in range(50):
+        channel.send(b"quiet")
+        if (pid := os.fork()) == 0:
+            try:
+                channel.send(b"of the fork")
+            except SessionClosed:
+                channel.close()
+                os._exit(0)
+            os._exit(1)
+        assert os.waitpid(pid, 0)[1] == 0
+    channel.send(b"on")
+    assert channel.receive() == b"on"
+    channel.close()
+print("well")
+"""
+
+
+def test_a_fork_of_the_program_does_not_hang_and_does_no_harm() -> None:
+    """As the workers of a data loader are."""
+    done = subprocess.run(
+        [sys.executable, "-c", FORK], capture_output=True, text=True, timeout=100, check=False, cwd=ROOT
+    )
+    assert done.stdout == "well\n", done.stderr
 
 
 def test_only_new_tls_is_spoken() -> None:

@@ -298,7 +298,8 @@ class Fault(_Message, frozen=True):
     fault: int
     reason: str
     """`out_of_memory`, `index`, `value`, `type`, `linalg`, `not_implemented`, else `operator`; of what a
-    client itself did wrong `not_allowed`, `dropped`, `malformed`."""
+    client itself did wrong `not_allowed`, `dropped`, `malformed`,
+    `mispredicted` (the same operator will work when it is called again)."""
     message: str
     operator: str = ""
     site: int = 0

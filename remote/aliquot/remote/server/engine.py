@@ -27,7 +27,7 @@ from aliquot.remote.server.executor import Executable, TemplateError
 from aliquot.remote.server.graphs import Graphs
 from aliquot.remote.server.randomness import Generator
 from aliquot.remote.server.recordings import Recordings
-from aliquot.remote.server.store import HandleError, Store
+from aliquot.remote.server.store import HandleError, MispredictedError, Store
 
 _CHUNK_BYTES = FRAME_BYTES_MAX - 64
 
@@ -65,6 +65,7 @@ _REASONS: tuple[tuple[type[BaseException], str], ...] = (
     (MemoryError, "out_of_memory"),
     (operators.NotAllowed, "not_allowed"),
     (HandleError, "dropped"),
+    (MispredictedError, "mispredicted"),
     (LayoutError, "malformed"),
     (TemplateError, "malformed"),
     (StreamError, "malformed"),

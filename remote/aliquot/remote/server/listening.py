@@ -31,6 +31,7 @@ HELLO_S = 10.0
 RESUME_S = 30.0
 _SWEEP_S = 0.5
 _LOOK_S = 0.1
+_BRIEFLY_S = 3.0
 _ADD_UP = ("frames_up", "frames_down", "bytes_up", "bytes_down", "answer_waits", "resumed", "ops", "waits")
 
 MakeEngine = Callable[[str, Part, Callable[[bytes], None]], Engine]
@@ -105,9 +106,15 @@ class RemoteServer(remote_pb2_grpc.RemoteServiceServicer):
             return len(self._sessions)
 
     def wait_empty(self, timeout_s: float) -> None:
-        """Until nobody is there any more, or the time is over."""
+        """Until nobody is there any more, or the time is over. Who has been away for a while is not waited for: a
+        program that was killed can't close its session.
+        """
         until_s = time.monotonic() + timeout_s
-        while self.sessions() and time.monotonic() < until_s:
+        while (now_s := time.monotonic()) < until_s:
+            with self._lock:
+                here = self._beginning + sum(each.alone_s(now_s) < _BRIEFLY_S for each in self._sessions.values())
+            if not here:
+                return
             self._stopped.wait(_LOOK_S)
 
     def stop(self, reason: str, detail: str, timeout_s: float = 2.0) -> None:

@@ -14,6 +14,10 @@ from aliquot.remote.core.layouts import LayoutError, extent, item_bytes
 _VIEWS_KEPT = 16
 
 
+class MispredictedError(ValueError):
+    """An operator made other sizes or another type than its client had predicted."""
+
+
 class HandleError(ValueError):
     """A handle that names nothing, or names something that lives already."""
 
@@ -183,10 +187,10 @@ def make_predicted(tensor: torch.Tensor, layout: Layout) -> torch.Tensor:
     """The same values, lying as the client believes.
 
     Raises:
-        LayoutError: sizes or type differ, so that they can't.
+        MispredictedError: sizes or type differ, so that they can't.
     """
     if tuple(tensor.shape) != layout.shape or tensor.dtype is not layout.torch_dtype:
-        raise LayoutError(
+        raise MispredictedError(
             f"{layout.dtype}{list(layout.shape)} was expected, {tensor.dtype}{list(tensor.shape)} was made"
         )
     made = torch.empty_strided(layout.shape, layout.stride, dtype=layout.torch_dtype, device=tensor.device)

@@ -22,20 +22,26 @@ from aliquot.remote.errors import (
     RemoteTypeError,
     RemoteValueError,
 )
+from aliquot.remote.torch import autocast as _autocast
 from aliquot.remote.torch import backend as _backend
 from aliquot.remote.torch import overrides as _overrides
 from aliquot.remote.torch import special as _special  # noqa: F401 - puts its operators in place
 from aliquot.remote.torch.backend import attach, detach, session_of
 from aliquot.remote.torch.capture import Captured, capture
 from aliquot.remote.torch.errors import RemoteLinAlgError, RemoteOutOfMemoryError
+from aliquot.remote.torch.graphs import Graph, graph
+from aliquot.remote.torch.hiding import hide as _hide
 from aliquot.remote.torch.tensor import RemoteTensor
 
 _backend.register()
 _overrides.register()
+_autocast.register()
+_hide("aliquot.remote")
 
 __all__ = [
     "CaptureError",
     "Captured",
+    "Graph",
     "RemoteError",
     "RemoteIndexError",
     "RemoteLinAlgError",
@@ -49,5 +55,6 @@ __all__ = [
     "attach",
     "capture",
     "detach",
+    "graph",
     "session_of",
 ]

@@ -126,18 +126,19 @@ class Event:
     def record(self, stream: Stream | None = None) -> None:
         """Put it behind what was issued until now."""
         session = self._session = session_of(stream.device if stream else None)
+        if self._time is None and self._request:
+            session.arrivals.pop(self._request, None)
         self._request = session.request()
         self._time = None
+        session.arrivals[self._request] = 0.0
         session.flush()
         session.send(messages.Mark(self._request))
 
     def synchronize(self) -> None:
         """Wait until the server has reached it."""
-        import time  # noqa: PLC0415
-
         if self._session is not None and self._time is None:
             self._session.wait(self._request)
-            self._time = time.perf_counter()
+            self._time = self._session.arrivals.pop(self._request)
 
     def query(self) -> bool:
         """Whether the server has reached it; waits for it."""
@@ -158,6 +159,22 @@ class Event:
         if not self._timed or not other._timed or self._time is None or other._time is None:
             raise RuntimeError("both events must be recorded with enable_timing=True")
         return (other._time - self._time) * 1000
+
+
+class _Current:
+    """Makes a device the current one for a while."""
+
+    def __init__(self, device: torch.device | str | int) -> None:
+        self._index = session_of(device).index
+        self._before = 0
+
+    def __enter__(self) -> None:
+        global _current
+        self._before, _current = _current, self._index
+
+    def __exit__(self, *_: object) -> None:
+        global _current  # noqa: PLW0603
+        _current = self._before
 
 
 class _Module(types.ModuleType):
@@ -189,7 +206,7 @@ class _Module(types.ModuleType):
 
     def manual_seed_all(self, seed: int) -> None:
         for session in _sessions:
-            if session is not None:
+            if session is not None and session.closed is None:
                 session.flush()
                 session.send(messages.Seed(_seed(seed)))
 
@@ -259,6 +276,12 @@ def _empty_strided(size: Sequence[int], stride: Sequence[int], **kwargs: Any) ->
     return empty(session_of(kwargs.get("device")), size, stride, kwargs.get("dtype") or torch.get_default_dtype())
 
 
+def _refuse_location(_: object, location: str) -> None:
+    """What is loaded is loaded here first: a storage by itself can't be elsewhere."""
+    if location.startswith("aliquot"):
+        raise RemoteError(f"can't load straight to {location}: load with map_location='cpu', then move by .to()")
+
+
 def _copy_from(source: torch.Tensor, target: torch.Tensor, non_blocking: bool = False) -> torch.Tensor:  # noqa: FBT001
     """Copies that PyTorch makes below our tensors' own path, as for `torch.tensor(…, device=…)`."""
     copied: torch.Tensor = SPECIAL[_aten.copy_.default](_aten.copy_.default, (target, source, non_blocking), {})
@@ -291,11 +314,13 @@ def register() -> None:
     """Make the device known to PyTorch, once a process."""
     hook, guard = _Hooks(), _Guard()
     module = _Module("torch.aliquot", "Remote devices.")
-    vars(module).update(Stream=Stream, Event=Event)
+    vars(module).update(Stream=Stream, Event=Event, device=_Current)
     _setup_privateuseone_for_python_backend("aliquot", backend_module=module, hook=hook, device_guard=guard)
     supported = _foreach_supported_types
     if RemoteTensor not in supported:
         supported.append(RemoteTensor)
+    torch.__future__.set_swap_module_params_on_conversion(True)
+    torch.serialization.register_package(15, lambda _: None, _refuse_location)
     register_factories("PrivateUse1")
 
 

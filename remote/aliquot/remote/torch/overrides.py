@@ -166,6 +166,22 @@ def _gru_cell(
     return (hidden - new) * update + new, gates_in
 
 
+def _ctc_loss(  # noqa: PLR0917
+    log_probs: torch.Tensor,
+    targets: torch.Tensor,
+    input_lengths: torch.Tensor,
+    target_lengths: torch.Tensor,
+    blank: int = 0,
+    reduction: int = 1,
+    zero_infinity: bool = False,  # noqa: FBT001
+) -> torch.Tensor:
+    """Lengths are numbers of the program, wherever their tensors are."""
+    loss: torch.Tensor = _aten.ctc_loss.IntList(
+        log_probs, targets, input_lengths.tolist(), target_lengths.tolist(), blank, reduction, zero_infinity
+    )
+    return loss
+
+
 _library = torch.library.Library("aten", "IMPL")
 
 
@@ -175,6 +191,7 @@ def register() -> None:
     _library.impl("scaled_dot_product_attention", _attention, "AutogradPrivateUse1")
     _library.impl("dropout", _dropout, "AutogradPrivateUse1")
     _library.impl("_thnn_fused_lstm_cell", _lstm_cell, "AutogradPrivateUse1")
+    _library.impl("ctc_loss.Tensor", _ctc_loss, "AutogradPrivateUse1")
     _library.impl("_thnn_fused_gru_cell", _gru_cell, "AutogradPrivateUse1")
 
 

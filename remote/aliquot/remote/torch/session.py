@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
+import time
 import weakref
 from dataclasses import dataclass
 from types import CodeType, FrameType
@@ -77,7 +78,12 @@ class Session:
         self.made: list[weakref.ref[Any]] = []
         self.shapes: dict[int, Shape] = {}
         self.evictions = 0
+        self.mispredicted: set[str] = set()
+        """Operators of which the server made other sizes than predicted: they are asked for from then on."""
+        self.arrivals: dict[int, float] = {}
+        """When answers came, of requests that were put here with 0."""
         self._recordings: set[int] = set()
+        self._graphs = 0
         self.entries: dict[tuple[Any, ...], Any] = {}
         self.layouts: dict[Any, Any] = {}
         self.free_templates: list[int] = []
@@ -150,6 +156,21 @@ class Session:
             request = self.request()
             self.ask(messages.Record(request, number, b"", 2, []), request)
             self.free_handles.extend(handles)
+
+    def remember(self, allocation: Any) -> None:
+        """Have the step that is being recorded know what it makes."""
+        self.made.append(weakref.ref(allocation))
+
+    def take_graph(self, most: int) -> int:
+        """A number that no graph has.
+
+        Raises:
+            RemoteError: there are too many.
+        """
+        self._graphs += 1
+        if self._graphs > most:
+            raise RemoteError(f"more than {most} graphs were compiled for one session")
+        return self._graphs - 1
 
     def refuse_recording(self, what: str) -> CaptureError:
         """The error of a step that can't be captured, which names the line."""
@@ -309,6 +330,8 @@ class Session:
         if isinstance(message, messages.Reply):
             with self._arrived:
                 self._replies[message.request] = message
+                if message.request in self.arrivals:
+                    self.arrivals[message.request] = time.perf_counter()
         elif isinstance(message, messages.Fault):
             self._faults[message.fault] = message
 
@@ -321,6 +344,10 @@ class Session:
             self.send(messages.Resume(number))
         if fault is None:
             raise RemoteError("an operator failed on the server, which did not say why")
+        if fault.reason == "mispredicted":
+            self.mispredicted.add(fault.operator)
+            self.evictions += 1
+            self.entries.clear()
         raise from_fault(fault, self.describe(fault.site))
 
     def flush_dropped(self) -> None:

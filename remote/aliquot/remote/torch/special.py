@@ -7,10 +7,11 @@ from typing import Any
 
 import torch
 
-from aliquot.remote.core.layouts import extent
+from aliquot.remote.core.layouts import contiguous_stride, count, extent
 from aliquot.remote.errors import RemoteError
 from aliquot.remote.torch.prediction import layout_of
 from aliquot.remote.torch.tensor import SPECIAL, RemoteTensor, issue, wrap
+from aliquot.remote.torch.transfer import empty
 
 _aten = torch.ops.aten
 
@@ -89,12 +90,45 @@ def _reshape_object(source: RemoteTensor, func: Any, args: Sequence[Any], kwargs
 def _resize(_: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> RemoteTensor:
     source: RemoteTensor = args[0]
     shape = tuple(args[1])
-    if shape == source._layout.shape:
+    before = source._layout
+    if shape == before.shape:
         return source
-    raise RemoteError(
-        f"resize_ from {list(source._layout.shape)} to {list(shape)} is not supported on a remote device: "
-        "make a new tensor"
-    )
+    layout = layout_of(before.session, before.dtype, shape, contiguous_stride(shape))
+    if source._offset or layout.extent_bytes > source._allocation.size_bytes:
+        # What there is moves to a larger place; elements keep their order in memory.
+        larger = empty(before.session, (count(shape),), (1,), before.dtype)
+        length = min(count(shape), source._allocation.size_bytes // before.dtype.itemsize - source._offset)
+        flat = layout_of(before.session, before.dtype, (length,), (1,))
+        if length:
+            larger[:length].copy_(wrap(source._allocation, flat, source._offset))
+        source._allocation, source._offset = larger._allocation, 0
+    source._layout = layout
+    _follow(source)
+    return source
+
+
+def _set(_: Any, args: Sequence[Any], __: dict[str, Any]) -> RemoteTensor:
+    """`set_` to another tensor: the same elements from then on."""
+    target: RemoteTensor = args[0]
+    source = args[1]
+    if not isinstance(source, RemoteTensor) or source._layout.session is not target._layout.session:
+        raise RemoteError(f"set_ from {source.device} to {target.device} is not supported")
+    target._allocation, target._layout, target._offset = source._allocation, source._layout, source._offset
+    _follow(target)
+    return target
+
+
+def _follow(source: RemoteTensor) -> None:
+    """Have the tensor object say the sizes that it has now."""
+    layout = source._layout
+    if source.shape != layout.shape or source.stride() != layout.stride:
+        other = wrap(source._allocation, layout, source._offset)
+        with torch._C._DisableTorchDispatch(), torch.no_grad():
+            torch._C._set_meta_in_tls_dispatch_include(True)
+            try:
+                source.set_(other.untyped_storage(), source._offset, layout.shape, layout.stride)
+            finally:
+                torch._C._set_meta_in_tls_dispatch_include(False)
 
 
 def _refused(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
@@ -116,7 +150,8 @@ for _operator in (
     _aten.unsqueeze_.default,
 ):
     SPECIAL[_operator] = _changed_in_place
-for _operator in (_aten.set_.source_Storage, _aten.set_.source_Tensor, _aten.set_.source_Storage_storage_offset):
+SPECIAL[_aten.set_.source_Tensor] = _set
+for _operator in (_aten.set_.source_Storage, _aten.set_.source_Storage_storage_offset):
     SPECIAL[_operator] = _refused
 
 

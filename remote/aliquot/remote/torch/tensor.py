@@ -110,6 +110,9 @@ class RemoteTensor(torch.Tensor):
 
         return deep_copy(self, memo)
 
+    def __format__(self, spec: str) -> str:
+        return format(self.item(), spec) if self.dim() == 0 else format(repr(self), spec)
+
     def tolist(self) -> Any:
         """The elements, fetched."""
         return self.detach().cpu().tolist()

@@ -7,8 +7,10 @@ broke. What was sent and not acknowledged is kept, so the session goes on where 
 from __future__ import annotations
 
 import logging
+import os
 import threading
 import time
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -84,17 +86,11 @@ class RemoteChannel:
         connect_s: float,
     ) -> None:
         self._connect_s = connect_s
+        self._make_locks()
         self._endpoint = endpoint
         self._opening = opening
         self._locate = locate
         self._on_notice = on_notice
-        lock = threading.Lock()
-        self._changed = threading.Condition(lock)
-        """The sender may have something to do."""
-        self._arrived = threading.Condition(lock)
-        """A frame has come, or the session has ended."""
-        self._room = threading.Condition(lock)
-        """There may be room to send, or the session has ended."""
         self._sending = Sending(Limits())
         self._receiving = Receiving(DOWN_LIMITS)
         self._inbox: deque[bytes] = deque()
@@ -119,7 +115,26 @@ class RemoteChannel:
         self.notice: Notice | None = None
         """The last one, if there was one."""
         self._thread = threading.Thread(target=self._run, name="aliquot-remote", daemon=True)
+        _channels.add(self)
         self._thread.start()
+
+    def _make_locks(self) -> None:
+        lock = threading.Lock()
+        self._changed = threading.Condition(lock)
+        """The sender may have something to do."""
+        self._arrived = threading.Condition(lock)
+        """A frame has come, or the session has ended."""
+        self._room = threading.Condition(lock)
+        """There may be room to send, or the session has ended."""
+
+    def abandon(self) -> None:
+        """This is a fork of the program: the session is the other's, and whatever held the locks is not here."""
+        self._make_locks()
+        self._closing = True
+        self._error = SessionClosed(
+            "the session is of the program that this one was forked from",
+            hint="open one of its own here, or use it there alone",
+        )
 
     # -- the channel
 
@@ -172,6 +187,8 @@ class RemoteChannel:
     def close(self) -> None:
         """See `Channel`. What was not done yet is not done any more."""
         with self._changed:
+            if self._closing:
+                return
             self._closing = True
             self._fail(SessionClosed("the session was closed by this program"))
             self._wake_sender()
@@ -448,6 +465,18 @@ def open_channel(
         channel.close()
         raise
     return channel
+
+
+_channels: weakref.WeakSet[RemoteChannel] = weakref.WeakSet()
+
+
+def _abandon_all() -> None:
+    for channel in list(_channels):
+        channel.abandon()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_abandon_all)
 
 
 def software() -> str:

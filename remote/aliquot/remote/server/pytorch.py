@@ -1,0 +1,48 @@
+"""PyTorch's operators as an engine of a process that serves a lease: on the part's device, within its memory."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from functools import lru_cache
+
+import torch
+
+from aliquot.remote.core.channel import Engine, EngineFactory
+from aliquot.remote.server.doorkeeper import Part
+from aliquot.remote.server.engine import Settings, TorchEngine, engine_factory
+
+_SIMULATED = "ALIQUOT_SIMGPU"
+"""Set where devices are simulated: nothing can compute on them, so the processor does."""
+
+
+def make(part: Part, answer: Callable[[bytes], None]) -> Engine:
+    """The engine of one session. Raises `LookupError` where PyTorch can't use the device."""
+    engine = _factory(part)(answer)
+    return Counted(engine) if isinstance(engine, TorchEngine) else engine
+
+
+class Counted:
+    """An engine, and how much of the part's memory it holds."""
+
+    def __init__(self, engine: TorchEngine) -> None:
+        self._engine = engine
+        self.handle = engine.handle
+        self.close = engine.close
+
+    def figures(self) -> dict[str, int]:
+        """For the metrics of the lease."""
+        return {"memory_bytes": self._engine.store.account.used_bytes}
+
+
+@lru_cache(maxsize=64)
+def _factory(part: Part) -> EngineFactory:
+    """One for each part, so that its sessions share what was uploaded."""
+    if torch.cuda.is_available():
+        device = f"cuda:{part.ordinal}"
+    elif _SIMULATED in os.environ:
+        device = "cpu"
+        torch.set_num_threads(1)  # several parts are several processes, and a sum's order is then everywhere the same
+    else:
+        raise LookupError("PyTorch on this node can't use its GPUs: install a build of it for CUDA")
+    return engine_factory(Settings(device=device, memory_bytes=part.memory_bytes))

@@ -1,0 +1,190 @@
+"""A function that is traced once, sent as a list of calls, and then run by its number: for inference.
+
+A forward pass of a thousand operators is one small message then. The function must do the same each time and write to
+no tensor; its parameters are read where they are, so what an optimizer changes in them is seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import fx
+from torch.utils import _pytree as trees
+
+from aliquot.remote.core import messages
+from aliquot.remote.core.bounds import GRAPHS_MAX
+from aliquot.remote.core.words import int_words
+from aliquot.remote.errors import RemoteError
+from aliquot.remote.torch import tensor as tensors
+from aliquot.remote.torch.prediction import layout_of
+from aliquot.remote.torch.session import Session
+from aliquot.remote.torch.tensor import Allocation, Layout, RemoteTensor, wrap
+
+_GETITEM = "getitem"
+
+
+def graph(function: Callable[..., Any]) -> Graph:
+    """A function of tensors that does what `function` does, without gradients, as one operator on the server."""
+    return Graph(function)
+
+
+class _Variant:
+    """The function for inputs of certain sizes."""
+
+    def __init__(
+        self, number: int, extra: list[RemoteTensor], layouts: list[Layout], tree: Any, evictions: int
+    ) -> None:
+        self.number = number
+        self.extra = extra
+        self.layouts = layouts
+        self.tree = tree
+        self.evictions = evictions
+
+
+class Graph:
+    """A function on the server, traced anew for each kind of arguments."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._function = function
+        self._variants: dict[Any, _Variant] = {}
+
+    def __call__(self, *args: torch.Tensor) -> Any:
+        """Run it there.
+
+        Raises:
+            RemoteError: an argument is no tensor of a remote device, or the function does what a graph can't.
+        """
+        if not args or not all(isinstance(arg, RemoteTensor) for arg in args):
+            raise RemoteError("a graph takes tensors of a remote device, and nothing else")
+        given: list[RemoteTensor] = list(args)  # type: ignore[arg-type]
+        session = given[0]._layout.session
+        training = isinstance(self._function, torch.nn.Module) and self._function.training
+        key = (training, tuple((arg._layout, arg._offset != 0) for arg in given))
+        variant = self._variants.get(key)
+        if variant is None or variant.evictions != session.evictions:
+            variant = self._variants[key] = self._define(session, given)
+        return self._run(session, variant, given)
+
+    def _run(self, session: Session, variant: _Variant, given: list[RemoteTensor]) -> Any:
+        words = [variant.number, session.site(tensors._getframe(2))]
+        for arg in (*given, *variant.extra):
+            words.append(arg._allocation.handle)
+            if arg._offset:
+                words.extend(int_words(arg._offset))
+        made: list[Any] = []
+        for layout in variant.layouts:
+            handle = session.new_handle()
+            allocation = Allocation(session, handle, layout.extent_bytes)
+            if session.recording is not None:
+                session.remember(allocation)
+            made.append(wrap(allocation, layout, 0))
+            words.append(handle)
+        session.counters.operators += 1
+        session.pending.extend(words)
+        if len(session.pending) > session.threshold:
+            session.flush()
+        return trees.tree_unflatten(made, variant.tree)
+
+    def _define(self, session: Session, given: list[RemoteTensor]) -> _Variant:
+        from torch.fx.experimental.proxy_tensor import make_fx  # noqa: PLC0415 - slow to load
+
+        seen: list[tuple[list[Any], Any]] = []
+
+        def flat(*args: torch.Tensor) -> list[Any]:
+            leaves, tree = trees.tree_flatten(self._function(*args))
+            seen.append((leaves, tree))
+            return leaves
+
+        with torch.no_grad():
+            traced = make_fx(flat, tracing_mode="real")(*given)
+        translated = _Translation(traced)
+        extra = [getattr(traced, str(node.target)) for node in traced.graph.nodes if node.op == "get_attr"]
+        if not all(isinstance(value, RemoteTensor) for value in extra):
+            raise RemoteError("the function uses tensors that are not on the remote device: move them there first")
+        leaves, tree = seen[-1]
+        layouts = [layout_of(session, leaf.dtype, leaf.shape, leaf.stride()) for leaf in leaves]
+        number = session.take_graph(GRAPHS_MAX)
+        session.send(messages.Graph(number, translated.inputs, translated.nodes, translated.outputs))
+        template = session.new_template()
+        session.define(
+            messages.Template(
+                template,
+                f"graph::{number}",
+                [
+                    messages.TensorArg(arg._layout.name, arg._layout.shape, arg._layout.stride, arg._offset != 0)
+                    for arg in (*given, *extra)
+                ],
+                {},
+                [messages.Result(layout.name, layout.shape, layout.stride) for layout in layouts],
+            )
+        )
+        return _Variant(template, extra, layouts, tree, session.evictions)
+
+
+class _Translation:
+    """A traced graph as calls that name operators and earlier values."""
+
+    def __init__(self, module: fx.GraphModule) -> None:
+        self.nodes: list[messages.Node] = []
+        self.inputs = sum(node.op in ("placeholder", "get_attr") for node in module.graph.nodes)
+        self.outputs: list[messages.ValueArg] = []
+        self._values: dict[fx.Node, messages.ValueArg] = {}
+        number = 0
+        for node in module.graph.nodes:
+            if node.op in ("placeholder", "get_attr"):
+                self._values[node] = messages.ValueArg(number)
+                number += 1
+            elif node.op == "call_function":
+                self._call(node)
+            elif node.op == "output":
+                self._return(node.args[0])
+            else:
+                raise RemoteError(f"a graph with {node.op} {node.target} can't be sent")
+
+    def _call(self, node: fx.Node) -> None:
+        target: Any = node.target
+        if getattr(target, "__name__", "") == _GETITEM:
+            source = self._values[node.args[0]]  # type: ignore[index]
+            self._values[node] = messages.ValueArg(source.number, int(node.args[1]))  # type: ignore[arg-type]
+            return
+        if not isinstance(target, torch._ops.OpOverload):
+            raise RemoteError(f"a graph that calls {target} can't be sent")
+        self.nodes.append(
+            messages.Node(
+                target.name(),
+                [self._arg(arg) for arg in node.args],
+                {name: self._arg(arg) for name, arg in node.kwargs.items() if name != "pin_memory"},
+            )
+        )
+        self._values[node] = messages.ValueArg(self.inputs + len(self.nodes) - 1)
+
+    def _arg(self, value: Any) -> messages.GraphArg:
+        if isinstance(value, fx.Node):
+            return self._values[value]
+        match value:
+            case None | bool() | int() | float() | str():
+                return messages.ConstArg(value)
+            case complex():
+                return messages.ComplexArg(value.real, value.imag)
+            case torch.dtype():
+                return messages.NamedArg("dtype", str(value).removeprefix("torch."))
+            case torch.layout():
+                return messages.NamedArg("layout", str(value).removeprefix("torch."))
+            case torch.memory_format():
+                return messages.NamedArg("memory_format", str(value).removeprefix("torch."))
+            case torch.device():
+                return messages.DeviceArg()
+            case list() | tuple():
+                if value and all(isinstance(item, (bool, int, float)) for item in value):
+                    return messages.NumbersArg(list(value))
+                return messages.ValuesArg([self._arg(item) for item in value])
+            case _:
+                raise RemoteError(f"a graph with a value of type {type(value).__name__} can't be sent")
+
+    def _return(self, results: Any) -> None:
+        for result in results if isinstance(results, (list, tuple)) else [results]:
+            if not isinstance(result, fx.Node):
+                raise RemoteError(f"a graph can return tensors, not {type(result).__name__}")
+            self.outputs.append(self._values[result])
