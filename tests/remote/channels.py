@@ -114,7 +114,7 @@ def serve_connection(connection: socket.socket, blobs: object) -> None:
 
     assert isinstance(blobs, Blobs)
     reader = connection.makefile("rb", buffering=1 << 16)
-    settings = Settings(memory_bytes=int(read_frame(reader.read)), blobs=blobs)
+    settings = Settings(memory_bytes=int(read_frame(reader.read)), threads=1, blobs=blobs)
     engine = engine_factory(settings)(lambda frame: connection.sendall(_LENGTH.pack(len(frame)) + frame))
     try:
         while True:
@@ -126,11 +126,8 @@ def serve_connection(connection: socket.socket, blobs: object) -> None:
 
 
 def serve(path: str) -> None:
-    import torch
-
     from aliquot.remote.server.blobs import Blobs
 
-    torch.set_num_threads(1)
     blobs = Blobs(1 << 28)
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(path)

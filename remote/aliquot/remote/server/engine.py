@@ -44,6 +44,8 @@ class Settings:
     """`cpu`, or `cuda` with an index, as this process sees it."""
     memory_bytes: int = 1 << 40
     seed: int = 0
+    threads: int | None = None
+    """Of one operator on a CPU. PyTorch keeps this by thread, so each engine sets its own. None: as PyTorch likes."""
     blobs_bytes: int = 1 << 30
     blobs: Blobs | None = field(default=None, compare=False)
 
@@ -54,7 +56,7 @@ def engine_factory(settings: Settings) -> EngineFactory:
     device = torch.device(settings.device)
 
     def make(answer: Callable[[bytes], None]) -> Engine:
-        return TorchEngine(answer, device, settings.memory_bytes, settings.seed, blobs)
+        return TorchEngine(answer, settings, device, blobs)
 
     return make
 
@@ -85,14 +87,13 @@ def _reason(error: BaseException) -> str:
 class TorchEngine:
     """The engine of one session."""
 
-    def __init__(
-        self, answer: Callable[[bytes], None], device: torch.device, memory_bytes: int, seed: int, blobs: Blobs
-    ) -> None:
+    def __init__(self, answer: Callable[[bytes], None], settings: Settings, device: torch.device, blobs: Blobs) -> None:
         self._answer = answer
         self._device = device
-        self._store = Store(memory_bytes)
-        self._seed = seed
-        self._generator = Generator(device, seed)
+        self._threads = settings.threads
+        self._store = Store(settings.memory_bytes)
+        self._seed = settings.seed
+        self._generator = Generator(device, settings.seed)
         self._templates: dict[int, Executable] = {}
         self._blobs = blobs
         self._graphs = Graphs(self._store, device, self._generator)
@@ -195,6 +196,8 @@ class TorchEngine:
                 )
             )
             return
+        if self._threads is not None:
+            torch.set_num_threads(self._threads)
         self._welcomed = True
         self._send(
             messages.Welcome(
@@ -254,6 +257,10 @@ class TorchEngine:
         if not self._fault:
             try:
                 executable = Executable(message.template, self._store, self._device)
+                account = self._store.account
+                needed = executable.foreseen_bytes(message.words, 0, self._store)
+                if account.used_bytes + needed > account.limit_bytes:
+                    raise OutOfMemory(needed, account.used_bytes, account.limit_bytes)
                 returned = executable.call(message.words, 0, self._store, self._generator)
                 self._send(messages.Reply(message.request, self._values(returned, message.handles)))
                 self._operators += 1

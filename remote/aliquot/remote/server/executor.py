@@ -18,7 +18,7 @@ from aliquot.remote.core.bounds import ARGUMENTS_MAX
 from aliquot.remote.core.words import words_float, words_int
 from aliquot.remote.operators import find, is_random
 from aliquot.remote.server.randomness import Generator
-from aliquot.remote.server.store import Allocation, Layout, Store, as_predicted, make_predicted
+from aliquot.remote.server.store import Layout, MispredictedError, Store, as_predicted, make_predicted
 
 _NAMED: dict[str, dict[str, object]] = {
     "dtype": {name: value for name, value in vars(torch).items() if isinstance(value, torch.dtype)},
@@ -30,6 +30,11 @@ _NAMED: dict[str, dict[str, object]] = {
         "channels_last_3d": torch.channels_last_3d,
     },
 }
+
+_SHAPED_BY_NUMBERS = ("aten::arange", "aten::range")
+
+_UNFORESEEN_BYTES = 1 << 20
+"""Of results that a kernel makes and the meta kernel doesn't, or the other way round: masks, states of generators."""
 
 _TENSOR, _FLOAT, _INT, _FIXED = range(4)
 
@@ -66,8 +71,8 @@ class Executable:
     """One template, ready to run."""
 
     __slots__ = (
-        "_checked", "_function", "_mended", "_parts", "_places", "_plain", "_random", "need_bytes", "operator",
-        "results", "width",
+        "_checked", "_function", "_mended", "_parts", "_places", "_plain", "_random", "_varies", "need_bytes",
+        "operator", "results", "width",
     )  # fmt: skip
 
     def __init__(
@@ -103,6 +108,8 @@ class Executable:
         self.need_bytes = sum(layout.extent_bytes for layout in self.results if layout is not None)
         self.width += sum(layout is not None for layout in self.results)
         self._checked = False
+        # Where sizes come from numbers of the stream, each run is foreseen.
+        self._varies = template.operator.startswith(_SHAPED_BY_NUMBERS)
         self._mended: list[bool] = [False] * len(self.results)
 
     def _add(self, place: int | str, arg: messages.Arg, store: Store, device: torch.device) -> None:
@@ -129,7 +136,8 @@ class Executable:
             case _:
                 self._parts.append((_FIXED, constant(arg, device), False))
 
-    def _values(self, words: Sequence[int], at: int, allocations: dict[int, Allocation], store: Store) -> list[Any]:
+    def _values(self, words: Sequence[int], at: int, store: Store) -> list[Any]:
+        allocations = store.allocations
         values: list[Any] = []
         for kind, payload, shifted in self._parts:
             if kind == _TENSOR:
@@ -155,14 +163,53 @@ class Executable:
                 at += 4
         return values
 
+    def _foresee(self, words: Sequence[int], at: int, store: Store) -> None:
+        """Check that what the operator will make is what its results are said to be, before it makes it.
+
+        Raises:
+            MispredictedError: it would make more.
+        """
+        made_bytes = self.foreseen_bytes(words, at + 2, store)
+        if made_bytes > max(self.need_bytes, _UNFORESEEN_BYTES):
+            raise MispredictedError(f"{made_bytes} bytes would be made, {self.need_bytes} were expected")
+
+    def foreseen_bytes(self, words: Sequence[int], at: int, store: Store) -> int:
+        """Bytes of the new tensors that a call would make, as far as they can be told without making them."""
+        known: set[int] = set()
+
+        def on_meta(value: Any) -> Any:
+            if isinstance(value, torch.Tensor):
+                value = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device="meta")
+                known.add(value.untyped_storage()._cdata)
+            return torch.device("meta") if isinstance(value, torch.device) else value
+
+        args, kwargs = self._arguments([on_meta(value) for value in self._values(words, at, store)])
+        try:
+            returned = self._function(*args, **kwargs)
+        except Exception:  # noqa: BLE001 - no meta kernel, or an error that the real one will tell
+            return 0
+        made_bytes = 0
+        for item in returned if isinstance(returned, (tuple, list)) else (returned,):
+            for tensor in item if isinstance(item, (tuple, list)) else (item,):
+                if isinstance(tensor, torch.Tensor) and tensor.untyped_storage()._cdata not in known:
+                    made_bytes += tensor.untyped_storage().nbytes()
+        return made_bytes
+
     def call(self, words: Sequence[int], at: int, store: Store, generator: Generator) -> Any:
         """Run it on what stands in the stream; its arguments begin at `at`. Returns what the operator returned."""
-        values = self._values(words, at, store.allocations, store)
+        values = self._values(words, at, store)
         if self._plain:
             if self._random:
                 with generator:
                     return self._function(*values)
             return self._function(*values)
+        args, kwargs = self._arguments(values)
+        if self._random:
+            with generator:
+                return self._function(*args, **kwargs)
+        return self._function(*args, **kwargs)
+
+    def _arguments(self, values: list[Any]) -> tuple[list[Any], dict[str, Any]]:
         args: list[Any] = []
         kwargs: dict[str, Any] = {}
         for place, start, end in self._places:
@@ -171,10 +218,7 @@ class Executable:
                 kwargs[place] = value
             else:
                 args.append(value)
-        if self._random:
-            with generator:
-                return self._function(*args, **kwargs)
-        return self._function(*args, **kwargs)
+        return args, kwargs
 
     def run(self, words: Sequence[int], at: int, store: Store, generator: Generator) -> None:
         """Run it, its record beginning at `at`, and hold its results.
@@ -192,8 +236,11 @@ class Executable:
             if layout is not None:
                 made -= 1
                 store.check_free(words[made])
+        if not self._checked or self._varies:
+            self._foresee(words, at, store)
         returned = self.call(words, at + 2, store, generator)
         if not results:
+            self._checked = True
             return
         if not isinstance(returned, (tuple, list)):
             returned = (returned,)
@@ -232,5 +279,5 @@ class Executable:
             return False
         place = tensor.untyped_storage().data_ptr()
         others = [other for number, other in enumerate(returned) if number != index]
-        others += self._values(words, at + 2, store.allocations, store)
+        others += self._values(words, at + 2, store)
         return any(isinstance(other, torch.Tensor) and other.untyped_storage().data_ptr() == place for other in others)

@@ -32,6 +32,7 @@ from aliquot.remote.torch.errors import RemoteLinAlgError, RemoteOutOfMemoryErro
 from aliquot.remote.torch.graphs import Graph, graph
 from aliquot.remote.torch.hiding import hide as _hide
 from aliquot.remote.torch.tensor import RemoteTensor
+from aliquot.remote.torch.weights import upload
 
 _backend.register()
 _overrides.register()
@@ -57,4 +58,5 @@ __all__ = [
     "detach",
     "graph",
     "session_of",
+    "upload",
 ]
