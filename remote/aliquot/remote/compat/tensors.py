@@ -18,8 +18,8 @@ from aliquot.remote.torch.tensor import SPECIAL, RemoteTensor
 
 _aten = torch.ops.aten
 _library = torch.library.Library("aten", "IMPL")
-_BEFORE_CUDA = 15
-"""PyTorch restores storages of `cuda` at 20; lower numbers are asked first."""
+_BEFORE_CUDA = 14
+"""PyTorch restores storages of `cuda` at 20; lower numbers are asked first, and none may be taken twice."""
 _plain_load = torch.load
 _plain_data = torch._C.TensorBase.data
 _plain_miss = prediction.miss
