@@ -1,3 +1,4 @@
+#!/usr/bin/env python3
 """A script like any other: it says `cuda`, and knows nothing of aliquot.
 
 On a machine without a GPU, logged in to a pool whose nodes serve leases (docs/remote-scripts.md):

@@ -65,7 +65,9 @@ for epoch in range(3):
     schedule.step()
     model.eval()
     with torch.no_grad():
-        right = sum((model(inputs.to(device)).argmax(1) == targets.to(device)).sum().item() for inputs, targets in loader)
+        right = sum(
+            (model(inputs.to(device)).argmax(1) == targets.to(device)).sum().item() for inputs, targets in loader
+        )
     print(epoch, total.item(), right)
 path = Path(sys.argv[1] if len(sys.argv) > 1 else "checkpoint.pt")
 torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict()}, path)

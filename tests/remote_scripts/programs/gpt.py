@@ -42,7 +42,9 @@ class Model(nn.Module):
         self.head = nn.Linear(WIDTH, VOCABULARY, bias=False)
         self.tokens.weight = self.head.weight
 
-    def forward(self, ids: torch.Tensor, targets: torch.Tensor | None = None) -> tuple[torch.Tensor, torch.Tensor | None]:
+    def forward(
+        self, ids: torch.Tensor, targets: torch.Tensor | None = None
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
         x = self.tokens(ids) + self.places(torch.arange(ids.shape[1], device=ids.device))
         for layer in self.layers:
             x = layer(x)

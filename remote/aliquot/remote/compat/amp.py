@@ -18,11 +18,11 @@ def install() -> None:
     def init(self: Any, device_type: str, *args: Any, **kwargs: Any) -> None:
         plain(self, _name(device_type), *args, **kwargs)
 
-    autocast.__init__ = init  # type: ignore[method-assign, assignment]
+    autocast.__init__ = init  # type: ignore[method-assign]
     for name in ("is_autocast_enabled", "get_autocast_dtype", "set_autocast_enabled", "set_autocast_dtype"):
         setattr(torch, name, _named(getattr(torch, name)))
     torch.get_autocast_gpu_dtype = lambda: torch.get_autocast_dtype(_OWN)
-    torch.is_autocast_available = lambda device_type: device_type in {"cuda", "cpu", _OWN}  # type: ignore[assignment]
+    setattr(torch, "is_autocast_available", lambda device_type: device_type in {"cuda", "cpu", _OWN})  # noqa: B010 - unknown to the types
 
 
 def _name(device_type: Any) -> Any:

@@ -162,7 +162,9 @@ def _mem_get_info(device: Any = None) -> tuple[int, int]:
 def _summary(device: Any = None, abbreviated: bool = False) -> str:  # noqa: FBT001
     del abbreviated
     numbers, limit = _connected(device), _mem_get_info(device)[1]
-    return f"cuda:{devices.index(device)}: {numbers['used_bytes']} bytes held, at most {numbers['peak_bytes']}, of {limit}"
+    return (
+        f"cuda:{devices.index(device)}: {numbers['used_bytes']} bytes held, at most {numbers['peak_bytes']}, of {limit}"
+    )
 
 
 def _state(device: Any = "cuda") -> torch.Tensor:
@@ -226,9 +228,9 @@ PROVIDED: dict[str, Any] = {
     "get_device_capability": _capability,
     "get_arch_list": list,
     "get_gencode_flags": str,
-    "is_bf16_supported": lambda including_emulation=True: including_emulation or _capability()[0] >= 8,  # noqa: ARG005
+    "is_bf16_supported": lambda including_emulation=True: including_emulation or _capability()[0] >= 8,
     "is_tf32_supported": lambda: _capability()[0] >= 8,
-    "can_device_access_peer": lambda device, peer: False,  # noqa: ARG005
+    "can_device_access_peer": lambda device, peer: False,
     "memory_allocated": lambda device=None: _connected(device)["used_bytes"],
     "max_memory_allocated": lambda device=None: _connected(device)["peak_bytes"],
     "memory_reserved": lambda device=None: _connected(device)["used_bytes"],
@@ -296,8 +298,8 @@ def install() -> None:
         setattr(module, name, value)
     for place in (torch.cuda.memory, torch.cuda.random, torch.cuda.streams):
         for name, value in PROVIDED.items():
-            if hasattr(place, name) and name not in {"device"}:
+            if hasattr(place, name) and name != "device":
                 setattr(place, name, value)
     for name in ("range_push", "range_pop", "range_start", "range_end", "mark"):
         setattr(torch.cuda.nvtx, name, _nothing)
-    torch.backends.cudnn.is_acceptable = lambda _: False  # type: ignore[attr-defined]
+    torch.backends.cudnn.is_acceptable = lambda _: False

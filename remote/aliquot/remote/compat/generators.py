@@ -30,6 +30,7 @@ class Generator(torch._C.Generator):
     _wanted: torch.device | None
 
     def __new__(cls, device: Any = "cpu") -> Any:
+        """One of PyTorch's own for the CPU."""
         wanted = torch.device(device)
         if wanted.type == "cpu":
             return torch._C.Generator()
@@ -43,7 +44,7 @@ class Generator(torch._C.Generator):
         del device
 
     @property
-    def device(self) -> torch.device:
+    def device(self) -> torch.device:  # type: ignore[override]
         """The one that it was made for."""
         return self._wanted or torch.device("cpu")
 
@@ -96,7 +97,9 @@ def draw(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
 
 def factory(func: Any) -> Callable[..., Any]:
     """A kernel of an operator that makes a tensor of nothing but a generator's numbers."""
-    return lambda *args, **kwargs: draw(func, args, {key: value for key, value in kwargs.items() if key != "pin_memory"})
+    return lambda *args, **kwargs: draw(
+        func, args, {key: value for key, value in kwargs.items() if key != "pin_memory"}
+    )
 
 
 FACTORIES = ("randperm.generator",)

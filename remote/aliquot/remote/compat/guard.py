@@ -47,5 +47,6 @@ def install() -> None:
             registry[_CUDA] = None
     if not replaced:
         raise NotOnRemoteError(
-            f"the name cuda with PyTorch {torch.__version__}", "use the devices of `aliquot.remote.torch` by their names"
+            f"the name cuda with PyTorch {torch.__version__}",
+            "use the devices of `aliquot.remote.torch` by their names",
         )

@@ -21,7 +21,7 @@ _library = torch.library.Library("aten", "IMPL")
 _BEFORE_CUDA = 14
 """PyTorch restores storages of `cuda` at 20; lower numbers are asked first, and none may be taken twice."""
 _plain_load = torch.load
-_plain_data = torch._C.TensorBase.data
+_plain_data: Any = torch._C.TensorBase.data
 _plain_miss = prediction.miss
 _plain_to = torch.Tensor.to
 _plain_to_copy = SPECIAL[_aten._to_copy.default]
@@ -41,15 +41,15 @@ def install() -> None:
     SPECIAL[_aten._has_compatible_shallow_copy_type.default] = lambda *_: False
     tensors.miss = _miss
     torch.Generator = generators.PublicGenerator  # type: ignore[assignment, misc]
-    torch.Tensor.pin_memory = lambda tensor, device=None: tensor  # type: ignore[method-assign, assignment]  # noqa: ARG005
-    torch.Tensor.is_pinned = lambda tensor, device=None: False  # type: ignore[method-assign, assignment]  # noqa: ARG005
+    torch.Tensor.pin_memory = lambda tensor, device=None: tensor  # type: ignore[method-assign, assignment, return-value]
+    torch.Tensor.is_pinned = lambda tensor, device=None: False  # type: ignore[method-assign, assignment]
     torch.Tensor.data = property(_get_data, _set_data)  # type: ignore[assignment]
     torch.Tensor.share_memory_ = _shared(torch.Tensor.share_memory_)  # type: ignore[method-assign]
     torch.__future__.set_swap_module_params_on_conversion(True)
     torch.serialization.register_package(_BEFORE_CUDA, lambda _: None, _restore)
     torch.load = _load
-    torch.compile = _compile  # type: ignore[assignment]
-    torch.UntypedStorage.cuda = refusing("a storage on cuda", "move the tensor")  # type: ignore[method-assign, assignment]
+    torch.compile = _compile
+    torch.UntypedStorage.cuda = refusing("a storage on cuda", "move the tensor")  # type: ignore[method-assign]
 
 
 def own(device: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Imported by Python itself at its start, in programs of `aliquot run --remote` alone: their path begins with this folder.
+"""Imported by Python itself at its start, in programs of `aliquot run --remote`: their path begins with this folder.
 
 It waits for PyTorch to be imported and then has `cuda` mean the lease. It knows nothing of aliquot until then, since
 the program's Python may be another one that has none; and it goes on to whatever `sitecustomize` would be without it.
@@ -55,7 +55,7 @@ class _Finder:
         """PyTorch's, with our loader around its own."""
         if name != "torch":
             return None
-        sys.meta_path.remove(_Finder)  # type: ignore[arg-type]
+        sys.meta_path.remove(_Finder)
         spec = importlib.util.find_spec(name)
         if spec is not None and spec.loader is not None:
             spec.loader = _Loader(spec.loader)  # type: ignore[assignment]
@@ -73,5 +73,5 @@ def _go_on() -> None:
 
 
 if os.environ.get(VARIABLE) == "1":
-    sys.meta_path.insert(0, _Finder)  # type: ignore[arg-type]
+    sys.meta_path.insert(0, _Finder)
 _go_on()
